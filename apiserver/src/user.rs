@@ -1,0 +1,65 @@
+//! Who is asking.
+
+use std::collections::BTreeMap;
+
+/// The group of every caller that was recognised.
+pub const AUTHENTICATED: &str = "system:authenticated";
+/// The group of callers that gave no credentials.
+pub const UNAUTHENTICATED: &str = "system:unauthenticated";
+/// The name of callers that gave no credentials.
+pub const ANONYMOUS: &str = "system:anonymous";
+/// The group that may do everything.
+pub const MASTERS: &str = "system:masters";
+
+/// A caller, as authentication found it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct User {
+    /// The name, as `jane` or `system:serviceaccount:ns:name`.
+    pub name: String,
+    /// The uid, where the authenticator knows one.
+    pub uid: Option<String>,
+    /// The groups, in the order in which they were given.
+    pub groups: Vec<String>,
+    /// Further attributes, by lower-case key.
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
+impl User {
+    /// The caller without credentials.
+    pub fn anonymous() -> Self {
+        Self {
+            name: ANONYMOUS.to_owned(),
+            groups: vec![UNAUTHENTICATED.to_owned()],
+            ..Self::default()
+        }
+    }
+
+    /// The same user as a member of `system:authenticated`, unless it is known
+    /// to be authenticated or not.
+    #[must_use]
+    pub fn authenticated(mut self) -> Self {
+        let decided =
+            self.groups.iter().any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED);
+        if self.name != ANONYMOUS && !decided {
+            self.groups.push(AUTHENTICATED.to_owned());
+        }
+        self
+    }
+
+    /// Whether the user may do everything without being asked.
+    pub fn is_master(&self) -> bool {
+        self.groups.iter().any(|group| group == MASTERS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_without_groups_is_authenticated() {
+        let user = User { name: "system:aggregator".to_owned(), ..User::default() };
+        assert_eq!(user.authenticated().groups, [AUTHENTICATED]);
+        assert_eq!(User::anonymous().authenticated().groups, [UNAUTHENTICATED]);
+    }
+}
