@@ -1,0 +1,90 @@
+//! Time and chance: what an answer takes from outside, injected so that tests
+//! can say it beforehand.
+
+use std::fmt;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use uuid::Uuid;
+
+/// Characters of generated names: no vowels, nothing that reads as another.
+const SUFFIX_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+const SUFFIX_LENGTH: usize = 5;
+
+type Source<T> = Arc<dyn Fn() -> T + Send + Sync>;
+
+/// Where time and chance come from.
+#[derive(Clone)]
+pub struct Ambient {
+    clock: Source<Timestamp>,
+    uid: Source<Uuid>,
+}
+
+impl Ambient {
+    /// The clock of the machine and random uids.
+    pub fn system() -> Self {
+        Self { clock: Arc::new(Timestamp::now), uid: Arc::new(Uuid::new_v4) }
+    }
+
+    /// A clock and uids of the caller's choice.
+    pub fn given(
+        clock: impl Fn() -> Timestamp + Send + Sync + 'static,
+        uid: impl Fn() -> Uuid + Send + Sync + 'static,
+    ) -> Self {
+        Self { clock: Arc::new(clock), uid: Arc::new(uid) }
+    }
+
+    /// The time.
+    pub fn now(&self) -> Timestamp {
+        (self.clock)()
+    }
+
+    /// A new uid.
+    pub fn uid(&self) -> Uuid {
+        (self.uid)()
+    }
+
+    /// The five characters that make a generated name unique, drawn from a
+    /// new uid.
+    pub fn name_suffix(&self) -> String {
+        let mut number = self.uid().as_u128();
+        let base = SUFFIX_ALPHABET.len() as u128;
+        (0..SUFFIX_LENGTH)
+            .map(|_| {
+                let digit = usize::try_from(number % base).unwrap_or_default();
+                number /= base;
+                char::from(SUFFIX_ALPHABET[digit])
+            })
+            .collect()
+    }
+}
+
+impl fmt::Debug for Ambient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Ambient")
+    }
+}
+
+/// A time as `metadata.creationTimestamp` shows it: whole seconds, UTC.
+pub fn to_seconds(time: Timestamp) -> String {
+    let whole = Timestamp::from_second(time.as_second()).unwrap_or(time);
+    whole.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suffixes_use_the_alphabet() {
+        let suffix = Ambient::system().name_suffix();
+        assert_eq!(suffix.len(), SUFFIX_LENGTH);
+        assert!(suffix.bytes().all(|byte| SUFFIX_ALPHABET.contains(&byte)));
+    }
+
+    #[test]
+    fn times_are_whole_seconds() {
+        let time = Timestamp::new(0, 999_999_999).unwrap();
+        assert_eq!(to_seconds(time), "1970-01-01T00:00:00Z");
+    }
+}

@@ -1,0 +1,293 @@
+//! Object and Key: what is kept of an object, and what it is called.
+//!
+//! An [`Object`] is its JSON, encoded once, plus the little that selectors
+//! need. Its bytes never hold the resourceVersion: that is put in on output.
+//! So the same bytes serve whatever revision a store gives them, a DELETED
+//! event shows the last content under a new revision without being encoded
+//! again, and partial metadata is a slice.
+
+pub mod names;
+pub mod selector;
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::{BufMut, Bytes};
+use serde_json::{Map, Value};
+use thiserror::Error;
+
+/// A JSON object as a tree.
+pub type Tree = Map<String, Value>;
+
+/// The place of an object in its collection: `namespace/name`, or `name` for
+/// a cluster-scoped kind. Its order, byte by byte, is the order of lists.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key(Arc<str>);
+
+impl Key {
+    /// The key of an object; `namespace` is `None` for cluster-scoped kinds.
+    pub fn new(namespace: Option<&str>, name: &str) -> Self {
+        match namespace {
+            Some(namespace) => Self(format!("{namespace}/{name}").into()),
+            None => Self(name.into()),
+        }
+    }
+
+    /// A key that sorts before every key of the namespace.
+    pub fn first_of_namespace(namespace: &str) -> Self {
+        Self(format!("{namespace}/").into())
+    }
+
+    /// The namespace, if the kind is namespaced.
+    pub fn namespace(&self) -> Option<&str> {
+        self.0.split_once('/').map(|(namespace, _)| namespace)
+    }
+
+    /// The name within the namespace.
+    pub fn name(&self) -> &str {
+        self.0.split_once('/').map_or(&*self.0, |(_, name)| name)
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A tree that cannot be kept as an object.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0}")]
+pub struct ObjectError(String);
+
+/// An object: its JSON without the resourceVersion, and a small index.
+#[derive(Clone, Debug)]
+pub struct Object {
+    key: Key,
+    uid: Box<str>,
+    labels: BTreeMap<String, String>,
+    json: Bytes,
+    /// Where `,"resourceVersion":"…"` goes.
+    splice: usize,
+    /// The `{…}` of metadata.
+    metadata: Range<usize>,
+}
+
+impl Object {
+    /// Encodes a tree, keys in byte order, as kube-apiserver does. A
+    /// resourceVersion in it is left out.
+    ///
+    /// # Errors
+    /// When `metadata`, its name or its uid are missing, or labels are not texts.
+    pub fn from_tree(tree: &Tree) -> Result<Self, ObjectError> {
+        let metadata = tree
+            .get("metadata")
+            .and_then(Value::as_object)
+            .ok_or_else(|| ObjectError("metadata: must be an object".to_owned()))?;
+        let text = |field: &str| metadata.get(field).and_then(Value::as_str);
+        let name = text("name").filter(|name| !name.is_empty());
+        let name = name.ok_or_else(|| ObjectError("metadata.name: is missing".to_owned()))?;
+        let uid = text("uid").filter(|uid| !uid.is_empty());
+        let uid = uid.ok_or_else(|| ObjectError("metadata.uid: is missing".to_owned()))?;
+        let labels = match metadata.get("labels") {
+            Some(Value::Object(labels)) => labels
+                .iter()
+                .map(|(key, value)| match value {
+                    Value::String(value) => Ok((key.clone(), value.clone())),
+                    _ => Err(ObjectError(format!("metadata.labels.{key}: must be a text"))),
+                })
+                .collect::<Result<_, _>>()?,
+            _ => BTreeMap::new(),
+        };
+        let encoded = encode(tree, metadata);
+        Ok(Self {
+            key: Key::new(text("namespace"), name),
+            uid: uid.into(),
+            labels,
+            json: encoded.json.into(),
+            splice: encoded.splice,
+            metadata: encoded.metadata,
+        })
+    }
+
+    /// Its place in the collection.
+    pub fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// Its uid.
+    pub fn uid(&self) -> &str {
+        &self.uid
+    }
+
+    /// Its labels.
+    pub fn labels(&self) -> &BTreeMap<String, String> {
+        &self.labels
+    }
+
+    /// How many bytes of JSON it holds.
+    pub fn size(&self) -> usize {
+        self.json.len()
+    }
+
+    /// Whether both have the same content, whatever their revisions.
+    pub fn same_content(&self, other: &Self) -> bool {
+        self.json == other.json
+    }
+
+    /// Appends its JSON, with this resourceVersion.
+    pub fn write(&self, revision: impl fmt::Display, out: &mut impl BufMut) {
+        self.write_range(0..self.json.len(), revision, out);
+    }
+
+    /// Appends the JSON of its metadata, with this resourceVersion.
+    pub fn write_metadata(&self, revision: impl fmt::Display, out: &mut impl BufMut) {
+        self.write_range(self.metadata.clone(), revision, out);
+    }
+
+    fn write_range(&self, range: Range<usize>, revision: impl fmt::Display, out: &mut impl BufMut) {
+        out.put_slice(&self.json[range.start..self.splice]);
+        let mut version = String::with_capacity(48);
+        let _ = write!(version, ",\"resourceVersion\":\"{revision}\"");
+        out.put_slice(version.as_bytes());
+        out.put_slice(&self.json[self.splice..range.end]);
+    }
+
+    /// Its tree, without the resourceVersion.
+    pub fn to_tree(&self) -> Tree {
+        // The bytes were made by `encode`; anything else is a fault of memory.
+        serde_json::from_slice(&self.json).unwrap_or_default()
+    }
+}
+
+struct Encoded {
+    json: Vec<u8>,
+    splice: usize,
+    metadata: Range<usize>,
+}
+
+/// Writes the tree in byte order of its keys, and remembers where in the
+/// metadata a resourceVersion belongs: after every key that sorts before it,
+/// of which `name` is always one.
+fn encode(tree: &Tree, metadata: &Tree) -> Encoded {
+    const VERSION: &str = "resourceVersion";
+    let mut encoded = Encoded { json: Vec::with_capacity(512), splice: 0, metadata: 0..0 };
+    let json = &mut encoded.json;
+    for (position, key) in sorted_keys(tree).into_iter().enumerate() {
+        json.push(if position == 0 { b'{' } else { b',' });
+        write_json(json, key);
+        json.push(b':');
+        if key != "metadata" {
+            write_json(json, &tree[key]);
+            continue;
+        }
+        let start = json.len();
+        let mut first = true;
+        for key in sorted_keys(metadata) {
+            if key == VERSION {
+                continue;
+            }
+            if key.as_str() > VERSION && encoded.splice == 0 {
+                encoded.splice = json.len();
+            }
+            json.push(if first { b'{' } else { b',' });
+            first = false;
+            write_json(json, key);
+            json.push(b':');
+            write_json(json, &metadata[key]);
+        }
+        if encoded.splice == 0 {
+            encoded.splice = json.len();
+        }
+        json.push(b'}');
+        encoded.metadata = start..json.len();
+    }
+    json.push(b'}');
+    encoded
+}
+
+/// Trees keep their keys sorted unless a crate of the build asks serde_json
+/// to keep them as they came.
+fn sorted_keys(tree: &Tree) -> Vec<&String> {
+    let mut keys: Vec<&String> = tree.keys().collect();
+    keys.sort_unstable();
+    keys
+}
+
+fn write_json<T: serde::Serialize + ?Sized>(json: &mut Vec<u8>, value: &T) {
+    // Texts, numbers and trees with text keys always encode.
+    let _ = serde_json::to_writer(json, value);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn object(tree: Value) -> Object {
+        Object::from_tree(tree.as_object().unwrap()).unwrap()
+    }
+
+    fn written(object: &Object) -> String {
+        let mut out = Vec::new();
+        object.write(42, &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn the_revision_stands_where_it_sorts() {
+        let dolly = object(json!({
+            "spec": {"weight": 31.4},
+            "metadata": {"uid": "u", "namespace": "default", "name": "dolly", "resourceVersion": "7"},
+            "kind": "Llama",
+        }));
+        assert_eq!(
+            written(&dolly),
+            r#"{"kind":"Llama","metadata":{"name":"dolly","namespace":"default","resourceVersion":"42","uid":"u"},"spec":{"weight":31.4}}"#
+        );
+        let mut metadata = Vec::new();
+        dolly.write_metadata(7, &mut metadata);
+        assert_eq!(
+            String::from_utf8(metadata).unwrap(),
+            r#"{"name":"dolly","namespace":"default","resourceVersion":"7","uid":"u"}"#
+        );
+    }
+
+    #[test]
+    fn what_is_written_parses_to_the_tree() {
+        let tree =
+            json!({"metadata": {"name": "a\"b", "uid": "u", "zzz": [1, {"x": null}]}, "a": 1e300});
+        let object = object(tree.clone());
+        assert_eq!(Value::Object(object.to_tree()), tree);
+        let with_revision: Value = serde_json::from_str(&written(&object)).unwrap();
+        assert_eq!(with_revision["metadata"]["resourceVersion"], "42");
+    }
+
+    #[test]
+    fn an_object_needs_a_name_a_uid_and_labels_of_text() {
+        let rows = [
+            (json!({}), "metadata: must be an object"),
+            (json!({"metadata": {"uid": "u"}}), "metadata.name: is missing"),
+            (json!({"metadata": {"name": "a"}}), "metadata.uid: is missing"),
+            (
+                json!({"metadata": {"name": "a", "uid": "u", "labels": {"x": 1}}}),
+                "metadata.labels.x: must be a text",
+            ),
+        ];
+        for (tree, expected) in rows {
+            let error = Object::from_tree(tree.as_object().unwrap()).unwrap_err();
+            assert_eq!(error.to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn keys_sort_as_their_text() {
+        let mut keys = [Key::new(Some("m"), "x"), Key::new(Some("m-1"), "x"), Key::new(None, "m")];
+        keys.sort();
+        assert_eq!(keys.map(|key| key.to_string()), ["m", "m-1/x", "m/x"]);
+        assert_eq!(Key::new(Some("m"), "x").namespace(), Some("m"));
+        assert_eq!(Key::new(None, "m").name(), "m");
+    }
+}

@@ -1,0 +1,356 @@
+//! Label selectors: `app=web,tier in (front,back),!canary`.
+//!
+//! The grammar and the texts of its errors are those of kube-apiserver.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::iter::Peekable;
+use std::vec::IntoIter;
+
+use crate::error::quote;
+use crate::object::names;
+
+/// How a label is compared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LabelOperator {
+    /// `key`
+    Exists,
+    /// `!key`
+    DoesNotExist,
+    /// `key=a`, `key in (a,b)`
+    In(BTreeSet<String>),
+    /// `key!=a`, `key notin (a,b)`: also true of objects without the label.
+    NotIn(BTreeSet<String>),
+    /// `key>5`
+    GreaterThan(i64),
+    /// `key<5`
+    LessThan(i64),
+}
+
+/// One term.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LabelRequirement {
+    /// The key of the label.
+    pub key: String,
+    /// What is asked of it.
+    pub operator: LabelOperator,
+}
+
+impl LabelRequirement {
+    fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+        let value = labels.get(&self.key);
+        let number = || value.and_then(|value| value.parse::<i64>().ok());
+        match &self.operator {
+            LabelOperator::Exists => value.is_some(),
+            LabelOperator::DoesNotExist => value.is_none(),
+            LabelOperator::In(values) => value.is_some_and(|value| values.contains(value)),
+            LabelOperator::NotIn(values) => value.is_none_or(|value| !values.contains(value)),
+            LabelOperator::GreaterThan(limit) => number().is_some_and(|number| number > *limit),
+            LabelOperator::LessThan(limit) => number().is_some_and(|number| number < *limit),
+        }
+    }
+}
+
+/// Terms that must all hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LabelSelector(Vec<LabelRequirement>);
+
+impl LabelSelector {
+    /// Parses a selector.
+    ///
+    /// # Errors
+    /// With kube-apiserver's text, when the selector cannot be read.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        Parser { tokens: scan(text).into_iter().peekable() }.selector().map(Self)
+    }
+
+    /// The terms.
+    pub fn requirements(&self) -> &[LabelRequirement] {
+        &self.0
+    }
+
+    /// Whether the labels fulfil every term.
+    pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.0.iter().all(|requirement| requirement.matches(labels))
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Token {
+    Word(String),
+    Sign(&'static str),
+    End,
+}
+
+impl Token {
+    fn text(&self) -> &str {
+        match self {
+            Self::Word(word) => word,
+            Self::Sign(sign) => sign,
+            Self::End => "",
+        }
+    }
+}
+
+const SIGNS: [&str; 9] = ["==", "!=", "=", "!", "(", ")", ",", ">", "<"];
+
+fn scan(text: &str) -> Vec<Token> {
+    let mut tokens = Vec::new();
+    let mut rest = text.trim_start_matches(is_blank);
+    while !rest.is_empty() {
+        let sign = SIGNS.into_iter().find(|sign| rest.starts_with(sign));
+        let length = match sign {
+            Some(sign) => {
+                tokens.push(Token::Sign(sign));
+                sign.len()
+            }
+            None => {
+                let ends = |c: char| is_blank(c) || "=!(),><".contains(c);
+                let length = rest.find(ends).unwrap_or(rest.len());
+                tokens.push(Token::Word(rest[..length].to_owned()));
+                length
+            }
+        };
+        rest = rest[length..].trim_start_matches(is_blank);
+    }
+    tokens
+}
+
+fn is_blank(character: char) -> bool {
+    matches!(character, ' ' | '\t' | '\r' | '\n')
+}
+
+struct Parser {
+    tokens: Peekable<IntoIter<Token>>,
+}
+
+impl Parser {
+    fn next(&mut self) -> Token {
+        self.tokens.next().unwrap_or(Token::End)
+    }
+
+    fn peek(&mut self) -> Token {
+        self.tokens.peek().cloned().unwrap_or(Token::End)
+    }
+
+    fn selector(&mut self) -> Result<Vec<LabelRequirement>, String> {
+        let mut requirements = Vec::new();
+        loop {
+            match self.peek() {
+                Token::End => return Ok(requirements),
+                Token::Word(_) | Token::Sign("!") => {
+                    let requirement = self.requirement();
+                    requirements.push(
+                        requirement
+                            .map_err(|error| format!("unable to parse requirement: {error}"))?,
+                    );
+                }
+                other => {
+                    return Err(format!(
+                        "found '{}', expected: !, identifier, or 'end of string'",
+                        other.text()
+                    ));
+                }
+            }
+            match self.next() {
+                Token::End => return Ok(requirements),
+                Token::Sign(",") => {
+                    let after = self.peek();
+                    if !matches!(after, Token::Word(_) | Token::Sign("!")) {
+                        return Err(format!(
+                            "found '{}', expected: identifier after ','",
+                            after.text()
+                        ));
+                    }
+                }
+                other => {
+                    return Err(format!(
+                        "found '{}', expected: ',' or 'end of string'",
+                        other.text()
+                    ));
+                }
+            }
+        }
+    }
+
+    fn requirement(&mut self) -> Result<LabelRequirement, String> {
+        let mut token = self.next();
+        let absent = token == Token::Sign("!");
+        if absent {
+            token = self.next();
+        }
+        let Token::Word(key) = token else {
+            return Err(format!("found '{}', expected: identifier", token.text()));
+        };
+        check("<nil>", &key, names::check_label_key(&key))?;
+        if absent {
+            return Ok(LabelRequirement { key, operator: LabelOperator::DoesNotExist });
+        }
+        if matches!(self.peek(), Token::End | Token::Sign(",")) {
+            return Ok(LabelRequirement { key, operator: LabelOperator::Exists });
+        }
+        let sign = self.next();
+        let operator = match sign.text() {
+            "in" => LabelOperator::In(self.values(&key)?),
+            "notin" => LabelOperator::NotIn(self.values(&key)?),
+            "=" | "==" => LabelOperator::In(self.value(&key)?),
+            "!=" => LabelOperator::NotIn(self.value(&key)?),
+            ">" => LabelOperator::GreaterThan(self.number()?),
+            "<" => LabelOperator::LessThan(self.number()?),
+            other => {
+                return Err(format!("found '{other}', expected: in, notin, =, ==, !=, gt, lt"));
+            }
+        };
+        Ok(LabelRequirement { key, operator })
+    }
+
+    fn word_or_empty(&mut self) -> Result<String, String> {
+        match self.peek() {
+            Token::End | Token::Sign(",") => Ok(String::new()),
+            _ => match self.next() {
+                Token::Word(word) => Ok(word),
+                other => Err(format!("found '{}', expected: identifier", other.text())),
+            },
+        }
+    }
+
+    fn value(&mut self, key: &str) -> Result<BTreeSet<String>, String> {
+        check_values(key, BTreeSet::from([self.word_or_empty()?]))
+    }
+
+    fn number(&mut self) -> Result<i64, String> {
+        let word = self.word_or_empty()?;
+        word.parse().map_err(|_| {
+            format!(
+                "values[0]: Invalid value: {}: for 'Gt', 'Lt' operators, the value must be an integer",
+                quote(&word)
+            )
+        })
+    }
+
+    fn values(&mut self, key: &str) -> Result<BTreeSet<String>, String> {
+        let open = self.next();
+        if open != Token::Sign("(") {
+            return Err(format!("found '{}' expected: '('", open.text()));
+        }
+        let mut values = BTreeSet::new();
+        loop {
+            match self.peek() {
+                Token::Word(word) => {
+                    self.next();
+                    values.insert(word);
+                }
+                Token::Sign("," | ")") => {
+                    values.insert(String::new());
+                }
+                other if values.is_empty() => {
+                    return Err(format!(
+                        "found '{}', expected: ',', ')' or identifier",
+                        other.text()
+                    ));
+                }
+                other => {
+                    return Err(format!("found '{}', expected: ',', or identifier", other.text()));
+                }
+            }
+            match self.next() {
+                Token::Sign(")") => return check_values(key, values),
+                Token::Sign(",") => {}
+                other => return Err(format!("found '{}', expected: ',' or ')'", other.text())),
+            }
+        }
+    }
+}
+
+fn check_values(key: &str, values: BTreeSet<String>) -> Result<BTreeSet<String>, String> {
+    for (index, value) in values.iter().enumerate() {
+        check(&format!("values[{index}][{key}]"), value, names::check_label_value(value))?;
+    }
+    Ok(values)
+}
+
+fn check(path: &str, value: &str, faults: Vec<String>) -> Result<(), String> {
+    let texts: Vec<String> = faults
+        .into_iter()
+        .map(|fault| format!("{path}: Invalid value: {}: {fault}", quote(value)))
+        .collect();
+    match texts.as_slice() {
+        [] => Ok(()),
+        [one] => Err(one.clone()),
+        many => Err(format!("[{}]", many.join(", "))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(selector: &str, expected: bool) {
+        let labels = [("app", "web"), ("n", "7"), ("empty", "")].map(|(k, v)| (k.into(), v.into()));
+        let parsed = LabelSelector::parse(selector).unwrap();
+        assert_eq!(parsed.matches(&BTreeMap::from(labels)), expected, "{selector}");
+    }
+
+    #[test]
+    fn what_matches() {
+        let rows = [
+            ("", true),
+            ("app", true),
+            ("!app", false),
+            ("none", false),
+            ("!none", true),
+            ("app=web", true),
+            ("app == web", true),
+            ("app=db", false),
+            ("app!=db,n", true),
+            ("none!=x", true),
+            ("app in (web, db)", true),
+            ("app notin (web)", false),
+            ("none notin (web)", true),
+            ("empty=", true),
+            ("empty in ()", true),
+            ("empty in (a,)", true),
+            ("n>5", true),
+            ("n<5", false),
+            ("none>5", false),
+            ("in in (in)", false),
+        ];
+        for (selector, expected) in rows {
+            check(selector, expected);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read() {
+        let rows = [
+            (
+                "k x",
+                "unable to parse requirement: found 'x', expected: in, notin, =, ==, !=, gt, lt",
+            ),
+            (
+                "k!",
+                "unable to parse requirement: found '!', expected: in, notin, =, ==, !=, gt, lt",
+            ),
+            ("k,,j", "found ',', expected: identifier after ','"),
+            ("k,", "found '', expected: identifier after ','"),
+            (",k", "found ',', expected: !, identifier, or 'end of string'"),
+            ("k=v w", "found 'w', expected: ',' or 'end of string'"),
+            ("k in v", "unable to parse requirement: found 'v' expected: '('"),
+            ("k in (v", "unable to parse requirement: found '', expected: ',' or ')'"),
+            (
+                "k>abc",
+                "unable to parse requirement: values[0]: Invalid value: \"abc\": for 'Gt', 'Lt' operators, the value must be an integer",
+            ),
+        ];
+        for (selector, expected) in rows {
+            assert_eq!(LabelSelector::parse(selector).unwrap_err(), expected, "{selector}");
+        }
+        let key = LabelSelector::parse("-k").unwrap_err();
+        assert!(
+            key.starts_with("unable to parse requirement: <nil>: Invalid value: \"-k\": name part")
+        );
+        let value = LabelSelector::parse("k=-v").unwrap_err();
+        assert!(value.starts_with(
+            "unable to parse requirement: values[0][k]: Invalid value: \"-v\": a valid label"
+        ));
+    }
+}
