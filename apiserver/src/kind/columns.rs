@@ -1,0 +1,290 @@
+//! What tables show: columns, each a JSONPath and a type.
+
+use jiff::Timestamp;
+use jsonpath_rust::parser::model::JpQuery;
+use jsonpath_rust::parser::parse_json_path;
+use jsonpath_rust::query::js_path_process;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceColumnDefinition;
+use serde_json::{Number, Value};
+
+const AGE_DESCRIPTION: &str = "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CellType {
+    Boolean,
+    Date,
+    Integer,
+    Number,
+    String,
+}
+
+impl CellType {
+    fn parse(name: &str) -> Option<Self> {
+        match name {
+            "boolean" => Some(Self::Boolean),
+            "date" => Some(Self::Date),
+            "integer" => Some(Self::Integer),
+            "number" => Some(Self::Number),
+            "string" => Some(Self::String),
+            _ => None,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Boolean => "boolean",
+            Self::Date => "date",
+            Self::Integer => "integer",
+            Self::Number => "number",
+            Self::String => "string",
+        }
+    }
+}
+
+/// One column besides the name.
+#[derive(Debug)]
+pub struct Column {
+    /// The heading.
+    pub name: String,
+    /// A hint on how to print it.
+    pub format: String,
+    /// What it says.
+    pub description: String,
+    /// Above 0: only `-o wide` shows it.
+    pub priority: i32,
+    cell_type: CellType,
+    path: JpQuery,
+}
+
+impl Column {
+    /// The type of its cells, on the wire.
+    pub fn type_name(&self) -> &'static str {
+        self.cell_type.name()
+    }
+
+    /// Its cell for an object: the first value at its path, as its type prints it.
+    pub fn cell(&self, object: &Value, now: Timestamp) -> Value {
+        let found = js_path_process(&self.path, object).unwrap_or_default();
+        let Some(value) = found.into_iter().next().map(|found| found.val()) else {
+            return Value::Null;
+        };
+        match self.cell_type {
+            CellType::String => Value::String(to_text(value)),
+            CellType::Boolean if value.is_boolean() => value.clone(),
+            CellType::Number if value.is_number() => value.clone(),
+            CellType::Integer => to_integer(value).map_or(Value::Null, Value::from),
+            CellType::Date => match value {
+                Value::String(text) => Value::String(to_age(text, now)),
+                _ => Value::Null,
+            },
+            CellType::Boolean | CellType::Number => Value::Null,
+        }
+    }
+}
+
+/// The columns of a version. Where a definition names none: the age.
+#[derive(Debug)]
+pub struct Columns(Vec<Column>);
+
+impl Columns {
+    pub(super) fn parse(
+        definitions: &[CustomResourceColumnDefinition],
+    ) -> Result<Self, (usize, &'static str, String)> {
+        if definitions.is_empty() {
+            let age = CustomResourceColumnDefinition {
+                name: "Age".to_owned(),
+                type_: "date".to_owned(),
+                json_path: ".metadata.creationTimestamp".to_owned(),
+                description: Some(AGE_DESCRIPTION.to_owned()),
+                ..CustomResourceColumnDefinition::default()
+            };
+            return Self::parse(&[age]);
+        }
+        let columns = definitions.iter().enumerate().map(|(index, definition)| {
+            let cell_type = CellType::parse(&definition.type_).ok_or_else(|| {
+                let message = "must be boolean, date, integer, number or string".to_owned();
+                (index, "type", message)
+            })?;
+            let path = parse_path(&definition.json_path).ok_or_else(|| {
+                (index, "jsonPath", format!("{:?} is not a JSONPath", definition.json_path))
+            })?;
+            let description = definition.description.clone().unwrap_or_else(|| {
+                let path = &definition.json_path;
+                format!("Custom resource definition column (in JSONPath format): {path}")
+            });
+            Ok(Column {
+                name: definition.name.clone(),
+                format: definition.format.clone().unwrap_or_default(),
+                description,
+                priority: definition.priority.unwrap_or_default(),
+                cell_type,
+                path,
+            })
+        });
+        columns.collect::<Result<_, _>>().map(Self)
+    }
+
+    /// The columns, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &Column> {
+        self.0.iter()
+    }
+}
+
+/// Kubernetes writes `.metadata.labels.a\.b`, RFC 9535 `$.metadata.labels['a.b']`.
+fn parse_path(path: &str) -> Option<JpQuery> {
+    let mut standard = String::from("$");
+    let mut rest = path.strip_prefix('.').map(|_| path)?;
+    while let Some(escape) = rest.find("\\.") {
+        let start = rest[..escape].rfind('.')?;
+        standard.push_str(&rest[..start]);
+        let mut name = String::new();
+        let mut characters = rest[start + 1..].char_indices().peekable();
+        let mut end = rest.len();
+        while let Some((index, character)) = characters.next() {
+            match character {
+                '\\' if characters.peek().is_some_and(|(_, next)| *next == '.') => {
+                    characters.next();
+                    name.push('.');
+                }
+                '.' | '[' => {
+                    end = start + 1 + index;
+                    break;
+                }
+                other => name.push(other),
+            }
+        }
+        standard.push_str(&format!("['{name}']"));
+        rest = &rest[end..];
+    }
+    standard.push_str(rest);
+    parse_json_path(&standard).ok()
+}
+
+fn to_text(value: &Value) -> String {
+    match value {
+        Value::Null => "<no value>".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Number(number) => number_text(number),
+        other => other.to_string(),
+    }
+}
+
+/// A float without a fraction prints as an integer.
+fn number_text(number: &Number) -> String {
+    match number.as_f64() {
+        Some(float) if number.is_f64() && float.fract() == 0.0 && float.abs() < 1e21 => {
+            format!("{float:.0}")
+        }
+        _ => number.to_string(),
+    }
+}
+
+#[allow(clippy::cast_possible_truncation)] // a float outside of i64 saturates
+fn to_integer(value: &Value) -> Option<i64> {
+    value.as_i64().or_else(|| value.as_f64().map(|float| float as i64))
+}
+
+/// How long ago a time is, as kubectl prints ages.
+fn to_age(text: &str, now: Timestamp) -> String {
+    if text.is_empty() || text == "0001-01-01T00:00:00Z" {
+        return "<unknown>".to_owned();
+    }
+    let is_rfc_3339 = text.contains('T') && !text.contains(' ');
+    match text.parse::<Timestamp>() {
+        Ok(time) if is_rfc_3339 => age_text(now.as_second() - time.as_second()),
+        _ => "<invalid>".to_owned(),
+    }
+}
+
+fn age_text(seconds: i64) -> String {
+    const MINUTE: i64 = 60;
+    const HOUR: i64 = 60 * MINUTE;
+    const DAY: i64 = 24 * HOUR;
+    const YEAR: i64 = 365 * DAY;
+    let two = |large: i64, unit: char, small: i64, small_unit: char| {
+        if small == 0 {
+            format!("{large}{unit}")
+        } else {
+            format!("{large}{unit}{small}{small_unit}")
+        }
+    };
+    match seconds {
+        ..=-2 => "<invalid>".to_owned(),
+        -1..=0 => "0s".to_owned(),
+        s if s < 2 * MINUTE => format!("{s}s"),
+        s if s < 10 * MINUTE => two(s / MINUTE, 'm', s % MINUTE, 's'),
+        s if s < 3 * HOUR => format!("{}m", s / MINUTE),
+        s if s < 8 * HOUR => two(s / HOUR, 'h', s % HOUR / MINUTE, 'm'),
+        s if s < 2 * DAY => format!("{}h", s / HOUR),
+        s if s < 8 * DAY => two(s / DAY, 'd', s % DAY / HOUR, 'h'),
+        s if s < 2 * YEAR => format!("{}d", s / DAY),
+        s if s < 8 * YEAR => two(s / YEAR, 'y', s % YEAR / DAY, 'd'),
+        s => format!("{}y", s / YEAR),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn check(json_path: &str, type_: &str, expected: Value) {
+        let object = json!({
+            "metadata": {"creationTimestamp": "2026-01-01T00:00:00Z", "labels": {"a.b/c": "x"}},
+            "spec": {"n": 3, "f": 3.0, "g": 2.5, "s": "t", "b": true, "null": null, "list": [{"x": 1}, {"x": 2}], "map": {"k": 1}},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+        });
+        let definition = CustomResourceColumnDefinition {
+            json_path: json_path.to_owned(),
+            type_: type_.to_owned(),
+            ..CustomResourceColumnDefinition::default()
+        };
+        let columns = Columns::parse(&[definition]).unwrap();
+        let now = "2026-01-01T00:05:00Z".parse().unwrap();
+        assert_eq!(columns.0[0].cell(&object, now), expected, "{json_path} as {type_}");
+    }
+
+    #[test]
+    fn cells() {
+        check(".spec.n", "integer", json!(3));
+        check(".spec.f", "integer", json!(3));
+        check(".spec.g", "number", json!(2.5));
+        check(".spec.n", "string", json!("3"));
+        check(".spec.f", "string", json!("3"));
+        check(".spec.s", "integer", json!(null));
+        check(".spec.s", "string", json!("t"));
+        check(".spec.b", "boolean", json!(true));
+        check(".spec.null", "string", json!("<no value>"));
+        check(".spec.none", "string", json!(null));
+        check(".spec.map", "string", json!("{\"k\":1}"));
+        check(".spec.list[*].x", "integer", json!(1));
+        check(".metadata.creationTimestamp", "date", json!("5m"));
+        check(".spec.s", "date", json!("<invalid>"));
+        check(".spec.n", "date", json!(null));
+        check(".metadata.labels.a\\.b/c", "string", json!("x"));
+        check(".status.conditions[?(@.type==\"Ready\")].status", "string", json!("True"));
+    }
+
+    #[test]
+    fn ages() {
+        let rows = [
+            (-2, "<invalid>"),
+            (-1, "0s"),
+            (119, "119s"),
+            (120, "2m"),
+            (121, "2m1s"),
+            (600, "10m"),
+            (3 * 3600, "3h"),
+            (3 * 3600 + 60, "3h1m"),
+            (8 * 3600, "8h"),
+            (48 * 3600, "2d"),
+            (49 * 3600, "2d1h"),
+            (8 * 86400, "8d"),
+            (730 * 86400, "2y"),
+            (8 * 365 * 86400, "8y"),
+        ];
+        for (seconds, expected) in rows {
+            assert_eq!(age_text(seconds), expected, "{seconds}");
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! The structural schema of a version: what objects may hold.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+/// A type of JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JsonType {
+    /// `{}`
+    Object,
+    /// `[]`
+    Array,
+    /// `""`
+    String,
+    /// A number without a fraction.
+    Integer,
+    /// Any number.
+    Number,
+    /// `true` and `false`
+    Boolean,
+}
+
+impl JsonType {
+    /// The word of JSON Schema.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Object => "object",
+            Self::Array => "array",
+            Self::String => "string",
+            Self::Integer => "integer",
+            Self::Number => "number",
+            Self::Boolean => "boolean",
+        }
+    }
+
+    fn parse(name: &str) -> Option<Self> {
+        [Self::Object, Self::Array, Self::String, Self::Integer, Self::Number, Self::Boolean]
+            .into_iter()
+            .find(|one| one.name() == name)
+    }
+}
+
+/// What an object may hold besides its `properties`.
+#[derive(Clone, Debug)]
+pub enum Additional {
+    /// Nothing: further members are pruned.
+    Pruned,
+    /// Anything.
+    Any,
+    /// Members of this schema.
+    Of(Box<Schema>),
+}
+
+/// A node of the schema.
+#[derive(Clone, Debug)]
+pub struct Schema {
+    /// `None` where anything goes.
+    pub json_type: Option<JsonType>,
+    /// Whether `null` is a value.
+    pub nullable: bool,
+    /// Members that are known.
+    pub properties: BTreeMap<String, Schema>,
+    /// Members that are not.
+    pub additional: Additional,
+    /// Members that must be there.
+    pub required: Vec<String>,
+    /// What a list holds.
+    pub items: Option<Box<Schema>>,
+    /// The only values allowed.
+    pub enumeration: Option<Vec<Value>>,
+    /// Lower and upper bound of a number; `true` excludes the bound itself.
+    pub minimum: Option<(f64, bool)>,
+    /// See `minimum`.
+    pub maximum: Option<(f64, bool)>,
+    /// Shortest and longest text, in characters.
+    pub length: (Option<u64>, Option<u64>),
+    /// Fewest and most items.
+    pub item_count: (Option<u64>, Option<u64>),
+    /// Keywords that say something which is not enforced here.
+    unenforced: Vec<String>,
+}
+
+/// Keywords that this server reads or that only describe.
+const KNOWN: [&str; 20] = [
+    "additionalProperties",
+    "description",
+    "enum",
+    "example",
+    "exclusiveMaximum",
+    "exclusiveMinimum",
+    "externalDocs",
+    "format",
+    "items",
+    "maxItems",
+    "maxLength",
+    "maximum",
+    "minItems",
+    "minLength",
+    "minimum",
+    "nullable",
+    "properties",
+    "required",
+    "title",
+    "type",
+];
+const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
+
+/// Formats that kube-apiserver checks. Any other binds nothing beyond its type.
+const BINDING_FORMATS: [&str; 24] = [
+    "bsonobjectid",
+    "byte",
+    "cidr",
+    "creditcard",
+    "date",
+    "date-time",
+    "datetime",
+    "duration",
+    "email",
+    "float",
+    "hexcolor",
+    "hostname",
+    "int32",
+    "ipv4",
+    "ipv6",
+    "isbn",
+    "isbn10",
+    "isbn13",
+    "k8s-long-name",
+    "k8s-short-name",
+    "mac",
+    "rgbcolor",
+    "ssn",
+    "uri",
+];
+
+impl Schema {
+    /// Parses the schema of a whole object.
+    pub(super) fn parse_root(schema: &Value) -> Result<Self, (String, String)> {
+        let root = Self::parse("", schema)?;
+        if root.json_type != Some(JsonType::Object) {
+            return Err((".type".to_owned(), "must be object".to_owned()));
+        }
+        Ok(root)
+    }
+
+    fn parse(path: &str, schema: &Value) -> Result<Self, (String, String)> {
+        let Value::Object(schema) = schema else {
+            return Err((path.to_owned(), "must be an object".to_owned()));
+        };
+        let json_type = match schema.get("type").and_then(Value::as_str) {
+            Some(name) => Some(JsonType::parse(name).ok_or_else(|| {
+                (format!("{path}.type"), format!("{name:?} is not a type of JSON"))
+            })?),
+            None => None,
+        };
+        let mut properties = BTreeMap::new();
+        if let Some(Value::Object(given)) = schema.get("properties") {
+            for (name, property) in given {
+                let path = format!("{path}.properties[{name}]");
+                properties.insert(name.clone(), Self::parse(&path, property)?);
+            }
+        }
+        let preserve = schema.get(PRESERVE) == Some(&Value::Bool(true));
+        let additional = match schema.get("additionalProperties") {
+            Some(Value::Bool(true)) => Additional::Any,
+            Some(inner @ Value::Object(_)) => {
+                let path = format!("{path}.additionalProperties");
+                Additional::Of(Box::new(Self::parse(&path, inner)?))
+            }
+            _ if preserve || json_type.is_none() => Additional::Any,
+            _ => Additional::Pruned,
+        };
+        let items = schema.get("items").map(|items| Self::parse(&format!("{path}.items"), items));
+        let number = |key: &str| schema.get(key).and_then(Value::as_f64);
+        let count = |key: &str| schema.get(key).and_then(Value::as_u64);
+        let flag = |key: &str| schema.get(key) == Some(&Value::Bool(true));
+        let texts = |key: &str| -> Vec<String> {
+            let list = schema.get(key).and_then(Value::as_array);
+            let texts = list.into_iter().flatten().filter_map(Value::as_str);
+            texts.map(str::to_owned).collect()
+        };
+        Ok(Self {
+            json_type,
+            nullable: flag("nullable"),
+            properties,
+            additional,
+            required: texts("required"),
+            items: items.transpose()?.map(Box::new),
+            enumeration: schema.get("enum").and_then(Value::as_array).cloned(),
+            minimum: number("minimum").map(|bound| (bound, flag("exclusiveMinimum"))),
+            maximum: number("maximum").map(|bound| (bound, flag("exclusiveMaximum"))),
+            length: (count("minLength"), count("maxLength")),
+            item_count: (count("minItems"), count("maxItems")),
+            unenforced: unenforced(path, schema),
+        })
+    }
+
+    /// The first keyword, with its path, that binds objects and is not
+    /// enforced by this server yet.
+    pub fn first_unenforced(&self) -> Option<&str> {
+        let nested = self.properties.values().chain(self.items.as_deref());
+        let additional = match &self.additional {
+            Additional::Of(schema) => Some(&**schema),
+            Additional::Any | Additional::Pruned => None,
+        };
+        let own = self.unenforced.first().map(String::as_str);
+        own.or_else(|| nested.chain(additional).find_map(Self::first_unenforced))
+    }
+}
+
+fn unenforced(path: &str, schema: &Map<String, Value>) -> Vec<String> {
+    let format = schema.get("format").and_then(Value::as_str).unwrap_or_default();
+    schema
+        .iter()
+        .filter(|(key, _)| match key.as_str() {
+            "format" => BINDING_FORMATS.contains(&format) || format.starts_with("uuid"),
+            PRESERVE => false,
+            key => !KNOWN.contains(&key),
+        })
+        .map(|(key, _)| format!("{path}.{key}"))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn reads_what_is_enforced() {
+        let schema = Schema::parse_root(&json!({
+            "type": "object",
+            "properties": {"spec": {
+                "type": "object",
+                "required": ["weight"],
+                "properties": {"weight": {"type": "number", "format": "double", "minimum": 0.0}},
+            }},
+        }))
+        .unwrap();
+        let spec = &schema.properties["spec"];
+        assert_eq!(spec.required, ["weight"]);
+        assert_eq!(spec.properties["weight"].minimum, Some((0.0, false)));
+        assert_eq!(schema.first_unenforced(), None);
+    }
+
+    #[test]
+    fn names_what_is_not_enforced() {
+        let rows = [
+            (json!({"type": "string", "pattern": "a"}), ".properties[a].pattern"),
+            (json!({"type": "integer", "format": "int32"}), ".properties[a].format"),
+            (
+                json!({"type": "array", "items": {"type": "string", "default": "x"}}),
+                ".properties[a].items.default",
+            ),
+            (
+                json!({"type": "object", "additionalProperties": {"type": "string", "not": {}}}),
+                ".properties[a].additionalProperties.not",
+            ),
+        ];
+        for (property, expected) in rows {
+            let schema = json!({"type": "object", "properties": {"a": property}});
+            let schema = Schema::parse_root(&schema).unwrap();
+            assert_eq!(schema.first_unenforced(), Some(expected));
+        }
+    }
+
+    #[test]
+    fn a_wrong_type_is_named() {
+        let schema = json!({"type": "object", "properties": {"a": {"type": "float"}}});
+        let (field, message) = Schema::parse_root(&schema).unwrap_err();
+        assert_eq!(
+            (field.as_str(), message.as_str()),
+            (".properties[a].type", "\"float\" is not a type of JSON")
+        );
+    }
+}
