@@ -1,0 +1,126 @@
+//! Where objects are kept: one ordered log, one revision sequence.
+//!
+//! A store knows no HTTP, no callers and no kinds: a collection is a name.
+
+mod memory;
+pub mod revision;
+#[cfg(test)]
+mod suite;
+
+pub use memory::MemoryStore;
+pub use revision::{Revision, RevisionSequence};
+
+use std::fmt;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use thiserror::Error;
+
+use crate::object::{Key, Object};
+
+/// The name of a collection of objects, as `llamas.farm.example.com`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Collection(Arc<str>);
+
+impl Collection {
+    /// A collection of this name.
+    pub fn new(name: &str) -> Self {
+        Self(name.into())
+    }
+}
+
+impl fmt::Display for Collection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// An object and the revision of the write that made it so.
+#[derive(Clone, Debug)]
+pub struct Versioned {
+    /// The revision of its last write.
+    pub revision: Revision,
+    /// The object.
+    pub object: Arc<Object>,
+}
+
+/// What must be true for a write to happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expected {
+    /// Nothing is kept under the key.
+    Absent,
+    /// The object under the key was last written at this revision.
+    At(Revision),
+}
+
+/// One write: create, replace or remove.
+#[derive(Clone, Debug)]
+pub struct Commit {
+    /// The collection to write to.
+    pub collection: Collection,
+    /// The key to write.
+    pub key: Key,
+    /// What must be true for it.
+    pub expected: Expected,
+    /// What is kept afterwards; `None` removes.
+    pub object: Option<Arc<Object>>,
+}
+
+/// Why a write did not happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum StoreError {
+    /// Something is kept under the key.
+    #[error("the key is taken")]
+    Exists,
+    /// Nothing is kept under the key.
+    #[error("nothing is kept under the key")]
+    Absent,
+    /// The object was written since.
+    #[error("the object was written at {current}, after the expected revision")]
+    Changed {
+        /// The revision of its last write.
+        current: Revision,
+    },
+}
+
+/// One entry of the log.
+#[derive(Clone, Debug)]
+pub struct LogEntry {
+    /// The revision of the write.
+    pub revision: Revision,
+    /// What was written.
+    pub key: Key,
+    /// What is kept since; `None` after a removal.
+    pub object: Option<Arc<Object>>,
+}
+
+/// Somebody who follows the log of a collection.
+pub trait LogReader: Send + Sync {
+    /// Takes the next entry. Called in the order of revisions, one at a time,
+    /// before the write is acknowledged. Must not block.
+    fn append(&self, entry: LogEntry);
+}
+
+/// A store of objects.
+///
+/// Writes are ordered by their revisions, over all collections. A write is
+/// acknowledged after every follower of its collection has seen it.
+pub trait Store: Send + Sync + 'static {
+    /// The object under the key.
+    fn get<'a>(
+        &'a self,
+        collection: &'a Collection,
+        key: &'a Key,
+    ) -> BoxFuture<'a, Result<Option<Versioned>, StoreError>>;
+
+    /// Writes, if what is expected is true; answers with the new revision.
+    fn commit(&self, commit: Commit) -> BoxFuture<'_, Result<Revision, StoreError>>;
+
+    /// Hands everything that a collection holds, and from then on every
+    /// change of it, to the reader.
+    fn follow(
+        &self,
+        collection: &Collection,
+        reader: Arc<dyn LogReader>,
+    ) -> BoxFuture<'_, Result<(), StoreError>>;
+}
