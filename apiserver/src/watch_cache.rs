@@ -1,0 +1,169 @@
+//! WatchCache: the objects of one kind now, and their recent past.
+//!
+//! Every read is answered from here. Objects lie in an ordered map whose
+//! snapshot costs nothing, so a list holds no lock while it is sent; changes
+//! lie in one window that all watchers read at their own pace.
+
+mod feed;
+mod snapshot;
+mod subscriber;
+mod window;
+
+pub use snapshot::Snapshot;
+pub use subscriber::{Lost, Scope, Subscription};
+pub use window::Change;
+
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+
+use crate::object::{Key, Object};
+use crate::storage::{Revision, RevisionSequence, Versioned};
+use imbl::OrdMap;
+use subscriber::Subscribers;
+use window::Window;
+
+/// How long a read waits for a revision that has not arrived: as kube-apiserver.
+const FRESHNESS_WAIT: Duration = Duration::from_secs(3);
+
+struct State {
+    objects: OrdMap<Key, Versioned>,
+    window: Window,
+    /// The revision of the last change.
+    revision: Revision,
+}
+
+/// A read that cannot be answered now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotFresh {
+    /// The revision belongs to another process: its history is unknown here.
+    Foreign,
+    /// The revision lies in the future and did not arrive in time.
+    TooLarge {
+        /// The newest revision there is.
+        current: Revision,
+    },
+}
+
+/// The objects of one kind now, and their recent past.
+pub struct WatchCache {
+    sequence: Arc<RevisionSequence>,
+    state: RwLock<State>,
+    subscribers: Subscribers,
+    synced: watch::Sender<bool>,
+}
+
+impl WatchCache {
+    /// An empty cache that is not synced yet.
+    pub fn new(sequence: Arc<RevisionSequence>) -> Self {
+        let revision = sequence.current();
+        let state = State { objects: OrdMap::new(), window: Window::starting(revision), revision };
+        Self {
+            sequence,
+            state: RwLock::new(state),
+            subscribers: Subscribers::default(),
+            synced: watch::Sender::new(false),
+        }
+    }
+
+    /// Says that the cache holds everything there was to begin with.
+    pub fn mark_synced(&self) {
+        self.synced.send_replace(true);
+    }
+
+    /// Whether the cache holds everything there was to begin with.
+    pub fn is_synced(&self) -> bool {
+        *self.synced.borrow()
+    }
+
+    /// Returns when the cache is synced.
+    pub async fn wait_synced(&self) {
+        // The sender lives as long as `self`.
+        let _ = self.synced.subscribe().wait_for(|synced| *synced).await;
+    }
+
+    /// The object under the key.
+    pub fn get(&self, key: &Key) -> Option<Versioned> {
+        self.read().objects.get(key).cloned()
+    }
+
+    /// Everything there is now.
+    pub fn snapshot(&self) -> Snapshot {
+        // First the sequence: what it counts is published in all caches.
+        let visible = self.sequence.current();
+        let state = self.read();
+        Snapshot::new(state.objects.clone(), visible.max(state.revision))
+    }
+
+    /// Returns when the cache is at least as new as the revision.
+    ///
+    /// # Errors
+    /// When the revision comes from another process, or not within three seconds.
+    pub async fn wait_until(&self, revision: Revision) -> Result<(), NotFresh> {
+        if !self.sequence.is_own(revision) {
+            return Err(NotFresh::Foreign);
+        }
+        let arrived = self.sequence.wait_until(revision);
+        let in_time = tokio::time::timeout(FRESHNESS_WAIT, arrived).await;
+        in_time.map_err(|_| NotFresh::TooLarge { current: self.sequence.current() })
+    }
+
+    /// Follows changes of a scope from now on; answers what there is now.
+    pub fn subscribe(self: &Arc<Self>, scope: Scope) -> (Snapshot, Subscription) {
+        let slot = self.subscribers.add(scope);
+        let snapshot = self.snapshot();
+        let cursor = snapshot.revision();
+        (snapshot, Subscription::new(Arc::clone(self), slot, cursor))
+    }
+
+    /// Follows changes of a scope after a revision.
+    ///
+    /// # Errors
+    /// When changes since then have left the window, or were never known here.
+    pub fn subscribe_after(
+        self: &Arc<Self>,
+        scope: Scope,
+        revision: Revision,
+    ) -> Result<Subscription, Lost> {
+        let slot = self.subscribers.add(scope);
+        let subscription = Subscription::new(Arc::clone(self), slot, revision);
+        let oldest = self.read().window.start();
+        if revision < oldest || !self.sequence.is_own(revision) {
+            return Err(Lost { oldest });
+        }
+        Ok(subscription)
+    }
+
+    /// Takes a change: the object that is kept under the key since this
+    /// revision, or `None` after a removal. Revisions must grow.
+    pub(crate) fn apply(&self, revision: Revision, key: &Key, object: Option<Arc<Object>>) {
+        let mut guard = self.write();
+        let state = &mut *guard;
+        let after = object.map(|object| Versioned { revision, object });
+        let before = match &after {
+            Some(after) => state.objects.insert(key.clone(), after.clone()),
+            None => state.objects.remove(key),
+        };
+        if before.is_none() && after.is_none() {
+            return;
+        }
+        state.revision = revision;
+        let change = Change::new(revision, key.clone(), before, after);
+        let subscribers = &self.subscribers;
+        state.window.push(Arc::new(change), Instant::now(), |left| subscribers.lose(left));
+        drop(guard);
+        self.subscribers.wake(key);
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests;

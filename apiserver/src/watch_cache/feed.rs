@@ -1,0 +1,32 @@
+//! Where a cache gets its changes from: a store's log, or a computation.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use super::WatchCache;
+use crate::object::{Key, Object};
+use crate::storage::{LogEntry, LogReader};
+
+impl LogReader for WatchCache {
+    fn append(&self, entry: LogEntry) {
+        self.apply(entry.revision, &entry.key, entry.object);
+    }
+}
+
+impl WatchCache {
+    /// Publishes what was computed for a key: nothing happens if that is what
+    /// the cache shows already. Each change takes a revision of its own.
+    pub fn publish(&self, key: &Key, object: Option<Object>) {
+        let shown = self.get(key);
+        match (&shown, &object) {
+            (None, None) => return,
+            (Some(shown), Some(object)) if shown.object.same_content(object) => return,
+            _ => {}
+        }
+        let object = object.map(Arc::new);
+        let Ok(()) = self.sequence.publish(|revision| {
+            self.apply(revision, key, object);
+            Ok::<(), Infallible>(())
+        });
+    }
+}

@@ -1,0 +1,163 @@
+//! Watchers: cursors into the window, woken only for their scope.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use tokio::sync::Notify;
+
+use super::{Change, WatchCache};
+use crate::object::Key;
+use crate::storage::Revision;
+
+/// How many changes a watcher takes from the window at a time.
+const BATCH: usize = 64;
+
+/// What a watcher can be interested in.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// Every object of the kind.
+    All,
+    /// The objects of one namespace.
+    Namespace(Arc<str>),
+    /// One object.
+    Object(Key),
+}
+
+impl Scope {
+    /// Whether the object of this key is in the scope.
+    pub fn contains(&self, key: &Key) -> bool {
+        match self {
+            Self::All => true,
+            Self::Namespace(namespace) => key.namespace() == Some(namespace),
+            Self::Object(object) => key == object,
+        }
+    }
+
+    /// The scopes that a key is in.
+    fn of(key: &Key) -> impl Iterator<Item = Self> {
+        let namespace = key.namespace().map(|namespace| Self::Namespace(namespace.into()));
+        [Some(Self::All), namespace, Some(Self::Object(key.clone()))].into_iter().flatten()
+    }
+}
+
+/// Changes of the scope have left the window before they were read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lost {
+    /// The revision from which on every change is still there.
+    pub oldest: Revision,
+}
+
+/// What the cache knows of one watcher.
+#[derive(Debug)]
+pub(super) struct Slot {
+    scope: Scope,
+    changed: Notify,
+    /// The newest change of the scope that has left the window.
+    lost: AtomicU64,
+}
+
+/// The watchers of a cache, by scope.
+#[derive(Debug, Default)]
+pub(super) struct Subscribers(Mutex<HashMap<Scope, Vec<Weak<Slot>>>>);
+
+impl Subscribers {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Scope, Vec<Weak<Slot>>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn add(&self, scope: Scope) -> Arc<Slot> {
+        let slot = Arc::new(Slot {
+            scope: scope.clone(),
+            changed: Notify::new(),
+            lost: AtomicU64::new(0),
+        });
+        self.lock().entry(scope).or_default().push(Arc::downgrade(&slot));
+        slot
+    }
+
+    fn remove(&self, slot: &Arc<Slot>) {
+        let mut slots = self.lock();
+        if let Some(same_scope) = slots.get_mut(&slot.scope) {
+            same_scope.retain(|other| !std::ptr::eq(other.as_ptr(), Arc::as_ptr(slot)));
+            if same_scope.is_empty() {
+                slots.remove(&slot.scope);
+            }
+        }
+    }
+
+    /// Wakes everybody who is interested in the key.
+    pub(super) fn wake(&self, key: &Key) {
+        self.each(key, |slot| slot.changed.notify_one());
+    }
+
+    /// Notes that a change has left the window.
+    pub(super) fn lose(&self, change: &Change) {
+        let revision = change.revision().number();
+        self.each(change.key(), |slot| slot.lost.store(revision, Ordering::Release));
+    }
+
+    fn each(&self, key: &Key, act: impl Fn(&Slot)) {
+        let slots = self.lock();
+        if slots.is_empty() {
+            return;
+        }
+        for scope in Scope::of(key) {
+            let same_scope = slots.get(&scope).into_iter().flatten();
+            same_scope.filter_map(Weak::upgrade).for_each(|slot| act(&slot));
+        }
+    }
+}
+
+/// A watcher: a position in the window of a cache.
+pub struct Subscription {
+    cache: Arc<WatchCache>,
+    slot: Arc<Slot>,
+    cursor: Revision,
+}
+
+impl Subscription {
+    pub(super) fn new(cache: Arc<WatchCache>, slot: Arc<Slot>, cursor: Revision) -> Self {
+        Self { cache, slot, cursor }
+    }
+
+    /// The next changes of the scope, at least one; waits for it.
+    ///
+    /// # Errors
+    /// When a change of the scope left the window before it was read.
+    pub async fn next(&mut self) -> Result<Vec<Arc<Change>>, Lost> {
+        loop {
+            let changes = self.take()?;
+            if !changes.is_empty() {
+                return Ok(changes);
+            }
+            // A change after `take` has left a permit behind.
+            self.slot.changed.notified().await;
+        }
+    }
+
+    /// What is there now, without waiting; may be nothing.
+    fn take(&mut self) -> Result<Vec<Arc<Change>>, Lost> {
+        let state = self.cache.read();
+        if self.slot.lost.load(Ordering::Acquire) > self.cursor.number() {
+            return Err(Lost { oldest: state.window.start() });
+        }
+        let mut changes = Vec::new();
+        for change in state.window.after(self.cursor) {
+            self.cursor = change.revision();
+            if self.slot.scope.contains(change.key()) {
+                changes.push(Arc::clone(change));
+                if changes.len() == BATCH {
+                    break;
+                }
+            }
+        }
+        Ok(changes)
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        self.cache.subscribers.remove(&self.slot);
+    }
+}

@@ -1,0 +1,193 @@
+//! The cache as its readers see it.
+
+use super::*;
+use crate::object::Object;
+use futures::FutureExt;
+use jiff::Timestamp;
+use serde_json::json;
+
+fn cache() -> Arc<WatchCache> {
+    let sequence = Arc::new(RevisionSequence::starting(Timestamp::now(), 7));
+    Arc::new(WatchCache::new(sequence))
+}
+
+fn key(text: &str) -> Key {
+    let (namespace, name) = text.split_once('/').unwrap();
+    Key::new(Some(namespace), name)
+}
+
+fn put(cache: &WatchCache, at: &str, content: u64) {
+    let key = key(at);
+    let tree = json!({
+        "metadata": {"name": key.name(), "namespace": key.namespace(), "uid": "u"},
+        "content": content,
+    });
+    cache.publish(&key, Some(Object::from_tree(tree.as_object().unwrap()).unwrap()));
+}
+
+fn remove(cache: &WatchCache, at: &str) {
+    cache.publish(&key(at), None);
+}
+
+fn listed(snapshot: &Snapshot, scope: &Scope) -> Vec<String> {
+    snapshot.iter(scope).map(|versioned| versioned.object.key().to_string()).collect()
+}
+
+async fn told(subscription: &mut Subscription) -> Vec<String> {
+    let changes = subscription.next().await.unwrap();
+    changes
+        .iter()
+        .map(|change| {
+            format!("{}{}", if change.after().is_some() { "+" } else { "-" }, change.key())
+        })
+        .collect()
+}
+
+#[test]
+fn lists_a_scope_in_the_order_of_keys() {
+    let cache = cache();
+    for at in ["m/x", "m-1/x", "m/a", "mm/x"] {
+        put(&cache, at, 1);
+    }
+    let snapshot = cache.snapshot();
+    assert_eq!(listed(&snapshot, &Scope::All), ["m-1/x", "m/a", "m/x", "mm/x"]);
+    assert_eq!(listed(&snapshot, &Scope::Namespace("m".into())), ["m/a", "m/x"]);
+    assert_eq!(listed(&snapshot, &Scope::Object(key("m/x"))), ["m/x"]);
+    assert_eq!(listed(&snapshot, &Scope::Object(key("m/b"))), [""; 0]);
+}
+
+#[test]
+fn a_snapshot_does_not_change() {
+    let cache = cache();
+    put(&cache, "a/1", 1);
+    let snapshot = cache.snapshot();
+    put(&cache, "a/2", 1);
+    remove(&cache, "a/1");
+    assert_eq!(listed(&snapshot, &Scope::All), ["a/1"]);
+    assert!(cache.snapshot().revision() > snapshot.revision());
+}
+
+#[test]
+fn the_same_content_again_is_no_change() {
+    let cache = cache();
+    put(&cache, "a/1", 1);
+    let before = cache.snapshot().revision();
+    put(&cache, "a/1", 1);
+    remove(&cache, "a/none");
+    assert_eq!(cache.snapshot().revision(), before);
+}
+
+#[test]
+fn a_quiet_cache_is_as_new_as_the_sequence() {
+    let sequence = Arc::new(RevisionSequence::starting(Timestamp::now(), 7));
+    let quiet = WatchCache::new(Arc::clone(&sequence));
+    let busy = WatchCache::new(Arc::clone(&sequence));
+    put(&busy, "a/1", 1);
+    assert_eq!(quiet.snapshot().revision(), sequence.current());
+}
+
+#[tokio::test]
+async fn a_watcher_is_told_its_scope_only() {
+    let cache = cache();
+    put(&cache, "a/1", 1);
+    let (_, mut all) = cache.subscribe(Scope::All);
+    let (_, mut one) = cache.subscribe(Scope::Namespace("b".into()));
+    put(&cache, "a/2", 1);
+    assert_eq!(told(&mut all).await, ["+a/2"]);
+    assert!(one.next().now_or_never().is_none());
+    put(&cache, "b/1", 1);
+    remove(&cache, "b/1");
+    assert_eq!(told(&mut one).await, ["+b/1", "-b/1"]);
+    assert_eq!(told(&mut all).await, ["+b/1", "-b/1"]);
+}
+
+#[tokio::test]
+async fn a_waiting_watcher_is_woken() {
+    let cache = cache();
+    let (_, mut subscription) = cache.subscribe(Scope::All);
+    let waiting = tokio::spawn(async move { told(&mut subscription).await });
+    tokio::task::yield_now().await;
+    put(&cache, "a/1", 1);
+    assert_eq!(waiting.await.unwrap(), ["+a/1"]);
+}
+
+#[tokio::test]
+async fn a_slow_watcher_loses_only_what_is_in_its_scope() {
+    let cache = cache();
+    put(&cache, "quiet/1", 1);
+    let (_, mut busy) = cache.subscribe(Scope::All);
+    let (_, mut quiet) = cache.subscribe(Scope::Namespace("quiet".into()));
+    let start = cache.snapshot().revision();
+    for content in 0..=102_400 {
+        put(&cache, "busy/1", content);
+    }
+    assert!(matches!(busy.next().await, Err(Lost { .. })));
+    put(&cache, "quiet/2", 1);
+    assert_eq!(told(&mut quiet).await, ["+quiet/2"]);
+    assert!(cache.subscribe_after(Scope::All, start).is_err(), "older than the window");
+}
+
+#[tokio::test]
+async fn revisions_of_others_and_of_the_future() {
+    let cache = cache();
+    let current = cache.snapshot().revision().number();
+    let foreign = Revision::new(current + 1);
+    assert_eq!(cache.wait_until(foreign).await, Err(NotFresh::Foreign));
+    assert!(cache.subscribe_after(Scope::All, foreign).is_err());
+    let next = Revision::new(current + 4096);
+    let waiting = cache.wait_until(next);
+    let publish = async { put(&cache, "a/1", 1) };
+    let (waited, ()) = tokio::join!(waiting, publish);
+    assert_eq!(waited, Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_revision_that_does_not_come_is_too_large() {
+    let cache = cache();
+    let current = cache.snapshot().revision();
+    let next = Revision::new(current.number() + 4096);
+    assert_eq!(cache.wait_until(next).await, Err(NotFresh::TooLarge { current }));
+}
+
+/// "List at r, then watch from r" equals "list now", for every r.
+#[tokio::test]
+async fn list_then_watch_equals_list_now() {
+    let cache = cache();
+    let mut random = 0x2545_f491_4f6c_dd1d_u64;
+    let mut next = move |limit: u64| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random % limit
+    };
+    let mut histories = Vec::new();
+    for _ in 0..400 {
+        histories.push(cache.snapshot());
+        let at = format!("{}/{}", ["a", "b", "a-1"][usize::try_from(next(3)).unwrap()], next(5));
+        if next(3) == 0 { remove(&cache, &at) } else { put(&cache, &at, next(4)) }
+    }
+    for scope in [Scope::All, Scope::Namespace("a".into()), Scope::Object(key("b/3"))] {
+        let now: Vec<_> = cache.snapshot().iter(&scope).cloned().collect();
+        for snapshot in &histories {
+            let mut seen: std::collections::BTreeMap<Key, Versioned> = snapshot
+                .iter(&scope)
+                .map(|versioned| (versioned.object.key().clone(), versioned.clone()))
+                .collect();
+            let mut subscription =
+                cache.subscribe_after(scope.clone(), snapshot.revision()).unwrap();
+            while let Some(changes) = subscription.next().now_or_never() {
+                for change in changes.unwrap() {
+                    match change.after() {
+                        Some(after) => seen.insert(change.key().clone(), after.clone()),
+                        None => seen.remove(change.key()),
+                    };
+                }
+            }
+            let seen: Vec<_> =
+                seen.values().map(|v| (v.revision, v.object.key().clone())).collect();
+            let expected: Vec<_> =
+                now.iter().map(|v| (v.revision, v.object.key().clone())).collect();
+            assert_eq!(seen, expected);
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! The recent past: changes in the order of their revisions, within bounds.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use crate::object::Key;
+use crate::storage::{Revision, Versioned};
+
+/// Clients that lost their connection come back within this time; as kube-apiserver.
+const AGE_LIMIT: Duration = Duration::from_secs(75);
+/// Changes that are kept however old they are.
+const COUNT_FLOOR: usize = 1_000;
+/// Changes that are never exceeded; as kube-apiserver.
+const COUNT_LIMIT: usize = 102_400;
+/// Bytes of objects that only the window may still hold.
+const BYTES_LIMIT: usize = 64 << 20;
+
+/// Forms in which a change may be sent to many watchers.
+const FRAMES: usize = 3;
+
+/// One change of one object.
+#[derive(Debug)]
+pub struct Change {
+    revision: Revision,
+    key: Key,
+    before: Option<Versioned>,
+    after: Option<Versioned>,
+    frames: [OnceLock<Bytes>; FRAMES],
+}
+
+impl Change {
+    pub(super) fn new(
+        revision: Revision,
+        key: Key,
+        before: Option<Versioned>,
+        after: Option<Versioned>,
+    ) -> Self {
+        Self { revision, key, before, after, frames: Default::default() }
+    }
+
+    /// The revision of the change.
+    pub fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    /// The object that changed.
+    pub fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// What it was; `None` if it was not there.
+    pub fn before(&self) -> Option<&Versioned> {
+        self.before.as_ref()
+    }
+
+    /// What it is since; `None` if it is gone.
+    pub fn after(&self) -> Option<&Versioned> {
+        self.after.as_ref()
+    }
+
+    /// The bytes sent for this change in one of three forms: encoded by the
+    /// first watcher that needs them, shared by all others.
+    pub fn frame(&self, form: usize, encode: impl FnOnce() -> Bytes) -> Bytes {
+        match self.frames.get(form) {
+            Some(frame) => frame.get_or_init(encode).clone(),
+            None => encode(),
+        }
+    }
+
+    fn size(&self) -> usize {
+        // The state after it is usually the state before the next one; the
+        // frame that is encoded for watchers is about as large again.
+        let object = self.after.as_ref().or(self.before.as_ref());
+        2 * object.map_or(0, |versioned| versioned.object.size())
+    }
+}
+
+/// Changes in the order of their revisions.
+#[derive(Debug)]
+pub(super) struct Window {
+    changes: VecDeque<(Instant, Arc<Change>)>,
+    bytes: usize,
+    start: Revision,
+}
+
+impl Window {
+    /// An empty window: every change after this revision will be in it.
+    pub(super) fn starting(start: Revision) -> Self {
+        Self { changes: VecDeque::new(), bytes: 0, start }
+    }
+
+    /// Every change after this revision is still here.
+    pub(super) fn start(&self) -> Revision {
+        self.start
+    }
+
+    /// Appends a change; `left` is told of each one that must go for it.
+    pub(super) fn push(&mut self, change: Arc<Change>, now: Instant, left: impl Fn(&Change)) {
+        self.bytes += change.size();
+        self.changes.push_back((now, change));
+        while self.is_over(now) {
+            let Some((_, oldest)) = self.changes.pop_front() else { break };
+            self.bytes -= oldest.size();
+            self.start = oldest.revision;
+            left(&oldest);
+        }
+    }
+
+    fn is_over(&self, now: Instant) -> bool {
+        let oldest = self.changes.front();
+        let is_old = oldest.is_some_and(|(at, _)| now.duration_since(*at) > AGE_LIMIT);
+        let count = self.changes.len();
+        // The newest change always stays.
+        count > 1
+            && (count > COUNT_LIMIT || self.bytes > BYTES_LIMIT || (count > COUNT_FLOOR && is_old))
+    }
+
+    /// The changes after a revision.
+    pub(super) fn after(&self, revision: Revision) -> impl Iterator<Item = &Arc<Change>> {
+        let from = self.changes.partition_point(|(_, change)| change.revision <= revision);
+        self.changes.range(from..).map(|(_, change)| change)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::Object;
+    use serde_json::json;
+
+    fn change(revision: u64, size: usize) -> Arc<Change> {
+        let tree = json!({"metadata": {"name": "a", "uid": "u"}, "data": "x".repeat(size)});
+        let object = Arc::new(Object::from_tree(tree.as_object().unwrap()).unwrap());
+        let revision = Revision::new(revision);
+        let after = Some(Versioned { revision, object });
+        Arc::new(Change::new(revision, Key::new(None, "a"), None, after))
+    }
+
+    fn revisions(window: &Window, after: u64) -> Vec<u64> {
+        let changes = window.after(Revision::new(after));
+        changes.map(|change| change.revision().number()).collect()
+    }
+
+    #[test]
+    fn keeps_young_changes_and_the_newest_thousand() {
+        let mut window = Window::starting(Revision::new(0));
+        let start = Instant::now();
+        for revision in 1..=1_001 {
+            window.push(change(revision, 1), start, |_| {});
+        }
+        assert_eq!(window.start(), Revision::new(0));
+        let later = start + AGE_LIMIT + Duration::from_secs(1);
+        window.push(change(1_002, 1), later, |_| {});
+        assert_eq!(window.start(), Revision::new(2));
+        assert_eq!(revisions(&window, 1_000), [1_001, 1_002]);
+    }
+
+    #[test]
+    fn is_bounded_by_bytes() {
+        let mut window = Window::starting(Revision::new(0));
+        for revision in 1..=20 {
+            window.push(change(revision, 3 << 20), Instant::now(), |_| {});
+        }
+        assert!(window.bytes <= BYTES_LIMIT);
+        assert!(window.start() > Revision::new(0));
+        assert_eq!(revisions(&window, 0).last(), Some(&20));
+    }
+}
