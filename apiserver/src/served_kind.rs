@@ -1,0 +1,98 @@
+//! ServedKind: one kind in service.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::kind::Kind;
+use crate::storage::{Collection, Store};
+use crate::verb::Verb;
+use crate::watch_cache::WatchCache;
+
+/// What a computed kind is computed from: callers need the same verb on it.
+#[derive(Clone)]
+pub struct SourceResource {
+    /// The API group; empty for the core group.
+    pub group: String,
+    /// The version.
+    pub version: String,
+    /// The plural.
+    pub resource: String,
+    /// The name of the source behind an object's name, if it can be told.
+    pub name_of: fn(&str) -> Option<String>,
+}
+
+/// What stands behind the cache of a kind.
+#[derive(Clone)]
+pub enum Backing {
+    /// A store: the kind can be written.
+    Stored(Arc<dyn Store>),
+    /// A computation: the kind can be read by whoever may read its source.
+    Computed(SourceResource),
+}
+
+/// One kind in service: its description, its cache, and what is behind it.
+#[derive(Clone)]
+pub struct ServedKind {
+    /// Its description.
+    pub kind: Arc<Kind>,
+    /// What reads are answered from.
+    pub cache: Arc<WatchCache>,
+    /// What stands behind the cache.
+    pub backing: Backing,
+}
+
+impl ServedKind {
+    /// What can be done with it, by alphabet: what discovery says.
+    pub fn verbs(&self) -> &'static [Verb] {
+        match self.backing {
+            Backing::Stored(_) => &[Verb::Create, Verb::Delete, Verb::Get, Verb::List, Verb::Watch],
+            Backing::Computed(_) => &[Verb::Get, Verb::List, Verb::Watch],
+        }
+    }
+
+    /// The store behind it, if it can be written.
+    pub fn store(&self) -> Option<(&Arc<dyn Store>, Collection)> {
+        match &self.backing {
+            Backing::Stored(store) => Some((store, Collection::new(&self.kind.qualified()))),
+            Backing::Computed(_) => None,
+        }
+    }
+}
+
+impl fmt::Debug for ServedKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ServedKind").field(&self.kind.qualified()).finish()
+    }
+}
+
+/// All kinds in service, in the order in which they were registered.
+#[derive(Clone, Debug, Default)]
+pub struct ServedKinds(Vec<ServedKind>);
+
+impl ServedKinds {
+    /// These kinds.
+    pub fn new(kinds: Vec<ServedKind>) -> Self {
+        Self(kinds)
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &ServedKind> {
+        self.0.iter()
+    }
+
+    /// The kind behind a path.
+    pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<&ServedKind> {
+        self.0.iter().find(|served| {
+            served.kind.group == group
+                && served.kind.names.plural == plural
+                && served.kind.version(version).is_some()
+        })
+    }
+
+    /// Whether any kind is served in this group and version.
+    pub fn has_version(&self, group: &str, version: &str) -> bool {
+        self.0
+            .iter()
+            .any(|served| served.kind.group == group && served.kind.version(version).is_some())
+    }
+}

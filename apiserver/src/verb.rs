@@ -1,0 +1,50 @@
+//! What can be done with a kind: one file per verb.
+
+mod create;
+mod delete;
+mod get;
+mod list;
+mod watch;
+
+pub use create::{CreateOptions, create};
+pub use delete::{DeleteOptions, Deleted, delete};
+pub use get::{GetOptions, get};
+pub use list::{ListOptions, Listed, list};
+pub use watch::{Event, EventType, WatchOptions, Watching, watch};
+
+/// A verb of Kubernetes, as authorization and discovery name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Verb {
+    /// Make an object.
+    Create,
+    /// Remove one.
+    Delete,
+    /// Remove those that a selector matches.
+    DeleteCollection,
+    /// Read one.
+    Get,
+    /// Read those that a selector matches.
+    List,
+    /// Change parts of one.
+    Patch,
+    /// Replace one.
+    Update,
+    /// Follow changes.
+    Watch,
+}
+
+impl Verb {
+    /// The name on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Delete => "delete",
+            Self::DeleteCollection => "deletecollection",
+            Self::Get => "get",
+            Self::List => "list",
+            Self::Patch => "patch",
+            Self::Update => "update",
+            Self::Watch => "watch",
+        }
+    }
+}

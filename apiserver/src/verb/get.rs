@@ -1,0 +1,35 @@
+//! GET: read one object.
+
+use super::list::{ensure_fresh, ensure_synced};
+use crate::error::ApiError;
+use crate::object::Key;
+use crate::served_kind::ServedKind;
+use crate::storage::{Revision, Versioned};
+
+/// How an object is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GetOptions {
+    /// The answer is at least as new as this.
+    pub not_older_than: Option<Revision>,
+}
+
+/// Reads one object.
+///
+/// # Errors
+/// 404 when it is not there, 429 before the kind is synced, 410 and 504 when
+/// the asked revision is unknown or does not arrive.
+pub async fn get(
+    served: &ServedKind,
+    key: &Key,
+    options: GetOptions,
+) -> Result<Versioned, ApiError> {
+    ensure_synced(served)?;
+    if let Some(revision) = options.not_older_than {
+        ensure_fresh(served, revision).await?;
+    }
+    let names = &served.kind.names;
+    served
+        .cache
+        .get(key)
+        .ok_or_else(|| ApiError::not_found(&served.kind.group, &names.plural, key.name()))
+}

@@ -1,0 +1,111 @@
+//! The order of steps that every write goes through.
+//!
+//! An object arrives as a tree. Its metadata is read, what its schema does not
+//! know is pruned, the system's fields are stamped, the rules are checked; what
+//! is left is encoded once.
+
+mod metadata;
+mod prune;
+mod stamp;
+mod validate;
+
+pub use prune::FieldValidation;
+
+use serde_json::Value;
+
+use crate::ambient::Ambient;
+use crate::error::{ApiError, FieldError, quote};
+use crate::kind::{Kind, Version};
+use crate::object::{Object, Tree};
+
+/// An object as a client sent it.
+#[derive(Debug)]
+pub struct Submitted {
+    /// The object.
+    pub tree: Tree,
+    /// Paths of members that were given more than once.
+    pub duplicates: Vec<String>,
+}
+
+/// An object that may be kept, and what its author should know.
+#[derive(Debug)]
+pub struct Prepared {
+    /// The object.
+    pub object: Object,
+    /// Texts for `Warning` headers.
+    pub warnings: Vec<String>,
+    /// The prefix, if the name was generated.
+    pub generated_from: Option<String>,
+}
+
+/// Prepares a new object of a kind for its namespace.
+///
+/// # Errors
+/// What kube-apiserver answers, in its order: metadata of a wrong type (400),
+/// unknown fields under `Strict` (400), another namespace than the path's
+/// (400), then everything that validation finds (422).
+pub fn prepare_new(
+    kind: &Kind,
+    version: &Version,
+    namespace: Option<&str>,
+    submitted: Submitted,
+    field_validation: FieldValidation,
+    ambient: &Ambient,
+) -> Result<Prepared, ApiError> {
+    let Submitted { mut tree, duplicates } = submitted;
+    let given_kind = text(&tree, "kind");
+    let unhandled = |why: &str| {
+        let name = &kind.names.kind;
+        let version = quote(&version.name);
+        ApiError::bad_request(format!(
+            "{name} in version {version} cannot be handled as a {name}: {why}"
+        ))
+    };
+    let mut unknown = metadata::coerce(&mut tree).map_err(|why| unhandled(&why))?;
+    let is_kind = given_kind == kind.names.kind;
+    if is_kind {
+        unknown.extend(prune::prune(&version.schema, &mut tree));
+    }
+    let warnings = prune::report(field_validation, duplicates, unknown)
+        .map_err(|problems| unhandled(&format!("strict decoding error: {problems}")))?;
+    check_namespace(&mut tree, namespace)?;
+    stamp::refuse_revision(&tree)?;
+    let generated_from = stamp::stamp(&mut tree, ambient);
+    let name = metadata::name(&tree).to_owned();
+    if !is_kind {
+        let must = format!("must be {}", kind.names.kind);
+        let error = FieldError::invalid("kind", quote(&given_kind), &must);
+        return Err(ApiError::invalid(&kind.group, &given_kind, &name, vec![error]));
+    }
+    let mut errors = metadata::validate(&tree);
+    errors.extend(validate::validate(&version.schema, &tree));
+    if !errors.is_empty() {
+        return Err(ApiError::invalid(&kind.group, &kind.names.kind, &name, errors));
+    }
+    let object = Object::from_tree(&tree).map_err(ApiError::internal)?;
+    Ok(Prepared { object, warnings, generated_from })
+}
+
+/// Fills in the namespace of the path; another one is refused.
+fn check_namespace(tree: &mut Tree, namespace: Option<&str>) -> Result<(), ApiError> {
+    let given = tree.get("metadata").and_then(|metadata| metadata["namespace"].as_str());
+    if namespace.is_some() && given.is_some() && given != namespace {
+        return Err(ApiError::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    metadata::edit(tree, |metadata| {
+        match namespace {
+            Some(namespace) => metadata.insert("namespace".to_owned(), namespace.into()),
+            None => metadata.remove("namespace"),
+        };
+    });
+    Ok(())
+}
+
+fn text(tree: &Tree, field: &str) -> String {
+    tree.get(field).and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,256 @@
+//! ObjectMeta: its fields, their types and their rules.
+
+use serde_json::{Map, Value};
+
+use crate::error::{FieldError, quote};
+use crate::object::Tree;
+use crate::object::names::{check_label_key, check_label_value, check_subdomain};
+
+/// All annotations of an object together; as kube-apiserver.
+const ANNOTATIONS_LIMIT: usize = 256 << 10;
+
+#[derive(Clone, Copy)]
+enum FieldType {
+    Text,
+    Time,
+    Integer,
+    TextMap,
+    TextList,
+    ObjectList,
+}
+
+const FIELDS: [(&str, FieldType); 15] = [
+    ("annotations", FieldType::TextMap),
+    ("creationTimestamp", FieldType::Time),
+    ("deletionGracePeriodSeconds", FieldType::Integer),
+    ("deletionTimestamp", FieldType::Time),
+    ("finalizers", FieldType::TextList),
+    ("generateName", FieldType::Text),
+    ("generation", FieldType::Integer),
+    ("labels", FieldType::TextMap),
+    ("managedFields", FieldType::ObjectList),
+    ("name", FieldType::Text),
+    ("namespace", FieldType::Text),
+    ("ownerReferences", FieldType::ObjectList),
+    ("resourceVersion", FieldType::Text),
+    ("selfLink", FieldType::Text),
+    ("uid", FieldType::Text),
+];
+
+/// Changes the metadata of an object.
+///
+/// Anything else under `metadata`, null among it, is replaced by an empty object.
+pub(super) fn edit(tree: &mut Tree, change: impl FnOnce(&mut Tree)) {
+    let mut metadata = match tree.remove("metadata") {
+        Some(Value::Object(metadata)) => metadata,
+        _ => Map::new(),
+    };
+    change(&mut metadata);
+    tree.insert("metadata".to_owned(), Value::Object(metadata));
+}
+
+/// The name of an object, or nothing.
+pub(super) fn name(tree: &Tree) -> &str {
+    tree.get("metadata").and_then(|metadata| metadata["name"].as_str()).unwrap_or_default()
+}
+
+/// Drops what ObjectMeta does not know and answers with its paths; drops
+/// nulls, empty lists and empty maps, as a typed ObjectMeta would.
+///
+/// # Errors
+/// When a field has the wrong type.
+pub(super) fn coerce(tree: &mut Tree) -> Result<Vec<String>, String> {
+    match tree.get("metadata") {
+        None | Some(Value::Null | Value::Object(_)) => {}
+        Some(other) => return Err(mismatch(other, "metadata", "v1.ObjectMeta")),
+    }
+    let mut unknown = Vec::new();
+    let mut fault = None;
+    edit(tree, |metadata| {
+        metadata.retain(|key, value| {
+            let Some((_, field_type)) = FIELDS.iter().find(|(name, _)| name == key) else {
+                unknown.push(format!("metadata.{key}"));
+                return false;
+            };
+            match coerce_field(key, *field_type, value) {
+                Ok(is_absent) => !is_absent,
+                Err(why) => {
+                    fault.get_or_insert(why);
+                    false
+                }
+            }
+        });
+    });
+    fault.map_or(Ok(unknown), Err)
+}
+
+/// Answers whether the field is as good as absent.
+fn coerce_field(key: &str, field_type: FieldType, value: &mut Value) -> Result<bool, String> {
+    let field = format!("ObjectMeta.{key}");
+    match (field_type, value) {
+        (_, Value::Null) => Ok(true),
+        (FieldType::Text, Value::String(text)) => Ok(text.is_empty()),
+        (FieldType::Text, other) => Err(mismatch(other, &field, "string")),
+        (FieldType::Time, Value::String(text)) => match text.parse::<jiff::Timestamp>() {
+            Ok(_) => Ok(false),
+            Err(_) => Err(format!("parsing time {} as RFC 3339", quote(text))),
+        },
+        (FieldType::Time, other) => Err(mismatch(other, &field, "v1.Time")),
+        (FieldType::Integer, Value::Number(number)) if number.is_i64() => Ok(false),
+        (FieldType::Integer, other) => Err(mismatch(other, &field, "int64")),
+        (FieldType::TextMap, Value::Object(map)) => {
+            for value in map.values_mut() {
+                match value {
+                    Value::Null => *value = Value::String(String::new()),
+                    Value::String(_) => {}
+                    other => return Err(mismatch(other, &field, "string")),
+                }
+            }
+            Ok(map.is_empty())
+        }
+        (FieldType::TextMap, other) => Err(mismatch(other, &field, "map[string]string")),
+        (FieldType::TextList, Value::Array(list)) => {
+            match list.iter().find(|item| !item.is_string()) {
+                Some(item) => Err(mismatch(item, &field, "string")),
+                None => Ok(list.is_empty()),
+            }
+        }
+        (FieldType::TextList, other) => Err(mismatch(other, &field, "[]string")),
+        (FieldType::ObjectList, Value::Array(list)) => {
+            if key == "ownerReferences" {
+                list.iter_mut().try_for_each(coerce_owner)?;
+            }
+            Ok(list.is_empty())
+        }
+        (FieldType::ObjectList, other) => Err(mismatch(other, &field, "[]object")),
+    }
+}
+
+fn coerce_owner(owner: &mut Value) -> Result<(), String> {
+    const TEXTS: [&str; 4] = ["apiVersion", "kind", "name", "uid"];
+    const FLAGS: [&str; 2] = ["blockOwnerDeletion", "controller"];
+    let Value::Object(owner) = owner else {
+        return Err(mismatch(owner, "ObjectMeta.ownerReferences", "v1.OwnerReference"));
+    };
+    owner.retain(|key, value| {
+        !value.is_null() && (TEXTS.contains(&key.as_str()) || FLAGS.contains(&key.as_str()))
+    });
+    for (key, value) in owner.iter() {
+        let field = format!("OwnerReference.ownerReferences.{key}");
+        if TEXTS.contains(&key.as_str()) && !value.is_string() {
+            return Err(mismatch(value, &field, "string"));
+        }
+        if FLAGS.contains(&key.as_str()) && !value.is_boolean() {
+            return Err(mismatch(value, &field, "bool"));
+        }
+    }
+    for key in TEXTS {
+        owner.entry(key).or_insert_with(|| Value::String(String::new()));
+    }
+    Ok(())
+}
+
+fn mismatch(value: &Value, field: &str, expected: &str) -> String {
+    let found = match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    };
+    format!("json: cannot unmarshal {found} into Go struct field {field} of type {expected}")
+}
+
+/// What is wrong with the metadata of a new object.
+pub(super) fn validate(tree: &Tree) -> Vec<FieldError> {
+    let empty = Map::new();
+    let metadata = tree.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
+    let mut errors = Vec::new();
+    validate_names(metadata, &mut errors);
+    for (key, value) in texts(metadata, "labels") {
+        let faults = check_label_key(key);
+        errors.extend(invalid("metadata.labels", key, faults));
+        errors.extend(invalid("metadata.labels", value, check_label_value(value)));
+    }
+    let mut annotations = 0;
+    for (key, value) in texts(metadata, "annotations") {
+        annotations += key.len() + value.len();
+        errors.extend(invalid("metadata.annotations", key, check_label_key(&key.to_lowercase())));
+    }
+    if annotations > ANNOTATIONS_LIMIT {
+        errors.push(FieldError::too_long("metadata.annotations", ANNOTATIONS_LIMIT as u64));
+    }
+    validate_owners(metadata, &mut errors);
+    if metadata.contains_key("finalizers") {
+        errors.push(FieldError::forbidden(
+            "metadata.finalizers",
+            "finalizers are not supported yet: nobody could remove them",
+        ));
+    }
+    errors
+}
+
+fn validate_names(metadata: &Tree, errors: &mut Vec<FieldError>) {
+    let text = |field: &str| metadata.get(field).and_then(Value::as_str);
+    if let Some(prefix) = text("generateName") {
+        // A trailing dash is what the suffix is put behind.
+        let masked = prefix.strip_suffix('-').map(|rest| format!("{rest}a"));
+        let faults = check_subdomain(masked.as_deref().unwrap_or(prefix));
+        errors.extend(invalid("metadata.generateName", prefix, faults));
+    }
+    match text("name") {
+        None => {
+            errors.push(FieldError::required("metadata.name", "name or generateName is required"))
+        }
+        Some(name) => errors.extend(invalid("metadata.name", name, check_subdomain(name))),
+    }
+}
+
+fn validate_owners(metadata: &Tree, errors: &mut Vec<FieldError>) {
+    const FIELD: &str = "metadata.ownerReferences";
+    let owners = metadata.get("ownerReferences").and_then(Value::as_array);
+    let mut controller: Option<String> = None;
+    for owner in owners.into_iter().flatten() {
+        for part in ["apiVersion", "kind", "name", "uid"] {
+            let value = owner[part].as_str().unwrap_or_default();
+            if part == "apiVersion" && (value.is_empty() || value.matches('/').count() > 1) {
+                let field = format!("{FIELD}.apiVersion");
+                errors.push(FieldError::invalid(field, quote(value), "version must not be empty"));
+            } else if value.is_empty() {
+                let field = format!("{FIELD}.{part}");
+                errors.push(FieldError::invalid(field, quote(value), "must not be empty"));
+            }
+        }
+        if owner["controller"] == true {
+            let who = |owner: &Value| {
+                format!(
+                    "{}/{}",
+                    owner["kind"].as_str().unwrap_or_default(),
+                    owner["name"].as_str().unwrap_or_default()
+                )
+            };
+            if let Some(first) = &controller {
+                let detail = format!(
+                    "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {}",
+                    who(owner)
+                );
+                let all = metadata["ownerReferences"].to_string();
+                errors.push(FieldError::invalid(FIELD, all, &detail));
+            } else {
+                controller = Some(who(owner));
+            }
+        }
+    }
+}
+
+fn texts<'a>(metadata: &'a Tree, field: &str) -> impl Iterator<Item = (&'a str, &'a str)> {
+    let map = metadata.get(field).and_then(Value::as_object);
+    map.into_iter().flatten().map(|(key, value)| (key.as_str(), value.as_str().unwrap_or_default()))
+}
+
+fn invalid(field: &str, value: &str, faults: Vec<String>) -> impl Iterator<Item = FieldError> {
+    let value = quote(value);
+    let field = field.to_owned();
+    faults.into_iter().map(move |fault| FieldError::invalid(&field, &value, &fault))
+}

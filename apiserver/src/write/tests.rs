@@ -1,0 +1,222 @@
+//! What becomes of submitted objects.
+
+use super::*;
+use serde_json::json;
+use uuid::Uuid;
+
+fn kind() -> Kind {
+    let definition = json!({
+        "metadata": {"name": "foos.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced", "names": {"kind": "Foo", "plural": "foos"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
+                "type": "object",
+                "required": ["spec"],
+                "properties": {"spec": {
+                    "type": "object",
+                    "required": ["size"],
+                    "properties": {
+                        "size": {"type": "integer", "minimum": 1, "maximum": 10},
+                        "weight": {"type": "number", "nullable": true},
+                        "mode": {"type": "string", "enum": ["a", "b"], "maxLength": 5},
+                        "list": {"type": "array", "maxItems": 2, "items": {"type": "object", "properties": {"x": {"type": "boolean"}}}},
+                        "map": {"type": "object", "additionalProperties": {"type": "string"}},
+                        "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+                    },
+                }},
+            }}}],
+        },
+    });
+    Kind::parse(&serde_json::from_value(definition).unwrap()).unwrap()
+}
+
+fn prepare(tree: Value, field_validation: FieldValidation) -> Result<Prepared, ApiError> {
+    let kind = kind();
+    let ambient =
+        Ambient::given(|| "2026-01-01T00:00:00.5Z".parse().unwrap(), || Uuid::from_u128(7));
+    let Value::Object(tree) = tree else { panic!("not an object") };
+    let submitted = Submitted { tree, duplicates: Vec::new() };
+    prepare_new(&kind, kind.storage(), Some("default"), submitted, field_validation, &ambient)
+}
+
+fn foo(metadata: Value, spec: Value) -> Value {
+    json!({"apiVersion": "example.com/v1", "kind": "Foo", "metadata": metadata, "spec": spec})
+}
+
+fn refused(metadata: Value, spec: Value) -> String {
+    prepare(foo(metadata, spec), FieldValidation::Strict).unwrap_err().to_string()
+}
+
+#[test]
+fn stamps_what_the_system_knows() {
+    let metadata = json!({
+        "name": "a", "uid": "mine", "generation": 9, "creationTimestamp": null,
+        "deletionTimestamp": "2020-01-01T00:00:00Z", "labels": {"x": null}, "annotations": {},
+        "managedFields": [{}], "selfLink": "/x", "resourceVersion": "0",
+    });
+    let prepared = prepare(foo(metadata, json!({"size": 1})), FieldValidation::Strict).unwrap();
+    assert_eq!(
+        Value::Object(prepared.object.to_tree()),
+        json!({
+            "apiVersion": "example.com/v1", "kind": "Foo",
+            "metadata": {
+                "name": "a", "namespace": "default", "labels": {"x": ""}, "generation": 1,
+                "creationTimestamp": "2026-01-01T00:00:00Z",
+                "uid": "00000000-0000-0000-0000-000000000007",
+            },
+            "spec": {"size": 1},
+        })
+    );
+}
+
+#[test]
+fn generates_names() {
+    let prefix = format!("{}-", "a".repeat(70));
+    let prepared =
+        prepare(foo(json!({"generateName": prefix}), json!({"size": 1})), FieldValidation::Strict);
+    let prepared = prepared.unwrap();
+    assert_eq!(prepared.object.key().name().len(), 63);
+    assert_eq!(prepared.generated_from, Some(prefix));
+    let both = foo(json!({"generateName": "x-", "name": "a"}), json!({"size": 1}));
+    assert_eq!(prepare(both, FieldValidation::Strict).unwrap().generated_from, None);
+}
+
+#[test]
+fn unknown_fields() {
+    let spec = json!({"size": 1, "odd": 1, "list": [{"y": 1}], "map": {"k": "v"}, "free": {"any": {"thing": 1}}});
+    let tree = || foo(json!({"name": "a", "odd": 1}), spec.clone());
+    let warned = prepare(tree(), FieldValidation::Warn).unwrap();
+    let expected = [
+        "unknown field \"metadata.odd\"",
+        "unknown field \"spec.list[0].y\"",
+        "unknown field \"spec.odd\"",
+    ];
+    assert_eq!(warned.warnings, expected);
+    assert_eq!(
+        warned.object.to_tree()["spec"],
+        json!({"size": 1, "list": [{}], "map": {"k": "v"}, "free": {"any": {"thing": 1}}})
+    );
+    assert!(prepare(tree(), FieldValidation::Ignore).unwrap().warnings.is_empty());
+    assert_eq!(
+        prepare(tree(), FieldValidation::Strict).unwrap_err().to_string(),
+        "Foo in version \"v1\" cannot be handled as a Foo: strict decoding error: unknown field \"metadata.odd\", unknown field \"spec.list[0].y\", unknown field \"spec.odd\""
+    );
+}
+
+#[test]
+fn nulls() {
+    let spec = json!({"size": 1, "weight": null, "mode": null});
+    let prepared = prepare(foo(json!({"name": "a"}), spec), FieldValidation::Strict).unwrap();
+    assert_eq!(prepared.object.to_tree()["spec"], json!({"size": 1, "weight": null}));
+}
+
+#[test]
+fn the_schema_names_the_field() {
+    let rows = [
+        (json!({}), "spec.size: Required value"),
+        (
+            json!({"size": "x"}),
+            "spec.size: Invalid value: \"string\": spec.size in body must be of type integer: \"string\"",
+        ),
+        (
+            json!({"size": 1.5}),
+            "spec.size: Invalid value: \"number\": spec.size in body must be of type integer: \"number\"",
+        ),
+        (
+            json!({"size": 11}),
+            "spec.size: Invalid value: 11: spec.size in body should be less than or equal to 10",
+        ),
+        (
+            json!({"size": 0}),
+            "spec.size: Invalid value: 0: spec.size in body should be greater than or equal to 1",
+        ),
+        (
+            json!({"size": 1, "mode": "c"}),
+            "spec.mode: Unsupported value: \"c\": supported values: \"a\", \"b\"",
+        ),
+        (
+            json!({"size": 1, "list": [{}, {}, {}]}),
+            "spec.list: Too many: 3: must have at most 2 items",
+        ),
+        (
+            json!({"size": 1, "list": [{"x": 1}]}),
+            "spec.list[0].x: Invalid value: \"integer\": spec.list[0].x in body must be of type boolean: \"integer\"",
+        ),
+        (
+            json!({"size": 1, "map": {"k": 1}}),
+            "spec.map.k: Invalid value: \"integer\": spec.map.k in body must be of type string: \"integer\"",
+        ),
+        (
+            json!(5),
+            "spec: Invalid value: \"integer\": spec in body must be of type object: \"integer\"",
+        ),
+    ];
+    for (spec, expected) in rows {
+        let expected = format!("Foo.example.com \"a\" is invalid: {expected}");
+        assert_eq!(refused(json!({"name": "a"}), spec), expected);
+    }
+    let many = refused(json!({"name": "a"}), json!({"size": 1, "mode": "toolong"}));
+    assert!(
+        many.starts_with("Foo.example.com \"a\" is invalid: [spec.mode: Unsupported"),
+        "{many}"
+    );
+}
+
+#[test]
+fn the_metadata_names_the_field() {
+    let check = |metadata: Value, expected: &str| {
+        let message = refused(metadata, json!({"size": 1}));
+        assert!(message.contains(expected), "{message}");
+    };
+    check(
+        json!({}),
+        "Foo.example.com \"\" is invalid: metadata.name: Required value: name or generateName is required",
+    );
+    check(
+        json!({"name": "A"}),
+        "metadata.name: Invalid value: \"A\": a lowercase RFC 1123 subdomain",
+    );
+    check(json!({"generateName": "A-"}), "[metadata.generateName: Invalid value: \"A-\":");
+    check(
+        json!({"name": "a", "labels": {"-": "v"}}),
+        "metadata.labels: Invalid value: \"-\": name part",
+    );
+    check(
+        json!({"name": "a", "labels": {"k": "-"}}),
+        "metadata.labels: Invalid value: \"-\": a valid label",
+    );
+    check(
+        json!({"name": "a", "annotations": {"k": "x".repeat(263_000)}}),
+        "metadata.annotations: Too long: may not be more than 262144 bytes",
+    );
+    check(
+        json!({"name": "a", "finalizers": ["x/y"]}),
+        "metadata.finalizers: Forbidden: finalizers are not supported yet",
+    );
+    check(
+        json!({"name": "a", "ownerReferences": [{"kind": "K", "name": "n", "uid": "u"}]}),
+        "metadata.ownerReferences.apiVersion: Invalid value: \"\": version must not be empty",
+    );
+    check(
+        json!({"name": "a", "namespace": "other"}),
+        "the namespace of the provided object does not match",
+    );
+    check(
+        json!({"name": "a", "resourceVersion": "7"}),
+        "resourceVersion should not be set on objects to be created",
+    );
+    check(
+        json!({"name": "a", "labels": {"k": 1}}),
+        "Foo in version \"v1\" cannot be handled as a Foo: json: cannot unmarshal number into Go struct field ObjectMeta.labels of type string",
+    );
+    check(json!("text"), "json: cannot unmarshal string into Go struct field metadata");
+}
+
+#[test]
+fn another_kind_is_said_so() {
+    let tree = json!({"apiVersion": "example.com/v1", "kind": "Other", "metadata": {"name": "a"}, "odd": 1});
+    assert_eq!(
+        prepare(tree, FieldValidation::Strict).unwrap_err().to_string(),
+        "Other.example.com \"a\" is invalid: kind: Invalid value: \"Other\": must be Foo"
+    );
+}

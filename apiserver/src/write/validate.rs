@@ -1,0 +1,163 @@
+//! Holds an object against its schema, with kube-apiserver's words.
+
+use serde_json::Value;
+
+use crate::error::{FieldError, quote};
+use crate::kind::{Additional, JsonType, Schema};
+use crate::object::Tree;
+
+/// What is wrong with an object, member by member. `apiVersion`, `kind` and
+/// `metadata` are checked elsewhere.
+pub(super) fn validate(schema: &Schema, tree: &Tree) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    members(schema, tree, "", &mut errors);
+    errors
+}
+
+fn members(schema: &Schema, tree: &Tree, path: &str, errors: &mut Vec<FieldError>) {
+    for name in &schema.required {
+        if !tree.contains_key(name) {
+            errors.push(FieldError::required(join(path, name), ""));
+        }
+    }
+    for (name, value) in tree {
+        if path.is_empty() && ["apiVersion", "kind", "metadata"].contains(&name.as_str()) {
+            continue;
+        }
+        let member = match (schema.properties.get(name), &schema.additional) {
+            (Some(member), _) => member,
+            (None, Additional::Of(member)) => member,
+            (None, Additional::Any | Additional::Pruned) => continue,
+        };
+        node(member, value, &join(path, name), errors);
+    }
+}
+
+fn node(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    if value.is_null() && schema.nullable {
+        return;
+    }
+    if let Some(json_type) = schema.json_type
+        && !is_of_type(value, json_type)
+    {
+        let found = quote(type_name(value));
+        let detail = format!("{path} in body must be of type {}: {found}", json_type.name());
+        errors.push(FieldError::type_invalid(path, found, &detail));
+        return;
+    }
+    if let Some(allowed) = &schema.enumeration
+        && !allowed.contains(value)
+    {
+        let supported: Vec<String> = allowed.iter().map(plain).collect();
+        errors.push(FieldError::not_supported(path, show(value), &supported));
+    }
+    match value {
+        Value::Object(tree) => members(schema, tree, path, errors),
+        Value::Array(items) => list(schema, items, path, errors),
+        Value::String(text) => string(schema, text, path, errors),
+        Value::Number(number) => range(schema, number.as_f64(), value, path, errors),
+        Value::Null | Value::Bool(_) => {}
+    }
+}
+
+fn list(schema: &Schema, items: &[Value], path: &str, errors: &mut Vec<FieldError>) {
+    let count = items.len() as u64;
+    match schema.item_count {
+        (_, Some(most)) if count > most => {
+            errors.push(FieldError::too_many(path, items.len(), most));
+        }
+        (Some(fewest), _) if count < fewest => {
+            let detail = format!("{path} in body should have at least {fewest} items");
+            errors.push(FieldError::invalid(path, count, &detail));
+        }
+        _ => {}
+    }
+    if let Some(schema) = &schema.items {
+        for (index, item) in items.iter().enumerate() {
+            node(schema, item, &format!("{path}[{index}]"), errors);
+        }
+    }
+}
+
+fn string(schema: &Schema, text: &str, path: &str, errors: &mut Vec<FieldError>) {
+    let length = text.chars().count() as u64;
+    match schema.length {
+        (_, Some(longest)) if length > longest => {
+            errors.push(FieldError::too_long(path, longest));
+        }
+        (Some(shortest), _) if length < shortest => {
+            let detail = format!("{path} in body should be at least {shortest} chars long");
+            errors.push(FieldError::invalid(path, quote(text), &detail));
+        }
+        _ => {}
+    }
+}
+
+fn range(
+    schema: &Schema,
+    number: Option<f64>,
+    value: &Value,
+    path: &str,
+    errors: &mut Vec<FieldError>,
+) {
+    let Some(number) = number else { return };
+    let mut refuse = |relation: &str, bound: f64| {
+        let detail = format!("{path} in body should be {relation} {bound}");
+        errors.push(FieldError::invalid(path, show(value), &detail));
+    };
+    match schema.maximum {
+        Some((bound, true)) if number >= bound => refuse("less than", bound),
+        Some((bound, false)) if number > bound => refuse("less than or equal to", bound),
+        _ => {}
+    }
+    match schema.minimum {
+        Some((bound, true)) if number <= bound => refuse("greater than", bound),
+        Some((bound, false)) if number < bound => refuse("greater than or equal to", bound),
+        _ => {}
+    }
+}
+
+fn is_of_type(value: &Value, json_type: JsonType) -> bool {
+    match json_type {
+        JsonType::Object => value.is_object(),
+        JsonType::Array => value.is_array(),
+        JsonType::String => value.is_string(),
+        JsonType::Boolean => value.is_boolean(),
+        JsonType::Number => value.is_number(),
+        JsonType::Integer => {
+            value.is_i64() || value.as_f64().is_some_and(|n| value.is_f64() && n.fract() == 0.0)
+        }
+    }
+}
+
+fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_f64() => "number",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// A value as messages show it.
+fn show(value: &Value) -> String {
+    match value {
+        Value::String(text) => quote(text),
+        other => other.to_string(),
+    }
+}
+
+/// A supported value, which messages quote whatever it is.
+fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+fn join(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+}
