@@ -1,0 +1,141 @@
+//! SubjectAccessReview: may this user do that?
+
+use std::sync::Arc;
+
+use k8s_openapi::api::authorization::v1::{
+    NonResourceAttributes, ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
+};
+use kube::Api;
+use kube::api::PostParams;
+use moka::future::Cache;
+
+use super::{Cluster, ClusterError, REVIEW_CAPACITY, REVIEW_TIMEOUT, REVIEW_TTL};
+use crate::user::User;
+
+/// Answers to longer questions are not remembered: who asks could fill the
+/// memory with them. As kube-apiserver.
+const REMEMBERED_LENGTH: usize = 10_000;
+
+/// What a user wants to do.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Question {
+    /// Something with a resource.
+    Resource {
+        /// `get`, `list`, …
+        verb: &'static str,
+        /// API group; empty for the core group.
+        group: String,
+        /// Version.
+        version: String,
+        /// Plural.
+        resource: String,
+        /// Empty if none.
+        subresource: String,
+        /// Empty over all namespaces and for cluster-scoped kinds.
+        namespace: String,
+        /// Empty if none.
+        name: String,
+    },
+    /// Something with a path that belongs to no resource.
+    Path {
+        /// The method, in lower case.
+        verb: String,
+        /// The path.
+        path: String,
+    },
+}
+
+/// The cluster's answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// Whether the user may.
+    pub allowed: bool,
+    /// What the authorizer said about it; usually nothing.
+    pub reason: String,
+}
+
+/// Answers that still hold.
+pub(super) type Answers = Cache<Arc<(User, Question)>, Decision>;
+
+pub(super) fn answers() -> Answers {
+    Cache::builder().max_capacity(REVIEW_CAPACITY).time_to_live(REVIEW_TTL).build()
+}
+
+impl Cluster {
+    /// Whether the user may do this. Answers are remembered for ten seconds,
+    /// failures are not; equal questions at the same time are asked once.
+    ///
+    /// # Errors
+    /// When the cluster does not answer: then nobody knows, so nobody may.
+    pub async fn may(&self, user: &User, question: &Question) -> Result<Decision, ClusterError> {
+        if length(user, question) >= REMEMBERED_LENGTH {
+            return self.ask(user, question).await;
+        }
+        let key = Arc::new((user.clone(), question.clone()));
+        self.access_reviews
+            .try_get_with(key, Box::pin(self.ask(user, question)))
+            .await
+            .map_err(|error: Arc<ClusterError>| ClusterError::clone(&error))
+    }
+
+    async fn ask(&self, user: &User, question: &Question) -> Result<Decision, ClusterError> {
+        const ASKED: &str = "SubjectAccessReview";
+        let review = SubjectAccessReview { spec: spec(user, question), ..Default::default() };
+        let api: Api<SubjectAccessReview> = Api::all(self.client.clone());
+        let params = PostParams::default();
+        let answer = tokio::time::timeout(REVIEW_TIMEOUT, api.create(&params, &review))
+            .await
+            .map_err(|_| ClusterError::new(ASKED, "it took longer than ten seconds"))?
+            .map_err(|error| ClusterError::new(ASKED, error))?;
+        let status = answer.status.unwrap_or_default();
+        Ok(Decision {
+            allowed: status.allowed && !status.denied.unwrap_or_default(),
+            reason: status.reason.unwrap_or_default(),
+        })
+    }
+}
+
+fn spec(user: &User, question: &Question) -> SubjectAccessReviewSpec {
+    let mut spec = SubjectAccessReviewSpec {
+        user: Some(user.name.clone()),
+        uid: user.uid.clone(),
+        groups: Some(user.groups.clone()),
+        extra: Some(user.extra.clone()),
+        ..Default::default()
+    };
+    let filled = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
+    match question {
+        Question::Resource { verb, group, version, resource, subresource, namespace, name } => {
+            spec.resource_attributes = Some(ResourceAttributes {
+                verb: Some((*verb).to_owned()),
+                group: filled(group),
+                version: filled(version),
+                resource: filled(resource),
+                subresource: filled(subresource),
+                namespace: filled(namespace),
+                name: filled(name),
+                ..Default::default()
+            });
+        }
+        Question::Path { verb, path } => {
+            spec.non_resource_attributes =
+                Some(NonResourceAttributes { path: filled(path), verb: filled(verb) });
+        }
+    }
+    spec
+}
+
+fn length(user: &User, question: &Question) -> usize {
+    let extra = user.extra.iter().map(|(key, values)| key.len() + texts(values)).sum::<usize>();
+    let user = user.name.len() + texts(&user.groups) + extra;
+    user + match question {
+        Question::Resource { namespace, name, subresource, .. } => {
+            namespace.len() + name.len() + subresource.len()
+        }
+        Question::Path { verb, path } => verb.len() + path.len(),
+    }
+}
+
+fn texts(texts: &[String]) -> usize {
+    texts.iter().map(String::len).sum()
+}

@@ -1,0 +1,128 @@
+//! Whom kube-apiserver vouches for: the ConfigMap
+//! `kube-system/extension-apiserver-authentication`, followed live.
+
+use std::collections::BTreeMap;
+
+use futures::{Stream, StreamExt};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::runtime::{WatchStreamExt, watcher};
+
+use super::Cluster;
+
+const NAMESPACE: &str = "kube-system";
+const NAME: &str = "extension-apiserver-authentication";
+
+/// How a front proxy says who is asking.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RequestHeader {
+    /// PEM of the CAs that sign the front proxy's client certificate.
+    pub ca: String,
+    /// Common names that the certificate may have; none means any.
+    pub allowed_names: Vec<String>,
+    /// Headers that may hold the user's name; the first with a value counts.
+    pub username_headers: Vec<String>,
+    /// Headers that may hold the uid.
+    pub uid_headers: Vec<String>,
+    /// Headers that hold groups.
+    pub group_headers: Vec<String>,
+    /// Prefixes of headers that hold further attributes.
+    pub extra_header_prefixes: Vec<String>,
+}
+
+/// What the cluster says about authentication.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DelegatedAuthentication {
+    /// PEM of the CAs that sign ordinary client certificates.
+    pub client_ca: Option<String>,
+    /// The front proxy, if there is one.
+    pub request_header: Option<RequestHeader>,
+}
+
+impl DelegatedAuthentication {
+    fn parse(data: &BTreeMap<String, String>) -> Result<Self, String> {
+        let list = |key: &str| match data.get(key).filter(|text| !text.is_empty()) {
+            Some(text) => serde_json::from_str::<Vec<String>>(text)
+                .map_err(|error| format!("{key}: is not a JSON list of texts: {error}")),
+            None => Ok(Vec::new()),
+        };
+        let filled = |key: &str| data.get(key).filter(|text| !text.trim().is_empty()).cloned();
+        let request_header = match filled("requestheader-client-ca-file") {
+            Some(ca) => Some(RequestHeader {
+                ca,
+                allowed_names: list("requestheader-allowed-names")?,
+                username_headers: list("requestheader-username-headers")?,
+                uid_headers: list("requestheader-uid-headers")?,
+                group_headers: list("requestheader-group-headers")?,
+                extra_header_prefixes: list("requestheader-extra-headers-prefix")?,
+            }),
+            None => None,
+        };
+        Ok(Self { client_ca: filled("client-ca-file"), request_header })
+    }
+}
+
+impl Cluster {
+    /// What the ConfigMap says, now and after each change. A value that
+    /// cannot be read is logged and skipped, so that the last good one stays.
+    pub fn delegated_authentication(
+        &self,
+    ) -> impl Stream<Item = DelegatedAuthentication> + Send + use<> {
+        let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let only = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
+        watcher(api, only).default_backoff().filter_map(async |event| match event {
+            Ok(watcher::Event::Apply(config_map) | watcher::Event::InitApply(config_map)) => {
+                match DelegatedAuthentication::parse(&config_map.data.unwrap_or_default()) {
+                    Ok(parsed) => Some(parsed),
+                    Err(error) => {
+                        tracing::error!("ConfigMap {NAMESPACE}/{NAME}: {error}; the last good value stays");
+                        None
+                    }
+                }
+            }
+            Ok(watcher::Event::Delete(_)) => {
+                tracing::warn!("ConfigMap {NAMESPACE}/{NAME} is gone; its last value stays");
+                None
+            }
+            Ok(watcher::Event::Init | watcher::Event::InitDone) => None,
+            Err(error) => {
+                tracing::warn!(
+                    "cannot follow ConfigMap {NAMESPACE}/{NAME} (a RoleBinding in {NAMESPACE} to Role extension-apiserver-authentication-reader allows it): {error}"
+                );
+                None
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(rows: &[(&str, &str)]) -> Result<DelegatedAuthentication, String> {
+        let data = rows.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        DelegatedAuthentication::parse(&data.collect())
+    }
+
+    #[test]
+    fn keys_may_be_absent() {
+        assert_eq!(parse(&[]).unwrap(), DelegatedAuthentication::default());
+        let parsed = parse(&[
+            ("requestheader-client-ca-file", "PEM"),
+            ("requestheader-username-headers", r#"["X-Remote-User"]"#),
+            ("requestheader-allowed-names", "[]"),
+        ]);
+        let header = parsed.unwrap().request_header.unwrap();
+        assert_eq!(header.username_headers, ["X-Remote-User"]);
+        assert!(header.uid_headers.is_empty());
+    }
+
+    #[test]
+    fn what_cannot_be_read_names_the_key() {
+        let error = parse(&[
+            ("requestheader-client-ca-file", "PEM"),
+            ("requestheader-group-headers", "X-Remote-Group"),
+        ]);
+        assert!(error.unwrap_err().starts_with("requestheader-group-headers: is not a JSON list"));
+    }
+}

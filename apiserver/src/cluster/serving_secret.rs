@@ -1,0 +1,117 @@
+//! The Secret that keeps a self-made CA and serving certificate: made once,
+//! adopted by the next start and by other replicas.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use kube::api::PostParams;
+use thiserror::Error;
+
+use super::Cluster;
+
+const CA_CERTIFICATE: &str = "ca.crt";
+const CA_KEY: &str = "ca.key";
+const CERTIFICATE: &str = "tls.crt";
+const KEY: &str = "tls.key";
+
+/// A CA and a serving certificate, all in PEM.
+#[derive(Clone, PartialEq, Eq)]
+pub struct KeptCertificates {
+    /// The CAs that clients should trust: the current one, and during a
+    /// rotation the one before it.
+    pub ca_bundle: String,
+    /// The key of the first CA.
+    pub ca_key: String,
+    /// The serving certificate.
+    pub certificate: String,
+    /// Its key.
+    pub key: String,
+}
+
+impl std::fmt::Debug for KeptCertificates {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("KeptCertificates")
+    }
+}
+
+/// Why the Secret cannot be used now.
+#[derive(Debug, Error)]
+pub enum SecretError {
+    /// Another replica was faster: read it again.
+    #[error("another replica changed it at the same time")]
+    Lost,
+    /// The cluster refused or did not answer.
+    #[error(transparent)]
+    Cluster(#[from] kube::Error),
+}
+
+impl Cluster {
+    /// What the Secret holds, with its resourceVersion; `None` certificates if
+    /// it holds none, `None` altogether if there is no Secret.
+    ///
+    /// # Errors
+    /// When the cluster refuses or does not answer.
+    pub async fn read_serving_secret(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<(String, Option<KeptCertificates>)>, SecretError> {
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
+        let Some(secret) = api.get_opt(name).await? else { return Ok(None) };
+        let data = secret.data.unwrap_or_default();
+        let pem = |key: &str| {
+            let bytes = data.get(key)?;
+            String::from_utf8(bytes.0.clone()).ok().filter(|text| !text.is_empty())
+        };
+        let kept = || {
+            Some(KeptCertificates {
+                ca_bundle: pem(CA_CERTIFICATE)?,
+                ca_key: pem(CA_KEY)?,
+                certificate: pem(CERTIFICATE)?,
+                key: pem(KEY)?,
+            })
+        };
+        Ok(Some((secret.metadata.resource_version.unwrap_or_default(), kept())))
+    }
+
+    /// Writes the Secret: creates it, or replaces it at this resourceVersion.
+    ///
+    /// # Errors
+    /// [`SecretError::Lost`] when somebody else was faster.
+    pub async fn write_serving_secret(
+        &self,
+        namespace: &str,
+        name: &str,
+        version: Option<String>,
+        certificates: &KeptCertificates,
+    ) -> Result<(), SecretError> {
+        let rows = [
+            (CA_CERTIFICATE, &certificates.ca_bundle),
+            (CA_KEY, &certificates.ca_key),
+            (CERTIFICATE, &certificates.certificate),
+            (KEY, &certificates.key),
+        ];
+        let data: BTreeMap<_, _> = rows
+            .into_iter()
+            .map(|(key, pem)| (key.to_owned(), ByteString(pem.clone().into_bytes())))
+            .collect();
+        let mut secret = Secret { data: Some(data), ..Secret::default() };
+        secret.metadata.name = Some(name.to_owned());
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
+        let params = PostParams::default();
+        let written = match version {
+            None => api.create(&params, &secret).await,
+            Some(version) => {
+                secret.metadata.resource_version = Some(version);
+                api.replace(name, &params, &secret).await
+            }
+        };
+        match written {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 409 => Err(SecretError::Lost),
+            Err(error) => Err(error.into()),
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! What kinds are computed from: one watch per type, shared by all kinds.
+
+use std::any::{Any, TypeId};
+use std::collections::{HashMap, HashSet};
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+use crate::object::Key;
+
+/// A failing watch is reported at most so often.
+const REPORT_EVERY: Duration = Duration::from_secs(60);
+
+/// Objects of one type, as the cluster last showed them.
+pub struct SourceFeed<K> {
+    shelf: RwLock<Shelf<K>>,
+    followers: Mutex<Vec<Weak<Changed>>>,
+}
+
+struct Shelf<K> {
+    objects: HashMap<Key, Arc<K>>,
+    synced: bool,
+}
+
+/// Which objects changed since they were last asked for. At most one entry
+/// per object, however fast they change.
+pub struct Changed {
+    keys: Mutex<HashSet<Key>>,
+    notify: Arc<Notify>,
+}
+
+impl Changed {
+    /// The keys, once.
+    pub fn take(&self) -> HashSet<Key> {
+        std::mem::take(&mut *self.keys.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl<K> Default for SourceFeed<K> {
+    fn default() -> Self {
+        let shelf = Shelf { objects: HashMap::new(), synced: false };
+        Self { shelf: RwLock::new(shelf), followers: Mutex::default() }
+    }
+}
+
+impl<K> SourceFeed<K> {
+    /// The object under the key.
+    pub fn get(&self, key: &Key) -> Option<Arc<K>> {
+        self.shelf.read().unwrap_or_else(PoisonError::into_inner).objects.get(key).cloned()
+    }
+
+    /// Whether everything there was to begin with has arrived.
+    pub fn is_synced(&self) -> bool {
+        self.shelf.read().unwrap_or_else(PoisonError::into_inner).synced
+    }
+
+    /// Follows changes, beginning with everything there is; `notify` is told
+    /// of each of them, and when the feed is synced.
+    pub fn follow(&self, notify: Arc<Notify>) -> Arc<Changed> {
+        let mut followers = self.followers();
+        let shelf = self.shelf.read().unwrap_or_else(PoisonError::into_inner);
+        let keys = Mutex::new(shelf.objects.keys().cloned().collect());
+        let changed = Arc::new(Changed { keys, notify });
+        followers.push(Arc::downgrade(&changed));
+        changed.notify.notify_one();
+        changed
+    }
+
+    /// Replaces one object, or removes it.
+    pub(crate) fn set(&self, key: Key, object: Option<K>) {
+        let followers = self.followers();
+        let mut shelf = self.shelf.write().unwrap_or_else(PoisonError::into_inner);
+        match object {
+            Some(object) => shelf.objects.insert(key.clone(), Arc::new(object)),
+            None => shelf.objects.remove(&key),
+        };
+        drop(shelf);
+        tell(followers, [key]);
+    }
+
+    /// Says that everything there is has arrived: what is not among `present` is gone.
+    pub(crate) fn complete(&self, present: &HashSet<Key>) {
+        let followers = self.followers();
+        let mut shelf = self.shelf.write().unwrap_or_else(PoisonError::into_inner);
+        let gone: Vec<Key> =
+            shelf.objects.keys().filter(|key| !present.contains(key)).cloned().collect();
+        for key in &gone {
+            shelf.objects.remove(key);
+        }
+        shelf.synced = true;
+        drop(shelf);
+        tell(followers, gone);
+    }
+
+    fn followers(&self) -> MutexGuard<'_, Vec<Weak<Changed>>> {
+        self.followers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn tell(
+    mut followers: MutexGuard<'_, Vec<Weak<Changed>>>,
+    keys: impl IntoIterator<Item = Key> + Clone,
+) {
+    followers.retain(|follower| match follower.upgrade() {
+        Some(changed) => {
+            let mut set = changed.keys.lock().unwrap_or_else(PoisonError::into_inner);
+            set.extend(keys.clone());
+            drop(set);
+            changed.notify.notify_one();
+            true
+        }
+        None => false,
+    });
+}
+
+/// The feeds of all types in use. Dropping it ends their watches.
+pub struct Sources {
+    client: Client,
+    feeds: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
+    watches: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Sources {
+    pub(super) fn new(client: Client) -> Self {
+        Self { client, feeds: Mutex::default(), watches: Mutex::default() }
+    }
+
+    /// The feed of a type; its watch begins with the first one who asks.
+    pub fn open<K>(&self) -> Arc<SourceFeed<K>>
+    where
+        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+    {
+        let mut feeds = self.feeds.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = feeds.get(&TypeId::of::<K>()).map(Arc::clone);
+        if let Some(Ok(feed)) = known.map(Arc::downcast) {
+            return feed;
+        }
+        let feed = Arc::new(SourceFeed::<K>::default());
+        feeds.insert(TypeId::of::<K>(), feed.clone());
+        let watch = tokio::spawn(keep(Arc::clone(&feed), Api::all(self.client.clone())));
+        self.watches.lock().unwrap_or_else(PoisonError::into_inner).push(watch);
+        feed
+    }
+}
+
+impl Drop for Sources {
+    fn drop(&mut self) {
+        let watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
+        watches.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// Keeps a feed as the cluster shows it. While the cluster is away the feed
+/// shows what it showed last.
+async fn keep<K>(feed: Arc<SourceFeed<K>>, api: Api<K>)
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+{
+    let name = K::plural(&());
+    let mut events = watcher(api, watcher::Config::default()).default_backoff().boxed();
+    let mut present = HashSet::new();
+    let mut reported: Option<Instant> = None;
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(watcher::Event::Init) => present.clear(),
+            Ok(watcher::Event::InitApply(object)) => {
+                if let Some(key) = key(&object) {
+                    present.insert(key.clone());
+                    feed.set(key, Some(object));
+                }
+            }
+            Ok(watcher::Event::InitDone) => {
+                feed.complete(&present);
+                present = HashSet::new();
+                tracing::info!("{name} are in view");
+                reported = None;
+            }
+            Ok(watcher::Event::Apply(object)) => {
+                if let Some(key) = key(&object) {
+                    feed.set(key, Some(object));
+                }
+            }
+            Ok(watcher::Event::Delete(object)) => {
+                if let Some(key) = key(&object) {
+                    feed.set(key, None);
+                }
+            }
+            Err(error) => {
+                if reported.is_none_or(|at| at.elapsed() >= REPORT_EVERY) {
+                    tracing::warn!("cannot watch {name}, the last view of them stays: {error}");
+                    reported = Some(Instant::now());
+                }
+            }
+        }
+    }
+}
+
+fn key<K: Resource>(object: &K) -> Option<Key> {
+    let metadata = object.meta();
+    metadata.name.as_deref().map(|name| Key::new(metadata.namespace.as_deref(), name))
+}
