@@ -1,0 +1,37 @@
+//! What a user of the library writes: kinds of their own, as Rust types.
+//!
+//! Only here is the user's type known. Behind it everything is an
+//! [`Object`](crate::object::Object).
+
+mod computed;
+mod kinds;
+mod lookup;
+mod stored;
+
+pub use computed::{Computed, SourceType};
+pub use kinds::{Kinds, Registered, Role, SourceKind};
+pub use lookup::{Lookup, Related};
+pub use stored::Stored;
+
+use kube::Resource;
+use serde_json::Value;
+
+use crate::object::{Object, ObjectError, Tree};
+
+/// A typed object as a tree.
+fn to_tree<K: serde::Serialize>(object: &K) -> Result<Tree, String> {
+    match serde_json::to_value(object) {
+        Ok(Value::Object(tree)) => Ok(tree),
+        Ok(_) => Err("is not an object".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// `llamas.farm.example.com`, for messages.
+fn qualified<K: Resource<DynamicType = ()>>() -> String {
+    crate::error::qualified(&K::group(&()), &K::plural(&()))
+}
+
+fn to_object(tree: &Tree) -> Result<Object, ObjectError> {
+    Object::from_tree(tree)
+}

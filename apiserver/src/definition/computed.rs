@@ -1,0 +1,242 @@
+//! Computed: a kind that is a view of something else in the cluster.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::Debug;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use kube::{CustomResourceExt, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::sync::Notify;
+use uuid::Uuid;
+
+use super::lookup::Related;
+use super::{qualified, to_object, to_tree};
+use crate::cluster::{Changed, SourceFeed, Sources};
+use crate::object::{Key, Object};
+use crate::watch_cache::WatchCache;
+
+/// So many objects are computed before other tasks get their turn.
+const BATCH: usize = 256;
+
+/// Names uids of computed objects: version 5 of the source's uid and the kind.
+const UIDS: Uuid = Uuid::from_u128(0x6f1a_4c9e_52d3_4b58_9c07_1d9b_3a6e_80f4);
+
+/// A type of the cluster that can be computed from or looked at.
+pub trait SourceType:
+    Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static
+{
+}
+
+impl<K> SourceType for K where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static
+{
+}
+
+/// A kind that is a view of something else in the cluster: read-only, and as
+/// fresh as what it shows.
+///
+/// Whoever reads it needs the same right on its [`Computed::Source`] too.
+pub trait Computed:
+    Resource<DynamicType = ()> + CustomResourceExt + Serialize + Send + 'static
+{
+    /// What it is computed from, object by object.
+    type Source: SourceType;
+    /// What else the computation may look at.
+    type Related: Related;
+
+    /// Computes the object of a source, or none. Pure: the same input gives
+    /// the same output. Where the result leaves them out, the namespace and
+    /// the creation time are the source's; the uid is made from the source's.
+    fn compute(source: &Self::Source, related: &Self::Related) -> Option<Self>
+    where
+        Self: Sized;
+
+    /// The name of the source behind an object of this name, or `None` if no
+    /// source can be behind it: the right to `get` is asked for that source.
+    fn source_name(name: &str) -> Option<String> {
+        Some(name.to_owned())
+    }
+}
+
+/// Keeps a cache as the sources say, for ever.
+pub(super) async fn run<C: Computed>(sources: Arc<Sources>, cache: Arc<WatchCache>) {
+    let notify = Arc::new(Notify::new());
+    let feed = sources.open::<C::Source>();
+    let changed = feed.follow(Arc::clone(&notify));
+    let related = C::Related::open(&sources, &notify);
+    let mut view = View::<C> {
+        feed,
+        changed,
+        related,
+        cache,
+        known: HashMap::new(),
+        seen_by: HashMap::new(),
+        owners: HashMap::new(),
+        waiting: HashMap::new(),
+    };
+    loop {
+        notify.notified().await;
+        if !view.is_synced() {
+            continue;
+        }
+        let mut due: Vec<Key> = view.take_due().into_iter().collect();
+        while !due.is_empty() {
+            let rest = due.split_off(due.len().min(BATCH));
+            let freed: Vec<Key> = due.iter().flat_map(|key| view.update(key)).collect();
+            due = rest;
+            due.extend(freed);
+            tokio::task::yield_now().await;
+        }
+        view.cache.mark_synced();
+    }
+}
+
+/// What was looked at: which of the lookups, and the key.
+type Seen = (usize, Key);
+
+/// What is known of one source object.
+#[derive(Default)]
+struct Known {
+    shown: Option<Key>,
+    seen: HashSet<Seen>,
+}
+
+struct View<C: Computed> {
+    feed: Arc<SourceFeed<C::Source>>,
+    changed: Arc<Changed>,
+    related: C::Related,
+    cache: Arc<WatchCache>,
+    /// By key of the source.
+    known: HashMap<Key, Known>,
+    /// Sources by what they looked at.
+    seen_by: HashMap<Seen, HashSet<Key>>,
+    /// Sources by the key of the object they show.
+    owners: HashMap<Key, Key>,
+    /// Sources whose object would have a key that another one shows.
+    waiting: HashMap<Key, HashSet<Key>>,
+}
+
+impl<C: Computed> View<C> {
+    fn is_synced(&self) -> bool {
+        self.feed.is_synced() && self.related.lookups().iter().all(|lookup| lookup.is_synced())
+    }
+
+    /// The sources that must be computed again.
+    fn take_due(&self) -> HashSet<Key> {
+        let mut due = self.changed.take();
+        for (index, lookup) in self.related.lookups().into_iter().enumerate() {
+            for key in lookup.take_changed() {
+                due.extend(self.seen_by.get(&(index, key)).into_iter().flatten().cloned());
+            }
+        }
+        due
+    }
+
+    /// Computes one source again and publishes what came of it. Answers with
+    /// the sources that can show their object now.
+    fn update(&mut self, source_key: &Key) -> HashSet<Key> {
+        let Some(source) = self.feed.get(source_key) else {
+            let freed = self.show(source_key, None);
+            self.look(source_key, HashSet::new());
+            self.known.remove(source_key);
+            return freed;
+        };
+        let computed = self.compute(&source);
+        let seen = self.take_seen();
+        self.look(source_key, seen);
+        match computed {
+            Ok(object) => self.show(source_key, object),
+            Err(why) => {
+                tracing::error!(
+                    "computing {} of {source_key} failed, what was shown stays: {why}",
+                    qualified::<C>()
+                );
+                HashSet::new()
+            }
+        }
+    }
+
+    /// Publishes the object of a source in place of what it showed before.
+    fn show(&mut self, source_key: &Key, object: Option<Object>) -> HashSet<Key> {
+        let mut freed = HashSet::new();
+        let key = object.as_ref().map(|object| object.key().clone());
+        let before = self.known.get_mut(source_key).and_then(|known| known.shown.take());
+        if let Some(before) = before.filter(|before| Some(before) != key.as_ref()) {
+            self.owners.remove(&before);
+            self.cache.publish(&before, None);
+            freed = self.waiting.remove(&before).unwrap_or_default();
+        }
+        let Some(key) = key else { return freed };
+        let owner = self.owners.entry(key.clone()).or_insert_with(|| source_key.clone());
+        if owner != source_key {
+            tracing::error!(
+                "{} {key} is computed from {owner} and from {source_key}; the first stays",
+                qualified::<C>()
+            );
+            self.waiting.entry(key).or_default().insert(source_key.clone());
+            return freed;
+        }
+        self.cache.publish(&key, object);
+        self.known.entry(source_key.clone()).or_default().shown = Some(key);
+        freed
+    }
+
+    fn compute(&self, source: &C::Source) -> Result<Option<Object>, String> {
+        let compute = || C::compute(source, &self.related);
+        // What the user wrote may panic; the other objects are shown on.
+        let computed = catch_unwind(AssertUnwindSafe(compute)).map_err(|_| "it panicked")?;
+        let Some(computed) = computed else { return Ok(None) };
+        let mut tree = to_tree(&computed)?;
+        let Some(Value::Object(metadata)) = tree.get_mut("metadata") else {
+            return Err("it has no metadata".to_owned());
+        };
+        let from = source.meta();
+        let kind = qualified::<C>();
+        let uid = from.uid.as_deref().unwrap_or_default();
+        let uid = Uuid::new_v5(&UIDS, format!("{uid}/{kind}").as_bytes());
+        metadata.insert("uid".to_owned(), uid.to_string().into());
+        if let Some(namespace) = &from.namespace {
+            metadata.entry("namespace").or_insert_with(|| namespace.clone().into());
+        }
+        if let Some(time) = &from.creation_timestamp {
+            let time = crate::ambient::to_seconds(time.0);
+            metadata.entry("creationTimestamp").or_insert_with(|| time.into());
+        }
+        to_object(&tree).map(Some).map_err(|error| error.to_string())
+    }
+
+    /// What the last computation looked at.
+    fn take_seen(&self) -> HashSet<Seen> {
+        let lookups = self.related.lookups().into_iter().enumerate();
+        lookups
+            .flat_map(|(index, lookup)| lookup.take_seen().into_iter().map(move |key| (index, key)))
+            .collect()
+    }
+
+    /// Notes what the computation of a source looks at.
+    fn look(&mut self, source_key: &Key, seen: HashSet<Seen>) {
+        let known = self.known.entry(source_key.clone()).or_default();
+        let before = std::mem::replace(&mut known.seen, seen.clone());
+        for gone in before.difference(&seen) {
+            self.unsee(gone, source_key);
+        }
+        for one in seen {
+            self.seen_by.entry(one).or_default().insert(source_key.clone());
+        }
+    }
+
+    fn unsee(&mut self, seen: &Seen, source_key: &Key) {
+        if let Some(sources) = self.seen_by.get_mut(seen) {
+            sources.remove(source_key);
+            if sources.is_empty() {
+                self.seen_by.remove(seen);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,220 @@
+//! A computed kind, as its cache shows it.
+
+use super::*;
+use crate::definition::Lookup;
+use crate::storage::RevisionSequence;
+use crate::watch_cache::Scope;
+use futures::FutureExt;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::CustomResource;
+use kube::api::ObjectMeta;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// The data of a ConfigMap, joined with the Secret of the same name.
+#[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[kube(group = "example.com", version = "v1", kind = "Joined", namespaced)]
+struct JoinedSpec {
+    value: String,
+    has_secret: bool,
+}
+
+impl Computed for Joined {
+    type Source = ConfigMap;
+    type Related = (Lookup<Secret>,);
+
+    fn compute(source: &ConfigMap, (secrets,): &Self::Related) -> Option<Self> {
+        let data = source.data.clone().unwrap_or_default();
+        let value = data.get("value")?.clone();
+        assert_ne!(value, "panic");
+        let name = source.metadata.name.as_deref()?;
+        let has_secret = secrets.get(source.metadata.namespace.as_deref(), name).is_some();
+        Some(Self::new(
+            data.get("name").map_or(name, String::as_str),
+            JoinedSpec { value, has_secret },
+        ))
+    }
+}
+
+fn key(name: &str) -> Key {
+    Key::new(Some("default"), name)
+}
+
+fn metadata(name: &str) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(name.to_owned()),
+        namespace: Some("default".to_owned()),
+        uid: Some(format!("uid-{name}")),
+        creation_timestamp: Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(
+            Timestamp::UNIX_EPOCH,
+        )),
+        ..ObjectMeta::default()
+    }
+}
+
+fn config_map(name: &str, rows: &[(&str, &str)]) -> ConfigMap {
+    let data = rows.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+    ConfigMap { metadata: metadata(name), data: Some(data.collect()), ..ConfigMap::default() }
+}
+
+struct Fixture {
+    config_maps: Arc<SourceFeed<ConfigMap>>,
+    secrets: Arc<SourceFeed<Secret>>,
+    cache: Arc<WatchCache>,
+    _running: tokio::task::JoinHandle<()>,
+}
+
+/// A view over feeds that the test fills itself: the client reaches nobody.
+fn start() -> Fixture {
+    let nobody = tower::service_fn(|_: http::Request<kube::client::Body>| async {
+        std::future::pending::<()>().await;
+        Ok::<_, std::convert::Infallible>(http::Response::new(axum::body::Body::empty()))
+    });
+    let cluster = crate::cluster::Cluster::new(kube::Client::new(nobody, "default"));
+    let sources = Arc::new(cluster.sources());
+    let sequence = Arc::new(RevisionSequence::starting(Timestamp::now(), 7));
+    let cache = Arc::new(WatchCache::new(sequence));
+    Fixture {
+        config_maps: sources.open(),
+        secrets: sources.open(),
+        cache: Arc::clone(&cache),
+        _running: tokio::spawn(run::<Joined>(sources, cache)),
+    }
+}
+
+impl Fixture {
+    async fn synced(self) -> Self {
+        self.config_maps.complete(&self.config_maps_present());
+        self.secrets.complete(&HashSet::new());
+        self.cache.wait_synced().await;
+        self
+    }
+
+    fn config_maps_present(&self) -> HashSet<Key> {
+        ["a", "b", "c"].into_iter().map(key).collect()
+    }
+
+    /// Waits for the next change of the cache: its key, and the spec since.
+    async fn next(
+        &self,
+        subscription: &mut crate::watch_cache::Subscription,
+    ) -> Vec<(String, Value)> {
+        let changes = subscription.next().await.unwrap();
+        let spec = |change: &crate::watch_cache::Change| {
+            change.after().map(|after| after.object.to_tree()["spec"].clone()).unwrap_or_default()
+        };
+        changes.iter().map(|change| (change.key().name().to_owned(), spec(change))).collect()
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_shown_before_everything_has_arrived() {
+    let fixture = start();
+    fixture.config_maps.set(key("a"), Some(config_map("a", &[("value", "1")])));
+    fixture.config_maps.complete(&fixture.config_maps_present());
+    tokio::task::yield_now().await;
+    assert!(!fixture.cache.is_synced());
+    fixture.secrets.complete(&HashSet::new());
+    fixture.cache.wait_synced().await;
+    let shown = fixture.cache.get(&key("a")).unwrap();
+    let tree = shown.object.to_tree();
+    assert_eq!(tree["metadata"]["creationTimestamp"], "1970-01-01T00:00:00Z");
+    assert_eq!(tree["kind"], "Joined");
+    assert_eq!(shown.object.key(), &key("a"));
+}
+
+#[tokio::test]
+async fn only_what_looked_at_a_change_is_computed_again() {
+    let fixture = start();
+    for name in ["a", "b"] {
+        fixture.config_maps.set(key(name), Some(config_map(name, &[("value", "1")])));
+    }
+    let fixture = fixture.synced().await;
+    let (_, mut watch) = fixture.cache.subscribe(Scope::All);
+    // Somebody else's Secret changes nothing, a's changes a: also absence was seen.
+    for name in ["x", "a"] {
+        let secret = Secret { metadata: metadata(name), ..Secret::default() };
+        fixture.secrets.set(key(name), Some(secret));
+    }
+    let expected = serde_json::json!({"value": "1", "has_secret": true});
+    assert_eq!(fixture.next(&mut watch).await, [("a".to_owned(), expected)]);
+    fixture.secrets.set(key("a"), None);
+    let expected = serde_json::json!({"value": "1", "has_secret": false});
+    assert_eq!(fixture.next(&mut watch).await, [("a".to_owned(), expected)]);
+}
+
+#[tokio::test]
+async fn a_change_that_alters_nothing_is_no_event() {
+    let fixture = start();
+    fixture.config_maps.set(key("a"), Some(config_map("a", &[("value", "1")])));
+    let fixture = fixture.synced().await;
+    let (_, mut watch) = fixture.cache.subscribe(Scope::All);
+    fixture.config_maps.set(key("a"), Some(config_map("a", &[("value", "1"), ("other", "2")])));
+    fixture.config_maps.set(key("b"), Some(config_map("b", &[("value", "1")])));
+    assert_eq!(fixture.next(&mut watch).await[0].0, "b");
+}
+
+#[tokio::test]
+async fn objects_go_with_their_source() {
+    let fixture = start();
+    fixture.config_maps.set(key("a"), Some(config_map("a", &[("value", "1")])));
+    fixture.config_maps.set(key("b"), Some(config_map("b", &[("value", "1")])));
+    let fixture = fixture.synced().await;
+    let (_, mut watch) = fixture.cache.subscribe(Scope::All);
+    fixture.config_maps.set(key("a"), None);
+    assert_eq!(fixture.next(&mut watch).await, [("a".to_owned(), Value::Null)]);
+    fixture.config_maps.set(key("b"), Some(config_map("b", &[])));
+    assert_eq!(fixture.next(&mut watch).await, [("b".to_owned(), Value::Null)], "computed to none");
+    // A relist that does not show an object any more removes it.
+    fixture.config_maps.set(key("c"), Some(config_map("c", &[("value", "1")])));
+    fixture.next(&mut watch).await;
+    fixture.config_maps.complete(&HashSet::new());
+    assert_eq!(fixture.next(&mut watch).await, [("c".to_owned(), Value::Null)]);
+}
+
+#[tokio::test]
+async fn a_name_can_change_and_can_be_taken() {
+    let fixture = start();
+    fixture.config_maps.set(key("a"), Some(config_map("a", &[("value", "1"), ("name", "x")])));
+    let fixture = fixture.synced().await;
+    fixture.config_maps.set(key("b"), Some(config_map("b", &[("value", "2"), ("name", "x")])));
+    let (_, mut watch) = fixture.cache.subscribe(Scope::All);
+    fixture.config_maps.set(key("a"), Some(config_map("a", &[("value", "1"), ("name", "y")])));
+    let mut told = fixture.next(&mut watch).await;
+    while told.len() < 3 {
+        told.extend(fixture.next(&mut watch).await);
+    }
+    assert_eq!(told[0], ("x".to_owned(), Value::Null));
+    assert_eq!(told[1].0, "y");
+    let expected = serde_json::json!({"value": "2", "has_secret": false});
+    assert_eq!(told[2], ("x".to_owned(), expected), "who waited for the name has it now");
+}
+
+#[tokio::test]
+async fn a_panic_leaves_everything_as_it_was() {
+    let fixture = start();
+    fixture.config_maps.set(key("a"), Some(config_map("a", &[("value", "1")])));
+    let fixture = fixture.synced().await;
+    let (_, mut watch) = fixture.cache.subscribe(Scope::All);
+    fixture.config_maps.set(key("a"), Some(config_map("a", &[("value", "panic")])));
+    tokio::task::yield_now().await;
+    assert!(watch.next().now_or_never().is_none());
+    assert!(fixture.cache.get(&key("a")).is_some());
+    fixture.config_maps.set(key("a"), Some(config_map("a", &[("value", "2")])));
+    let expected = serde_json::json!({"value": "2", "has_secret": false});
+    assert_eq!(fixture.next(&mut watch).await, [("a".to_owned(), expected)]);
+}
+
+#[tokio::test]
+async fn uids_are_the_same_after_a_restart() {
+    let mut uids = Vec::new();
+    for _ in 0..2 {
+        let fixture = start();
+        fixture.config_maps.set(key("a"), Some(config_map("a", &[("value", "1")])));
+        let fixture = fixture.synced().await;
+        uids.push(fixture.cache.get(&key("a")).unwrap().object.uid().to_owned());
+    }
+    assert_eq!(uids[0], uids[1]);
+    assert_ne!(uids[0], "uid-a");
+}

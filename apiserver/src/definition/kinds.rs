@@ -1,0 +1,100 @@
+//! Kinds: which kinds a server has.
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Resource;
+
+use super::computed::{self, Computed};
+use super::lookup::Related;
+use super::stored::Stored;
+use super::to_tree;
+use crate::cluster::Sources;
+use crate::object::Tree;
+use crate::served_kind::SourceResource;
+use crate::watch_cache::WatchCache;
+
+/// A type of the cluster that a kind is computed from or looks at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceKind {
+    /// The API group; empty for the core group.
+    pub group: String,
+    /// The plural.
+    pub plural: String,
+}
+
+impl SourceKind {
+    /// What this type is called.
+    pub(super) fn of<K: Resource<DynamicType = ()>>() -> Self {
+        Self { group: K::group(&()).into_owned(), plural: K::plural(&()).into_owned() }
+    }
+}
+
+/// How a kind comes to its objects.
+pub enum Role {
+    /// The server keeps them; these are there from the start.
+    Stored {
+        /// The objects, or why they cannot be made.
+        initial: Vec<Result<Tree, String>>,
+    },
+    /// They are computed.
+    Computed {
+        /// What callers need rights on.
+        source: SourceResource,
+        /// Everything that is watched for it.
+        watched: Vec<SourceKind>,
+        /// Keeps the cache, for ever.
+        run: fn(Arc<Sources>, Arc<WatchCache>) -> BoxFuture<'static, ()>,
+    },
+}
+
+/// One registered kind.
+pub struct Registered {
+    /// Its description.
+    pub definition: CustomResourceDefinition,
+    /// How it comes to its objects.
+    pub role: Role,
+}
+
+/// Which kinds a server has.
+#[derive(Default)]
+pub struct Kinds(Vec<Registered>);
+
+impl Kinds {
+    /// No kinds yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a kind whose objects the server keeps.
+    #[must_use]
+    pub fn stored<K: Stored>(mut self) -> Self {
+        let initial = K::initial().iter().map(to_tree).collect();
+        self.0.push(Registered { definition: K::crd(), role: Role::Stored { initial } });
+        self
+    }
+
+    /// Adds a kind that is computed.
+    #[must_use]
+    pub fn computed<K: Computed>(mut self) -> Self {
+        let source = SourceResource {
+            group: K::Source::group(&()).into_owned(),
+            version: K::Source::version(&()).into_owned(),
+            resource: K::Source::plural(&()).into_owned(),
+            name_of: K::source_name,
+        };
+        let mut watched = vec![SourceKind::of::<K::Source>()];
+        watched.extend(K::Related::kinds());
+        let run = |sources, cache| computed::run::<K>(sources, cache).boxed();
+        let role = Role::Computed { source, watched, run };
+        self.0.push(Registered { definition: K::crd(), role });
+        self
+    }
+
+    /// The kinds, in the order in which they were added.
+    pub fn iter(&self) -> impl Iterator<Item = &Registered> {
+        self.0.iter()
+    }
+}

@@ -1,0 +1,32 @@
+//! Stored: a kind whose objects the server keeps.
+
+use kube::{CustomResourceExt, Resource};
+use serde::Serialize;
+
+/// A kind whose objects the server keeps. Every method has a default.
+///
+/// ```
+/// use aggregated_apiserver::Stored;
+/// use kube::CustomResource;
+/// use schemars::JsonSchema;
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+/// #[kube(group = "example.com", version = "v1", kind = "Foo", namespaced)]
+/// pub struct FooSpec {
+///     pub size: i64,
+/// }
+///
+/// impl Stored for Foo {}
+/// ```
+pub trait Stored: Resource<DynamicType = ()> + CustomResourceExt + Serialize + 'static {
+    /// Objects that a new, empty store begins with. Each needs a name and, if
+    /// the kind is namespaced, a namespace; a uid that does not change over
+    /// restarts keeps what they own from being collected as garbage.
+    fn initial() -> Vec<Self>
+    where
+        Self: Sized,
+    {
+        Vec::new()
+    }
+}
