@@ -1,0 +1,103 @@
+//! Discovery: which kinds there are and what can be done with them.
+//!
+//! All documents are made at start and answered from memory, before anything
+//! has synced and while the cluster is away: a server whose discovery fails
+//! blocks the deletion of namespaces for everybody.
+
+mod aggregated;
+mod legacy;
+
+use std::collections::BTreeMap;
+
+use crate::document::Document;
+use crate::kind::Version;
+use crate::served_kind::{ServedKind, ServedKinds};
+
+/// Every document of discovery.
+#[derive(Debug)]
+pub struct Discovery {
+    groups: Document,
+    aggregated: Document,
+    by_group: BTreeMap<String, Document>,
+    by_version: BTreeMap<(String, String), Document>,
+}
+
+impl Discovery {
+    /// Makes all documents.
+    pub fn new(kinds: &ServedKinds) -> Self {
+        let groups = Groups::of(kinds);
+        let mut by_version = BTreeMap::new();
+        for (group, versions) in &groups.0 {
+            for (version, resources) in versions {
+                let list = legacy::resource_list(group, version, resources);
+                by_version.insert((group.clone(), version.clone()), Document::json(&list));
+            }
+        }
+        let by_group = groups.0.iter().map(|(group, versions)| {
+            (group.clone(), Document::json(&legacy::group(group, versions)))
+        });
+        Self {
+            groups: Document::json(&legacy::group_list(&groups)),
+            aggregated: aggregated::document(&groups),
+            by_group: by_group.collect(),
+            by_version,
+        }
+    }
+
+    /// `/apis`
+    pub fn groups(&self) -> &Document {
+        &self.groups
+    }
+
+    /// `/apis` in its aggregated form.
+    pub fn aggregated(&self) -> &Document {
+        &self.aggregated
+    }
+
+    /// `/apis/G`
+    pub fn group(&self, group: &str) -> Option<&Document> {
+        self.by_group.get(group)
+    }
+
+    /// `/apis/G/V`
+    pub fn version(&self, group: &str, version: &str) -> Option<&Document> {
+        self.by_version.get(&(group.to_owned(), version.to_owned()))
+    }
+}
+
+/// The resources of a version.
+type Resources<'a> = Vec<&'a ServedKind>;
+/// The versions of a group, the preferred one first.
+type Versions<'a> = Vec<(String, Resources<'a>)>;
+
+/// Groups in the order of registration, their versions the preferred one first.
+struct Groups<'a>(Vec<(String, Versions<'a>)>);
+
+impl<'a> Groups<'a> {
+    fn of(kinds: &'a ServedKinds) -> Self {
+        let mut groups: Vec<(String, Versions<'a>)> = Vec::new();
+        for served in kinds.iter() {
+            let kind = &served.kind;
+            let at = groups.iter().position(|(group, _)| *group == kind.group);
+            let at = at.unwrap_or_else(|| {
+                groups.push((kind.group.clone(), Vec::new()));
+                groups.len() - 1
+            });
+            let versions = &mut groups[at].1;
+            for Version { name, .. } in &kind.versions {
+                match versions.iter_mut().find(|(version, _)| version == name) {
+                    Some((_, resources)) => resources.push(served),
+                    None => versions.push((name.clone(), vec![served])),
+                }
+            }
+        }
+        for (_, versions) in &mut groups {
+            versions.sort_by(|(a, _), (b, _)| crate::kind::compare_versions(a, b));
+        }
+        Self(groups)
+    }
+}
+
+fn verbs(served: &ServedKind) -> Vec<&'static str> {
+    served.verbs().iter().map(|verb| verb.name()).collect()
+}

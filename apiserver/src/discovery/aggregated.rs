@@ -1,0 +1,61 @@
+//! `APIGroupDiscoveryList` of `apidiscovery.k8s.io/v2`: everything at once.
+
+use serde_json::{Value, json};
+
+use super::{Groups, verbs};
+use crate::document::Document;
+use crate::served_kind::ServedKind;
+
+/// Clients read the parameters: this text is exact.
+const CONTENT_TYPE: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
+/// `/apis` in its aggregated form. The hash is over everything but `kind` and
+/// `apiVersion`, as in kube-apiserver.
+pub(super) fn document(groups: &Groups<'_>) -> Document {
+    let items: Vec<Value> = groups
+        .0
+        .iter()
+        .map(|(group, versions)| {
+            let versions: Vec<Value> = versions
+                .iter()
+                .map(|(version, resources)| {
+                    let resources: Vec<Value> =
+                        resources.iter().map(|served| resource(group, version, served)).collect();
+                    json!({"version": version, "freshness": "Current", "resources": resources})
+                })
+                .collect();
+            json!({"metadata": {"name": group}, "versions": versions})
+        })
+        .collect();
+    let content = json!({"metadata": {}, "items": items});
+    let list = json!({
+        "kind": "APIGroupDiscoveryList",
+        "apiVersion": "apidiscovery.k8s.io/v2",
+        "metadata": {},
+        "items": items,
+    });
+    Document {
+        content_type: CONTENT_TYPE,
+        cache_control: Some("public"),
+        ..Document::json(&list).hashed(&content.to_string())
+    }
+}
+
+fn resource(group: &str, version: &str, served: &ServedKind) -> Value {
+    let kind = &served.kind;
+    let mut resource = json!({
+        "resource": kind.names.plural,
+        "responseKind": {"group": group, "version": version, "kind": kind.names.kind},
+        "scope": if kind.is_namespaced() { "Namespaced" } else { "Cluster" },
+        "singularResource": kind.names.singular,
+        "verbs": verbs(served),
+    });
+    for (key, list) in
+        [("shortNames", &kind.names.short_names), ("categories", &kind.names.categories)]
+    {
+        if !list.is_empty() {
+            resource[key] = list.clone().into();
+        }
+    }
+    resource
+}

@@ -1,0 +1,84 @@
+//! `APIGroupList`, `APIGroup` and `APIResourceList`.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+use super::{Groups, Resources, Versions, verbs};
+use crate::served_kind::ServedKind;
+
+/// `/apis`
+pub(super) fn group_list(groups: &Groups<'_>) -> Value {
+    let groups: Vec<Value> = groups
+        .0
+        .iter()
+        .map(|(name, versions)| Value::Object(group_members(name, versions)))
+        .collect();
+    json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
+}
+
+/// `/apis/G`
+pub(super) fn group(name: &str, versions: &Versions<'_>) -> Value {
+    let mut group = group_members(name, versions);
+    group.insert("kind".to_owned(), "APIGroup".into());
+    group.insert("apiVersion".to_owned(), "v1".into());
+    Value::Object(group)
+}
+
+fn group_members(name: &str, versions: &Versions<'_>) -> Map<String, Value> {
+    let versions: Vec<Value> = versions
+        .iter()
+        .map(
+            |(version, _)| json!({"groupVersion": format!("{name}/{version}"), "version": version}),
+        )
+        .collect();
+    let mut group = Map::new();
+    group.insert("name".to_owned(), name.into());
+    group.insert("preferredVersion".to_owned(), versions.first().cloned().unwrap_or_default());
+    group.insert("versions".to_owned(), versions.into());
+    group
+}
+
+/// `/apis/G/V`
+pub(super) fn resource_list(group: &str, version: &str, resources: &Resources<'_>) -> Value {
+    let resources: Vec<Value> =
+        resources.iter().map(|served| resource(group, version, served)).collect();
+    json!({
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": format!("{group}/{version}"),
+        "resources": resources,
+    })
+}
+
+fn resource(group: &str, version: &str, served: &ServedKind) -> Value {
+    let kind = &served.kind;
+    // Group and version could be left out; kube-aggregator copies them when it
+    // makes aggregated discovery of this document.
+    let mut resource = json!({
+        "name": kind.names.plural,
+        "singularName": kind.names.singular,
+        "namespaced": kind.is_namespaced(),
+        "group": group,
+        "version": version,
+        "kind": kind.names.kind,
+        "verbs": verbs(served),
+        "storageVersionHash": storage_version_hash(served),
+    });
+    for (key, list) in
+        [("shortNames", &kind.names.short_names), ("categories", &kind.names.categories)]
+    {
+        if !list.is_empty() {
+            resource[key] = list.clone().into();
+        }
+    }
+    resource
+}
+
+/// Base64 of the first eight bytes of SHA-256 over `group/version/Kind`.
+fn storage_version_hash(served: &ServedKind) -> String {
+    let kind = &served.kind;
+    let text = format!("{}/{}/{}", kind.group, kind.storage_version, kind.names.kind);
+    STANDARD.encode(&Sha256::digest(text)[..8])
+}
