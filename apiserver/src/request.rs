@@ -1,0 +1,221 @@
+//! The path of a request, one line per step.
+//!
+//! authenticate → route → authorize → throttle → negotiate → decode → verb →
+//! encode. A step never calls another step; only this file does.
+
+mod authenticate;
+mod authorize;
+mod decode;
+mod encode;
+mod negotiate;
+mod route;
+mod stream;
+mod throttle;
+
+pub use authenticate::{Authentication, ClientCertificate, Peer, Presented};
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use http::header::{CACHE_CONTROL, HeaderName, HeaderValue, RETRY_AFTER};
+use http::request::Parts;
+use http::{Method, Request, Response, StatusCode};
+use tokio_util::sync::CancellationToken;
+
+use crate::ambient::Ambient;
+use crate::cluster::Cluster;
+use crate::discovery::Discovery;
+use crate::error::{ApiError, Reason};
+use crate::openapi::OpenApi;
+use crate::served_kind::ServedKinds;
+use crate::verb::{self, Verb};
+use decode::Operation;
+use encode::Encoder;
+use route::{Destination, Document, Target};
+use throttle::Throttle;
+
+/// The longest that a request may take which is not a watch; as kube-apiserver.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+
+const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+
+/// Everything that a request needs.
+pub struct Handler {
+    kinds: ServedKinds,
+    authentication: Authentication,
+    cluster: Option<Cluster>,
+    discovery: Discovery,
+    openapi: OpenApi,
+    ambient: Ambient,
+    throttle: Throttle,
+    closing: CancellationToken,
+}
+
+impl Handler {
+    /// A handler of these kinds. `closing` ends watches.
+    pub fn new(
+        kinds: ServedKinds,
+        authentication: Authentication,
+        cluster: Option<Cluster>,
+        ambient: Ambient,
+        closing: CancellationToken,
+    ) -> Self {
+        let discovery = Discovery::new(&kinds);
+        let openapi = OpenApi::new(&kinds);
+        let throttle = Throttle::default();
+        Self { kinds, authentication, cluster, discovery, openapi, ambient, throttle, closing }
+    }
+
+    /// Answers a request. A refusal is an answer too.
+    pub async fn handle(&self, peer: &Peer, request: Request<Body>) -> Response<Body> {
+        let (head, body) = request.into_parts();
+        let audit_id = self.audit_id(&head);
+        let answer = tokio::time::timeout(REQUEST_TIMEOUT, self.answer(peer, &head, body)).await;
+        let late = || {
+            let message = "Timeout: request did not complete within the allotted timeout";
+            Err(ApiError::new(Reason::Timeout, message))
+        };
+        let mut response = answer.unwrap_or_else(|_| late()).unwrap_or_else(|error| refuse(&error));
+        let headers = response.headers_mut();
+        headers.insert(AUDIT_ID, audit_id);
+        headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
+        if head.method == Method::HEAD {
+            *response.body_mut() = Body::empty();
+        }
+        response
+    }
+
+    async fn answer(
+        &self,
+        peer: &Peer,
+        head: &Parts,
+        body: Body,
+    ) -> Result<Response<Body>, ApiError> {
+        let user = authenticate::authenticate(&self.authentication, peer, head).await?;
+        let route = route::route(&self.kinds, head)?;
+        authorize::authorize(self.cluster.as_ref(), &user, &route).await?;
+        let _permit = self.throttle.throttle(&user, &route)?;
+        let target = match route.destination {
+            Destination::Document(document) => return self.document(head, &document),
+            Destination::Refused(error) => return Err(error),
+            Destination::Target(target) => target,
+        };
+        let format = negotiate::negotiate(head, target.verb)?;
+        let operation = decode::decode(&target, head, body).await?;
+        let now = self.ambient.now();
+        let encoder = Encoder::new(&target.served.kind, &target.version, format, now);
+        self.act(target, operation, encoder).await
+    }
+
+    /// Does what was asked, and encodes what came of it.
+    async fn act(
+        &self,
+        target: Target,
+        operation: Operation,
+        encoder: Encoder,
+    ) -> Result<Response<Body>, ApiError> {
+        let served = &target.served;
+        match operation {
+            Operation::Get(key, options) => {
+                let versioned = verb::get(served, &key, options).await?;
+                Ok(encoder.object(&versioned, StatusCode::OK, &[]))
+            }
+            Operation::List(scope, options) => {
+                let listed = verb::list(served, scope, options).await?;
+                Ok(encode::respond(StatusCode::OK, stream::list(encoder, listed)))
+            }
+            Operation::Watch(scope, options, lasts) => {
+                let watching = verb::watch(served, scope, options)?;
+                let closing = self.closing.clone();
+                let ambient = self.ambient.clone();
+                let events = stream::watch(encoder, watching, lasts, closing, ambient);
+                Ok(encode::respond(StatusCode::OK, events))
+            }
+            Operation::Create(submitted, options) => {
+                let Some(version) = served.kind.version(&target.version) else {
+                    return Err(ApiError::no_such_resource());
+                };
+                let namespace = target.namespace.as_deref();
+                let (created, warnings) =
+                    verb::create(served, version, namespace, submitted, options, &self.ambient)
+                        .await?;
+                Ok(encoder.object(&created, StatusCode::CREATED, &warnings))
+            }
+            Operation::Delete(key, options) => {
+                let deleted = verb::delete(served, &key, &options).await?;
+                Ok(encoder.deleted(&deleted))
+            }
+        }
+    }
+
+    /// Refuses a request for a path that is answered elsewhere, unless the
+    /// caller may have it.
+    ///
+    /// # Errors
+    /// 401, 403, or 500 when the cluster cannot be asked.
+    pub async fn permit(&self, peer: &Peer, head: &Parts) -> Result<(), Response<Body>> {
+        let permitted = async {
+            let user = authenticate::authenticate(&self.authentication, peer, head).await?;
+            let route = route::route(&self.kinds, head)?;
+            authorize::authorize(self.cluster.as_ref(), &user, &route).await
+        };
+        permitted.await.map_err(|error| refuse(&error))
+    }
+
+    fn document(&self, head: &Parts, document: &Document) -> Result<Response<Body>, ApiError> {
+        let found = match document {
+            Document::Groups => {
+                let aggregated = negotiate::wants_aggregated_discovery(head)?;
+                Some(if aggregated { self.discovery.aggregated() } else { self.discovery.groups() })
+            }
+            Document::Group(group) => self.discovery.group(group),
+            Document::Version(group, version) => self.discovery.version(group, version),
+            Document::OpenApiV2 => Some(self.openapi.v2()),
+            Document::OpenApiV3 => Some(self.openapi.v3()),
+            Document::OpenApiV3Version(group, version) => self.openapi.v3_version(group, version),
+        };
+        let found = found.ok_or_else(ApiError::no_such_resource)?;
+        Ok(encode::document(head, found))
+    }
+
+    fn audit_id(&self, head: &Parts) -> HeaderValue {
+        let given = head.headers.get(AUDIT_ID).filter(|id| !id.is_empty()).cloned();
+        given.unwrap_or_else(|| {
+            HeaderValue::from_str(&self.ambient.uid().to_string())
+                .unwrap_or(HeaderValue::from_static("unknown"))
+        })
+    }
+}
+
+/// A refusal as an answer; its source is for the log.
+pub fn refuse(error: &ApiError) -> Response<Body> {
+    let source = std::error::Error::source(error).map(ToString::to_string);
+    if error.reason().status().is_server_error() {
+        tracing::error!(source, "{error}");
+    } else {
+        tracing::debug!(source, "{error}");
+    }
+    let mut body = serde_json::to_vec(&error.to_status()).unwrap_or_default();
+    body.push(b'\n');
+    let mut response = encode::respond(error.reason().status(), Body::from(body));
+    if let Some(seconds) = error.retry_after_seconds() {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    if error.reason() == Reason::Forbidden {
+        let header = http::header::X_CONTENT_TYPE_OPTIONS;
+        response.headers_mut().insert(header, HeaderValue::from_static("nosniff"));
+    }
+    response
+}
+
+/// What answers a request after its handler panicked.
+pub fn panicked(what: &(dyn std::any::Any + Send)) -> Response<Body> {
+    let text = what.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| what.downcast_ref::<&str>().copied()).unwrap_or("no message");
+    tracing::error!("a request panicked: {text}");
+    refuse(&ApiError::internal("this request caused the server to panic; its log says more"))
+}
+
+/// A handler that many connections share.
+pub type SharedHandler = Arc<Handler>;

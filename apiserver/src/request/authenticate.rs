@@ -1,0 +1,222 @@
+//! Who is asking?
+//!
+//! In the order of kube-apiserver's delegating servers: a front proxy's word,
+//! a client certificate, a bearer token; nobody, if nothing was shown. A
+//! credential that does not hold is never taken for none.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
+use http::request::Parts;
+use percent_encoding::percent_decode_str;
+
+use crate::cluster::{Cluster, DelegatedAuthentication, RequestHeader};
+use crate::error::{ApiError, Reason};
+use crate::user::User;
+
+/// Where a request comes from.
+#[derive(Clone, Debug)]
+pub enum Peer {
+    /// A connection, and what it showed.
+    Connection(Presented),
+    /// A caller in this process. No connection can produce it.
+    InProcess(User),
+}
+
+/// The client certificate of a connection, held against the CAs.
+#[derive(Clone, Debug, Default)]
+pub struct Presented {
+    /// The common name, if the front proxy's CA signed it.
+    pub front_proxy: Option<String>,
+    /// Whose it is, if the clients' CA signed it.
+    pub client: Option<ClientCertificate>,
+    /// Whether there was a certificate at all.
+    pub any: bool,
+}
+
+/// An ordinary client certificate.
+#[derive(Clone, Debug)]
+pub struct ClientCertificate {
+    /// Common name and organisations: the user and its groups.
+    pub user: User,
+}
+
+/// What is known about who may be believed.
+#[derive(Clone)]
+pub struct Authentication {
+    /// The front proxy's headers and names; changes while the server runs.
+    pub delegated: Arc<ArcSwap<DelegatedAuthentication>>,
+    /// Who knows whose token is whose.
+    pub cluster: Option<Cluster>,
+}
+
+/// Finds out who is asking.
+pub(super) async fn authenticate(
+    authentication: &Authentication,
+    peer: &Peer,
+    head: &Parts,
+) -> Result<User, ApiError> {
+    let presented = match peer {
+        Peer::InProcess(user) => return Ok(user.clone()),
+        Peer::Connection(presented) => presented,
+    };
+    refuse_impersonation(&head.headers)?;
+    let mut refused = presented.any;
+    let delegated = authentication.delegated.load();
+    if let (Some(proxy), Some(header)) = (&presented.front_proxy, &delegated.request_header) {
+        if !header.allowed_names.is_empty() && !header.allowed_names.contains(proxy) {
+            tracing::warn!(
+                "x509: subject with cn={proxy} is not in the allowed list: {:?}; is it the proxy client certificate of kube-apiserver?",
+                header.allowed_names
+            );
+        } else if let Some(user) = user_of_headers(header, &head.headers) {
+            return Ok(user.authenticated());
+        }
+    }
+    if let Some(client) = &presented.client {
+        return Ok(client.user.clone().authenticated());
+    }
+    if let Some(token) = bearer_token(&head.headers) {
+        let Some(cluster) = &authentication.cluster else {
+            return Err(ApiError::unauthorized());
+        };
+        match cluster.user_of_token(token).await {
+            Ok(Some(user)) => return Ok(user.authenticated()),
+            Ok(None) => refused = true,
+            Err(error) => return Err(ApiError::unauthorized().caused_by(error)),
+        }
+    }
+    if refused { Err(ApiError::unauthorized()) } else { Ok(User::anonymous()) }
+}
+
+/// kube-apiserver acts for somebody else before it calls us. On a direct
+/// connection nobody has checked that the caller may.
+fn refuse_impersonation(headers: &HeaderMap) -> Result<(), ApiError> {
+    match headers.keys().find(|name| name.as_str().starts_with("impersonate-")) {
+        Some(name) => {
+            let message = format!("impersonation ({name}) is not supported on direct connections");
+            Err(ApiError::new(Reason::Forbidden, message))
+        }
+        None => Ok(()),
+    }
+}
+
+fn bearer_token(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = value.trim().split_once(' ')?;
+    let token = token.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
+fn user_of_headers(header: &RequestHeader, headers: &HeaderMap) -> Option<User> {
+    let name = header.username_headers.iter().find_map(|name| first(headers, name))?;
+    let uid = header.uid_headers.iter().find_map(|name| first(headers, name));
+    let groups = header.group_headers.iter().flat_map(|name| all(headers, name)).collect();
+    let mut user = User { name, uid, groups, ..User::default() };
+    for prefix in &header.extra_header_prefixes {
+        let prefix = prefix.to_ascii_lowercase();
+        for name in headers.keys() {
+            let Some(key) = name.as_str().strip_prefix(&prefix).filter(|key| !key.is_empty())
+            else {
+                continue;
+            };
+            let decoded = percent_decode_str(key).decode_utf8();
+            let key = decoded.map_or_else(|_| key.to_owned(), |key| key.to_lowercase());
+            user.extra.entry(key).or_default().extend(all(headers, name.as_str()));
+        }
+    }
+    Some(user)
+}
+
+fn first(headers: &HeaderMap, name: &str) -> Option<String> {
+    all(headers, name).find(|value| !value.is_empty())
+}
+
+/// Every value of a header that is text.
+fn all<'a>(headers: &'a HeaderMap, name: &str) -> impl Iterator<Item = String> + use<'a> {
+    let values = headers.get_all(name.to_ascii_lowercase()).into_iter();
+    values.filter_map(|value| String::from_utf8(value.as_bytes().to_vec()).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Request;
+
+    fn delegated() -> DelegatedAuthentication {
+        let texts = |texts: &[&str]| texts.iter().map(ToString::to_string).collect();
+        DelegatedAuthentication {
+            client_ca: None,
+            request_header: Some(RequestHeader {
+                ca: String::new(),
+                allowed_names: texts(&["front-proxy-client"]),
+                username_headers: texts(&["X-Remote-User"]),
+                uid_headers: texts(&["X-Remote-Uid"]),
+                group_headers: texts(&["X-Remote-Group"]),
+                extra_header_prefixes: texts(&["X-Remote-Extra-"]),
+            }),
+        }
+    }
+
+    async fn ask(presented: Presented, headers: &[(&str, &str)]) -> Result<User, ApiError> {
+        let authentication = Authentication {
+            delegated: Arc::new(ArcSwap::from_pointee(delegated())),
+            cluster: None,
+        };
+        let mut request = Request::builder();
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let (head, ()) = request.body(()).unwrap().into_parts();
+        authenticate(&authentication, &Peer::Connection(presented), &head).await
+    }
+
+    fn proxy(name: &str) -> Presented {
+        Presented { front_proxy: Some(name.to_owned()), client: None, any: true }
+    }
+
+    #[tokio::test]
+    async fn the_front_proxy_is_believed() {
+        let headers = [
+            ("x-remote-user", "jane"),
+            ("x-remote-uid", "77"),
+            ("x-remote-group", "dev"),
+            ("x-remote-group", "ops"),
+            ("x-remote-extra-authentication.kubernetes.io%2fcredential-id", "JTI=1"),
+        ];
+        let user = ask(proxy("front-proxy-client"), &headers).await.unwrap();
+        assert_eq!(user.name, "jane");
+        assert_eq!(user.uid.as_deref(), Some("77"));
+        assert_eq!(user.groups, ["dev", "ops", "system:authenticated"]);
+        assert_eq!(user.extra["authentication.kubernetes.io/credential-id"], ["JTI=1"]);
+    }
+
+    #[tokio::test]
+    async fn nobody_else_is_believed() {
+        let forged = [("x-remote-user", "jane"), ("x-remote-group", "system:masters")];
+        let user = ask(Presented::default(), &forged).await.unwrap();
+        assert_eq!(user, User::anonymous());
+        for presented in [proxy("somebody"), Presented { any: true, ..Presented::default() }] {
+            let error = ask(presented, &forged).await.unwrap_err();
+            assert_eq!(error.reason(), Reason::Unauthorized);
+        }
+        let no_name = ask(proxy("front-proxy-client"), &[("x-remote-group", "dev")]).await;
+        assert_eq!(no_name.unwrap_err().reason(), Reason::Unauthorized);
+    }
+
+    #[tokio::test]
+    async fn a_token_that_nobody_can_check_is_no_token() {
+        let error = ask(Presented::default(), &[("authorization", "Bearer x")]).await.unwrap_err();
+        assert_eq!(error.reason(), Reason::Unauthorized);
+        let basic = ask(Presented::default(), &[("authorization", "Basic eDp5")]).await;
+        assert_eq!(basic.unwrap(), User::anonymous());
+    }
+
+    #[tokio::test]
+    async fn impersonation_is_refused() {
+        let error = ask(Presented::default(), &[("impersonate-user", "root")]).await.unwrap_err();
+        assert_eq!(error.reason(), Reason::Forbidden);
+    }
+}

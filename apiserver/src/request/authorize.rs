@@ -1,0 +1,106 @@
+//! May the caller do that?
+//!
+//! The cluster is asked, with what the caller wants. A computed kind is no way
+//! around the rights on what it shows: there the caller needs the same verb on
+//! the source too. No answer is a refusal.
+
+use super::route::{Destination, Route};
+use crate::cluster::{Cluster, Question};
+use crate::error::ApiError;
+use crate::served_kind::{Backing, SourceResource};
+use crate::user::User;
+
+/// Refuses what the caller may not do.
+pub(super) async fn authorize(
+    cluster: Option<&Cluster>,
+    user: &User,
+    route: &Route,
+) -> Result<(), ApiError> {
+    if user.is_master() {
+        return Ok(());
+    }
+    let asked = ask(cluster, user, &route.question).await?;
+    if let Some(why) = asked {
+        return Err(forbidden(&route.question, &why));
+    }
+    if let Destination::Target(target) = &route.destination
+        && let Backing::Computed(source) = &target.served.backing
+    {
+        let question = on_source(&route.question, source);
+        if let Some(why) = ask(cluster, user, &question).await? {
+            return Err(forbidden(&route.question, &why));
+        }
+    }
+    Ok(())
+}
+
+/// `None` if the user may, otherwise why not.
+async fn ask(
+    cluster: Option<&Cluster>,
+    user: &User,
+    question: &Question,
+) -> Result<Option<String>, ApiError> {
+    let Some(cluster) = cluster else { return Ok(Some(cannot(user, question))) };
+    let decision = cluster.may(user, question).await.map_err(|error| {
+        let what = cannot(user, question);
+        ApiError::internal(format!("{error}; until it does, {what}")).caused_by(error)
+    })?;
+    if decision.allowed {
+        return Ok(None);
+    }
+    let mut why = cannot(user, question);
+    if !decision.reason.is_empty() {
+        why = format!("{why}: {}", decision.reason);
+    }
+    Ok(Some(why))
+}
+
+/// The same verb on what an object is computed from.
+fn on_source(question: &Question, source: &SourceResource) -> Question {
+    let Question::Resource { verb, namespace, name, .. } = question else {
+        return question.clone();
+    };
+    Question::Resource {
+        verb,
+        group: source.group.clone(),
+        version: source.version.clone(),
+        resource: source.resource.clone(),
+        subresource: String::new(),
+        namespace: namespace.clone(),
+        // A name that no source can have is none: then the right to all is needed.
+        name: Some(name)
+            .filter(|name| !name.is_empty())
+            .and_then(|name| (source.name_of)(name))
+            .unwrap_or_default(),
+    }
+}
+
+/// What a user cannot do, in kube-apiserver's words.
+fn cannot(user: &User, question: &Question) -> String {
+    let user = crate::error::quote(&user.name);
+    match question {
+        Question::Resource { verb, group, resource, subresource, namespace, .. } => {
+            let resource = match subresource.as_str() {
+                "" => resource.clone(),
+                subresource => format!("{resource}/{subresource}"),
+            };
+            let place = match namespace.as_str() {
+                "" => "at the cluster scope".to_owned(),
+                namespace => format!("in the namespace \"{namespace}\""),
+            };
+            format!(
+                "User {user} cannot {verb} resource \"{resource}\" in API group \"{group}\" {place}"
+            )
+        }
+        Question::Path { verb, path } => format!("User {user} cannot {verb} path \"{path}\""),
+    }
+}
+
+fn forbidden(question: &Question, why: &str) -> ApiError {
+    match question {
+        Question::Resource { group, resource, name, .. } => {
+            ApiError::forbidden(group, resource, name, why)
+        }
+        Question::Path { .. } => ApiError::forbidden_path(why),
+    }
+}

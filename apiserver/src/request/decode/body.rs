@@ -1,0 +1,207 @@
+//! The body of a request: bounded, JSON, an object of the kind.
+
+use axum::body::{Body, Bytes};
+use http::HeaderMap;
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use serde_json::Value;
+
+use super::super::route::Target;
+use super::json;
+use super::parameters::{check_propagation, no_dry_run};
+use crate::error::{ApiError, Reason};
+use crate::verb::DeleteOptions;
+use crate::write::Submitted;
+
+/// As kube-apiserver.
+const LIMIT: usize = 3 << 20;
+/// So much of a body is shown in messages; as kube-apiserver.
+const SHOWN: usize = 30;
+
+/// Refuses bodies that are no JSON. Without a type a body is taken for JSON.
+pub(super) fn check_content_type(headers: &HeaderMap) -> Result<(), ApiError> {
+    let given = headers.get(CONTENT_TYPE).map(|value| value.to_str().unwrap_or("?"));
+    let media_type = given.unwrap_or_default().split(';').next().unwrap_or_default().trim();
+    if media_type.is_empty() || media_type.eq_ignore_ascii_case("application/json") {
+        return Ok(());
+    }
+    let message = "the body of the request was in an unknown format - accepted media types include: application/json";
+    Err(ApiError::new(Reason::UnsupportedMediaType, message))
+}
+
+/// Reads the whole body.
+pub(super) async fn read(headers: &HeaderMap, body: Body) -> Result<Bytes, ApiError> {
+    let too_large = || {
+        let message = format!("Request entity too large: limit is {LIMIT}");
+        ApiError::new(Reason::RequestEntityTooLarge, message)
+    };
+    if let Some(encoding) = headers.get(CONTENT_ENCODING) {
+        let message = format!("bodies with Content-Encoding {encoding:?} are not read");
+        return Err(ApiError::new(Reason::UnsupportedMediaType, message));
+    }
+    let announced =
+        headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    if announced.is_some_and(|length: u64| length > LIMIT as u64) {
+        return Err(too_large());
+    }
+    match Limited::new(body, LIMIT).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(too_large()),
+        Err(error) => Err(ApiError::bad_request("the body could not be read").caused_by(error)),
+    }
+}
+
+/// The object in the body of a request that writes one.
+pub(super) fn object(target: &Target, bytes: &[u8]) -> Result<Submitted, ApiError> {
+    let kind = &target.served.kind;
+    let unrecognized = |why: &str| {
+        ApiError::bad_request(format!(
+            "the object provided is unrecognized (must be of type {}): {why} ({})",
+            kind.names.kind,
+            head(bytes)
+        ))
+    };
+    let parsed = json::parse(bytes).map_err(|error| {
+        unrecognized(&format!("couldn't get version/kind; json parse error: {error}"))
+    })?;
+    let Value::Object(tree) = parsed.value else {
+        return Err(match parsed.value {
+            Value::Null => unrecognized("Object 'Kind' is missing in 'null'"),
+            _ => unrecognized("couldn't get version/kind; json parse error: json: not an object"),
+        });
+    };
+    let text = |field: &str| tree.get(field).and_then(Value::as_str).unwrap_or_default();
+    if text("kind").is_empty() {
+        let body = String::from_utf8_lossy(bytes);
+        return Err(unrecognized(&format!("Object 'Kind' is missing in '{body}'")));
+    }
+    let api_version = text("apiVersion");
+    if api_version.matches('/').count() > 1 {
+        return Err(unrecognized(&format!("unexpected GroupVersion string: {api_version}")));
+    }
+    let expected = format!("{}/{}", kind.group, target.version);
+    if api_version != expected {
+        return Err(ApiError::bad_request(format!(
+            "the API version in the data ({api_version}) does not match the expected API version ({expected})"
+        )));
+    }
+    Ok(Submitted { tree, duplicates: parsed.duplicates })
+}
+
+/// The options in the body of a deletion. They void those in the query.
+pub(super) fn delete_options(bytes: &[u8]) -> Result<DeleteOptions, ApiError> {
+    let parsed = json::parse(bytes).map_err(|error| {
+        ApiError::bad_request(format!("couldn't get version/kind; json parse error: {error}"))
+    })?;
+    let mismatch = |field: &str, expected: &str| {
+        ApiError::bad_request(format!(
+            "json: cannot unmarshal into Go struct field DeleteOptions.{field} of type {expected}"
+        ))
+    };
+    let tree = match parsed.value {
+        Value::Null => return Ok(DeleteOptions::default()),
+        Value::Object(tree) => tree,
+        _ => {
+            return Err(ApiError::bad_request(
+                "couldn't get version/kind; json parse error: not an object",
+            ));
+        }
+    };
+    match tree.get("kind") {
+        None | Some(Value::Null) => {}
+        Some(Value::String(kind)) if kind.is_empty() || kind == "DeleteOptions" => {}
+        Some(kind) => {
+            return Err(ApiError::bad_request(format!(
+                "no kind {kind} is registered for deletions"
+            )));
+        }
+    }
+    match tree.get("dryRun") {
+        None | Some(Value::Null) => {}
+        Some(Value::Array(list)) if list.is_empty() => {}
+        Some(Value::Array(_)) => return Err(no_dry_run()),
+        Some(_) => return Err(mismatch("dryRun", "[]string")),
+    }
+    let orphan = match tree.get("orphanDependents") {
+        None | Some(Value::Null) => false,
+        Some(Value::Bool(orphan)) => *orphan,
+        Some(_) => return Err(mismatch("orphanDependents", "bool")),
+    };
+    let policy = match tree.get("propagationPolicy") {
+        None | Some(Value::Null) => None,
+        Some(Value::String(policy)) => Some(policy.as_str()),
+        Some(_) => return Err(mismatch("propagationPolicy", "string")),
+    };
+    check_propagation(policy, orphan)?;
+    let preconditions = tree.get("preconditions").unwrap_or(&Value::Null);
+    let text = |field: &str| match preconditions.get(field) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.clone())),
+        Some(_) => Err(mismatch(&format!("preconditions.{field}"), "string")),
+    };
+    if !matches!(preconditions, Value::Null | Value::Object(_)) {
+        return Err(mismatch("preconditions", "v1.Preconditions"));
+    }
+    Ok(DeleteOptions { uid: text("uid")?, resource_version: text("resourceVersion")? })
+}
+
+/// The beginning of a body, as messages show it.
+fn head(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    if bytes.is_empty() {
+        return "<empty>".to_owned();
+    }
+    let shown = &bytes[..bytes.len().min(SHOWN)];
+    let mut text = if bytes.starts_with(b"{") {
+        String::from_utf8_lossy(shown).into_owned()
+    } else {
+        let mut hexadecimal = String::new();
+        for byte in shown {
+            let _ = write!(hexadecimal, "{byte:02x}");
+        }
+        hexadecimal
+    };
+    if bytes.len() > SHOWN {
+        text.push_str(" ...");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_of_a_deletion() {
+        let parse = |text: &str| delete_options(text.as_bytes()).map_err(|error| error.to_string());
+        let collector = r#"{"kind":"DeleteOptions","apiVersion":"v1","preconditions":{"uid":"u","resourceVersion":"7"},"propagationPolicy":"Background"}"#;
+        let expected = DeleteOptions { uid: Some("u".into()), resource_version: Some("7".into()) };
+        assert_eq!(parse(collector).unwrap(), expected);
+        for nothing in ["{}", "null", r#"{"gracePeriodSeconds": 0}"#, r#"{"dryRun":[]}"#] {
+            assert_eq!(parse(nothing).unwrap(), DeleteOptions::default());
+        }
+        for (text, expected) in [
+            (r#"{"dryRun":["All"]}"#, "dryRun is not supported yet"),
+            (r#"{"dryRun":"All"}"#, "json: cannot unmarshal"),
+            (r#"{"propagationPolicy":"Foreground"}"#, "propagationPolicy Foreground is not"),
+            (r#"{"kind":"Foo"}"#, "no kind \"Foo\" is registered"),
+            (r#"{"preconditions":{"uid":1}}"#, "json: cannot unmarshal"),
+            ("[]", "couldn't get version/kind"),
+            ("{", "couldn't get version/kind"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.starts_with(expected), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn heads_of_bodies() {
+        assert_eq!(head(b""), "<empty>");
+        assert_eq!(head(b"{a"), "{a");
+        assert_eq!(head(b"[]"), "5b5d");
+        assert_eq!(
+            head("{\"name\":\"a name of some length\"}".as_bytes()),
+            "{\"name\":\"a name of some length ..."
+        );
+    }
+}

@@ -1,0 +1,228 @@
+//! What came of it, as bytes.
+
+mod json;
+mod partial_metadata;
+mod table;
+
+use axum::body::Body;
+use bytes::Bytes;
+use http::header::{
+    CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderName, HeaderValue, IF_NONE_MATCH, VARY,
+};
+use http::request::Parts;
+use http::{Response, StatusCode};
+use jiff::Timestamp;
+use serde_json::json;
+use std::sync::Arc;
+
+use super::negotiate::{Form, Format};
+use crate::document::Document;
+use crate::error::ApiError;
+use crate::kind::Kind;
+use crate::storage::{Revision, Versioned};
+use crate::verb::{Deleted, Event};
+
+const WARNING: HeaderName = HeaderName::from_static("warning");
+/// All warnings of an answer together, and each of them if that is too much;
+/// as kube-apiserver.
+const WARNINGS_LIMIT: usize = 4_096;
+const WARNING_LIMIT: usize = 256;
+
+/// Encodes objects of one kind in the form that was asked for.
+pub(super) struct Encoder {
+    kind: Arc<Kind>,
+    version: String,
+    format: Format,
+    now: Timestamp,
+}
+
+impl Encoder {
+    /// An encoder of a kind, as of this time.
+    pub(super) fn new(kind: &Arc<Kind>, version: &str, format: Format, now: Timestamp) -> Self {
+        Self { kind: Arc::clone(kind), version: version.to_owned(), format, now }
+    }
+
+    /// The same encoder at another time.
+    pub(super) fn set_time(&mut self, now: Timestamp) {
+        self.now = now;
+    }
+
+    /// One object as an answer.
+    pub(super) fn object(
+        &self,
+        versioned: &Versioned,
+        status: StatusCode,
+        warnings: &[String],
+    ) -> Response<Body> {
+        let mut out = Vec::with_capacity(versioned.object.size() + 64);
+        self.write_object(versioned, true, &mut out);
+        out.push(b'\n');
+        let mut response = respond(status, Body::from(out));
+        for warning in warning_headers(warnings) {
+            response.headers_mut().append(WARNING, warning);
+        }
+        response
+    }
+
+    /// One object; the columns of a table are written only if asked for.
+    fn write_object(&self, versioned: &Versioned, columns: bool, out: &mut Vec<u8>) {
+        match self.format.form {
+            Form::Object => json::write(versioned, out),
+            Form::PartialMetadata(version) => partial_metadata::write(version, versioned, out),
+            Form::Table(version) => {
+                table::start(self, version, versioned.revision, columns, out);
+                table::write_row(self, version, versioned, out);
+                table::end(out);
+            }
+        }
+    }
+
+    /// What a list begins with.
+    pub(super) fn start_list(&self, revision: Revision, out: &mut Vec<u8>) {
+        match self.format.form {
+            Form::Object => json::start_list(&self.kind, &self.version, out),
+            Form::PartialMetadata(version) => {
+                partial_metadata::start_list(version, revision, out);
+            }
+            Form::Table(version) => table::start(self, version, revision, true, out),
+        }
+    }
+
+    /// One of a list.
+    pub(super) fn write_item(&self, versioned: &Versioned, out: &mut Vec<u8>) {
+        match self.format.form {
+            Form::Object => json::write(versioned, out),
+            Form::PartialMetadata(version) => partial_metadata::write(version, versioned, out),
+            Form::Table(version) => table::write_row(self, version, versioned, out),
+        }
+    }
+
+    /// What a list ends with.
+    pub(super) fn end_list(&self, revision: Revision, out: &mut Vec<u8>) {
+        match self.format.form {
+            Form::Object => json::end_list(&self.kind, revision, out),
+            Form::PartialMetadata(_) => partial_metadata::end_list(out),
+            Form::Table(_) => table::end(out),
+        }
+        out.push(b'\n');
+    }
+
+    /// One event of a watch; `first` says whether it opens the watch. Whole
+    /// objects are encoded once for all watchers.
+    pub(super) fn event(&self, event: &Event, first: bool) -> Bytes {
+        let encode = || {
+            let mut out = Vec::with_capacity(event.versioned.object.size() + 128);
+            out.extend_from_slice(b"{\"type\":\"");
+            out.extend_from_slice(event.event_type.name().as_bytes());
+            out.extend_from_slice(b"\",\"object\":");
+            self.write_object(&event.versioned, first, &mut out);
+            out.extend_from_slice(b"}\n");
+            Bytes::from(out)
+        };
+        match (&event.change, self.format.form) {
+            (Some(change), Form::Object) => change.frame(event.event_type as usize, encode),
+            _ => encode(),
+        }
+    }
+
+    /// The event that says why a watch cannot go on.
+    pub(super) fn error_event(error: &ApiError) -> Bytes {
+        let status = serde_json::to_value(error.to_status()).unwrap_or_default();
+        let mut event = json!({"type": "ERROR", "object": status}).to_string();
+        event.push('\n');
+        event.into()
+    }
+
+    /// The answer to a deletion. It has no `code`, and clients wait for the `uid`.
+    pub(super) fn deleted(&self, deleted: &Deleted) -> Response<Body> {
+        let status = json!({
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Success",
+            "details": {
+                "name": deleted.name,
+                "group": self.kind.group,
+                "kind": self.kind.names.plural,
+                "uid": deleted.uid,
+            },
+        });
+        respond(StatusCode::OK, Body::from(format!("{status}\n")))
+    }
+}
+
+/// An answer in JSON.
+pub(super) fn respond(status: StatusCode, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(CONTENT_TYPE, json);
+    response
+}
+
+/// A document that is made from the kinds; `304` if the client has it.
+pub(super) fn document(head: &Parts, document: &Document) -> Response<Body> {
+    let known = head.headers.get(IF_NONE_MATCH);
+    let fresh = document.etag.as_ref().is_some_and(|etag| known == Some(etag));
+    let mut response = if fresh {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+        response
+    } else {
+        respond(StatusCode::OK, Body::from(document.body.clone()))
+    };
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(document.content_type));
+    if let Some(etag) = &document.etag {
+        headers.insert(ETAG, etag.clone());
+        headers.insert(VARY, HeaderValue::from_static("Accept"));
+    }
+    if let Some(cache_control) = document.cache_control {
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static(cache_control));
+    }
+    response
+}
+
+/// `299 - "text"`, once per text and within the limits.
+fn warning_headers(warnings: &[String]) -> Vec<HeaderValue> {
+    let mut texts: Vec<&str> = Vec::new();
+    for warning in warnings {
+        let is_sent = !warning.chars().any(char::is_control);
+        if is_sent && !texts.contains(&warning.as_str()) {
+            texts.push(warning);
+        }
+    }
+    let is_over = texts.iter().map(|text| text.len()).sum::<usize>() > WARNINGS_LIMIT;
+    let mut left = WARNINGS_LIMIT;
+    let mut headers = Vec::new();
+    for text in texts {
+        let mut end = if is_over { text.len().min(WARNING_LIMIT) } else { text.len() };
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        let Some(rest) = left.checked_sub(end) else { break };
+        left = rest;
+        let escaped = text[..end].replace('\\', "\\\\").replace('"', "\\\"");
+        headers.extend(HeaderValue::from_bytes(format!("299 - \"{escaped}\"").as_bytes()));
+    }
+    headers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warnings_are_bounded() {
+        let warnings = |texts: &[&str]| {
+            let texts: Vec<String> = texts.iter().map(ToString::to_string).collect();
+            warning_headers(&texts)
+        };
+        let headers = warnings(&["unknown field \"a\"", "unknown field \"a\"", "b\nc", "é"]);
+        let expected: [&[u8]; 2] = [br#"299 - "unknown field \"a\"""#, "299 - \"é\"".as_bytes()];
+        assert_eq!(headers.iter().map(HeaderValue::as_bytes).collect::<Vec<_>>(), expected);
+        let many: Vec<String> = (0..1_000).map(|n| format!("{n}{}", "x".repeat(1_000))).collect();
+        let headers = warning_headers(&many);
+        assert_eq!(headers.len(), WARNINGS_LIMIT / WARNING_LIMIT);
+    }
+}

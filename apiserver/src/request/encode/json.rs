@@ -1,0 +1,24 @@
+//! Whole objects: stored bytes with their revision.
+
+use crate::kind::Kind;
+use crate::storage::{Revision, Versioned};
+
+/// One object.
+pub(super) fn write(versioned: &Versioned, out: &mut Vec<u8>) {
+    versioned.object.write(versioned.revision, out);
+}
+
+/// What a list begins with.
+pub(super) fn start_list(kind: &Kind, version: &str, out: &mut Vec<u8>) {
+    let start = format!("{{\"apiVersion\":\"{}/{version}\",\"items\":[", kind.group);
+    out.extend_from_slice(start.as_bytes());
+}
+
+/// What a list ends with.
+pub(super) fn end_list(kind: &Kind, revision: Revision, out: &mut Vec<u8>) {
+    let end = format!(
+        "],\"kind\":\"{}\",\"metadata\":{{\"continue\":\"\",\"resourceVersion\":\"{revision}\"}}}}",
+        kind.names.list_kind
+    );
+    out.extend_from_slice(end.as_bytes());
+}

@@ -1,0 +1,29 @@
+//! PartialObjectMetadata: a slice of the stored bytes.
+
+use super::super::negotiate::MetaVersion;
+use crate::storage::{Revision, Versioned};
+
+/// The metadata of one object.
+pub(super) fn write(version: MetaVersion, versioned: &Versioned, out: &mut Vec<u8>) {
+    let start = format!(
+        "{{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"{}\",\"metadata\":",
+        version.api_version()
+    );
+    out.extend_from_slice(start.as_bytes());
+    versioned.object.write_metadata(versioned.revision, out);
+    out.push(b'}');
+}
+
+/// What a list begins with.
+pub(super) fn start_list(version: MetaVersion, revision: Revision, out: &mut Vec<u8>) {
+    let start = format!(
+        "{{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"{}\",\"metadata\":{{\"resourceVersion\":\"{revision}\"}},\"items\":[",
+        version.api_version()
+    );
+    out.extend_from_slice(start.as_bytes());
+}
+
+/// What a list ends with.
+pub(super) fn end_list(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"]}");
+}

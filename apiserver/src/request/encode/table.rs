@@ -1,0 +1,77 @@
+//! Tables: what kubectl prints.
+
+use serde_json::{Value, json};
+
+use super::super::negotiate::{Include, MetaVersion};
+use super::{Encoder, json as whole, partial_metadata};
+use crate::kind::Column;
+use crate::storage::{Revision, Versioned};
+
+const NAME_DESCRIPTION: &str = "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a client to request the generation of an appropriate name automatically. Name is primarily intended for creation idempotence and configuration definition. Cannot be updated. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
+
+/// Everything before the rows. Later events of a watch leave the columns out.
+pub(super) fn start(
+    encoder: &Encoder,
+    version: MetaVersion,
+    revision: Revision,
+    columns: bool,
+    out: &mut Vec<u8>,
+) {
+    let definitions = if columns { definitions(encoder) } else { Value::Null };
+    let start = format!(
+        "{{\"kind\":\"Table\",\"apiVersion\":\"{}\",\"metadata\":{{\"resourceVersion\":\"{revision}\"}},\"columnDefinitions\":{definitions},\"rows\":[",
+        version.api_version()
+    );
+    out.extend_from_slice(start.as_bytes());
+}
+
+/// One row.
+pub(super) fn write_row(
+    encoder: &Encoder,
+    version: MetaVersion,
+    versioned: &Versioned,
+    out: &mut Vec<u8>,
+) {
+    let tree = Value::Object(versioned.object.to_tree());
+    let mut cells = vec![Value::from(versioned.object.key().name())];
+    cells.extend(columns(encoder).map(|column| column.cell(&tree, encoder.now)));
+    out.extend_from_slice(b"{\"cells\":");
+    out.extend_from_slice(Value::Array(cells).to_string().as_bytes());
+    out.extend_from_slice(b",\"object\":");
+    match encoder.format.include {
+        Include::Metadata => partial_metadata::write(version, versioned, out),
+        Include::Object => whole::write(versioned, out),
+        Include::None => out.extend_from_slice(b"null"),
+    }
+    out.push(b'}');
+}
+
+/// Everything after the rows.
+pub(super) fn end(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"]}");
+}
+
+fn columns(encoder: &Encoder) -> impl Iterator<Item = &Column> {
+    let version = encoder.kind.version(&encoder.version);
+    version.into_iter().flat_map(|version| version.columns.iter())
+}
+
+fn definitions(encoder: &Encoder) -> Value {
+    let name = json!({
+        "name": "Name",
+        "type": "string",
+        "format": "name",
+        "description": NAME_DESCRIPTION,
+        "priority": 0,
+    });
+    let others = columns(encoder).map(|column| {
+        json!({
+            "name": column.name,
+            "type": column.type_name(),
+            "format": column.format,
+            "description": column.description,
+            "priority": column.priority,
+        })
+    });
+    std::iter::once(name).chain(others).collect()
+}

@@ -1,0 +1,287 @@
+//! In which form does the client want the answer?
+//!
+//! The Accept list is walked: the first clause that can be served wins. Only
+//! JSON can be, whole or as a Table or as metadata alone.
+
+use std::cmp::Reverse;
+
+use http::header::ACCEPT;
+use http::request::Parts;
+
+use crate::error::{ApiError, Reason};
+use crate::verb::Verb;
+
+/// The form of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Format {
+    /// What becomes of objects.
+    pub form: Form,
+    /// What the rows of a Table carry.
+    pub include: Include,
+}
+
+/// What becomes of objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// They are sent whole.
+    Object,
+    /// They are rows of a table.
+    Table(MetaVersion),
+    /// Only their metadata is sent.
+    PartialMetadata(MetaVersion),
+}
+
+/// A version of `meta.k8s.io`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MetaVersion {
+    /// `v1`
+    V1,
+    /// `v1beta1`
+    V1Beta1,
+}
+
+impl MetaVersion {
+    /// `meta.k8s.io/v1`
+    pub(super) fn api_version(self) -> &'static str {
+        match self {
+            Self::V1 => "meta.k8s.io/v1",
+            Self::V1Beta1 => "meta.k8s.io/v1beta1",
+        }
+    }
+}
+
+/// What a row of a Table carries of its object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Include {
+    /// Its metadata.
+    Metadata,
+    /// All of it.
+    Object,
+    /// Nothing.
+    None,
+}
+
+/// Finds the form of the answer to a verb.
+pub(super) fn negotiate(head: &Parts, verb: Verb) -> Result<Format, ApiError> {
+    let chosen = clauses(head).iter().find_map(Clause::conversion);
+    let Some(conversion) = chosen else { return Err(not_acceptable()) };
+    let form = match (conversion, verb) {
+        (Conversion::None, _) => Form::Object,
+        (Conversion::Table(version), _) => Form::Table(version),
+        (Conversion::PartialMetadata(_), Verb::List) => {
+            return Err(mismatch("PartialObjectMetadata, but the requested object is a list"));
+        }
+        (Conversion::PartialMetadata(version), _)
+        | (Conversion::PartialMetadataList(version), Verb::List) => Form::PartialMetadata(version),
+        (Conversion::PartialMetadataList(_), _) => {
+            return Err(mismatch(
+                "PartialObjectMetadataList, but the requested object is not a list",
+            ));
+        }
+    };
+    Ok(Format { form, include: include(head)? })
+}
+
+/// Whether the client wants discovery in its aggregated form.
+pub(super) fn wants_aggregated_discovery(head: &Parts) -> Result<bool, ApiError> {
+    let clauses = clauses(head);
+    if clauses.iter().any(Clause::is_aggregated_discovery) {
+        return Ok(true);
+    }
+    let plain = |clause: &Clause| matches!(clause.conversion(), Some(Conversion::None));
+    if clauses.iter().any(plain) { Ok(false) } else { Err(not_acceptable()) }
+}
+
+fn include(head: &Parts) -> Result<Include, ApiError> {
+    let query = head.uri.query().unwrap_or_default();
+    let given = form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == "includeObject");
+    match given.as_ref().map(|(_, value)| value.as_ref()) {
+        None | Some("" | "Metadata") => Ok(Include::Metadata),
+        Some("Object") => Ok(Include::Object),
+        Some("None") => Ok(Include::None),
+        Some(other) => Err(ApiError::bad_request(format!(
+            "Unable to convert to Table as requested: includeObject: Invalid value: {}: must be 'Metadata', 'Object', 'None', or empty",
+            crate::error::quote(other)
+        ))),
+    }
+}
+
+fn not_acceptable() -> ApiError {
+    let message = "only the following media types are accepted: application/json";
+    ApiError::new(Reason::NotAcceptable, message)
+}
+
+fn mismatch(what: &str) -> ApiError {
+    ApiError::new(Reason::NotAcceptable, format!("you requested {what}"))
+}
+
+#[derive(Clone, Copy)]
+enum Conversion {
+    None,
+    Table(MetaVersion),
+    PartialMetadata(MetaVersion),
+    PartialMetadataList(MetaVersion),
+}
+
+/// One entry of the Accept list.
+#[derive(Debug)]
+struct Clause {
+    media_type: String,
+    parameters: Vec<(String, String)>,
+}
+
+impl Clause {
+    fn parameter(&self, name: &str) -> Option<&str> {
+        let found = self.parameters.iter().find(|(key, value)| key == name && !value.is_empty());
+        found.map(|(_, value)| value.as_str())
+    }
+
+    fn is_json(&self) -> bool {
+        ["application/json", "application/*", "*/*"].contains(&self.media_type.as_str())
+    }
+
+    /// What the clause asks for, if it can be had.
+    fn conversion(&self) -> Option<Conversion> {
+        if !self.is_json() || self.parameter("stream").is_some_and(|stream| stream != "watch") {
+            return None;
+        }
+        let group = self.parameter("g");
+        let version = self.parameter("v");
+        let Some(kind) = self.parameter("as") else {
+            return (group.is_none() && version.is_none()).then_some(Conversion::None);
+        };
+        let version = match (group, version) {
+            (Some("meta.k8s.io"), Some("v1")) => MetaVersion::V1,
+            (Some("meta.k8s.io"), Some("v1beta1")) => MetaVersion::V1Beta1,
+            _ => return None,
+        };
+        match kind {
+            "Table" => Some(Conversion::Table(version)),
+            "PartialObjectMetadata" => Some(Conversion::PartialMetadata(version)),
+            "PartialObjectMetadataList" => Some(Conversion::PartialMetadataList(version)),
+            _ => None,
+        }
+    }
+
+    fn is_aggregated_discovery(&self) -> bool {
+        self.is_json()
+            && self.parameter("g") == Some("apidiscovery.k8s.io")
+            && self.parameter("v") == Some("v2")
+            && self.parameter("as") == Some("APIGroupDiscoveryList")
+    }
+
+    /// Wildcards come after what is named.
+    fn wildcards(&self) -> usize {
+        self.media_type.matches('*').count()
+    }
+
+    /// Go sorts what it cannot read last, and so do we.
+    fn quality(&self) -> i64 {
+        #[allow(clippy::cast_possible_truncation)] // thousandths of a number up to 1
+        let thousandths = |quality: f64| (quality.clamp(0.0, 1.0) * 1000.0) as i64;
+        match self.parameters.iter().find(|(key, _)| key == "q") {
+            Some((_, quality)) => quality.parse().map_or(0, thousandths),
+            None => 1000,
+        }
+    }
+}
+
+/// The Accept list, best first; without one anything will do.
+fn clauses(head: &Parts) -> Vec<Clause> {
+    let values = head.headers.get_all(ACCEPT).into_iter();
+    let texts: Vec<&str> = values.filter_map(|value| value.to_str().ok()).collect();
+    let list = texts.join(",");
+    let list = if list.trim().is_empty() { "*/*" } else { &list };
+    let mut clauses: Vec<Clause> = list
+        .split(',')
+        .map(|clause| {
+            let mut parts = clause.split(';').map(str::trim);
+            let media_type = parts.next().unwrap_or_default().to_owned();
+            let parameter = |part: &str| {
+                let (key, value) = part.split_once('=').unwrap_or((part, ""));
+                (key.trim().to_owned(), value.trim().trim_matches('"').to_owned())
+            };
+            Clause { media_type, parameters: parts.map(parameter).collect() }
+        })
+        .collect();
+    clauses.sort_by_key(|clause| (Reverse(clause.quality()), clause.wildcards()));
+    clauses
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Request;
+
+    fn head(accept: &str, query: &str) -> Parts {
+        let request = Request::builder().uri(format!("/x?{query}"));
+        let request = if accept.is_empty() { request } else { request.header(ACCEPT, accept) };
+        request.body(()).unwrap().into_parts().0
+    }
+
+    fn check(accept: &str, verb: Verb, expected: Result<Form, Reason>) {
+        let found = negotiate(&head(accept, ""), verb);
+        let found = found.map(|format| format.form).map_err(|error| error.reason());
+        assert_eq!(found, expected, "{accept}");
+    }
+
+    const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
+    const META: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+
+    #[test]
+    fn what_clients_send() {
+        check("", Verb::List, Ok(Form::Object));
+        check("*/*", Verb::List, Ok(Form::Object));
+        check("application/json, */*", Verb::Get, Ok(Form::Object));
+        check(TABLE, Verb::List, Ok(Form::Table(MetaVersion::V1)));
+        check(META, Verb::Watch, Ok(Form::PartialMetadata(MetaVersion::V1)));
+        let list = META.replace("Metadata;", "MetadataList;");
+        check(&list, Verb::List, Ok(Form::PartialMetadata(MetaVersion::V1)));
+        check("application/vnd.kubernetes.protobuf,application/json", Verb::Get, Ok(Form::Object));
+        check("application/json;stream=watch", Verb::Watch, Ok(Form::Object));
+        check(
+            "application/json;q=0.5,application/json;as=Table;v=v1;g=meta.k8s.io",
+            Verb::Get,
+            Ok(Form::Table(MetaVersion::V1)),
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_had() {
+        check("application/vnd.kubernetes.protobuf", Verb::Get, Err(Reason::NotAcceptable));
+        check("text/html", Verb::Get, Err(Reason::NotAcceptable));
+        check("application/json;as=Poem;v=v1;g=meta.k8s.io", Verb::Get, Err(Reason::NotAcceptable));
+        check(META, Verb::List, Err(Reason::NotAcceptable));
+    }
+
+    #[test]
+    fn what_rows_carry() {
+        let include = |query| negotiate(&head(TABLE, query), Verb::List).map(|f| f.include);
+        assert_eq!(include("includeObject=Object").unwrap(), Include::Object);
+        assert_eq!(include("includeObject=").unwrap(), Include::Metadata);
+        assert_eq!(include("includeObject=x").unwrap_err().reason(), Reason::BadRequest);
+    }
+
+    #[test]
+    fn aggregated_discovery() {
+        let rows = [
+            (
+                "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList",
+                Some(true),
+            ),
+            (
+                "application/json,application/json;as=APIGroupDiscoveryList;v=v2;g=apidiscovery.k8s.io",
+                Some(true),
+            ),
+            (
+                "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json",
+                Some(false),
+            ),
+            ("", Some(false)),
+            ("application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList", None),
+        ];
+        for (accept, expected) in rows {
+            assert_eq!(wants_aggregated_discovery(&head(accept, "")).ok(), expected, "{accept}");
+        }
+    }
+}

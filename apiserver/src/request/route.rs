@@ -1,0 +1,297 @@
+//! What is asked for?
+//!
+//! A path and a method become a question for authorization and a destination.
+//! Nothing is refused here that authorization should refuse first: a miss is
+//! a destination too.
+
+use std::borrow::Cow;
+
+use http::Method;
+use http::request::Parts;
+use percent_encoding::percent_decode_str;
+
+use crate::cluster::Question;
+use crate::error::ApiError;
+use crate::object::names::check_path_segment;
+use crate::object::selector::FieldSelector;
+use crate::served_kind::{ServedKind, ServedKinds};
+use crate::verb::Verb;
+
+/// What is asked for.
+#[derive(Debug)]
+pub(super) struct Route {
+    /// What the caller must be allowed to do.
+    pub question: Question,
+    /// Where the answer comes from.
+    pub destination: Destination,
+}
+
+/// Where the answer comes from.
+#[derive(Debug)]
+pub(super) enum Destination {
+    /// A document that is made from the kinds.
+    Document(Document),
+    /// A verb on a resource.
+    Target(Target),
+    /// Nowhere: this is the answer.
+    Refused(ApiError),
+}
+
+/// A document that is made from the kinds.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Document {
+    /// `/apis`
+    Groups,
+    /// `/apis/G`
+    Group(String),
+    /// `/apis/G/V`
+    Version(String, String),
+    /// `/openapi/v2`
+    OpenApiV2,
+    /// `/openapi/v3`
+    OpenApiV3,
+    /// `/openapi/v3/apis/G/V`
+    OpenApiV3Version(String, String),
+}
+
+/// A verb on a resource.
+#[derive(Debug)]
+pub(super) struct Target {
+    /// The kind.
+    pub served: ServedKind,
+    /// The version in the path.
+    pub version: String,
+    /// The verb.
+    pub verb: Verb,
+    /// The namespace in the path; `None` for cluster-scoped kinds and over all.
+    pub namespace: Option<String>,
+    /// The name in the path.
+    pub name: Option<String>,
+}
+
+/// Finds out what is asked for.
+pub(super) fn route(kinds: &ServedKinds, head: &Parts) -> Result<Route, ApiError> {
+    let path = percent_decode_str(head.uri.path())
+        .decode_utf8()
+        .map_err(|_| ApiError::bad_request("the path is not UTF-8"))?;
+    let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
+    match segments.as_slice() {
+        ["apis", group, version, rest @ ..] if !rest.is_empty() => {
+            Ok(resource(kinds, head, group, version, rest))
+        }
+        _ => Ok(Route {
+            question: Question::Path {
+                verb: head.method.as_str().to_ascii_lowercase(),
+                path: path.to_string(),
+            },
+            destination: document(&head.method, &segments),
+        }),
+    }
+}
+
+fn document(method: &Method, segments: &[&str]) -> Destination {
+    let document = match segments {
+        ["apis"] => Document::Groups,
+        ["apis", group] => Document::Group((*group).to_owned()),
+        ["apis", group, version] => Document::Version((*group).to_owned(), (*version).to_owned()),
+        ["openapi", "v2"] => Document::OpenApiV2,
+        ["openapi", "v3"] => Document::OpenApiV3,
+        ["openapi", "v3", "apis", group, version] => {
+            Document::OpenApiV3Version((*group).to_owned(), (*version).to_owned())
+        }
+        _ => return Destination::Refused(ApiError::no_such_resource()),
+    };
+    if matches!(*method, Method::GET | Method::HEAD) {
+        Destination::Document(document)
+    } else {
+        Destination::Refused(not_allowed())
+    }
+}
+
+/// The parts of a resource path.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct ResourcePath<'a> {
+    is_watch: bool,
+    namespace: Option<&'a str>,
+    resource: &'a str,
+    name: &'a str,
+    subresource: &'a str,
+    has_more: bool,
+}
+
+fn parse<'a>(mut rest: &'a [&'a str]) -> ResourcePath<'a> {
+    let mut path = ResourcePath::default();
+    if let ["watch", behind @ ..] = rest
+        && !behind.is_empty()
+    {
+        path.is_watch = true;
+        rest = behind;
+    }
+    if let ["namespaces", namespace, behind @ ..] = rest
+        && !behind.is_empty()
+    {
+        path.namespace = Some(*namespace);
+        rest = behind;
+    }
+    let mut parts = rest.iter().copied();
+    path.resource = parts.next().unwrap_or_default();
+    path.name = parts.next().unwrap_or_default();
+    path.subresource = parts.next().unwrap_or_default();
+    path.has_more = parts.next().is_some();
+    path
+}
+
+fn resource(kinds: &ServedKinds, head: &Parts, group: &str, version: &str, rest: &[&str]) -> Route {
+    let path = parse(rest);
+    let verb = verb(&head.method, &path, head.uri.query().unwrap_or_default());
+    let name = match verb {
+        Some(Verb::List | Verb::Watch) if path.name.is_empty() => {
+            selected_name(head.uri.query().unwrap_or_default())
+        }
+        _ => path.name.to_owned(),
+    };
+    let question = Question::Resource {
+        verb: verb.map(Verb::name).unwrap_or_default(),
+        group: group.to_owned(),
+        version: version.to_owned(),
+        resource: path.resource.to_owned(),
+        subresource: path.subresource.to_owned(),
+        namespace: path.namespace.unwrap_or_default().to_owned(),
+        name,
+    };
+    let destination = match kinds.find(group, version, path.resource) {
+        Some(served) => match target(served, version, verb, &path) {
+            Ok(target) => Destination::Target(target),
+            Err(error) => Destination::Refused(error),
+        },
+        None => Destination::Refused(ApiError::no_such_resource()),
+    };
+    Route { question, destination }
+}
+
+fn target(
+    served: &ServedKind,
+    version: &str,
+    verb: Option<Verb>,
+    path: &ResourcePath<'_>,
+) -> Result<Target, ApiError> {
+    let kind = &served.kind;
+    if !path.subresource.is_empty() || path.has_more {
+        return Err(ApiError::no_such_resource());
+    }
+    // An empty namespace is all of them.
+    let namespace = path.namespace.filter(|namespace| !namespace.is_empty());
+    if namespace.is_some() && !kind.is_namespaced() {
+        return Err(ApiError::no_such_resource());
+    }
+    if kind.is_namespaced() && namespace.is_none() {
+        // Over all namespaces there is nothing but reading.
+        if !path.name.is_empty() {
+            return Err(ApiError::no_such_resource());
+        }
+        if !matches!(verb, Some(Verb::List | Verb::Watch)) {
+            return Err(not_allowed());
+        }
+    }
+    if let Some(fault) = check_path_segment(path.name) {
+        let name = crate::error::quote(path.name);
+        return Err(ApiError::bad_request(format!("Name parameter invalid: {name}: {fault}")));
+    }
+    let verb = verb.filter(|verb| served.verbs().contains(verb)).ok_or_else(|| {
+        let name = verb.map(Verb::name).unwrap_or_default();
+        ApiError::method_not_allowed(&kind.group, &kind.names.plural, name)
+    })?;
+    if verb == Verb::Create && !path.name.is_empty() {
+        return Err(not_allowed());
+    }
+    Ok(Target {
+        served: served.clone(),
+        version: version.to_owned(),
+        verb,
+        namespace: namespace.map(str::to_owned),
+        name: Some(path.name).filter(|name| !name.is_empty()).map(str::to_owned),
+    })
+}
+
+fn verb(method: &Method, path: &ResourcePath<'_>, query: &str) -> Option<Verb> {
+    match *method {
+        Method::GET | Method::HEAD if path.is_watch => Some(Verb::Watch),
+        Method::GET | Method::HEAD if !path.name.is_empty() => Some(Verb::Get),
+        Method::GET | Method::HEAD if wants_watch(query) => Some(Verb::Watch),
+        Method::GET | Method::HEAD => Some(Verb::List),
+        Method::POST => Some(Verb::Create),
+        Method::PUT => Some(Verb::Update),
+        Method::PATCH => Some(Verb::Patch),
+        Method::DELETE if path.name.is_empty() => Some(Verb::DeleteCollection),
+        Method::DELETE => Some(Verb::Delete),
+        _ => None,
+    }
+}
+
+fn parameter<'a>(query: &'a str, key: &str) -> Option<Cow<'a, str>> {
+    form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == key).map(|(_, value)| value)
+}
+
+/// A flag in the query: there, and neither `0` nor `false`.
+fn wants_watch(query: &str) -> bool {
+    parameter(query, "watch")
+        .is_some_and(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
+}
+
+/// The name that a field selector pins down: a permission may be for it alone.
+fn selected_name(query: &str) -> String {
+    let selector = parameter(query, "fieldSelector").unwrap_or_default();
+    let parsed = FieldSelector::parse(&selector, true).unwrap_or_default();
+    let name = parsed.name().unwrap_or_default();
+    if check_path_segment(name).is_some() { String::new() } else { name.to_owned() }
+}
+
+fn not_allowed() -> ApiError {
+    use crate::error::{Details, Reason};
+    let message = "the server does not allow this method on the requested resource";
+    ApiError::new(Reason::MethodNotAllowed, message).with_details(Details::default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(path: &str, expected: &ResourcePath<'_>) {
+        let segments: Vec<&str> = path.split('/').collect();
+        assert_eq!(&parse(&segments), expected, "{path}");
+    }
+
+    #[test]
+    fn resource_paths() {
+        let base = || ResourcePath { resource: "foos", ..ResourcePath::default() };
+        check("foos", &base());
+        check("foos/a", &ResourcePath { name: "a", ..base() });
+        check("foos/a/status", &ResourcePath { name: "a", subresource: "status", ..base() });
+        check("namespaces/n/foos", &ResourcePath { namespace: Some("n"), ..base() });
+        check("namespaces//foos", &ResourcePath { namespace: Some(""), ..base() });
+        check("watch/foos", &ResourcePath { is_watch: true, ..base() });
+        check(
+            "watch/namespaces/n/foos/a",
+            &ResourcePath { is_watch: true, namespace: Some("n"), name: "a", ..base() },
+        );
+        check("watch", &ResourcePath { resource: "watch", ..ResourcePath::default() });
+    }
+
+    #[test]
+    fn a_watch_is_asked_for() {
+        for query in ["watch", "watch=", "watch=true", "watch=1", "&watch=yes"] {
+            assert!(wants_watch(query), "{query}");
+        }
+        for query in ["", "watch=0", "watch=False", "x=watch"] {
+            assert!(!wants_watch(query), "{query}");
+        }
+    }
+
+    #[test]
+    fn a_field_selector_names_an_object() {
+        assert_eq!(selected_name("fieldSelector=metadata.name%3Da&x=y"), "a");
+        assert_eq!(selected_name("fieldSelector=metadata.name!%3Da"), "");
+        assert_eq!(selected_name("fieldSelector=metadata.name%3Da/b"), "");
+        assert_eq!(selected_name(""), "");
+    }
+}
