@@ -1,0 +1,266 @@
+//! ApiServer: from kinds to a server.
+//!
+//! Configured, bound, running and drained are different types: what cannot be
+//! done in a state cannot be written.
+
+mod args;
+mod assemble;
+mod authentication;
+mod certificate;
+mod connection;
+mod health;
+mod listener;
+mod logging;
+mod serving_certificate;
+mod tls;
+
+pub use args::{Args, LoggingFormat};
+pub use logging::start_logging;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use http::{Request, Response};
+use kube::Client;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::ambient::Ambient;
+use crate::cluster::Cluster;
+use crate::definition::Kinds;
+use crate::error::StartError;
+use crate::kind::Kind;
+use crate::manifests;
+use crate::request::{Authentication, Peer};
+use crate::user::User;
+use assemble::Assembled;
+use authentication::Trusted;
+use health::Health;
+use listener::Listening;
+use serving_certificate::Identity;
+
+/// A server that is configured: its name and its kinds are known.
+///
+/// ```no_run
+/// # use aggregated_apiserver::{ApiServer, Kinds, ServeArgs, StartError};
+/// # async fn main_(args: ServeArgs) -> Result<(), StartError> {
+/// ApiServer::new("farm-operator", Kinds::new()).run(&args).await
+/// # }
+/// ```
+pub struct ApiServer {
+    name: String,
+    kinds: Kinds,
+    ambient: Ambient,
+}
+
+impl ApiServer {
+    /// A server of this name, which its Service and its objects in the
+    /// cluster have too.
+    pub fn new(name: &str, kinds: Kinds) -> Self {
+        Self { name: name.to_owned(), kinds, ambient: Ambient::system() }
+    }
+
+    /// The same server with time and chance of the caller's choice.
+    #[must_use]
+    pub fn with_ambient(mut self, ambient: Ambient) -> Self {
+        self.ambient = ambient;
+        self
+    }
+
+    /// Serves until SIGTERM or SIGINT, then drains.
+    ///
+    /// # Errors
+    /// When it cannot start; names the flag, file or kind to change.
+    pub async fn run(self, args: &Args) -> Result<(), StartError> {
+        let delay = args.shutdown_delay_duration;
+        let running = self.bind(args).await?.start().await?;
+        shutdown_signal().await;
+        running.drain(delay).await;
+        Ok(())
+    }
+
+    /// Checks kinds and flags, and listens.
+    ///
+    /// # Errors
+    /// When a kind cannot be served, a flag or file cannot be used, or the
+    /// address is taken.
+    pub async fn bind(self, args: &Args) -> Result<Bound, StartError> {
+        tls::install_provider();
+        // What is wrong with the kinds is said before anything else is tried.
+        let kinds = assemble::parse(&self.kinds)?;
+        let config = args.cluster_config().await?;
+        let namespace = args.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
+        let client =
+            Client::try_from(config).map_err(|error| StartError::Cluster(error.to_string()))?;
+        let cluster = Cluster::new(client);
+        let trusted = Trusted::new(args, cluster.clone())?;
+        let identity = Identity {
+            service: args.service_name.clone().unwrap_or_else(|| self.name.clone()),
+            namespace,
+            secret: format!("{}-serving-certificate", self.name),
+            api_services: api_services(kinds.iter()),
+        };
+        let certificate = serving_certificate::open(args, identity)?;
+        let listening = Listening::bind(SocketAddr::new(args.bind_address, args.secure_port))?;
+        Ok(Bound { server: self, cluster, trusted, certificate, listening })
+    }
+
+    /// The same server in this process, without a socket: the cluster is what
+    /// `client` speaks to.
+    ///
+    /// # Errors
+    /// When a kind cannot be served.
+    pub async fn in_process(self, client: Client) -> Result<InProcess, StartError> {
+        let cluster = Cluster::new(client);
+        let authentication =
+            Authentication { delegated: Arc::default(), cluster: Some(cluster.clone()) };
+        let closing = CancellationToken::new();
+        let assembled =
+            Assembled::new(&self.kinds, self.ambient, cluster, authentication, closing).await?;
+        Ok(InProcess { assembled })
+    }
+
+    /// Everything to deploy, as YAML.
+    ///
+    /// # Errors
+    /// When a kind cannot be served.
+    pub fn manifests(&self, options: &manifests::Options) -> Result<String, StartError> {
+        let kinds = assemble::parse(&self.kinds)?;
+        Ok(manifests::render(&self.name, &kinds, &self.kinds, options))
+    }
+}
+
+/// `v1alpha.farm.example.com`, for every group and version.
+fn api_services<'a>(kinds: impl Iterator<Item = &'a Arc<Kind>>) -> Vec<String> {
+    let mut names = Vec::new();
+    for kind in kinds {
+        for version in &kind.versions {
+            let name = format!("{}.{}", version.name, kind.group);
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+    }
+    names
+}
+
+/// A server that listens, and answers nobody yet.
+pub struct Bound {
+    server: ApiServer,
+    cluster: Cluster,
+    trusted: Trusted,
+    certificate: serving_certificate::Opened,
+    listening: Listening,
+}
+
+impl Bound {
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.listening.address()
+    }
+
+    /// Answers requests. What needs the cluster is tried until it works.
+    ///
+    /// # Errors
+    /// When a kind cannot be served.
+    pub async fn start(self) -> Result<Running, StartError> {
+        let Self { server, cluster, trusted, certificate, listening } = self;
+        let closing = CancellationToken::new();
+        let health = Health::new(trusted.ready(), certificate.ready(), closing.clone());
+        let assembled = Assembled::new(
+            &server.kinds,
+            server.ambient,
+            cluster.clone(),
+            trusted.authentication(),
+            closing.clone(),
+        )
+        .await?;
+        let address = listening.address();
+        let handler = Arc::clone(&assembled.handler);
+        let trust = trusted.trust();
+        let tasks =
+            vec![tokio::spawn(trusted.keep()), tokio::spawn(certificate.clone().keep(cluster))];
+        let serving = listening.serve(handler, health.clone(), certificate.tls(), trust);
+        tracing::info!("{} listens on {address}", server.name);
+        Ok(Running { _assembled: assembled, serving, health, closing, tasks, address })
+    }
+}
+
+/// A server that answers.
+pub struct Running {
+    _assembled: Assembled,
+    serving: listener::Serving,
+    health: Health,
+    closing: CancellationToken,
+    tasks: Vec<tokio::task::JoinHandle<()>>,
+    address: SocketAddr,
+}
+
+impl Running {
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Turns `/readyz` red, serves on for `delay`, then ends watches, lets
+    /// requests in flight finish and closes.
+    pub async fn drain(self, delay: Duration) -> Drained {
+        tracing::info!("shutting down");
+        self.health.shut_down();
+        tokio::time::sleep(delay).await;
+        self.closing.cancel();
+        self.serving.drain().await;
+        for task in &self.tasks {
+            task.abort();
+        }
+        tracing::info!("drained");
+        Drained(())
+    }
+}
+
+/// A server that has answered everybody and is gone.
+#[derive(Debug)]
+pub struct Drained(());
+
+/// A server in this process. Dropping it ends everything.
+pub struct InProcess {
+    assembled: Assembled,
+}
+
+impl InProcess {
+    /// Answers a request of this user, who needs no credentials.
+    pub async fn respond(&self, user: User, request: Request<Body>) -> Response<Body> {
+        self.assembled.handler.handle(&Peer::InProcess(user), request).await
+    }
+
+    /// Returns when every kind knows all its objects.
+    pub async fn wait_synced(&self) {
+        for served in self.assembled.kinds.iter() {
+            served.cache.wait_synced().await;
+        }
+    }
+}
+
+/// Returns at the first SIGTERM or SIGINT; the second one ends the process.
+async fn shutdown_signal() {
+    let next = async || {
+        let (Ok(mut terminate), Ok(mut interrupt)) =
+            (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+        else {
+            tracing::error!("signals cannot be received: only SIGKILL ends this process");
+            return std::future::pending().await;
+        };
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    };
+    next().await;
+    tokio::spawn(async move {
+        next().await;
+        tracing::warn!("a second signal: ending at once");
+        std::process::exit(1);
+    });
+}

@@ -1,0 +1,133 @@
+//! Flags, under the names that Kubernetes uses.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use kube::Config;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+
+use crate::error::StartError;
+
+/// Flags of a server.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// The address to listen on
+    #[arg(long, default_value = "0.0.0.0", value_name = "IP")]
+    pub bind_address: IpAddr,
+
+    /// The port to serve HTTPS on; 0 takes a free one
+    #[arg(long, default_value_t = 3000, value_name = "PORT")]
+    pub secure_port: u16,
+
+    /// The serving certificate, PEM, leaf first; read again when it changes. Without it a
+    /// certificate is made and kept in a Secret
+    #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
+    pub tls_cert_file: Option<PathBuf>,
+
+    /// The key of the serving certificate, PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
+    pub tls_private_key_file: Option<PathBuf>,
+
+    /// How to reach the cluster. Without it: $KUBECONFIG, ~/.kube/config, then the service
+    /// account of the pod
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+
+    /// The namespace of our Service and Secret; without it that of the kubeconfig or the pod
+    #[arg(long, value_name = "NAME")]
+    pub namespace: Option<String>,
+
+    /// The name of our Service; without it the name of the server
+    #[arg(long, value_name = "NAME")]
+    pub service_name: Option<String>,
+
+    /// CAs of client certificates, PEM; without it those of the cluster
+    #[arg(long, value_name = "FILE")]
+    pub client_ca_file: Option<PathBuf>,
+
+    /// CAs of the front proxy's client certificate, PEM; without it what the cluster says,
+    /// and the other requestheader flags count for nothing
+    #[arg(long, value_name = "FILE")]
+    pub requestheader_client_ca_file: Option<PathBuf>,
+
+    /// Common names that the front proxy's certificate may have; none means any
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub requestheader_allowed_names: Vec<String>,
+
+    /// Headers that hold the user's name
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "x-remote-user")]
+    pub requestheader_username_headers: Vec<String>,
+
+    /// Headers that hold the user's uid
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub requestheader_uid_headers: Vec<String>,
+
+    /// Headers that hold the user's groups
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "x-remote-group")]
+    pub requestheader_group_headers: Vec<String>,
+
+    /// Prefixes of headers that hold further attributes of the user
+    #[arg(long, value_name = "PREFIXES", value_delimiter = ',', default_value = "x-remote-extra-")]
+    pub requestheader_extra_headers_prefix: Vec<String>,
+
+    /// How long to serve on, not ready, after a signal to stop: seconds, or 500ms, 1m
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
+    pub shutdown_delay_duration: Duration,
+
+    /// How much to log: 0 what operators need, 4 and above for debugging, 6 and above
+    /// everything. $RUST_LOG says it in more detail
+    #[arg(short, long, value_name = "LEVEL", default_value_t = 0)]
+    pub v: u8,
+
+    /// The form of the log
+    #[arg(long, value_enum, default_value_t = LoggingFormat::Text)]
+    pub logging_format: LoggingFormat,
+}
+
+/// The form of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LoggingFormat {
+    /// A line for people.
+    Text,
+    /// A JSON object a line.
+    Json,
+}
+
+impl Args {
+    /// How to reach the cluster.
+    pub(super) async fn cluster_config(&self) -> Result<Config, StartError> {
+        let Some(path) = &self.kubeconfig else {
+            return Config::infer().await.map_err(|error| StartError::Cluster(error.to_string()));
+        };
+        let unusable = |error: String| StartError::file("kubeconfig", path, error);
+        let kubeconfig =
+            Kubeconfig::read_from(path).map_err(|error| unusable(error.to_string()))?;
+        Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+            .await
+            .map_err(|error| unusable(error.to_string()))
+    }
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    if let Ok(seconds) = text.parse() {
+        return Ok(Duration::from_secs(seconds));
+    }
+    let parsed: jiff::SignedDuration = text.parse().map_err(|_| "is no duration".to_owned())?;
+    Duration::try_from(parsed).map_err(|_| "must not be negative".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations() {
+        assert_eq!(duration("5"), Ok(Duration::from_secs(5)));
+        assert_eq!(duration("1m30s"), Ok(Duration::from_secs(90)));
+        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        assert!(duration("-5s").is_err());
+        assert!(duration("soon").is_err());
+    }
+}

@@ -1,0 +1,162 @@
+//! From registered kinds to kinds in service, and a handler for them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::ambient::Ambient;
+use crate::cluster::Cluster;
+use crate::definition::{Kinds, Role};
+use crate::error::StartError;
+use crate::kind::Kind;
+use crate::object::Tree;
+use crate::request::{Authentication, Handler, SharedHandler};
+use crate::served_kind::{Backing, ServedKind, ServedKinds};
+use crate::storage::{
+    Collection, Commit, Expected, MemoryStore, RevisionSequence, Store, StoreError,
+};
+use crate::watch_cache::WatchCache;
+use crate::write;
+
+/// Kinds in service, their handler, and what keeps them. Dropping it ends that.
+pub(super) struct Assembled {
+    pub kinds: ServedKinds,
+    pub handler: SharedHandler,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Drop for Assembled {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// Parses every definition, and holds them against each other.
+pub(super) fn parse(kinds: &Kinds) -> Result<Vec<Arc<Kind>>, StartError> {
+    let mut parsed: Vec<Arc<Kind>> = Vec::new();
+    let mut taken: HashMap<(String, String), String> = HashMap::new();
+    for registered in kinds.iter() {
+        let kind = Kind::parse(&registered.definition)?;
+        let names = &kind.names;
+        let own = [
+            ("spec.names.plural", &names.plural),
+            ("spec.names.kind", &names.kind),
+            ("spec.names.listKind", &names.list_kind),
+        ];
+        for (field, name) in own {
+            let other =
+                taken.insert((kind.group.clone(), format!("{field}={name}")), kind.qualified());
+            if let Some(other) = other {
+                return Err(fault(&kind, field, &format!("{name:?} is taken by {other}")));
+            }
+        }
+        if matches!(registered.role, Role::Stored { .. }) {
+            check_stored(&kind, registered)?;
+        }
+        parsed.push(Arc::new(kind));
+    }
+    Ok(parsed)
+}
+
+/// Refuses what a definition promises and this server does not do yet.
+fn check_stored(kind: &Kind, registered: &crate::definition::Registered) -> Result<(), StartError> {
+    for (index, version) in registered.definition.spec.versions.iter().enumerate() {
+        if version.subresources.is_some() {
+            let field = format!("spec.versions[{index}].subresources");
+            return Err(fault(kind, &field, "subresources are not served yet"));
+        }
+        if version.selectable_fields.as_ref().is_some_and(|fields| !fields.is_empty()) {
+            let field = format!("spec.versions[{index}].selectableFields");
+            return Err(fault(kind, &field, "selectable fields are not served yet"));
+        }
+    }
+    for version in &kind.versions {
+        if let Some(keyword) = version.schema.first_unenforced() {
+            let field = format!("version {}: openAPIV3Schema{keyword}", version.name);
+            return Err(fault(kind, &field, "is not enforced yet, so it may not be promised"));
+        }
+    }
+    Ok(())
+}
+
+fn fault(kind: &Kind, field: &str, message: &str) -> StartError {
+    StartError::Kind {
+        kind: kind.qualified(),
+        field: field.to_owned(),
+        message: message.to_owned(),
+    }
+}
+
+impl Assembled {
+    /// Takes the kinds into service.
+    pub(super) async fn new(
+        kinds: &Kinds,
+        ambient: Ambient,
+        cluster: Cluster,
+        authentication: Authentication,
+        closing: CancellationToken,
+    ) -> Result<Self, StartError> {
+        let parsed = parse(kinds)?;
+        let chance = ambient.uid().as_u64_pair().1;
+        let sequence = Arc::new(RevisionSequence::starting(ambient.now(), chance));
+        let store = Arc::new(MemoryStore::new(Arc::clone(&sequence)));
+        let sources = Arc::new(cluster.sources());
+        let mut served = Vec::new();
+        let mut tasks = Vec::new();
+        for (kind, registered) in parsed.into_iter().zip(kinds.iter()) {
+            let cache = Arc::new(WatchCache::new(Arc::clone(&sequence)));
+            let backing = match &registered.role {
+                Role::Stored { initial } => {
+                    fill(&kind, &*store, &cache, initial, &ambient).await?;
+                    Backing::Stored(store.clone())
+                }
+                Role::Computed { source, run, .. } => {
+                    tasks.push(tokio::spawn(run(Arc::clone(&sources), Arc::clone(&cache))));
+                    Backing::Computed(source.clone())
+                }
+            };
+            served.push(ServedKind { kind, cache, backing });
+        }
+        let kinds = ServedKinds::new(served);
+        let handler = Handler::new(kinds.clone(), authentication, Some(cluster), ambient, closing);
+        Ok(Self { kinds, handler: Arc::new(handler), tasks })
+    }
+}
+
+/// Connects a cache with its collection, and puts the first objects in.
+async fn fill(
+    kind: &Kind,
+    store: &dyn Store,
+    cache: &Arc<WatchCache>,
+    initial: &[Result<Tree, String>],
+    ambient: &Ambient,
+) -> Result<(), StartError> {
+    let collection = Collection::new(&kind.qualified());
+    let unusable = |error: StoreError| fault(kind, "storage", &error.to_string());
+    store.follow(&collection, cache.clone()).await.map_err(unusable)?;
+    for (index, tree) in initial.iter().enumerate() {
+        let field = format!("initial object {index}");
+        let tree = tree.clone().map_err(|error| fault(kind, &field, &error))?;
+        let object = write::prepare_initial(kind, kind.storage(), tree, ambient)
+            .map_err(|error| fault(kind, &field, &error.to_string()))?;
+        let key = object.key().clone();
+        let commit = Commit {
+            collection: collection.clone(),
+            key,
+            expected: Expected::Absent,
+            object: Some(Arc::new(object)),
+        };
+        match store.commit(commit).await {
+            Ok(_) | Err(StoreError::Exists) => {}
+            Err(error) => return Err(unusable(error)),
+        }
+    }
+    cache.mark_synced();
+    let what = kind.qualified();
+    tracing::info!(
+        "{what} are kept in memory: a restart forgets them, and the cluster then collects what they own as garbage"
+    );
+    Ok(())
+}

@@ -1,0 +1,181 @@
+//! Whom to believe: files named by flags, else what the cluster says; both
+//! are followed while the server runs.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use futures::{Stream, StreamExt};
+use tokio::sync::watch;
+
+use super::Args;
+use super::tls::Trust;
+use crate::cluster::{Cluster, DelegatedAuthentication, RequestHeader};
+use crate::error::StartError;
+use crate::request::Authentication;
+
+/// How often files are looked at again.
+const REREAD_EVERY: Duration = Duration::from_secs(10);
+
+/// Whom to believe, now.
+pub(super) struct Trusted {
+    cluster: Cluster,
+    flags: Flags,
+    delegated: Arc<ArcSwap<DelegatedAuthentication>>,
+    trust: Arc<ArcSwap<Trust>>,
+    ready: watch::Sender<bool>,
+}
+
+/// What flags say.
+struct Flags {
+    client_ca: Option<PathBuf>,
+    request_header: Option<(PathBuf, RequestHeader)>,
+}
+
+impl Trusted {
+    /// What flags say. Without them nobody is believed until the cluster has answered.
+    pub(super) fn new(args: &Args, cluster: Cluster) -> Result<Self, StartError> {
+        let header = |path: &PathBuf| {
+            let header = RequestHeader {
+                ca: String::new(),
+                allowed_names: args.requestheader_allowed_names.clone(),
+                username_headers: args.requestheader_username_headers.clone(),
+                uid_headers: args.requestheader_uid_headers.clone(),
+                group_headers: args.requestheader_group_headers.clone(),
+                extra_header_prefixes: args.requestheader_extra_headers_prefix.clone(),
+            };
+            (path.clone(), header)
+        };
+        let flags = Flags {
+            client_ca: args.client_ca_file.clone(),
+            request_header: args.requestheader_client_ca_file.as_ref().map(header),
+        };
+        let delegated = flags.overlay(DelegatedAuthentication::default())?;
+        let trust = Trust::new(&delegated).map_err(|why| flags.blame(&why))?;
+        Ok(Self {
+            cluster,
+            ready: watch::Sender::new(flags.say_everything()),
+            flags,
+            delegated: Arc::new(ArcSwap::from_pointee(delegated)),
+            trust: Arc::new(ArcSwap::from_pointee(trust)),
+        })
+    }
+
+    /// Whether it is known whom to believe.
+    pub(super) fn ready(&self) -> watch::Receiver<bool> {
+        self.ready.subscribe()
+    }
+
+    /// What requests are authenticated with.
+    pub(super) fn authentication(&self) -> Authentication {
+        let delegated = Arc::clone(&self.delegated);
+        Authentication { delegated, cluster: Some(self.cluster.clone()) }
+    }
+
+    /// What client certificates are held against.
+    pub(super) fn trust(&self) -> Arc<ArcSwap<Trust>> {
+        Arc::clone(&self.trust)
+    }
+
+    /// Follows files and cluster, for ever.
+    pub(super) async fn keep(self) {
+        let mut said = DelegatedAuthentication::default();
+        let mut cluster = if self.flags.say_everything() {
+            futures::stream::pending().boxed()
+        } else {
+            let said = self.cluster.delegated_authentication();
+            (Box::pin(said) as std::pin::Pin<Box<dyn Stream<Item = _> + Send>>).boxed()
+        };
+        loop {
+            tokio::select! {
+                Some(now) = cluster.next() => {
+                    said = now;
+                    if self.accept(&said) {
+                        self.ready.send_replace(true);
+                    }
+                }
+                () = tokio::time::sleep(REREAD_EVERY) => {
+                    self.accept(&said);
+                }
+            }
+        }
+    }
+
+    /// Takes what is said now; what cannot be used is logged, and the last
+    /// good state stays. Answers whether it could be used.
+    fn accept(&self, said: &DelegatedAuthentication) -> bool {
+        let delegated = match self.flags.overlay(said.clone()) {
+            Ok(delegated) => delegated,
+            Err(error) => {
+                tracing::error!("{error}; the last good value stays");
+                return false;
+            }
+        };
+        if **self.delegated.load() == delegated {
+            return true;
+        }
+        match Trust::new(&delegated) {
+            Ok(trust) => {
+                warn_if_anybody_is_the_proxy(&delegated);
+                self.trust.store(Arc::new(trust));
+                self.delegated.store(Arc::new(delegated));
+                tracing::info!("the CAs of callers are known now");
+                true
+            }
+            Err(why) => {
+                tracing::error!("{why}; the last good value stays");
+                false
+            }
+        }
+    }
+}
+
+impl Flags {
+    /// Whether the cluster need not be asked.
+    fn say_everything(&self) -> bool {
+        self.client_ca.is_some() && self.request_header.is_some()
+    }
+
+    /// Puts what flags say over what the cluster says.
+    fn overlay(
+        &self,
+        mut said: DelegatedAuthentication,
+    ) -> Result<DelegatedAuthentication, StartError> {
+        let read = |flag, path: &PathBuf| {
+            std::fs::read_to_string(path).map_err(|error| StartError::file(flag, path, error))
+        };
+        if let Some(path) = &self.client_ca {
+            said.client_ca = Some(read("client-ca-file", path)?);
+        }
+        if let Some((path, header)) = &self.request_header {
+            let ca = read("requestheader-client-ca-file", path)?;
+            said.request_header = Some(RequestHeader { ca, ..header.clone() });
+        }
+        Ok(said)
+    }
+
+    /// Names the file behind a CA that cannot be used.
+    fn blame(&self, why: &str) -> StartError {
+        match (&self.request_header, &self.client_ca) {
+            (Some((path, _)), _) if why.starts_with("requestheader") => {
+                StartError::file("requestheader-client-ca-file", path, why)
+            }
+            (_, Some(path)) => StartError::file("client-ca-file", path, why),
+            _ => StartError::Tls(why.to_owned()),
+        }
+    }
+}
+
+/// One CA for users and front proxy, and any name allowed: then every user
+/// may speak for anybody.
+fn warn_if_anybody_is_the_proxy(delegated: &DelegatedAuthentication) {
+    if let (Some(header), Some(client_ca)) = (&delegated.request_header, &delegated.client_ca)
+        && header.allowed_names.is_empty()
+        && header.ca.trim() == client_ca.trim()
+    {
+        tracing::warn!(
+            "client-ca-file and requestheader-client-ca-file are one CA and requestheader-allowed-names is empty: every holder of a client certificate may impersonate anybody"
+        );
+    }
+}

@@ -1,0 +1,212 @@
+//! Certificates of our own making: a CA, and a serving certificate for the
+//! names of our Service.
+
+use jiff::{SignedDuration, Timestamp};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair, KeyUsagePurpose,
+};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
+
+use crate::cluster::KeptCertificates;
+
+const DAY: SignedDuration = SignedDuration::from_hours(24);
+const CA_DAYS: i32 = 3_650;
+const SERVING_DAYS: i32 = 365;
+/// Clocks of a cluster differ.
+const SKEW: SignedDuration = SignedDuration::from_mins(5);
+
+/// What must be done about certificates that were kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Nothing.
+    Good,
+    /// A new serving certificate by the same CA.
+    RenewServing,
+    /// A new CA and a new serving certificate.
+    RenewAll,
+}
+
+/// The names of a Service, as callers within the cluster use them.
+pub(super) fn names(service: &str, namespace: &str) -> Vec<String> {
+    vec![
+        format!("{service}.{namespace}.svc"),
+        format!("{service}.{namespace}.svc.cluster.local"),
+        format!("{service}.{namespace}"),
+        service.to_owned(),
+        "localhost".to_owned(),
+    ]
+}
+
+/// What must be done about certificates that were kept. Two thirds of their
+/// time are used.
+pub(super) fn judge(kept: &KeptCertificates, names: &[String], now: Timestamp) -> Verdict {
+    let (Some(ca), Some(serving)) = (Life::of(&kept.ca_bundle), Life::of(&kept.certificate)) else {
+        return Verdict::RenewAll;
+    };
+    if KeyPair::from_pem(&kept.ca_key).is_err() || ca.is_due(now) {
+        return Verdict::RenewAll;
+    }
+    let has_names = names.iter().all(|name| serving.names.contains(name));
+    let is_usable = super::tls::server_config(&kept.certificate, &kept.key).is_ok();
+    if has_names && is_usable && !serving.is_due(now) {
+        Verdict::Good
+    } else {
+        Verdict::RenewServing
+    }
+}
+
+/// Makes a CA and a serving certificate. Callers who know the CA of
+/// `previous` go on trusting: it stays in the bundle.
+pub(super) fn make(
+    names: &[String],
+    previous: Option<&KeptCertificates>,
+    now: Timestamp,
+) -> Result<KeptCertificates, rcgen::Error> {
+    let mut params = CertificateParams::default();
+    let name = names.first().map(String::as_str).unwrap_or_default();
+    params.distinguished_name.push(DnType::CommonName, format!("{name} CA {}", now.as_second()));
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    set_life(&mut params, now, CA_DAYS);
+    let ca = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
+    let mut ca_bundle = ca.pem();
+    if let Some(first) = previous.and_then(|previous| first_certificate(&previous.ca_bundle)) {
+        ca_bundle.push_str(first);
+    }
+    let (certificate, key) = sign(names, &ca, now)?;
+    Ok(KeptCertificates { ca_bundle, ca_key: ca.key().serialize_pem(), certificate, key })
+}
+
+/// Makes a new serving certificate by the CA that was kept.
+pub(super) fn renew_serving(
+    kept: &KeptCertificates,
+    names: &[String],
+    now: Timestamp,
+) -> Result<KeptCertificates, rcgen::Error> {
+    let ca_key = KeyPair::from_pem(&kept.ca_key)?;
+    let first = first_certificate(&kept.ca_bundle).unwrap_or_default();
+    let ca = Issuer::from_ca_cert_pem(first, ca_key)?;
+    let (certificate, key) = sign(names, &ca, now)?;
+    Ok(KeptCertificates { certificate, key, ..kept.clone() })
+}
+
+fn sign<K: rcgen::SigningKey>(
+    names: &[String],
+    ca: &Issuer<'_, K>,
+    now: Timestamp,
+) -> Result<(String, String), rcgen::Error> {
+    let key = KeyPair::generate()?;
+    let mut params = CertificateParams::new(names.to_vec())?;
+    let name = names.first().map(String::as_str).unwrap_or_default();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    set_life(&mut params, now, SERVING_DAYS);
+    let certificate = params.signed_by(&key, ca)?;
+    Ok((certificate.pem(), key.serialize_pem()))
+}
+
+fn set_life(params: &mut CertificateParams, now: Timestamp, days: i32) {
+    let date = |time: Timestamp| {
+        let date = time.to_zoned(jiff::tz::TimeZone::UTC).date();
+        let month = u8::try_from(date.month()).unwrap_or(1);
+        let day = u8::try_from(date.day()).unwrap_or(1);
+        rcgen::date_time_ymd(i32::from(date.year()), month, day)
+    };
+    params.not_before = date(now - SKEW);
+    // A day more, because the time of day is cut off.
+    params.not_after = date(now + DAY * (days + 1));
+}
+
+/// The first certificate of a PEM bundle.
+fn first_certificate(bundle: &str) -> Option<&str> {
+    const END: &str = "-----END CERTIFICATE-----";
+    let end = bundle.find(END)? + END.len();
+    let end = bundle[end..].find('\n').map_or(bundle.len(), |newline| end + newline + 1);
+    Some(&bundle[..end])
+}
+
+/// When a certificate holds, and for whom.
+struct Life {
+    from: i64,
+    to: i64,
+    names: Vec<String>,
+}
+
+impl Life {
+    /// That of the first certificate of a PEM text.
+    fn of(pem: &str) -> Option<Self> {
+        let der = CertificateDer::from_pem_slice(pem.as_bytes()).ok()?;
+        let (_, parsed) = X509Certificate::from_der(&der).ok()?;
+        let alternatives = parsed.subject_alternative_name().ok().flatten();
+        let names = alternatives.into_iter().flat_map(|names| &names.value.general_names);
+        let names = names.filter_map(|name| match name {
+            GeneralName::DNSName(name) => Some((*name).to_owned()),
+            _ => None,
+        });
+        Some(Self {
+            from: parsed.validity().not_before.timestamp(),
+            to: parsed.validity().not_after.timestamp(),
+            names: names.collect(),
+        })
+    }
+
+    fn is_due(&self, now: Timestamp) -> bool {
+        now.as_second() >= self.from + (self.to - self.from) / 3 * 2
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(days: i32) -> Timestamp {
+        "2026-01-01T12:00:00Z".parse::<Timestamp>().unwrap() + DAY * days
+    }
+
+    fn service() -> Vec<String> {
+        names("farm-operator", "farm-system")
+    }
+
+    #[test]
+    fn what_is_made_is_good_for_two_thirds_of_its_time() {
+        let made = make(&service(), None, at(0)).unwrap();
+        assert_eq!(judge(&made, &service(), at(0)), Verdict::Good);
+        assert_eq!(judge(&made, &service(), at(240)), Verdict::Good);
+        assert_eq!(judge(&made, &service(), at(250)), Verdict::RenewServing);
+        assert_eq!(judge(&made, &service(), at(3_000)), Verdict::RenewAll);
+        assert_eq!(judge(&made, &names("other", "n"), at(0)), Verdict::RenewServing);
+    }
+
+    #[test]
+    fn a_renewal_keeps_the_ca() {
+        let made = make(&service(), None, at(0)).unwrap();
+        let renewed = renew_serving(&made, &service(), at(250)).unwrap();
+        assert_eq!(renewed.ca_bundle, made.ca_bundle);
+        assert_ne!(renewed.certificate, made.certificate);
+        assert_eq!(judge(&renewed, &service(), at(250)), Verdict::Good);
+    }
+
+    #[test]
+    fn a_new_ca_stands_before_the_old_one() {
+        let made = make(&service(), None, at(0)).unwrap();
+        let second = make(&service(), Some(&made), at(3_000)).unwrap();
+        assert!(second.ca_bundle.ends_with(&made.ca_bundle));
+        let third = make(&service(), Some(&second), at(6_000)).unwrap();
+        assert_eq!(third.ca_bundle.matches("BEGIN CERTIFICATE").count(), 2);
+        assert_eq!(judge(&third, &service(), at(6_000)), Verdict::Good);
+    }
+
+    #[test]
+    fn what_is_broken_is_made_anew() {
+        let made = make(&service(), None, at(0)).unwrap();
+        let other = make(&service(), None, at(0)).unwrap();
+        let broken = KeptCertificates { ca_bundle: "x".to_owned(), ..made.clone() };
+        assert_eq!(judge(&broken, &service(), at(0)), Verdict::RenewAll);
+        let mismatch = KeptCertificates { key: other.key, ..made };
+        assert_eq!(judge(&mismatch, &service(), at(0)), Verdict::RenewServing);
+    }
+}

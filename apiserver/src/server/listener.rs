@@ -1,0 +1,173 @@
+//! Listens and serves: HTTP/1.1 and HTTP/2 over TLS.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Extension, Path, Request, State};
+use axum::response::Response;
+use axum::routing::get;
+use axum_server::Handle;
+use axum_server::tls_rustls::RustlsConfig;
+use hyper_util::rt::TokioTimer;
+use tokio::task::JoinHandle;
+use tower_http::catch_panic::CatchPanicLayer;
+
+use super::connection::Acceptor;
+use super::health::{self, Health};
+use super::tls::Trust;
+use crate::error::StartError;
+use crate::request::{Peer, Presented, SharedHandler, panicked};
+
+/// Streams of one connection: all users of a kube-apiserver share it. As Go's
+/// aggregated servers.
+const STREAMS: u32 = 1_000;
+/// Bytes that wait to be sent on one stream: a slow watcher holds no more.
+const SEND_BUFFER: usize = 64 << 10;
+/// Headers of one request: a user may be in many groups. As Go.
+const HEADER_BYTES: u32 = 1 << 20;
+const HEADERS: usize = 2_000;
+/// How long the head of a request may take; as kube-apiserver.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(32);
+/// A connection that does not answer a ping in time is gone; as Go's clients.
+const PING_EVERY: Duration = Duration::from_secs(30);
+const PING_TIMEOUT: Duration = Duration::from_secs(15);
+/// How long requests in flight may take when the server closes.
+const DRAIN: Duration = Duration::from_secs(60);
+
+/// A socket that listens.
+pub(super) struct Listening {
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+impl Listening {
+    pub(super) fn bind(address: SocketAddr) -> Result<Self, StartError> {
+        let fault = |source| StartError::Listen { address, source };
+        let listener = TcpListener::bind(address).map_err(fault)?;
+        listener.set_nonblocking(true).map_err(fault)?;
+        let address = listener.local_addr().map_err(fault)?;
+        Ok(Self { listener, address })
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until it is told to drain.
+    pub(super) fn serve(
+        self,
+        handler: SharedHandler,
+        health: Health,
+        tls: RustlsConfig,
+        trust: Arc<ArcSwap<Trust>>,
+    ) -> Serving {
+        let handle = Handle::new();
+        let router = router(handler, health).into_make_service();
+        let task = tokio::spawn({
+            let handle = handle.clone();
+            async move {
+                let served = match axum_server::from_tcp(self.listener) {
+                    Ok(server) => {
+                        let mut server = server.handle(handle);
+                        let builder = server.http_builder();
+                        builder
+                            .http1()
+                            .timer(TokioTimer::new())
+                            .header_read_timeout(HEADER_TIMEOUT)
+                            .max_headers(HEADERS);
+                        builder
+                            .http2()
+                            .timer(TokioTimer::new())
+                            .max_concurrent_streams(STREAMS)
+                            .max_send_buf_size(SEND_BUFFER)
+                            .max_header_list_size(HEADER_BYTES)
+                            .keep_alive_interval(PING_EVERY)
+                            .keep_alive_timeout(PING_TIMEOUT);
+                        server.acceptor(Acceptor::new(tls, trust)).serve(router).await
+                    }
+                    Err(error) => Err(error),
+                };
+                if let Err(error) = served {
+                    tracing::error!("serving ended: {error}");
+                }
+            }
+        });
+        Serving { handle, task }
+    }
+}
+
+/// A socket that is served.
+pub(super) struct Serving {
+    handle: Handle<SocketAddr>,
+    task: JoinHandle<()>,
+}
+
+impl Serving {
+    /// Takes no more connections, and returns when requests in flight have
+    /// been answered.
+    pub(super) async fn drain(self) {
+        self.handle.graceful_shutdown(Some(DRAIN));
+        if let Err(error) = self.task.await {
+            tracing::error!("serving ended: {error}");
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Shared {
+    handler: SharedHandler,
+    health: Health,
+}
+
+fn router(handler: SharedHandler, health: Health) -> Router {
+    let mut router = Router::new().route("/version", get(async || health::version::<Body>()));
+    for endpoint in ["healthz", "livez", "readyz"] {
+        router = router
+            .route(
+                &format!("/{endpoint}"),
+                get(async move |State(shared): State<Shared>, request: Request| {
+                    let query = request.uri().query().unwrap_or_default();
+                    shared.health.answer::<Body>(endpoint, query)
+                }),
+            )
+            .route(
+                &format!("/{endpoint}/{{check}}"),
+                get(
+                    async move |State(shared): State<Shared>,
+                                Path(check): Path<String>,
+                                peer: Option<Extension<Peer>>,
+                                request: Request| {
+                        // A check says what is wrong, so not everybody may ask.
+                        let (head, _) = request.into_parts();
+                        match shared.handler.permit(&of(peer), &head).await {
+                            Ok(()) => shared.health.answer_one(endpoint, &check),
+                            Err(refusal) => *refusal,
+                        }
+                    },
+                ),
+            );
+    }
+    // A path that is served here, asked with another method, is refused as any other.
+    router
+        .method_not_allowed_fallback(handle)
+        .fallback(handle)
+        .layer(CatchPanicLayer::custom(|what: Box<dyn std::any::Any + Send>| panicked(&*what)))
+        .with_state(Shared { handler, health })
+}
+
+async fn handle(
+    State(shared): State<Shared>,
+    peer: Option<Extension<Peer>>,
+    request: Request,
+) -> Response {
+    shared.handler.handle(&of(peer), request).await
+}
+
+/// Every connection has a peer; without one, nobody is believed.
+fn of(peer: Option<Extension<Peer>>) -> Peer {
+    peer.map_or_else(|| Peer::Connection(Presented::default()), |Extension(peer)| peer)
+}

@@ -1,0 +1,20 @@
+//! The log: lines on standard error.
+
+use tracing_subscriber::EnvFilter;
+
+use super::{Args, LoggingFormat};
+
+/// Starts logging as the flags say. Does nothing if the program logs already.
+pub fn start_logging(args: &Args) {
+    let level = match args.v {
+        0..=3 => "info",
+        4..=5 => "debug",
+        _ => "trace",
+    };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+    let builder = tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter(filter);
+    let _ = match args.logging_format {
+        LoggingFormat::Text => builder.try_init(),
+        LoggingFormat::Json => builder.json().try_init(),
+    };
+}

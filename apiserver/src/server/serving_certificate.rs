@@ -1,0 +1,217 @@
+//! Which certificate we serve with: that of two files, or one of our own
+//! making that a Secret keeps.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum_server::tls_rustls::RustlsConfig;
+use jiff::Timestamp;
+use rustls::ServerConfig;
+use tokio::sync::watch;
+
+use super::certificate::{self, Verdict};
+use super::{Args, tls};
+use crate::cluster::{Cluster, KeptCertificates, SecretError};
+use crate::error::StartError;
+
+/// How often files are read again.
+const REREAD_EVERY: Duration = Duration::from_secs(10);
+/// How often the Secret is looked at while all is well.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
+/// How often while an APIService of ours is not there yet.
+const LOOK_FOR_REGISTRATION_EVERY: Duration = Duration::from_secs(5);
+/// Pauses between failures, from and to.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
+
+/// Who we are in the cluster.
+#[derive(Clone, Debug)]
+pub(super) struct Identity {
+    /// The name of our Service.
+    pub service: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// The name of the Secret.
+    pub secret: String,
+    /// The names of our APIServices.
+    pub api_services: Vec<String>,
+}
+
+#[derive(Clone)]
+enum Source {
+    Files { certificate: PathBuf, key: PathBuf },
+    Secret(Identity),
+}
+
+/// A certificate to serve with; may be replaced while the server runs.
+#[derive(Clone)]
+pub(super) struct Opened {
+    source: Source,
+    tls: RustlsConfig,
+    ready: Arc<watch::Sender<bool>>,
+}
+
+/// Reads the files that flags name; without them a certificate is made that
+/// serves until the Secret has been read.
+pub(super) fn open(args: &Args, identity: Identity) -> Result<Opened, StartError> {
+    let files = args.tls_cert_file.clone().zip(args.tls_private_key_file.clone());
+    let (source, config) = match files {
+        Some((certificate, key)) => {
+            let config = read(&certificate, &key)?.config;
+            (Source::Files { certificate, key }, config)
+        }
+        None => {
+            let names = certificate::names(&identity.service, &identity.namespace);
+            let made = certificate::make(&names, None, Timestamp::now())
+                .map_err(|error| StartError::Tls(error.to_string()))?;
+            let config =
+                tls::server_config(&made.certificate, &made.key).map_err(StartError::Tls)?;
+            (Source::Secret(identity), config)
+        }
+    };
+    let is_final = matches!(source, Source::Files { .. });
+    Ok(Opened {
+        source,
+        tls: RustlsConfig::from_config(config),
+        ready: Arc::new(watch::Sender::new(is_final)),
+    })
+}
+
+struct Read {
+    pems: (String, String),
+    config: Arc<ServerConfig>,
+}
+
+fn read(certificate: &PathBuf, key: &PathBuf) -> Result<Read, StartError> {
+    const FLAG: &str = "tls-cert-file";
+    let text = |flag, path: &PathBuf| {
+        std::fs::read_to_string(path).map_err(|error| StartError::file(flag, path, error))
+    };
+    let pems = (text(FLAG, certificate)?, text("tls-private-key-file", key)?);
+    let config = tls::server_config(&pems.0, &pems.1)
+        .map_err(|why| StartError::file(FLAG, certificate, why))?;
+    Ok(Read { pems, config })
+}
+
+impl Opened {
+    /// What TLS is spoken with.
+    pub(super) fn tls(&self) -> RustlsConfig {
+        self.tls.clone()
+    }
+
+    /// Whether it is the certificate that callers expect.
+    pub(super) fn ready(&self) -> watch::Receiver<bool> {
+        self.ready.subscribe()
+    }
+
+    /// Follows files or Secret, for ever.
+    pub(super) async fn keep(self, cluster: Cluster) {
+        match &self.source {
+            Source::Files { certificate, key } => self.keep_files(certificate, key).await,
+            Source::Secret(identity) => self.keep_secret(identity, &cluster).await,
+        }
+    }
+
+    async fn keep_files(&self, certificate: &PathBuf, key: &PathBuf) {
+        let mut served = None;
+        let mut refused = None;
+        loop {
+            match read(certificate, key) {
+                Ok(now) if served.as_ref() != Some(&now.pems) => {
+                    if served.is_some() {
+                        tracing::info!("{} has changed and is served now", certificate.display());
+                    }
+                    self.tls.reload_from_config(now.config);
+                    (served, refused) = (Some(now.pems), None);
+                }
+                Ok(_) => refused = None,
+                Err(error) => {
+                    let error = error.to_string();
+                    if refused.as_ref() != Some(&error) {
+                        tracing::error!("{error}; the last good certificate stays");
+                        refused = Some(error);
+                    }
+                }
+            }
+            tokio::time::sleep(REREAD_EVERY).await;
+        }
+    }
+
+    async fn keep_secret(&self, identity: &Identity, cluster: &Cluster) {
+        let names = certificate::names(&identity.service, &identity.namespace);
+        let mut served = None;
+        let mut pause = PAUSE.0;
+        loop {
+            match self.adopt(identity, cluster, &names, &mut served).await {
+                Ok(is_registered) => {
+                    self.ready.send_replace(true);
+                    pause = PAUSE.0;
+                    let next = if is_registered { LOOK_EVERY } else { LOOK_FOR_REGISTRATION_EVERY };
+                    tokio::time::sleep(next).await;
+                }
+                Err(error) => {
+                    let Identity { namespace, secret, .. } = identity;
+                    tracing::warn!("serving certificate in Secret {namespace}/{secret}: {error}");
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(PAUSE.1);
+                }
+            }
+        }
+    }
+
+    /// Brings Secret, APIServices and what is served to one state, in this
+    /// order: who calls us knows the CA before we show its certificate.
+    /// Answers whether all APIServices are there.
+    async fn adopt(
+        &self,
+        identity: &Identity,
+        cluster: &Cluster,
+        names: &[String],
+        served: &mut Option<KeptCertificates>,
+    ) -> Result<bool, String> {
+        let kept = kept(identity, cluster, names).await?;
+        let service = (identity.namespace.as_str(), identity.service.as_str());
+        let mut is_registered = true;
+        for api_service in &identity.api_services {
+            is_registered &= cluster
+                .set_ca_bundle(api_service, service, &kept.ca_bundle)
+                .await
+                .map_err(|error| format!("caBundle of APIService {api_service}: {error}"))?;
+        }
+        if served.as_ref() != Some(&kept) {
+            self.tls.reload_from_config(tls::server_config(&kept.certificate, &kept.key)?);
+            *served = Some(kept);
+        }
+        Ok(is_registered)
+    }
+}
+
+/// What the Secret keeps, made or renewed if it must be.
+async fn kept(
+    identity: &Identity,
+    cluster: &Cluster,
+    names: &[String],
+) -> Result<KeptCertificates, String> {
+    let Identity { namespace, secret, .. } = identity;
+    let found = cluster.read_serving_secret(namespace, secret).await;
+    let (version, kept) = match found.map_err(|error| error.to_string())? {
+        Some((version, kept)) => (Some(version), kept),
+        None => (None, None),
+    };
+    let now = Timestamp::now();
+    let verdict = kept.as_ref().map(|kept| certificate::judge(kept, names, now));
+    let made = match (kept, verdict) {
+        (Some(kept), Some(Verdict::Good)) => return Ok(kept),
+        (Some(kept), Some(Verdict::RenewServing)) => certificate::renew_serving(&kept, names, now),
+        (kept, _) => certificate::make(names, kept.as_ref(), now),
+    };
+    let made = made.map_err(|error| format!("cannot make a certificate: {error}"))?;
+    match cluster.write_serving_secret(namespace, secret, version, &made).await {
+        Ok(()) => {
+            tracing::info!("a new serving certificate is kept in Secret {namespace}/{secret}");
+            Ok(made)
+        }
+        Err(error @ SecretError::Lost) => Err(error.to_string()),
+        Err(error) => Err(format!("cannot be written (the manifests create it empty): {error}")),
+    }
+}

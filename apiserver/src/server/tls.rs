@@ -1,0 +1,155 @@
+//! TLS: our certificate, and what client certificates are held against.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, ring};
+use rustls::crypto::{verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{
+    DigitallySignedStruct, DistinguishedName, Error, RootCertStore, ServerConfig, SignatureScheme,
+};
+
+use crate::cluster::DelegatedAuthentication;
+
+/// Makes ring the provider of cryptography, unless the program chose another.
+pub(super) fn install_provider() {
+    let _ = ring::default_provider().install_default();
+}
+
+/// A configuration that serves this certificate and asks for the client's.
+pub(super) fn server_config(certificate: &str, key: &str) -> Result<Arc<ServerConfig>, String> {
+    let chain = certificates("certificate", certificate)?;
+    let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
+        .map_err(|error| format!("the key is not PEM: {error}"))?;
+    let provider = Arc::new(ring::default_provider());
+    let verifier = Arc::new(Ask(provider.signature_verification_algorithms));
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(chain, key)
+        .map_err(|error| format!("certificate and key do not fit: {error}"))?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+/// The certificates of a PEM text; at least one.
+fn certificates(what: &str, pem: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+    let certificates = CertificateDer::pem_slice_iter(pem.as_bytes())
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| format!("{what} is not PEM: {error}"))?;
+    if certificates.is_empty() {
+        return Err(format!("{what} holds no certificate"));
+    }
+    Ok(certificates)
+}
+
+/// Asks for a client certificate and takes any: who signed it is looked at
+/// with each request, when the CAs of that moment are known. That the client
+/// holds the key is proven here.
+struct Ask(WebPkiSupportedAlgorithms);
+
+impl fmt::Debug for Ask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Ask")
+    }
+}
+
+impl ClientCertVerifier for Ask {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    /// No hints: a client that knows of another CA should show its certificate
+    /// all the same, or a change of the CA would lock it out.
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, certificate, signature, &self.0)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signature, &self.0)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_schemes()
+    }
+}
+
+/// Who signs the certificates that are believed.
+pub(super) struct Trust {
+    /// Grows with each change, so that connections judge again.
+    pub generation: u64,
+    front_proxy: Option<Arc<dyn ClientCertVerifier>>,
+    client: Option<Arc<dyn ClientCertVerifier>>,
+}
+
+impl Trust {
+    pub(super) fn new(delegated: &DelegatedAuthentication) -> Result<Self, String> {
+        static GENERATION: AtomicU64 = AtomicU64::new(0);
+        let front_proxy = delegated.request_header.as_ref().map(|header| header.ca.as_str());
+        let verifier = |what, pem: Option<&str>| pem.map(|pem| verifier(what, pem)).transpose();
+        Ok(Self {
+            generation: GENERATION.fetch_add(1, Ordering::Relaxed) + 1,
+            front_proxy: verifier("requestheader-client-ca-file", front_proxy)?,
+            client: verifier("client-ca-file", delegated.client_ca.as_deref())?,
+        })
+    }
+
+    /// Whether the front proxy's CA signed this chain.
+    pub(super) fn is_front_proxy(&self, chain: &[CertificateDer<'_>]) -> bool {
+        verifies(self.front_proxy.as_ref(), chain)
+    }
+
+    /// Whether the clients' CA signed this chain.
+    pub(super) fn is_client(&self, chain: &[CertificateDer<'_>]) -> bool {
+        verifies(self.client.as_ref(), chain)
+    }
+}
+
+fn verifier(what: &str, pem: &str) -> Result<Arc<dyn ClientCertVerifier>, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(what, pem)? {
+        roots.add(certificate).map_err(|error| format!("{what}: {error}"))?;
+    }
+    let provider: Arc<CryptoProvider> = Arc::new(ring::default_provider());
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+    verifier.map_err(|error| format!("{what}: {error}"))
+}
+
+fn verifies(verifier: Option<&Arc<dyn ClientCertVerifier>>, chain: &[CertificateDer<'_>]) -> bool {
+    match (verifier, chain) {
+        (Some(verifier), [leaf, rest @ ..]) => {
+            verifier.verify_client_cert(leaf, rest, UnixTime::now()).is_ok()
+        }
+        _ => false,
+    }
+}
