@@ -1,0 +1,257 @@
+//! Everything to deploy a server, as YAML.
+//!
+//! Rights are the least that works: what is computed from can be read, and
+//! the own Secret and APIServices by name. The APIService stands first, so
+//! that deleting the manifests removes it first: without it a server that is
+//! gone is in nobody's way.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::definition::{Kinds, Role, SourceKind};
+use crate::kind::Kind;
+
+/// What manifests are made for.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    /// The namespace to deploy to
+    #[arg(long, default_value = "farm-system", value_name = "NAME")]
+    pub namespace: String,
+
+    /// The image to run
+    #[arg(long, default_value = "farm-operator:latest", value_name = "IMAGE")]
+    pub image: String,
+}
+
+/// The port in the pod; as the server's flag has it.
+const PORT: u16 = 3000;
+/// Any user but root: the image has no names.
+const USER: u32 = 65_532;
+
+/// All objects, in the order in which they should be made.
+pub fn render(name: &str, parsed: &[Arc<Kind>], kinds: &Kinds, options: &Options) -> String {
+    let namespace = options.namespace.as_str();
+    let mut objects = api_services(name, namespace, parsed);
+    let api_services: Vec<Value> =
+        objects.iter().map(|object| object["metadata"]["name"].clone()).collect();
+    objects.push(json!({
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {
+            "name": namespace,
+            "labels": {"pod-security.kubernetes.io/enforce": "restricted"},
+        },
+    }));
+    objects.push(object("v1", "ServiceAccount", name, namespace, json!({})));
+    objects.extend(rights(name, namespace, kinds, &api_services));
+    objects.extend(roles_of_users(parsed, kinds));
+    objects.push(object("v1", "Secret", &secret(name), namespace, json!({"type": "Opaque"})));
+    objects.push(deployment(name, options));
+    objects.push(object(
+        "v1",
+        "Service",
+        name,
+        namespace,
+        json!({"spec": {
+            "selector": {"app.kubernetes.io/name": name},
+            "ports": [{"name": "https", "port": 443, "targetPort": "https", "appProtocol": "https"}],
+        }}),
+    ));
+    let mut yaml = format!("# Printed by `{name} manifests`.\n");
+    for object in objects {
+        // What is made above has text keys only.
+        let text = serde_saphyr::to_string(&object).unwrap_or_default();
+        let _ = write!(yaml, "---\n{}\n", text.trim_end());
+    }
+    yaml
+}
+
+fn secret(name: &str) -> String {
+    format!("{name}-serving-certificate")
+}
+
+fn object(api_version: &str, kind: &str, name: &str, namespace: &str, more: Value) -> Value {
+    let mut object = json!({
+        "apiVersion": api_version,
+        "kind": kind,
+        "metadata": {"name": name},
+    });
+    if !namespace.is_empty() {
+        object["metadata"]["namespace"] = namespace.into();
+    }
+    if let (Value::Object(object), Value::Object(more)) = (&mut object, more) {
+        object.extend(more);
+    }
+    object
+}
+
+fn api_services(name: &str, namespace: &str, parsed: &[Arc<Kind>]) -> Vec<Value> {
+    let mut by_name = BTreeMap::new();
+    for kind in parsed {
+        for (index, version) in kind.versions.iter().enumerate() {
+            let api_service = format!("{}.{}", version.name, kind.group);
+            let priority = 100_usize.saturating_sub(index).max(1);
+            let spec = json!({
+                "group": kind.group,
+                "version": version.name,
+                "groupPriorityMinimum": 1000,
+                "versionPriority": priority,
+                "service": {"name": name, "namespace": namespace, "port": 443},
+            });
+            by_name.entry(api_service).or_insert(spec);
+        }
+    }
+    let api_version = "apiregistration.k8s.io/v1";
+    let made = by_name.into_iter();
+    made.map(|(name, spec)| object(api_version, "APIService", &name, "", json!({"spec": spec})))
+        .collect()
+}
+
+/// What the server itself may do.
+fn rights(name: &str, namespace: &str, kinds: &Kinds, api_services: &[Value]) -> Vec<Value> {
+    const RBAC: &str = "rbac.authorization.k8s.io/v1";
+    let subject = json!([{"kind": "ServiceAccount", "name": name, "namespace": namespace}]);
+    let binding = |kind: &str, name: &str, namespace: &str, role_kind: &str, role: &str| {
+        let role =
+            json!({"apiGroup": "rbac.authorization.k8s.io", "kind": role_kind, "name": role});
+        object(RBAC, kind, name, namespace, json!({"roleRef": role, "subjects": subject}))
+    };
+    let mut rules = Vec::new();
+    for SourceKind { group, plural } in watched(kinds) {
+        rules.push(json!({
+            "apiGroups": [group],
+            "resources": [plural],
+            "verbs": ["get", "list", "watch"],
+        }));
+    }
+    rules.push(json!({
+        "apiGroups": ["apiregistration.k8s.io"],
+        "resources": ["apiservices"],
+        "resourceNames": api_services,
+        "verbs": ["get", "patch"],
+    }));
+    let secrets = json!([{
+        "apiGroups": [""],
+        "resources": ["secrets"],
+        "resourceNames": [secret(name)],
+        "verbs": ["get", "update"],
+    }]);
+    let delegator = format!("{name}:system:auth-delegator");
+    let reader = format!("{name}:extension-apiserver-authentication-reader");
+    vec![
+        object(RBAC, "ClusterRole", name, "", json!({"rules": rules})),
+        binding("ClusterRoleBinding", name, "", "ClusterRole", name),
+        binding("ClusterRoleBinding", &delegator, "", "ClusterRole", "system:auth-delegator"),
+        binding(
+            "RoleBinding",
+            &reader,
+            "kube-system",
+            "Role",
+            "extension-apiserver-authentication-reader",
+        ),
+        object(RBAC, "Role", name, namespace, json!({"rules": secrets})),
+        binding("RoleBinding", name, namespace, "Role", name),
+    ]
+}
+
+/// What everybody may do who may view or edit a namespace.
+fn roles_of_users(parsed: &[Arc<Kind>], kinds: &Kinds) -> Vec<Value> {
+    let mut groups: BTreeMap<&str, (Vec<&str>, Vec<&str>)> = BTreeMap::new();
+    for (kind, registered) in parsed.iter().zip(kinds.iter()) {
+        // Cluster-scoped kinds are not for those who own a namespace.
+        if !kind.is_namespaced() {
+            continue;
+        }
+        let (readable, writable) = groups.entry(&kind.group).or_default();
+        readable.push(&kind.names.plural);
+        if matches!(registered.role, Role::Stored { .. }) {
+            writable.push(&kind.names.plural);
+        }
+    }
+    let role = |group: &str, to: &str, resources: &[&str], verbs: &[&str]| {
+        let label = format!("rbac.authorization.k8s.io/aggregate-to-{to}");
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRole",
+            "metadata": {"name": format!("{group}:{to}"), "labels": {label: "true"}},
+            "rules": [{"apiGroups": [group], "resources": resources, "verbs": verbs}],
+        })
+    };
+    let mut roles = Vec::new();
+    for (group, (readable, writable)) in groups {
+        roles.push(role(group, "view", &readable, &["get", "list", "watch"]));
+        if !writable.is_empty() {
+            roles.push(role(group, "edit", &writable, &["create", "delete"]));
+        }
+    }
+    roles
+}
+
+fn watched(kinds: &Kinds) -> Vec<SourceKind> {
+    let mut all: Vec<SourceKind> = Vec::new();
+    for registered in kinds.iter() {
+        if let Role::Computed { watched, .. } = &registered.role {
+            for kind in watched {
+                if !all.contains(kind) {
+                    all.push(kind.clone());
+                }
+            }
+        }
+    }
+    all
+}
+
+fn deployment(name: &str, options: &Options) -> Value {
+    let labels = json!({"app.kubernetes.io/name": name});
+    let probe = |path: &str| {
+        json!({
+            "httpGet": {"path": path, "port": "https", "scheme": "HTTPS"},
+            "periodSeconds": 10,
+            "failureThreshold": 3,
+        })
+    };
+    let container = json!({
+        "name": name,
+        "image": options.image,
+        "args": ["--logging-format=json"],
+        "ports": [{"name": "https", "containerPort": PORT}],
+        "livenessProbe": probe("/livez"),
+        "readinessProbe": probe("/readyz"),
+        "resources": {
+            "requests": {"cpu": "20m", "memory": "32Mi"},
+            "limits": {"memory": "256Mi"},
+        },
+        "securityContext": {
+            "allowPrivilegeEscalation": false,
+            "readOnlyRootFilesystem": true,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    });
+    let spec = json!({
+        // Objects are kept in the memory of one process: there can be no
+        // second one, not even during an update.
+        "replicas": 1,
+        "strategy": {"type": "Recreate"},
+        "selector": {"matchLabels": labels},
+        "template": {
+            "metadata": {"labels": labels},
+            "spec": {
+                "serviceAccountName": name,
+                "priorityClassName": "system-cluster-critical",
+                "terminationGracePeriodSeconds": 70,
+                "nodeSelector": {"kubernetes.io/os": "linux"},
+                "securityContext": {
+                    "runAsNonRoot": true,
+                    "runAsUser": USER,
+                    "runAsGroup": USER,
+                    "seccompProfile": {"type": "RuntimeDefault"},
+                },
+                "containers": [container],
+            },
+        },
+    });
+    object("apps/v1", "Deployment", name, &options.namespace, json!({"spec": spec}))
+}
