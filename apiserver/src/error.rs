@@ -41,8 +41,6 @@ pub enum Reason {
     TooManyRequests,
     /// A fault of the server.
     InternalError,
-    /// The server cannot answer now.
-    ServiceUnavailable,
     /// The answer did not arrive in time.
     Timeout,
 }
@@ -64,7 +62,6 @@ impl Reason {
             Self::Invalid => StatusCode::UNPROCESSABLE_ENTITY,
             Self::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
             Self::InternalError => StatusCode::INTERNAL_SERVER_ERROR,
-            Self::ServiceUnavailable => StatusCode::SERVICE_UNAVAILABLE,
             Self::Timeout => StatusCode::GATEWAY_TIMEOUT,
         }
     }
@@ -86,7 +83,6 @@ impl Reason {
             Self::Invalid => "Invalid",
             Self::TooManyRequests => "TooManyRequests",
             Self::InternalError => "InternalError",
-            Self::ServiceUnavailable => "ServiceUnavailable",
             Self::Timeout => "Timeout",
         }
     }

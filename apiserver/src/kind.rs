@@ -106,8 +106,8 @@ impl Kind {
     }
 
     /// `farm.example.com/v1alpha`
-    pub fn api_version(&self, version: &Version) -> String {
-        format!("{}/{}", self.group, version.name)
+    pub fn api_version(&self, version: &str) -> String {
+        format!("{}/{version}", self.group)
     }
 
     /// The served version of this name.
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(kind.qualified(), "foos.example.com");
         assert_eq!(kind.names.list_kind, "FooList");
         assert_eq!(kind.names.singular, "foo");
-        assert_eq!(kind.api_version(kind.storage()), "example.com/v1");
+        assert_eq!(kind.api_version("v1"), "example.com/v1");
     }
 
     #[test]

@@ -1,20 +1,59 @@
-//! Serve Kubernetes kinds of your own from Rust.
+//! Serve Kubernetes kinds of your own from Rust, behind kube-apiserver.
+//!
+//! Derive [`kube::CustomResource`], say whether the server keeps the objects
+//! ([`Stored`]) or computes them from what the cluster holds ([`Computed`]),
+//! and run an [`ApiServer`]: an HTTPS server that kube-apiserver puts behind
+//! an `APIService`. There is no etcd, no code generation and no Go.
+//!
+//! ```
+//! use aggregated_apiserver::{ApiServer, Kinds, Stored};
+//! use kube::CustomResource;
+//! use schemars::JsonSchema;
+//! use serde::{Deserialize, Serialize};
+//!
+//! #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+//! #[kube(group = "example.com", version = "v1", kind = "Foo", namespaced)]
+//! pub struct FooSpec {
+//!     pub size: i64,
+//! }
+//!
+//! impl Stored for Foo {}
+//!
+//! let server = ApiServer::new("foo-server", Kinds::new().stored::<Foo>());
+//! ```
 
-mod ambient;
-mod cluster;
-mod definition;
-mod discovery;
-mod document;
-mod error;
-mod kind;
-mod object;
-mod openapi;
+// The order is the path of a request; see ARCHITECTURE.md for who may use whom.
+mod server;
+
 mod request;
-mod served_kind;
-mod storage;
-mod user;
+
+mod discovery;
+mod openapi;
+
 mod verb;
-mod watch_cache;
 mod write;
 
-pub use definition::{Computed, Kinds, Lookup, Related, Stored};
+mod served_kind;
+mod storage;
+mod watch_cache;
+
+mod cluster;
+mod definition;
+mod manifests;
+
+mod kind;
+mod object;
+
+mod ambient;
+mod document;
+mod error;
+mod user;
+
+pub use ambient::Ambient;
+pub use definition::{Computed, Kinds, Lookup, Related, SourceType, Stored};
+pub use error::StartError;
+pub use manifests::Options as ManifestOptions;
+pub use server::{
+    ApiServer, Args as ServeArgs, Bound, Drained, InProcess, LoggingFormat, Running, start_logging,
+};
+pub use user::User;

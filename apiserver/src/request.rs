@@ -29,7 +29,7 @@ use crate::discovery::Discovery;
 use crate::error::{ApiError, Reason};
 use crate::openapi::OpenApi;
 use crate::served_kind::ServedKinds;
-use crate::verb::{self, Verb};
+use crate::verb;
 use decode::Operation;
 use encode::Encoder;
 use route::{Destination, Document, Target};
@@ -154,13 +154,13 @@ impl Handler {
     ///
     /// # Errors
     /// 401, 403, or 500 when the cluster cannot be asked.
-    pub async fn permit(&self, peer: &Peer, head: &Parts) -> Result<(), Response<Body>> {
+    pub async fn permit(&self, peer: &Peer, head: &Parts) -> Result<(), Box<Response<Body>>> {
         let permitted = async {
             let user = authenticate::authenticate(&self.authentication, peer, head).await?;
             let route = route::route(&self.kinds, head)?;
             authorize::authorize(self.cluster.as_ref(), &user, &route).await
         };
-        permitted.await.map_err(|error| refuse(&error))
+        permitted.await.map_err(|error| Box::new(refuse(&error)))
     }
 
     fn document(&self, head: &Parts, document: &Document) -> Result<Response<Body>, ApiError> {

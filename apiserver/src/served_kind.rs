@@ -88,11 +88,4 @@ impl ServedKinds {
                 && served.kind.version(version).is_some()
         })
     }
-
-    /// Whether any kind is served in this group and version.
-    pub fn has_version(&self, group: &str, version: &str) -> bool {
-        self.0
-            .iter()
-            .any(|served| served.kind.group == group && served.kind.version(version).is_some())
-    }
 }

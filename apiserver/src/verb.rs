@@ -10,7 +10,7 @@ pub use create::{CreateOptions, create};
 pub use delete::{DeleteOptions, Deleted, delete};
 pub use get::{GetOptions, get};
 pub use list::{ListOptions, Listed, list};
-pub use watch::{Event, EventType, WatchOptions, Watching, watch};
+pub use watch::{Event, WatchOptions, Watching, watch};
 
 /// A verb of Kubernetes, as authorization and discovery name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -86,6 +86,37 @@ pub fn prepare_new(
     Ok(Prepared { object, warnings, generated_from })
 }
 
+/// Prepares an object that a new store begins with; it keeps its own uid.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn prepare_initial(
+    kind: &Kind,
+    version: &Version,
+    tree: Tree,
+    ambient: &Ambient,
+) -> Result<Object, ApiError> {
+    let text = |field: &str| {
+        let metadata = tree.get("metadata").and_then(Value::as_object);
+        metadata.and_then(|metadata| metadata.get(field)?.as_str()).map(str::to_owned)
+    };
+    let namespace = text("namespace");
+    let uid = text("uid");
+    if namespace.is_some() != kind.is_namespaced() {
+        let scope = if kind.is_namespaced() { "must be set" } else { "must not be set" };
+        return Err(ApiError::bad_request(format!("metadata.namespace: {scope}")));
+    }
+    let submitted = Submitted { tree, duplicates: Vec::new() };
+    let strict = FieldValidation::Strict;
+    let prepared = prepare_new(kind, version, namespace.as_deref(), submitted, strict, ambient)?;
+    let Some(uid) = uid else { return Ok(prepared.object) };
+    let mut tree = prepared.object.to_tree();
+    metadata::edit(&mut tree, |metadata| {
+        metadata.insert("uid".to_owned(), uid.into());
+    });
+    Object::from_tree(&tree).map_err(ApiError::internal)
+}
+
 /// Fills in the namespace of the path; another one is refused.
 fn check_namespace(tree: &mut Tree, namespace: Option<&str>) -> Result<(), ApiError> {
     let given = tree.get("metadata").and_then(|metadata| metadata["namespace"].as_str());

@@ -3,8 +3,8 @@
 mod field;
 mod label;
 
-pub use field::{FieldOperator, FieldRequirement, FieldSelector};
-pub use label::{LabelOperator, LabelRequirement, LabelSelector};
+pub use field::FieldSelector;
+pub use label::LabelSelector;
 
 use super::Object;
 
@@ -21,10 +21,5 @@ impl Selector {
     /// Whether the object is wanted.
     pub fn matches(&self, object: &Object) -> bool {
         self.labels.matches(object.labels()) && self.fields.matches(object)
-    }
-
-    /// Whether every object is wanted.
-    pub fn is_everything(&self) -> bool {
-        self.labels.requirements().is_empty() && self.fields.requirements().is_empty()
     }
 }

@@ -29,14 +29,6 @@ pub struct FieldRequirement {
 }
 
 impl FieldRequirement {
-    /// The field, as `metadata.name`.
-    pub fn key(&self) -> &'static str {
-        match self.field {
-            Field::Name => "metadata.name",
-            Field::Namespace => "metadata.namespace",
-        }
-    }
-
     fn matches(&self, object: &Object) -> bool {
         let value = match self.field {
             Field::Name => object.key().name(),
@@ -73,11 +65,6 @@ impl FieldSelector {
             requirements.push(FieldRequirement { field, operator, value });
         }
         Ok(Self(requirements))
-    }
-
-    /// The terms.
-    pub fn requirements(&self) -> &[FieldRequirement] {
-        &self.0
     }
 
     /// Whether the object fulfils every term.

@@ -63,11 +63,6 @@ impl LabelSelector {
         Parser { tokens: scan(text).into_iter().peekable() }.selector().map(Self)
     }
 
-    /// The terms.
-    pub fn requirements(&self) -> &[LabelRequirement] {
-        &self.0
-    }
-
     /// Whether the labels fulfil every term.
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         self.0.iter().all(|requirement| requirement.matches(labels))

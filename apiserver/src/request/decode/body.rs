@@ -79,7 +79,7 @@ pub(super) fn object(target: &Target, bytes: &[u8]) -> Result<Submitted, ApiErro
     if api_version.matches('/').count() > 1 {
         return Err(unrecognized(&format!("unexpected GroupVersion string: {api_version}")));
     }
-    let expected = format!("{}/{}", kind.group, target.version);
+    let expected = kind.api_version(&target.version);
     if api_version != expected {
         return Err(ApiError::bad_request(format!(
             "the API version in the data ({api_version}) does not match the expected API version ({expected})"

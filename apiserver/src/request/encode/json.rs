@@ -10,7 +10,7 @@ pub(super) fn write(versioned: &Versioned, out: &mut Vec<u8>) {
 
 /// What a list begins with.
 pub(super) fn start_list(kind: &Kind, version: &str, out: &mut Vec<u8>) {
-    let start = format!("{{\"apiVersion\":\"{}/{version}\",\"items\":[", kind.group);
+    let start = format!("{{\"apiVersion\":\"{}\",\"items\":[", kind.api_version(version));
     out.extend_from_slice(start.as_bytes());
 }
 
