@@ -1,0 +1,364 @@
+//! A control plane: started, disturbed on purpose, and stopped.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use rcgen::KeyPair;
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::{Authority, Certificate, Kubectl, Process, Programs};
+
+/// How long a program may take to be ready on a busy machine.
+const START: Duration = Duration::from_secs(90);
+/// How often it is asked.
+const ASK: Duration = Duration::from_millis(100);
+/// Somebody else may take a port between our looking and its use.
+const ATTEMPTS: usize = 3;
+
+/// A user who is known by a bearer token.
+#[derive(Clone, Debug)]
+pub struct Token {
+    /// The token.
+    pub token: String,
+    /// The user's name.
+    pub user: String,
+    /// The user's groups.
+    pub groups: Vec<String>,
+}
+
+impl Token {
+    /// A user in no group whose token is `<user>-token`.
+    pub fn of(user: &str) -> Self {
+        Self { token: format!("{user}-token"), user: user.to_owned(), groups: Vec::new() }
+    }
+}
+
+/// A control plane. Dropping it ends its programs and removes its files.
+pub struct ControlPlane {
+    // Dropped in this order: those who write to a folder before the folder.
+    _controller_manager: Process,
+    api_server: Process,
+    etcd: Process,
+    programs: Programs,
+    ports: Ports,
+    authority: Authority,
+    front_proxy: Certificate,
+    folder: TempDir,
+}
+
+#[derive(Clone, Copy)]
+struct Ports {
+    etcd_client: u16,
+    etcd_peer: u16,
+    api_server: u16,
+}
+
+impl ControlPlane {
+    /// Starts a control plane that knows these users, and the administrator
+    /// of [`ControlPlane::kubeconfig`]. Takes about four seconds.
+    ///
+    /// # Errors
+    /// When a program does not start; with the end of what it printed.
+    pub fn start(programs: &Programs, tokens: &[Token]) -> Result<Self> {
+        let mut attempt = 1;
+        loop {
+            match Self::try_start(programs, tokens) {
+                Err(error) if attempt < ATTEMPTS && format!("{error:?}").contains("in use") => {
+                    attempt += 1;
+                }
+                started => return started,
+            }
+        }
+    }
+
+    fn try_start(programs: &Programs, tokens: &[Token]) -> Result<Self> {
+        let folder = tempfile::Builder::new().prefix("control-plane-").tempdir()?;
+        let path = folder.path().to_owned();
+        let [etcd_client, etcd_peer, api_server] = free_ports()?;
+        let ports = Ports { etcd_client, etcd_peer, api_server };
+        let authority = Authority::new("cluster-ca", &path.join("ca.crt"))?;
+        let names = ["127.0.0.1", "localhost", "kubernetes.default.svc"];
+        authority.server(&path, "api-server", &names)?;
+        let admin = authority.client(&path, "admin", "admin", Some("system:masters"))?;
+        let manager = "system:kube-controller-manager";
+        let manager = authority.client(&path, "controller-manager", manager, None)?;
+        let front_proxy = new_front_proxy(&path)?;
+        let key = KeyPair::generate()?;
+        fs::write(path.join("service-account.key"), key.serialize_pem())?;
+        fs::write(path.join("service-account.pub"), key.public_key_pem())?;
+        fs::write(path.join("tokens.csv"), token_file(tokens))?;
+        let kubeconfig = |name: &str, certificate: &Certificate| -> Result<()> {
+            let user = json!({
+                "client-certificate": certificate.certificate,
+                "client-key": certificate.key,
+            });
+            write_kubeconfig(&path.join(name), api_server, &path.join("ca.crt"), &user)
+        };
+        kubeconfig("admin.kubeconfig", &admin)?;
+        kubeconfig("controller-manager.kubeconfig", &manager)?;
+
+        let mut etcd = spawn_etcd(programs, &path, ports)?;
+        let mut api_server = spawn_api_server(programs, &path, ports)?;
+        wait_ready(programs, &path, &mut [&mut etcd, &mut api_server])?;
+        let control_plane = Self {
+            _controller_manager: spawn_controller_manager(programs, &path)?,
+            api_server,
+            etcd,
+            programs: programs.clone(),
+            ports,
+            authority,
+            front_proxy,
+            folder,
+        };
+        Ok(control_plane)
+    }
+
+    /// The folder that goes with the control plane.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The kubeconfig of an administrator.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.folder().join("admin.kubeconfig")
+    }
+
+    /// A kubeconfig for a bearer token.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn kubeconfig_of_token(&self, name: &str, token: &str) -> Result<PathBuf> {
+        let file = self.folder().join(format!("{name}.kubeconfig"));
+        let ca = self.authority.file.clone();
+        write_kubeconfig(&file, self.ports.api_server, &ca, &json!({"token": token}))?;
+        Ok(file)
+    }
+
+    /// Where kube-apiserver is, as `https://127.0.0.1:1234`.
+    pub fn url(&self) -> String {
+        format!("https://127.0.0.1:{}", self.ports.api_server)
+    }
+
+    /// The CA of users and of kube-apiserver itself.
+    pub fn authority(&self) -> &Authority {
+        &self.authority
+    }
+
+    /// The client certificate that kube-apiserver shows to aggregated servers.
+    pub fn front_proxy(&self) -> &Certificate {
+        &self.front_proxy
+    }
+
+    /// kubectl as an administrator.
+    pub fn kubectl<I, S>(&self, arguments: I) -> Kubectl
+    where
+        I: IntoIterator<Item = S>,
+        S: AsRef<OsStr>,
+    {
+        self.kubectl_as(&self.kubeconfig(), arguments)
+    }
+
+    /// kubectl with another kubeconfig.
+    pub fn kubectl_as<I, S>(&self, kubeconfig: &Path, arguments: I) -> Kubectl
+    where
+        I: IntoIterator<Item = S>,
+        S: AsRef<OsStr>,
+    {
+        Kubectl::new(&self.programs.path("kubectl"), kubeconfig, self.folder(), arguments)
+    }
+
+    /// Makes a Service of this name that leads to a port of this machine, in
+    /// place of one that leads to Pods.
+    ///
+    /// # Errors
+    /// When kube-apiserver refuses it.
+    pub fn lead_to_localhost(&self, namespace: &str, service: &str) -> Result<()> {
+        let object = json!({
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": service, "namespace": namespace},
+            "spec": {"type": "ExternalName", "externalName": "localhost"},
+        });
+        self.kubectl(["delete", "service", service, "-n", namespace, "--ignore-not-found"])
+            .run()?;
+        self.kubectl(["create", "-f", "-"]).input(&object.to_string()).run()?;
+        Ok(())
+    }
+
+    /// Kills kube-apiserver, with SIGKILL.
+    pub fn kill_api_server(&mut self) {
+        self.api_server.kill();
+    }
+
+    /// Starts kube-apiserver again, on the same port, and waits for it.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn restart_api_server(&mut self) -> Result<()> {
+        self.api_server.kill();
+        self.api_server = spawn_api_server(&self.programs, self.folder.path(), self.ports)?;
+        wait_ready(&self.programs, self.folder.path(), &mut [&mut self.etcd, &mut self.api_server])
+    }
+
+    /// Makes another CA for the front proxy and restarts kube-apiserver with
+    /// it; nothing says afterwards that the old one was ever believed.
+    ///
+    /// # Errors
+    /// When kube-apiserver does not start.
+    pub fn exchange_front_proxy_authority(&mut self) -> Result<()> {
+        self.api_server.kill();
+        self.front_proxy = new_front_proxy(self.folder.path())?;
+        self.restart_api_server()?;
+        // kube-apiserver only adds to it, but makes it anew when it is gone.
+        let config_map = "extension-apiserver-authentication";
+        self.kubectl(["delete", "configmap", config_map, "-n", "kube-system"]).run()?;
+        self.kubectl([
+            "wait",
+            "--for=create",
+            "configmap",
+            config_map,
+            "-n",
+            "kube-system",
+            "--timeout=90s",
+        ])
+        .run()?;
+        Ok(())
+    }
+}
+
+/// Waits until kube-apiserver answers, while these run.
+fn wait_ready(programs: &Programs, folder: &Path, processes: &mut [&mut Process]) -> Result<()> {
+    let deadline = Instant::now() + START;
+    let kubeconfig = folder.join("admin.kubeconfig");
+    loop {
+        for process in &mut *processes {
+            process.ensure_running()?;
+        }
+        let ask = ["get", "--raw", "/readyz"];
+        let asked = Kubectl::new(&programs.path("kubectl"), &kubeconfig, folder, ask).output()?;
+        if asked.succeeded {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            bail!("kube-apiserver is not ready after {START:?}: {}", asked.errors);
+        }
+        thread::sleep(ASK);
+    }
+}
+
+/// A new CA for the front proxy, and its client certificate.
+fn new_front_proxy(folder: &Path) -> Result<Certificate> {
+    let authority = Authority::new("front-proxy-ca", &folder.join("front-proxy-ca.crt"))?;
+    authority.client(folder, "front-proxy-client", "front-proxy-client", None)
+}
+
+fn spawn_etcd(programs: &Programs, folder: &Path, ports: Ports) -> Result<Process> {
+    let client = format!("http://127.0.0.1:{}", ports.etcd_client);
+    let peer = format!("http://127.0.0.1:{}", ports.etcd_peer);
+    let mut command = Command::new(programs.path("etcd"));
+    command
+        .arg("--data-dir")
+        .arg(folder.join("etcd"))
+        .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
+        .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+        .args(["--initial-cluster", &format!("default={peer}"), "--unsafe-no-fsync"]);
+    Process::spawn(&command, &folder.join("etcd.log"))
+}
+
+fn spawn_api_server(programs: &Programs, folder: &Path, ports: Ports) -> Result<Process> {
+    let file = |name: &str| folder.join(name).display().to_string();
+    let flags = [
+        ("etcd-servers", format!("http://127.0.0.1:{}", ports.etcd_client)),
+        ("secure-port", ports.api_server.to_string()),
+        ("bind-address", "127.0.0.1".to_owned()),
+        ("tls-cert-file", file("api-server.crt")),
+        ("tls-private-key-file", file("api-server.key")),
+        ("client-ca-file", file("ca.crt")),
+        ("authorization-mode", "RBAC".to_owned()),
+        ("service-cluster-ip-range", "10.0.0.0/24".to_owned()),
+        ("anonymous-auth", "false".to_owned()),
+        ("service-account-key-file", file("service-account.pub")),
+        ("service-account-signing-key-file", file("service-account.key")),
+        ("service-account-issuer", "https://kubernetes.default.svc".to_owned()),
+        ("requestheader-client-ca-file", file("front-proxy-ca.crt")),
+        ("requestheader-allowed-names", "front-proxy-client".to_owned()),
+        ("requestheader-username-headers", "X-Remote-User".to_owned()),
+        ("requestheader-uid-headers", "X-Remote-Uid".to_owned()),
+        ("requestheader-group-headers", "X-Remote-Group".to_owned()),
+        ("requestheader-extra-headers-prefix", "X-Remote-Extra-".to_owned()),
+        ("proxy-client-cert-file", file("front-proxy-client.crt")),
+        ("proxy-client-key-file", file("front-proxy-client.key")),
+        ("token-auth-file", file("tokens.csv")),
+        // Else bare Pods need a ServiceAccount, and someone to make it.
+        ("disable-admission-plugins", "ServiceAccount".to_owned()),
+    ];
+    let mut command = Command::new(programs.path("kube-apiserver"));
+    command.args(flags.map(|(name, value)| format!("--{name}={value}")));
+    Process::spawn(&command, &folder.join("kube-apiserver.log"))
+}
+
+fn spawn_controller_manager(programs: &Programs, folder: &Path) -> Result<Process> {
+    let file = |name: &str| folder.join(name).display().to_string();
+    let kubeconfig = file("controller-manager.kubeconfig");
+    let flags = [
+        ("kubeconfig", kubeconfig.clone()),
+        ("authentication-kubeconfig", kubeconfig.clone()),
+        ("authorization-kubeconfig", kubeconfig),
+        ("service-account-private-key-file", file("service-account.key")),
+        ("root-ca-file", file("ca.crt")),
+        ("use-service-account-credentials", "true".to_owned()),
+        ("leader-elect", "false".to_owned()),
+        ("secure-port", "0".to_owned()),
+        ("controllers", "*,-nodelifecycle,-nodeipam".to_owned()),
+    ];
+    let mut command = Command::new(programs.path("kube-controller-manager"));
+    command.args(flags.map(|(name, value)| format!("--{name}={value}")));
+    Process::spawn(&command, &folder.join("kube-controller-manager.log"))
+}
+
+/// Ports that nobody uses now, all different.
+fn free_ports<const N: usize>() -> Result<[u16; N]> {
+    let listeners: Vec<TcpListener> =
+        (0..N).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
+    let mut ports = [0; N];
+    for (port, listener) in ports.iter_mut().zip(&listeners) {
+        *port = listener.local_addr()?.port();
+    }
+    Ok(ports)
+}
+
+fn token_file(tokens: &[Token]) -> String {
+    let line = |token: &Token| {
+        let Token { token, user, groups } = token;
+        format!("{token},{user},{user}-uid,\"{}\"\n", groups.join(","))
+    };
+    // An empty file is an error to kube-apiserver.
+    let nobody = Token::of("nobody");
+    std::iter::once(&nobody).chain(tokens).map(line).collect()
+}
+
+fn write_kubeconfig(file: &Path, port: u16, ca: &Path, user: &serde_json::Value) -> Result<()> {
+    let ca = fs::read(ca).with_context(|| ca.display().to_string())?;
+    let kubeconfig = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "test", "cluster": {
+            "server": format!("https://127.0.0.1:{port}"),
+            "certificate-authority-data": STANDARD.encode(ca),
+        }}],
+        "users": [{"name": "test", "user": user}],
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+        "current-context": "test",
+    });
+    fs::write(file, kubeconfig.to_string())?;
+    Ok(())
+}

@@ -1,0 +1,132 @@
+//! A program that runs beside us and never outlives us.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+
+use anyhow::{Context, Result, bail};
+
+/// A program that runs beside us. It is killed when this is dropped, and,
+/// where `setpriv` is there, by the kernel if we are killed ourselves.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    name: String,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts a program; what it prints goes to the file `log`, behind what is there.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn spawn(command: &Command, log: &Path) -> Result<Self> {
+        let name = command.get_program().to_string_lossy().into_owned();
+        let file = File::options().create(true).append(true).open(log)?;
+        let mut command = bound_to_us(command);
+        command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+        let child = spawn(command).with_context(|| format!("starting {name}"))?;
+        Ok(Self { child, name, log: log.to_owned() })
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Everything that it has printed.
+    pub fn printed(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Fails if it has ended, with the end of what it printed.
+    ///
+    /// # Errors
+    /// See above.
+    pub fn ensure_running(&mut self) -> Result<()> {
+        if let Some(status) = self.child.try_wait()? {
+            let printed = self.printed();
+            let lines: Vec<&str> = printed.lines().collect();
+            let end = lines[lines.len().saturating_sub(20)..].join("\n");
+            bail!("{} has ended: {status}\n{end}", self.name);
+        }
+        Ok(())
+    }
+
+    /// Asks it to end, with SIGTERM.
+    ///
+    /// # Errors
+    /// When there is no `kill`.
+    pub fn terminate(&self) -> Result<()> {
+        Command::new("kill").arg(self.id().to_string()).status()?;
+        Ok(())
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// When it cannot be waited for.
+    pub fn wait(&mut self) -> Result<ExitStatus> {
+        Ok(self.child.wait()?)
+    }
+
+    /// Kills it, with SIGKILL.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+type Request = (Command, Sender<io::Result<Child>>);
+
+/// Starts a program on a thread that lives as long as we do: the kernel kills
+/// a child when the thread that started it ends.
+fn spawn(command: Command) -> Result<Child> {
+    static SPAWNER: OnceLock<Sender<Request>> = OnceLock::new();
+    let spawner = SPAWNER.get_or_init(|| {
+        let (sender, requests) = channel::<Request>();
+        thread::spawn(move || {
+            for (mut command, answer) in requests {
+                let _ = answer.send(command.spawn());
+            }
+        });
+        sender
+    });
+    let (answer, answered) = channel();
+    spawner.send((command, answer)).context("the spawner is gone")?;
+    Ok(answered.recv()??)
+}
+
+/// The same command, to be killed with us.
+fn bound_to_us(command: &Command) -> Command {
+    let has_setpriv = Command::new("setpriv").arg("--version").output().is_ok();
+    let program = command.get_program();
+    let mut bound = if has_setpriv {
+        let mut setpriv = Command::new("setpriv");
+        setpriv.args(["--pdeathsig", "KILL", "--"]).arg(program);
+        setpriv
+    } else {
+        Command::new(program)
+    };
+    bound.args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => bound.env(name, value),
+            None => bound.env_remove(name),
+        };
+    }
+    if let Some(folder) = command.get_current_dir() {
+        bound.current_dir(folder);
+    }
+    bound
+}

@@ -1,0 +1,116 @@
+//! Where the programs of a control plane are.
+
+use std::collections::hash_map::DefaultHasher;
+use std::env;
+use std::fs;
+use std::hash::{Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+
+/// As the envtest tools of controller-runtime have it.
+const ASSETS: &str = "KUBEBUILDER_ASSETS";
+const NAMES: [&str; 4] = ["etcd", "kube-apiserver", "kube-controller-manager", "kubectl"];
+/// The module that pins their sources.
+const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/programs");
+const VERSION: (&str, &str) = ("1", "36");
+const RELEASE: &str = "v1.36.3";
+
+/// The programs of a control plane.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    folder: PathBuf,
+}
+
+impl Programs {
+    /// Finds the programs, in this order: in the folder `$KUBEBUILDER_ASSETS`,
+    /// in the user's cache, or, with `go` on the path, by building them into it
+    /// from the sources that Go's module proxy serves: once, about five minutes.
+    ///
+    /// # Errors
+    /// When they are nowhere and cannot be built; says why.
+    pub fn find() -> Result<Self> {
+        let mut missing = format!("${ASSETS} is not set");
+        if let Some(folder) = env::var_os(ASSETS).map(PathBuf::from) {
+            match absent(&folder) {
+                None => return Ok(Self { folder }),
+                Some(name) => missing = format!("${ASSETS} holds no {name}"),
+            }
+        }
+        let folder = cache()?;
+        if absent(&folder).is_none() {
+            return Ok(Self { folder });
+        }
+        if Command::new("go").arg("version").output().is_err() {
+            bail!("{missing}, nothing is in {}, and there is no go to build it", folder.display());
+        }
+        build(&folder)?;
+        Ok(Self { folder })
+    }
+
+    /// Where a program is.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+}
+
+fn absent(folder: &Path) -> Option<&'static str> {
+    NAMES.into_iter().find(|name| !folder.join(name).is_file())
+}
+
+/// Keyed by what is built: other versions are another folder.
+fn cache() -> Result<PathBuf> {
+    let base = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let base = base.or_else(|| env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")));
+    let base = base.context("neither $XDG_CACHE_HOME nor $HOME is set")?;
+    let module = fs::read_to_string(Path::new(MODULE).join("go.mod"))?;
+    let mut hasher = DefaultHasher::new();
+    module.hash(&mut hasher);
+    Ok(base.join(format!("kubernetes-control-plane/{RELEASE}-{:016x}", hasher.finish())))
+}
+
+fn build(folder: &Path) -> Result<()> {
+    let parent = folder.parent().context("the cache has no parent")?;
+    fs::create_dir_all(parent)?;
+    let unfinished = tempfile::tempdir_in(parent)?;
+    eprintln!(
+        "building etcd, kube-apiserver, kube-controller-manager and kubectl {RELEASE} into {}: this happens once and takes about five minutes",
+        folder.display()
+    );
+    let started = Instant::now();
+    let (major, minor) = VERSION;
+    let set = |name: &str, value: &str| format!("-X k8s.io/component-base/version.{name}={value}");
+    let flags = [
+        "-s -w".to_owned(),
+        set("gitVersion", RELEASE),
+        set("gitMajor", major),
+        set("gitMinor", minor),
+        set("gitTreeState", "clean"),
+    ];
+    let mut packages = vec!["go.etcd.io/etcd/server/v3".to_owned()];
+    packages.extend(NAMES[1..].iter().map(|name| format!("k8s.io/kubernetes/cmd/{name}")));
+    let status = Command::new("go")
+        .args(["build", "-trimpath", "-ldflags", &flags.join(" "), "-o"])
+        .arg(unfinished.path())
+        .args(packages)
+        .current_dir(MODULE)
+        .env("CGO_ENABLED", "0")
+        .status()?;
+    if !status.success() {
+        bail!("go build: {status}");
+    }
+    // The package is called server.
+    fs::rename(unfinished.path().join("server"), unfinished.path().join("etcd"))?;
+    let finished = unfinished.keep();
+    if let Err(error) = fs::rename(&finished, folder) {
+        let _ = fs::remove_dir_all(&finished);
+        // Somebody else built them at the same time.
+        if absent(folder).is_some() {
+            return Err(error).context("keeping what was built");
+        }
+    }
+    eprintln!("built in {} s", started.elapsed().as_secs());
+    Ok(())
+}
