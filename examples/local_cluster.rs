@@ -1,0 +1,121 @@
+//! A real control plane on this machine, with farm-operator registered in it.
+//!
+//! `cargo run --example local_cluster` builds the control plane if it must
+//! (once, about five minutes), starts it, and makes a Deployment whose Pods
+//! look as if they ran. Ctrl-C ends and removes everything.
+
+use std::time::Duration;
+
+use aggregated_apiserver::{ServeArgs, start_logging};
+use anyhow::{Context, Result};
+use clap::Parser;
+use serde_json::{Value, json};
+use test_cluster::{ControlPlane, Programs};
+
+const NAMESPACE: &str = "farm-system";
+
+#[derive(Parser)]
+struct Arguments {
+    #[command(flatten)]
+    serve: ServeArgs,
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let programs = Programs::find()?;
+    println!("starting etcd, kube-apiserver and kube-controller-manager");
+    let cluster = ControlPlane::start(&programs, &[])?;
+
+    let kubeconfig = cluster.kubeconfig().display().to_string();
+    let flags = [
+        "local_cluster",
+        "--bind-address=127.0.0.1",
+        "--secure-port=0",
+        "--namespace",
+        NAMESPACE,
+        "--kubeconfig",
+        &kubeconfig,
+    ];
+    let arguments = Arguments::parse_from(flags);
+    start_logging(&arguments.serve);
+    let bound = farm_operator::server().bind(&arguments.serve).await?;
+    register(&cluster, bound.address().port())?;
+    let running = bound.start().await?;
+    let available = "--for=condition=Available";
+    let api_service = "apiservice/v1alpha.farm.example.com";
+    cluster.kubectl(["wait", available, api_service, "--timeout=60s"]).run()?;
+    populate(&cluster)?;
+
+    println!("\nReady. In another terminal:\n");
+    println!("export KUBECONFIG={kubeconfig}");
+    println!("kubectl get llamas,farmpods\n");
+    println!("(without a kubectl of your own: {})", programs.path("kubectl").display());
+    println!("Ctrl-C ends and removes everything.");
+    tokio::signal::ctrl_c().await?;
+    running.drain(Duration::ZERO).await;
+    Ok(())
+}
+
+/// Makes kube-apiserver send requests for our group to a port of this machine.
+fn register(cluster: &ControlPlane, port: u16) -> Result<()> {
+    cluster.kubectl(["create", "namespace", NAMESPACE]).run()?;
+    cluster.lead_to_localhost(NAMESPACE, farm_operator::NAME)?;
+    let api_service = json!({
+        "apiVersion": "apiregistration.k8s.io/v1",
+        "kind": "APIService",
+        "metadata": {"name": "v1alpha.farm.example.com"},
+        "spec": {
+            "group": "farm.example.com",
+            "version": "v1alpha",
+            "groupPriorityMinimum": 1000,
+            "versionPriority": 100,
+            "service": {"name": farm_operator::NAME, "namespace": NAMESPACE, "port": port},
+        },
+    });
+    cluster.kubectl(["create", "-f", "-"]).input(&api_service.to_string()).run()?;
+    Ok(())
+}
+
+/// Makes a Deployment, and says of its Pods what a kubelet would say.
+fn populate(cluster: &ControlPlane) -> Result<()> {
+    const REPLICAS: usize = 3;
+    let image = "registry.k8s.io/pause:3.10";
+    cluster.kubectl(["create", "deployment", "web", "--image", image, "--replicas=3"]).run()?;
+    let replicas = format!("--for=jsonpath={{.status.replicas}}={REPLICAS}");
+    cluster.kubectl(["wait", "deployment/web", &replicas, "--timeout=60s"]).run()?;
+    let names = ["get", "pods", "-l", "app=web", "-o", "json"];
+    let pods: Value = serde_json::from_str(&cluster.kubectl(names).run()?)?;
+    let pods = pods["items"].as_array().context("no list of Pods")?;
+    for (index, pod) in pods.iter().enumerate() {
+        let name = pod["metadata"]["name"].as_str().context("a Pod without a name")?;
+        bind(cluster, name, &format!("node-{}", index + 1))?;
+        let now = jiff::Timestamp::now().to_string();
+        let mut container = json!({
+            "name": "pause", "image": image, "imageID": "", "ready": true, "started": true,
+            "restartCount": 0, "state": {"running": {"startedAt": now}},
+        });
+        if index == 0 {
+            container["restartCount"] = 2.into();
+            container["lastState"]["terminated"] =
+                json!({"exitCode": 137, "reason": "OOMKilled", "finishedAt": now});
+        }
+        let status = json!({"status": {"phase": "Running", "containerStatuses": [container]}});
+        let patch = status.to_string();
+        let arguments = ["patch", "pod", name, "--subresource=status", "-p", &patch];
+        cluster.kubectl(arguments).run()?;
+    }
+    Ok(())
+}
+
+/// What a scheduler does.
+fn bind(cluster: &ControlPlane, pod: &str, node: &str) -> Result<()> {
+    let binding = json!({
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": pod},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+    });
+    let path = format!("/api/v1/namespaces/default/pods/{pod}/binding");
+    cluster.kubectl(["create", "--raw", &path, "-f", "-"]).input(&binding.to_string()).run()?;
+    Ok(())
+}
