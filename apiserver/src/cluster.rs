@@ -26,9 +26,9 @@ const REVIEW_TTL: Duration = Duration::from_secs(10);
 /// How many answers are remembered; as kube-apiserver.
 const REVIEW_CAPACITY: u64 = 8_192;
 
-/// The cluster did not answer.
+/// The cluster did not answer. Clients may see what it was asked, not more.
 #[derive(Clone, Debug, Error)]
-#[error("the cluster did not answer a {asked}: {why}")]
+#[error("the cluster did not answer a {asked}")]
 pub struct ClusterError {
     asked: &'static str,
     why: String,
@@ -37,6 +37,11 @@ pub struct ClusterError {
 impl ClusterError {
     fn new(asked: &'static str, why: impl fmt::Display) -> Self {
         Self { asked, why: why.to_string() }
+    }
+
+    /// Why not, for the log.
+    pub fn why(&self) -> &str {
+        &self.why
     }
 }
 

@@ -192,9 +192,12 @@ impl Handler {
 pub fn refuse(error: &ApiError) -> Response<Body> {
     let source = std::error::Error::source(error).map(ToString::to_string);
     if error.reason().status().is_server_error() {
-        tracing::error!(source, "{error}");
+        tracing::error!(
+            "{error}{}",
+            source.map(|source| format!(": {source}")).unwrap_or_default()
+        );
     } else {
-        tracing::debug!(source, "{error}");
+        tracing::debug!("refused: {error}");
     }
     let mut body = serde_json::to_vec(&error.to_status()).unwrap_or_default();
     body.push(b'\n');

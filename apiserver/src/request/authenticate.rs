@@ -85,7 +85,10 @@ pub(super) async fn authenticate(
         match cluster.user_of_token(token).await {
             Ok(Some(user)) => return Ok(user.authenticated()),
             Ok(None) => refused = true,
-            Err(error) => return Err(ApiError::unauthorized().caused_by(error)),
+            Err(error) => {
+                tracing::warn!("{error}, so a token is refused: {}", error.why());
+                return Err(ApiError::unauthorized());
+            }
         }
     }
     if refused { Err(ApiError::unauthorized()) } else { Ok(User::anonymous()) }

@@ -43,7 +43,7 @@ async fn ask(
     let Some(cluster) = cluster else { return Ok(Some(cannot(user, question))) };
     let decision = cluster.may(user, question).await.map_err(|error| {
         let what = cannot(user, question);
-        ApiError::internal(format!("{error}; until it does, {what}")).caused_by(error)
+        ApiError::internal(format!("{error}; until it does, {what}")).caused_by(error.why())
     })?;
     if decision.allowed {
         return Ok(None);

@@ -12,13 +12,14 @@ use http::header::{
 use http::request::Parts;
 use http::{Response, StatusCode};
 use jiff::Timestamp;
-use serde_json::json;
+use serde::Serialize;
 use std::sync::Arc;
 
 use super::negotiate::{Form, Format};
 use crate::document::Document;
-use crate::error::ApiError;
+use crate::error::{ApiError, Details};
 use crate::kind::Kind;
+use crate::object::Tree;
 use crate::storage::{Revision, Versioned};
 use crate::verb::{Deleted, Event};
 
@@ -127,28 +128,39 @@ impl Encoder {
 
     /// The event that says why a watch cannot go on.
     pub(super) fn error_event(error: &ApiError) -> Bytes {
-        let status = serde_json::to_value(error.to_status()).unwrap_or_default();
-        let mut event = json!({"type": "ERROR", "object": status}).to_string();
-        event.push('\n');
-        event.into()
+        let status = serde_json::to_string(&error.to_status()).unwrap_or_default();
+        format!("{{\"type\":\"ERROR\",\"object\":{status}}}\n").into()
     }
 
     /// The answer to a deletion. It has no `code`, and clients wait for the `uid`.
     pub(super) fn deleted(&self, deleted: &Deleted) -> Response<Body> {
-        let status = json!({
-            "kind": "Status",
-            "apiVersion": "v1",
-            "metadata": {},
-            "status": "Success",
-            "details": {
-                "name": deleted.name,
-                "group": self.kind.group,
-                "kind": self.kind.names.plural,
-                "uid": deleted.uid,
+        let status = DeletionStatus {
+            kind: "Status",
+            api_version: "v1",
+            metadata: Tree::new(),
+            status: "Success",
+            details: Details {
+                name: deleted.name.clone(),
+                group: self.kind.group.clone(),
+                kind: self.kind.names.plural.clone(),
+                uid: deleted.uid.clone(),
+                ..Details::default()
             },
-        });
-        respond(StatusCode::OK, Body::from(format!("{status}\n")))
+        };
+        let mut body = serde_json::to_vec(&status).unwrap_or_default();
+        body.push(b'\n');
+        respond(StatusCode::OK, Body::from(body))
     }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct DeletionStatus {
+    kind: &'static str,
+    api_version: &'static str,
+    metadata: Tree,
+    status: &'static str,
+    details: Details,
 }
 
 /// An answer in JSON.

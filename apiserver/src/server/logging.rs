@@ -1,5 +1,7 @@
 //! The log: lines on standard error.
 
+use std::io::IsTerminal;
+
 use tracing_subscriber::EnvFilter;
 
 use super::{Args, LoggingFormat};
@@ -12,7 +14,10 @@ pub fn start_logging(args: &Args) {
         _ => "trace",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    let builder = tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter(filter);
+    let builder = tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_env_filter(filter);
     let _ = match args.logging_format {
         LoggingFormat::Text => builder.try_init(),
         LoggingFormat::Json => builder.json().try_init(),

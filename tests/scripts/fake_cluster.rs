@@ -1,0 +1,159 @@
+//! The cluster of a script: objects, rights, and whether it answers.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use axum::body::{Body, Bytes};
+use futures::StreamExt;
+use futures::channel::mpsc::{UnboundedSender, unbounded};
+use http::{Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use kube::Client;
+use serde_json::{Value, json};
+
+/// The cluster of a script.
+#[derive(Clone, Default)]
+pub struct FakeCluster(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    /// By resource, then by `namespace/name`.
+    objects: BTreeMap<String, BTreeMap<String, Value>>,
+    /// User, verb, resource, namespace.
+    rights: Vec<[String; 4]>,
+    away: bool,
+    revision: u64,
+    watchers: Vec<(String, UnboundedSender<Result<Bytes, Infallible>>)>,
+}
+
+impl FakeCluster {
+    /// A client that speaks to it.
+    pub fn client(&self) -> Client {
+        let cluster = self.clone();
+        let service = tower::service_fn(move |request: Request<kube::client::Body>| {
+            let cluster = cluster.clone();
+            async move { Ok::<_, Infallible>(cluster.answer(request).await) }
+        });
+        Client::new(service, "default")
+    }
+
+    /// Gives a right: `user verb resource namespace`; `*` stands for any.
+    pub fn allow(&self, right: &str) {
+        let mut words = right.split(' ').map(str::to_owned);
+        let right = std::array::from_fn(|_| words.next().unwrap_or_else(|| "*".to_owned()));
+        self.state().rights.push(right);
+    }
+
+    /// Holds this object from now on.
+    pub fn put(&self, resource: &str, mut object: Value) {
+        let mut state = self.state();
+        state.revision += 1;
+        object["metadata"]["resourceVersion"] = state.revision.to_string().into();
+        let key = key(&object);
+        let known = state.objects.entry(resource.to_owned()).or_default();
+        let event = match known.insert(key, object.clone()) {
+            Some(_) => "MODIFIED",
+            None => "ADDED",
+        };
+        state.tell(resource, event, &object);
+    }
+
+    /// Holds this object no more.
+    pub fn remove(&self, resource: &str, key: &str) {
+        let mut state = self.state();
+        state.revision += 1;
+        let removed = state.objects.get_mut(resource).and_then(|objects| objects.remove(key));
+        if let Some(object) = removed {
+            state.tell(resource, "DELETED", &object);
+        }
+    }
+
+    /// Whether it does not answer.
+    pub fn set_away(&self, away: bool) {
+        self.state().away = away;
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn answer(&self, request: Request<kube::client::Body>) -> Response<Body> {
+        if self.state().away {
+            return failure(StatusCode::INTERNAL_SERVER_ERROR, "the cluster is away");
+        }
+        let path = request.uri().path().to_owned();
+        let query = request.uri().query().unwrap_or_default().to_owned();
+        if path.ends_with("/subjectaccessreviews") {
+            let body = request.into_body().collect().await.map(|body| body.to_bytes());
+            let review = serde_json::from_slice(&body.unwrap_or_default()).unwrap_or_default();
+            return self.review(review);
+        }
+        let resource = path.rsplit('/').next().unwrap_or_default();
+        let state = self.state();
+        if query.contains("watch=true") {
+            drop(state);
+            return self.watch(resource);
+        }
+        let items: Vec<&Value> =
+            state.objects.get(resource).into_iter().flat_map(|o| o.values()).collect();
+        answer(&json!({
+            "kind": "List",
+            "apiVersion": "v1",
+            "metadata": {"resourceVersion": state.revision.to_string()},
+            "items": items,
+        }))
+    }
+
+    fn review(&self, mut review: Value) -> Response<Body> {
+        let spec = &review["spec"];
+        let asked = ["verb", "resource", "namespace"].map(|key| {
+            let attributes = &spec["resourceAttributes"];
+            attributes[key].as_str().unwrap_or_default().to_owned()
+        });
+        let user = spec["user"].as_str().unwrap_or_default();
+        let allowed = self.state().rights.iter().any(|right| {
+            right[0] == user
+                && right[1..]
+                    .iter()
+                    .zip(&asked)
+                    .all(|(right, asked)| right == "*" || right == asked)
+        });
+        review["status"] = json!({"allowed": allowed});
+        answer(&review)
+    }
+
+    fn watch(&self, resource: &str) -> Response<Body> {
+        let (sender, receiver) = unbounded();
+        self.state().watchers.push((resource.to_owned(), sender));
+        Response::new(Body::from_stream(receiver.boxed()))
+    }
+}
+
+impl State {
+    fn tell(&mut self, resource: &str, event: &str, object: &Value) {
+        let frame = Bytes::from(format!("{}\n", json!({"type": event, "object": object})));
+        self.watchers.retain(|(watched, watcher)| {
+            watched != resource || watcher.unbounded_send(Ok(frame.clone())).is_ok()
+        });
+    }
+}
+
+fn key(object: &Value) -> String {
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+    format!("{}/{}", text("namespace"), text("name"))
+}
+
+fn answer(body: &Value) -> Response<Body> {
+    Response::new(Body::from(body.to_string()))
+}
+
+fn failure(status: StatusCode, message: &str) -> Response<Body> {
+    let body = json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure",
+        "message": message, "reason": "InternalError", "code": status.as_u16(),
+    });
+    let mut response = answer(&body);
+    *response.status_mut() = status;
+    response
+}

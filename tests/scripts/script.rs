@@ -1,0 +1,179 @@
+//! The steps of a script.
+//!
+//! ```text
+//! # A remark.
+//! allow jane list llamas default        rights; `*` stands for any
+//! put pods {"metadata": {…}}            the cluster holds this object now
+//! gone pods default/web-1               and this one no more
+//! away / back                           the cluster does not answer / answers
+//! clock 1m                              the clock of the server goes on
+//! wait 1m                               everybody waits so long
+//! GET /apis as jane                     a request, with headers, then a body
+//! Accept: application/json
+//! {"kind": …}
+//! => 200 application/json               its answer, up to an empty line
+//! …
+//! ```
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use aggregated_apiserver::{Ambient, ApiServer, InProcess, User};
+use axum::body::Body;
+use farm_operator::{NAME, kinds};
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use jiff::{SignedDuration, Timestamp};
+use uuid::Uuid;
+
+use super::fake_cluster::FakeCluster;
+
+type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+
+/// Where the clock of every script begins: 2026-01-01T00:00:00Z.
+const BEGIN: i64 = 1_767_225_600;
+
+/// Headers that are always the same and say nothing.
+const UNSHOWN: [&str; 3] = ["content-type", "audit-id", "content-length"];
+
+/// Plays a script; answers with its text, with the answers of today.
+pub fn play(script: &str) -> Outcome<String> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        // Time passes when there is nothing else to do.
+        .start_paused(true)
+        .build()?;
+    runtime.block_on(async {
+        let stage = Stage::build().await?;
+        let mut played = String::new();
+        let mut lines = script.lines().peekable();
+        while let Some(line) = lines.next() {
+            writeln!(played, "{line}")?;
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let word = line.split(' ').next().unwrap_or_default();
+            if !word.chars().all(|character| character.is_ascii_uppercase()) {
+                stage.arrange(line).await?;
+                continue;
+            }
+            let mut headers = Vec::new();
+            let mut body = String::new();
+            while let Some(line) = lines.next_if(|line| !line.is_empty() && !line.starts_with("=>"))
+            {
+                writeln!(played, "{line}")?;
+                match line.split_once(": ") {
+                    Some((name, value)) if !line.starts_with(['{', '[', '"']) => {
+                        headers.push((name.to_owned(), value.to_owned()));
+                    }
+                    _ => body.push_str(line),
+                }
+            }
+            while lines.next_if(|line| !line.is_empty()).is_some() {}
+            let answer = stage.ask(line, &headers, body).await?;
+            played.push_str(&answer);
+        }
+        Ok(played)
+    })
+}
+
+/// A server and the cluster around it.
+struct Stage {
+    server: InProcess,
+    cluster: FakeCluster,
+    clock: Arc<AtomicI64>,
+}
+
+impl Stage {
+    async fn build() -> Outcome<Self> {
+        let clock = Arc::new(AtomicI64::new(BEGIN));
+        let uids = AtomicU64::new(0);
+        let ambient = Ambient::given(
+            {
+                let clock = Arc::clone(&clock);
+                move || Timestamp::from_second(clock.load(Ordering::SeqCst)).unwrap_or_default()
+            },
+            move || Uuid::from_u64_pair(0, uids.fetch_add(1, Ordering::SeqCst)),
+        );
+        let cluster = FakeCluster::default();
+        let server = ApiServer::new(NAME, kinds()).with_ambient(ambient);
+        let server = server.in_process(cluster.client()).await?;
+        Ok(Self { server, cluster, clock })
+    }
+
+    /// Does what a line says that is no request.
+    async fn arrange(&self, line: &str) -> Outcome<()> {
+        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+        match word {
+            "allow" => self.cluster.allow(rest),
+            "put" => {
+                let (resource, object) = rest.split_once(' ').ok_or("put RESOURCE OBJECT")?;
+                self.cluster.put(resource, serde_json::from_str(object)?);
+            }
+            "gone" => {
+                let (resource, key) = rest.split_once(' ').ok_or("gone RESOURCE KEY")?;
+                self.cluster.remove(resource, key);
+            }
+            "away" => self.cluster.set_away(true),
+            "back" => self.cluster.set_away(false),
+            "clock" => {
+                let seconds = rest.parse::<SignedDuration>()?.as_secs();
+                self.clock.fetch_add(seconds, Ordering::SeqCst);
+            }
+            "wait" => {
+                let wait = Duration::try_from(rest.parse::<SignedDuration>()?)?;
+                tokio::time::sleep(wait).await;
+            }
+            other => return Err(format!("no step is called {other:?}").into()),
+        }
+        // Paused time goes on when everybody else waits: all is settled then.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        Ok(())
+    }
+
+    async fn ask(&self, line: &str, headers: &[(String, String)], body: String) -> Outcome<String> {
+        let (request, user) = line.split_once(" as ").unwrap_or((line, "admin"));
+        let (method, path) = request.split_once(' ').ok_or("METHOD PATH")?;
+        let mut request = Request::builder().method(method).uri(path);
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        let user = match user {
+            "admin" => User {
+                name: "admin".into(),
+                groups: vec!["system:masters".into()],
+                ..User::default()
+            },
+            name => User {
+                name: name.into(),
+                groups: vec!["system:authenticated".into()],
+                ..User::default()
+            },
+        };
+        let response = self.server.respond(user, request.body(Body::from(body))?).await;
+        show(response).await
+    }
+}
+
+async fn show(response: Response<Body>) -> Outcome<String> {
+    let (head, body) = response.into_parts();
+    let mut text = format!("=> {}", head.status.as_u16());
+    if let Some(content_type) = head.headers.get("content-type") {
+        write!(text, " {}", content_type.to_str()?)?;
+    }
+    text.push('\n');
+    for (name, value) in &head.headers {
+        let is_default = name == "cache-control" && value == "no-cache, private";
+        if !is_default && !UNSHOWN.contains(&name.as_str()) {
+            writeln!(text, "{name}: {}", value.to_str()?)?;
+        }
+    }
+    let body = body.collect().await?.to_bytes();
+    text.push_str(std::str::from_utf8(&body)?);
+    if !body.is_empty() && !body.ends_with(b"\n") {
+        text.push('\n');
+    }
+    Ok(text)
+}
