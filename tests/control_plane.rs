@@ -1,1 +1,115 @@
-fn main() {}
+//! The program as kubectl and kube see it, behind a real kube-apiserver.
+//!
+//! One control plane and one farm-operator for the whole run, deployed by
+//! `app.yaml` and running with the rights of its ServiceAccount and nothing
+//! more. Tests run one after the other; those that disturb come last.
+//!
+//! Without a control plane, and without `go` to build one, the tests show as
+//! ignored; with `REQUIRE_CONTROL_PLANE` set they fail instead.
+
+#[path = "control_plane/clients.rs"]
+mod clients;
+#[path = "control_plane/disturbances.rs"]
+mod disturbances;
+#[path = "control_plane/farm_pods.rs"]
+mod farm_pods;
+#[path = "control_plane/llamas.rs"]
+mod llamas;
+#[path = "control_plane/registration.rs"]
+mod registration;
+#[path = "control_plane/rights.rs"]
+mod rights;
+#[path = "control_plane/world.rs"]
+mod world;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use test_cluster::Programs;
+use world::World;
+
+type Test = fn(&mut World) -> anyhow::Result<()>;
+
+/// In the order in which they run.
+const TESTS: &[(&str, Test)] = &[
+    ("the_api_service_becomes_available_over_verified_tls", registration::becomes_available),
+    ("the_manifests_are_those_of_the_repository", registration::manifests_are_current),
+    ("discovery_names_the_kinds", registration::discovery_names_the_kinds),
+    ("kubectl_reads_llamas", llamas::are_read),
+    ("kubectl_creates_and_deletes_llamas", llamas::are_created_and_deleted),
+    ("kubectl_watches_llamas", llamas::are_watched),
+    ("a_namespace_with_a_llama_is_deleted", llamas::go_with_their_namespace),
+    ("what_a_deleted_owner_leaves_is_collected", llamas::go_with_their_owner),
+    ("kubectl_reads_farm_pods", farm_pods::are_read),
+    ("a_deployment_is_scaled_up_and_down", farm_pods::follow_a_deployment),
+    ("a_user_without_rights_is_refused", rights::are_needed),
+    ("farm_pods_need_the_right_on_pods", rights::on_pods_are_needed),
+    ("forged_headers_are_not_believed", rights::forged_headers_are_not_believed),
+    ("tokens_and_certificates_are_believed", rights::tokens_and_certificates_are_believed),
+    ("kube_lists_creates_and_watches", clients::list_create_and_watch),
+    ("openapi_is_published", registration::openapi_is_published),
+    ("a_new_process_adopts_the_certificate", disturbances::a_restart_adopts_the_certificate),
+    ("another_front_proxy_authority", disturbances::another_front_proxy_authority),
+    ("kube_apiserver_is_killed_and_comes_back", disturbances::kube_apiserver_is_killed),
+    ("a_signal_drains_the_server", disturbances::a_signal_drains_the_server),
+    ("namespaces_are_deleted_after_us", disturbances::namespaces_are_deleted_after_us),
+];
+
+fn main() {
+    let mut arguments = Arguments::from_args();
+    // They share one world.
+    arguments.test_threads = Some(1);
+    let wanted = !arguments.list && TESTS.iter().any(|(name, _)| is_wanted(&arguments, name));
+    let world = if wanted { start() } else { Err(None) };
+    let required = std::env::var_os("REQUIRE_CONTROL_PLANE").is_some();
+    let mut trials = Vec::new();
+    let shared = Arc::new(Mutex::new(None));
+    match world {
+        Ok(world) => {
+            *shared.lock().unwrap_or_else(PoisonError::into_inner) = Some(world);
+            for &(name, test) in TESTS {
+                let shared = Arc::clone(&shared);
+                trials.push(Trial::test(name, move || run(&shared, test)));
+            }
+        }
+        Err(reason) => {
+            let reason = reason.unwrap_or_default();
+            for &(name, _) in TESTS {
+                let failure = Failed::from(reason.clone());
+                let trial = Trial::test(name, move || Err(failure));
+                let kind = if reason.is_empty() || required { "" } else { "no control plane" };
+                trials.push(trial.with_kind(kind).with_ignored_flag(!required));
+            }
+            if !reason.is_empty() {
+                eprintln!("the tests of this file need a control plane: {reason}");
+            }
+        }
+    }
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    // Everything is ended and removed before the process is.
+    drop(shared.lock().unwrap_or_else(PoisonError::into_inner).take());
+    conclusion.exit();
+}
+
+fn is_wanted(arguments: &Arguments, name: &str) -> bool {
+    let matches = |filter: &String| {
+        if arguments.exact { filter == name } else { name.contains(filter.as_str()) }
+    };
+    arguments.filter.as_ref().is_none_or(matches) && !arguments.skip.iter().any(matches)
+}
+
+fn start() -> Result<World, Option<String>> {
+    let programs = Programs::find().map_err(|error| Some(format!("{error:#}")))?;
+    World::start(&programs).map_err(|error| Some(format!("{error:#}")))
+}
+
+fn run(shared: &Mutex<Option<World>>, test: Test) -> Result<(), Failed> {
+    let mut world = shared.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(world) = world.as_mut() else { return Err("there is no world".into()) };
+    test(world).map_err(|error| {
+        let log = world.server_log();
+        let lines: Vec<&str> = log.lines().collect();
+        let end = lines[lines.len().saturating_sub(30)..].join("\n");
+        format!("{error:#}\n\nthe end of farm-operator's log:\n{end}").into()
+    })
+}

@@ -1,0 +1,71 @@
+//! What goes wrong in the life of a cluster.
+
+use anyhow::{Result, ensure};
+
+use crate::world::{API_SERVICE, Following, NAMESPACE, World, manifest_file};
+
+const SECRET: &str = "secret/farm-operator-serving-certificate";
+
+fn certificate(world: &World) -> Result<String> {
+    world.kubectl(["get", SECRET, "-n", NAMESPACE, "-o=jsonpath={.data}"]).run()
+}
+
+/// What kubectl prints of the sample llama, once it gets it.
+fn dolly(world: &World) -> Result<String> {
+    world.eventually(|| world.kubectl(["get", "llama", "dolly", "-o", "name"]).run())
+}
+
+pub fn a_restart_adopts_the_certificate(world: &mut World) -> Result<()> {
+    let before = certificate(world)?;
+    world.restart_server()?;
+    dolly(world)?;
+    ensure!(certificate(world)? == before, "the certificate was made anew");
+    Ok(())
+}
+
+pub fn another_front_proxy_authority(world: &mut World) -> Result<()> {
+    world.control_plane.exchange_front_proxy_authority()?;
+    dolly(world)?;
+    world.wait_available()?;
+    Ok(())
+}
+
+pub fn kube_apiserver_is_killed(world: &mut World) -> Result<()> {
+    world.kubectl(["create", "deployment", "web", "--image=x", "--replicas=1"]).output()?;
+    world.kubectl(["scale", "deployment/web", "--replicas=1"]).run()?;
+    world.control_plane.kill_api_server();
+    world.control_plane.restart_api_server()?;
+    dolly(world)?;
+    // The view of Pods goes on by itself.
+    world.kubectl(["scale", "deployment/web", "--replicas=2"]).run()?;
+    world.eventually(|| {
+        let names = world.kubectl(["get", "farmpods", "-o", "name"]).run()?;
+        ensure!(names.lines().count() == 2, "{names}");
+        Ok(())
+    })
+}
+
+pub fn a_signal_drains_the_server(world: &mut World) -> Result<()> {
+    let mut watch = Following::start(world.kubectl(["get", "llamas", "-w"]))?;
+    watch.wait_for(&["dolly"])?;
+    world.server.terminate()?;
+    // kubectl ends well only if the watch does.
+    watch.wait_for_end()?;
+    let status = world.server.wait()?;
+    ensure!(status.success(), "{status}");
+    world.restart_server()?;
+    dolly(world)?;
+    Ok(())
+}
+
+pub fn namespaces_are_deleted_after_us(world: &mut World) -> Result<()> {
+    let manifest = std::fs::read_to_string(manifest_file())?;
+    world.kubectl(["delete", "--wait=false", "-f", "-"]).input(&manifest).run()?;
+    world.server.kill();
+    let gone = format!("apiservice/{API_SERVICE}");
+    world.kubectl(["wait", "--for=delete", &gone, "--timeout=60s"]).run()?;
+    world.kubectl(["wait", "--for=delete", "namespace/farm-system", "--timeout=60s"]).run()?;
+    world.kubectl(["create", "namespace", "after"]).run()?;
+    world.kubectl(["delete", "namespace", "after", "--timeout=60s"]).run()?;
+    Ok(())
+}

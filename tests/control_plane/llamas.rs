@@ -1,0 +1,107 @@
+//! Llamas, as kubectl sees them.
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+
+use crate::world::{Following, World};
+
+fn llama(name: &str) -> String {
+    json!({
+        "apiVersion": "farm.example.com/v1alpha",
+        "kind": "Llama",
+        "metadata": {"name": name, "labels": {"app": "web"}},
+        "spec": {"weight": 20, "height": 1.5},
+    })
+    .to_string()
+}
+
+pub fn are_read(world: &mut World) -> Result<()> {
+    let table = world.kubectl(["get", "llamas"]).run()?;
+    let rows: Vec<Vec<&str>> =
+        table.lines().map(|line| line.split_whitespace().collect()).collect();
+    ensure!(rows[0] == ["NAME", "WEIGHT", "HEIGHT", "AGE"], "{table}");
+    ensure!(rows[1][..3] == ["dolly", "31.4", "0.5"], "{table}");
+    let yaml = world.kubectl(["get", "llama", "dolly", "-o", "yaml"]).run()?;
+    for line in ["  name: dolly", "  generation: 1", "  weight: 31.4", "  height: 0.5"] {
+        ensure!(yaml.lines().any(|found| found == line), "{line} is not in {yaml}");
+    }
+    ensure!(world.kubectl(["get", "ll", "-A", "--no-headers"]).run()?.starts_with("default"));
+    let missing = world.kubectl(["get", "llama", "nobody"]).output()?;
+    let expected = "Error from server (NotFound): llamas.farm.example.com \"nobody\" not found\n";
+    ensure!(missing.errors == expected, "{}", missing.errors);
+    let described = world.kubectl(["describe", "llama", "dolly"]).run()?;
+    ensure!(described.contains("Weight:  31.4"), "{described}");
+    Ok(())
+}
+
+pub fn are_created_and_deleted(world: &mut World) -> Result<()> {
+    let create = || world.kubectl(["create", "-f", "-"]).input(&llama("shaun"));
+    ensure!(create().run()? == "llama.farm.example.com/shaun created\n");
+    let again = create().output()?;
+    ensure!(again.errors.contains("llamas.farm.example.com \"shaun\" already exists"), "{again:?}");
+    let selected = world.kubectl(["get", "llamas", "-l", "app=web", "-o", "name"]).run()?;
+    ensure!(selected == "llama.farm.example.com/shaun\n", "{selected}");
+    // kubectl leaves validation to the server, strictly.
+    let odd = llama("odd").replace("\"weight\":20", "\"weight\":\"x\",\"colour\":1");
+    let refused = world.kubectl(["create", "-f", "-"]).input(&odd).output()?;
+    let expected = "strict decoding error: unknown field \"spec.colour\"";
+    ensure!(refused.errors.contains(expected), "{}", refused.errors);
+    let wrong = llama("wrong").replace("\"weight\":20", "\"weight\":\"x\"");
+    let refused = world.kubectl(["create", "-f", "-"]).input(&wrong).output()?;
+    let expected = "The Llama \"wrong\" is invalid: spec.weight: Invalid value: \"string\": spec.weight in body must be of type number: \"string\"\n";
+    ensure!(refused.errors == expected, "{}", refused.errors);
+    // kubectl waits until it is gone.
+    let deleted = world.kubectl(["delete", "llama", "shaun"]).run()?;
+    ensure!(deleted.starts_with("llama.farm.example.com \"shaun\" deleted"), "{deleted}");
+    let left = world.kubectl(["get", "llamas", "-o", "name"]).run()?;
+    ensure!(left == "llama.farm.example.com/dolly\n", "{left}");
+    Ok(())
+}
+
+pub fn are_watched(world: &mut World) -> Result<()> {
+    let events = "--output-watch-events";
+    let mut all = Following::start(world.kubectl(["get", "llamas", "-A", "-w", events]))?;
+    all.wait_for(&["ADDED", "default", "dolly"])?;
+    // A watch of one object: kubectl drops the first event, taking it for what is there.
+    let mut one = Following::start(world.kubectl(["get", "llama", "dolly", "-w", events]))?;
+    one.wait_for(&["ADDED", "dolly"])?;
+    world.kubectl(["create", "-f", "-"]).input(&llama("timmy")).run()?;
+    all.wait_for(&["ADDED", "default", "timmy", "20", "1.5"])?;
+    world.kubectl(["delete", "llama", "timmy"]).run()?;
+    all.wait_for(&["DELETED", "default", "timmy", "20", "1.5"])?;
+    Ok(())
+}
+
+pub fn go_with_their_namespace(world: &mut World) -> Result<()> {
+    world.kubectl(["create", "namespace", "meadow"]).run()?;
+    world.kubectl(["create", "-n", "meadow", "-f", "-"]).input(&llama("shaun")).run()?;
+    world.kubectl(["delete", "namespace", "meadow", "--timeout=60s"]).run()?;
+    let left = world.kubectl(["get", "llamas", "-A", "-o", "name"]).run()?;
+    ensure!(left == "llama.farm.example.com/dolly\n", "{left}");
+    Ok(())
+}
+
+pub fn go_with_their_owner(world: &mut World) -> Result<()> {
+    world.kubectl(["create", "configmap", "owner"]).run()?;
+    let uid = world.kubectl(["get", "configmap", "owner", "-o=jsonpath={.metadata.uid}"]).run()?;
+    let mut owned: Value = serde_json::from_str(&llama("owned"))?;
+    owned["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": uid}]);
+    world.kubectl(["create", "-f", "-"]).input(&owned.to_string()).run()?;
+    world.kubectl(["delete", "configmap", "owner"]).run()?;
+    let gone = "--for=delete";
+    world.kubectl(["wait", gone, "llama/owned", "--timeout=60s"]).run()?;
+    // And the other way round: what a llama owns goes with it.
+    world.kubectl(["create", "-f", "-"]).input(&llama("owner")).run()?;
+    let uid = world.kubectl(["get", "llama", "owner", "-o=jsonpath={.metadata.uid}"]).run()?;
+    let owned = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "owned", "ownerReferences": [{
+            "apiVersion": "farm.example.com/v1alpha", "kind": "Llama", "name": "owner", "uid": uid,
+        }]},
+    });
+    world.kubectl(["create", "-f", "-"]).input(&owned.to_string()).run()?;
+    world.kubectl(["delete", "llama", "owner"]).run()?;
+    world.kubectl(["wait", gone, "configmap/owned", "--timeout=60s"]).run()?;
+    Ok(())
+}

@@ -1,0 +1,61 @@
+//! How we come into the cluster.
+
+use anyhow::{Result, ensure};
+use serde_json::Value;
+
+use crate::world::{API_SERVICE, World, manifest_file};
+
+pub fn becomes_available(world: &mut World) -> Result<()> {
+    world.wait_available()?;
+    let spec = world.kubectl(["get", "apiservice", API_SERVICE, "-o", "json"]).run()?;
+    let spec: Value = serde_json::from_str(&spec)?;
+    ensure!(spec["spec"]["caBundle"].is_string(), "the server sets the CA: {spec}");
+    ensure!(spec["spec"]["insecureSkipTLSVerify"].is_null(), "TLS is verified: {spec}");
+    Ok(())
+}
+
+pub fn manifests_are_current(_: &mut World) -> Result<()> {
+    let printed = std::process::Command::new(env!("CARGO_BIN_EXE_farm-operator"))
+        .arg("manifests")
+        .output()?;
+    let kept = std::fs::read(manifest_file())?;
+    ensure!(printed.stdout == kept, "app.yaml is not what `farm-operator manifests` prints");
+    Ok(())
+}
+
+pub fn discovery_names_the_kinds(world: &mut World) -> Result<()> {
+    let group = "--api-group=farm.example.com";
+    let printed = world.kubectl(["api-resources", group, "--no-headers", "-o", "wide"]).run()?;
+    let rows: Vec<Vec<&str>> =
+        printed.lines().map(|line| line.split_whitespace().collect()).collect();
+    let expected = [
+        ["farmpods", "fp", "farm.example.com/v1alpha", "true", "FarmPod", "get,list,watch", "farm"],
+        [
+            "llamas",
+            "ll",
+            "farm.example.com/v1alpha",
+            "true",
+            "Llama",
+            "create,delete,get,list,watch",
+            "farm",
+        ],
+    ];
+    ensure!(rows == expected, "{printed}");
+    // A sick aggregated server makes every command warn.
+    let namespaces = world.kubectl(["get", "ns"]).output()?;
+    ensure!(namespaces.succeeded && namespaces.errors.is_empty(), "{}", namespaces.errors);
+    Ok(())
+}
+
+pub fn openapi_is_published(world: &mut World) -> Result<()> {
+    // kube-apiserver asks again after a minute, if it found us away at first.
+    world.eventually(|| {
+        let openapi = world.kubectl(["get", "--raw", "/openapi/v3"]).run()?;
+        ensure!(openapi.contains("apis/farm.example.com/v1alpha"), "we are not in /openapi/v3");
+        Ok(())
+    })?;
+    let document = "/openapi/v3/apis/farm.example.com/v1alpha";
+    let document = world.kubectl(["get", "--raw", document]).run()?;
+    ensure!(document.contains("\"openapi\":\"3.0.0\""), "{document}");
+    Ok(())
+}

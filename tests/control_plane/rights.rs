@@ -1,0 +1,109 @@
+//! Who may what, through kube-apiserver and past it.
+
+use anyhow::{Result, ensure};
+use serde_json::json;
+
+use crate::world::World;
+
+pub fn are_needed(world: &mut World) -> Result<()> {
+    let through = world.kubectl_as("jane", ["get", "llamas"])?.output()?;
+    // Past kube-apiserver, so that it is us who refuse; with its very words.
+    let direct = world.directly("jane", &json!({"token": "jane-token"}))?;
+    let past = world.control_plane.kubectl_as(&direct, ["get", "--raw", LLAMAS]).output()?;
+    let expected = "Error from server (Forbidden): llamas.farm.example.com is forbidden: User \"jane\" cannot list resource \"llamas\" in API group \"farm.example.com\" in the namespace \"default\"\n";
+    ensure!(through.errors == expected, "{}", through.errors);
+    ensure!(past.errors == expected, "{}", past.errors);
+    Ok(())
+}
+
+const LLAMAS: &str = "/apis/farm.example.com/v1alpha/namespaces/default/llamas";
+const FARM_PODS: &str = "/apis/farm.example.com/v1alpha/namespaces/default/farmpods";
+
+pub fn on_pods_are_needed(world: &mut World) -> Result<()> {
+    let resource = "--resource=farmpods.farm.example.com";
+    world.kubectl(["create", "role", "farm-pods", "--verb=list", resource]).run()?;
+    world.kubectl(["create", "role", "pods", "--verb=list", "--resource=pods"]).run()?;
+    for (name, role, user) in [
+        ("ann-farm-pods", "--role=farm-pods", "--user=ann"),
+        ("eve-farm-pods", "--role=farm-pods", "--user=eve"),
+        ("eve-pods", "--role=pods", "--user=eve"),
+    ] {
+        world.kubectl(["create", "rolebinding", name, role, user]).run()?;
+    }
+    // kube-apiserver lets her through; we say which right is missing.
+    world.eventually(|| {
+        let refused = world.kubectl_as("ann", ["get", "farmpods"])?.output()?;
+        let expected = "Error from server (Forbidden): farmpods.farm.example.com is forbidden: User \"ann\" cannot list resource \"pods\" in API group \"\" in the namespace \"default\"\n";
+        ensure!(refused.errors == expected, "{}", refused.errors);
+        Ok(())
+    })?;
+    world.eventually(|| world.kubectl_as("eve", ["get", "farmpods"])?.run())?;
+    // Nor is there a way around it by watching.
+    let watch = format!("{FARM_PODS}?watch=true&timeoutSeconds=1");
+    let refused = world.kubectl_as("eve", ["get", "--raw", &watch])?.output()?;
+    ensure!(!refused.succeeded && refused.errors.contains("cannot watch resource"), "{refused:?}");
+    Ok(())
+}
+
+/// Speaks to us with these headers and these arguments of curl's kind.
+fn ask(world: &World, headers: &[&str], more: &[&str]) -> Result<(u16, String)> {
+    let url = format!("https://localhost:{}{LLAMAS}", world.port);
+    let mut curl = std::process::Command::new("curl");
+    curl.args(["-sk", "-w", "\n%{http_code}", &url]).args(more);
+    for header in headers {
+        curl.args(["-H", header]);
+    }
+    let output = curl.output()?;
+    let printed = String::from_utf8(output.stdout)?;
+    let (body, status) = printed.rsplit_once('\n').unwrap_or(("", "0"));
+    Ok((status.parse()?, body.to_owned()))
+}
+
+pub fn forged_headers_are_not_believed(world: &mut World) -> Result<()> {
+    let forged = ["X-Remote-User: admin", "X-Remote-Group: system:masters"];
+    let (status, body) = ask(world, &forged, &[])?;
+    ensure!(status == 403 && body.contains("User \\\"system:anonymous\\\" cannot list"), "{body}");
+    // A certificate of somebody else, and none of the front proxy's names.
+    let folder = world.control_plane.folder();
+    let rogue = test_cluster::Authority::new("front-proxy-ca", &folder.join("rogue.crt"))?;
+    let rogue = rogue.client(folder, "rogue", "front-proxy-client", None)?;
+    let user =
+        world.control_plane.authority().client(folder, "user", "front-proxy-client", None)?;
+    let (status, body) = ask(world, &forged, &with(&rogue).each_ref().map(String::as_str))?;
+    ensure!(status == 401, "a rogue certificate: {status} {body}");
+    let (status, body) = ask(world, &forged, &with(&user).each_ref().map(String::as_str))?;
+    let expected = "User \\\"front-proxy-client\\\" cannot list";
+    ensure!(status == 403 && body.contains(expected), "a user of that name: {status} {body}");
+    // With the certificate of the front proxy they are.
+    let proxy = with(world.control_plane.front_proxy());
+    let (status, body) = ask(world, &forged, &proxy.each_ref().map(String::as_str))?;
+    ensure!(status == 200, "{body}");
+    // Nobody may speak for another past kube-apiserver.
+    let impersonated = [forged[0], forged[1], "Impersonate-User: jane"];
+    let (status, body) = ask(world, &impersonated, &proxy.each_ref().map(String::as_str))?;
+    ensure!(status == 403 && body.contains("impersonation"), "{body}");
+    Ok(())
+}
+
+fn with(certificate: &test_cluster::Certificate) -> [String; 4] {
+    let path = |path: &std::path::Path| path.display().to_string();
+    [
+        "--cert".to_owned(),
+        path(&certificate.certificate),
+        "--key".to_owned(),
+        path(&certificate.key),
+    ]
+}
+
+pub fn tokens_and_certificates_are_believed(world: &mut World) -> Result<()> {
+    let folder = world.control_plane.folder();
+    let authority = world.control_plane.authority();
+    let master = authority.client(folder, "master", "root", Some("system:masters"))?;
+    let (status, body) = ask(world, &[], &with(&master).each_ref().map(String::as_str))?;
+    ensure!(status == 200, "{body}");
+    let (status, _) = ask(world, &["Authorization: Bearer wrong"], &[])?;
+    ensure!(status == 401, "a wrong token is not no token: {status}");
+    let (status, body) = ask(world, &["Authorization: Bearer eve-token"], &[])?;
+    ensure!(status == 403 && body.contains("User \\\"eve\\\""), "{body}");
+    Ok(())
+}

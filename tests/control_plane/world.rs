@@ -1,0 +1,185 @@
+//! The world of the tests: a control plane, and farm-operator in it.
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use test_cluster::{ControlPlane, Kubectl, Process, Programs, Token};
+
+pub const NAMESPACE: &str = "farm-system";
+pub const API_SERVICE: &str = "v1alpha.farm.example.com";
+/// How long something may take that happens by itself.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+pub struct World {
+    // Dropped first: it speaks to the control plane.
+    pub server: Process,
+    pub port: u16,
+    pub control_plane: ControlPlane,
+    server_kubeconfig: PathBuf,
+}
+
+impl World {
+    pub fn start(programs: &Programs) -> Result<Self> {
+        let users = ["jane", "ann", "eve"].map(Token::of);
+        let control_plane = ControlPlane::start(programs, &users)?;
+        // What an operator does, but for the Service: no Pod runs here, so it
+        // leads to this machine.
+        let manifest = std::fs::read_to_string(manifest_file())?;
+        control_plane.kubectl(["apply", "-f", "-"]).input(&manifest).run()?;
+        control_plane.lead_to_localhost(NAMESPACE, farm_operator::NAME)?;
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let patch = format!(r#"{{"spec":{{"service":{{"port":{port}}}}}}}"#);
+        control_plane
+            .kubectl(["patch", "apiservice", API_SERVICE, "--type=merge", "-p", &patch])
+            .run()?;
+        let token = control_plane
+            .kubectl(["create", "token", farm_operator::NAME, "-n", NAMESPACE])
+            .run()?;
+        let server_kubeconfig = control_plane.kubeconfig_of_token("farm-operator", token.trim())?;
+        let server = spawn(&control_plane, &server_kubeconfig, port)?;
+        let world = Self { server, port, control_plane, server_kubeconfig };
+        Ok(world)
+    }
+
+    pub fn kubectl<const N: usize>(&self, arguments: [&str; N]) -> Kubectl {
+        self.control_plane.kubectl(arguments)
+    }
+
+    /// kubectl as one of the users.
+    pub fn kubectl_as<const N: usize>(&self, user: &str, arguments: [&str; N]) -> Result<Kubectl> {
+        let kubeconfig = self.control_plane.kubeconfig_of_token(user, &format!("{user}-token"))?;
+        Ok(self.control_plane.kubectl_as(&kubeconfig, arguments))
+    }
+
+    /// kubectl that speaks to farm-operator itself, with these credentials.
+    pub fn directly(&self, name: &str, user: &serde_json::Value) -> Result<PathBuf> {
+        let file = self.control_plane.folder().join(format!("{name}-direct.kubeconfig"));
+        let secret = "secret/farm-operator-serving-certificate";
+        let path = "-o=jsonpath={.data.ca\\.crt}";
+        let ca = self.kubectl(["get", secret, "-n", NAMESPACE, path]).run()?;
+        let kubeconfig = serde_json::json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "direct", "cluster": {
+                "server": format!("https://localhost:{}", self.port),
+                "certificate-authority-data": ca,
+            }}],
+            "users": [{"name": "direct", "user": user}],
+            "contexts": [{"name": "direct", "context": {"cluster": "direct", "user": "direct"}}],
+            "current-context": "direct",
+        });
+        std::fs::write(&file, kubeconfig.to_string())?;
+        Ok(file)
+    }
+
+    pub fn wait_available(&self) -> Result<()> {
+        let condition = "--for=condition=Available";
+        let api_service = format!("apiservice/{API_SERVICE}");
+        self.kubectl(["wait", condition, &api_service, "--timeout=60s"]).run()?;
+        Ok(())
+    }
+
+    /// Repeats a question until its answer is good.
+    pub fn eventually<T>(&self, mut ask: impl FnMut() -> Result<T>) -> Result<T> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match ask() {
+                Err(error) if Instant::now() > deadline => {
+                    return Err(error.context("not even after two minutes"));
+                }
+                Err(_) => thread::sleep(Duration::from_millis(100)),
+                answered => return answered,
+            }
+        }
+    }
+
+    pub fn server_log(&self) -> String {
+        self.server.printed()
+    }
+
+    pub fn restart_server(&mut self) -> Result<()> {
+        self.server.kill();
+        self.server = spawn(&self.control_plane, &self.server_kubeconfig, self.port)?;
+        Ok(())
+    }
+}
+
+fn spawn(control_plane: &ControlPlane, kubeconfig: &PathBuf, port: u16) -> Result<Process> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_farm-operator"));
+    command
+        .args(["--bind-address=127.0.0.1", "--namespace", NAMESPACE])
+        .arg(format!("--secure-port={port}"))
+        .arg("--kubeconfig")
+        .arg(kubeconfig)
+        .env_remove("RUST_LOG");
+    Process::spawn(&command, &control_plane.folder().join("farm-operator.log"))
+}
+
+pub fn manifest_file() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("app.yaml")
+}
+
+/// A kubectl that runs on, line by line. Dropping it ends it.
+pub struct Following {
+    child: Child,
+    lines: Receiver<String>,
+    seen: Vec<String>,
+}
+
+impl Following {
+    pub fn start(kubectl: Kubectl) -> Result<Self> {
+        let mut command = kubectl.into_command();
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn()?;
+        let output = child.stdout.take().context("no output")?;
+        let (sender, lines) = channel();
+        thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Self { child, lines, seen: Vec::new() })
+    }
+
+    /// Waits for a line that holds all of these.
+    pub fn wait_for(&mut self, parts: &[&str]) -> Result<String> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let Ok(line) = self.lines.recv_timeout(left) else {
+                bail!("no line with {parts:?} among {:#?}", self.seen);
+            };
+            self.seen.push(line.clone());
+            if parts.iter().all(|part| line.contains(part)) {
+                return Ok(line);
+            }
+        }
+    }
+
+    /// Waits for its end, which must come by itself and be good.
+    pub fn wait_for_end(mut self) -> Result<Vec<String>> {
+        let deadline = Instant::now() + PATIENCE;
+        while let Ok(line) = self.lines.recv_timeout(deadline - Instant::now()) {
+            self.seen.push(line);
+        }
+        ensure!(Instant::now() < deadline, "it goes on: {:#?}", self.seen);
+        let status = self.child.wait()?;
+        ensure!(status.success(), "{status}: {:#?}", self.seen);
+        Ok(std::mem::take(&mut self.seen))
+    }
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
