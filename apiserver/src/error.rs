@@ -9,6 +9,7 @@ use std::fmt::{self, Write as _};
 
 use http::StatusCode;
 use serde::Serialize;
+use serde_json::Value;
 
 /// The machine-readable word of a refusal: `reason` of a Kubernetes `Status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -446,6 +447,18 @@ pub fn quote(text: &str) -> String {
     }
     quoted.push('"');
     quoted
+}
+
+/// What Go calls a type of JSON.
+pub fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
 }
 
 fn about(group: &str, kind: &str, name: &str) -> Details {

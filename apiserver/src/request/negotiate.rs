@@ -69,13 +69,15 @@ pub(super) fn negotiate(head: &Parts, verb: Verb) -> Result<Format, ApiError> {
         (Conversion::None, _) => Form::Object,
         (Conversion::Table(version), _) => Form::Table(version),
         (Conversion::PartialMetadata(_), Verb::List) => {
-            return Err(mismatch("PartialObjectMetadata, but the requested object is a list"));
+            return Err(mismatch(
+                "PartialObjectMetadata, but the requested object is a list (*unstructured.UnstructuredList)",
+            ));
         }
         (Conversion::PartialMetadata(version), _)
         | (Conversion::PartialMetadataList(version), Verb::List) => Form::PartialMetadata(version),
         (Conversion::PartialMetadataList(_), _) => {
             return Err(mismatch(
-                "PartialObjectMetadataList, but the requested object is not a list",
+                "PartialObjectMetadataList, but the requested object is not a list (*unstructured.Unstructured)",
             ));
         }
     };

@@ -106,6 +106,9 @@ pub(super) fn watch(
     let deadline = now.checked_add(lasts.min(MAX_WATCH)).unwrap_or(now);
     let state = WatchState { encoder, watching, first: true, deadline, closing, ambient };
     Body::from_stream(stream::unfold(state, async |mut state| {
+        if Instant::now() >= state.deadline {
+            return None;
+        }
         let event = tokio::select! {
             biased;
             () = state.closing.cancelled() => None,

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::error::{FieldError, quote};
+use crate::error::{FieldError, go_type, quote};
 use crate::object::Tree;
 use crate::object::names::{check_label_key, check_label_value, check_subdomain};
 
@@ -62,7 +62,12 @@ pub(super) fn name(tree: &Tree) -> &str {
 pub(super) fn coerce(tree: &mut Tree) -> Result<Vec<String>, String> {
     match tree.get("metadata") {
         None | Some(Value::Null | Value::Object(_)) => {}
-        Some(other) => return Err(mismatch(other, "metadata", "v1.ObjectMeta")),
+        Some(other) => {
+            let found = go_type(other);
+            return Err(format!(
+                "json: cannot unmarshal {found} into Go value of type v1.ObjectMeta"
+            ));
+        }
     }
     let mut unknown = Vec::new();
     let mut fault = None;
@@ -151,14 +156,7 @@ fn coerce_owner(owner: &mut Value) -> Result<(), String> {
 }
 
 fn mismatch(value: &Value, field: &str, expected: &str) -> String {
-    let found = match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    };
+    let found = go_type(value);
     format!("json: cannot unmarshal {found} into Go struct field {field} of type {expected}")
 }
 

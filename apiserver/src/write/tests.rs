@@ -209,7 +209,7 @@ fn the_metadata_names_the_field() {
         json!({"name": "a", "labels": {"k": 1}}),
         "Foo in version \"v1\" cannot be handled as a Foo: json: cannot unmarshal number into Go struct field ObjectMeta.labels of type string",
     );
-    check(json!("text"), "json: cannot unmarshal string into Go struct field metadata");
+    check(json!("text"), "json: cannot unmarshal string into Go value of type v1.ObjectMeta");
 }
 
 #[test]

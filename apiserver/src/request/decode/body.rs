@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::super::route::Target;
 use super::json;
 use super::parameters::{check_propagation, no_dry_run};
-use crate::error::{ApiError, Reason};
+use crate::error::{ApiError, Reason, go_type};
 use crate::verb::DeleteOptions;
 use crate::write::Submitted;
 
@@ -21,8 +21,10 @@ const SHOWN: usize = 30;
 /// Refuses bodies that are no JSON. Without a type a body is taken for JSON.
 pub(super) fn check_content_type(headers: &HeaderMap) -> Result<(), ApiError> {
     let given = headers.get(CONTENT_TYPE).map(|value| value.to_str().unwrap_or("?"));
-    let media_type = given.unwrap_or_default().split(';').next().unwrap_or_default().trim();
-    if media_type.is_empty() || media_type.eq_ignore_ascii_case("application/json") {
+    let mut parts = given.unwrap_or_default().split(';').map(str::trim);
+    let media_type = parts.next().unwrap_or_default();
+    let is_json = media_type.is_empty() || media_type.eq_ignore_ascii_case("application/json");
+    if is_json && parts.all(|parameter| parameter.is_empty() || parameter.contains('=')) {
         return Ok(());
     }
     let message = "the body of the request was in an unknown format - accepted media types include: application/json";
@@ -67,7 +69,7 @@ pub(super) fn object(target: &Target, bytes: &[u8]) -> Result<Submitted, ApiErro
     let Value::Object(tree) = parsed.value else {
         return Err(match parsed.value {
             Value::Null => unrecognized("Object 'Kind' is missing in 'null'"),
-            _ => unrecognized("couldn't get version/kind; json parse error: json: not an object"),
+            other => unrecognized(&no_object(&other)),
         });
     };
     let text = |field: &str| tree.get(field).and_then(Value::as_str).unwrap_or_default();
@@ -93,9 +95,10 @@ pub(super) fn delete_options(bytes: &[u8]) -> Result<DeleteOptions, ApiError> {
     let parsed = json::parse(bytes).map_err(|error| {
         ApiError::bad_request(format!("couldn't get version/kind; json parse error: {error}"))
     })?;
-    let mismatch = |field: &str, expected: &str| {
+    let mismatch = |found: &Value, field: &str, expected: &str| {
+        let found = go_type(found);
         ApiError::bad_request(format!(
-            "json: cannot unmarshal into Go struct field DeleteOptions.{field} of type {expected}"
+            "json: cannot unmarshal {found} into Go struct field DeleteOptions.{field} of type {expected}"
         ))
     };
     let tree = match parsed.value {
@@ -120,29 +123,37 @@ pub(super) fn delete_options(bytes: &[u8]) -> Result<DeleteOptions, ApiError> {
         None | Some(Value::Null) => {}
         Some(Value::Array(list)) if list.is_empty() => {}
         Some(Value::Array(_)) => return Err(no_dry_run()),
-        Some(_) => return Err(mismatch("dryRun", "[]string")),
+        Some(other) => return Err(mismatch(other, "dryRun", "[]string")),
     }
     let orphan = match tree.get("orphanDependents") {
         None | Some(Value::Null) => false,
         Some(Value::Bool(orphan)) => *orphan,
-        Some(_) => return Err(mismatch("orphanDependents", "bool")),
+        Some(other) => return Err(mismatch(other, "orphanDependents", "bool")),
     };
     let policy = match tree.get("propagationPolicy") {
         None | Some(Value::Null) => None,
         Some(Value::String(policy)) => Some(policy.as_str()),
-        Some(_) => return Err(mismatch("propagationPolicy", "string")),
+        Some(other) => return Err(mismatch(other, "propagationPolicy", "string")),
     };
     check_propagation(policy, orphan)?;
     let preconditions = tree.get("preconditions").unwrap_or(&Value::Null);
     let text = |field: &str| match preconditions.get(field) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text.clone())),
-        Some(_) => Err(mismatch(&format!("preconditions.{field}"), "string")),
+        Some(other) => Err(mismatch(other, &format!("preconditions.{field}"), "string")),
     };
     if !matches!(preconditions, Value::Null | Value::Object(_)) {
-        return Err(mismatch("preconditions", "v1.Preconditions"));
+        return Err(mismatch(preconditions, "preconditions", "v1.Preconditions"));
     }
     Ok(DeleteOptions { uid: text("uid")?, resource_version: text("resourceVersion")? })
+}
+
+/// What is said of a document that is no object.
+fn no_object(found: &Value) -> String {
+    let found = go_type(found);
+    format!(
+        "couldn't get version/kind; json parse error: json: cannot unmarshal {found} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}"
+    )
 }
 
 /// The beginning of a body, as messages show it.

@@ -22,8 +22,24 @@ pub(super) struct Parsed {
 /// Duplicates beyond this number are not listed: nobody reads them.
 const DUPLICATES_LIMIT: usize = 100;
 
-/// Parses a document.
-pub(super) fn parse(bytes: &[u8]) -> Result<Parsed, serde_json::Error> {
+/// Parses a document. Where Go has words of its own for what is wrong, the
+/// error has them.
+pub(super) fn parse(bytes: &[u8]) -> Result<Parsed, String> {
+    read(bytes).map_err(|error| {
+        let text = error.to_string();
+        if error.is_eof() {
+            "unexpected end of JSON input".to_owned()
+        } else if text.starts_with("trailing characters") && error.line() == 1 {
+            let character = bytes.get(error.column().saturating_sub(1)).copied();
+            let character = char::from(character.unwrap_or(b'?'));
+            format!("invalid character '{character}' after top-level value")
+        } else {
+            text
+        }
+    })
+}
+
+fn read(bytes: &[u8]) -> Result<Parsed, serde_json::Error> {
     let duplicates = RefCell::new(Vec::new());
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let node = Node { path: &Path::Root, duplicates: &duplicates };

@@ -217,14 +217,16 @@ impl Parameters {
     /// `timeout` is for requests other than watches; it must at least be one.
     fn check_timeout(&self) -> Result<(), ApiError> {
         let Some(text) = self.filled("timeout") else { return Ok(()) };
-        match text.parse::<jiff::SignedDuration>() {
-            Ok(_) => Ok(()),
-            Err(_) if text == "0" => Ok(()),
-            Err(_) => Err(ApiError::bad_request(format!(
-                "invalid timeout specified in the request URL - time: invalid duration {}",
-                quote(text)
-            ))),
-        }
+        let why = match text.parse::<jiff::SignedDuration>() {
+            Ok(_) => return Ok(()),
+            Err(_) if text.trim_start_matches(['+', '-']) == "0" => return Ok(()),
+            Err(_) if text.parse::<f64>().is_ok() => "missing unit in duration",
+            Err(_) => "invalid duration",
+        };
+        Err(ApiError::bad_request(format!(
+            "invalid timeout specified in the request URL - time: {why} {}",
+            quote(text)
+        )))
     }
 }
 
