@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use crate::document::Document;
 use crate::kind::Version;
 use crate::served_kind::{ServedKind, ServedKinds};
+use crate::verb;
 
 /// Every document of discovery.
 #[derive(Debug)]
@@ -99,5 +100,5 @@ impl<'a> Groups<'a> {
 }
 
 fn verbs(served: &ServedKind) -> Vec<&'static str> {
-    served.verbs().iter().map(|verb| verb.name()).collect()
+    verb::verbs(served).iter().map(|verb| verb.name()).collect()
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use crate::kind::Kind;
 use crate::storage::{Collection, Store};
-use crate::verb::Verb;
 use crate::watch_cache::WatchCache;
 
 /// What a computed kind is computed from: callers need the same verb on it.
@@ -42,14 +41,6 @@ pub struct ServedKind {
 }
 
 impl ServedKind {
-    /// What can be done with it, by alphabet: what discovery says.
-    pub fn verbs(&self) -> &'static [Verb] {
-        match self.backing {
-            Backing::Stored(_) => &[Verb::Create, Verb::Delete, Verb::Get, Verb::List, Verb::Watch],
-            Backing::Computed(_) => &[Verb::Get, Verb::List, Verb::Watch],
-        }
-    }
-
     /// The store behind it, if it can be written.
     pub fn store(&self) -> Option<(&Arc<dyn Store>, Collection)> {
         match &self.backing {

@@ -12,6 +12,8 @@ pub use get::{GetOptions, get};
 pub use list::{ListOptions, Listed, list};
 pub use watch::{Event, WatchOptions, Watching, watch};
 
+use crate::served_kind::{Backing, ServedKind};
+
 /// A verb of Kubernetes, as authorization and discovery name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Verb {
@@ -31,6 +33,14 @@ pub enum Verb {
     Update,
     /// Follow changes.
     Watch,
+}
+
+/// What can be done with a kind, by alphabet: what discovery says.
+pub fn verbs(served: &ServedKind) -> &'static [Verb] {
+    match served.backing {
+        Backing::Stored(_) => &[Verb::Create, Verb::Delete, Verb::Get, Verb::List, Verb::Watch],
+        Backing::Computed(_) => &[Verb::Get, Verb::List, Verb::Watch],
+    }
 }
 
 impl Verb {

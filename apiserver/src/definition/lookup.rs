@@ -114,15 +114,26 @@ where
     }
 }
 
+impl Related for () {
+    fn open(_: &Sources, _: &Arc<Notify>) -> Self {}
+
+    fn lookups(&self) -> Vec<&dyn Tracked> {
+        Vec::new()
+    }
+
+    fn kinds() -> Vec<SourceKind> {
+        Vec::new()
+    }
+}
+
 macro_rules! related {
     ($($name:ident)*) => {
         impl<$($name: Related),*> Related for ($($name,)*) {
-            #[allow(unused_variables)]
             fn open(sources: &Sources, notify: &Arc<Notify>) -> Self {
                 ($($name::open(sources, notify),)*)
             }
 
-            #[allow(non_snake_case, unused_mut)]
+            #[allow(non_snake_case)]
             fn lookups(&self) -> Vec<&dyn Tracked> {
                 let ($($name,)*) = self;
                 let mut lookups: Vec<&dyn Tracked> = Vec::new();
@@ -130,7 +141,6 @@ macro_rules! related {
                 lookups
             }
 
-            #[allow(unused_mut)]
             fn kinds() -> Vec<SourceKind> {
                 let mut kinds = Vec::new();
                 $(kinds.extend($name::kinds());)*
@@ -140,7 +150,6 @@ macro_rules! related {
     };
 }
 
-related!();
 related!(A);
 related!(A B);
 related!(A B C);

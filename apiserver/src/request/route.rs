@@ -15,7 +15,7 @@ use crate::error::ApiError;
 use crate::object::names::check_path_segment;
 use crate::object::selector::FieldSelector;
 use crate::served_kind::{ServedKind, ServedKinds};
-use crate::verb::Verb;
+use crate::verb::{Verb, verbs};
 
 /// What is asked for.
 #[derive(Debug)]
@@ -197,7 +197,7 @@ fn target(
         let name = crate::error::quote(path.name);
         return Err(ApiError::bad_request(format!("Name parameter invalid: {name}: {fault}")));
     }
-    let verb = verb.filter(|verb| served.verbs().contains(verb)).ok_or_else(|| {
+    let verb = verb.filter(|verb| verbs(served).contains(verb)).ok_or_else(|| {
         let name = verb.map(Verb::name).unwrap_or_default();
         ApiError::method_not_allowed(&kind.group, &kind.names.plural, name)
     })?;

@@ -103,9 +103,9 @@ mod tests {
     #[test]
     fn starts_at_the_clock_and_keeps_its_tag() {
         let sequence = sequence();
-        let start = 1_000_000 * STEP | 0xdef;
+        let start = (1_000_000 * STEP) | 0xdef;
         assert_eq!(sequence.current(), Revision(start));
-        let next = sequence.publish(|revision| Ok::<_, ()>(revision)).unwrap();
+        let next = sequence.publish(Ok::<_, ()>).unwrap();
         assert_eq!(next, Revision(start + STEP));
         assert_eq!(sequence.current(), next);
         assert!(sequence.is_own(next));

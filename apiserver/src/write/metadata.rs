@@ -199,7 +199,7 @@ fn validate_names(metadata: &Tree, errors: &mut Vec<FieldError>) {
     }
     match text("name") {
         None => {
-            errors.push(FieldError::required("metadata.name", "name or generateName is required"))
+            errors.push(FieldError::required("metadata.name", "name or generateName is required"));
         }
         Some(name) => errors.extend(invalid("metadata.name", name, check_subdomain(name))),
     }

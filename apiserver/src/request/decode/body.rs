@@ -104,11 +104,7 @@ pub(super) fn delete_options(bytes: &[u8]) -> Result<DeleteOptions, ApiError> {
     let tree = match parsed.value {
         Value::Null => return Ok(DeleteOptions::default()),
         Value::Object(tree) => tree,
-        _ => {
-            return Err(ApiError::bad_request(
-                "couldn't get version/kind; json parse error: not an object",
-            ));
-        }
+        other => return Err(ApiError::bad_request(no_object(&other))),
     };
     match tree.get("kind") {
         None | Some(Value::Null) => {}

@@ -1,0 +1,308 @@
+//! ApiError: a refusal as the client gets it.
+
+use std::error::Error as StdError;
+use std::fmt::{self, Write as _};
+
+use serde::Serialize;
+
+use super::{FieldError, Reason, qualified, quote};
+
+/// One of several causes of a refusal: a field and what is wrong with it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Cause {
+    /// `FieldValueRequired`, `FieldValueInvalid`, …
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub reason: &'static str,
+    /// What is wrong, without the field.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// The path of the field, as `spec.containers[0].name`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub field: String,
+}
+
+/// What a refusal is about: `details` of a Kubernetes `Status`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Details {
+    /// Name of the object.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// Its API group.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub group: String,
+    /// The plural of the resource; the Kind when the reason is `Invalid`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub kind: String,
+    /// Uid of the object.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+    /// Each of the faults found.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub causes: Vec<Cause>,
+    /// When to ask again, in seconds; 0 says nothing.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub retry_after_seconds: u32,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // the signature serde asks for
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+/// A refusal as the client gets it: a `Status` with an HTTP status code.
+///
+/// Its source, if any, is for the log and never sent.
+#[derive(Debug)]
+pub struct ApiError {
+    reason: Reason,
+    message: String,
+    details: Option<Box<Details>>,
+    source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+impl ApiError {
+    /// A refusal of this reason with this message and no details.
+    pub fn new(reason: Reason, message: impl Into<String>) -> Self {
+        Self { reason, message: message.into(), details: None, source: None }
+    }
+
+    /// The same refusal, with `details`.
+    #[must_use]
+    pub fn with_details(mut self, details: Details) -> Self {
+        self.details = Some(Box::new(details));
+        self
+    }
+
+    /// The same refusal with what caused it, for the log.
+    #[must_use]
+    pub fn caused_by(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// 400 with a free text.
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(Reason::BadRequest, message)
+    }
+
+    /// 401: Kubernetes says no more than that.
+    pub fn unauthorized() -> Self {
+        Self::new(Reason::Unauthorized, "Unauthorized")
+    }
+
+    /// 404 for an object: `llamas.farm.example.com "dolly" not found`.
+    pub fn not_found(group: &str, resource: &str, name: &str) -> Self {
+        let message = format!("{} {} not found", qualified(group, resource), quote(name));
+        Self::new(Reason::NotFound, message).with_details(about(group, resource, name))
+    }
+
+    /// 404 for a path.
+    pub fn no_such_resource() -> Self {
+        Self::new(Reason::NotFound, "the server could not find the requested resource")
+            .with_details(Details::default())
+    }
+
+    /// 405: `delete is not supported on resources of kind "farmpods.farm.example.com"`.
+    pub fn method_not_allowed(group: &str, resource: &str, verb: &str) -> Self {
+        let message = format!(
+            "{verb} is not supported on resources of kind {}",
+            quote(&qualified(group, resource))
+        );
+        Self::new(Reason::MethodNotAllowed, message).with_details(about(group, resource, ""))
+    }
+
+    /// 409: an object of this name is there.
+    pub fn already_exists(group: &str, resource: &str, name: &str) -> Self {
+        let message = format!("{} {} already exists", qualified(group, resource), quote(name));
+        Self::new(Reason::AlreadyExists, message).with_details(about(group, resource, name))
+    }
+
+    /// 409: the object is not in the state that the request assumes. `kind` is
+    /// the plural or, for preconditions of a deletion, the Kind.
+    pub fn conflict(group: &str, kind: &str, name: &str, cause: &str) -> Self {
+        let message = format!(
+            "Operation cannot be fulfilled on {} {}: {cause}",
+            qualified(group, kind),
+            quote(name)
+        );
+        Self::new(Reason::Conflict, message).with_details(about(group, kind, name))
+    }
+
+    /// 403: `llamas.farm.example.com "dolly" is forbidden: <why>`.
+    pub fn forbidden(group: &str, resource: &str, name: &str, why: &str) -> Self {
+        let mut message = qualified(group, resource);
+        if !name.is_empty() {
+            let _ = write!(message, " {}", quote(name));
+        }
+        let _ = write!(message, " is forbidden: {why}");
+        Self::new(Reason::Forbidden, escape_html(&message))
+            .with_details(about(group, resource, name))
+    }
+
+    /// 403 for a path that belongs to no resource.
+    pub fn forbidden_path(why: &str) -> Self {
+        Self::new(Reason::Forbidden, escape_html(&format!("forbidden: {why}")))
+            .with_details(Details::default())
+    }
+
+    /// 422: the object breaks rules; `errors` says which, field by field.
+    ///
+    /// The message names each text once; the causes keep them all.
+    pub fn invalid(group: &str, kind: &str, name: &str, errors: Vec<FieldError>) -> Self {
+        let mut texts: Vec<String> = Vec::new();
+        for error in &errors {
+            let text = error.to_string();
+            if !texts.contains(&text) {
+                texts.push(text);
+            }
+        }
+        let list = match texts.as_slice() {
+            [one] => one.clone(),
+            many => format!("[{}]", many.join(", ")),
+        };
+        let message = format!("{} {} is invalid: {list}", qualified(group, kind), quote(name));
+        let mut details = about(group, kind, name);
+        details.causes = errors.into_iter().map(FieldError::into_cause).collect();
+        Self::new(Reason::Invalid, message).with_details(details)
+    }
+
+    /// 422 for options in the query: `ListOptions.meta.k8s.io "" is invalid: …`.
+    pub fn invalid_options(options: &str, errors: Vec<FieldError>) -> Self {
+        Self::invalid("meta.k8s.io", options, "", errors)
+    }
+
+    /// 500: a fault of the server, in words that the client may see.
+    pub fn internal(message: impl fmt::Display) -> Self {
+        let cause = Cause { message: message.to_string(), ..Cause::default() };
+        Self::new(Reason::InternalError, format!("Internal error occurred: {message}"))
+            .with_details(Details { causes: vec![cause], ..Details::default() })
+    }
+
+    /// 410: the revision has left the history.
+    pub fn expired(message: impl Into<String>) -> Self {
+        Self::new(Reason::Expired, message)
+    }
+
+    /// 429: the client should ask again after so many seconds.
+    pub fn try_again(message: impl Into<String>, seconds: u32) -> Self {
+        Self::new(Reason::TooManyRequests, message)
+            .with_details(Details { retry_after_seconds: seconds, ..Details::default() })
+    }
+
+    /// 504: the revision lies in the future and did not arrive in time.
+    pub fn revision_too_large(requested: impl fmt::Display, current: impl fmt::Display) -> Self {
+        let cause = Cause {
+            reason: "ResourceVersionTooLarge",
+            message: "Too large resource version".to_owned(),
+            ..Cause::default()
+        };
+        let message =
+            format!("Timeout: Too large resource version: {requested}, current: {current}");
+        Self::new(Reason::Timeout, message).with_details(Details {
+            causes: vec![cause],
+            retry_after_seconds: 1,
+            ..Details::default()
+        })
+    }
+
+    /// The reason of this refusal.
+    pub fn reason(&self) -> Reason {
+        self.reason
+    }
+
+    /// When the client should ask again, in seconds.
+    pub fn retry_after_seconds(&self) -> Option<u32> {
+        self.details.as_ref().map(|details| details.retry_after_seconds).filter(|&s| s > 0)
+    }
+
+    /// The `Status` object of this refusal.
+    pub fn to_status(&self) -> Status<'_> {
+        Status {
+            kind: "Status",
+            api_version: "v1",
+            metadata: Empty {},
+            status: "Failure",
+            message: &self.message,
+            reason: self.reason.word(),
+            details: self.details.as_deref(),
+            code: self.reason.status().as_u16(),
+        }
+    }
+}
+
+impl fmt::Display for ApiError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl StdError for ApiError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.source.as_ref().map(|source| source.as_ref() as &(dyn StdError + 'static))
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Empty {}
+
+/// `Status` of `meta/v1`, as it goes over the wire.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Status<'a> {
+    kind: &'static str,
+    api_version: &'static str,
+    metadata: Empty,
+    status: &'static str,
+    message: &'a str,
+    reason: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    details: Option<&'a Details>,
+    code: u16,
+}
+
+fn about(group: &str, kind: &str, name: &str) -> Details {
+    Details {
+        name: name.to_owned(),
+        group: group.to_owned(),
+        kind: kind.to_owned(),
+        ..Details::default()
+    }
+}
+
+/// Messages of 403 may show what the caller sent to a browser.
+fn escape_html(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn status_of_a_missing_object() {
+        let error = ApiError::not_found("farm.example.com", "llamas", "dolly");
+        assert_eq!(
+            serde_json::to_string(&error.to_status()).unwrap(),
+            r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"llamas.farm.example.com \"dolly\" not found","reason":"NotFound","details":{"name":"dolly","group":"farm.example.com","kind":"llamas"},"code":404}"#
+        );
+    }
+
+    #[test]
+    fn invalid_lists_each_text_once_and_every_cause() {
+        let twice = FieldError::required("spec.weight", "");
+        let errors = vec![twice.clone(), twice, FieldError::required("spec.height", "")];
+        let error = ApiError::invalid("farm.example.com", "Llama", "a", errors);
+        assert_eq!(
+            error.to_string(),
+            r#"Llama.farm.example.com "a" is invalid: [spec.weight: Required value, spec.height: Required value]"#
+        );
+        assert_eq!(error.details.unwrap().causes.len(), 3);
+    }
+
+    #[test]
+    fn forbidden_without_a_name_and_with_markup() {
+        let error = ApiError::forbidden("g", "foos", "", "User \"<b>\" cannot");
+        assert_eq!(error.to_string(), "foos.g is forbidden: User \"&lt;b&gt;\" cannot");
+    }
+}

@@ -1,0 +1,78 @@
+//! FieldError: one fault of one field.
+
+use std::fmt;
+
+use super::{Cause, quote};
+
+/// One fault of one field: `spec.weight: Required value`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldError {
+    field: String,
+    reason: &'static str,
+    body: String,
+}
+
+impl FieldError {
+    /// The field is missing.
+    pub fn required(field: impl Into<String>, detail: &str) -> Self {
+        let body = if detail.is_empty() {
+            "Required value".to_owned()
+        } else {
+            format!("Required value: {detail}")
+        };
+        Self { field: field.into(), reason: "FieldValueRequired", body }
+    }
+
+    /// The field may not be set.
+    pub fn forbidden(field: impl Into<String>, detail: &str) -> Self {
+        let body = format!("Forbidden: {detail}");
+        Self { field: field.into(), reason: "FieldValueForbidden", body }
+    }
+
+    /// The value breaks a rule. `value` is JSON text: strings are quoted.
+    pub fn invalid(field: impl Into<String>, value: impl fmt::Display, detail: &str) -> Self {
+        let body = format!("Invalid value: {value}: {detail}");
+        Self { field: field.into(), reason: "FieldValueInvalid", body }
+    }
+
+    /// The value has the wrong type. `value` is JSON text.
+    pub fn type_invalid(field: impl Into<String>, value: impl fmt::Display, detail: &str) -> Self {
+        let body = format!("Invalid value: {value}: {detail}");
+        Self { field: field.into(), reason: "FieldValueTypeInvalid", body }
+    }
+
+    /// The value is none of the supported ones. `value` is JSON text.
+    pub fn not_supported<S: AsRef<str>>(
+        field: impl Into<String>,
+        value: impl fmt::Display,
+        supported: &[S],
+    ) -> Self {
+        let list: Vec<String> = supported.iter().map(|one| quote(one.as_ref())).collect();
+        let body = format!("Unsupported value: {value}: supported values: {}", list.join(", "));
+        Self { field: field.into(), reason: "FieldValueNotSupported", body }
+    }
+
+    /// The text is longer than `limit`.
+    pub fn too_long(field: impl Into<String>, limit: u64) -> Self {
+        let unit = if limit == 1 { "byte" } else { "bytes" };
+        let body = format!("Too long: may not be more than {limit} {unit}");
+        Self { field: field.into(), reason: "FieldValueTooLong", body }
+    }
+
+    /// There are more items than `limit`.
+    pub fn too_many(field: impl Into<String>, actual: usize, limit: u64) -> Self {
+        let unit = if limit == 1 { "item" } else { "items" };
+        let body = format!("Too many: {actual}: must have at most {limit} {unit}");
+        Self { field: field.into(), reason: "FieldValueTooMany", body }
+    }
+
+    pub(super) fn into_cause(self) -> Cause {
+        Cause { reason: self.reason, message: self.body, field: self.field }
+    }
+}
+
+impl fmt::Display for FieldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.field, self.body)
+    }
+}

@@ -1,0 +1,64 @@
+//! Texts that messages are made of, as Go writes them.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+/// `llamas.farm.example.com`; the core group has no suffix.
+pub fn qualified(group: &str, resource: &str) -> String {
+    if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") }
+}
+
+/// A text in double quotes, escaped as Go's `%q` does.
+pub fn quote(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
+    for character in text.chars() {
+        match character {
+            '"' => quoted.push_str("\\\""),
+            '\\' => quoted.push_str("\\\\"),
+            '\n' => quoted.push_str("\\n"),
+            '\r' => quoted.push_str("\\r"),
+            '\t' => quoted.push_str("\\t"),
+            '\u{7}' => quoted.push_str("\\a"),
+            '\u{8}' => quoted.push_str("\\b"),
+            '\u{c}' => quoted.push_str("\\f"),
+            '\u{b}' => quoted.push_str("\\v"),
+            control if (control as u32) < 0x80 && control.is_control() => {
+                let _ = write!(quoted, "\\x{:02x}", control as u32);
+            }
+            control if control.is_control() => {
+                let _ = write!(quoted, "\\u{:04x}", control as u32);
+            }
+            plain => quoted.push(plain),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+/// What Go calls a type of JSON.
+pub fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotes_as_go_does() {
+        let rows =
+            [("a", "\"a\""), ("a\"b\\", r#""a\"b\\""#), ("\n\u{1}\u{7f}", r#""\n\x01\x7f""#)];
+        for (text, expected) in rows {
+            assert_eq!(quote(text), expected);
+        }
+    }
+}
