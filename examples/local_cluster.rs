@@ -80,7 +80,25 @@ fn register(cluster: &ControlPlane, port: u16) -> Result<()> {
 fn populate(cluster: &ControlPlane) -> Result<()> {
     const REPLICAS: usize = 3;
     let image = "registry.k8s.io/pause:3.10";
-    cluster.kubectl(["create", "deployment", "web", "--image", image, "--replicas=3"]).run()?;
+    let labels = json!({"app": "web"});
+    let deployment = json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web"},
+        "spec": {
+            "replicas": REPLICAS,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "containers": [{"name": "pause", "image": image}],
+                    // There is no kubelet that would say that they have ended.
+                    "terminationGracePeriodSeconds": 0,
+                },
+            },
+        },
+    });
+    cluster.kubectl(["create", "-f", "-"]).input(&deployment.to_string()).run()?;
     let replicas = format!("--for=jsonpath={{.status.replicas}}={REPLICAS}");
     cluster.kubectl(["wait", "deployment/web", &replicas, "--timeout=60s"]).run()?;
     let names = ["get", "pods", "-l", "app=web", "-o", "json"];
@@ -88,7 +106,10 @@ fn populate(cluster: &ControlPlane) -> Result<()> {
     let pods = pods["items"].as_array().context("no list of Pods")?;
     for (index, pod) in pods.iter().enumerate() {
         let name = pod["metadata"]["name"].as_str().context("a Pod without a name")?;
-        bind(cluster, name, &format!("node-{}", index + 1))?;
+        let node = format!("node-{}", index + 1);
+        let object = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}});
+        cluster.kubectl(["create", "-f", "-"]).input(&object.to_string()).run()?;
+        bind(cluster, name, &node)?;
         let now = jiff::Timestamp::now().to_string();
         let mut container = json!({
             "name": "pause", "image": image, "imageID": "", "ready": true, "started": true,

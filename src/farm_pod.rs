@@ -42,6 +42,12 @@ pub type JobMetadata = PartialObjectMeta<Job>;
         description = "How many of them are ready"
     ),
     printcolumn(
+        name = "Phase",
+        type_ = "string",
+        json_path = ".status.phase",
+        description = "How far the Pod has come"
+    ),
+    printcolumn(
         name = "Restarts",
         type_ = "integer",
         json_path = ".status.restarts",
@@ -97,7 +103,8 @@ pub struct FarmPodSpec {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FarmPodStatus {
-    /// Its phase: Pending, Running, Succeeded, Failed or Unknown.
+    /// Its phase: Pending, Running, Succeeded, Failed or Unknown; Terminating
+    /// once it is being deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<String>,
     /// The node that it runs on.
@@ -218,7 +225,7 @@ impl Computed for FarmPod {
         let statuses = &pod.status.container_statuses;
         let ready = statuses.iter().filter(|container| container.ready).count();
         farm_pod.status = Some(FarmPodStatus {
-            phase: pod.status.phase.clone(),
+            phase: phase(pod),
             node: pod.spec.node_name.clone(),
             owner: owner(pod, related),
             ready: format!("{ready}/{containers}"),
@@ -230,6 +237,13 @@ impl Computed for FarmPod {
 
     fn source_name(name: &str) -> Option<String> {
         name.strip_prefix(PREFIX).filter(|name| !name.is_empty()).map(str::to_owned)
+    }
+}
+
+fn phase(pod: &PodView) -> Option<String> {
+    match pod.metadata.deletion_timestamp {
+        Some(_) => Some("Terminating".to_owned()),
+        None => pod.status.phase.clone(),
     }
 }
 
@@ -367,6 +381,13 @@ mod tests {
     fn a_pod_of_which_nothing_is_known_yet() {
         let status = compute(json!({"metadata": {"name": "p"}})).status.unwrap();
         assert_eq!(status, FarmPodStatus { ready: "0/0".to_owned(), ..FarmPodStatus::default() });
+    }
+
+    #[test]
+    fn a_pod_that_is_being_deleted() {
+        let metadata = json!({"name": "p", "deletionTimestamp": "2026-01-01T00:00:00Z"});
+        let farm_pod = compute(json!({"metadata": metadata, "status": {"phase": "Running"}}));
+        assert_eq!(farm_pod.status.unwrap().phase.as_deref(), Some("Terminating"));
     }
 
     #[test]

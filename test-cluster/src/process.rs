@@ -60,9 +60,12 @@ impl Process {
     /// Asks it to end, with SIGTERM.
     ///
     /// # Errors
-    /// When there is no `kill`.
+    /// When there is no shell, or the process is gone.
     pub fn terminate(&self) -> Result<()> {
-        Command::new("kill").arg(self.id().to_string()).status()?;
+        let status = Command::new("sh").args(["-c", &format!("kill {}", self.id())]).status()?;
+        if !status.success() {
+            bail!("{} cannot be told to end: {status}", self.name);
+        }
         Ok(())
     }
 

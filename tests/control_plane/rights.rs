@@ -1,7 +1,10 @@
 //! Who may what, through kube-apiserver and past it.
 
 use anyhow::{Result, ensure};
+use http_body_util::BodyExt;
+use kube::Config;
 use serde_json::json;
+use test_cluster::{Authority, Certificate};
 
 use crate::world::World;
 
@@ -45,65 +48,68 @@ pub fn on_pods_are_needed(world: &mut World) -> Result<()> {
     Ok(())
 }
 
-/// Speaks to us with these headers and these arguments of curl's kind.
-fn ask(world: &World, headers: &[&str], more: &[&str]) -> Result<(u16, String)> {
-    let url = format!("https://localhost:{}{LLAMAS}", world.port);
-    let mut curl = std::process::Command::new("curl");
-    curl.args(["-sk", "-w", "\n%{http_code}", &url]).args(more);
-    for header in headers {
-        curl.args(["-H", header]);
+/// Speaks to us, past kube-apiserver, with these headers and this certificate.
+fn ask(
+    world: &World,
+    headers: &[(&str, &str)],
+    certificate: Option<&Certificate>,
+) -> Result<(u16, String)> {
+    let path = |path: &std::path::Path| path.display().to_string();
+    let mut config = Config::new(format!("https://localhost:{}", world.port).parse()?);
+    config.accept_invalid_certs = true;
+    if let Some(certificate) = certificate {
+        config.auth_info.client_certificate = Some(path(&certificate.certificate));
+        config.auth_info.client_key = Some(path(&certificate.key));
     }
-    let output = curl.output()?;
-    let printed = String::from_utf8(output.stdout)?;
-    let (body, status) = printed.rsplit_once('\n').unwrap_or(("", "0"));
-    Ok((status.parse()?, body.to_owned()))
+    let mut request = http::Request::get(LLAMAS);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let request = request.body(kube::client::Body::empty())?;
+    let runtime = tokio::runtime::Runtime::new()?;
+    runtime.block_on(async {
+        let response = kube::Client::try_from(config)?.send(request).await?;
+        let status = response.status().as_u16();
+        let body = response.into_body().collect().await?.to_bytes();
+        Ok((status, String::from_utf8(body.to_vec())?))
+    })
 }
 
 pub fn forged_headers_are_not_believed(world: &mut World) -> Result<()> {
-    let forged = ["X-Remote-User: admin", "X-Remote-Group: system:masters"];
-    let (status, body) = ask(world, &forged, &[])?;
+    let forged = [("X-Remote-User", "admin"), ("X-Remote-Group", "system:masters")];
+    let (status, body) = ask(world, &forged, None)?;
     ensure!(status == 403 && body.contains("User \\\"system:anonymous\\\" cannot list"), "{body}");
-    // A certificate of somebody else, and none of the front proxy's names.
+    // A certificate of another CA, and one of the users' CA, with the front proxy's name.
     let folder = world.control_plane.folder();
-    let rogue = test_cluster::Authority::new("front-proxy-ca", &folder.join("rogue.crt"))?;
+    let rogue = Authority::new("front-proxy-ca", &folder.join("rogue.crt"))?;
     let rogue = rogue.client(folder, "rogue", "front-proxy-client", None)?;
+    let (status, body) = ask(world, &forged, Some(&rogue))?;
+    ensure!(status == 401, "a rogue certificate: {status} {body}");
     let user =
         world.control_plane.authority().client(folder, "user", "front-proxy-client", None)?;
-    let (status, body) = ask(world, &forged, &with(&rogue).each_ref().map(String::as_str))?;
-    ensure!(status == 401, "a rogue certificate: {status} {body}");
-    let (status, body) = ask(world, &forged, &with(&user).each_ref().map(String::as_str))?;
+    let (status, body) = ask(world, &forged, Some(&user))?;
     let expected = "User \\\"front-proxy-client\\\" cannot list";
     ensure!(status == 403 && body.contains(expected), "a user of that name: {status} {body}");
     // With the certificate of the front proxy they are.
-    let proxy = with(world.control_plane.front_proxy());
-    let (status, body) = ask(world, &forged, &proxy.each_ref().map(String::as_str))?;
+    let proxy = world.control_plane.front_proxy();
+    let (status, body) = ask(world, &forged, Some(proxy))?;
     ensure!(status == 200, "{body}");
     // Nobody may speak for another past kube-apiserver.
-    let impersonated = [forged[0], forged[1], "Impersonate-User: jane"];
-    let (status, body) = ask(world, &impersonated, &proxy.each_ref().map(String::as_str))?;
+    let impersonated = [forged[0], forged[1], ("Impersonate-User", "jane")];
+    let (status, body) = ask(world, &impersonated, Some(proxy))?;
     ensure!(status == 403 && body.contains("impersonation"), "{body}");
     Ok(())
-}
-
-fn with(certificate: &test_cluster::Certificate) -> [String; 4] {
-    let path = |path: &std::path::Path| path.display().to_string();
-    [
-        "--cert".to_owned(),
-        path(&certificate.certificate),
-        "--key".to_owned(),
-        path(&certificate.key),
-    ]
 }
 
 pub fn tokens_and_certificates_are_believed(world: &mut World) -> Result<()> {
     let folder = world.control_plane.folder();
     let authority = world.control_plane.authority();
     let master = authority.client(folder, "master", "root", Some("system:masters"))?;
-    let (status, body) = ask(world, &[], &with(&master).each_ref().map(String::as_str))?;
+    let (status, body) = ask(world, &[], Some(&master))?;
     ensure!(status == 200, "{body}");
-    let (status, _) = ask(world, &["Authorization: Bearer wrong"], &[])?;
+    let (status, _) = ask(world, &[("Authorization", "Bearer wrong")], None)?;
     ensure!(status == 401, "a wrong token is not no token: {status}");
-    let (status, body) = ask(world, &["Authorization: Bearer eve-token"], &[])?;
+    let (status, body) = ask(world, &[("Authorization", "Bearer eve-token")], None)?;
     ensure!(status == 403 && body.contains("User \\\"eve\\\""), "{body}");
     Ok(())
 }

@@ -1,0 +1,18 @@
+# farm-operator: one binary, no shell, no root, nothing to write.
+FROM rust:1.95-bookworm AS build
+WORKDIR /source
+COPY Cargo.toml Cargo.lock ./
+COPY apiserver apiserver
+COPY test-cluster test-cluster
+COPY src src
+COPY tests tests
+COPY examples examples
+RUN cargo build --release --locked --package farm-operator --bin farm-operator
+
+# glibc and CA certificates, nothing else.
+FROM gcr.io/distroless/cc-debian12:nonroot
+COPY --from=build /source/target/release/farm-operator /farm-operator
+# A number, so that Kubernetes can tell that it is not root.
+USER 65532:65532
+EXPOSE 3000
+ENTRYPOINT ["/farm-operator"]
