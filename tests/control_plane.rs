@@ -13,6 +13,8 @@ mod clients;
 mod disturbances;
 #[path = "control_plane/farm_pods.rs"]
 mod farm_pods;
+#[path = "control_plane/in_a_pod.rs"]
+mod in_a_pod;
 #[path = "control_plane/llamas.rs"]
 mod llamas;
 #[path = "control_plane/registration.rs"]
@@ -29,6 +31,9 @@ use test_cluster::Programs;
 use world::World;
 
 type Test = fn(&mut World) -> anyhow::Result<()>;
+
+/// Needs mounts of its own.
+const IN_A_POD: &str = "a_pod_finds_its_service_account";
 
 /// In the order in which they run.
 const TESTS: &[(&str, Test)] = &[
@@ -48,6 +53,7 @@ const TESTS: &[(&str, Test)] = &[
     ("tokens_and_certificates_are_believed", rights::tokens_and_certificates_are_believed),
     ("kube_lists_creates_and_watches", clients::list_create_and_watch),
     ("openapi_is_published", registration::openapi_is_published),
+    (IN_A_POD, in_a_pod::finds_its_service_account),
     ("a_new_process_adopts_the_certificate", disturbances::a_restart_adopts_the_certificate),
     ("another_front_proxy_authority", disturbances::another_front_proxy_authority),
     ("kube_apiserver_is_killed_and_comes_back", disturbances::kube_apiserver_is_killed),
@@ -69,7 +75,10 @@ fn main() {
             *shared.lock().unwrap_or_else(PoisonError::into_inner) = Some(world);
             for &(name, test) in TESTS {
                 let shared = Arc::clone(&shared);
-                trials.push(Trial::test(name, move || run(&shared, test)));
+                let trial = Trial::test(name, move || run(&shared, test));
+                let cannot = name == IN_A_POD && !in_a_pod::is_possible();
+                let why = if cannot { "no mount namespaces" } else { "" };
+                trials.push(trial.with_kind(why).with_ignored_flag(cannot && !required));
             }
         }
         Err(reason) => {

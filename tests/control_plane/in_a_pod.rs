@@ -1,0 +1,62 @@
+//! The program as it runs in a Pod, or with mirrord in place of one: it is
+//! told nothing by flags, and finds the service account's files by their paths.
+
+use std::fs;
+use std::process::Command;
+
+use anyhow::{Result, ensure};
+use test_cluster::Process;
+
+use crate::world::{NAMESPACE, World};
+
+/// Where a Pod finds them. A namespace of mounts makes it ours for a moment.
+const ENTER: &str = r#"
+set -e
+mount -t tmpfs tmpfs /var/run
+mkdir -p /var/run/secrets/kubernetes.io/serviceaccount
+cp "$FILES"/* /var/run/secrets/kubernetes.io/serviceaccount/
+if command -v setpriv >/dev/null; then exec setpriv --pdeathsig KILL -- "$@"; fi
+exec "$@"
+"#;
+
+/// Whether this machine lets us have mounts of our own.
+pub fn is_possible() -> bool {
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--user", "--map-root-user", "--mount", "mount", "-t", "tmpfs", "x", "/var/run"]);
+    unshare.output().is_ok_and(|output| output.status.success())
+}
+
+pub fn finds_its_service_account(world: &mut World) -> Result<()> {
+    let folder = world.control_plane.folder().join("pod");
+    let (files, home) = (folder.join("files"), folder.join("home"));
+    fs::create_dir_all(&files)?;
+    fs::create_dir_all(&home)?;
+    let create = ["create", "token", farm_operator::NAME, "-n", NAMESPACE];
+    fs::write(files.join("token"), world.kubectl(create).run()?.trim())?;
+    fs::copy(&world.control_plane.authority().file, files.join("ca.crt"))?;
+    fs::write(files.join("namespace"), NAMESPACE)?;
+    let url = world.control_plane.url();
+    let port = url.rsplit(':').next().unwrap_or_default();
+    let mut command = Command::new("unshare");
+    command
+        .args(["--user", "--map-root-user", "--mount", "sh", "-c", ENTER, "sh"])
+        .arg(env!("CARGO_BIN_EXE_farm-operator"))
+        .args(["--bind-address=127.0.0.1", &format!("--secure-port={}", world.port)])
+        .env("FILES", &files)
+        .env("HOME", &home)
+        .env("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+        .env("KUBERNETES_SERVICE_PORT", port)
+        .env_remove("KUBECONFIG")
+        .env_remove("RUST_LOG");
+    world.server.kill();
+    world.server = Process::spawn(&command, &folder.join("farm-operator.log"))?;
+    world.eventually(|| world.kubectl(["get", "llama", "dolly", "-o", "name"]).run())?;
+    // It knows its namespace, or it would not have found its Secret and be ready.
+    let direct = world.directly("token", &serde_json::json!({"token": "jane-token"}))?;
+    let ready = world.control_plane.kubectl_as(&direct, ["get", "--raw", "/readyz?verbose"]);
+    let ready = ready.run()?;
+    ensure!(ready.contains("[+]serving-certificate ok"), "{ready}");
+    world.restart_server()?;
+    world.eventually(|| world.kubectl(["get", "llama", "dolly", "-o", "name"]).run())?;
+    Ok(())
+}
