@@ -120,7 +120,7 @@ fn rights(name: &str, namespace: &str, kinds: &Kinds, api_services: &[Value]) ->
         object(RBAC, kind, name, namespace, json!({"roleRef": role, "subjects": subject}))
     };
     let mut rules = Vec::new();
-    for SourceKind { group, plural } in watched(kinds) {
+    for SourceKind { group, plural, .. } in watched(kinds) {
         rules.push(json!({
             "apiGroups": [group],
             "resources": [plural],

@@ -33,7 +33,7 @@ use crate::verb;
 use decode::Operation;
 use encode::Encoder;
 use route::{Destination, Document, Target};
-use throttle::Throttle;
+use throttle::{Permit, Throttle};
 
 /// The longest that a request may take which is not a watch; as kube-apiserver.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -95,7 +95,7 @@ impl Handler {
         let user = authenticate::authenticate(&self.authentication, peer, head).await?;
         let route = route::route(&self.kinds, head)?;
         authorize::authorize(self.cluster.as_ref(), &user, &route).await?;
-        let _permit = self.throttle.throttle(&user, &route)?;
+        let permit = self.throttle.throttle(&user, &route)?;
         let target = match route.destination {
             Destination::Document(document) => return self.document(head, &document),
             Destination::Refused(error) => return Err(error),
@@ -105,7 +105,7 @@ impl Handler {
         let operation = decode::decode(&target, head, body).await?;
         let now = self.ambient.now();
         let encoder = Encoder::new(&target.served.kind, &target.version, format, now);
-        self.act(target, operation, encoder).await
+        self.act(target, operation, encoder, permit).await
     }
 
     /// Does what was asked, and encodes what came of it.
@@ -114,6 +114,7 @@ impl Handler {
         target: Target,
         operation: Operation,
         encoder: Encoder,
+        permit: Option<Permit>,
     ) -> Result<Response<Body>, ApiError> {
         let served = &target.served;
         match operation {
@@ -123,7 +124,7 @@ impl Handler {
             }
             Operation::List(scope, options) => {
                 let listed = verb::list(served, scope, options).await?;
-                Ok(encode::respond(StatusCode::OK, stream::list(encoder, listed)))
+                Ok(encode::respond(StatusCode::OK, stream::list(encoder, listed, permit)))
             }
             Operation::Watch(scope, options, lasts) => {
                 let watching = verb::watch(served, scope, options)?;

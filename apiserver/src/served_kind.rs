@@ -16,6 +16,8 @@ pub struct SourceResource {
     pub version: String,
     /// The plural.
     pub resource: String,
+    /// Whether it lives in namespaces.
+    pub namespaced: bool,
     /// The name of the source behind an object's name, if it can be told.
     pub name_of: fn(&str) -> Option<String>,
 }

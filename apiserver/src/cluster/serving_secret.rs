@@ -36,6 +36,9 @@ impl std::fmt::Debug for KeptCertificates {
     }
 }
 
+/// A Secret as it was found.
+pub struct FoundSecret(Box<Secret>);
+
 /// Why the Secret cannot be used now.
 #[derive(Debug, Error)]
 pub enum SecretError {
@@ -48,8 +51,7 @@ pub enum SecretError {
 }
 
 impl Cluster {
-    /// What the Secret holds, with its resourceVersion; `None` certificates if
-    /// it holds none, `None` altogether if there is no Secret.
+    /// The Secret, if there is one, and the certificates that it holds.
     ///
     /// # Errors
     /// When the cluster refuses or does not answer.
@@ -57,10 +59,10 @@ impl Cluster {
         &self,
         namespace: &str,
         name: &str,
-    ) -> Result<Option<(String, Option<KeptCertificates>)>, SecretError> {
+    ) -> Result<(Option<FoundSecret>, Option<KeptCertificates>), SecretError> {
         let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
-        let Some(secret) = api.get_opt(name).await? else { return Ok(None) };
-        let data = secret.data.unwrap_or_default();
+        let Some(secret) = api.get_opt(name).await? else { return Ok((None, None)) };
+        let data = secret.data.clone().unwrap_or_default();
         let pem = |key: &str| {
             let bytes = data.get(key)?;
             String::from_utf8(bytes.0.clone()).ok().filter(|text| !text.is_empty())
@@ -73,10 +75,12 @@ impl Cluster {
                 key: pem(KEY)?,
             })
         };
-        Ok(Some((secret.metadata.resource_version.unwrap_or_default(), kept())))
+        let kept = kept();
+        Ok((Some(FoundSecret(Box::new(secret))), kept))
     }
 
-    /// Writes the Secret: creates it, or replaces it at this resourceVersion.
+    /// Writes the Secret: creates it, or changes what was found, if that is
+    /// still so.
     ///
     /// # Errors
     /// [`SecretError::Lost`] when somebody else was faster.
@@ -84,7 +88,7 @@ impl Cluster {
         &self,
         namespace: &str,
         name: &str,
-        version: Option<String>,
+        found: Option<FoundSecret>,
         certificates: &KeptCertificates,
     ) -> Result<(), SecretError> {
         let rows = [
@@ -97,14 +101,16 @@ impl Cluster {
             .into_iter()
             .map(|(key, pem)| (key.to_owned(), ByteString(pem.clone().into_bytes())))
             .collect();
-        let mut secret = Secret { data: Some(data), ..Secret::default() };
-        secret.metadata.name = Some(name.to_owned());
         let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
         let params = PostParams::default();
-        let written = match version {
-            None => api.create(&params, &secret).await,
-            Some(version) => {
-                secret.metadata.resource_version = Some(version);
+        let written = match found {
+            None => {
+                let mut secret = Secret { data: Some(data), ..Secret::default() };
+                secret.metadata.name = Some(name.to_owned());
+                api.create(&params, &secret).await
+            }
+            Some(FoundSecret(mut secret)) => {
+                secret.data.get_or_insert_default().extend(data);
                 api.replace(name, &params, &secret).await
             }
         };

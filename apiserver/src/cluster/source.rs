@@ -170,7 +170,8 @@ where
     while let Some(event) = events.next().await {
         match event {
             Ok(watcher::Event::Init) => present.clear(),
-            Ok(watcher::Event::InitApply(object)) => {
+            Ok(watcher::Event::InitApply(mut object)) => {
+                slim(&mut object);
                 if let Some(key) = key(&object) {
                     present.insert(key.clone());
                     feed.set(key, Some(object));
@@ -182,7 +183,8 @@ where
                 tracing::info!("{name} are in view");
                 reported = None;
             }
-            Ok(watcher::Event::Apply(object)) => {
+            Ok(watcher::Event::Apply(mut object)) => {
+                slim(&mut object);
                 if let Some(key) = key(&object) {
                     feed.set(key, Some(object));
                 }
@@ -200,6 +202,12 @@ where
             }
         }
     }
+}
+
+/// Who wrote which field is of no interest to what is computed, and often the
+/// larger part of an object.
+fn slim<K: Resource>(object: &mut K) {
+    object.meta_mut().managed_fields = None;
 }
 
 fn key<K: Resource>(object: &K) -> Option<Key> {

@@ -26,12 +26,24 @@ const UIDS: Uuid = Uuid::from_u128(0x6f1a_4c9e_52d3_4b58_9c07_1d9b_3a6e_80f4);
 
 /// A type of the cluster that can be computed from or looked at.
 pub trait SourceType:
-    Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static
+    Resource<DynamicType = (), Scope: 'static>
+    + Clone
+    + DeserializeOwned
+    + Debug
+    + Send
+    + Sync
+    + 'static
 {
 }
 
 impl<K> SourceType for K where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static
+    K: Resource<DynamicType = (), Scope: 'static>
+        + Clone
+        + DeserializeOwned
+        + Debug
+        + Send
+        + Sync
+        + 'static
 {
 }
 
@@ -50,6 +62,9 @@ pub trait Computed:
     /// Computes the object of a source, or none. Pure: the same input gives
     /// the same output. Where the result leaves them out, the namespace and
     /// the creation time are the source's; the uid is made from the source's.
+    /// An object in another namespace than its source, or with a name that
+    /// [`Computed::source_name`] does not lead back from, is refused: the
+    /// rights of readers are asked of the source.
     fn compute(source: &Self::Source, related: &Self::Related) -> Option<Self>
     where
         Self: Sized;
@@ -67,31 +82,33 @@ pub(super) async fn run<C: Computed>(sources: Arc<Sources>, cache: Arc<WatchCach
     let feed = sources.open::<C::Source>();
     let changed = feed.follow(Arc::clone(&notify));
     let related = C::Related::open(&sources, &notify);
-    let mut view = View::<C> {
-        feed,
-        changed,
-        related,
-        cache,
-        known: HashMap::new(),
-        seen_by: HashMap::new(),
-        owners: HashMap::new(),
-        waiting: HashMap::new(),
-    };
+    let mut view =
+        View::<C> { feed, changed, related, cache, known: HashMap::new(), seen_by: HashMap::new() };
     loop {
         notify.notified().await;
         if !view.is_synced() {
             continue;
         }
-        let mut due: Vec<Key> = view.take_due().into_iter().collect();
-        while !due.is_empty() {
-            let rest = due.split_off(due.len().min(BATCH));
-            let freed: Vec<Key> = due.iter().flat_map(|key| view.update(key)).collect();
-            due = rest;
-            due.extend(freed);
+        let due: Vec<Key> = view.take_due().into_iter().collect();
+        for batch in due.chunks(BATCH) {
+            batch.iter().for_each(|key| view.update(key));
             tokio::task::yield_now().await;
         }
         view.cache.mark_synced();
     }
+}
+
+/// Rights on an object are asked of the source that its name and namespace
+/// say: an object elsewhere would be a way around them.
+fn check_authority<C: Computed>(source: &C::Source, key: &Key) -> Result<(), String> {
+    let from = source.meta();
+    if key.namespace() != from.namespace.as_deref() {
+        return Err(format!("its namespace is not that of its source: {key}"));
+    }
+    if C::source_name(key.name()) != from.name {
+        return Err(format!("source_name does not lead from {key} to its source"));
+    }
+    Ok(())
 }
 
 /// What was looked at: which of the lookups, and the key.
@@ -113,10 +130,6 @@ struct View<C: Computed> {
     known: HashMap<Key, Known>,
     /// Sources by what they looked at.
     seen_by: HashMap<Seen, HashSet<Key>>,
-    /// Sources by the key of the object they show.
-    owners: HashMap<Key, Key>,
-    /// Sources whose object would have a key that another one shows.
-    waiting: HashMap<Key, HashSet<Key>>,
 }
 
 impl<C: Computed> View<C> {
@@ -135,61 +148,45 @@ impl<C: Computed> View<C> {
         due
     }
 
-    /// Computes one source again and publishes what came of it. Answers with
-    /// the sources that can show their object now.
-    fn update(&mut self, source_key: &Key) -> HashSet<Key> {
+    /// Computes one source again and publishes what came of it.
+    fn update(&mut self, source_key: &Key) {
         let Some(source) = self.feed.get(source_key) else {
-            let freed = self.show(source_key, None);
+            self.show(source_key, None);
             self.look(source_key, HashSet::new());
             self.known.remove(source_key);
-            return freed;
+            return;
         };
         let computed = self.compute(&source);
         let seen = self.take_seen();
         self.look(source_key, seen);
         match computed {
             Ok(object) => self.show(source_key, object),
-            Err(why) => {
-                tracing::error!(
-                    "computing {} of {source_key} failed, what was shown stays: {why}",
-                    qualified::<C>()
-                );
-                HashSet::new()
-            }
+            Err(why) => tracing::error!(
+                "computing {} of {source_key} failed, what was shown stays: {why}",
+                qualified::<C>()
+            ),
         }
     }
 
     /// Publishes the object of a source in place of what it showed before.
-    fn show(&mut self, source_key: &Key, object: Option<Object>) -> HashSet<Key> {
-        let mut freed = HashSet::new();
+    /// No two sources show the same: from a key its source follows.
+    fn show(&mut self, source_key: &Key, object: Option<Object>) {
         let key = object.as_ref().map(|object| object.key().clone());
-        let before = self.known.get_mut(source_key).and_then(|known| known.shown.take());
+        let known = self.known.entry(source_key.clone()).or_default();
+        let before = std::mem::replace(&mut known.shown, key.clone());
         if let Some(before) = before.filter(|before| Some(before) != key.as_ref()) {
-            self.owners.remove(&before);
             self.cache.publish(&before, None);
-            freed = self.waiting.remove(&before).unwrap_or_default();
         }
-        let Some(key) = key else { return freed };
-        let owner = self.owners.entry(key.clone()).or_insert_with(|| source_key.clone());
-        if owner != source_key {
-            tracing::error!(
-                "{} {key} is computed from {owner} and from {source_key}; the first stays",
-                qualified::<C>()
-            );
-            self.waiting.entry(key).or_default().insert(source_key.clone());
-            return freed;
+        if let Some(key) = key {
+            self.cache.publish(&key, object);
         }
-        self.cache.publish(&key, object);
-        self.known.entry(source_key.clone()).or_default().shown = Some(key);
-        freed
     }
 
     fn compute(&self, source: &C::Source) -> Result<Option<Object>, String> {
-        let compute = || C::compute(source, &self.related);
+        let compute = || C::compute(source, &self.related).as_ref().map(to_tree).transpose();
         // What the user wrote may panic; the other objects are shown on.
         let computed = catch_unwind(AssertUnwindSafe(compute)).map_err(|_| "it panicked")?;
-        let Some(computed) = computed else { return Ok(None) };
-        let mut tree = to_tree(&computed)?;
+        let Some(mut tree) = computed? else { return Ok(None) };
         let Some(Value::Object(metadata)) = tree.get_mut("metadata") else {
             return Err("it has no metadata".to_owned());
         };
@@ -205,7 +202,9 @@ impl<C: Computed> View<C> {
             let time = crate::ambient::to_seconds(time.0);
             metadata.entry("creationTimestamp").or_insert_with(|| time.into());
         }
-        to_object(&tree).map(Some).map_err(|error| error.to_string())
+        let object = to_object(&tree).map_err(|error| error.to_string())?;
+        check_authority::<C>(source, object.key())?;
+        Ok(Some(object))
     }
 
     /// What the last computation looked at.

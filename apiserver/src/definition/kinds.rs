@@ -1,13 +1,15 @@
 //! Kinds: which kinds a server has.
 
+use std::any::TypeId;
 use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use k8s_openapi::ClusterResourceScope;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Resource;
 
-use super::computed::{self, Computed};
+use super::computed::{self, Computed, SourceType};
 use super::lookup::Related;
 use super::stored::Stored;
 use super::to_tree;
@@ -23,12 +25,18 @@ pub struct SourceKind {
     pub group: String,
     /// The plural.
     pub plural: String,
+    /// Whether it lives in namespaces.
+    pub namespaced: bool,
 }
 
 impl SourceKind {
     /// What this type is called.
-    pub(super) fn of<K: Resource<DynamicType = ()>>() -> Self {
-        Self { group: K::group(&()).into_owned(), plural: K::plural(&()).into_owned() }
+    pub(super) fn of<K: SourceType>() -> Self {
+        Self {
+            group: K::group(&()).into_owned(),
+            plural: K::plural(&()).into_owned(),
+            namespaced: TypeId::of::<K::Scope>() != TypeId::of::<ClusterResourceScope>(),
+        }
     }
 }
 
@@ -83,6 +91,7 @@ impl Kinds {
             group: K::Source::group(&()).into_owned(),
             version: K::Source::version(&()).into_owned(),
             resource: K::Source::plural(&()).into_owned(),
+            namespaced: SourceKind::of::<K::Source>().namespaced,
             name_of: K::source_name,
         };
         let mut watched = vec![SourceKind::of::<K::Source>()];
@@ -94,7 +103,7 @@ impl Kinds {
     }
 
     /// The kinds, in the order in which they were added.
-    pub fn iter(&self) -> impl Iterator<Item = &Registered> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Registered> {
         self.0.iter()
     }
 }

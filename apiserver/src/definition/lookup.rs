@@ -4,11 +4,8 @@
 //! change computes again just what looked at it.
 
 use std::collections::{HashMap, HashSet};
-use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use kube::Resource;
-use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 
 use super::computed::SourceType;
@@ -97,10 +94,7 @@ pub trait Related: Send + Sync + Sized + 'static {
     fn kinds() -> Vec<SourceKind>;
 }
 
-impl<K> Related for Lookup<K>
-where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
-{
+impl<K: SourceType> Related for Lookup<K> {
     fn open(sources: &Sources, notify: &Arc<Notify>) -> Self {
         Lookup::open(sources, notify)
     }

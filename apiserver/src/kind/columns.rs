@@ -130,34 +130,73 @@ impl Columns {
     }
 }
 
-/// Kubernetes writes `.metadata.labels.a\.b`, RFC 9535 `$.metadata.labels['a.b']`.
+/// Kubernetes writes `.metadata.labels.app-name` and `.metadata.labels.a\\.b`,
+/// RFC 9535 `$.metadata.labels['a.b']`: every name is put in brackets.
 fn parse_path(path: &str) -> Option<JpQuery> {
     let mut standard = String::from("$");
-    let mut rest = path.strip_prefix('.').map(|_| path)?;
-    while let Some(escape) = rest.find("\\.") {
-        let start = rest[..escape].rfind('.')?;
-        standard.push_str(&rest[..start]);
-        let mut name = String::new();
-        let mut characters = rest[start + 1..].char_indices().peekable();
-        let mut end = rest.len();
-        while let Some((index, character)) = characters.next() {
-            match character {
-                '\\' if characters.peek().is_some_and(|(_, next)| *next == '.') => {
-                    characters.next();
-                    name.push('.');
-                }
-                '.' | '[' => {
-                    end = start + 1 + index;
-                    break;
-                }
-                other => name.push(other),
+    let mut rest = path;
+    while !rest.is_empty() {
+        if let Some(after) = rest.strip_prefix("..") {
+            standard.push_str("..");
+            rest = after;
+        } else if let Some(after) = rest.strip_prefix('.') {
+            rest = after;
+        } else if rest.starts_with('[') {
+            let end = end_of_brackets(rest)?;
+            standard.push_str(&rest[..end]);
+            rest = &rest[end..];
+            continue;
+        } else {
+            return None;
+        }
+        let (name, after) = take_name(rest);
+        match name.as_str() {
+            "" if rest.starts_with('[') => {}
+            "" => return None,
+            "*" => standard.push_str("[*]"),
+            name => {
+                let name = name.replace('\\', "\\\\").replace('\'', "\\'");
+                standard.push_str(&format!("['{name}']"));
             }
         }
-        standard.push_str(&format!("['{name}']"));
-        rest = &rest[end..];
+        rest = after;
     }
-    standard.push_str(rest);
-    parse_json_path(&standard).ok()
+    parse_json_path(&standard).ok().filter(|_| path.starts_with('.'))
+}
+
+/// The name at the beginning, unescaped, and what follows it.
+fn take_name(text: &str) -> (String, &str) {
+    let mut name = String::new();
+    let mut characters = text.char_indices();
+    while let Some((index, character)) = characters.next() {
+        match character {
+            '.' | '[' => return (name, &text[index..]),
+            '\\' => name.extend(characters.next().map(|(_, escaped)| escaped)),
+            plain => name.push(plain),
+        }
+    }
+    (name, "")
+}
+
+/// Where the bracket at the beginning is closed; texts in it may hold brackets.
+fn end_of_brackets(text: &str) -> Option<usize> {
+    let (mut depth, mut quote) = (0, None);
+    for (index, character) in text.char_indices() {
+        match (quote, character) {
+            (Some(open), character) if character == open => quote = None,
+            (Some(_), _) => {}
+            (None, '"' | '\'') => quote = Some(character),
+            (None, '[') => depth += 1,
+            (None, ']') => {
+                depth -= 1;
+                if depth == 0 {
+                    return Some(index + 1);
+                }
+            }
+            (None, _) => {}
+        }
+    }
+    None
 }
 
 fn to_text(value: &Value) -> String {
@@ -165,18 +204,33 @@ fn to_text(value: &Value) -> String {
         Value::Null => "<no value>".to_owned(),
         Value::String(text) => text.clone(),
         Value::Number(number) => number_text(number),
-        other => other.to_string(),
+        // As Go's encoder, which is careful about HTML.
+        other => other
+            .to_string()
+            .replace('<', "\\u003c")
+            .replace('>', "\\u003e")
+            .replace('&', "\\u0026"),
     }
 }
 
-/// A float without a fraction prints as an integer.
+/// A number as Go prints it: no fraction if there is none, two digits of an
+/// exponent.
 fn number_text(number: &Number) -> String {
-    match number.as_f64() {
-        Some(float) if number.is_f64() && float.fract() == 0.0 && float.abs() < 1e21 => {
-            format!("{float:.0}")
-        }
-        _ => number.to_string(),
+    let float = match number.as_f64() {
+        Some(float) if number.is_f64() => float,
+        _ => return number.to_string(),
+    };
+    let size = float.abs();
+    if size != 0.0 && !(1e-4..1e21).contains(&size) {
+        let text = format!("{float:e}");
+        let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+        let (sign, exponent) = match exponent.strip_prefix('-') {
+            Some(exponent) => ('-', exponent),
+            None => ('+', exponent),
+        };
+        return format!("{digits}e{sign}{exponent:0>2}");
     }
+    float.to_string()
 }
 
 #[allow(clippy::cast_possible_truncation)] // a float outside of i64 saturates
@@ -230,8 +284,8 @@ mod tests {
 
     fn check(json_path: &str, type_: &str, expected: Value) {
         let object = json!({
-            "metadata": {"creationTimestamp": "2026-01-01T00:00:00Z", "labels": {"a.b/c": "x"}},
-            "spec": {"n": 3, "f": 3.0, "g": 2.5, "s": "t", "b": true, "null": null, "list": [{"x": 1}, {"x": 2}], "map": {"k": 1}},
+            "metadata": {"creationTimestamp": "2026-01-01T00:00:00Z", "labels": {"a.b/c": "x", "x-y": "z"}},
+            "spec": {"n": 3, "f": 3.0, "g": 2.5, "s": "t", "b": true, "null": null, "list": [{"x": 1}, {"x": 2}], "map": {"k": 1}, "small": 1e-7, "large": 1.5e21, "html": ["<b>"]},
             "status": {"conditions": [{"type": "Ready", "status": "True"}]},
         });
         let definition = CustomResourceColumnDefinition {
@@ -262,6 +316,11 @@ mod tests {
         check(".spec.s", "date", json!("<invalid>"));
         check(".spec.n", "date", json!(null));
         check(".metadata.labels.a\\.b/c", "string", json!("x"));
+        check(".metadata.labels.x-y", "string", json!("z"));
+        check(".spec.small", "string", json!("1e-07"));
+        check(".spec.large", "string", json!("1.5e+21"));
+        check(".spec.html", "string", json!("[\"\\u003cb\\u003e\"]"));
+        check(".spec['s']", "string", json!("t"));
         check(".status.conditions[?(@.type==\"Ready\")].status", "string", json!("True"));
     }
 

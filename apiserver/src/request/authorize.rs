@@ -66,7 +66,7 @@ fn on_source(question: &Question, source: &SourceResource) -> Question {
         version: source.version.clone(),
         resource: source.resource.clone(),
         subresource: String::new(),
-        namespace: namespace.clone(),
+        namespace: if source.namespaced { namespace.clone() } else { String::new() },
         // A name that no source can have is none: then the right to all is needed.
         name: Some(name)
             .filter(|name| !name.is_empty())

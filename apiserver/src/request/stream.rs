@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::REQUEST_TIMEOUT;
 use super::encode::Encoder;
+use super::throttle::Permit;
 use crate::ambient::Ambient;
 use crate::storage::Versioned;
 use crate::verb::{Listed, Watching};
@@ -30,12 +31,15 @@ struct ListState {
     last: Option<Versioned>,
     started: bool,
     deadline: Instant,
+    /// A list is in flight until its last chunk.
+    _permit: Option<Permit>,
 }
 
 /// A list, chunk by chunk.
-pub(super) fn list(encoder: Encoder, listed: Listed) -> Body {
+pub(super) fn list(encoder: Encoder, listed: Listed, permit: Option<Permit>) -> Body {
     let deadline = Instant::now() + REQUEST_TIMEOUT;
-    let mut state = ListState { encoder, listed, last: None, started: false, deadline };
+    let mut state =
+        ListState { encoder, listed, last: None, started: false, deadline, _permit: permit };
     let (first, done) = next_chunk(&mut state);
     if done {
         return Body::from(first);

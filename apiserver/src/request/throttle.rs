@@ -17,6 +17,9 @@ const READS: usize = 400;
 /// Writes in flight; as kube-apiserver's `--max-mutating-requests-inflight`.
 const WRITES: usize = 200;
 
+/// A place among the requests in flight, kept until it is dropped.
+pub(super) type Permit = OwnedSemaphorePermit;
+
 /// Bounds the requests in flight.
 pub(super) struct Throttle {
     reads: Arc<Semaphore>,
@@ -30,12 +33,8 @@ impl Default for Throttle {
 }
 
 impl Throttle {
-    /// A place among the requests in flight, kept until the permit is dropped.
-    pub(super) fn throttle(
-        &self,
-        user: &User,
-        route: &Route,
-    ) -> Result<Option<OwnedSemaphorePermit>, ApiError> {
+    /// A place among the requests in flight; none for those that need none.
+    pub(super) fn throttle(&self, user: &User, route: &Route) -> Result<Option<Permit>, ApiError> {
         let Destination::Target(target) = &route.destination else { return Ok(None) };
         let places = match target.verb {
             Verb::Watch => return Ok(None),

@@ -47,29 +47,56 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     pub client_ca_file: Option<PathBuf>,
 
-    /// CAs of the front proxy's client certificate, PEM; without it what the cluster says,
-    /// and the other requestheader flags count for nothing
+    /// CAs of the front proxy's client certificate, PEM; without it what the cluster says
     #[arg(long, value_name = "FILE")]
     pub requestheader_client_ca_file: Option<PathBuf>,
 
     /// Common names that the front proxy's certificate may have; none means any
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        requires = "requestheader_client_ca_file"
+    )]
     pub requestheader_allowed_names: Vec<String>,
 
     /// Headers that hold the user's name
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "x-remote-user")]
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        requires = "requestheader_client_ca_file",
+        default_value = "x-remote-user"
+    )]
     pub requestheader_username_headers: Vec<String>,
 
     /// Headers that hold the user's uid
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        requires = "requestheader_client_ca_file"
+    )]
     pub requestheader_uid_headers: Vec<String>,
 
     /// Headers that hold the user's groups
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "x-remote-group")]
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        requires = "requestheader_client_ca_file",
+        default_value = "x-remote-group"
+    )]
     pub requestheader_group_headers: Vec<String>,
 
     /// Prefixes of headers that hold further attributes of the user
-    #[arg(long, value_name = "PREFIXES", value_delimiter = ',', default_value = "x-remote-extra-")]
+    #[arg(
+        long,
+        value_name = "PREFIXES",
+        value_delimiter = ',',
+        requires = "requestheader_client_ca_file",
+        default_value = "x-remote-extra-"
+    )]
     pub requestheader_extra_headers_prefix: Vec<String>,
 
     /// How long to serve on, not ready, after a signal to stop: seconds, or 500ms, 1m

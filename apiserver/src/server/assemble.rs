@@ -52,8 +52,14 @@ pub(super) fn parse(kinds: &Kinds) -> Result<Vec<Arc<Kind>>, StartError> {
                 return Err(fault(&kind, field, &format!("{name:?} is taken by {other}")));
             }
         }
-        if matches!(registered.role, Role::Stored { .. }) {
-            check_stored(&kind, registered)?;
+        match &registered.role {
+            Role::Stored { .. } => check_stored(&kind, registered)?,
+            Role::Computed { source, .. } if source.namespaced != kind.is_namespaced() => {
+                let why =
+                    format!("must be the scope of {}, which it is computed from", source.resource);
+                return Err(fault(&kind, "spec.scope", &why));
+            }
+            Role::Computed { .. } => {}
         }
         parsed.push(Arc::new(kind));
     }

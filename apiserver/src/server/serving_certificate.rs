@@ -193,11 +193,8 @@ async fn kept(
     names: &[String],
 ) -> Result<KeptCertificates, String> {
     let Identity { namespace, secret, .. } = identity;
-    let found = cluster.read_serving_secret(namespace, secret).await;
-    let (version, kept) = match found.map_err(|error| error.to_string())? {
-        Some((version, kept)) => (Some(version), kept),
-        None => (None, None),
-    };
+    let read = cluster.read_serving_secret(namespace, secret).await;
+    let (found, kept) = read.map_err(|error| error.to_string())?;
     let now = Timestamp::now();
     let verdict = kept.as_ref().map(|kept| certificate::judge(kept, names, now));
     let made = match (kept, verdict) {
@@ -206,7 +203,7 @@ async fn kept(
         (kept, _) => certificate::make(names, kept.as_ref(), now),
     };
     let made = made.map_err(|error| format!("cannot make a certificate: {error}"))?;
-    match cluster.write_serving_secret(namespace, secret, version, &made).await {
+    match cluster.write_serving_secret(namespace, secret, found, &made).await {
         Ok(()) => {
             tracing::info!("a new serving certificate is kept in Secret {namespace}/{secret}");
             Ok(made)
