@@ -18,37 +18,48 @@ type Source<T> = Arc<dyn Fn() -> T + Send + Sync>;
 pub struct Ambient {
     clock: Source<Timestamp>,
     uid: Source<Uuid>,
+    chance: Source<u64>,
 }
 
 impl Ambient {
     /// The clock of the machine and random uids.
     pub fn system() -> Self {
-        Self { clock: Arc::new(Timestamp::now), uid: Arc::new(Uuid::new_v4) }
+        Self {
+            clock: Arc::new(Timestamp::now),
+            uid: Arc::new(Uuid::new_v4),
+            chance: Arc::new(|| Uuid::new_v4().as_u64_pair().1),
+        }
     }
 
-    /// A clock and uids of the caller's choice.
+    /// A clock, uids of objects, and everything else that is drawn by lot, of
+    /// the caller's choice.
     pub fn given(
         clock: impl Fn() -> Timestamp + Send + Sync + 'static,
         uid: impl Fn() -> Uuid + Send + Sync + 'static,
+        chance: impl Fn() -> u64 + Send + Sync + 'static,
     ) -> Self {
-        Self { clock: Arc::new(clock), uid: Arc::new(uid) }
+        Self { clock: Arc::new(clock), uid: Arc::new(uid), chance: Arc::new(chance) }
     }
 
     /// The time.
-    pub fn now(&self) -> Timestamp {
+    pub(crate) fn now(&self) -> Timestamp {
         (self.clock)()
     }
 
-    /// A new uid.
-    pub fn uid(&self) -> Uuid {
+    /// The uid of a new object.
+    pub(crate) fn uid(&self) -> Uuid {
         (self.uid)()
     }
 
-    /// The five characters that make a generated name unique, drawn from a
-    /// new uid.
-    pub fn name_suffix(&self) -> String {
-        let mut number = self.uid().as_u128();
-        let base = SUFFIX_ALPHABET.len() as u128;
+    /// A number drawn by lot.
+    pub(crate) fn chance(&self) -> u64 {
+        (self.chance)()
+    }
+
+    /// The five characters that make a generated name unique.
+    pub(crate) fn name_suffix(&self) -> String {
+        let mut number = self.chance();
+        let base = SUFFIX_ALPHABET.len() as u64;
         (0..SUFFIX_LENGTH)
             .map(|_| {
                 let digit = usize::try_from(number % base).unwrap_or_default();

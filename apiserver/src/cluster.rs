@@ -7,7 +7,7 @@ mod serving_secret;
 mod source;
 mod token_review;
 
-pub use access_review::Question;
+pub use access_review::Attributes;
 pub use request_header_ca::{DelegatedAuthentication, RequestHeader};
 pub use serving_secret::{KeptCertificates, SecretError};
 pub use source::{Changed, SourceFeed, Sources};

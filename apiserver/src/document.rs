@@ -14,7 +14,7 @@ pub struct Document {
     pub content_type: &'static str,
     /// The hash of its content, quoted.
     pub etag: Option<HeaderValue>,
-    /// How long it may be kept, if not at all is wrong.
+    /// The `Cache-Control` header, where it is not that of every answer.
     pub cache_control: Option<&'static str>,
 }
 

@@ -9,7 +9,6 @@ mod decode;
 mod encode;
 mod negotiate;
 mod route;
-mod stream;
 mod throttle;
 
 pub use authenticate::{Authentication, ClientCertificate, Peer, Presented};
@@ -31,7 +30,7 @@ use crate::openapi::OpenApi;
 use crate::served_kind::ServedKinds;
 use crate::verb;
 use decode::Operation;
-use encode::Encoder;
+use encode::{Encoder, stream};
 use route::{Destination, Document, Target};
 use throttle::{Permit, Throttle};
 
@@ -44,7 +43,7 @@ const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 pub struct Handler {
     kinds: ServedKinds,
     authentication: Authentication,
-    cluster: Option<Cluster>,
+    cluster: Cluster,
     discovery: Discovery,
     openapi: OpenApi,
     ambient: Ambient,
@@ -57,7 +56,7 @@ impl Handler {
     pub fn new(
         kinds: ServedKinds,
         authentication: Authentication,
-        cluster: Option<Cluster>,
+        cluster: Cluster,
         ambient: Ambient,
         closing: CancellationToken,
     ) -> Self {
@@ -94,7 +93,7 @@ impl Handler {
     ) -> Result<Response<Body>, ApiError> {
         let user = authenticate::authenticate(&self.authentication, peer, head).await?;
         let route = route::route(&self.kinds, head)?;
-        authorize::authorize(self.cluster.as_ref(), &user, &route).await?;
+        authorize::authorize(&self.cluster, &user, &route).await?;
         let permit = self.throttle.throttle(&user, &route)?;
         let target = match route.destination {
             Destination::Document(document) => return self.document(head, &document),
@@ -159,7 +158,7 @@ impl Handler {
         let permitted = async {
             let user = authenticate::authenticate(&self.authentication, peer, head).await?;
             let route = route::route(&self.kinds, head)?;
-            authorize::authorize(self.cluster.as_ref(), &user, &route).await
+            authorize::authorize(&self.cluster, &user, &route).await
         };
         permitted.await.map_err(|error| Box::new(refuse(&error)))
     }
@@ -170,8 +169,14 @@ impl Handler {
                 let aggregated = negotiate::wants_aggregated_discovery(head)?;
                 Some(if aggregated { self.discovery.aggregated() } else { self.discovery.groups() })
             }
-            Document::Group(group) => self.discovery.group(group),
-            Document::Version(group, version) => self.discovery.version(group, version),
+            Document::Group(group) => {
+                negotiate::ensure_plain(head)?;
+                self.discovery.group(group)
+            }
+            Document::Version(group, version) => {
+                negotiate::ensure_plain(head)?;
+                self.discovery.version(group, version)
+            }
             Document::OpenApiV2 => Some(self.openapi.v2()),
             Document::OpenApiV3 => Some(self.openapi.v3()),
             Document::OpenApiV3Version(group, version) => self.openapi.v3_version(group, version),
@@ -183,8 +188,8 @@ impl Handler {
     fn audit_id(&self, head: &Parts) -> HeaderValue {
         let given = head.headers.get(AUDIT_ID).filter(|id| !id.is_empty()).cloned();
         given.unwrap_or_else(|| {
-            HeaderValue::from_str(&self.ambient.uid().to_string())
-                .unwrap_or(HeaderValue::from_static("unknown"))
+            let id = uuid::Uuid::from_u64_pair(self.ambient.chance(), self.ambient.chance());
+            HeaderValue::from_str(&id.to_string()).unwrap_or(HeaderValue::from_static("unknown"))
         })
     }
 }

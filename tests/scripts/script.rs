@@ -89,13 +89,14 @@ struct Stage {
 impl Stage {
     async fn build() -> Outcome<Self> {
         let clock = Arc::new(AtomicI64::new(BEGIN));
-        let uids = AtomicU64::new(0);
+        let uids = AtomicU64::new(1);
         let ambient = Ambient::given(
             {
                 let clock = Arc::clone(&clock);
                 move || Timestamp::from_second(clock.load(Ordering::SeqCst)).unwrap_or_default()
             },
             move || Uuid::from_u64_pair(0, uids.fetch_add(1, Ordering::SeqCst)),
+            || 0,
         );
         let cluster = FakeCluster::default();
         let server = ApiServer::new(NAME, kinds()).with_ambient(ambient);

@@ -18,7 +18,7 @@ const REMEMBERED_LENGTH: usize = 10_000;
 
 /// What a user wants to do.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Question {
+pub enum Attributes {
     /// Something with a resource.
     Resource {
         /// `get`, `list`, …
@@ -55,7 +55,7 @@ pub struct Decision {
 }
 
 /// Answers that still hold.
-pub(super) type Answers = Cache<Arc<(User, Question)>, Decision>;
+pub(super) type Answers = Cache<Arc<(User, Attributes)>, Decision>;
 
 pub(super) fn answers() -> Answers {
     Cache::builder().max_capacity(REVIEW_CAPACITY).time_to_live(REVIEW_TTL).build()
@@ -67,20 +67,24 @@ impl Cluster {
     ///
     /// # Errors
     /// When the cluster does not answer: then nobody knows, so nobody may.
-    pub async fn may(&self, user: &User, question: &Question) -> Result<Decision, ClusterError> {
-        if length(user, question) >= REMEMBERED_LENGTH {
-            return self.ask(user, question).await;
+    pub async fn may(
+        &self,
+        user: &User,
+        attributes: &Attributes,
+    ) -> Result<Decision, ClusterError> {
+        if length(user, attributes) >= REMEMBERED_LENGTH {
+            return self.ask(user, attributes).await;
         }
-        let key = Arc::new((user.clone(), question.clone()));
+        let key = Arc::new((user.clone(), attributes.clone()));
         self.access_reviews
-            .try_get_with(key, Box::pin(self.ask(user, question)))
+            .try_get_with(key, Box::pin(self.ask(user, attributes)))
             .await
             .map_err(|error: Arc<ClusterError>| ClusterError::clone(&error))
     }
 
-    async fn ask(&self, user: &User, question: &Question) -> Result<Decision, ClusterError> {
+    async fn ask(&self, user: &User, attributes: &Attributes) -> Result<Decision, ClusterError> {
         const ASKED: &str = "SubjectAccessReview";
-        let review = SubjectAccessReview { spec: spec(user, question), ..Default::default() };
+        let review = SubjectAccessReview { spec: spec(user, attributes), ..Default::default() };
         let api: Api<SubjectAccessReview> = Api::all(self.client.clone());
         let params = PostParams::default();
         let answer = tokio::time::timeout(REVIEW_TIMEOUT, api.create(&params, &review))
@@ -95,7 +99,7 @@ impl Cluster {
     }
 }
 
-fn spec(user: &User, question: &Question) -> SubjectAccessReviewSpec {
+fn spec(user: &User, attributes: &Attributes) -> SubjectAccessReviewSpec {
     let mut spec = SubjectAccessReviewSpec {
         user: Some(user.name.clone()),
         uid: user.uid.clone(),
@@ -104,8 +108,8 @@ fn spec(user: &User, question: &Question) -> SubjectAccessReviewSpec {
         ..Default::default()
     };
     let filled = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
-    match question {
-        Question::Resource { verb, group, version, resource, subresource, namespace, name } => {
+    match attributes {
+        Attributes::Resource { verb, group, version, resource, subresource, namespace, name } => {
             spec.resource_attributes = Some(ResourceAttributes {
                 verb: Some((*verb).to_owned()),
                 group: filled(group),
@@ -117,7 +121,7 @@ fn spec(user: &User, question: &Question) -> SubjectAccessReviewSpec {
                 ..Default::default()
             });
         }
-        Question::Path { verb, path } => {
+        Attributes::Path { verb, path } => {
             spec.non_resource_attributes =
                 Some(NonResourceAttributes { path: filled(path), verb: filled(verb) });
         }
@@ -125,14 +129,14 @@ fn spec(user: &User, question: &Question) -> SubjectAccessReviewSpec {
     spec
 }
 
-fn length(user: &User, question: &Question) -> usize {
+fn length(user: &User, attributes: &Attributes) -> usize {
     let extra = user.extra.iter().map(|(key, values)| key.len() + texts(values)).sum::<usize>();
     let user = user.name.len() + texts(&user.groups) + extra;
-    user + match question {
-        Question::Resource { namespace, name, subresource, .. } => {
+    user + match attributes {
+        Attributes::Resource { namespace, name, subresource, .. } => {
             namespace.len() + name.len() + subresource.len()
         }
-        Question::Path { verb, path } => verb.len() + path.len(),
+        Attributes::Path { verb, path } => verb.len() + path.len(),
     }
 }
 

@@ -1,21 +1,13 @@
-//! Why the server does not start: for the operator.
+//! Why the server does not start, or not go on: for the operator.
 
 use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// Why the server does not start; names the flag, file or kind to change.
+/// Why the server does not start, or not go on; names the flag, file or kind to change.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// A flag has a value that cannot be used.
-    #[error("--{flag}: {message}")]
-    Flag {
-        /// The flag, without the dashes.
-        flag: &'static str,
-        /// What is wrong with its value.
-        message: String,
-    },
     /// A file cannot be read or does not hold what it should.
     #[error("--{flag} {}: {message}", path.display())]
     File {
@@ -49,17 +41,15 @@ pub enum StartError {
         "no cluster to work with (--kubeconfig, $KUBECONFIG, or a service account in a pod): {0}"
     )]
     Cluster(String),
+    /// The server began and cannot go on.
+    #[error("serving ended: {0}")]
+    Serving(String),
     /// TLS cannot be set up.
     #[error("TLS: {0}")]
     Tls(String),
 }
 
 impl StartError {
-    /// A flag with a value that cannot be used.
-    pub fn flag(flag: &'static str, message: impl ToString) -> Self {
-        Self::Flag { flag, message: message.to_string() }
-    }
-
     /// A file, named by a flag, that cannot be used.
     pub fn file(flag: &'static str, path: impl Into<PathBuf>, message: impl ToString) -> Self {
         Self::File { flag, path: path.into(), message: message.to_string() }

@@ -75,6 +75,8 @@ pub struct Schema {
     pub maximum: Option<(f64, bool)>,
     /// Shortest and longest text, in characters.
     pub length: (Option<u64>, Option<u64>),
+    /// A format that says something about a number, as `int64`.
+    pub format: Option<String>,
     /// Fewest and most items.
     pub item_count: (Option<u64>, Option<u64>),
     /// Keywords that say something which is not enforced here.
@@ -191,6 +193,7 @@ impl Schema {
             minimum: number("minimum").map(|bound| (bound, flag("exclusiveMinimum"))),
             maximum: number("maximum").map(|bound| (bound, flag("exclusiveMaximum"))),
             length: (count("minLength"), count("maxLength")),
+            format: schema.get("format").and_then(Value::as_str).map(str::to_owned),
             item_count: (count("minItems"), count("maxItems")),
             unenforced: unenforced(path, schema),
         })

@@ -5,30 +5,30 @@
 //! the source too. No answer is a refusal.
 
 use super::route::{Destination, Route};
-use crate::cluster::{Cluster, Question};
+use crate::cluster::{Attributes, Cluster};
 use crate::error::ApiError;
 use crate::served_kind::{Backing, SourceResource};
 use crate::user::User;
 
 /// Refuses what the caller may not do.
 pub(super) async fn authorize(
-    cluster: Option<&Cluster>,
+    cluster: &Cluster,
     user: &User,
     route: &Route,
 ) -> Result<(), ApiError> {
     if user.is_master() {
         return Ok(());
     }
-    let asked = ask(cluster, user, &route.question).await?;
+    let asked = ask(cluster, user, &route.attributes).await?;
     if let Some(why) = asked {
-        return Err(forbidden(&route.question, &why));
+        return Err(forbidden(&route.attributes, &why));
     }
     if let Destination::Target(target) = &route.destination
         && let Backing::Computed(source) = &target.served.backing
     {
-        let question = on_source(&route.question, source);
-        if let Some(why) = ask(cluster, user, &question).await? {
-            return Err(forbidden(&route.question, &why));
+        let attributes = on_source(&route.attributes, source);
+        if let Some(why) = ask(cluster, user, &attributes).await? {
+            return Err(forbidden(&route.attributes, &why));
         }
     }
     Ok(())
@@ -36,19 +36,18 @@ pub(super) async fn authorize(
 
 /// `None` if the user may, otherwise why not.
 async fn ask(
-    cluster: Option<&Cluster>,
+    cluster: &Cluster,
     user: &User,
-    question: &Question,
+    attributes: &Attributes,
 ) -> Result<Option<String>, ApiError> {
-    let Some(cluster) = cluster else { return Ok(Some(cannot(user, question))) };
-    let decision = cluster.may(user, question).await.map_err(|error| {
-        let what = cannot(user, question);
+    let decision = cluster.may(user, attributes).await.map_err(|error| {
+        let what = cannot(user, attributes);
         ApiError::internal(format!("{error}; until it does, {what}")).caused_by(error.why())
     })?;
     if decision.allowed {
         return Ok(None);
     }
-    let mut why = cannot(user, question);
+    let mut why = cannot(user, attributes);
     if !decision.reason.is_empty() {
         why = format!("{why}: {}", decision.reason);
     }
@@ -56,11 +55,11 @@ async fn ask(
 }
 
 /// The same verb on what an object is computed from.
-fn on_source(question: &Question, source: &SourceResource) -> Question {
-    let Question::Resource { verb, namespace, name, .. } = question else {
-        return question.clone();
+fn on_source(attributes: &Attributes, source: &SourceResource) -> Attributes {
+    let Attributes::Resource { verb, namespace, name, .. } = attributes else {
+        return attributes.clone();
     };
-    Question::Resource {
+    Attributes::Resource {
         verb,
         group: source.group.clone(),
         version: source.version.clone(),
@@ -76,10 +75,10 @@ fn on_source(question: &Question, source: &SourceResource) -> Question {
 }
 
 /// What a user cannot do, in kube-apiserver's words.
-fn cannot(user: &User, question: &Question) -> String {
+fn cannot(user: &User, attributes: &Attributes) -> String {
     let user = crate::error::quote(&user.name);
-    match question {
-        Question::Resource { verb, group, resource, subresource, namespace, .. } => {
+    match attributes {
+        Attributes::Resource { verb, group, resource, subresource, namespace, .. } => {
             let resource = match subresource.as_str() {
                 "" => resource.clone(),
                 subresource => format!("{resource}/{subresource}"),
@@ -92,15 +91,15 @@ fn cannot(user: &User, question: &Question) -> String {
                 "User {user} cannot {verb} resource \"{resource}\" in API group \"{group}\" {place}"
             )
         }
-        Question::Path { verb, path } => format!("User {user} cannot {verb} path \"{path}\""),
+        Attributes::Path { verb, path } => format!("User {user} cannot {verb} path \"{path}\""),
     }
 }
 
-fn forbidden(question: &Question, why: &str) -> ApiError {
-    match question {
-        Question::Resource { group, resource, name, .. } => {
+fn forbidden(attributes: &Attributes, why: &str) -> ApiError {
+    match attributes {
+        Attributes::Resource { group, resource, name, .. } => {
             ApiError::forbidden(group, resource, name, why)
         }
-        Question::Path { .. } => ApiError::forbidden_path(why),
+        Attributes::Path { .. } => ApiError::forbidden_path(why),
     }
 }

@@ -2,6 +2,7 @@
 
 mod json;
 mod partial_metadata;
+pub(super) mod stream;
 mod table;
 
 use axum::body::Body;

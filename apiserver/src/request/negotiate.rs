@@ -90,8 +90,13 @@ pub(super) fn wants_aggregated_discovery(head: &Parts) -> Result<bool, ApiError>
     if clauses.iter().any(Clause::is_aggregated_discovery) {
         return Ok(true);
     }
+    ensure_plain(head).map(|()| false)
+}
+
+/// Refuses a client that does not want plain JSON.
+pub(super) fn ensure_plain(head: &Parts) -> Result<(), ApiError> {
     let plain = |clause: &Clause| matches!(clause.conversion(), Some(Conversion::None));
-    if clauses.iter().any(plain) { Ok(false) } else { Err(not_acceptable()) }
+    if clauses(head).iter().any(plain) { Ok(()) } else { Err(not_acceptable()) }
 }
 
 fn include(head: &Parts) -> Result<Include, ApiError> {

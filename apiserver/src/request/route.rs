@@ -1,6 +1,6 @@
 //! What is asked for?
 //!
-//! A path and a method become a question for authorization and a destination.
+//! A path and a method become a attributes for authorization and a destination.
 //! Nothing is refused here that authorization should refuse first: a miss is
 //! a destination too.
 
@@ -10,7 +10,7 @@ use http::Method;
 use http::request::Parts;
 use percent_encoding::percent_decode_str;
 
-use crate::cluster::Question;
+use crate::cluster::Attributes;
 use crate::error::ApiError;
 use crate::object::names::check_path_segment;
 use crate::object::selector::FieldSelector;
@@ -21,7 +21,7 @@ use crate::verb::{Verb, verbs};
 #[derive(Debug)]
 pub(super) struct Route {
     /// What the caller must be allowed to do.
-    pub question: Question,
+    pub attributes: Attributes,
     /// Where the answer comes from.
     pub destination: Destination,
 }
@@ -80,7 +80,7 @@ pub(super) fn route(kinds: &ServedKinds, head: &Parts) -> Result<Route, ApiError
             Ok(resource(kinds, head, group, version, rest))
         }
         _ => Ok(Route {
-            question: Question::Path {
+            attributes: Attributes::Path {
                 verb: head.method.as_str().to_ascii_lowercase(),
                 path: path.to_string(),
             },
@@ -150,7 +150,7 @@ fn resource(kinds: &ServedKinds, head: &Parts, group: &str, version: &str, rest:
         }
         _ => path.name.to_owned(),
     };
-    let question = Question::Resource {
+    let attributes = Attributes::Resource {
         verb: verb.map(Verb::name).unwrap_or_default(),
         group: group.to_owned(),
         version: version.to_owned(),
@@ -166,7 +166,7 @@ fn resource(kinds: &ServedKinds, head: &Parts, group: &str, version: &str, rest:
         },
         None => Destination::Refused(ApiError::no_such_resource()),
     };
-    Route { question, destination }
+    Route { attributes, destination }
 }
 
 fn target(

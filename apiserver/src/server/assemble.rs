@@ -105,7 +105,7 @@ impl Assembled {
         closing: CancellationToken,
     ) -> Result<Self, StartError> {
         let parsed = parse(kinds)?;
-        let chance = ambient.uid().as_u64_pair().1;
+        let chance = ambient.chance();
         let sequence = Arc::new(RevisionSequence::starting(ambient.now(), chance));
         let store = Arc::new(MemoryStore::new(Arc::clone(&sequence)));
         let sources = Arc::new(cluster.sources());
@@ -126,7 +126,7 @@ impl Assembled {
             served.push(ServedKind { kind, cache, backing });
         }
         let kinds = ServedKinds::new(served);
-        let handler = Handler::new(kinds.clone(), authentication, Some(cluster), ambient, closing);
+        let handler = Handler::new(kinds.clone(), authentication, cluster, ambient, closing);
         Ok(Self { kinds, handler: Arc::new(handler), tasks })
     }
 }

@@ -44,9 +44,4 @@ impl Snapshot {
             .take_while(move |(key, _)| scope.contains(key))
             .map(|(_, versioned)| versioned)
     }
-
-    /// The objects of a scope, in order of their keys.
-    pub fn iter<'a>(&'a self, scope: &'a Scope) -> impl Iterator<Item = &'a Versioned> {
-        self.after(scope, None)
-    }
 }

@@ -33,7 +33,7 @@ fn kind() -> Kind {
 fn prepare(tree: Value, field_validation: FieldValidation) -> Result<Prepared, ApiError> {
     let kind = kind();
     let ambient =
-        Ambient::given(|| "2026-01-01T00:00:00.5Z".parse().unwrap(), || Uuid::from_u128(7));
+        Ambient::given(|| "2026-01-01T00:00:00.5Z".parse().unwrap(), || Uuid::from_u128(7), || 7);
     let Value::Object(tree) = tree else { panic!("not an object") };
     let submitted = Submitted { tree, duplicates: Vec::new() };
     prepare_new(&kind, kind.storage(), Some("default"), submitted, field_validation, &ambient)
@@ -120,7 +120,7 @@ fn the_schema_names_the_field() {
         ),
         (
             json!({"size": 1.5}),
-            "spec.size: Invalid value: \"number\": spec.size in body must be of type integer: \"number\"",
+            "[spec.size: Invalid value: \"number\": spec.size in body must be of type integer: \"number\", <nil>: Invalid value: \"\": Checked value must be of type integer (default format) in spec.size]",
         ),
         (
             json!({"size": 11}),

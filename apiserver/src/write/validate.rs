@@ -40,6 +40,10 @@ fn node(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<FieldError>
     if let Some(json_type) = schema.json_type
         && !is_of_type(value, json_type)
     {
+        if json_type == JsonType::Integer && value.is_f64() {
+            fraction(schema.format.as_deref(), path, errors);
+            return;
+        }
         let found = quote(type_name(value));
         let detail = format!("{path} in body must be of type {}: {found}", json_type.name());
         errors.push(FieldError::type_invalid(path, found, &detail));
@@ -58,6 +62,20 @@ fn node(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<FieldError>
         Value::Number(number) => range(schema, number.as_f64(), value, path, errors),
         Value::Null | Value::Bool(_) => {}
     }
+}
+
+/// What is said of a fraction where there should be none: two errors, whose
+/// words depend on the format.
+fn fraction(format: Option<&str>, path: &str, errors: &mut Vec<FieldError>) {
+    let (found, expected, of_format) = match format {
+        Some(format @ ("int32" | "int64")) => ("float64", format, format!("with format {format}")),
+        _ => ("number", "integer", "(default format)".to_owned()),
+    };
+    let found = quote(found);
+    let detail = format!("{path} in body must be of type {expected}: {found}");
+    errors.push(FieldError::type_invalid(path, &found, &detail));
+    let detail = format!("Checked value must be of type integer {of_format} in {path}");
+    errors.push(FieldError::invalid("<nil>", "\"\"", &detail));
 }
 
 fn list(schema: &Schema, items: &[Value], path: &str, errors: &mut Vec<FieldError>) {

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::super::route::Target;
 use super::json;
 use super::parameters::{check_propagation, no_dry_run};
-use crate::error::{ApiError, Reason, go_type};
+use crate::error::{ApiError, Reason, go_type, quote};
 use crate::verb::DeleteOptions;
 use crate::write::Submitted;
 
@@ -110,8 +110,10 @@ pub(super) fn delete_options(bytes: &[u8]) -> Result<DeleteOptions, ApiError> {
         None | Some(Value::Null) => {}
         Some(Value::String(kind)) if kind.is_empty() || kind == "DeleteOptions" => {}
         Some(kind) => {
+            let version = tree.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
             return Err(ApiError::bad_request(format!(
-                "no kind {kind} is registered for deletions"
+                "no kind {kind} is registered for version {} in scheme \"deletions\"",
+                quote(version)
             )));
         }
     }
@@ -122,8 +124,8 @@ pub(super) fn delete_options(bytes: &[u8]) -> Result<DeleteOptions, ApiError> {
         Some(other) => return Err(mismatch(other, "dryRun", "[]string")),
     }
     let orphan = match tree.get("orphanDependents") {
-        None | Some(Value::Null) => false,
-        Some(Value::Bool(orphan)) => *orphan,
+        None | Some(Value::Null) => None,
+        Some(Value::Bool(orphan)) => Some(*orphan),
         Some(other) => return Err(mismatch(other, "orphanDependents", "bool")),
     };
     let policy = match tree.get("propagationPolicy") {
@@ -192,6 +194,10 @@ mod tests {
             (r#"{"dryRun":"All"}"#, "json: cannot unmarshal"),
             (r#"{"propagationPolicy":"Foreground"}"#, "propagationPolicy Foreground is not"),
             (r#"{"kind":"Foo"}"#, "no kind \"Foo\" is registered"),
+            (
+                r#"{"propagationPolicy":"Background","orphanDependents":true}"#,
+                "DeleteOptions.meta.k8s.io",
+            ),
             (r#"{"preconditions":{"uid":1}}"#, "json: cannot unmarshal"),
             ("[]", "couldn't get version/kind"),
             ("{", "couldn't get version/kind"),

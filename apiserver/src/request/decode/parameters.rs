@@ -89,6 +89,11 @@ impl Parameters {
         if self.filled("fieldManager").is_some_and(|m| m.len() as u64 > FIELD_MANAGER_LIMIT) {
             errors.push(FieldError::too_long("fieldManager", FIELD_MANAGER_LIMIT));
         }
+        let manager = self.filled("fieldManager").unwrap_or_default();
+        if let Some((position, odd)) = manager.char_indices().find(|(_, c)| c.is_control()) {
+            let detail = format!("invalid character U+{:04X} (at position {position})", odd as u32);
+            errors.push(FieldError::invalid("fieldManager", quote(manager), &detail));
+        }
         if !errors.is_empty() {
             return Err(ApiError::invalid_options("CreateOptions", errors));
         }
@@ -105,7 +110,7 @@ impl Parameters {
             return Err(ApiError::invalid_options("DeleteOptions", errors));
         }
         self.refuse_dry_run()?;
-        let orphan = self.flag("orphanDependents").unwrap_or_default();
+        let orphan = self.flag("orphanDependents");
         check_propagation(self.filled("propagationPolicy"), orphan)?;
         Ok(DeleteOptions {
             uid: self.filled("uid").map(str::to_owned),
@@ -195,10 +200,13 @@ impl Parameters {
         if self.0.contains_key("sendInitialEvents") {
             let detail = "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
             errors.push(FieldError::forbidden("sendInitialEvents", detail));
-        } else if self.filled(FIELD).is_some() {
+        } else if let Some(given) = self.filled(FIELD) {
             let detail =
                 "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
             errors.push(FieldError::forbidden(FIELD, detail));
+            if given != "NotOlderThan" {
+                errors.push(FieldError::not_supported(FIELD, quote(given), &["NotOlderThan"]));
+            }
         }
         options_or(errors)
     }
@@ -240,9 +248,17 @@ pub(super) fn no_dry_run() -> ApiError {
 }
 
 /// Other policies than Background need finalizers, which are not kept yet.
-pub(super) fn check_propagation(policy: Option<&str>, orphan: bool) -> Result<(), ApiError> {
+pub(super) fn check_propagation(
+    policy: Option<&str>,
+    orphan: Option<bool>,
+) -> Result<(), ApiError> {
+    if let (Some(policy), Some(_)) = (policy, orphan) {
+        let detail = "orphanDependents and deletionPropagation cannot be both set";
+        let error = FieldError::invalid("propagationPolicy", quote(policy), detail);
+        return Err(ApiError::invalid_options("DeleteOptions", vec![error]));
+    }
     match policy {
-        None if !orphan => Ok(()),
+        None if orphan != Some(true) => Ok(()),
         Some("Background") => Ok(()),
         None | Some("Orphan" | "Foreground") => Err(ApiError::bad_request(format!(
             "propagationPolicy {} is not supported yet, only Background is; nothing was deleted",
@@ -358,6 +374,10 @@ mod tests {
         );
         assert!(
             refused(delete("orphanDependents=true")).starts_with("propagationPolicy Orphan is not")
+        );
+        assert_eq!(
+            refused(delete("propagationPolicy=Background&orphanDependents=true")),
+            "DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: Invalid value: \"Background\": orphanDependents and deletionPropagation cannot be both set"
         );
         assert!(
             refused(delete("propagationPolicy=x")).contains("supported values: \"Foreground\"")

@@ -12,9 +12,9 @@ use futures::stream;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::REQUEST_TIMEOUT;
-use super::encode::Encoder;
-use super::throttle::Permit;
+use super::super::REQUEST_TIMEOUT;
+use super::super::throttle::Permit;
+use super::Encoder;
 use crate::ambient::Ambient;
 use crate::storage::Versioned;
 use crate::verb::{Listed, Watching};
@@ -36,7 +36,7 @@ struct ListState {
 }
 
 /// A list, chunk by chunk.
-pub(super) fn list(encoder: Encoder, listed: Listed, permit: Option<Permit>) -> Body {
+pub(in crate::request) fn list(encoder: Encoder, listed: Listed, permit: Option<Permit>) -> Body {
     let deadline = Instant::now() + REQUEST_TIMEOUT;
     let mut state =
         ListState { encoder, listed, last: None, started: false, deadline, _permit: permit };
@@ -96,14 +96,14 @@ struct WatchState {
 
 /// A watch, event by event, until its time is over, the server closes, or an
 /// error ends it.
-pub(super) fn watch(
+pub(in crate::request) fn watch(
     encoder: Encoder,
     watching: Watching,
     lasts: Option<Duration>,
     closing: CancellationToken,
     ambient: Ambient,
 ) -> Body {
-    let jitter = || Duration::from_secs(ambient.uid().as_u64_pair().1 % WATCH_SECONDS);
+    let jitter = || Duration::from_secs(ambient.chance() % WATCH_SECONDS);
     let lasts = lasts.unwrap_or_else(|| Duration::from_secs(WATCH_SECONDS) + jitter());
     // Durations that no clock can hold end as late as any watch does.
     let now = Instant::now();
