@@ -15,28 +15,28 @@ use crate::definition::{Kinds, Role, SourceKind};
 use crate::kind::Kind;
 
 /// What manifests are made for.
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, Debug, Default, clap::Args)]
 pub struct Options {
-    /// The namespace to deploy to
-    #[arg(long, default_value = "farm-system", value_name = "NAME")]
-    pub namespace: String,
+    /// The namespace to deploy to; without it the name of the server
+    #[arg(long, value_name = "NAME")]
+    pub namespace: Option<String>,
 
-    /// The image to run
-    #[arg(long, default_value = "farm-operator:latest", value_name = "IMAGE")]
-    pub image: String,
+    /// The image to run; without it the name of the server
+    #[arg(long, value_name = "IMAGE")]
+    pub image: Option<String>,
 }
 
-/// The port in the pod; as the server's flag has it.
-const PORT: u16 = 3000;
+/// The port that a server listens on, if no flag says another.
+pub const PORT: u16 = 3000;
 /// Any user but root: the image has no names.
 const USER: u32 = 65_532;
 
 /// All objects, in the order in which they should be made.
 pub fn render(name: &str, parsed: &[Arc<Kind>], kinds: &Kinds, options: &Options) -> String {
-    let namespace = options.namespace.as_str();
+    let namespace = options.namespace.as_deref().unwrap_or(name);
+    let image = options.image.as_deref().unwrap_or(name);
     let mut objects = api_services(name, namespace, parsed);
-    let api_services: Vec<Value> =
-        objects.iter().map(|object| object["metadata"]["name"].clone()).collect();
+    let api_services = api_service_names(parsed);
     objects.push(json!({
         "apiVersion": "v1",
         "kind": "Namespace",
@@ -49,7 +49,7 @@ pub fn render(name: &str, parsed: &[Arc<Kind>], kinds: &Kinds, options: &Options
     objects.extend(rights(name, namespace, kinds, &api_services));
     objects.extend(roles_of_users(parsed, kinds));
     objects.push(object("v1", "Secret", &secret(name), namespace, json!({"type": "Opaque"})));
-    objects.push(deployment(name, options));
+    objects.push(deployment(name, namespace, image));
     objects.push(object(
         "v1",
         "Service",
@@ -69,8 +69,23 @@ pub fn render(name: &str, parsed: &[Arc<Kind>], kinds: &Kinds, options: &Options
     yaml
 }
 
-fn secret(name: &str) -> String {
+/// The Secret that keeps the serving certificate of a server.
+pub fn secret(name: &str) -> String {
     format!("{name}-serving-certificate")
+}
+
+/// The APIServices of kinds, as `v1alpha.farm.example.com`.
+pub fn api_service_names(parsed: &[Arc<Kind>]) -> Vec<String> {
+    let mut names = Vec::new();
+    for kind in parsed {
+        for version in &kind.versions {
+            let name = format!("{}.{}", version.name, kind.group);
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+    }
+    names
 }
 
 fn object(api_version: &str, kind: &str, name: &str, namespace: &str, more: Value) -> Value {
@@ -111,7 +126,7 @@ fn api_services(name: &str, namespace: &str, parsed: &[Arc<Kind>]) -> Vec<Value>
 }
 
 /// What the server itself may do.
-fn rights(name: &str, namespace: &str, kinds: &Kinds, api_services: &[Value]) -> Vec<Value> {
+fn rights(name: &str, namespace: &str, kinds: &Kinds, api_services: &[String]) -> Vec<Value> {
     const RBAC: &str = "rbac.authorization.k8s.io/v1";
     let subject = json!([{"kind": "ServiceAccount", "name": name, "namespace": namespace}]);
     let binding = |kind: &str, name: &str, namespace: &str, role_kind: &str, role: &str| {
@@ -204,7 +219,7 @@ fn watched(kinds: &Kinds) -> Vec<SourceKind> {
     all
 }
 
-fn deployment(name: &str, options: &Options) -> Value {
+fn deployment(name: &str, namespace: &str, image: &str) -> Value {
     let labels = json!({"app.kubernetes.io/name": name});
     let probe = |path: &str| {
         json!({
@@ -215,7 +230,7 @@ fn deployment(name: &str, options: &Options) -> Value {
     };
     let container = json!({
         "name": name,
-        "image": options.image,
+        "image": image,
         "args": ["--logging-format=json"],
         "ports": [{"name": "https", "containerPort": PORT}],
         "livenessProbe": probe("/livez"),
@@ -253,5 +268,5 @@ fn deployment(name: &str, options: &Options) -> Value {
             },
         },
     });
-    object("apps/v1", "Deployment", name, &options.namespace, json!({"spec": spec}))
+    object("apps/v1", "Deployment", name, namespace, json!({"spec": spec}))
 }

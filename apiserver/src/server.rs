@@ -72,11 +72,15 @@ impl ApiServer {
     /// Serves until SIGTERM or SIGINT, then drains.
     ///
     /// # Errors
-    /// When it cannot start; names the flag, file or kind to change.
+    /// When it cannot start; names the flag, file or kind to change. When it
+    /// cannot go on.
     pub async fn run(self, args: &Args) -> Result<(), StartError> {
         let delay = args.shutdown_delay_duration;
-        let running = self.bind(args).await?.start().await?;
-        shutdown_signal().await;
+        let mut running = self.bind(args).await?.start().await?;
+        tokio::select! {
+            why = running.serving.ended() => return Err(StartError::Serving(why)),
+            () = shutdown_signal() => {}
+        }
         running.drain(delay).await;
         Ok(())
     }
@@ -99,12 +103,12 @@ impl ApiServer {
         let identity = Identity {
             service: args.service_name.clone().unwrap_or_else(|| self.name.clone()),
             namespace,
-            secret: format!("{}-serving-certificate", self.name),
-            api_services: api_services(kinds.iter()),
+            secret: manifests::secret(&self.name),
+            api_services: manifests::api_service_names(&kinds),
         };
         let certificate = serving_certificate::open(args, identity)?;
         let listening = Listening::bind(SocketAddr::new(args.bind_address, args.secure_port))?;
-        Ok(Bound { server: self, cluster, trusted, certificate, listening })
+        Ok(Bound { server: self, kinds, cluster, trusted, certificate, listening })
     }
 
     /// The same server in this process, without a socket: the cluster is what
@@ -117,8 +121,10 @@ impl ApiServer {
         let authentication =
             Authentication { delegated: Arc::default(), cluster: Some(cluster.clone()) };
         let closing = CancellationToken::new();
+        let kinds = assemble::parse(&self.kinds)?;
         let assembled =
-            Assembled::new(&self.kinds, self.ambient, cluster, authentication, closing).await?;
+            Assembled::new(kinds, &self.kinds, self.ambient, cluster, authentication, closing)
+                .await?;
         Ok(InProcess { assembled })
     }
 
@@ -132,23 +138,10 @@ impl ApiServer {
     }
 }
 
-/// `v1alpha.farm.example.com`, for every group and version.
-fn api_services<'a>(kinds: impl Iterator<Item = &'a Arc<Kind>>) -> Vec<String> {
-    let mut names = Vec::new();
-    for kind in kinds {
-        for version in &kind.versions {
-            let name = format!("{}.{}", version.name, kind.group);
-            if !names.contains(&name) {
-                names.push(name);
-            }
-        }
-    }
-    names
-}
-
 /// A server that listens, and answers nobody yet.
 pub struct Bound {
     server: ApiServer,
+    kinds: Vec<Arc<Kind>>,
     cluster: Cluster,
     trusted: Trusted,
     certificate: serving_certificate::Opened,
@@ -164,12 +157,13 @@ impl Bound {
     /// Answers requests. What needs the cluster is tried until it works.
     ///
     /// # Errors
-    /// When a kind cannot be served.
+    /// When an initial object of a kind cannot be kept.
     pub async fn start(self) -> Result<Running, StartError> {
-        let Self { server, cluster, trusted, certificate, listening } = self;
+        let Self { server, kinds, cluster, trusted, certificate, listening } = self;
         let closing = CancellationToken::new();
         let health = Health::new(trusted.ready(), certificate.ready(), closing.clone());
         let assembled = Assembled::new(
+            kinds,
             &server.kinds,
             server.ambient,
             cluster.clone(),
@@ -188,7 +182,8 @@ impl Bound {
     }
 }
 
-/// A server that answers.
+/// A server that answers. Dropping it ends everything at once;
+/// [`Running::drain`] is kinder.
 pub struct Running {
     _assembled: Assembled,
     serving: listener::Serving,
@@ -206,17 +201,21 @@ impl Running {
 
     /// Turns `/readyz` red, serves on for `delay`, then ends watches, lets
     /// requests in flight finish and closes.
-    pub async fn drain(self, delay: Duration) -> Drained {
+    pub async fn drain(mut self, delay: Duration) -> Drained {
         tracing::info!("shutting down");
         self.health.shut_down();
         tokio::time::sleep(delay).await;
         self.closing.cancel();
         self.serving.drain().await;
-        for task in &self.tasks {
-            task.abort();
-        }
         tracing::info!("drained");
         Drained(())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.closing.cancel();
+        self.tasks.iter().for_each(tokio::task::JoinHandle::abort);
     }
 }
 

@@ -26,7 +26,7 @@ pub struct User {
 
 impl User {
     /// The caller without credentials.
-    pub fn anonymous() -> Self {
+    pub(crate) fn anonymous() -> Self {
         Self {
             name: ANONYMOUS.to_owned(),
             groups: vec![UNAUTHENTICATED.to_owned()],
@@ -37,7 +37,7 @@ impl User {
     /// The same user as a member of `system:authenticated`, unless it is known
     /// to be authenticated or not.
     #[must_use]
-    pub fn authenticated(mut self) -> Self {
+    pub(crate) fn authenticated(mut self) -> Self {
         let decided =
             self.groups.iter().any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED);
         if self.name != ANONYMOUS && !decided {
@@ -47,7 +47,7 @@ impl User {
     }
 
     /// Whether the user may do everything without being asked.
-    pub fn is_master(&self) -> bool {
+    pub(crate) fn is_master(&self) -> bool {
         self.groups.iter().any(|group| group == MASTERS)
     }
 }

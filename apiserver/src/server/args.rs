@@ -9,16 +9,18 @@ use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
 use crate::error::StartError;
+use crate::manifests;
 
-/// Flags of a server.
+/// Flags of a server. Their defaults are those of the command line.
 #[derive(Clone, Debug, clap::Args)]
+#[non_exhaustive]
 pub struct Args {
     /// The address to listen on
     #[arg(long, default_value = "0.0.0.0", value_name = "IP")]
     pub bind_address: IpAddr,
 
     /// The port to serve HTTPS on; 0 takes a free one
-    #[arg(long, default_value_t = 3000, value_name = "PORT")]
+    #[arg(long, default_value_t = manifests::PORT, value_name = "PORT")]
     pub secure_port: u16,
 
     /// The serving certificate, PEM, leaf first; read again when it changes. Without it a
@@ -120,6 +122,17 @@ pub enum LoggingFormat {
     Text,
     /// A JSON object a line.
     Json,
+}
+
+impl Default for Args {
+    fn default() -> Self {
+        #[derive(clap::Parser)]
+        struct Flags {
+            #[command(flatten)]
+            args: Args,
+        }
+        <Flags as clap::Parser>::parse_from(["server"]).args
+    }
 }
 
 impl Args {

@@ -96,15 +96,15 @@ fn fault(kind: &Kind, field: &str, message: &str) -> StartError {
 }
 
 impl Assembled {
-    /// Takes the kinds into service.
+    /// Takes the kinds into service, as they were parsed.
     pub(super) async fn new(
+        parsed: Vec<Arc<Kind>>,
         kinds: &Kinds,
         ambient: Ambient,
         cluster: Cluster,
         authentication: Authentication,
         closing: CancellationToken,
     ) -> Result<Self, StartError> {
-        let parsed = parse(kinds)?;
         let chance = ambient.chance();
         let sequence = Arc::new(RevisionSequence::starting(ambient.now(), chance));
         let store = Arc::new(MemoryStore::new(Arc::clone(&sequence)));

@@ -91,9 +91,7 @@ impl Listening {
                     }
                     Err(error) => Err(error),
                 };
-                if let Err(error) = served {
-                    tracing::error!("serving ended: {error}");
-                }
+                served.err().map_or_else(|| "the listener is closed".to_owned(), |e| e.to_string())
             }
         });
         Serving { handle, task }
@@ -103,17 +101,26 @@ impl Listening {
 /// A socket that is served.
 pub(super) struct Serving {
     handle: Handle<SocketAddr>,
-    task: JoinHandle<()>,
+    task: JoinHandle<String>,
 }
 
 impl Serving {
     /// Takes no more connections, and returns when requests in flight have
     /// been answered.
-    pub(super) async fn drain(self) {
+    pub(super) async fn drain(&mut self) {
         self.handle.graceful_shutdown(Some(DRAIN));
-        if let Err(error) = self.task.await {
-            tracing::error!("serving ended: {error}");
-        }
+        self.ended().await;
+    }
+
+    /// Returns when nobody is served any more; says why.
+    pub(super) async fn ended(&mut self) -> String {
+        (&mut self.task).await.unwrap_or_else(|error| error.to_string())
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.handle.shutdown();
     }
 }
 
