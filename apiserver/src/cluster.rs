@@ -16,15 +16,23 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::Client;
+use kube::api::{Api, PostParams};
+use kube::{Client, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use thiserror::Error;
+use tokio::sync::Semaphore;
 
 /// How long a review may take; as kube-apiserver.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the answer of a review holds; as kube-apiserver.
 const REVIEW_TTL: Duration = Duration::from_secs(10);
-/// How many answers are remembered; as kube-apiserver.
-const REVIEW_CAPACITY: u64 = 8_192;
+/// Bytes of questions whose answers are remembered, for each kind of review:
+/// about as many as kube-apiserver remembers, whoever asks how long questions.
+const REVIEW_BYTES: u64 = 8 << 20;
+/// Reviews in flight: what callers ask of us must not become a flood of
+/// questions to the cluster.
+const REVIEWS: usize = 100;
 
 /// The cluster did not answer. Clients may see what it was asked, not more.
 #[derive(Clone, Debug, Error)]
@@ -51,6 +59,7 @@ pub struct Cluster {
     client: Client,
     access_reviews: access_review::Answers,
     token_reviews: Arc<token_review::Answers>,
+    reviews: Arc<Semaphore>,
 }
 
 impl Cluster {
@@ -60,6 +69,27 @@ impl Cluster {
             client,
             access_reviews: access_review::answers(),
             token_reviews: Arc::new(token_review::Answers::new()),
+            reviews: Arc::new(Semaphore::new(REVIEWS)),
+        }
+    }
+
+    /// Asks the cluster to answer a review, within its time and its bounds.
+    async fn review<K>(&self, asked: &'static str, review: &K) -> Result<K, ClusterError>
+    where
+        K: Resource<DynamicType = ()> + Clone + fmt::Debug + Serialize + DeserializeOwned,
+    {
+        let api: Api<K> = Api::all(self.client.clone());
+        let answered = tokio::time::timeout(REVIEW_TIMEOUT, async {
+            let _place = self.reviews.acquire().await;
+            api.create(&PostParams::default(), review).await
+        });
+        match answered.await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) => Err(ClusterError::new(
+                asked,
+                format!("{error} (a ClusterRoleBinding to system:auth-delegator allows it)"),
+            )),
+            Err(_) => Err(ClusterError::new(asked, "it took longer than ten seconds")),
         }
     }
 

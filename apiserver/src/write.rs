@@ -18,6 +18,9 @@ use crate::error::{ApiError, FieldError, quote};
 use crate::kind::{Kind, Version};
 use crate::object::{Object, Tree};
 
+/// So many faults of one object are said; nobody mends more at a time.
+const ERRORS_LIMIT: usize = 100;
+
 /// An object as a client sent it.
 #[derive(Debug)]
 pub struct Submitted {
@@ -79,6 +82,7 @@ pub fn prepare_new(
     }
     let mut errors = metadata::validate(&tree);
     errors.extend(validate::validate(&version.schema, &tree));
+    errors.truncate(ERRORS_LIMIT);
     if !errors.is_empty() {
         return Err(ApiError::invalid(&kind.group, &kind.names.kind, &name, errors));
     }

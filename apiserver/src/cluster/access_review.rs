@@ -5,16 +5,16 @@ use std::sync::Arc;
 use k8s_openapi::api::authorization::v1::{
     NonResourceAttributes, ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
 };
-use kube::Api;
-use kube::api::PostParams;
 use moka::future::Cache;
 
-use super::{Cluster, ClusterError, REVIEW_CAPACITY, REVIEW_TIMEOUT, REVIEW_TTL};
+use super::{Cluster, ClusterError, REVIEW_BYTES, REVIEW_TTL};
 use crate::user::User;
 
 /// Answers to longer questions are not remembered: who asks could fill the
 /// memory with them. As kube-apiserver.
 const REMEMBERED_LENGTH: usize = 10_000;
+/// What an answer costs besides the texts of its question.
+const ENTRY: usize = 500;
 
 /// What a user wants to do.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -58,7 +58,10 @@ pub struct Decision {
 pub(super) type Answers = Cache<Arc<(User, Attributes)>, Decision>;
 
 pub(super) fn answers() -> Answers {
-    Cache::builder().max_capacity(REVIEW_CAPACITY).time_to_live(REVIEW_TTL).build()
+    let weigh = |key: &Arc<(User, Attributes)>, _: &Decision| {
+        u32::try_from(length(&key.0, &key.1) + ENTRY).unwrap_or(u32::MAX)
+    };
+    Cache::builder().weigher(weigh).max_capacity(REVIEW_BYTES).time_to_live(REVIEW_TTL).build()
 }
 
 impl Cluster {
@@ -83,14 +86,8 @@ impl Cluster {
     }
 
     async fn ask(&self, user: &User, attributes: &Attributes) -> Result<Decision, ClusterError> {
-        const ASKED: &str = "SubjectAccessReview";
         let review = SubjectAccessReview { spec: spec(user, attributes), ..Default::default() };
-        let api: Api<SubjectAccessReview> = Api::all(self.client.clone());
-        let params = PostParams::default();
-        let answer = tokio::time::timeout(REVIEW_TIMEOUT, api.create(&params, &review))
-            .await
-            .map_err(|_| ClusterError::new(ASKED, "it took longer than ten seconds"))?
-            .map_err(|error| ClusterError::new(ASKED, error))?;
+        let answer = self.review("SubjectAccessReview", &review).await?;
         let status = answer.status.unwrap_or_default();
         Ok(Decision {
             allowed: status.allowed && !status.denied.unwrap_or_default(),
@@ -133,8 +130,8 @@ fn length(user: &User, attributes: &Attributes) -> usize {
     let extra = user.extra.iter().map(|(key, values)| key.len() + texts(values)).sum::<usize>();
     let user = user.name.len() + texts(&user.groups) + extra;
     user + match attributes {
-        Attributes::Resource { namespace, name, subresource, .. } => {
-            namespace.len() + name.len() + subresource.len()
+        Attributes::Resource { group, version, resource, subresource, namespace, name, .. } => {
+            [group, version, resource, subresource, namespace, name].map(String::len).iter().sum()
         }
         Attributes::Path { verb, path } => verb.len() + path.len(),
     }

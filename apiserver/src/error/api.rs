@@ -1,5 +1,6 @@
 //! ApiError: a refusal as the client gets it.
 
+use std::collections::HashSet;
 use std::error::Error as StdError;
 use std::fmt::{self, Write as _};
 
@@ -150,13 +151,9 @@ impl ApiError {
     ///
     /// The message names each text once; the causes keep them all.
     pub fn invalid(group: &str, kind: &str, name: &str, errors: Vec<FieldError>) -> Self {
-        let mut texts: Vec<String> = Vec::new();
-        for error in &errors {
-            let text = error.to_string();
-            if !texts.contains(&text) {
-                texts.push(text);
-            }
-        }
+        let mut said = HashSet::new();
+        let texts = errors.iter().map(ToString::to_string);
+        let texts: Vec<String> = texts.filter(|text| said.insert(text.clone())).collect();
         let list = match texts.as_slice() {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::ambient::Ambient;
 use crate::error::{ApiError, Details, Reason, qualified, quote};
 use crate::kind::Version;
-use crate::object::Key;
+use crate::object::{Key, Tree};
 use crate::served_kind::ServedKind;
 use crate::storage::{Commit, Expected, StoreError, Versioned};
 use crate::write::{FieldValidation, Submitted, prepare_new};
@@ -39,11 +39,17 @@ pub async fn create(
     let field_validation = options.field_validation;
     let prepare =
         |submitted| prepare_new(kind, version, namespace, submitted, field_validation, ambient);
-    let Submitted { tree, duplicates } = submitted;
+    // Only a name that is made can be made again.
+    let has_prefix = has_prefix(&submitted.tree);
+    let again = |submitted: &Submitted| Submitted {
+        tree: submitted.tree.clone(),
+        duplicates: submitted.duplicates.clone(),
+    };
+    let spare = has_prefix.then(|| again(&submitted));
+    let mut current = submitted;
     let mut attempt = 1;
     loop {
-        let submitted = Submitted { tree: tree.clone(), duplicates: duplicates.clone() };
-        let prepared = prepare(submitted)?;
+        let prepared = prepare(current)?;
         let object = Arc::new(prepared.object);
         let key = Key::new(namespace, object.key().name());
         let commit = Commit {
@@ -56,10 +62,6 @@ pub async fn create(
             Ok(revision) => return Ok((Versioned { revision, object }, prepared.warnings)),
             Err(StoreError::Exists) => {
                 let name = object.key().name();
-                let has_prefix = tree
-                    .get("metadata")
-                    .and_then(|metadata| metadata["generateName"].as_str())
-                    .is_some_and(|prefix| !prefix.is_empty());
                 if !has_prefix {
                     return Err(ApiError::already_exists(&kind.group, &kind.names.plural, name));
                 }
@@ -67,10 +69,20 @@ pub async fn create(
                     return Err(no_unique_name(&kind.group, &kind.names.plural, name));
                 }
                 attempt += 1;
+                let Some(kept) = &spare else {
+                    return Err(no_unique_name(&kind.group, &kind.names.plural, name));
+                };
+                current = again(kept);
             }
             Err(error) => return Err(ApiError::internal(error)),
         }
     }
+}
+
+fn has_prefix(tree: &Tree) -> bool {
+    let metadata = tree.get("metadata");
+    let prefix = metadata.and_then(|metadata| metadata["generateName"].as_str());
+    prefix.is_some_and(|prefix| !prefix.is_empty())
 }
 
 fn no_unique_name(group: &str, plural: &str, name: &str) -> ApiError {

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use crate::error::{FieldError, go_type, quote};
 use crate::object::Tree;
-use crate::object::names::{check_label_key, check_label_value, check_subdomain};
+use crate::object::names::{check_label, check_label_key, check_label_value, check_subdomain};
 
 /// All annotations of an object together; as kube-apiserver.
 const ANNOTATIONS_LIMIT: usize = 256 << 10;
@@ -74,7 +74,9 @@ pub(super) fn coerce(tree: &mut Tree) -> Result<Vec<String>, String> {
     edit(tree, |metadata| {
         metadata.retain(|key, value| {
             let Some((_, field_type)) = FIELDS.iter().find(|(name, _)| name == key) else {
-                unknown.push(format!("metadata.{key}"));
+                if unknown.len() < super::ERRORS_LIMIT {
+                    unknown.push(format!("metadata.{key}"));
+                }
                 return false;
             };
             match coerce_field(key, *field_type, value) {
@@ -167,12 +169,18 @@ pub(super) fn validate(tree: &Tree) -> Vec<FieldError> {
     let mut errors = Vec::new();
     validate_names(metadata, &mut errors);
     for (key, value) in texts(metadata, "labels") {
+        if errors.len() >= super::ERRORS_LIMIT {
+            return errors;
+        }
         let faults = check_label_key(key);
         errors.extend(invalid("metadata.labels", key, faults));
         errors.extend(invalid("metadata.labels", value, check_label_value(value)));
     }
     let mut annotations = 0;
     for (key, value) in texts(metadata, "annotations") {
+        if errors.len() >= super::ERRORS_LIMIT {
+            return errors;
+        }
         annotations += key.len() + value.len();
         errors.extend(invalid("metadata.annotations", key, check_label_key(&key.to_lowercase())));
     }
@@ -203,12 +211,15 @@ fn validate_names(metadata: &Tree, errors: &mut Vec<FieldError>) {
         }
         Some(name) => errors.extend(invalid("metadata.name", name, check_subdomain(name))),
     }
+    if let Some(namespace) = text("namespace") {
+        errors.extend(invalid("metadata.namespace", namespace, check_label(namespace)));
+    }
 }
 
 fn validate_owners(metadata: &Tree, errors: &mut Vec<FieldError>) {
     const FIELD: &str = "metadata.ownerReferences";
     let owners = metadata.get("ownerReferences").and_then(Value::as_array);
-    let mut controller: Option<String> = None;
+    let mut controllers = Vec::new();
     for owner in owners.into_iter().flatten() {
         for part in ["apiVersion", "kind", "name", "uid"] {
             let value = owner[part].as_str().unwrap_or_default();
@@ -221,24 +232,24 @@ fn validate_owners(metadata: &Tree, errors: &mut Vec<FieldError>) {
             }
         }
         if owner["controller"] == true {
-            let who = |owner: &Value| {
-                format!(
-                    "{}/{}",
-                    owner["kind"].as_str().unwrap_or_default(),
-                    owner["name"].as_str().unwrap_or_default()
-                )
-            };
-            if let Some(first) = &controller {
-                let detail = format!(
-                    "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {}",
-                    who(owner)
-                );
-                let all = metadata["ownerReferences"].to_string();
-                errors.push(FieldError::invalid(FIELD, all, &detail));
-            } else {
-                controller = Some(who(owner));
-            }
+            controllers.push(owner);
         }
+        if errors.len() >= super::ERRORS_LIMIT {
+            return;
+        }
+    }
+    if let [first, second, ..] = controllers.as_slice() {
+        let who = |owner: &Value| {
+            let text = |part: &str| owner[part].as_str().unwrap_or_default().to_owned();
+            format!("{}/{}", text("kind"), text("name"))
+        };
+        let detail = format!(
+            "Only one reference can have Controller set to true. Found \"true\" in references for {} and {}",
+            who(first),
+            who(second)
+        );
+        let shown = Value::from(vec![(*first).clone(), (*second).clone()]);
+        errors.push(FieldError::invalid(FIELD, shown, &detail));
     }
 }
 

@@ -40,7 +40,9 @@ fn prune_members(schema: &Schema, tree: &mut Tree, path: &str, unknown: &mut Vec
             (None, Additional::Of(member)) => member,
             (None, Additional::Any) => return true,
             (None, Additional::Pruned) => {
-                unknown.push(path);
+                if unknown.len() < super::ERRORS_LIMIT {
+                    unknown.push(path);
+                }
                 return false;
             }
         };

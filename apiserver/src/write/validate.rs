@@ -34,6 +34,9 @@ fn members(schema: &Schema, tree: &Tree, path: &str, errors: &mut Vec<FieldError
 }
 
 fn node(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    if errors.len() >= super::ERRORS_LIMIT {
+        return;
+    }
     if value.is_null() && schema.nullable {
         return;
     }

@@ -5,7 +5,7 @@
 //! bounded by the parser, at 128.
 
 use std::cell::RefCell;
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
@@ -21,6 +21,11 @@ pub(super) struct Parsed {
 
 /// Duplicates beyond this number are not listed: nobody reads them.
 const DUPLICATES_LIMIT: usize = 100;
+/// So much of the path of a duplicate is said.
+const PATH_LIMIT: usize = 256;
+/// Values in a document, each member and item. A tree costs up to 200 times
+/// the text that it was made of.
+const VALUES_LIMIT: usize = 200_000;
 
 /// Parses a document. Where Go has words of its own for what is wrong, the
 /// error has them.
@@ -40,12 +45,12 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Parsed, String> {
 }
 
 fn read(bytes: &[u8]) -> Result<Parsed, serde_json::Error> {
-    let duplicates = RefCell::new(Vec::new());
+    let seen = RefCell::new(Seen::default());
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-    let node = Node { path: &Path::Root, duplicates: &duplicates };
+    let node = Node { path: &Path::Root, seen: &seen };
     let value = node.deserialize(&mut deserializer)?;
     deserializer.end()?;
-    Ok(Parsed { value, duplicates: duplicates.into_inner() })
+    Ok(Parsed { value, duplicates: seen.into_inner().duplicates })
 }
 
 /// Where in the document we are; written out only when it is needed.
@@ -66,15 +71,63 @@ impl fmt::Display for Path<'_> {
     }
 }
 
+/// What was seen so far.
+#[derive(Default)]
+struct Seen {
+    values: usize,
+    /// Members given more than once, listed or not.
+    repeated: usize,
+    duplicates: Vec<String>,
+}
+
+impl Seen {
+    fn value<E: serde::de::Error>(&mut self) -> Result<(), E> {
+        self.values += 1;
+        if self.values > VALUES_LIMIT {
+            return Err(E::custom(format_args!("more than {VALUES_LIMIT} values in one document")));
+        }
+        Ok(())
+    }
+
+    fn repeat(&mut self, path: &Path<'_>) {
+        self.repeated += 1;
+        if self.repeated > DUPLICATES_LIMIT {
+            return;
+        }
+        let mut text = Beginning::default();
+        // It fails when it has enough.
+        let _ = write!(text, "{path}");
+        if !self.duplicates.contains(&text.0) {
+            self.duplicates.push(text.0);
+        }
+    }
+}
+
+/// The beginning of a text that may be long.
+#[derive(Default)]
+struct Beginning(String);
+
+impl fmt::Write for Beginning {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let mut end = text.len().min(PATH_LIMIT - self.0.len());
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        self.0.push_str(&text[..end]);
+        if end < text.len() { Err(fmt::Error) } else { Ok(()) }
+    }
+}
+
 struct Node<'a> {
     path: &'a Path<'a>,
-    duplicates: &'a RefCell<Vec<String>>,
+    seen: &'a RefCell<Seen>,
 }
 
 impl<'de> DeserializeSeed<'de> for Node<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        self.seen.borrow_mut().value()?;
         deserializer.deserialize_any(self)
     }
 }
@@ -114,7 +167,7 @@ impl<'de> Visitor<'de> for Node<'_> {
         let mut list = Vec::new();
         loop {
             let path = Path::Item(self.path, list.len());
-            let node = Node { path: &path, duplicates: self.duplicates };
+            let node = Node { path: &path, seen: self.seen };
             match items.next_element_seed(node)? {
                 Some(item) => list.push(item),
                 None => return Ok(Value::Array(list)),
@@ -126,14 +179,10 @@ impl<'de> Visitor<'de> for Node<'_> {
         let mut map = Map::new();
         while let Some(name) = members.next_key::<String>()? {
             let path = Path::Member(self.path, &name);
-            let node = Node { path: &path, duplicates: self.duplicates };
+            let node = Node { path: &path, seen: self.seen };
             let value = members.next_value_seed(node)?;
             if map.contains_key(&name) {
-                let mut duplicates = self.duplicates.borrow_mut();
-                let text = path.to_string();
-                if duplicates.len() < DUPLICATES_LIMIT && !duplicates.contains(&text) {
-                    duplicates.push(text);
-                }
+                self.seen.borrow_mut().repeat(&path);
             }
             map.insert(name, value);
         }
@@ -158,6 +207,18 @@ mod tests {
         let parsed = parse(br#"{"a":1,"l":[{"x":1,"x":2,"x":3}],"a":{"b":1,"b":2}}"#).unwrap();
         assert_eq!(parsed.duplicates, ["l[0].x", "a.b", "a"]);
         assert_eq!(parsed.value["a"]["b"], 2);
+    }
+
+    #[test]
+    fn is_not_worn_out_by_duplicates_and_small_values() {
+        let long = "x".repeat(1_000_000);
+        let repeated = "\"a\":1,".repeat(200_000) + "\"a\":1";
+        assert!(parse(format!("{{\"{long}\":{{{repeated}}}}}").as_bytes()).is_err());
+        let parsed = parse(format!("{{\"{long}\":{{\"a\":1,\"a\":2}}}}").as_bytes()).unwrap();
+        assert_eq!(parsed.duplicates[0].len(), PATH_LIMIT);
+        let many: Vec<&str> = std::iter::repeat_n("{}", 300_000).collect();
+        let error = parse(format!("[{}]", many.join(",")).as_bytes()).unwrap_err();
+        assert!(error.starts_with("more than 200000 values"), "{error}");
     }
 
     #[test]
