@@ -139,7 +139,7 @@ fn rights(name: &str, namespace: &str, kinds: &Kinds, api_services: &[String]) -
         rules.push(json!({
             "apiGroups": [group],
             "resources": [plural],
-            "verbs": ["get", "list", "watch"],
+            "verbs": ["list", "watch"],
         }));
     }
     rules.push(json!({
@@ -237,7 +237,7 @@ fn deployment(name: &str, namespace: &str, image: &str) -> Value {
         "readinessProbe": probe("/readyz"),
         "resources": {
             "requests": {"cpu": "20m", "memory": "32Mi"},
-            "limits": {"memory": "256Mi"},
+            "limits": {"memory": "512Mi"},
         },
         "securityContext": {
             "allowPrivilegeEscalation": false,
@@ -255,7 +255,6 @@ fn deployment(name: &str, namespace: &str, image: &str) -> Value {
             "metadata": {"labels": labels},
             "spec": {
                 "serviceAccountName": name,
-                "priorityClassName": "system-cluster-critical",
                 "terminationGracePeriodSeconds": 70,
                 "nodeSelector": {"kubernetes.io/os": "linux"},
                 "securityContext": {

@@ -94,12 +94,13 @@ impl Handler {
         let user = authenticate::authenticate(&self.authentication, peer, head).await?;
         let route = route::route(&self.kinds, head)?;
         authorize::authorize(&self.cluster, &user, &route).await?;
-        let permit = self.throttle.throttle(&user, &route)?;
         let target = match route.destination {
             Destination::Document(document) => return self.document(head, &document),
             Destination::Refused(error) => return Err(error),
             Destination::Target(target) => target,
         };
+        let permit = self.throttle.throttle(&user, &target)?;
+        let _room = self.throttle.body(head, &target)?;
         let format = negotiate::negotiate(head, target.verb)?;
         let operation = decode::decode(&target, head, body).await?;
         let now = self.ambient.now();
@@ -113,7 +114,7 @@ impl Handler {
         target: Target,
         operation: Operation,
         encoder: Encoder,
-        permit: Option<Permit>,
+        permit: Permit,
     ) -> Result<Response<Body>, ApiError> {
         let served = &target.served;
         match operation {
@@ -129,7 +130,7 @@ impl Handler {
                 let watching = verb::watch(served, scope, options)?;
                 let closing = self.closing.clone();
                 let ambient = self.ambient.clone();
-                let events = stream::watch(encoder, watching, lasts, closing, ambient);
+                let events = stream::watch(encoder, watching, lasts, closing, ambient, permit);
                 Ok(encode::respond(StatusCode::OK, events))
             }
             Operation::Create(submitted, options) => {
@@ -197,7 +198,7 @@ impl Handler {
 /// A refusal as an answer; its source is for the log.
 pub fn refuse(error: &ApiError) -> Response<Body> {
     let source = std::error::Error::source(error).map(ToString::to_string);
-    if error.reason().status().is_server_error() {
+    if error.reason() == Reason::InternalError {
         tracing::error!(
             "{error}{}",
             source.map(|source| format!(": {source}")).unwrap_or_default()

@@ -75,6 +75,12 @@ pub enum StoreError {
     /// Nothing is kept under the key.
     #[error("nothing is kept under the key")]
     Absent,
+    /// There is no room for it.
+    #[error("the store is full: it holds no more than {limit} bytes")]
+    Full {
+        /// How much it holds at most.
+        limit: usize,
+    },
     /// The object was written since.
     #[error("the object was written at {current}, after the expected revision")]
     Changed {

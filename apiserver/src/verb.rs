@@ -10,7 +10,7 @@ pub use create::{CreateOptions, create};
 pub use delete::{DeleteOptions, Deleted, delete};
 pub use get::{GetOptions, get};
 pub use list::{ListOptions, Listed, list};
-pub use watch::{Event, WatchOptions, Watching, watch};
+pub use watch::{Event, Initial, WatchOptions, Watching, watch};
 
 use crate::served_kind::{Backing, ServedKind};
 

@@ -14,9 +14,12 @@ pub use prune::FieldValidation;
 use serde_json::Value;
 
 use crate::ambient::Ambient;
-use crate::error::{ApiError, FieldError, quote};
+use crate::error::{ApiError, FieldError, Reason, quote};
 use crate::kind::{Kind, Version};
 use crate::object::{Object, Tree};
+
+/// The largest object that is kept; as etcd.
+const OBJECT_LIMIT: usize = 3 << 19;
 
 /// So many faults of one object are said; nobody mends more at a time.
 const ERRORS_LIMIT: usize = 100;
@@ -87,6 +90,10 @@ pub fn prepare_new(
         return Err(ApiError::invalid(&kind.group, &kind.names.kind, &name, errors));
     }
     let object = Object::from_tree(&tree).map_err(ApiError::internal)?;
+    if object.size() > OBJECT_LIMIT {
+        let message = format!("Request entity too large: limit is {OBJECT_LIMIT}");
+        return Err(ApiError::new(Reason::RequestEntityTooLarge, message));
+    }
     Ok(Prepared { object, warnings, generated_from })
 }
 

@@ -204,10 +204,15 @@ where
     }
 }
 
-/// Who wrote which field is of no interest to what is computed, and often the
+/// Who wrote which field, and what kubectl remembers, is of no interest to what is computed, and often the
 /// larger part of an object.
 fn slim<K: Resource>(object: &mut K) {
-    object.meta_mut().managed_fields = None;
+    const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+    let metadata = object.meta_mut();
+    metadata.managed_fields = None;
+    if let Some(annotations) = &mut metadata.annotations {
+        annotations.remove(LAST_APPLIED);
+    }
 }
 
 fn key<K: Resource>(object: &K) -> Option<Key> {

@@ -31,6 +31,7 @@ const WARNINGS_LIMIT: usize = 4_096;
 const WARNING_LIMIT: usize = 256;
 
 /// Encodes objects of one kind in the form that was asked for.
+#[derive(Clone)]
 pub(super) struct Encoder {
     kind: Arc<Kind>,
     version: String,

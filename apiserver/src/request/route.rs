@@ -101,7 +101,7 @@ fn document(method: &Method, segments: &[&str]) -> Destination {
         }
         _ => return Destination::Refused(ApiError::no_such_resource()),
     };
-    if matches!(*method, Method::GET | Method::HEAD) {
+    if is_read(method) {
         Destination::Document(document)
     } else {
         Destination::Refused(not_allowed())
@@ -160,7 +160,7 @@ fn resource(kinds: &ServedKinds, head: &Parts, group: &str, version: &str, rest:
         name,
     };
     let destination = match kinds.find(group, version, path.resource) {
-        Some(served) => match target(served, version, verb, &path) {
+        Some(served) => match target(served, version, verb, &path, is_read(&head.method)) {
             Ok(target) => Destination::Target(target),
             Err(error) => Destination::Refused(error),
         },
@@ -174,8 +174,12 @@ fn target(
     version: &str,
     verb: Option<Verb>,
     path: &ResourcePath<'_>,
+    is_read: bool,
 ) -> Result<Target, ApiError> {
     let kind = &served.kind;
+    if path.is_watch && !is_read {
+        return Err(not_allowed());
+    }
     if !path.subresource.is_empty() || path.has_more {
         return Err(ApiError::no_such_resource());
     }
@@ -215,7 +219,8 @@ fn target(
 
 fn verb(method: &Method, path: &ResourcePath<'_>, query: &str) -> Option<Verb> {
     match *method {
-        Method::GET | Method::HEAD if path.is_watch => Some(Verb::Watch),
+        // Whatever the method, kube-apiserver has taken it for a watch.
+        _ if path.is_watch => Some(Verb::Watch),
         Method::GET | Method::HEAD if !path.name.is_empty() => Some(Verb::Get),
         Method::GET | Method::HEAD if wants_watch(query) => Some(Verb::Watch),
         Method::GET | Method::HEAD => Some(Verb::List),
@@ -226,6 +231,10 @@ fn verb(method: &Method, path: &ResourcePath<'_>, query: &str) -> Option<Verb> {
         Method::DELETE => Some(Verb::Delete),
         _ => None,
     }
+}
+
+fn is_read(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD)
 }
 
 fn parameter<'a>(query: &'a str, key: &str) -> Option<Cow<'a, str>> {

@@ -11,6 +11,9 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use crate::error::StartError;
 use crate::manifests;
 
+/// Longer than a watch of the cluster is quiet.
+const CLUSTER_SILENCE: Duration = Duration::from_secs(320);
+
 /// Flags of a server. Their defaults are those of the command line.
 #[derive(Clone, Debug, clap::Args)]
 #[non_exhaustive]
@@ -138,15 +141,23 @@ impl Default for Args {
 impl Args {
     /// How to reach the cluster.
     pub(super) async fn cluster_config(&self) -> Result<Config, StartError> {
-        let Some(path) = &self.kubeconfig else {
-            return Config::infer().await.map_err(|error| StartError::Cluster(error.to_string()));
+        let mut config = match &self.kubeconfig {
+            None => {
+                Config::infer().await.map_err(|error| StartError::Cluster(error.to_string()))?
+            }
+            Some(path) => {
+                let unusable = |error: String| StartError::file("kubeconfig", path, error);
+                let kubeconfig =
+                    Kubeconfig::read_from(path).map_err(|error| unusable(error.to_string()))?;
+                Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+                    .await
+                    .map_err(|error| unusable(error.to_string()))?
+            }
         };
-        let unusable = |error: String| StartError::file("kubeconfig", path, error);
-        let kubeconfig =
-            Kubeconfig::read_from(path).map_err(|error| unusable(error.to_string()))?;
-        Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-            .await
-            .map_err(|error| unusable(error.to_string()))
+        // A cluster that takes a request and never answers is away.
+        config.read_timeout = Some(CLUSTER_SILENCE);
+        config.reset_reader_on_write = true;
+        Ok(config)
     }
 }
 

@@ -110,7 +110,7 @@ impl Assembled {
         let store = Arc::new(MemoryStore::new(Arc::clone(&sequence)));
         let sources = Arc::new(cluster.sources());
         let mut served = Vec::new();
-        let mut tasks = Vec::new();
+        let mut runs = Vec::new();
         for (kind, registered) in parsed.into_iter().zip(kinds.iter()) {
             let cache = Arc::new(WatchCache::new(Arc::clone(&sequence)));
             let backing = match &registered.role {
@@ -119,7 +119,7 @@ impl Assembled {
                     Backing::Stored(store.clone())
                 }
                 Role::Computed { source, run, .. } => {
-                    tasks.push(tokio::spawn(run(Arc::clone(&sources), Arc::clone(&cache))));
+                    runs.push(run(Arc::clone(&sources), Arc::clone(&cache)));
                     Backing::Computed(source.clone())
                 }
             };
@@ -127,6 +127,8 @@ impl Assembled {
         }
         let kinds = ServedKinds::new(served);
         let handler = Handler::new(kinds.clone(), authentication, cluster, ambient, closing);
+        // From here on nothing fails that would leave them behind.
+        let tasks = runs.into_iter().map(tokio::spawn).collect();
         Ok(Self { kinds, handler: Arc::new(handler), tasks })
     }
 }

@@ -12,6 +12,17 @@ use super::{
 };
 use crate::object::Key;
 
+/// Bytes of objects that a store in memory holds at most: what a pod of half a
+/// gigabyte bears, with the recent past beside it.
+const BYTES_LIMIT: usize = 128 << 20;
+
+/// Everything that is kept.
+#[derive(Default)]
+struct Shelves {
+    by_collection: HashMap<Collection, Shelf>,
+    bytes: usize,
+}
+
 #[derive(Default)]
 struct Shelf {
     objects: HashMap<Key, Versioned>,
@@ -21,7 +32,7 @@ struct Shelf {
 /// A store in memory: gone with the process.
 pub struct MemoryStore {
     sequence: Arc<RevisionSequence>,
-    shelves: Mutex<HashMap<Collection, Shelf>>,
+    shelves: Mutex<Shelves>,
 }
 
 impl MemoryStore {
@@ -30,14 +41,15 @@ impl MemoryStore {
         Self { sequence, shelves: Mutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Collection, Shelf>> {
+    fn lock(&self) -> MutexGuard<'_, Shelves> {
         self.shelves.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn write(&self, commit: Commit) -> Result<Revision, StoreError> {
         self.sequence.publish(|revision| {
-            let mut shelves = self.lock();
-            let shelf = shelves.entry(commit.collection).or_default();
+            let mut guard = self.lock();
+            let Shelves { by_collection, bytes } = &mut *guard;
+            let shelf = by_collection.entry(commit.collection).or_default();
             match (commit.expected, shelf.objects.get(&commit.key)) {
                 (Expected::Absent, Some(_)) => return Err(StoreError::Exists),
                 (Expected::At(_), None) => return Err(StoreError::Absent),
@@ -46,6 +58,13 @@ impl MemoryStore {
                 }
                 _ => {}
             }
+            let before = shelf.objects.get(&commit.key).map_or(0, |kept| kept.object.size());
+            let after = commit.object.as_ref().map_or(0, |object| object.size());
+            let total = *bytes - before + after;
+            if after > before && total > BYTES_LIMIT {
+                return Err(StoreError::Full { limit: BYTES_LIMIT });
+            }
+            *bytes = total;
             match &commit.object {
                 Some(object) => {
                     let versioned = Versioned { revision, object: Arc::clone(object) };
@@ -70,7 +89,12 @@ impl Store for MemoryStore {
         collection: &'a Collection,
         key: &'a Key,
     ) -> BoxFuture<'a, Result<Option<Versioned>, StoreError>> {
-        let kept = self.lock().get(collection).and_then(|shelf| shelf.objects.get(key)).cloned();
+        let kept = self
+            .lock()
+            .by_collection
+            .get(collection)
+            .and_then(|shelf| shelf.objects.get(key))
+            .cloned();
         ready(Ok(kept)).boxed()
     }
 
@@ -84,7 +108,7 @@ impl Store for MemoryStore {
         reader: Arc<dyn LogReader>,
     ) -> BoxFuture<'_, Result<(), StoreError>> {
         let mut shelves = self.lock();
-        let shelf = shelves.entry(collection.clone()).or_default();
+        let shelf = shelves.by_collection.entry(collection.clone()).or_default();
         let mut kept: Vec<_> = shelf.objects.iter().collect();
         kept.sort_by_key(|(_, versioned)| versioned.revision);
         for (key, versioned) in kept {
@@ -104,6 +128,32 @@ mod tests {
     use super::super::suite;
     use super::*;
     use jiff::Timestamp;
+
+    #[tokio::test]
+    async fn is_full_at_last_and_has_room_again() {
+        let sequence = Arc::new(RevisionSequence::starting(Timestamp::now(), 7));
+        let store = MemoryStore::new(sequence);
+        let commit = |name: &str, object: bool, expected| {
+            let tree = serde_json::json!({"metadata": {"name": name, "uid": "u"}, "x": "x".repeat(1 << 20)});
+            let object = object.then(|| {
+                Arc::new(crate::object::Object::from_tree(tree.as_object().unwrap()).unwrap())
+            });
+            Commit { collection: Collection::new("c"), key: Key::new(None, name), expected, object }
+        };
+        let mut first = None;
+        let refused = loop {
+            let name =
+                format!("{first:?}").len().to_string() + &store.sequence.current().to_string();
+            match store.commit(commit(&name, true, Expected::Absent)).await {
+                Ok(revision) => first = first.or(Some((name, revision))),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(refused, StoreError::Full { limit: BYTES_LIMIT });
+        let (name, revision) = first.unwrap();
+        store.commit(commit(&name, false, Expected::At(revision))).await.unwrap();
+        store.commit(commit("again", true, Expected::Absent)).await.unwrap();
+    }
 
     #[tokio::test]
     async fn passes_the_suite() {

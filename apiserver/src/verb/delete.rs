@@ -57,6 +57,7 @@ pub async fn delete(
             Err(StoreError::Absent) => return Err(absent()),
             // Somebody else wrote it: look again.
             Err(StoreError::Changed { .. } | StoreError::Exists) => {}
+            Err(error @ StoreError::Full { .. }) => return Err(ApiError::internal(error)),
         }
     }
 }

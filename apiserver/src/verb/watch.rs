@@ -52,12 +52,33 @@ pub struct Event {
     pub change: Option<Arc<Change>>,
 }
 
-/// A watch: first what is there, if asked for, then every change.
-pub struct Watching {
+/// What a watch begins with: what is there, as ADDED, in the order of keys.
+pub struct Initial {
+    snapshot: Snapshot,
     scope: Scope,
     selector: Selector,
-    /// What is still to be told of the state at the beginning.
-    initial: Option<(Snapshot, Option<Versioned>)>,
+    last: Option<Versioned>,
+}
+
+impl Initial {
+    /// The next event.
+    pub fn next(&mut self) -> Option<Event> {
+        let key = self.last.as_ref().map(|versioned| versioned.object.key());
+        let versioned = self
+            .snapshot
+            .after(&self.scope, key)
+            .find(|versioned| self.selector.matches(&versioned.object))
+            .cloned()?;
+        self.last = Some(versioned.clone());
+        Some(Event { event_type: EventType::Added, versioned, change: None })
+    }
+}
+
+/// A watch: every change after its beginning.
+pub struct Watching {
+    selector: Selector,
+    /// What it begins with, if that was asked for and not yet taken.
+    initial: Option<Initial>,
     subscription: Option<Subscription>,
     pending: VecDeque<Event>,
     /// An error that ends the watch.
@@ -76,7 +97,6 @@ pub fn watch(
 ) -> Result<Watching, ApiError> {
     ensure_synced(served)?;
     let mut watching = Watching {
-        scope: scope.clone(),
         selector: options.selector,
         initial: None,
         subscription: None,
@@ -85,8 +105,9 @@ pub fn watch(
     };
     match options.after {
         None => {
-            let (snapshot, subscription) = served.cache.subscribe(scope);
-            watching.initial = Some((snapshot, None));
+            let (snapshot, subscription) = served.cache.subscribe(scope.clone());
+            let selector = watching.selector.clone();
+            watching.initial = Some(Initial { snapshot, scope, selector, last: None });
             watching.subscription = Some(subscription);
         }
         Some(revision) => match served.cache.subscribe_after(scope, revision) {
@@ -98,14 +119,16 @@ pub fn watch(
 }
 
 impl Watching {
-    /// The next event; waits for it. `None` after an error: the watch is over.
+    /// What the watch begins with, before its first change.
+    pub fn take_initial(&mut self) -> Option<Initial> {
+        self.initial.take()
+    }
+
+    /// The next change; waits for it. `None` after an error: the watch is over.
     pub async fn next(&mut self) -> Option<Result<Event, ApiError>> {
         if let Some(error) = self.refused.take() {
             self.subscription = None;
             return Some(Err(error));
-        }
-        if let Some(event) = self.next_initial() {
-            return Some(Ok(event));
         }
         loop {
             if let Some(event) = self.pending.pop_front() {
@@ -123,25 +146,6 @@ impl Watching {
                     let message = "The resourceVersion for the provided watch is too old.";
                     return Some(Err(ApiError::expired(message)));
                 }
-            }
-        }
-    }
-
-    fn next_initial(&mut self) -> Option<Event> {
-        let (snapshot, last) = self.initial.as_mut()?;
-        let key = last.as_ref().map(|versioned| versioned.object.key());
-        let next = snapshot
-            .after(&self.scope, key)
-            .find(|versioned| self.selector.matches(&versioned.object))
-            .cloned();
-        match next {
-            Some(versioned) => {
-                *last = Some(versioned.clone());
-                Some(Event { event_type: EventType::Added, versioned, change: None })
-            }
-            None => {
-                self.initial = None;
-                None
             }
         }
     }

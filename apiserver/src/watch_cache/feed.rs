@@ -23,6 +23,13 @@ impl WatchCache {
             (Some(shown), Some(object)) if shown.object.same_content(object) => return,
             _ => {}
         }
+        // Another object under the same name: watchers are told that the first
+        // one is gone.
+        if let (Some(shown), Some(object)) = (&shown, &object)
+            && shown.object.uid() != object.uid()
+        {
+            self.publish(key, None);
+        }
         let object = object.map(Arc::new);
         let Ok(()) = self.sequence.publish(|revision| {
             self.apply(revision, key, object);

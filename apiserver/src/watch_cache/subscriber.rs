@@ -10,8 +10,10 @@ use super::{Change, WatchCache};
 use crate::object::Key;
 use crate::storage::Revision;
 
-/// How many changes a watcher takes from the window at a time.
+/// How many changes, and bytes of them, a watcher takes from the window at a
+/// time: a slow one holds no more.
 const BATCH: usize = 64;
+const BATCH_BYTES: usize = 256 << 10;
 
 /// What a watcher can be interested in.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -143,11 +145,13 @@ impl Subscription {
             return Err(Lost { oldest: state.window.start() });
         }
         let mut changes = Vec::new();
+        let mut bytes = 0;
         for change in state.window.after(self.cursor) {
             self.cursor = change.revision();
             if self.slot.scope.contains(change.key()) {
                 changes.push(Arc::clone(change));
-                if changes.len() == BATCH {
+                bytes += change.size();
+                if changes.len() == BATCH || bytes > BATCH_BYTES {
                     break;
                 }
             }

@@ -16,7 +16,7 @@ const COUNT_FLOOR: usize = 1_000;
 /// Changes that are never exceeded; as kube-apiserver.
 const COUNT_LIMIT: usize = 102_400;
 /// Bytes of objects that only the window may still hold.
-const BYTES_LIMIT: usize = 64 << 20;
+const BYTES_LIMIT: usize = 16 << 20;
 
 /// Forms in which a change may be sent to many watchers.
 const FRAMES: usize = 3;
@@ -70,7 +70,8 @@ impl Change {
         }
     }
 
-    fn size(&self) -> usize {
+    /// What it holds, in bytes.
+    pub(super) fn size(&self) -> usize {
         // The state after it is usually the state before the next one; the
         // frame that is encoded for watchers is about as large again.
         let object = self.after.as_ref().or(self.before.as_ref());
@@ -162,7 +163,7 @@ mod tests {
     fn is_bounded_by_bytes() {
         let mut window = Window::starting(Revision::new(0));
         for revision in 1..=20 {
-            window.push(change(revision, 3 << 20), Instant::now(), |_| {});
+            window.push(change(revision, 1 << 20), Instant::now(), |_| {});
         }
         assert!(window.bytes <= BYTES_LIMIT);
         assert!(window.start() > Revision::new(0));

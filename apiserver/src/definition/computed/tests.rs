@@ -162,6 +162,23 @@ async fn a_change_that_alters_nothing_is_no_event() {
 }
 
 #[tokio::test]
+async fn another_source_of_the_same_name_is_another_object() {
+    let fixture = start();
+    fixture.config_maps.set(key("a"), Some(config_map("a", &[("value", "1")])));
+    let fixture = fixture.synced().await;
+    let (_, mut watch) = fixture.cache.subscribe(Scope::All);
+    let mut other = config_map("a", &[("value", "2")]);
+    other.metadata.uid = Some("another".to_owned());
+    fixture.config_maps.set(key("a"), Some(other));
+    let mut told = fixture.next(&mut watch).await;
+    while told.len() < 2 {
+        told.extend(fixture.next(&mut watch).await);
+    }
+    assert_eq!(told[0], ("a".to_owned(), Value::Null));
+    assert_eq!(told[1].1["value"], "2");
+}
+
+#[tokio::test]
 async fn objects_go_with_their_source() {
     let fixture = start();
     fixture.config_maps.set(key("a"), Some(config_map("a", &[("value", "1")])));

@@ -1,5 +1,7 @@
 //! The body of a request: bounded, JSON, an object of the kind.
 
+use std::time::Duration;
+
 use axum::body::{Body, Bytes};
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
@@ -15,6 +17,8 @@ use crate::write::Submitted;
 
 /// As kube-apiserver.
 const LIMIT: usize = 3 << 20;
+/// How long a body may take: it holds a place among the writes.
+const READ_TIMEOUT: Duration = Duration::from_secs(15);
 /// So much of a body is shown in messages; as kube-apiserver.
 const SHOWN: usize = 30;
 
@@ -46,7 +50,12 @@ pub(super) async fn read(headers: &HeaderMap, body: Body) -> Result<Bytes, ApiEr
     if announced.is_some_and(|length: u64| length > LIMIT as u64) {
         return Err(too_large());
     }
-    match Limited::new(body, LIMIT).collect().await {
+    let read = tokio::time::timeout(READ_TIMEOUT, Limited::new(body, LIMIT).collect());
+    let Ok(read) = read.await else {
+        let message = "Timeout: the body of the request did not arrive in time";
+        return Err(ApiError::new(Reason::Timeout, message));
+    };
+    match read {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => Err(too_large()),
         Err(error) => Err(ApiError::bad_request("the body could not be read").caused_by(error)),

@@ -1,15 +1,19 @@
 //! Answers that are sent bit by bit: lists in chunks, watches event by event.
 //!
-//! Both are pulled by the connection. A slow reader of a list holds a
-//! snapshot, no lock; a slow reader of a watch is a cursor that stands still.
+//! What holds a snapshot, a list or the beginning of a watch, is made by a task
+//! that waits for the reader until a deadline and no longer: a reader that
+//! stops reading must not hold what was deleted long ago. What follows in a
+//! watch is pulled by the connection: a slow reader is a cursor that stands
+//! still.
 
 use std::io;
 use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
-use futures::stream;
-use tokio::time::{Instant, sleep_until};
+use futures::{Stream, StreamExt, stream};
+use tokio::sync::mpsc::{Receiver, channel};
+use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::super::REQUEST_TIMEOUT;
@@ -24,41 +28,74 @@ const CHUNK: usize = 64 << 10;
 /// A watch lasts this long and up to as long again, if the client does not
 /// say; as kube-apiserver.
 const WATCH_SECONDS: u64 = 1_800;
+/// No watch lasts longer than a day.
+const MAX_WATCH: Duration = Duration::from_secs(24 * 60 * 60);
+
+type Chunk = Result<Bytes, io::Error>;
+
+/// What a task has made; `None` says that there is no more.
+fn received(chunks: Receiver<Option<Bytes>>) -> impl Stream<Item = Chunk> {
+    stream::unfold(Some(chunks), async |chunks| {
+        let mut chunks = chunks?;
+        match chunks.recv().await {
+            Some(Some(chunk)) => Some((Ok(chunk), Some(chunks))),
+            Some(None) => None,
+            // The task gave up: a clean end would look like all there is.
+            None => {
+                let late = io::Error::new(io::ErrorKind::TimedOut, "it was not read in time");
+                Some((Err(late), None))
+            }
+        }
+    })
+}
+
+/// Makes chunks in a task until there are no more, or nobody has read them in
+/// time.
+fn produce<T: Send + 'static>(
+    mut state: T,
+    next: impl Fn(&mut T) -> Option<Bytes> + Send + 'static,
+) -> impl Stream<Item = Chunk> {
+    let deadline = Instant::now() + REQUEST_TIMEOUT;
+    let (sender, receiver) = channel(1);
+    tokio::spawn(async move {
+        loop {
+            let chunk = next(&mut state);
+            let done = chunk.is_none();
+            let sent = timeout_at(deadline, sender.send(chunk)).await;
+            if done || !matches!(sent, Ok(Ok(()))) {
+                return;
+            }
+        }
+    });
+    received(receiver)
+}
 
 struct ListState {
     encoder: Encoder,
     listed: Listed,
     last: Option<Versioned>,
     started: bool,
-    deadline: Instant,
+    done: bool,
     /// A list is in flight until its last chunk.
-    _permit: Option<Permit>,
+    _permit: Permit,
 }
 
 /// A list, chunk by chunk.
-pub(in crate::request) fn list(encoder: Encoder, listed: Listed, permit: Option<Permit>) -> Body {
-    let deadline = Instant::now() + REQUEST_TIMEOUT;
+pub(in crate::request) fn list(encoder: Encoder, listed: Listed, permit: Permit) -> Body {
     let mut state =
-        ListState { encoder, listed, last: None, started: false, deadline, _permit: permit };
-    let (first, done) = next_chunk(&mut state);
-    if done {
+        ListState { encoder, listed, last: None, started: false, done: false, _permit: permit };
+    let first = next_chunk(&mut state).unwrap_or_default();
+    if state.done {
         return Body::from(first);
     }
-    let rest = stream::unfold(Some(state), async |state| {
-        let mut state = state?;
-        if Instant::now() > state.deadline {
-            let late = io::Error::new(io::ErrorKind::TimedOut, "the list was not read in time");
-            return Some((Err(late), None));
-        }
-        let (chunk, done) = next_chunk(&mut state);
-        Some((Ok(chunk), (!done).then_some(state)))
-    });
-    let first = stream::once(async { Ok::<_, io::Error>(first) });
-    Body::from_stream(futures::StreamExt::chain(first, rest))
+    let first = stream::once(async { Ok(first) });
+    Body::from_stream(first.chain(produce(state, next_chunk)))
 }
 
-/// The next chunk, and whether it is the last one.
-fn next_chunk(state: &mut ListState) -> (Bytes, bool) {
+fn next_chunk(state: &mut ListState) -> Option<Bytes> {
+    if state.done {
+        return None;
+    }
     let mut chunk = Vec::with_capacity(CHUNK + (CHUNK >> 2));
     let revision = state.listed.revision();
     if !state.started {
@@ -78,11 +115,11 @@ fn next_chunk(state: &mut ListState) -> (Bytes, bool) {
         }
     }
     state.started = true;
-    let done = state.last.is_none();
-    if done {
+    state.done = state.last.is_none();
+    if state.done {
         state.encoder.end_list(revision, &mut chunk);
     }
-    (chunk.into(), done)
+    Some(chunk.into())
 }
 
 struct WatchState {
@@ -92,44 +129,75 @@ struct WatchState {
     deadline: Instant,
     closing: CancellationToken,
     ambient: Ambient,
+    _permit: Permit,
 }
 
 /// A watch, event by event, until its time is over, the server closes, or an
 /// error ends it.
 pub(in crate::request) fn watch(
     encoder: Encoder,
-    watching: Watching,
+    mut watching: Watching,
     lasts: Option<Duration>,
     closing: CancellationToken,
     ambient: Ambient,
+    permit: Permit,
 ) -> Body {
     let jitter = || Duration::from_secs(ambient.chance() % WATCH_SECONDS);
     let lasts = lasts.unwrap_or_else(|| Duration::from_secs(WATCH_SECONDS) + jitter());
-    // Durations that no clock can hold end as late as any watch does.
     let now = Instant::now();
     let deadline = now.checked_add(lasts.min(MAX_WATCH)).unwrap_or(now);
-    let state = WatchState { encoder, watching, first: true, deadline, closing, ambient };
-    Body::from_stream(stream::unfold(state, async |mut state| {
-        if Instant::now() >= state.deadline {
-            return None;
+    if lasts.is_zero() {
+        return Body::empty();
+    }
+    // Mostly what is there fits one chunk, and no task is needed.
+    let mut initial = watching.take_initial().map(|initial| (encoder.clone(), initial, true));
+    let beginning = initial
+        .as_mut()
+        .and_then(|(encoder, initial, first)| initial_chunk(encoder, initial, first));
+    let is_large = beginning.as_ref().is_some_and(|chunk| chunk.len() >= CHUNK);
+    let first = beginning.is_none();
+    let beginning = stream::iter(beginning.map(Ok));
+    let rest = match initial {
+        Some(state) if is_large => {
+            produce(state, |(encoder, initial, first)| initial_chunk(encoder, initial, first))
+                .left_stream()
         }
-        let event = tokio::select! {
-            biased;
-            () = state.closing.cancelled() => None,
-            () = sleep_until(state.deadline) => None,
-            event = state.watching.next() => event,
-        }?;
-        let frame = match event {
-            Ok(event) => {
-                state.encoder.set_time(state.ambient.now());
-                state.encoder.event(&event, state.first)
-            }
-            Err(error) => Encoder::error_event(&error),
-        };
-        state.first = false;
-        Some((Ok::<_, io::Error>(frame), state))
-    }))
+        _ => stream::empty().right_stream(),
+    };
+    let state =
+        WatchState { encoder, watching, first, deadline, closing, ambient, _permit: permit };
+    let live = stream::unfold(state, next_event);
+    Body::from_stream(beginning.chain(rest).chain(live))
 }
 
-/// No watch lasts longer than a day.
-const MAX_WATCH: Duration = Duration::from_secs(24 * 60 * 60);
+/// What a watch begins with, as many events as fit a chunk.
+fn initial_chunk(
+    encoder: &Encoder,
+    initial: &mut crate::verb::Initial,
+    first: &mut bool,
+) -> Option<Bytes> {
+    let mut chunk = Vec::new();
+    while chunk.len() < CHUNK {
+        let Some(event) = initial.next() else { break };
+        chunk.extend_from_slice(&encoder.event(&event, std::mem::take(first)));
+    }
+    (!chunk.is_empty()).then(|| chunk.into())
+}
+
+async fn next_event(mut state: WatchState) -> Option<(Chunk, WatchState)> {
+    let event = tokio::select! {
+        biased;
+        () = state.closing.cancelled() => None,
+        () = sleep_until(state.deadline) => None,
+        event = state.watching.next() => event,
+    }?;
+    let frame = match event {
+        Ok(event) => {
+            state.encoder.set_time(state.ambient.now());
+            state.encoder.event(&event, state.first)
+        }
+        Err(error) => Encoder::error_event(&error),
+    };
+    state.first = false;
+    Some((Ok(frame), state))
+}
