@@ -4,75 +4,59 @@
 //! (once, about five minutes), starts it, and makes a Deployment whose Pods
 //! look as if they ran. Ctrl-C ends and removes everything.
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use aggregated_apiserver::{ServeArgs, start_logging};
+use aggregated_apiserver::{ManifestOptions, ServeArgs, start_logging};
 use anyhow::{Context, Result};
-use clap::Parser;
+use farm_operator::NAME;
 use serde_json::{Value, json};
 use test_cluster::{ControlPlane, Programs};
+use tokio::signal::unix::{SignalKind, signal};
 
-const NAMESPACE: &str = "farm-system";
+const API_SERVICE: &str = "v1alpha.farm.example.com";
 
-#[derive(Parser)]
-struct Arguments {
-    #[command(flatten)]
-    serve: ServeArgs,
+/// Returns at the first SIGINT or SIGTERM.
+async fn interrupted() -> std::io::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        interrupt = tokio::signal::ctrl_c() => interrupt,
+        _ = terminate.recv() => Ok(()),
+    }
 }
 
 #[tokio::main]
 async fn main() -> Result<()> {
+    // From here on Ctrl-C and SIGTERM are ours: whenever they come, everything
+    // is ended and removed.
+    let interrupted = tokio::spawn(interrupted());
     let programs = Programs::find()?;
     println!("starting etcd, kube-apiserver and kube-controller-manager");
     let cluster = ControlPlane::start(&programs, &[])?;
 
-    let kubeconfig = cluster.kubeconfig().display().to_string();
-    let flags = [
-        "local_cluster",
-        "--bind-address=127.0.0.1",
-        "--secure-port=0",
-        "--namespace",
-        NAMESPACE,
-        "--kubeconfig",
-        &kubeconfig,
-    ];
-    let arguments = Arguments::parse_from(flags);
-    start_logging(&arguments.serve);
-    let bound = farm_operator::server().bind(&arguments.serve).await?;
-    register(&cluster, bound.address().port())?;
+    let manifests = farm_operator::server().manifests(&ManifestOptions::default())?;
+    cluster.kubectl(["apply", "-f", "-"]).input(&manifests).run()?;
+    let mut serve = ServeArgs::default();
+    serve.bind_address = Ipv4Addr::LOCALHOST.into();
+    serve.secure_port = 0;
+    serve.namespace = Some(NAME.to_owned());
+    serve.kubeconfig = Some(cluster.kubeconfig());
+    start_logging(&serve);
+    let bound = farm_operator::server().bind(&serve).await?;
+    cluster.lead_to_localhost(API_SERVICE, (NAME, NAME), bound.address().port())?;
     let running = bound.start().await?;
-    let available = "--for=condition=Available";
-    let api_service = "apiservice/v1alpha.farm.example.com";
-    cluster.kubectl(["wait", available, api_service, "--timeout=60s"]).run()?;
+    let (available, api_service) =
+        ("--for=condition=Available", format!("apiservice/{API_SERVICE}"));
+    cluster.kubectl(["wait", available, &api_service, "--timeout=60s"]).run()?;
     populate(&cluster)?;
 
     println!("\nReady. In another terminal:\n");
-    println!("export KUBECONFIG={kubeconfig}");
+    println!("export KUBECONFIG={}", cluster.kubeconfig().display());
     println!("kubectl get llamas,farmpods\n");
     println!("(without a kubectl of your own: {})", programs.path("kubectl").display());
     println!("Ctrl-C ends and removes everything.");
-    tokio::signal::ctrl_c().await?;
+    interrupted.await??;
     running.drain(Duration::ZERO).await;
-    Ok(())
-}
-
-/// Makes kube-apiserver send requests for our group to a port of this machine.
-fn register(cluster: &ControlPlane, port: u16) -> Result<()> {
-    cluster.kubectl(["create", "namespace", NAMESPACE]).run()?;
-    cluster.lead_to_localhost(NAMESPACE, farm_operator::NAME)?;
-    let api_service = json!({
-        "apiVersion": "apiregistration.k8s.io/v1",
-        "kind": "APIService",
-        "metadata": {"name": "v1alpha.farm.example.com"},
-        "spec": {
-            "group": "farm.example.com",
-            "version": "v1alpha",
-            "groupPriorityMinimum": 1000,
-            "versionPriority": 100,
-            "service": {"name": farm_operator::NAME, "namespace": NAMESPACE, "port": port},
-        },
-    });
-    cluster.kubectl(["create", "-f", "-"]).input(&api_service.to_string()).run()?;
     Ok(())
 }
 

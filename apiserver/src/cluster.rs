@@ -8,6 +8,7 @@ mod source;
 mod token_review;
 
 pub use access_review::Attributes;
+pub use api_service::Registration;
 pub use request_header_ca::{DelegatedAuthentication, RequestHeader};
 pub use serving_secret::{KeptCertificates, SecretError};
 pub use source::{Changed, SourceFeed, Sources};

@@ -26,6 +26,22 @@ pub struct Certificate {
     pub key: PathBuf,
 }
 
+impl Certificate {
+    /// A copy in other files, for when these are overwritten.
+    ///
+    /// # Errors
+    /// When the files cannot be written.
+    pub fn copied_to(&self, folder: &Path, file: &str) -> Result<Self> {
+        let copy = Self {
+            certificate: folder.join(format!("{file}.crt")),
+            key: folder.join(format!("{file}.key")),
+        };
+        fs::copy(&self.certificate, &copy.certificate)?;
+        fs::copy(&self.key, &copy.key)?;
+        Ok(copy)
+    }
+}
+
 impl Authority {
     /// A new authority; the file is overwritten.
     ///

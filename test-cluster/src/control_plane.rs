@@ -24,6 +24,10 @@ const ASK: Duration = Duration::from_millis(100);
 /// Somebody else may take a port between our looking and its use.
 const ATTEMPTS: usize = 3;
 
+/// What our folders are called, and the file in them that says whose they are.
+const PREFIX: &str = "control-plane-";
+const OWNER: &str = "owner.pid";
+
 /// A user who is known by a bearer token.
 #[derive(Clone, Debug)]
 pub struct Token {
@@ -81,8 +85,10 @@ impl ControlPlane {
     }
 
     fn try_start(programs: &Programs, tokens: &[Token]) -> Result<Self> {
-        let folder = tempfile::Builder::new().prefix("control-plane-").tempdir()?;
+        sweep();
+        let folder = tempfile::Builder::new().prefix(PREFIX).tempdir()?;
         let path = folder.path().to_owned();
+        fs::write(path.join(OWNER), std::process::id().to_string())?;
         let [etcd_client, etcd_peer, api_server] = free_ports()?;
         let ports = Ports { etcd_client, etcd_peer, api_server };
         let authority = Authority::new("cluster-ca", &path.join("ca.crt"))?;
@@ -176,12 +182,17 @@ impl ControlPlane {
         Kubectl::new(&self.programs.path("kubectl"), kubeconfig, self.folder(), arguments)
     }
 
-    /// Makes a Service of this name that leads to a port of this machine, in
-    /// place of one that leads to Pods.
+    /// Makes an APIService and its Service, which lead to Pods, lead to a port
+    /// of this machine instead.
     ///
     /// # Errors
     /// When kube-apiserver refuses it.
-    pub fn lead_to_localhost(&self, namespace: &str, service: &str) -> Result<()> {
+    pub fn lead_to_localhost(
+        &self,
+        api_service: &str,
+        (namespace, service): (&str, &str),
+        port: u16,
+    ) -> Result<()> {
         let object = json!({
             "apiVersion": "v1",
             "kind": "Service",
@@ -191,6 +202,8 @@ impl ControlPlane {
         self.kubectl(["delete", "service", service, "-n", namespace, "--ignore-not-found"])
             .run()?;
         self.kubectl(["create", "-f", "-"]).input(&object.to_string()).run()?;
+        let patch = json!({"spec": {"service": {"port": port}}}).to_string();
+        self.kubectl(["patch", "apiservice", api_service, "--type=merge", "-p", &patch]).run()?;
         Ok(())
     }
 
@@ -252,6 +265,21 @@ fn wait_ready(programs: &Programs, folder: &Path, processes: &mut [&mut Process]
             bail!("kube-apiserver is not ready after {START:?}: {}", asked.errors);
         }
         thread::sleep(ASK);
+    }
+}
+
+/// Removes what others left behind who were killed.
+fn sweep() {
+    let Ok(entries) = fs::read_dir(std::env::temp_dir()) else { return };
+    for entry in entries.flatten() {
+        if !entry.file_name().to_string_lossy().starts_with(PREFIX) {
+            continue;
+        }
+        let Ok(owner) = fs::read_to_string(entry.path().join(OWNER)) else { continue };
+        let processes = Path::new("/proc");
+        if processes.join("self").exists() && !processes.join(owner.trim()).exists() {
+            let _ = fs::remove_dir_all(entry.path());
+        }
     }
 }
 

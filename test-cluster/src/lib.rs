@@ -23,4 +23,4 @@ pub use certificates::{Authority, Certificate};
 pub use control_plane::{ControlPlane, Token};
 pub use kubectl::{Kubectl, Printed};
 pub use process::Process;
-pub use programs::Programs;
+pub use programs::{Missing, Programs};

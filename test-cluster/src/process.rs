@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
@@ -112,7 +113,7 @@ fn spawn(command: Command) -> Result<Child> {
 
 /// The same command, to be killed with us.
 fn bound_to_us(command: &Command) -> Command {
-    let has_setpriv = Command::new("setpriv").arg("--version").output().is_ok();
+    let has_setpriv = has_setpriv();
     let program = command.get_program();
     let mut bound = if has_setpriv {
         let mut setpriv = Command::new("setpriv");
@@ -131,5 +132,16 @@ fn bound_to_us(command: &Command) -> Command {
     if let Some(folder) = command.get_current_dir() {
         bound.current_dir(folder);
     }
+    // Ctrl-C is for us: we end it when nobody needs it any more.
+    bound.process_group(0);
     bound
+}
+
+/// Whether there is a `setpriv` that can do it; some cannot.
+fn has_setpriv() -> bool {
+    static FOUND: OnceLock<bool> = OnceLock::new();
+    *FOUND.get_or_init(|| {
+        let probe = Command::new("setpriv").args(["--pdeathsig", "KILL", "true"]).output();
+        probe.is_ok_and(|output| output.status.success())
+    })
 }

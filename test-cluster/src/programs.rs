@@ -1,14 +1,15 @@
 //! Where the programs of a control plane are.
 
-use std::collections::hash_map::DefaultHasher;
 use std::env;
+use std::error::Error;
+use std::fmt;
 use std::fs;
-use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
+use sha2::{Digest, Sha256};
 
 /// As the envtest tools of controller-runtime have it.
 const ASSETS: &str = "KUBEBUILDER_ASSETS";
@@ -17,6 +18,18 @@ const NAMES: [&str; 4] = ["etcd", "kube-apiserver", "kube-controller-manager", "
 const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/programs");
 const VERSION: (&str, &str) = ("1", "36");
 const RELEASE: &str = "v1.36.3";
+
+/// There are no programs here, and nothing to build them with.
+#[derive(Clone, Debug)]
+pub struct Missing(String);
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Error for Missing {}
 
 /// The programs of a control plane.
 #[derive(Clone, Debug)]
@@ -30,7 +43,8 @@ impl Programs {
     /// from the sources that Go's module proxy serves: once, about five minutes.
     ///
     /// # Errors
-    /// When they are nowhere and cannot be built; says why.
+    /// [`Missing`] when they are nowhere and there is no `go`; anything else
+    /// when they cannot be built.
     pub fn find() -> Result<Self> {
         let mut missing = format!("${ASSETS} is not set");
         if let Some(folder) = env::var_os(ASSETS).map(PathBuf::from) {
@@ -38,13 +52,17 @@ impl Programs {
                 None => return Ok(Self { folder }),
                 Some(name) => missing = format!("${ASSETS} holds no {name}"),
             }
+            eprintln!("{missing}: looking elsewhere");
         }
         let folder = cache()?;
         if absent(&folder).is_none() {
             return Ok(Self { folder });
         }
         if Command::new("go").arg("version").output().is_err() {
-            bail!("{missing}, nothing is in {}, and there is no go to build it", folder.display());
+            let nothing = format!("nothing is in {}", folder.display());
+            return Err(
+                Missing(format!("{missing}, {nothing}, and there is no go to build it")).into()
+            );
         }
         build(&folder)?;
         Ok(Self { folder })
@@ -65,10 +83,12 @@ fn cache() -> Result<PathBuf> {
     let base = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let base = base.or_else(|| env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")));
     let base = base.context("neither $XDG_CACHE_HOME nor $HOME is set")?;
-    let module = fs::read_to_string(Path::new(MODULE).join("go.mod"))?;
-    let mut hasher = DefaultHasher::new();
-    module.hash(&mut hasher);
-    Ok(base.join(format!("kubernetes-control-plane/{RELEASE}-{:016x}", hasher.finish())))
+    let mut hash = Sha256::new();
+    for file in ["go.mod", "go.sum"] {
+        hash.update(fs::read(Path::new(MODULE).join(file))?);
+    }
+    let hash: String = hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    Ok(base.join(format!("kubernetes-control-plane/{RELEASE}-{hash}")))
 }
 
 fn build(folder: &Path) -> Result<()> {
@@ -104,6 +124,10 @@ fn build(folder: &Path) -> Result<()> {
     // The package is called server.
     fs::rename(unfinished.path().join("server"), unfinished.path().join("etcd"))?;
     let finished = unfinished.keep();
+    if absent(folder).is_some() {
+        // What is there is not whole.
+        let _ = fs::remove_dir_all(folder);
+    }
     if let Err(error) = fs::rename(&finished, folder) {
         let _ = fs::remove_dir_all(&finished);
         // Somebody else built them at the same time.

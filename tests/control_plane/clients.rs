@@ -1,8 +1,6 @@
 //! kube, as programs use it.
 
-use std::time::Duration;
-
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use farm_operator::{FarmPod, Llama, LlamaSpec};
 use futures::{StreamExt, TryStreamExt};
 use kube::api::{DeleteParams, ListParams, PostParams};
@@ -31,33 +29,37 @@ async fn use_everything(client: Client) -> Result<()> {
     let metadata = llamas.list_metadata(&ListParams::default()).await?;
     ensure!(metadata.items[0].name_any() == "dolly");
 
-    // A reflector, with and without streaming lists: where these are refused
-    // it must find the other way itself, and does so with an error first.
     let (reader, writer) = reflector::store();
     let events = watcher(llamas.clone(), watcher::Config::default());
-    let events = reflector(writer, events).boxed();
-    let follow = tokio::spawn(events.try_for_each(|_| async { Ok(()) }));
-    reader.wait_until_ready().await?;
+    let mut events = reflector(writer, events).boxed();
+    while !matches!(events.try_next().await?, Some(watcher::Event::InitDone)) {}
     ensure!(reader.state().len() == 1);
-
-    let mut watch = watcher(llamas.clone(), watcher::Config::default()).boxed();
-    while !matches!(watch.try_next().await?, Some(watcher::Event::InitDone)) {}
     let shaun = Llama::new("shaun", LlamaSpec { weight: 20.0, height: 1.5 });
     let created = llamas.create(&PostParams::default(), &shaun).await?;
     ensure!(created.uid().is_some() && created.metadata.generation == Some(1));
-    let event = watch.try_next().await?;
+    let event = events.try_next().await?;
     let Some(watcher::Event::Apply(applied)) = event else {
-        anyhow::bail!("not an Apply: {event:?}");
+        bail!("not an Apply: {event:?}");
     };
     ensure!(applied.resource_version() == created.resource_version());
+    ensure!(reader.state().len() == 2);
     let deleted = llamas.delete("shaun", &DeleteParams::default()).await?;
     ensure!(deleted.is_right(), "gone at once: {deleted:?}");
-    let event = watch.try_next().await?;
+    let event = events.try_next().await?;
     ensure!(matches!(event, Some(watcher::Event::Delete(_))), "{event:?}");
-    while reader.state().len() != 1 {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    follow.abort();
+    ensure!(reader.state().len() == 1);
+
+    // Streaming lists are refused in words, not by silence.
+    let streaming = watcher::Config::default().streaming_lists();
+    let mut streaming = watcher(llamas, streaming).boxed();
+    let refused = loop {
+        match streaming.try_next().await {
+            Ok(Some(watcher::Event::Init)) => {}
+            Ok(event) => bail!("neither begun nor refused: {event:?}"),
+            Err(error) => break format!("{error:?}"),
+        }
+    };
+    ensure!(refused.contains("sendInitialEvents is forbidden for watch"), "{refused}");
 
     let farm_pods: Api<FarmPod> = Api::all(client);
     farm_pods.list(&ListParams::default()).await?;

@@ -2,6 +2,7 @@
 
 use anyhow::{Result, ensure};
 
+use crate::rights::ask;
 use crate::world::{API_SERVICE, Following, NAMESPACE, World, manifest_file};
 
 const SECRET: &str = "secret/farm-operator-serving-certificate";
@@ -24,25 +25,26 @@ pub fn a_restart_adopts_the_certificate(world: &mut World) -> Result<()> {
 }
 
 pub fn another_front_proxy_authority(world: &mut World) -> Result<()> {
+    let old = world.control_plane.front_proxy().copied_to(world.control_plane.folder(), "old")?;
+    let forged = [("X-Remote-User", "admin"), ("X-Remote-Group", "system:masters")];
+    ensure!(ask(world, &forged, Some(&old))?.0 == 200, "the front proxy is believed");
     world.control_plane.exchange_front_proxy_authority()?;
     dolly(world)?;
     world.wait_available()?;
-    Ok(())
+    world.eventually(|| {
+        let (status, body) = ask(world, &forged, Some(&old))?;
+        ensure!(status == 401, "the old front proxy is believed no more: {status} {body}");
+        Ok(())
+    })
 }
 
 pub fn kube_apiserver_is_killed(world: &mut World) -> Result<()> {
-    world.kubectl(["create", "deployment", "web", "--image=x", "--replicas=1"]).output()?;
-    world.kubectl(["scale", "deployment/web", "--replicas=1"]).run()?;
+    world.deploy("web", 1)?;
     world.control_plane.kill_api_server();
     world.control_plane.restart_api_server()?;
     dolly(world)?;
     // The view of Pods goes on by itself.
-    world.kubectl(["scale", "deployment/web", "--replicas=2"]).run()?;
-    world.eventually(|| {
-        let names = world.kubectl(["get", "farmpods", "-o", "name"]).run()?;
-        ensure!(names.lines().count() == 2, "{names}");
-        Ok(())
-    })
+    world.deploy("web", 2)
 }
 
 pub fn a_signal_drains_the_server(world: &mut World) -> Result<()> {
@@ -64,7 +66,7 @@ pub fn namespaces_are_deleted_after_us(world: &mut World) -> Result<()> {
     world.server.kill();
     let gone = format!("apiservice/{API_SERVICE}");
     world.kubectl(["wait", "--for=delete", &gone, "--timeout=60s"]).run()?;
-    world.kubectl(["wait", "--for=delete", "namespace/farm-system", "--timeout=60s"]).run()?;
+    world.kubectl(["wait", "--for=delete", "namespace/farm-operator", "--timeout=60s"]).run()?;
     world.kubectl(["create", "namespace", "after"]).run()?;
     world.kubectl(["delete", "namespace", "after", "--timeout=60s"]).run()?;
     Ok(())

@@ -3,21 +3,11 @@
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use crate::world::{Following, World};
-
-const IMAGE: &str = "registry.k8s.io/pause:3.10";
+use crate::world::{Following, IMAGE, World};
 
 pub fn are_read(world: &mut World) -> Result<()> {
-    let image = format!("--image={IMAGE}");
-    world.kubectl(["create", "deployment", "web", &image, "--replicas=2"]).run()?;
-    let replicas = "--for=jsonpath={.status.replicas}=2";
-    world.kubectl(["wait", "deployment/web", replicas, "--timeout=60s"]).run()?;
-    let names = ["get", "farmpods", "-l", "app=web", "-o", "name"];
-    let names = world.eventually(|| {
-        let names = world.kubectl(names).run()?;
-        ensure!(names.lines().count() == 2, "{names}");
-        Ok(names)
-    })?;
+    world.deploy("web", 2)?;
+    let names = world.kubectl(["get", "farmpods", "-l", "app=web", "-o", "name"]).run()?;
     let farm_pod = names.lines().next().context("no farm pod")?;
     let pod = farm_pod.strip_prefix("farmpod.farm.example.com/farm-").context("an odd name")?;
     // What a kubelet says of a container that was killed and runs again.
@@ -62,6 +52,7 @@ pub fn are_read(world: &mut World) -> Result<()> {
 }
 
 pub fn follow_a_deployment(world: &mut World) -> Result<()> {
+    world.deploy("web", 2)?;
     let events = "--output-watch-events";
     let mut watch = Following::start(world.kubectl(["get", "farmpods", "-w", events]))?;
     for _ in 0..2 {

@@ -62,13 +62,15 @@ pub fn are_watched(world: &mut World) -> Result<()> {
     let events = "--output-watch-events";
     let mut all = Following::start(world.kubectl(["get", "llamas", "-A", "-w", events]))?;
     all.wait_for(&["ADDED", "default", "dolly"])?;
-    // A watch of one object: kubectl drops the first event, taking it for what is there.
-    let mut one = Following::start(world.kubectl(["get", "llama", "dolly", "-w", events]))?;
-    one.wait_for(&["ADDED", "dolly"])?;
     world.kubectl(["create", "-f", "-"]).input(&llama("timmy")).run()?;
     all.wait_for(&["ADDED", "default", "timmy", "20", "1.5"])?;
+    // A watch of one object begins at version 0, and kubectl drops its first
+    // event, taking it for what is there: the next one must not be lost.
+    let mut one = Following::start(world.kubectl(["get", "llama", "timmy", "-w", events]))?;
+    one.wait_for(&["ADDED", "timmy"])?;
     world.kubectl(["delete", "llama", "timmy"]).run()?;
     all.wait_for(&["DELETED", "default", "timmy", "20", "1.5"])?;
+    one.wait_for(&["DELETED", "timmy", "20", "1.5"])?;
     Ok(())
 }
 

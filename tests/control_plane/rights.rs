@@ -24,7 +24,7 @@ const FARM_PODS: &str = "/apis/farm.example.com/v1alpha/namespaces/default/farmp
 
 pub fn on_pods_are_needed(world: &mut World) -> Result<()> {
     let resource = "--resource=farmpods.farm.example.com";
-    world.kubectl(["create", "role", "farm-pods", "--verb=list", resource]).run()?;
+    world.kubectl(["create", "role", "farm-pods", "--verb=list,watch", resource]).run()?;
     world.kubectl(["create", "role", "pods", "--verb=list", "--resource=pods"]).run()?;
     for (name, role, user) in [
         ("ann-farm-pods", "--role=farm-pods", "--user=ann"),
@@ -44,12 +44,13 @@ pub fn on_pods_are_needed(world: &mut World) -> Result<()> {
     // Nor is there a way around it by watching.
     let watch = format!("{FARM_PODS}?watch=true&timeoutSeconds=1");
     let refused = world.kubectl_as("eve", ["get", "--raw", &watch])?.output()?;
-    ensure!(!refused.succeeded && refused.errors.contains("cannot watch resource"), "{refused:?}");
+    let expected = "User \"eve\" cannot watch resource \"pods\"";
+    ensure!(!refused.succeeded && refused.errors.contains(expected), "{refused:?}");
     Ok(())
 }
 
 /// Speaks to us, past kube-apiserver, with these headers and this certificate.
-fn ask(
+pub fn ask(
     world: &World,
     headers: &[(&str, &str)],
     certificate: Option<&Certificate>,

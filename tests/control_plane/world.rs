@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use test_cluster::{ControlPlane, Kubectl, Process, Programs, Token};
 
-pub const NAMESPACE: &str = "farm-system";
+pub const NAMESPACE: &str = "farm-operator";
+/// What Pods would run, if there were a kubelet.
+pub const IMAGE: &str = "registry.k8s.io/pause:3.10";
 pub const API_SERVICE: &str = "v1alpha.farm.example.com";
 /// How long something may take that happens by itself.
 pub const PATIENCE: Duration = Duration::from_secs(120);
@@ -32,18 +34,16 @@ impl World {
         // leads to this machine.
         let manifest = std::fs::read_to_string(manifest_file())?;
         control_plane.kubectl(["apply", "-f", "-"]).input(&manifest).run()?;
-        control_plane.lead_to_localhost(NAMESPACE, farm_operator::NAME)?;
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let patch = format!(r#"{{"spec":{{"service":{{"port":{port}}}}}}}"#);
-        control_plane
-            .kubectl(["patch", "apiservice", API_SERVICE, "--type=merge", "-p", &patch])
-            .run()?;
+        let service = (NAMESPACE, farm_operator::NAME);
+        control_plane.lead_to_localhost(API_SERVICE, service, port)?;
         let token = control_plane
             .kubectl(["create", "token", farm_operator::NAME, "-n", NAMESPACE])
             .run()?;
         let server_kubeconfig = control_plane.kubeconfig_of_token("farm-operator", token.trim())?;
         let server = spawn(&control_plane, &server_kubeconfig, port)?;
         let world = Self { server, port, control_plane, server_kubeconfig };
+        world.wait_available().with_context(|| world.server_log())?;
         Ok(world)
     }
 
@@ -97,6 +97,23 @@ impl World {
                 answered => return answered,
             }
         }
+    }
+
+    /// A Deployment whose Pods are there, as many as asked for.
+    pub fn deploy(&self, name: &str, replicas: usize) -> Result<()> {
+        let image = format!("--image={IMAGE}");
+        let created = self.kubectl(["create", "deployment", name, &image]).output()?;
+        ensure!(created.succeeded || created.errors.contains("already exists"), "{created:?}");
+        let deployment = format!("deployment/{name}");
+        let scale = format!("--replicas={replicas}");
+        self.kubectl(["scale", &deployment, &scale]).run()?;
+        let selector = format!("app={name}");
+        self.eventually(|| {
+            let names = ["get", "farmpods", "-l", &selector, "-o", "name"];
+            let names = self.kubectl(names).run()?;
+            ensure!(names.lines().count() == replicas, "{names}");
+            Ok(())
+        })
     }
 
     pub fn server_log(&self) -> String {

@@ -70,28 +70,48 @@ impl Cluster {
     ) -> impl Stream<Item = DelegatedAuthentication> + Send + use<> {
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), NAMESPACE);
         let only = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
-        watcher(api, only).default_backoff().filter_map(async |event| match event {
-            Ok(watcher::Event::Apply(config_map) | watcher::Event::InitApply(config_map)) => {
-                match DelegatedAuthentication::parse(&config_map.data.unwrap_or_default()) {
-                    Ok(parsed) => Some(parsed),
-                    Err(error) => {
-                        tracing::error!("ConfigMap {NAMESPACE}/{NAME}: {error}; the last good value stays");
-                        None
-                    }
+        let events = watcher(api, only).default_backoff();
+        let mut is_there = false;
+        events.filter_map(move |event| {
+            let said = match event {
+                Ok(watcher::Event::Init) => {
+                    is_there = false;
+                    None
                 }
-            }
-            Ok(watcher::Event::Delete(_)) => {
-                tracing::warn!("ConfigMap {NAMESPACE}/{NAME} is gone; its last value stays");
-                None
-            }
-            Ok(watcher::Event::Init | watcher::Event::InitDone) => None,
-            Err(error) => {
-                tracing::warn!(
-                    "cannot follow ConfigMap {NAMESPACE}/{NAME} (a RoleBinding in {NAMESPACE} to Role extension-apiserver-authentication-reader allows it): {error}"
-                );
-                None
-            }
+                Ok(watcher::Event::Apply(config_map) | watcher::Event::InitApply(config_map)) => {
+                    is_there = true;
+                    read(config_map)
+                }
+                Ok(watcher::Event::InitDone) if !is_there => {
+                    tracing::warn!(
+                        "there is no ConfigMap {NAMESPACE}/{NAME}: whom to believe is not known"
+                    );
+                    Some(DelegatedAuthentication::default())
+                }
+                Ok(watcher::Event::InitDone) => None,
+                Ok(watcher::Event::Delete(_)) => {
+                    tracing::warn!("ConfigMap {NAMESPACE}/{NAME} is gone; its last value stays");
+                    None
+                }
+                Err(error) => {
+                    tracing::warn!(
+                        "cannot follow ConfigMap {NAMESPACE}/{NAME} (a RoleBinding in {NAMESPACE} to Role extension-apiserver-authentication-reader allows it): {error}"
+                    );
+                    None
+                }
+            };
+            std::future::ready(said)
         })
+    }
+}
+
+fn read(config_map: ConfigMap) -> Option<DelegatedAuthentication> {
+    match DelegatedAuthentication::parse(&config_map.data.unwrap_or_default()) {
+        Ok(parsed) => Some(parsed),
+        Err(error) => {
+            tracing::error!("ConfigMap {NAMESPACE}/{NAME}: {error}; the last good value stays");
+            None
+        }
     }
 }
 

@@ -30,18 +30,21 @@ const BODY_UNITS: usize = 1_024;
 /// A body whose length is not announced may be as long as any.
 const LONGEST_BODY: usize = 3 << 20;
 
+/// How many places each user has.
+type ByUser = Arc<Mutex<HashMap<String, usize>>>;
+
 /// Places of one sort.
 struct Places {
     free: Arc<Semaphore>,
     share: usize,
-    by_user: Arc<Mutex<HashMap<String, usize>>>,
+    by_user: ByUser,
 }
 
 /// A place among what is in flight, kept until it is dropped.
 #[derive(Default)]
 pub(super) struct Permit {
     place: Option<OwnedSemaphorePermit>,
-    user: Option<(String, Arc<Mutex<HashMap<String, usize>>>)>,
+    user: Option<(String, ByUser)>,
 }
 
 impl Drop for Permit {

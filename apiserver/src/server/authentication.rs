@@ -52,7 +52,13 @@ impl Trusted {
             request_header: args.requestheader_client_ca_file.as_ref().map(header),
         };
         let delegated = flags.overlay(DelegatedAuthentication::default())?;
-        let trust = Trust::new(&delegated).map_err(|why| flags.blame(&why))?;
+        let (trust, faults) = Trust::new(&delegated, None);
+        if let Some(why) = faults.first() {
+            return Err(flags.blame(why));
+        }
+        if flags.say_everything() {
+            warn_of(&delegated);
+        }
         Ok(Self {
             cluster,
             ready: watch::Sender::new(flags.say_everything()),
@@ -87,23 +93,23 @@ impl Trusted {
             let said = self.cluster.delegated_authentication();
             (Box::pin(said) as std::pin::Pin<Box<dyn Stream<Item = _> + Send>>).boxed()
         };
+        let mut heard = false;
         loop {
             tokio::select! {
                 Some(now) = cluster.next() => {
                     said = now;
-                    if self.accept(&said) {
-                        self.ready.send_replace(true);
-                    }
+                    heard = true;
                 }
-                () = tokio::time::sleep(REREAD_EVERY) => {
-                    self.accept(&said);
-                }
+                () = tokio::time::sleep(REREAD_EVERY) => {}
+            }
+            if self.accept(&said) && heard {
+                self.ready.send_replace(true);
             }
         }
     }
 
-    /// Takes what is said now; what cannot be used is logged, and the last
-    /// good state stays. Answers whether it could be used.
+    /// Takes what is said now; of what cannot be used the last good state
+    /// stays. Answers whether all could be used.
     fn accept(&self, said: &DelegatedAuthentication) -> bool {
         let delegated = match self.flags.overlay(said.clone()) {
             Ok(delegated) => delegated,
@@ -115,19 +121,15 @@ impl Trusted {
         if **self.delegated.load() == delegated {
             return true;
         }
-        match Trust::new(&delegated) {
-            Ok(trust) => {
-                warn_if_anybody_is_the_proxy(&delegated);
-                self.trust.store(Arc::new(trust));
-                self.delegated.store(Arc::new(delegated));
-                tracing::info!("the CAs of callers are known now");
-                true
-            }
-            Err(why) => {
-                tracing::error!("{why}; the last good value stays");
-                false
-            }
+        let (trust, faults) = Trust::new(&delegated, Some(&self.trust.load()));
+        for fault in &faults {
+            tracing::error!("{fault}; the last good value stays");
         }
+        warn_of(&delegated);
+        self.trust.store(Arc::new(trust));
+        self.delegated.store(Arc::new(delegated));
+        tracing::info!("the CAs of callers have changed");
+        faults.is_empty()
     }
 }
 
@@ -167,13 +169,17 @@ impl Flags {
     }
 }
 
-/// One CA for users and front proxy, and any name allowed: then every user
-/// may speak for anybody.
-fn warn_if_anybody_is_the_proxy(delegated: &DelegatedAuthentication) {
-    if let (Some(header), Some(client_ca)) = (&delegated.request_header, &delegated.client_ca)
-        && header.allowed_names.is_empty()
-        && header.ca.trim() == client_ca.trim()
-    {
+/// Warns of what lets nobody in, and of what lets everybody in.
+fn warn_of(delegated: &DelegatedAuthentication) {
+    let Some(header) = &delegated.request_header else {
+        tracing::warn!(
+            "there is no requestheader-client-ca-file: what kube-apiserver sends on is refused"
+        );
+        return;
+    };
+    // One CA for both, and any name allowed: then every user may speak for anybody.
+    let is_shared = delegated.client_ca.as_deref().map(str::trim) == Some(header.ca.trim());
+    if header.allowed_names.is_empty() && is_shared {
         tracing::warn!(
             "client-ca-file and requestheader-client-ca-file are one CA and requestheader-allowed-names is empty: every holder of a client certificate may impersonate anybody"
         );

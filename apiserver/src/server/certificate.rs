@@ -1,15 +1,18 @@
 //! Certificates of our own making: a CA, and a serving certificate for the
 //! names of our Service.
 
+use std::time::Duration;
+
 use jiff::{SignedDuration, Timestamp};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair, KeyUsagePurpose,
 };
-use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, UnixTime};
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
+use super::tls;
 use crate::cluster::KeptCertificates;
 
 const DAY: SignedDuration = SignedDuration::from_hours(24);
@@ -46,12 +49,18 @@ pub(super) fn judge(kept: &KeptCertificates, names: &[String], now: Timestamp) -
     let (Some(ca), Some(serving)) = (Life::of(&kept.ca_bundle), Life::of(&kept.certificate)) else {
         return Verdict::RenewAll;
     };
-    if KeyPair::from_pem(&kept.ca_key).is_err() || ca.is_due(now) {
+    let ca_key = KeyPair::from_pem(&kept.ca_key);
+    let is_own_key = ca_key.is_ok_and(|key| key.public_key_raw() == ca.public_key);
+    if !is_own_key || ca.is_due(now) {
         return Verdict::RenewAll;
     }
     let has_names = names.iter().all(|name| serving.names.contains(name));
-    let is_usable = super::tls::server_config(&kept.certificate, &kept.key).is_ok();
-    if has_names && is_usable && !serving.is_due(now) {
+    let is_usable = tls::server_config(&kept.certificate, &kept.key).is_ok();
+    let seconds = u64::try_from(now.as_second()).unwrap_or_default();
+    let at = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+    let name = names.first().map(String::as_str).unwrap_or_default();
+    let is_signed = tls::is_server_certificate_of(&kept.ca_bundle, &kept.certificate, name, at);
+    if has_names && is_usable && is_signed && !serving.is_due(now) {
         Verdict::Good
     } else {
         Verdict::RenewServing
@@ -129,11 +138,12 @@ fn first_certificate(bundle: &str) -> Option<&str> {
     Some(&bundle[..end])
 }
 
-/// When a certificate holds, and for whom.
+/// When a certificate holds, for whom, and with which key.
 struct Life {
     from: i64,
     to: i64,
     names: Vec<String>,
+    public_key: Vec<u8>,
 }
 
 impl Life {
@@ -151,6 +161,7 @@ impl Life {
             from: parsed.validity().not_before.timestamp(),
             to: parsed.validity().not_after.timestamp(),
             names: names.collect(),
+            public_key: parsed.public_key().subject_public_key.data.to_vec(),
         })
     }
 
@@ -168,7 +179,7 @@ mod tests {
     }
 
     fn service() -> Vec<String> {
-        names("farm-operator", "farm-system")
+        names("farm-operator", "farm-operator")
     }
 
     #[test]
@@ -206,7 +217,12 @@ mod tests {
         let other = make(&service(), None, at(0)).unwrap();
         let broken = KeptCertificates { ca_bundle: "x".to_owned(), ..made.clone() };
         assert_eq!(judge(&broken, &service(), at(0)), Verdict::RenewAll);
-        let mismatch = KeptCertificates { key: other.key, ..made };
+        let mismatch = KeptCertificates { key: other.key.clone(), ..made.clone() };
         assert_eq!(judge(&mismatch, &service(), at(0)), Verdict::RenewServing);
+        let half =
+            KeptCertificates { certificate: other.certificate, key: other.key, ..made.clone() };
+        assert_eq!(judge(&half, &service(), at(0)), Verdict::RenewServing);
+        let foreign = KeptCertificates { ca_key: other.ca_key, ..made };
+        assert_eq!(judge(&foreign, &service(), at(0)), Verdict::RenewAll);
     }
 }

@@ -24,15 +24,20 @@ use super::tls::Trust;
 use crate::request::{ClientCertificate, Peer, Presented};
 use crate::user::User;
 
-/// Connections at a time. kube-apiserver needs one, or one per request
-/// without HTTP/2; each may cost 100 kB.
-const CONNECTIONS: usize = 2_000;
+/// Connections at a time; each may cost 100 kB. kube-apiserver needs one, or
+/// one per request without HTTP/2.
+const CONNECTIONS: usize = 900;
+/// Connections beyond, for nobody but the front proxy: whoever fills the
+/// others must not shut kube-apiserver out.
+const RESERVED: usize = 100;
+/// So often the log says that connections are refused.
+const REPORT_EVERY: Duration = Duration::from_secs(60);
 /// How long a handshake may take; as Go.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// How long the first bytes after it may take; as kube-apiserver's header timeout.
 const FIRST_BYTES: Duration = Duration::from_secs(32);
-/// So many bytes say which version of HTTP is spoken.
-const PREFACE: usize = 16;
+/// So many bytes say which version of HTTP is spoken: the preface of HTTP/2.
+const PREFACE: usize = 24;
 /// How long a judgement about a certificate holds while nothing changes: it
 /// may expire on a connection that lives for days.
 const JUDGEMENT: Duration = Duration::from_secs(60);
@@ -43,6 +48,8 @@ pub(super) struct Acceptor {
     tls: RustlsAcceptor<NoDelayAcceptor>,
     trust: Arc<ArcSwap<Trust>>,
     places: Arc<Semaphore>,
+    reserved: Arc<Semaphore>,
+    reported: Arc<Mutex<Option<Instant>>>,
 }
 
 impl Acceptor {
@@ -52,7 +59,22 @@ impl Acceptor {
             tls: tls.acceptor(NoDelayAcceptor::new()),
             trust,
             places: Arc::new(Semaphore::new(CONNECTIONS)),
+            reserved: Arc::new(Semaphore::new(RESERVED)),
+            reported: Arc::default(),
         }
+    }
+
+    /// A place, and whether only the front proxy may have it.
+    fn place(&self) -> Option<(OwnedSemaphorePermit, bool)> {
+        if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
+            return Some((place, false));
+        }
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        if reported.is_none_or(|at| at.elapsed() >= REPORT_EVERY) {
+            tracing::warn!("{CONNECTIONS} connections are open: more are refused");
+            *reported = Some(Instant::now());
+        }
+        Arc::clone(&self.reserved).try_acquire_owned().ok().map(|place| (place, true))
     }
 }
 
@@ -64,8 +86,7 @@ impl<S: Send + 'static> Accept<TcpStream, S> for Acceptor {
     type Future = Pin<Box<dyn Future<Output = io::Result<Accepted<S>>> + Send>>;
 
     fn accept(&self, stream: TcpStream, service: S) -> Self::Future {
-        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
-            tracing::warn!("more than {CONNECTIONS} connections: one is refused");
+        let Some((place, is_reserved)) = self.place() else {
             return Box::pin(async { Err(io::Error::other("too many connections")) });
         };
         let (tls, trust) = (self.tls.accept(stream, service), Arc::clone(&self.trust));
@@ -74,6 +95,9 @@ impl<S: Send + 'static> Accept<TcpStream, S> for Acceptor {
             let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
             let chain = chain.iter().map(|one| one.clone().into_owned()).collect();
             let identity = Arc::new(Identity { chain, trust, judged: Mutex::default() });
+            if is_reserved && !identity.is_front_proxy() {
+                return Err(io::Error::other("too many connections"));
+            }
             Ok((Bounded::new(stream, place), WithPeer { service, identity }))
         })
     }
@@ -94,8 +118,16 @@ struct Judgement {
 
 impl Identity {
     fn peer(&self) -> Peer {
+        Peer::Connection(self.presented())
+    }
+
+    fn is_front_proxy(&self) -> bool {
+        self.presented().is_front_proxy
+    }
+
+    fn presented(&self) -> Presented {
         if self.chain.is_empty() {
-            return Peer::Connection(Presented::default());
+            return Presented::default();
         }
         let trust = self.trust.load();
         let mut judged = self.judged.lock().unwrap_or_else(PoisonError::into_inner);
@@ -103,7 +135,7 @@ impl Identity {
             && judgement.generation == trust.generation
             && judgement.at.elapsed() < JUDGEMENT
         {
-            return Peer::Connection(judgement.presented.clone());
+            return judgement.presented.clone();
         }
         let presented = judge(&trust, &self.chain);
         *judged = Some(Judgement {
@@ -111,7 +143,7 @@ impl Identity {
             at: Instant::now(),
             presented: presented.clone(),
         });
-        Peer::Connection(presented)
+        presented
     }
 }
 
@@ -120,9 +152,16 @@ fn judge(trust: &Trust, chain: &[CertificateDer<'static>]) -> Presented {
     let Some(leaf) = chain.first() else { return presented };
     let Ok((_, parsed)) = X509Certificate::from_der(leaf) else { return presented };
     let subject = parsed.subject();
-    let common_name = subject.iter_common_name().find_map(|name| name.as_str().ok());
+    let common_name = subject.iter_common_name().filter_map(|name| name.as_str().ok()).last();
     if trust.is_front_proxy(chain) {
-        presented.front_proxy = Some(common_name.unwrap_or_default().to_owned());
+        presented.is_front_proxy = trust.allows(common_name.unwrap_or_default());
+        if !presented.is_front_proxy {
+            tracing::warn!(
+                "x509: subject with cn={} is not in the allowed list: {:?}; is it the proxy client certificate of kube-apiserver?",
+                common_name.unwrap_or_default(),
+                trust.allowed_names
+            );
+        }
     }
     if let Some(name) = common_name.filter(|name| !name.is_empty())
         && trust.is_client(chain)
@@ -140,6 +179,14 @@ fn judge(trust: &Trust, chain: &[CertificateDer<'static>]) -> Presented {
             vec![format!("X509SHA256={hexadecimal}")],
         );
         presented.client = Some(ClientCertificate { user });
+    }
+    if !presented.is_front_proxy && presented.client.is_none() {
+        tracing::warn!(
+            "a client certificate is not believed: cn={}, signed by {}; {}",
+            common_name.unwrap_or_default(),
+            parsed.issuer(),
+            trust.describe()
+        );
     }
     presented
 }

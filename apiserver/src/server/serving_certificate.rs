@@ -9,10 +9,11 @@ use axum_server::tls_rustls::RustlsConfig;
 use jiff::Timestamp;
 use rustls::ServerConfig;
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use super::certificate::{self, Verdict};
 use super::{Args, tls};
-use crate::cluster::{Cluster, KeptCertificates, SecretError};
+use crate::cluster::{Cluster, KeptCertificates, Registration, SecretError};
 use crate::error::StartError;
 
 /// How often files are read again.
@@ -21,6 +22,10 @@ const REREAD_EVERY: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 /// How often while an APIService of ours is not there yet.
 const LOOK_FOR_REGISTRATION_EVERY: Duration = Duration::from_secs(5);
+/// How long it may take to look at Secret and APIServices, with `SPREAD` in it.
+const ADOPTION: Duration = Duration::from_secs(90);
+/// How long every kube-apiserver may take to learn of a new CA.
+const SPREAD: Duration = Duration::from_secs(30);
 /// Pauses between failures, from and to.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 
@@ -138,15 +143,16 @@ impl Opened {
     }
 
     async fn keep_secret(&self, identity: &Identity, cluster: &Cluster) {
-        let names = certificate::names(&identity.service, &identity.namespace);
-        let mut served = None;
+        let mut state = State::default();
         let mut pause = PAUSE.0;
         loop {
-            match self.adopt(identity, cluster, &names, &mut served).await {
-                Ok(is_registered) => {
-                    self.ready.send_replace(true);
+            let adopted = timeout(ADOPTION, self.adopt(identity, cluster, &mut state)).await;
+            let late = || Err("the cluster does not answer".to_owned());
+            match adopted.unwrap_or_else(|_| late()) {
+                Ok(()) => {
                     pause = PAUSE.0;
-                    let next = if is_registered { LOOK_EVERY } else { LOOK_FOR_REGISTRATION_EVERY };
+                    let absent = state.registrations.contains(&Registration::Absent);
+                    let next = if absent { LOOK_FOR_REGISTRATION_EVERY } else { LOOK_EVERY };
                     tokio::time::sleep(next).await;
                 }
                 Err(error) => {
@@ -161,28 +167,71 @@ impl Opened {
 
     /// Brings Secret, APIServices and what is served to one state, in this
     /// order: who calls us knows the CA before we show its certificate.
-    /// Answers whether all APIServices are there.
     async fn adopt(
         &self,
         identity: &Identity,
         cluster: &Cluster,
-        names: &[String],
-        served: &mut Option<KeptCertificates>,
-    ) -> Result<bool, String> {
-        let kept = kept(identity, cluster, names).await?;
+        state: &mut State,
+    ) -> Result<(), String> {
+        let names = certificate::names(&identity.service, &identity.namespace);
+        let kept = kept(identity, cluster, &names).await?;
+        // Before the first one nobody can trust what we serve: nothing to wait for.
+        if state.served.is_none() {
+            self.serve(&kept, state)?;
+        }
+        let mut registrations = Vec::new();
         let service = (identity.namespace.as_str(), identity.service.as_str());
-        let mut is_registered = true;
         for api_service in &identity.api_services {
-            is_registered &= cluster
-                .set_ca_bundle(api_service, service, &kept.ca_bundle)
-                .await
+            let registration = cluster.set_ca_bundle(api_service, service, &kept.ca_bundle).await;
+            let registration = registration
                 .map_err(|error| format!("caBundle of APIService {api_service}: {error}"))?;
+            report(api_service, registration, state.registrations.get(registrations.len()));
+            registrations.push(registration);
         }
-        if served.as_ref() != Some(&kept) {
+        state.registrations = registrations;
+        let is_new_ca = state.served.as_ref().is_some_and(|served| served.ca_key != kept.ca_key);
+        if is_new_ca {
+            // Every kube-apiserver learns of it in its own time.
+            tokio::time::sleep(SPREAD).await;
+        }
+        self.serve(&kept, state)
+    }
+
+    fn serve(&self, kept: &KeptCertificates, state: &mut State) -> Result<(), String> {
+        if state.served.as_ref() != Some(kept) {
             self.tls.reload_from_config(tls::server_config(&kept.certificate, &kept.key)?);
-            *served = Some(kept);
+            state.served = Some(kept.clone());
         }
-        Ok(is_registered)
+        self.ready.send_replace(true);
+        Ok(())
+    }
+}
+
+/// What was done so far.
+#[derive(Default)]
+struct State {
+    served: Option<KeptCertificates>,
+    registrations: Vec<Registration>,
+}
+
+/// Says what stands in our way, once.
+fn report(api_service: &str, now: Registration, before: Option<&Registration>) {
+    if before == Some(&now) {
+        return;
+    }
+    match now {
+        Registration::Done => {}
+        Registration::Absent => {
+            tracing::warn!(
+                "there is no APIService {api_service} yet: kube-apiserver does not know us"
+            );
+        }
+        Registration::OfAnother => {
+            tracing::warn!("APIService {api_service} belongs to another Service and is left alone");
+        }
+        Registration::Unverified => tracing::warn!(
+            "APIService {api_service} has insecureSkipTLSVerify and is left alone: anybody in between can read and write"
+        ),
     }
 }
 

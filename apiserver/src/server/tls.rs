@@ -4,11 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustls::client::danger::HandshakeSignatureValid;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, ring};
 use rustls::crypto::{verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{
@@ -108,20 +109,48 @@ impl ClientCertVerifier for Ask {
 pub(super) struct Trust {
     /// Grows with each change, so that connections judge again.
     pub generation: u64,
+    /// Common names that the front proxy's certificate may have; none means any.
+    pub allowed_names: Vec<String>,
     front_proxy: Option<Arc<dyn ClientCertVerifier>>,
     client: Option<Arc<dyn ClientCertVerifier>>,
 }
 
 impl Trust {
-    pub(super) fn new(delegated: &DelegatedAuthentication) -> Result<Self, String> {
+    /// What is said now. Of CAs that cannot be used the last good ones stay,
+    /// each for itself; answers with what is wrong, too.
+    pub(super) fn new(
+        delegated: &DelegatedAuthentication,
+        last: Option<&Self>,
+    ) -> (Self, Vec<String>) {
         static GENERATION: AtomicU64 = AtomicU64::new(0);
-        let front_proxy = delegated.request_header.as_ref().map(|header| header.ca.as_str());
-        let verifier = |what, pem: Option<&str>| pem.map(|pem| verifier(what, pem)).transpose();
-        Ok(Self {
+        let header = delegated.request_header.as_ref();
+        let mut faults = Vec::new();
+        let mut read = |what, pem: Option<&str>, last: Option<&Arc<dyn ClientCertVerifier>>| {
+            pem.and_then(|pem| match verifier(what, pem) {
+                Ok(verifier) => Some(verifier),
+                Err(fault) => {
+                    faults.push(fault);
+                    last.cloned()
+                }
+            })
+        };
+        let front_proxy = read(
+            "requestheader-client-ca-file",
+            header.map(|header| header.ca.as_str()),
+            last.and_then(|last| last.front_proxy.as_ref()),
+        );
+        let client = read(
+            "client-ca-file",
+            delegated.client_ca.as_deref(),
+            last.and_then(|last| last.client.as_ref()),
+        );
+        let trust = Self {
             generation: GENERATION.fetch_add(1, Ordering::Relaxed) + 1,
-            front_proxy: verifier("requestheader-client-ca-file", front_proxy)?,
-            client: verifier("client-ca-file", delegated.client_ca.as_deref())?,
-        })
+            allowed_names: header.map(|header| header.allowed_names.clone()).unwrap_or_default(),
+            front_proxy,
+            client,
+        };
+        (trust, faults)
     }
 
     /// Whether the front proxy's CA signed this chain.
@@ -129,19 +158,57 @@ impl Trust {
         verifies(self.front_proxy.as_ref(), chain)
     }
 
+    /// Whether a front proxy may have this name.
+    pub(super) fn allows(&self, name: &str) -> bool {
+        self.allowed_names.is_empty() || self.allowed_names.iter().any(|allowed| allowed == name)
+    }
+
     /// Whether the clients' CA signed this chain.
     pub(super) fn is_client(&self, chain: &[CertificateDer<'_>]) -> bool {
         verifies(self.client.as_ref(), chain)
     }
+
+    /// Which CAs are known, for the log.
+    pub(super) fn describe(&self) -> &'static str {
+        match (&self.front_proxy, &self.client) {
+            (Some(_), Some(_)) => "neither the front proxy's CA signed it nor the clients'",
+            (None, Some(_)) => "the clients' CA did not sign it, and no front proxy's CA is known",
+            (Some(_), None) => "the front proxy's CA did not sign it, and no clients' CA is known",
+            (None, None) => "no CA is known",
+        }
+    }
+}
+
+/// Whether a server's chain leads to one of these CAs, for this name.
+pub(super) fn is_server_certificate_of(
+    cas: &str,
+    certificate: &str,
+    name: &str,
+    at: UnixTime,
+) -> bool {
+    let check = || -> Option<()> {
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(certificates("CA", cas).ok()?);
+        let provider = Arc::new(ring::default_provider());
+        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider);
+        let chain = certificates("certificate", certificate).ok()?;
+        let (leaf, rest) = chain.split_first()?;
+        let name = ServerName::try_from(name.to_owned()).ok()?;
+        verifier.build().ok()?.verify_server_cert(leaf, rest, &name, &[], at).ok()?;
+        Some(())
+    };
+    check().is_some()
 }
 
 fn verifier(what: &str, pem: &str) -> Result<Arc<dyn ClientCertVerifier>, String> {
     let mut roots = RootCertStore::empty();
-    for certificate in certificates(what, pem)? {
-        // One odd certificate must not shut out those that the others signed.
-        if let Err(error) = roots.add(certificate) {
-            tracing::warn!("{what}: a certificate is left out: {error}");
-        }
+    // One odd certificate must not shut out those that the others signed.
+    let (added, left_out) = roots.add_parsable_certificates(certificates(what, pem)?);
+    if left_out > 0 {
+        tracing::warn!("{what}: {left_out} of its certificates cannot be read and are left out");
+    }
+    if added == 0 {
+        return Err(format!("{what}: none of its certificates can be used"));
     }
     let provider: Arc<CryptoProvider> = Arc::new(ring::default_provider());
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();

@@ -1,0 +1,28 @@
+//! The files of the repository that the program prints.
+
+use std::path::Path;
+
+use aggregated_apiserver::ManifestOptions;
+
+#[test]
+fn app_yaml_is_what_the_program_prints() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("app.yaml");
+    let kept = std::fs::read_to_string(file).unwrap();
+    let printed = farm_operator::server().manifests(&ManifestOptions::default()).unwrap();
+    assert!(kept == printed, "write it anew: cargo run -- manifests > app.yaml");
+}
+
+#[test]
+fn the_api_service_goes_first_and_is_verified() {
+    let printed = farm_operator::server().manifests(&ManifestOptions::default()).unwrap();
+    let documents: Vec<serde_json::Value> = serde_saphyr::from_multiple(&printed).unwrap();
+    assert_eq!(documents[0]["kind"], "APIService");
+    assert!(!printed.contains("insecureSkipTLSVerify"));
+    // Rights on everything of a sort are for reading what is computed from.
+    let roles = documents.iter().filter(|object| object["kind"] == "ClusterRole");
+    let rules = roles.flat_map(|role| role["rules"].as_array().cloned().unwrap_or_default());
+    for rule in rules.filter(|rule| rule["apiGroups"] != serde_json::json!(["farm.example.com"])) {
+        let reads = rule["verbs"] == serde_json::json!(["list", "watch"]);
+        assert!(reads || rule["resourceNames"].is_array(), "{rule}");
+    }
+}
