@@ -1,0 +1,309 @@
+//! The server on its socket: TLS, both versions of HTTP, health, limits and
+//! draining. The cluster is away all the while, which must not matter here.
+
+#![allow(clippy::unwrap_used)] // all of it is a test
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aggregated_apiserver::{ApiServer, Kinds, Running, ServeArgs, Stored};
+use axum::body::Body;
+use futures::future::join_all;
+use http::{Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use kube::CustomResource;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
+use test_cluster::{Authority, Certificate};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+#[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[kube(group = "example.com", version = "v1", kind = "Foo", namespaced)]
+struct FooSpec {
+    size: i64,
+}
+
+impl Stored for Foo {}
+
+const FOOS: &str = "/apis/example.com/v1/namespaces/default/foos";
+const FOO: &str =
+    r#"{"apiVersion":"example.com/v1","kind":"Foo","metadata":{"name":"a"},"spec":{"size":1}}"#;
+
+/// A server with files of its own, which trusts a front proxy.
+struct Fixture {
+    running: Running,
+    authority: Authority,
+    proxy: Certificate,
+    folder: TempDir,
+}
+
+impl Fixture {
+    async fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path();
+        let authority = Authority::new("ca", &path.join("ca.crt")).unwrap();
+        let serving = authority.server(path, "serving", &["localhost"]).unwrap();
+        let proxies = Authority::new("proxies", &path.join("proxies.crt")).unwrap();
+        let proxy = proxies.client(path, "proxy", "front-proxy", None).unwrap();
+        // Nobody listens there.
+        let kubeconfig = r#"{"apiVersion":"v1","kind":"Config","current-context":"c",
+            "clusters":[{"name":"c","cluster":{"server":"https://127.0.0.1:1"}}],
+            "contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],
+            "users":[{"name":"u","user":{}}]}"#;
+        fs::write(path.join("kubeconfig"), kubeconfig).unwrap();
+        let mut args = ServeArgs::default();
+        args.bind_address = [127, 0, 0, 1].into();
+        args.secure_port = 0;
+        args.kubeconfig = Some(path.join("kubeconfig"));
+        args.tls_cert_file = Some(serving.certificate);
+        args.tls_private_key_file = Some(serving.key);
+        args.client_ca_file = Some(authority.file.clone());
+        args.requestheader_client_ca_file = Some(proxies.file.clone());
+        args.requestheader_allowed_names = vec!["front-proxy".to_owned()];
+        let server = ApiServer::new("foo-server", Kinds::new().stored::<Foo>());
+        let running = server.bind(&args).await.unwrap().start().await.unwrap();
+        Self { running, authority, proxy, folder }
+    }
+
+    async fn connect(&self, alpn: &str, certificate: Option<&Certificate>) -> TlsStream<TcpStream> {
+        self.try_connect(&self.authority.file, alpn, certificate).await.unwrap()
+    }
+
+    async fn try_connect(
+        &self,
+        ca: &Path,
+        alpn: &str,
+        certificate: Option<&Certificate>,
+    ) -> std::io::Result<TlsStream<TcpStream>> {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_file(ca).unwrap()).unwrap();
+        let config = ClientConfig::builder().with_root_certificates(roots);
+        let mut config = match certificate {
+            None => config.with_no_client_auth(),
+            Some(Certificate { certificate, key, .. }) => {
+                let chain = vec![CertificateDer::from_pem_file(certificate).unwrap()];
+                let key = PrivateKeyDer::from_pem_file(key).unwrap();
+                config.with_client_auth_cert(chain, key).unwrap()
+            }
+        };
+        config.alpn_protocols = vec![alpn.as_bytes().to_vec()];
+        let tcp = TcpStream::connect(self.running.address()).await?;
+        let name = ServerName::try_from("localhost").unwrap();
+        TlsConnector::from(Arc::new(config)).connect(name, tcp).await
+    }
+
+    /// A connection of the front proxy.
+    async fn proxy(&self) -> http2::SendRequest<Body> {
+        self.h2(Some(&self.proxy)).await
+    }
+
+    async fn h2(&self, certificate: Option<&Certificate>) -> http2::SendRequest<Body> {
+        let stream = self.connect("h2", certificate).await;
+        assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
+        let builder = http2::Builder::new(TokioExecutor::new());
+        let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection);
+        sender
+    }
+}
+
+/// A request of a user in these groups, as the front proxy sends it on.
+fn request(
+    method: &str,
+    path: &str,
+    user: &str,
+    group: &str,
+    body: impl Into<Body>,
+) -> Request<Body> {
+    Request::builder()
+        .method(method)
+        .uri(format!("https://localhost{path}"))
+        .header("x-remote-user", user)
+        .header("x-remote-group", group)
+        .body(body.into())
+        .unwrap()
+}
+
+fn master(method: &str, path: &str, body: impl Into<Body>) -> Request<Body> {
+    request(method, path, "admin", "system:masters", body)
+}
+
+/// A watch ends without an error and without another event.
+async fn ends_cleanly(body: Incoming) {
+    assert_eq!(body.collect().await.unwrap().to_bytes(), "");
+}
+
+async fn text(response: Response<Incoming>) -> (u16, String) {
+    let status = response.status().as_u16();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    (status, String::from_utf8(body.to_vec()).unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn health_and_discovery_need_no_cluster() {
+    let fixture = Fixture::start().await;
+    let mut nobody = fixture.h2(None).await;
+    let get = |path: &str| Request::get(format!("https://localhost{path}")).body(Body::empty());
+    for endpoint in ["/livez", "/healthz", "/readyz"] {
+        let answer = text(nobody.send_request(get(endpoint).unwrap()).await.unwrap()).await;
+        assert_eq!(answer, (200, "ok".to_owned()), "{endpoint}");
+    }
+    let verbose = get("/readyz?verbose").unwrap();
+    let (_, verbose) = text(nobody.send_request(verbose).await.unwrap()).await;
+    assert!(verbose.ends_with("readyz check passed\n"), "{verbose}");
+    let (status, version) =
+        text(nobody.send_request(get("/version").unwrap()).await.unwrap()).await;
+    assert!(status == 200 && version.contains("gitVersion"), "{version}");
+    // What says more needs rights, and the cluster that knows them is away.
+    let (status, one) =
+        text(nobody.send_request(get("/readyz/ping").unwrap()).await.unwrap()).await;
+    assert!(status == 500 && one.contains("did not answer a SubjectAccessReview"), "{one}");
+
+    let mut proxy = fixture.proxy().await;
+    for path in ["/apis", "/apis/example.com/v1", "/openapi/v2", "/openapi/v3", FOOS] {
+        let asked = request("GET", path, "system:kube-aggregator", "system:masters", "");
+        let (status, body) = text(proxy.send_request(asked).await.unwrap()).await;
+        assert_eq!(status, 200, "{path}: {body}");
+    }
+    let jane = request("GET", FOOS, "jane", "dev", "");
+    let (status, body) = text(proxy.send_request(jane).await.unwrap()).await;
+    assert_eq!(status, 500, "nobody knows, so nobody may: {body}");
+    assert!(body.contains("User \\\"jane\\\" cannot list resource \\\"foos\\\""), "{body}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn http_1_is_spoken_too() {
+    let fixture = Fixture::start().await;
+    let stream = fixture.connect("http/1.1", Some(&fixture.proxy)).await;
+    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"http/1.1"[..]));
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    let mut watch = master("GET", &format!("{FOOS}?watch=true"), Body::empty());
+    *watch.uri_mut() = format!("{FOOS}?watch=true").parse().unwrap();
+    let response = sender.send_request(watch).await.unwrap();
+    assert_eq!(response.status(), 200, "its head comes before any event");
+    let mut events = response.into_body();
+    let mut proxy = fixture.proxy().await;
+    let created = proxy.send_request(master("POST", FOOS, FOO)).await.unwrap();
+    assert_eq!(created.status(), StatusCode::CREATED);
+    let event = events.frame().await.unwrap().unwrap().into_data().unwrap();
+    assert!(event.starts_with(b"{\"type\":\"ADDED\""));
+    fixture.running.drain(Duration::ZERO).await;
+    ends_cleanly(events).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_connection_carries_a_thousand_watches() {
+    const WATCHES: usize = 999;
+    let fixture = Fixture::start().await;
+    let proxy = fixture.proxy().await;
+    let watch = || async {
+        let path = format!("{FOOS}?watch=true");
+        proxy.clone().send_request(master("GET", &path, Body::empty())).await.unwrap()
+    };
+    let watches = join_all((0..WATCHES).map(|_| watch())).await;
+    assert!(watches.iter().all(|response| response.status() == 200));
+    let created = proxy.clone().send_request(master("POST", FOOS, FOO)).await.unwrap();
+    assert_eq!(created.status(), StatusCode::CREATED);
+    let events = watches.into_iter().map(|response| async {
+        let mut body = response.into_body();
+        let event = body.frame().await.unwrap().unwrap().into_data().unwrap();
+        (event, body)
+    });
+    let events = join_all(events).await;
+    assert!(events.iter().all(|(event, _)| *event == events[0].0));
+    fixture.running.drain(Duration::ZERO).await;
+    for (_, body) in events {
+        ends_cleanly(body).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bodies_are_bounded() {
+    let fixture = Fixture::start().await;
+    let proxy = fixture.proxy().await;
+    let post = |body: Vec<u8>| async {
+        text(proxy.clone().send_request(master("POST", FOOS, body)).await.unwrap()).await
+    };
+    let (status, body) = post(vec![b' '; (3 << 20) + 1]).await;
+    assert!(status == 413 && body.contains("Request entity too large: limit is 3145728"), "{body}");
+    let large = FOO.replace(
+        "\"name\":\"a\"",
+        &format!("\"name\":\"a\",\"annotations\":{{\"a\":\"{}\"}}", "x".repeat(2 << 20)),
+    );
+    let (status, body) = post(large.into_bytes()).await;
+    assert!(status == 422 && body.contains("metadata.annotations: Too long"), "{body}");
+    let deep = "[".repeat(100_000);
+    for (hostile, expected) in [
+        (deep.as_bytes(), "recursion limit exceeded"),
+        (&b"\xff"[..], "json parse error"),
+        (&b"{\"a\":1e400}"[..], "number out of range"),
+    ] {
+        let (status, body) = post(hostile.to_vec()).await;
+        assert!(status == 400 && body.contains(expected), "{status} {body:.200}");
+    }
+    let path = format!("{FOOS}/a");
+    let delete = master("DELETE", &path, vec![b' '; (3 << 20) + 1]);
+    let (status, _) = text(proxy.clone().send_request(delete).await.unwrap()).await;
+    assert_eq!(status, 413);
+    let (status, _) = post(FOO.as_bytes().to_vec()).await;
+    assert_eq!(status, 201, "nothing has suffered");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_certificate_is_served_when_the_files_change() {
+    let fixture = Fixture::start().await;
+    let path = fixture.folder.path();
+    let other = Authority::new("other", &path.join("other.crt")).unwrap();
+    assert!(fixture.try_connect(&other.file, "h2", None).await.is_err());
+    // Half of it: the last good pair stays.
+    let half = other.server(path, "half", &["localhost"]).unwrap();
+    fs::copy(&half.certificate, path.join("serving.crt")).unwrap();
+    fixture.connect("h2", None).await;
+    other.server(path, "serving", &["localhost"]).unwrap();
+    while fixture.try_connect(&other.file, "h2", None).await.is_err() {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn draining_lets_requests_in_flight_finish() {
+    let fixture = Fixture::start().await;
+    let mut proxy = fixture.proxy().await;
+    let mut nobody = fixture.h2(None).await;
+    let (sender, receiver) = tokio::sync::mpsc::channel::<Result<String, std::io::Error>>(1);
+    let body = futures::stream::unfold(receiver, |mut receiver| async {
+        receiver.recv().await.map(|part| (part, receiver))
+    });
+    let (start, end) = FOO.split_at(1);
+    let posting = proxy.send_request(master("POST", FOOS, Body::from_stream(body)));
+    let posting = tokio::spawn(posting);
+    sender.send(Ok(start.to_owned())).await.unwrap();
+    // The channel holds one part: when it takes another, the first was sent.
+    sender.send(Ok(" ".to_owned())).await.ok();
+    let draining = tokio::spawn(fixture.running.drain(Duration::from_secs(2)));
+    let readyz = || Request::get("https://localhost/readyz").body(Body::empty()).unwrap();
+    let ready = loop {
+        let (status, body) = text(nobody.send_request(readyz()).await.unwrap()).await;
+        if status != 200 {
+            break body;
+        }
+    };
+    assert!(ready.contains("[-]shutdown failed"), "{ready}");
+    sender.send(Ok(end.to_owned())).await.unwrap();
+    drop(sender);
+    let (status, created) = text(posting.await.unwrap().unwrap()).await;
+    assert_eq!(status, 201, "{created}");
+    draining.await.unwrap();
+}
