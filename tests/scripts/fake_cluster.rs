@@ -20,8 +20,8 @@ pub struct FakeCluster(Arc<Mutex<State>>);
 struct State {
     /// By resource, then by `namespace/name`.
     objects: BTreeMap<String, BTreeMap<String, Value>>,
-    /// User, verb, resource, namespace.
-    rights: Vec<[String; 4]>,
+    /// User, verb, then `resource[.group][/name]` and namespace, or a path.
+    rights: Vec<Vec<String>>,
     away: bool,
     revision: u64,
     watchers: Vec<(String, UnboundedSender<Result<Bytes, Infallible>>)>,
@@ -38,11 +38,10 @@ impl FakeCluster {
         Client::new(service, "default")
     }
 
-    /// Gives a right: `user verb resource namespace`; `*` stands for any.
+    /// Gives a right: `user verb resource[.group][/name] namespace`, or `user
+    /// verb path`. `*` stands for any; a right without a name is for all names.
     pub fn allow(&self, right: &str) {
-        let mut words = right.split(' ').map(str::to_owned);
-        let right = std::array::from_fn(|_| words.next().unwrap_or_else(|| "*".to_owned()));
-        self.state().rights.push(right);
+        self.state().rights.push(right.split(' ').map(str::to_owned).collect());
     }
 
     /// Holds this object from now on.
@@ -107,18 +106,31 @@ impl FakeCluster {
 
     fn review(&self, mut review: Value) -> Response<Body> {
         let spec = &review["spec"];
-        let asked = ["verb", "resource", "namespace"].map(|key| {
-            let attributes = &spec["resourceAttributes"];
-            attributes[key].as_str().unwrap_or_default().to_owned()
-        });
-        let user = spec["user"].as_str().unwrap_or_default();
-        let allowed = self.state().rights.iter().any(|right| {
-            right[0] == user
-                && right[1..]
-                    .iter()
-                    .zip(&asked)
-                    .all(|(right, asked)| right == "*" || right == asked)
-        });
+        let text = |of: &Value, key: &str| of[key].as_str().unwrap_or_default().to_owned();
+        let user = text(spec, "user");
+        let asked = match (&spec["resourceAttributes"], &spec["nonResourceAttributes"]) {
+            (Value::Null, path) => vec![vec![user, text(path, "verb"), text(path, "path")]],
+            (resource, _) => {
+                let (verb, namespace) = (text(resource, "verb"), text(resource, "namespace"));
+                let mut plural = text(resource, "resource");
+                if let Some(group) = resource["group"].as_str() {
+                    plural = format!("{plural}.{group}");
+                }
+                let one = format!("{plural}/{}", text(resource, "name"));
+                let of = |what| vec![user.clone(), verb.clone(), what, namespace.clone()];
+                vec![of(plural), of(one)]
+            }
+        };
+        let state = self.state();
+        let is_given = |asked: &Vec<String>| {
+            state.rights.iter().any(|right| {
+                let words = right.iter().zip(asked);
+                right.len() == asked.len()
+                    && words.into_iter().all(|(right, asked)| right == "*" || right == asked)
+            })
+        };
+        let allowed = asked.iter().any(is_given);
+        drop(state);
         review["status"] = json!({"allowed": allowed});
         answer(&review)
     }

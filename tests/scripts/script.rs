@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! # A remark.
-//! allow jane list llamas default        rights; `*` stands for any
+//! allow jane list llamas.farm.example.com default     a right
+//! allow jane get /apis                  another one
 //! put pods {"metadata": {…}}            the cluster holds this object now
 //! gone pods default/web-1               and this one no more
 //! away / back                           the cluster does not answer / answers

@@ -168,3 +168,77 @@ async fn fill(
     );
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::definition::{Computed, Stored};
+    use k8s_openapi::api::core::v1::{Node, Pod};
+    use kube::CustomResource;
+    use schemars::JsonSchema;
+    use serde::{Deserialize, Serialize};
+
+    #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+    #[kube(group = "example.com", version = "v1", kind = "Foo", namespaced)]
+    struct FooSpec {
+        #[schemars(regex(pattern = "^a"))]
+        text: String,
+    }
+
+    impl Stored for Foo {}
+
+    #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+    #[kube(group = "example.com", version = "v1", kind = "Bar", namespaced, status = "BarStatus")]
+    struct BarSpec {}
+
+    #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+    struct BarStatus {}
+
+    impl Stored for Bar {}
+
+    impl Computed for Bar {
+        type Source = Pod;
+        type Related = ();
+
+        fn compute(_: &Pod, (): &()) -> Option<Self> {
+            None
+        }
+    }
+
+    #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+    #[kube(group = "example.com", version = "v1", kind = "Baz", namespaced)]
+    struct BazSpec {}
+
+    impl Computed for Baz {
+        type Source = Node;
+        type Related = ();
+
+        fn compute(_: &Node, (): &()) -> Option<Self> {
+            None
+        }
+    }
+
+    fn check(kinds: &Kinds, expected: &str) {
+        assert_eq!(parse(kinds).unwrap_err().to_string(), expected);
+    }
+
+    #[test]
+    fn what_cannot_be_served_stops_the_start() {
+        check(
+            &Kinds::new().computed::<Bar>().computed::<Bar>(),
+            "kind bars.example.com: spec.names.plural: \"bars\" is taken by bars.example.com",
+        );
+        check(
+            &Kinds::new().stored::<Foo>(),
+            "kind foos.example.com: version v1: openAPIV3Schema.properties[spec].properties[text].pattern: is not enforced yet, so it may not be promised",
+        );
+        check(
+            &Kinds::new().stored::<Bar>(),
+            "kind bars.example.com: spec.versions[0].subresources: subresources are not served yet",
+        );
+        check(
+            &Kinds::new().computed::<Baz>(),
+            "kind bazes.example.com: spec.scope: must be the scope of nodes, which it is computed from",
+        );
+    }
+}
