@@ -31,9 +31,10 @@ const REVIEW_TTL: Duration = Duration::from_secs(10);
 /// Bytes of questions whose answers are remembered, for each kind of review:
 /// about as many as kube-apiserver remembers, whoever asks how long questions.
 const REVIEW_BYTES: u64 = 8 << 20;
-/// Reviews in flight: what callers ask of us must not become a flood of
-/// questions to the cluster.
+/// Reviews of one sort in flight, and those that wait: what callers ask of us
+/// must not become a flood of questions to the cluster.
 const REVIEWS: usize = 100;
+const WAITING: usize = 1_000;
 
 /// The cluster did not answer. Clients may see what it was asked, not more.
 #[derive(Clone, Debug, Error)]
@@ -60,7 +61,24 @@ pub struct Cluster {
     client: Client,
     access_reviews: access_review::Answers,
     token_reviews: Arc<token_review::Answers>,
-    reviews: Arc<Semaphore>,
+    access_places: Places,
+    token_places: Places,
+}
+
+/// Bounds the reviews of one sort.
+#[derive(Clone)]
+struct Places {
+    in_flight: Arc<Semaphore>,
+    waiting: Arc<Semaphore>,
+}
+
+impl Places {
+    fn new() -> Self {
+        Self {
+            in_flight: Arc::new(Semaphore::new(REVIEWS)),
+            waiting: Arc::new(Semaphore::new(WAITING)),
+        }
+    }
 }
 
 impl Cluster {
@@ -70,18 +88,27 @@ impl Cluster {
             client,
             access_reviews: access_review::answers(),
             token_reviews: Arc::new(token_review::Answers::new()),
-            reviews: Arc::new(Semaphore::new(REVIEWS)),
+            access_places: Places::new(),
+            token_places: Places::new(),
         }
     }
 
     /// Asks the cluster to answer a review, within its time and its bounds.
-    async fn review<K>(&self, asked: &'static str, review: &K) -> Result<K, ClusterError>
+    async fn review<K>(
+        &self,
+        asked: &'static str,
+        places: &Places,
+        review: &K,
+    ) -> Result<K, ClusterError>
     where
         K: Resource<DynamicType = ()> + Clone + fmt::Debug + Serialize + DeserializeOwned,
     {
+        let Ok(_waiting) = places.waiting.try_acquire() else {
+            return Err(ClusterError::new(asked, "too many of them wait already"));
+        };
         let api: Api<K> = Api::all(self.client.clone());
         let answered = tokio::time::timeout(REVIEW_TIMEOUT, async {
-            let _place = self.reviews.acquire().await;
+            let _place = places.in_flight.acquire().await;
             api.create(&PostParams::default(), review).await
         });
         match answered.await {

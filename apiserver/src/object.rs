@@ -57,6 +57,10 @@ impl fmt::Display for Key {
     }
 }
 
+/// What a label and an object take besides their texts, in bytes.
+const LABEL: usize = 100;
+const OBJECT: usize = 600;
+
 /// A tree that cannot be kept as an object.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0}")]
@@ -106,7 +110,8 @@ impl Object {
             key: Key::new(text("namespace"), name),
             uid: uid.into(),
             labels,
-            json: encoded.json.into(),
+            // Boxed, so that no spare room is kept.
+            json: encoded.json.into_boxed_slice().into(),
             splice: encoded.splice,
             metadata: encoded.metadata,
         })
@@ -128,8 +133,14 @@ impl Object {
     }
 
     /// How many bytes of JSON it holds.
-    pub fn size(&self) -> usize {
+    pub fn json_size(&self) -> usize {
         self.json.len()
+    }
+
+    /// How many bytes of memory it takes, about, with its places in maps.
+    pub fn size(&self) -> usize {
+        let labels = self.labels.iter().map(|(key, value)| key.len() + value.len() + LABEL);
+        self.json.len() + labels.sum::<usize>() + OBJECT
     }
 
     /// Whether both have the same content, whatever their revisions.

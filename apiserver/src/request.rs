@@ -100,7 +100,7 @@ impl Handler {
             Destination::Target(target) => target,
         };
         let permit = self.throttle.throttle(&user, &target)?;
-        let _room = self.throttle.body(head, &target)?;
+        let _room = self.throttle.body(&user, &body)?;
         let format = negotiate::negotiate(head, target.verb)?;
         let operation = decode::decode(&target, head, body).await?;
         let now = self.ambient.now();

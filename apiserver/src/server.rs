@@ -25,7 +25,7 @@ use axum::body::Body;
 use http::{Request, Response};
 use kube::Client;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::ambient::Ambient;
 use crate::cluster::Cluster;
@@ -121,11 +121,12 @@ impl ApiServer {
         let authentication =
             Authentication { delegated: Arc::default(), cluster: Some(cluster.clone()) };
         let closing = CancellationToken::new();
+        let guard = closing.clone().drop_guard();
         let kinds = assemble::parse(&self.kinds)?;
         let assembled =
             Assembled::new(kinds, &self.kinds, self.ambient, cluster, authentication, closing)
                 .await?;
-        Ok(InProcess { assembled })
+        Ok(InProcess { assembled, _closing: guard })
     }
 
     /// Everything to deploy, as YAML.
@@ -226,6 +227,7 @@ pub struct Drained(());
 /// A server in this process. Dropping it ends everything.
 pub struct InProcess {
     assembled: Assembled,
+    _closing: DropGuard,
 }
 
 impl InProcess {

@@ -40,8 +40,23 @@ pub struct Prepared {
     pub object: Object,
     /// Texts for `Warning` headers.
     pub warnings: Vec<String>,
-    /// The prefix, if the name was generated.
-    pub generated_from: Option<String>,
+    /// Whether the name was made from a prefix.
+    pub is_generated: bool,
+    /// Whether a prefix was given, with a name or without.
+    pub has_prefix: bool,
+}
+
+impl Prepared {
+    /// The same object under another generated name.
+    ///
+    /// # Errors
+    /// None that could be met: it was an object before.
+    pub fn renamed(self, ambient: &Ambient) -> Result<Self, ApiError> {
+        let mut tree = self.object.to_tree();
+        stamp::rename(&mut tree, ambient);
+        let object = Object::from_tree(&tree).map_err(ApiError::internal)?;
+        Ok(Self { object, ..self })
+    }
 }
 
 /// Prepares a new object of a kind for its namespace.
@@ -76,7 +91,7 @@ pub fn prepare_new(
         .map_err(|problems| unhandled(&format!("strict decoding error: {problems}")))?;
     check_namespace(&mut tree, namespace)?;
     stamp::refuse_revision(&tree)?;
-    let generated_from = stamp::stamp(&mut tree, ambient);
+    let is_generated = stamp::stamp(&mut tree, ambient);
     let name = metadata::name(&tree).to_owned();
     if !is_kind {
         let must = format!("must be {}", kind.names.kind);
@@ -90,11 +105,12 @@ pub fn prepare_new(
         return Err(ApiError::invalid(&kind.group, &kind.names.kind, &name, errors));
     }
     let object = Object::from_tree(&tree).map_err(ApiError::internal)?;
-    if object.size() > OBJECT_LIMIT {
+    if object.json_size() > OBJECT_LIMIT {
         let message = format!("Request entity too large: limit is {OBJECT_LIMIT}");
         return Err(ApiError::new(Reason::RequestEntityTooLarge, message));
     }
-    Ok(Prepared { object, warnings, generated_from })
+    let has_prefix = metadata::prefix(&tree).is_some();
+    Ok(Prepared { object, warnings, is_generated, has_prefix })
 }
 
 /// Prepares an object that a new store begins with; it keeps its own uid.

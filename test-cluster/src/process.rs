@@ -132,8 +132,11 @@ fn bound_to_us(command: &Command) -> Command {
     if let Some(folder) = command.get_current_dir() {
         bound.current_dir(folder);
     }
-    // Ctrl-C is for us: we end it when nobody needs it any more.
-    bound.process_group(0);
+    if has_setpriv {
+        // Ctrl-C is for us: we end it when nobody needs it any more. Where it
+        // would outlive us it had better get the signal too.
+        bound.process_group(0);
+    }
     bound
 }
 

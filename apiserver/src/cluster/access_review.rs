@@ -87,7 +87,7 @@ impl Cluster {
 
     async fn ask(&self, user: &User, attributes: &Attributes) -> Result<Decision, ClusterError> {
         let review = SubjectAccessReview { spec: spec(user, attributes), ..Default::default() };
-        let answer = self.review("SubjectAccessReview", &review).await?;
+        let answer = self.review("SubjectAccessReview", &self.access_places, &review).await?;
         let status = answer.status.unwrap_or_default();
         Ok(Decision {
             allowed: status.allowed && !status.denied.unwrap_or_default(),

@@ -84,9 +84,9 @@ impl Cluster {
                 }
                 Ok(watcher::Event::InitDone) if !is_there => {
                     tracing::warn!(
-                        "there is no ConfigMap {NAMESPACE}/{NAME}: whom to believe is not known"
+                        "there is no ConfigMap {NAMESPACE}/{NAME}: nobody new is believed until there is"
                     );
-                    Some(DelegatedAuthentication::default())
+                    None
                 }
                 Ok(watcher::Event::InitDone) => None,
                 Ok(watcher::Event::Delete(_)) => {

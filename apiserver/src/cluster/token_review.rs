@@ -55,7 +55,7 @@ impl Cluster {
             spec: TokenReviewSpec { token: token.to_owned(), ..Default::default() },
             ..Default::default()
         };
-        let answer = self.review("TokenReview", &review).await?;
+        let answer = self.review("TokenReview", &self.token_places, &review).await?;
         let status = answer.status.unwrap_or_default();
         let user = status.user.filter(|_| status.authenticated.unwrap_or_default());
         Ok(user.map(|user| User {

@@ -143,8 +143,12 @@ fn parse_path(path: &str) -> Option<JpQuery> {
             rest = after;
         } else if rest.starts_with('[') {
             let end = end_of_brackets(rest)?;
-            standard.push_str(&rest[..end]);
-            rest = &rest[end..];
+            let (inside, after) = (&rest[1..end - 1], &rest[end..]);
+            match unquoted(inside) {
+                Some(name) => push_name(&mut standard, &take_escapes(name)),
+                None => standard.push_str(&rest[..end]),
+            }
+            rest = after;
             continue;
         } else {
             return None;
@@ -154,14 +158,36 @@ fn parse_path(path: &str) -> Option<JpQuery> {
             "" if rest.starts_with('[') => {}
             "" => return None,
             "*" => standard.push_str("[*]"),
-            name => {
-                let name = name.replace('\\', "\\\\").replace('\'', "\\'");
-                standard.push_str(&format!("['{name}']"));
-            }
+            name => push_name(&mut standard, name),
         }
         rest = after;
     }
     parse_json_path(&standard).ok().filter(|_| path.starts_with('.'))
+}
+
+fn push_name(path: &mut String, name: &str) {
+    let name = name.replace('\\', "\\\\").replace('\'', "\\'");
+    path.push_str(&format!("['{name}']"));
+}
+
+/// What stands between two quotes, and nothing else.
+fn unquoted(text: &str) -> Option<&str> {
+    let quote = text.chars().next().filter(|quote| ['\'', '"'].contains(quote))?;
+    let inside = text.strip_prefix(quote)?.strip_suffix(quote)?;
+    (!inside.contains(quote)).then_some(inside)
+}
+
+/// A text without the backslashes that escape.
+fn take_escapes(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut characters = text.chars();
+    while let Some(character) = characters.next() {
+        match character {
+            '\\' => plain.extend(characters.next()),
+            other => plain.push(other),
+        }
+    }
+    plain
 }
 
 /// The name at the beginning, unescaped, and what follows it.
@@ -321,6 +347,8 @@ mod tests {
         check(".spec.large", "string", json!("1.5e+21"));
         check(".spec.html", "string", json!("[\"\\u003cb\\u003e\"]"));
         check(".spec['s']", "string", json!("t"));
+        check(".metadata.labels['a\\.b/c']", "string", json!("x"));
+        check(".metadata.labels[\"x-y\"]", "string", json!("z"));
         check(".status.conditions[?(@.type==\"Ready\")].status", "string", json!("True"));
     }
 

@@ -1,14 +1,12 @@
 //! Bounds what is in flight: reads, writes, watches and bodies.
 //!
-//! `system:masters` is exempt from all but the bound on bodies, so that an
-//! operator gets through. No user has more than a part of the places, so that
+//! `system:masters` is exempt, so that an operator gets through. No user has more than a part of the places, so that
 //! the controllers of the cluster find one.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use http::header::CONTENT_LENGTH;
-use http::request::Parts;
+use axum::body::{Body, HttpBody};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::route::Target;
@@ -44,16 +42,16 @@ struct Places {
 #[derive(Default)]
 pub(super) struct Permit {
     place: Option<OwnedSemaphorePermit>,
-    user: Option<(String, ByUser)>,
+    user: Option<(String, usize, ByUser)>,
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
         drop(self.place.take());
-        let Some((user, by_user)) = self.user.take() else { return };
+        let Some((user, taken, by_user)) = self.user.take() else { return };
         let mut by_user = by_user.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = by_user.get_mut(&user) {
-            *count -= 1;
+            *count -= taken;
             if *count == 0 {
                 by_user.remove(&user);
             }
@@ -67,15 +65,16 @@ impl Places {
         Self { free, share: count / SHARE, by_user: Arc::default() }
     }
 
-    fn take(&self, user: &User) -> Option<Permit> {
+    fn take(&self, user: &User, places: usize) -> Option<Permit> {
         let mut by_user = self.by_user.lock().unwrap_or_else(PoisonError::into_inner);
         let count = by_user.get(&user.name).copied().unwrap_or_default();
-        if count >= self.share {
+        if count + places > self.share {
             return None;
         }
-        let place = Arc::clone(&self.free).try_acquire_owned().ok()?;
-        by_user.insert(user.name.clone(), count + 1);
-        let user = Some((user.name.clone(), Arc::clone(&self.by_user)));
+        let wanted = u32::try_from(places).ok()?;
+        let place = Arc::clone(&self.free).try_acquire_many_owned(wanted).ok()?;
+        by_user.insert(user.name.clone(), count + places);
+        let user = Some((user.name.clone(), places, Arc::clone(&self.by_user)));
         Some(Permit { place: Some(place), user })
     }
 }
@@ -85,7 +84,7 @@ pub(super) struct Throttle {
     reads: Places,
     writes: Places,
     watches: Places,
-    bodies: Arc<Semaphore>,
+    bodies: Places,
 }
 
 impl Default for Throttle {
@@ -94,7 +93,7 @@ impl Default for Throttle {
             reads: Places::new(READS),
             writes: Places::new(WRITES),
             watches: Places::new(WATCHES),
-            bodies: Arc::new(Semaphore::new(BODY_UNITS)),
+            bodies: Places::new(BODY_UNITS),
         }
     }
 }
@@ -110,24 +109,17 @@ impl Throttle {
             Verb::Get | Verb::List => &self.reads,
             _ => &self.writes,
         };
-        places.take(user).ok_or_else(too_many)
+        places.take(user, 1).ok_or_else(too_many)
     }
 
-    /// Room for the body of a request that has one.
-    pub(super) fn body(
-        &self,
-        head: &Parts,
-        target: &Target,
-    ) -> Result<Option<OwnedSemaphorePermit>, ApiError> {
-        if matches!(target.verb, Verb::Get | Verb::List | Verb::Watch) {
-            return Ok(None);
+    /// Room for the body of a request.
+    pub(super) fn body(&self, user: &User, body: &Body) -> Result<Permit, ApiError> {
+        if user.is_master() || body.is_end_stream() {
+            return Ok(Permit::default());
         }
-        let announced = head.headers.get(CONTENT_LENGTH);
-        let announced = announced.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+        let announced = body.size_hint().upper().and_then(|length| usize::try_from(length).ok());
         let length = announced.unwrap_or(LONGEST_BODY).min(LONGEST_BODY);
-        let units = u32::try_from(length.div_ceil(BODY_UNIT)).unwrap_or(u32::MAX);
-        let room = Arc::clone(&self.bodies).try_acquire_many_owned(units);
-        room.map(Some).map_err(|_| too_many())
+        self.bodies.take(user, length.div_ceil(BODY_UNIT)).ok_or_else(too_many)
     }
 }
 
@@ -140,16 +132,28 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_empty_body_needs_no_room_and_an_unknown_one_the_most() {
+        let throttle = Throttle::default();
+        let user = User { name: "jane".to_owned(), ..User::default() };
+        let unknown = || Body::from_stream(futures::stream::pending::<Result<String, String>>());
+        let held: Vec<_> = std::iter::from_fn(|| throttle.body(&user, &unknown()).ok()).collect();
+        assert_eq!(held.len(), BODY_UNITS / SHARE / LONGEST_BODY.div_ceil(BODY_UNIT));
+        assert!(throttle.body(&user, &Body::empty()).is_ok());
+        let other = User { name: "joe".to_owned(), ..User::default() };
+        assert!(throttle.body(&other, &Body::from("{}")).is_ok());
+    }
+
+    #[test]
     fn one_user_leaves_places_for_others() {
         let places = Places::new(8);
         let user = |name: &str| User { name: name.to_owned(), ..User::default() };
-        let held: Vec<_> = std::iter::from_fn(|| places.take(&user("greedy"))).collect();
+        let held: Vec<_> = std::iter::from_fn(|| places.take(&user("greedy"), 1)).collect();
         assert_eq!(held.len(), 2);
-        assert!(places.take(&user("modest")).is_some());
+        assert!(places.take(&user("modest"), 1).is_some());
         drop(held);
         assert!(places.by_user.lock().unwrap().is_empty());
         let names = ["a", "b", "c", "d", "e"];
-        let all = names.map(|name| [places.take(&user(name)), places.take(&user(name))]);
+        let all = names.map(|name| [places.take(&user(name), 1), places.take(&user(name), 1)]);
         let count = all.iter().flatten().filter(|permit| permit.is_some()).count();
         assert_eq!(count, 8);
     }

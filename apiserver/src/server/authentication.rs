@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -25,6 +26,8 @@ pub(super) struct Trusted {
     delegated: Arc<ArcSwap<DelegatedAuthentication>>,
     trust: Arc<ArcSwap<Trust>>,
     ready: watch::Sender<bool>,
+    /// Whether all that is said now could be used.
+    usable: AtomicBool,
 }
 
 /// What flags say.
@@ -62,6 +65,7 @@ impl Trusted {
         Ok(Self {
             cluster,
             ready: watch::Sender::new(flags.say_everything()),
+            usable: AtomicBool::new(true),
             flags,
             delegated: Arc::new(ArcSwap::from_pointee(delegated)),
             trust: Arc::new(ArcSwap::from_pointee(trust)),
@@ -119,7 +123,7 @@ impl Trusted {
             }
         };
         if **self.delegated.load() == delegated {
-            return true;
+            return self.usable.load(Ordering::Relaxed);
         }
         let (trust, faults) = Trust::new(&delegated, Some(&self.trust.load()));
         for fault in &faults {
@@ -129,6 +133,7 @@ impl Trusted {
         self.trust.store(Arc::new(trust));
         self.delegated.store(Arc::new(delegated));
         tracing::info!("the CAs of callers have changed");
+        self.usable.store(faults.is_empty(), Ordering::Relaxed);
         faults.is_empty()
     }
 }

@@ -51,7 +51,7 @@ pub(super) fn judge(kept: &KeptCertificates, names: &[String], now: Timestamp) -
     };
     let ca_key = KeyPair::from_pem(&kept.ca_key);
     let is_own_key = ca_key.is_ok_and(|key| key.public_key_raw() == ca.public_key);
-    if !is_own_key || ca.is_due(now) {
+    if !is_own_key || ca.is_due(now) || !tls::is_bundle(&kept.ca_bundle) {
         return Verdict::RenewAll;
     }
     let has_names = names.iter().all(|name| serving.names.contains(name));
@@ -82,8 +82,9 @@ pub(super) fn make(
     set_life(&mut params, now, CA_DAYS);
     let ca = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
     let mut ca_bundle = ca.pem();
-    if let Some(first) = previous.and_then(|previous| first_certificate(&previous.ca_bundle)) {
-        ca_bundle.push_str(first);
+    let before = previous.and_then(|previous| first_certificate(&previous.ca_bundle));
+    if let Some(before) = before.filter(|before| Life::of(before).is_some()) {
+        ca_bundle.push_str(before);
     }
     let (certificate, key) = sign(names, &ca, now)?;
     Ok(KeptCertificates { ca_bundle, ca_key: ca.key().serialize_pem(), certificate, key })
@@ -215,8 +216,13 @@ mod tests {
     fn what_is_broken_is_made_anew() {
         let made = make(&service(), None, at(0)).unwrap();
         let other = make(&service(), None, at(0)).unwrap();
-        let broken = KeptCertificates { ca_bundle: "x".to_owned(), ..made.clone() };
-        assert_eq!(judge(&broken, &service(), at(0)), Verdict::RenewAll);
+        let damaged = made.ca_bundle.replace("MII", "!!!");
+        for ca_bundle in ["x", &damaged, &(made.ca_bundle.clone() + &damaged)] {
+            let broken = KeptCertificates { ca_bundle: ca_bundle.to_owned(), ..made.clone() };
+            assert_eq!(judge(&broken, &service(), at(0)), Verdict::RenewAll);
+            let healed = make(&service(), Some(&broken), at(0)).unwrap();
+            assert_eq!(judge(&healed, &service(), at(0)), Verdict::Good);
+        }
         let mismatch = KeptCertificates { key: other.key.clone(), ..made.clone() };
         assert_eq!(judge(&mismatch, &service(), at(0)), Verdict::RenewServing);
         let half =

@@ -30,6 +30,10 @@ const CONNECTIONS: usize = 900;
 /// Connections beyond, for nobody but the front proxy: whoever fills the
 /// others must not shut kube-apiserver out.
 const RESERVED: usize = 100;
+/// Handshakes that may find out who deserves such a place, and how long each
+/// of them may take.
+const LATE_HANDSHAKES: usize = 500;
+const LATE_HANDSHAKE: Duration = Duration::from_secs(3);
 /// So often the log says that connections are refused.
 const REPORT_EVERY: Duration = Duration::from_secs(60);
 /// How long a handshake may take; as Go.
@@ -49,6 +53,7 @@ pub(super) struct Acceptor {
     trust: Arc<ArcSwap<Trust>>,
     places: Arc<Semaphore>,
     reserved: Arc<Semaphore>,
+    late: Arc<Semaphore>,
     reported: Arc<Mutex<Option<Instant>>>,
 }
 
@@ -60,21 +65,53 @@ impl Acceptor {
             trust,
             places: Arc::new(Semaphore::new(CONNECTIONS)),
             reserved: Arc::new(Semaphore::new(RESERVED)),
+            late: Arc::new(Semaphore::new(LATE_HANDSHAKES)),
             reported: Arc::default(),
         }
     }
 
-    /// A place, and whether only the front proxy may have it.
-    fn place(&self) -> Option<(OwnedSemaphorePermit, bool)> {
+    /// A place for anybody, or one to find out whether it is the front proxy.
+    fn place(&self) -> Option<Place> {
         if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
-            return Some((place, false));
+            return Some(Place::Any(place));
         }
         let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
         if reported.is_none_or(|at| at.elapsed() >= REPORT_EVERY) {
             tracing::warn!("{CONNECTIONS} connections are open: more are refused");
             *reported = Some(Instant::now());
         }
-        Arc::clone(&self.reserved).try_acquire_owned().ok().map(|place| (place, true))
+        let handshake = Arc::clone(&self.late).try_acquire_owned().ok()?;
+        let reserved = Arc::clone(&self.reserved);
+        Some(Place::Late { _handshake: handshake, reserved })
+    }
+}
+
+/// A place among the connections.
+enum Place {
+    Any(OwnedSemaphorePermit),
+    /// For the handshake only; who is the front proxy gets a reserved one.
+    Late {
+        _handshake: OwnedSemaphorePermit,
+        reserved: Arc<Semaphore>,
+    },
+}
+
+impl Place {
+    fn handshake(&self) -> Duration {
+        match self {
+            Self::Any(_) => HANDSHAKE,
+            Self::Late { .. } => LATE_HANDSHAKE,
+        }
+    }
+
+    fn settle(self, identity: &Identity) -> Option<OwnedSemaphorePermit> {
+        match self {
+            Self::Any(place) => Some(place),
+            Self::Late { reserved, .. } if identity.is_front_proxy() => {
+                reserved.try_acquire_owned().ok()
+            }
+            Self::Late { .. } => None,
+        }
     }
 }
 
@@ -86,18 +123,17 @@ impl<S: Send + 'static> Accept<TcpStream, S> for Acceptor {
     type Future = Pin<Box<dyn Future<Output = io::Result<Accepted<S>>> + Send>>;
 
     fn accept(&self, stream: TcpStream, service: S) -> Self::Future {
-        let Some((place, is_reserved)) = self.place() else {
-            return Box::pin(async { Err(io::Error::other("too many connections")) });
+        let too_many = || io::Error::other("too many connections");
+        let Some(place) = self.place() else {
+            return Box::pin(async move { Err(too_many()) });
         };
         let (tls, trust) = (self.tls.accept(stream, service), Arc::clone(&self.trust));
         Box::pin(async move {
-            let (stream, service) = tls.await?;
+            let (stream, service) = tokio::time::timeout(place.handshake(), tls).await??;
             let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
             let chain = chain.iter().map(|one| one.clone().into_owned()).collect();
             let identity = Arc::new(Identity { chain, trust, judged: Mutex::default() });
-            if is_reserved && !identity.is_front_proxy() {
-                return Err(io::Error::other("too many connections"));
-            }
+            let place = place.settle(&identity).ok_or_else(too_many)?;
             Ok((Bounded::new(stream, place), WithPeer { service, identity }))
         })
     }

@@ -179,6 +179,11 @@ impl Trust {
     }
 }
 
+/// Whether a text is nothing but certificates.
+pub(super) fn is_bundle(pem: &str) -> bool {
+    certificates("bundle", pem).is_ok()
+}
+
 /// Whether a server's chain leads to one of these CAs, for this name.
 pub(super) fn is_server_certificate_of(
     cas: &str,

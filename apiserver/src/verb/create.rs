@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::ambient::Ambient;
 use crate::error::{ApiError, Details, Reason, qualified, quote};
 use crate::kind::Version;
-use crate::object::{Key, Tree};
+use crate::object::Key;
 use crate::served_kind::ServedKind;
 use crate::storage::{Commit, Expected, StoreError, Versioned};
 use crate::write::{FieldValidation, Submitted, prepare_new};
@@ -36,53 +36,33 @@ pub async fn create(
     let Some((store, collection)) = served.store() else {
         return Err(ApiError::method_not_allowed(&kind.group, &kind.names.plural, "create"));
     };
-    let field_validation = options.field_validation;
-    let prepare =
-        |submitted| prepare_new(kind, version, namespace, submitted, field_validation, ambient);
-    // Only a name that is made can be made again.
-    let has_prefix = has_prefix(&submitted.tree);
-    let again = |submitted: &Submitted| Submitted {
-        tree: submitted.tree.clone(),
-        duplicates: submitted.duplicates.clone(),
-    };
-    let spare = has_prefix.then(|| again(&submitted));
-    let mut current = submitted;
+    let mut prepared =
+        prepare_new(kind, version, namespace, submitted, options.field_validation, ambient)?;
     let mut attempt = 1;
     loop {
-        let prepared = prepare(current)?;
-        let object = Arc::new(prepared.object);
-        let key = Key::new(namespace, object.key().name());
+        let object = Arc::new(prepared.object.clone());
+        let name = object.key().name();
         let commit = Commit {
             collection: collection.clone(),
-            key,
+            key: Key::new(namespace, name),
             expected: Expected::Absent,
             object: Some(Arc::clone(&object)),
         };
         match store.commit(commit).await {
             Ok(revision) => return Ok((Versioned { revision, object }, prepared.warnings)),
+            Err(StoreError::Exists) if !prepared.has_prefix => {
+                return Err(ApiError::already_exists(&kind.group, &kind.names.plural, name));
+            }
             Err(StoreError::Exists) => {
-                let name = object.key().name();
-                if !has_prefix {
-                    return Err(ApiError::already_exists(&kind.group, &kind.names.plural, name));
-                }
-                if prepared.generated_from.is_none() || attempt == GENERATE_NAME_ATTEMPTS {
+                if !prepared.is_generated || attempt == GENERATE_NAME_ATTEMPTS {
                     return Err(no_unique_name(&kind.group, &kind.names.plural, name));
                 }
                 attempt += 1;
-                let Some(kept) = &spare else {
-                    return Err(no_unique_name(&kind.group, &kind.names.plural, name));
-                };
-                current = again(kept);
+                prepared = prepared.renamed(ambient)?;
             }
             Err(error) => return Err(ApiError::internal(error)),
         }
     }
-}
-
-fn has_prefix(tree: &Tree) -> bool {
-    let metadata = tree.get("metadata");
-    let prefix = metadata.and_then(|metadata| metadata["generateName"].as_str());
-    prefix.is_some_and(|prefix| !prefix.is_empty())
 }
 
 fn no_unique_name(group: &str, plural: &str, name: &str) -> ApiError {

@@ -54,6 +54,12 @@ pub(super) fn name(tree: &Tree) -> &str {
     tree.get("metadata").and_then(|metadata| metadata["name"].as_str()).unwrap_or_default()
 }
 
+/// The prefix that a name is made from, if one is given.
+pub(super) fn prefix(tree: &Tree) -> Option<&str> {
+    let metadata = tree.get("metadata")?;
+    metadata["generateName"].as_str().filter(|prefix| !prefix.is_empty())
+}
+
 /// Drops what ObjectMeta does not know and answers with its paths; drops
 /// nulls, empty lists and empty maps, as a typed ObjectMeta would.
 ///

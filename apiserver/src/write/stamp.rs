@@ -1,7 +1,5 @@
 //! What the system says about a new object, whatever its author said.
 
-use serde_json::Value;
-
 use super::metadata;
 use crate::ambient::{Ambient, to_seconds};
 use crate::error::ApiError;
@@ -19,10 +17,9 @@ const SYSTEM: [&str; 5] = [
     "selfLink",
 ];
 
-/// Sets name (if a prefix is given), uid, creation time and generation;
-/// answers with the prefix that the name was made from.
-pub(super) fn stamp(tree: &mut Tree, ambient: &Ambient) -> Option<String> {
-    let mut generated_from = None;
+/// Sets name (if only a prefix is given), uid, creation time and generation;
+/// answers whether the name was made.
+pub(super) fn stamp(tree: &mut Tree, ambient: &Ambient) -> bool {
     metadata::edit(tree, |metadata| {
         for field in SYSTEM {
             metadata.remove(field);
@@ -30,19 +27,25 @@ pub(super) fn stamp(tree: &mut Tree, ambient: &Ambient) -> Option<String> {
         metadata.insert("uid".to_owned(), ambient.uid().to_string().into());
         metadata.insert("creationTimestamp".to_owned(), to_seconds(ambient.now()).into());
         metadata.insert("generation".to_owned(), 1.into());
-        let prefix = metadata.get("generateName").and_then(Value::as_str);
-        if let (Some(prefix), false) = (prefix, metadata.contains_key("name")) {
-            let mut base = prefix.to_owned();
-            let mut limit = base.len().min(GENERATE_NAME_LIMIT);
-            while !base.is_char_boundary(limit) {
-                limit -= 1;
-            }
-            base.truncate(limit);
-            generated_from = Some(prefix.to_owned());
-            metadata.insert("name".to_owned(), (base + &ambient.name_suffix()).into());
-        }
     });
-    generated_from
+    let is_generated = metadata::name(tree).is_empty() && metadata::prefix(tree).is_some();
+    if is_generated {
+        rename(tree, ambient);
+    }
+    is_generated
+}
+
+/// Makes a name from the prefix.
+pub(super) fn rename(tree: &mut Tree, ambient: &Ambient) {
+    let Some(prefix) = metadata::prefix(tree) else { return };
+    let mut limit = prefix.len().min(GENERATE_NAME_LIMIT);
+    while !prefix.is_char_boundary(limit) {
+        limit -= 1;
+    }
+    let name = prefix[..limit].to_owned() + &ambient.name_suffix();
+    metadata::edit(tree, |metadata| {
+        metadata.insert("name".to_owned(), name.into());
+    });
 }
 
 /// A new object has no revision yet: a client that sends one means another verb.

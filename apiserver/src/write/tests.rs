@@ -76,9 +76,10 @@ fn generates_names() {
         prepare(foo(json!({"generateName": prefix}), json!({"size": 1})), FieldValidation::Strict);
     let prepared = prepared.unwrap();
     assert_eq!(prepared.object.key().name().len(), 63);
-    assert_eq!(prepared.generated_from, Some(prefix));
+    assert!(prepared.is_generated);
     let both = foo(json!({"generateName": "x-", "name": "a"}), json!({"size": 1}));
-    assert_eq!(prepare(both, FieldValidation::Strict).unwrap().generated_from, None);
+    let both = prepare(both, FieldValidation::Strict).unwrap();
+    assert!(both.has_prefix && !both.is_generated);
 }
 
 #[test]
