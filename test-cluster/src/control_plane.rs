@@ -276,8 +276,11 @@ fn sweep() {
             continue;
         }
         let Ok(owner) = fs::read_to_string(entry.path().join(OWNER)) else { continue };
+        // A process that has ended has no command line, even if nobody has
+        // taken notice of its end.
         let processes = Path::new("/proc");
-        if processes.join("self").exists() && !processes.join(owner.trim()).exists() {
+        let command = fs::read(processes.join(owner.trim()).join("cmdline"));
+        if processes.join("self").exists() && command.unwrap_or_default().is_empty() {
             let _ = fs::remove_dir_all(entry.path());
         }
     }
