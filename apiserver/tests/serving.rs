@@ -272,9 +272,12 @@ async fn another_certificate_is_served_when_the_files_change() {
     fs::copy(&half.certificate, path.join("serving.crt")).unwrap();
     fixture.connect("h2", None).await;
     other.server(path, "serving", &["localhost"]).unwrap();
-    while fixture.try_connect(&other.file, "h2", None).await.is_err() {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    let exchanged = async {
+        while fixture.try_connect(&other.file, "h2", None).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), exchanged).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

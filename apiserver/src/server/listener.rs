@@ -25,6 +25,9 @@ use crate::request::{Peer, Presented, SharedHandler, panicked};
 /// Streams of one connection: all users of a kube-apiserver share it. As Go's
 /// aggregated servers.
 const STREAMS: u32 = 1_000;
+/// Streams that the client took back before they were looked at: all users of
+/// a kube-apiserver may do so at once, and the connection is for all of them.
+const RESETS: usize = 200;
 /// Bytes that wait to be sent on one stream: a slow watcher holds no more.
 const SEND_BUFFER: usize = 64 << 10;
 /// Headers of one request: a user may be in many groups. As Go.
@@ -83,6 +86,7 @@ impl Listening {
                             .http2()
                             .timer(TokioTimer::new())
                             .max_concurrent_streams(STREAMS)
+                            .max_pending_accept_reset_streams(RESETS)
                             .max_send_buf_size(SEND_BUFFER)
                             .max_header_list_size(HEADER_BYTES)
                             .keep_alive_interval(PING_EVERY)
