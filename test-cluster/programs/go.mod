@@ -1,5 +1,5 @@
 // The programs of a real control plane, pinned: `go build` makes them from
-// the sources that the module proxy serves. See ../README.md.
+// the sources that the module proxy serves.
 module aggregated-apiserver.dev/test-cluster/programs
 
 go 1.26.0
