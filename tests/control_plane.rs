@@ -43,7 +43,7 @@ const TESTS: &[(&str, Test)] = &[
     ("kubectl_creates_and_deletes_llamas", llamas::are_created_and_deleted),
     ("kubectl_watches_llamas", llamas::are_watched),
     ("a_namespace_with_a_llama_is_deleted", llamas::go_with_their_namespace),
-    ("what_a_deleted_owner_leaves_is_collected", llamas::go_with_their_owner),
+    ("what_a_deleted_llama_owns_is_collected", llamas::own_other_objects),
     ("kubectl_reads_farm_pods", farm_pods::are_read),
     ("a_deployment_is_scaled_up_and_down", farm_pods::follow_a_deployment),
     ("a_user_without_rights_is_refused", rights::are_needed),

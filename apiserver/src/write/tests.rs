@@ -192,11 +192,11 @@ fn the_metadata_names_the_field() {
     );
     check(
         json!({"name": "a", "finalizers": ["x/y"]}),
-        "metadata.finalizers: Forbidden: finalizers are not supported yet",
+        "metadata.finalizers: Forbidden: is not supported yet",
     );
     check(
-        json!({"name": "a", "ownerReferences": [{"kind": "K", "name": "n", "uid": "u"}]}),
-        "metadata.ownerReferences.apiVersion: Invalid value: \"\": version must not be empty",
+        json!({"name": "a", "ownerReferences": [{"apiVersion": "v1", "kind": "K", "name": "n", "uid": "u"}]}),
+        "metadata.ownerReferences: Forbidden: is not supported yet: nobody could remove it",
     );
     check(
         json!({"name": "a", "namespace": "other"}),
