@@ -16,7 +16,7 @@ pub use stored::Stored;
 use kube::Resource;
 use serde_json::Value;
 
-use crate::object::{Object, ObjectError, Tree};
+use crate::object::Tree;
 
 /// A typed object as a tree.
 fn to_tree<K: serde::Serialize>(object: &K) -> Result<Tree, String> {
@@ -30,8 +30,4 @@ fn to_tree<K: serde::Serialize>(object: &K) -> Result<Tree, String> {
 /// `llamas.farm.example.com`, for messages.
 fn qualified<K: Resource<DynamicType = ()>>() -> String {
     crate::error::qualified(&K::group(&()), &K::plural(&()))
-}
-
-fn to_object(tree: &Tree) -> Result<Object, ObjectError> {
-    Object::from_tree(tree)
 }

@@ -9,8 +9,10 @@ mod legacy;
 
 use std::collections::BTreeMap;
 
+use serde_json::Value;
+
 use crate::document::Document;
-use crate::kind::Version;
+use crate::kind::{Kind, Version};
 use crate::served_kind::{ServedKind, ServedKinds};
 use crate::verb;
 
@@ -101,4 +103,15 @@ impl<'a> Groups<'a> {
 
 fn verbs(served: &ServedKind) -> Vec<&'static str> {
     verb::verbs(served).iter().map(|verb| verb.name()).collect()
+}
+
+/// Adds the names that a kind may also go by, where it has any.
+fn add_other_names(resource: &mut Value, kind: &Kind) {
+    for (key, list) in
+        [("shortNames", &kind.names.short_names), ("categories", &kind.names.categories)]
+    {
+        if !list.is_empty() {
+            resource[key] = list.clone().into();
+        }
+    }
 }

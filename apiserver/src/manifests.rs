@@ -221,13 +221,6 @@ fn watched(kinds: &Kinds) -> Vec<SourceKind> {
 
 fn deployment(name: &str, namespace: &str, image: &str) -> Value {
     let labels = json!({"app.kubernetes.io/name": name});
-    let probe = |path: &str| {
-        json!({
-            "httpGet": {"path": path, "port": "https", "scheme": "HTTPS"},
-            "periodSeconds": 10,
-            "failureThreshold": 3,
-        })
-    };
     let container = json!({
         "name": name,
         "image": image,
@@ -235,7 +228,11 @@ fn deployment(name: &str, namespace: &str, image: &str) -> Value {
         "ports": [{"name": "https", "containerPort": PORT}],
         // A full house must not look dead: a restart forgets everything.
         "livenessProbe": {"tcpSocket": {"port": "https"}, "periodSeconds": 10, "failureThreshold": 3},
-        "readinessProbe": probe("/readyz"),
+        "readinessProbe": {
+            "httpGet": {"path": "/readyz", "port": "https", "scheme": "HTTPS"},
+            "periodSeconds": 10,
+            "failureThreshold": 3,
+        },
         "resources": {
             "requests": {"cpu": "20m", "memory": "32Mi"},
             "limits": {"memory": "512Mi"},

@@ -204,8 +204,8 @@ where
     }
 }
 
-/// Who wrote which field, and what kubectl remembers, is of no interest to what is computed, and often the
-/// larger part of an object.
+/// Who wrote which field, and what kubectl remembers, is of no interest to what
+/// is computed, and often the larger part of an object.
 fn slim<K: Resource>(object: &mut K) {
     const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
     let metadata = object.meta_mut();

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use uuid::Uuid;
 
 use super::lookup::Related;
-use super::{qualified, to_object, to_tree};
+use super::{qualified, to_tree};
 use crate::cluster::{Changed, SourceFeed, Sources};
 use crate::object::{Key, Object};
 use crate::watch_cache::WatchCache;
@@ -202,7 +202,7 @@ impl<C: Computed> View<C> {
             let time = crate::ambient::to_seconds(time.0);
             metadata.entry("creationTimestamp").or_insert_with(|| time.into());
         }
-        let object = to_object(&tree).map_err(|error| error.to_string())?;
+        let object = Object::from_tree(&tree).map_err(|error| error.to_string())?;
         check_authority::<C>(source, object.key())?;
         Ok(Some(object))
     }

@@ -127,7 +127,7 @@ macro_rules! related {
                 ($($name::open(sources, notify),)*)
             }
 
-            #[allow(non_snake_case)]
+            #[allow(non_snake_case)] // each value is bound to the name of its type
             fn lookups(&self) -> Vec<&dyn Tracked> {
                 let ($($name,)*) = self;
                 let mut lookups: Vec<&dyn Tracked> = Vec::new();

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Groups, verbs};
+use super::{Groups, add_other_names, verbs};
 use crate::document::Document;
 use crate::served_kind::ServedKind;
 
@@ -50,12 +50,6 @@ fn resource(group: &str, version: &str, served: &ServedKind) -> Value {
         "singularResource": kind.names.singular,
         "verbs": verbs(served),
     });
-    for (key, list) in
-        [("shortNames", &kind.names.short_names), ("categories", &kind.names.categories)]
-    {
-        if !list.is_empty() {
-            resource[key] = list.clone().into();
-        }
-    }
+    add_other_names(&mut resource, kind);
     resource
 }

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use super::{Groups, Resources, Versions, verbs};
+use super::{Groups, Resources, Versions, add_other_names, verbs};
 use crate::served_kind::ServedKind;
 
 /// `/apis`
@@ -66,13 +66,7 @@ fn resource(group: &str, version: &str, served: &ServedKind) -> Value {
         "verbs": verbs(served),
         "storageVersionHash": storage_version_hash(served),
     });
-    for (key, list) in
-        [("shortNames", &kind.names.short_names), ("categories", &kind.names.categories)]
-    {
-        if !list.is_empty() {
-            resource[key] = list.clone().into();
-        }
-    }
+    add_other_names(&mut resource, kind);
     resource
 }
 

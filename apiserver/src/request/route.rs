@@ -1,6 +1,6 @@
 //! What is asked for?
 //!
-//! A path and a method become a attributes for authorization and a destination.
+//! A path and a method become attributes for authorization and a destination.
 //! Nothing is refused here that authorization should refuse first: a miss is
 //! a destination too.
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use futures::{Stream, StreamExt};
+use futures::StreamExt;
 use tokio::sync::watch;
 
 use super::Args;
@@ -94,8 +94,7 @@ impl Trusted {
         let mut cluster = if self.flags.say_everything() {
             futures::stream::pending().boxed()
         } else {
-            let said = self.cluster.delegated_authentication();
-            (Box::pin(said) as std::pin::Pin<Box<dyn Stream<Item = _> + Send>>).boxed()
+            self.cluster.delegated_authentication().boxed()
         };
         let mut heard = false;
         loop {

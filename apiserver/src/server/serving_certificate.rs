@@ -147,8 +147,8 @@ impl Opened {
         let mut pause = PAUSE.0;
         loop {
             let adopted = timeout(ADOPTION, self.adopt(identity, cluster, &mut state)).await;
-            let late = || Err("the cluster does not answer".to_owned());
-            match adopted.unwrap_or_else(|_| late()) {
+            let late = "the cluster does not answer";
+            match adopted.unwrap_or_else(|_| Err(late.to_owned())) {
                 Ok(()) => {
                     pause = PAUSE.0;
                     let absent = state.registrations.contains(&Registration::Absent);
