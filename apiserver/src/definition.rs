@@ -7,11 +7,13 @@ mod computed;
 mod kinds;
 mod lookup;
 mod stored;
+mod yaml;
 
 pub use computed::{Computed, SourceType};
-pub use kinds::{Kinds, Registered, Role, SourceKind};
+pub use kinds::{Kinds, Role, SourceKind};
 pub use lookup::{Lookup, Related};
 pub use stored::Stored;
+pub use yaml::DefinitionError;
 
 use kube::Resource;
 use serde_json::Value;

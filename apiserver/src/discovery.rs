@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::document::Document;
-use crate::kind::{Kind, Version};
+use crate::kind::Kind;
 use crate::served_kind::{ServedKind, ServedKinds};
 use crate::verb;
 
@@ -87,7 +87,7 @@ impl<'a> Groups<'a> {
                 groups.len() - 1
             });
             let versions = &mut groups[at].1;
-            for Version { name, .. } in &kind.versions {
+            for name in kind.versions.iter().map(|version| &version.name) {
                 match versions.iter_mut().find(|(version, _)| version == name) {
                     Some((_, resources)) => resources.push(served),
                     None => versions.push((name.clone(), vec![served])),

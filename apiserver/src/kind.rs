@@ -5,8 +5,11 @@
 //! take their names from here and nowhere else.
 
 mod columns;
+mod conversion;
 mod names;
+mod prune;
 mod schema;
+mod structural;
 mod version;
 
 pub use columns::{Column, Columns};
@@ -14,9 +17,14 @@ pub use names::Names;
 pub use schema::{Additional, JsonType, Schema};
 pub use version::{Version, compare as compare_versions};
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use std::sync::Arc;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, CustomResourceDefinitionSpec,
+};
 
 use crate::error::StartError;
+use crate::object::names::{check_dns_1035_label, check_subdomain};
 
 /// Whether objects live in namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,67 +45,45 @@ pub struct Kind {
     /// Whether objects live in namespaces.
     pub scope: Scope,
     /// The served versions, the preferred one first.
-    pub versions: Vec<Version>,
-    /// The name of the version in which objects are kept.
-    pub storage_version: String,
+    pub versions: Vec<Arc<Version>>,
+    /// The version in which objects are kept, served or not.
+    pub storage: Arc<Version>,
 }
 
 impl Kind {
     /// Parses a definition.
     ///
     /// # Errors
-    /// When it cannot be served; names the field.
+    /// When it is not one that kube-apiserver would take; names each field.
     pub fn parse(definition: &CustomResourceDefinition) -> Result<Self, StartError> {
         let spec = &definition.spec;
-        let resource = format!("{}.{}", spec.names.plural, spec.group);
-        let fault = |field: &str, message: &str| StartError::Kind {
-            kind: resource.clone(),
-            field: field.to_owned(),
-            message: message.to_owned(),
-        };
-        if spec.group.is_empty() {
-            return Err(fault("spec.group", "must not be empty"));
+        let mut faults = Vec::new();
+        let qualified = crate::error::qualified(&spec.group, &spec.names.plural);
+        if definition.metadata.name.as_ref().is_some_and(|name| *name != qualified) {
+            faults.push(format!("metadata.name: must be {qualified:?}"));
+        }
+        if !check_subdomain(&spec.group).is_empty() || !spec.group.contains('.') {
+            faults.push("spec.group: must be a domain with at least one dot".to_owned());
         }
         let scope = match spec.scope.as_str() {
             "Namespaced" => Scope::Namespaced,
             "Cluster" => Scope::Cluster,
-            _ => return Err(fault("spec.scope", "must be Namespaced or Cluster")),
+            _ => {
+                faults.push("spec.scope: must be Namespaced or Cluster".to_owned());
+                Scope::Cluster
+            }
         };
-        let names = Names::parse(&spec.names)
-            .map_err(|(field, message)| fault(&format!("spec.names.{field}"), &message))?;
-        let mut storage_version = None;
-        let mut versions = Vec::new();
-        for (index, version) in spec.versions.iter().enumerate() {
-            let path = format!("spec.versions[{index}]");
-            let parsed = Version::parse(version)
-                .map_err(|(field, message)| fault(&format!("{path}.{field}"), &message))?;
-            if version.storage && storage_version.replace(version.name.clone()).is_some() {
-                return Err(fault(
-                    &format!("{path}.storage"),
-                    "a second version is marked as stored",
-                ));
-            }
-            if versions.iter().any(|other: &Version| other.name == parsed.name) {
-                return Err(fault(&format!("{path}.name"), "a second version of this name"));
-            }
-            if version.served {
-                versions.push(parsed);
-            }
+        if spec.preserve_unknown_fields == Some(true) {
+            faults.push("spec.preserveUnknownFields: must be false".to_owned());
         }
-        if versions.is_empty() {
-            return Err(fault("spec.versions", "no version is served"));
+        let names = Names::parse(&spec.names, &mut faults);
+        let versions = parse_versions(spec, &mut faults);
+        match versions {
+            Some((versions, storage)) if faults.is_empty() => {
+                Ok(Self { group: spec.group.clone(), names, scope, versions, storage })
+            }
+            _ => Err(StartError::Kind { kind: qualified, faults }),
         }
-        let Some(storage_version) = storage_version else {
-            return Err(fault("spec.versions", "no version is marked as stored"));
-        };
-        versions.sort_by(|a, b| compare_versions(&a.name, &b.name));
-        if versions.len() > 1 || versions[0].name != storage_version {
-            return Err(fault(
-                "spec.versions",
-                "conversion is not supported yet: exactly one version must be served, and it must be the stored one",
-            ));
-        }
-        Ok(Self { group: spec.group.clone(), names, scope, versions, storage_version })
     }
 
     /// `llamas.farm.example.com`
@@ -111,19 +97,51 @@ impl Kind {
     }
 
     /// The served version of this name.
-    pub fn version(&self, name: &str) -> Option<&Version> {
+    pub fn version(&self, name: &str) -> Option<&Arc<Version>> {
         self.versions.iter().find(|version| version.name == name)
-    }
-
-    /// The version in which objects are kept; it is always served.
-    pub fn storage(&self) -> &Version {
-        self.version(&self.storage_version).unwrap_or(&self.versions[0])
     }
 
     /// Whether objects live in namespaces.
     pub fn is_namespaced(&self) -> bool {
         self.scope == Scope::Namespaced
     }
+}
+
+/// The served versions, the preferred one first, and the stored one.
+fn parse_versions(
+    spec: &CustomResourceDefinitionSpec,
+    faults: &mut Vec<String>,
+) -> Option<(Vec<Arc<Version>>, Arc<Version>)> {
+    let mut storage = None;
+    let mut served: Vec<Arc<Version>> = Vec::new();
+    let mut names: Vec<&str> = Vec::new();
+    for (index, version) in spec.versions.iter().enumerate() {
+        let path = format!("spec.versions[{index}]");
+        if let Some(why) = check_dns_1035_label(&version.name).first() {
+            faults.push(format!("{path}.name: {why}"));
+        }
+        if names.contains(&version.name.as_str()) {
+            faults.push(format!("{path}.name: a second version of this name"));
+        }
+        names.push(&version.name);
+        let Some(parsed) = Version::parse(spec, version, &path, faults).map(Arc::new) else {
+            continue;
+        };
+        if version.storage && storage.replace(Arc::clone(&parsed)).is_some() {
+            faults.push(format!("{path}.storage: a second version is marked as stored"));
+        }
+        if version.served {
+            served.push(parsed);
+        }
+    }
+    if !spec.versions.iter().any(|version| version.served) {
+        faults.push("spec.versions: no version is served".to_owned());
+    }
+    if !spec.versions.iter().any(|version| version.storage) {
+        faults.push("spec.versions: no version is marked as stored".to_owned());
+    }
+    served.sort_by(|a, b| compare_versions(&a.name, &b.name));
+    Some((served, storage?))
 }
 
 #[cfg(test)]
@@ -175,7 +193,7 @@ mod tests {
         check(|spec| spec["scope"] = json!("Galaxy"), "spec.scope: must be Namespaced or Cluster");
         check(
             |spec| spec["versions"][0]["schema"]["openAPIV3Schema"]["type"] = json!("string"),
-            "spec.versions[0].schema.openAPIV3Schema.type: must be object",
+            "spec.versions[0].schema.openAPIV3Schema.type: Invalid value: \"string\": must be object at the root",
         );
         check(
             |spec| spec["versions"][0]["schema"] = json!(null),
@@ -195,6 +213,46 @@ mod tests {
             },
             "spec.versions[0].additionalPrinterColumns[0].type: must be boolean, date, integer, number or string",
         );
-        check(|spec| spec["names"]["kind"] = json!(""), "spec.names.kind: must not be empty");
+        check(
+            |spec| spec["names"]["listKind"] = json!("Foo"),
+            "spec.names.listKind: must not be the kind",
+        );
+        check(
+            |spec| {
+                let version = spec["versions"][0].clone();
+                spec["versions"].as_array_mut().unwrap().push(version);
+            },
+            "spec.versions[1].name: a second version of this name; spec.versions[1].storage: a second version is marked as stored",
+        );
+    }
+
+    #[test]
+    fn versions_are_sorted_and_the_deprecated_ones_say_what_to_use() {
+        let kind = Kind::parse(&definition(|spec| {
+            let version = spec["versions"][0].clone();
+            let another = |name: &str, served: bool, deprecated: bool| {
+                let mut version = version.clone();
+                version["name"] = name.into();
+                version["served"] = served.into();
+                version["deprecated"] = deprecated.into();
+                version["storage"] = false.into();
+                version
+            };
+            let more = [
+                another("v1alpha1", true, true),
+                another("v2", true, false),
+                another("v3", false, false),
+            ];
+            spec["versions"].as_array_mut().unwrap().extend(more);
+        }))
+        .unwrap();
+        let names: Vec<&str> = kind.versions.iter().map(|version| version.name.as_str()).collect();
+        assert_eq!(names, ["v2", "v1", "v1alpha1"]);
+        assert_eq!(kind.storage.name, "v1");
+        assert_eq!(kind.version("v1").unwrap().deprecation, None);
+        assert_eq!(
+            kind.version("v1alpha1").unwrap().deprecation.as_deref(),
+            Some("example.com/v1alpha1 Foo is deprecated; use example.com/v2 Foo")
+        );
     }
 }

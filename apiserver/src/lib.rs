@@ -50,7 +50,7 @@ mod error;
 mod user;
 
 pub use ambient::Ambient;
-pub use definition::{Computed, Kinds, Lookup, Related, SourceType, Stored};
+pub use definition::{Computed, DefinitionError, Kinds, Lookup, Related, SourceType, Stored};
 pub use error::StartError;
 pub use manifests::Options as ManifestOptions;
 pub use server::{

@@ -12,7 +12,7 @@ pub mod selector;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::{BufMut, Bytes};
 use serde_json::{Map, Value};
@@ -77,6 +77,16 @@ pub struct Object {
     splice: usize,
     /// The `{…}` of metadata.
     metadata: Range<usize>,
+    /// The same object in other versions, as far as they were asked for.
+    others: OnceLock<Box<Other>>,
+}
+
+/// An object in another version, and those asked for later.
+#[derive(Clone, Debug)]
+struct Other {
+    version: Box<str>,
+    object: Arc<Object>,
+    next: OnceLock<Box<Other>>,
 }
 
 impl Object {
@@ -114,6 +124,7 @@ impl Object {
             json: encoded.json.into_boxed_slice().into(),
             splice: encoded.splice,
             metadata: encoded.metadata,
+            others: OnceLock::new(),
         })
     }
 
@@ -164,6 +175,22 @@ impl Object {
         let _ = write!(version, ",\"resourceVersion\":\"{revision}\"");
         out.put_slice(version.as_bytes());
         out.put_slice(&self.json[self.splice..range.end]);
+    }
+
+    /// The same object in another version; `convert` makes it when it is first
+    /// asked for.
+    pub fn in_version(&self, version: &str, convert: impl Fn() -> Self) -> Arc<Self> {
+        let mut others = &self.others;
+        loop {
+            let other = others.get_or_init(|| {
+                let object = Arc::new(convert());
+                Box::new(Other { version: version.into(), object, next: OnceLock::new() })
+            });
+            if &*other.version == version {
+                return Arc::clone(&other.object);
+            }
+            others = &other.next;
+        }
     }
 
     /// Its tree, without the resourceVersion.

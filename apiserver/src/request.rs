@@ -28,6 +28,7 @@ use crate::discovery::Discovery;
 use crate::error::{ApiError, Reason};
 use crate::openapi::OpenApi;
 use crate::served_kind::ServedKinds;
+use crate::user::User;
 use crate::verb;
 use decode::Operation;
 use encode::{Encoder, stream};
@@ -94,13 +95,27 @@ impl Handler {
         let user = authenticate::authenticate(&self.authentication, peer, head).await?;
         let route = route::route(&self.kinds, head)?;
         authorize::authorize(&self.cluster, &user, &route).await?;
-        let target = match route.destination {
-            Destination::Document(document) => return self.document(head, &document),
-            Destination::Refused(error) => return Err(error),
-            Destination::Target(target) => target,
+        let answer = match route.destination {
+            Destination::Document(document) => self.document(head, &document),
+            Destination::Refused(error) => Err(error),
+            Destination::Target(target) => self.target(&user, target, head, body).await,
         };
-        let permit = self.throttle.throttle(&user, &target)?;
-        let _room = self.throttle.body(&user, &body)?;
+        let Some(warning) = route.deprecation else { return answer };
+        let mut response = answer.unwrap_or_else(|error| refuse(&error));
+        encode::warn(&mut response, &warning);
+        Ok(response)
+    }
+
+    /// Answers a request for a resource.
+    async fn target(
+        &self,
+        user: &User,
+        target: Target,
+        head: &Parts,
+        body: Body,
+    ) -> Result<Response<Body>, ApiError> {
+        let permit = self.throttle.throttle(user, &target)?;
+        let _room = self.throttle.body(user, &body)?;
         let format = negotiate::negotiate(head, target.verb)?;
         let operation = decode::decode(&target, head, body).await?;
         let now = self.ambient.now();
@@ -134,9 +149,7 @@ impl Handler {
                 Ok(encode::respond(StatusCode::OK, events))
             }
             Operation::Create(submitted, options) => {
-                let Some(version) = served.kind.version(&target.version) else {
-                    return Err(ApiError::no_such_resource());
-                };
+                let version = &target.version;
                 let namespace = target.namespace.as_deref();
                 let (created, warnings) =
                     verb::create(served, version, namespace, submitted, options, &self.ambient)

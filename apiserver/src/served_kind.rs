@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::kind::Kind;
+use crate::kind::{Kind, Version};
 use crate::storage::{Collection, Store};
 use crate::watch_cache::WatchCache;
 
@@ -73,12 +73,15 @@ impl ServedKinds {
         self.0.iter()
     }
 
-    /// The kind behind a path.
-    pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<&ServedKind> {
-        self.0.iter().find(|served| {
-            served.kind.group == group
-                && served.kind.names.plural == plural
-                && served.kind.version(version).is_some()
-        })
+    /// The kind behind a path, and the version.
+    pub fn find(
+        &self,
+        group: &str,
+        version: &str,
+        plural: &str,
+    ) -> Option<(&ServedKind, &Arc<Version>)> {
+        let is_meant = |kind: &Kind| kind.group == group && kind.names.plural == plural;
+        let served = self.0.iter().find(|served| is_meant(&served.kind))?;
+        Some((served, served.kind.version(version)?))
     }
 }

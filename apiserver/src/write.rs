@@ -4,12 +4,12 @@
 //! know is pruned, the system's fields are stamped, the rules are checked; what
 //! is left is encoded once.
 
+mod field_validation;
 mod metadata;
-mod prune;
 mod stamp;
 mod validate;
 
-pub use prune::FieldValidation;
+pub use field_validation::FieldValidation;
 
 use serde_json::Value;
 
@@ -85,9 +85,9 @@ pub fn prepare_new(
     let mut unknown = metadata::coerce(&mut tree).map_err(|why| unhandled(&why))?;
     let is_kind = given_kind == kind.names.kind;
     if is_kind {
-        unknown.extend(prune::prune(&version.schema, &mut tree));
+        unknown.extend(version.schema.prune(&mut tree));
     }
-    let warnings = prune::report(field_validation, duplicates, unknown)
+    let warnings = field_validation::report(field_validation, duplicates, unknown)
         .map_err(|problems| unhandled(&format!("strict decoding error: {problems}")))?;
     check_namespace(&mut tree, namespace)?;
     stamp::refuse_revision(&tree)?;

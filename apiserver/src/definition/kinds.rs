@@ -13,6 +13,7 @@ use super::computed::{self, Computed, SourceType};
 use super::lookup::Related;
 use super::stored::Stored;
 use super::to_tree;
+use super::yaml::{self, DefinitionError};
 use crate::cluster::Sources;
 use crate::object::Tree;
 use crate::served_kind::SourceResource;
@@ -68,7 +69,10 @@ pub struct Registered {
 
 /// Which kinds a server has.
 #[derive(Default)]
-pub struct Kinds(Vec<Registered>);
+pub struct Kinds {
+    registered: Vec<Registered>,
+    allow_partial: bool,
+}
 
 impl Kinds {
     /// No kinds yet.
@@ -80,8 +84,42 @@ impl Kinds {
     #[must_use]
     pub fn stored<K: Stored>(mut self) -> Self {
         let initial = K::initial().iter().map(to_tree).collect();
-        self.0.push(Registered { definition: K::crd(), role: Role::Stored { initial } });
+        self.registered.push(Registered { definition: K::crd(), role: Role::Stored { initial } });
         self
+    }
+
+    /// Adds a kind that is known by its definition alone; the server keeps its
+    /// objects.
+    #[must_use]
+    pub fn defined(mut self, definition: CustomResourceDefinition) -> Self {
+        self.registered.push(Registered { definition, role: Role::Stored { initial: Vec::new() } });
+        self
+    }
+
+    /// Adds the kinds whose CustomResourceDefinitions are the documents of a
+    /// YAML (or JSON) text; empty documents are skipped.
+    ///
+    /// # Errors
+    /// When a document is anything else; says which one.
+    pub fn defined_in(mut self, yaml: &str) -> Result<Self, DefinitionError> {
+        for definition in yaml::definitions(yaml)? {
+            self = self.defined(definition);
+        }
+        Ok(self)
+    }
+
+    /// Serves kinds also if their definitions ask for what is not served yet:
+    /// then that is left out, and the log says so. Without this it stops the
+    /// start.
+    #[must_use]
+    pub fn allow_partial(mut self) -> Self {
+        self.allow_partial = true;
+        self
+    }
+
+    /// Whether kinds are served whose definitions ask for more.
+    pub(crate) fn is_partial_allowed(&self) -> bool {
+        self.allow_partial
     }
 
     /// Adds a kind that is computed.
@@ -98,12 +136,12 @@ impl Kinds {
         watched.extend(K::Related::kinds());
         let run = |sources, cache| computed::run::<K>(sources, cache).boxed();
         let role = Role::Computed { source, watched, run };
-        self.0.push(Registered { definition: K::crd(), role });
+        self.registered.push(Registered { definition: K::crd(), role });
         self
     }
 
     /// The kinds, in the order in which they were added.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Registered> {
-        self.0.iter()
+        self.registered.iter()
     }
 }

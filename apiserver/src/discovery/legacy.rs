@@ -73,6 +73,6 @@ fn resource(group: &str, version: &str, served: &ServedKind) -> Value {
 /// Base64 of the first eight bytes of SHA-256 over `group/version/Kind`.
 fn storage_version_hash(served: &ServedKind) -> String {
     let kind = &served.kind;
-    let text = format!("{}/{}/{}", kind.group, kind.storage_version, kind.names.kind);
+    let text = format!("{}/{}/{}", kind.group, kind.storage.name, kind.names.kind);
     STANDARD.encode(&Sha256::digest(text)[..8])
 }

@@ -19,14 +19,13 @@ pub enum StartError {
         message: String,
     },
     /// The description of a kind cannot be served.
-    #[error("kind {kind}: {field}: {message}")]
+    #[error("kind {kind}: {}", faults.join("; "))]
     Kind {
         /// The kind, as `llamas.farm.example.com`.
         kind: String,
-        /// The path of the field in its CustomResourceDefinition.
-        field: String,
-        /// What is wrong with it.
-        message: String,
+        /// Each fault: the path of a field in its CustomResourceDefinition and
+        /// what is wrong with it, as `spec.scope: must be Namespaced or Cluster`.
+        faults: Vec<String>,
     },
     /// The address cannot be listened on.
     #[error("--bind-address and --secure-port: cannot listen on {address}: {source}")]

@@ -87,9 +87,12 @@ impl Column {
 pub struct Columns(Vec<Column>);
 
 impl Columns {
+    /// Parses the columns of the version at `path`; what cannot be read is left out.
     pub(super) fn parse(
         definitions: &[CustomResourceColumnDefinition],
-    ) -> Result<Self, (usize, &'static str, String)> {
+        path: &str,
+        faults: &mut Vec<String>,
+    ) -> Self {
         if definitions.is_empty() {
             let age = CustomResourceColumnDefinition {
                 name: "Age".to_owned(),
@@ -98,30 +101,37 @@ impl Columns {
                 description: Some(AGE_DESCRIPTION.to_owned()),
                 ..CustomResourceColumnDefinition::default()
             };
-            return Self::parse(&[age]);
+            return Self::parse(&[age], path, faults);
         }
-        let columns = definitions.iter().enumerate().map(|(index, definition)| {
-            let cell_type = CellType::parse(&definition.type_).ok_or_else(|| {
-                let message = "must be boolean, date, integer, number or string".to_owned();
-                (index, "type", message)
-            })?;
-            let path = parse_path(&definition.json_path).ok_or_else(|| {
-                (index, "jsonPath", format!("{:?} is not a JSONPath", definition.json_path))
-            })?;
+        let columns = definitions.iter().enumerate().filter_map(|(index, definition)| {
+            let mut fault = |field: &str, message: &str| {
+                faults.push(format!("{path}.additionalPrinterColumns[{index}].{field}: {message}"));
+            };
+            if definition.name.is_empty() {
+                fault("name", "must not be empty");
+            }
+            let cell_type = CellType::parse(&definition.type_);
+            if cell_type.is_none() {
+                fault("type", "must be boolean, date, integer, number or string");
+            }
+            let path = parse_path(&definition.json_path);
+            if path.is_none() {
+                fault("jsonPath", &format!("{:?} is not a JSONPath", definition.json_path));
+            }
             let description = definition.description.clone().unwrap_or_else(|| {
                 let path = &definition.json_path;
                 format!("Custom resource definition column (in JSONPath format): {path}")
             });
-            Ok(Column {
+            Some(Column {
                 name: definition.name.clone(),
                 format: definition.format.clone().unwrap_or_default(),
                 description,
                 priority: definition.priority.unwrap_or_default(),
-                cell_type,
-                path,
+                cell_type: cell_type?,
+                path: path?,
             })
         });
-        columns.collect::<Result<_, _>>().map(Self)
+        Self(columns.collect())
     }
 
     /// The columns, in order.
@@ -319,7 +329,7 @@ mod tests {
             type_: type_.to_owned(),
             ..CustomResourceColumnDefinition::default()
         };
-        let columns = Columns::parse(&[definition]).unwrap();
+        let columns = Columns::parse(&[definition], "", &mut Vec::new());
         let now = "2026-01-01T00:05:00Z".parse().unwrap();
         assert_eq!(columns.0[0].cell(&object, now), expected, "{json_path} as {type_}");
     }

@@ -34,7 +34,7 @@ impl JsonType {
         }
     }
 
-    fn parse(name: &str) -> Option<Self> {
+    pub(super) fn parse(name: &str) -> Option<Self> {
         [Self::Object, Self::Array, Self::String, Self::Integer, Self::Number, Self::Boolean]
             .into_iter()
             .find(|one| one.name() == name)
@@ -106,7 +106,7 @@ const KNOWN: [&str; 20] = [
     "title",
     "type",
 ];
-const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
+pub(super) const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
 
 /// Formats that kube-apiserver checks. Any other binds nothing beyond its type.
 const BINDING_FORMATS: [&str; 24] = [
@@ -137,43 +137,29 @@ const BINDING_FORMATS: [&str; 24] = [
 ];
 
 impl Schema {
-    /// Parses the schema of a whole object.
-    pub(super) fn parse_root(schema: &Value) -> Result<Self, (String, String)> {
-        let root = Self::parse("", schema)?;
-        if root.json_type != Some(JsonType::Object) {
-            return Err((".type".to_owned(), "must be object".to_owned()));
-        }
-        Ok(root)
+    /// Reads a schema that was found to be structural; what is not, says nothing.
+    pub(super) fn parse(schema: &Value) -> Self {
+        Self::at("", schema)
     }
 
-    fn parse(path: &str, schema: &Value) -> Result<Self, (String, String)> {
-        let Value::Object(schema) = schema else {
-            return Err((path.to_owned(), "must be an object".to_owned()));
-        };
-        let json_type = match schema.get("type").and_then(Value::as_str) {
-            Some(name) => Some(JsonType::parse(name).ok_or_else(|| {
-                (format!("{path}.type"), format!("{name:?} is not a type of JSON"))
-            })?),
-            None => None,
-        };
-        let mut properties = BTreeMap::new();
-        if let Some(Value::Object(given)) = schema.get("properties") {
-            for (name, property) in given {
-                let path = format!("{path}.properties[{name}]");
-                properties.insert(name.clone(), Self::parse(&path, property)?);
-            }
-        }
+    fn at(path: &str, schema: &Value) -> Self {
+        let nothing = Map::new();
+        let schema = schema.as_object().unwrap_or(&nothing);
+        let json_type = schema.get("type").and_then(Value::as_str).and_then(JsonType::parse);
+        let given = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
+        let properties = given.map(|(name, property)| {
+            (name.clone(), Self::at(&format!("{path}.properties[{name}]"), property))
+        });
         let preserve = schema.get(PRESERVE) == Some(&Value::Bool(true));
         let additional = match schema.get("additionalProperties") {
             Some(Value::Bool(true)) => Additional::Any,
             Some(inner @ Value::Object(_)) => {
-                let path = format!("{path}.additionalProperties");
-                Additional::Of(Box::new(Self::parse(&path, inner)?))
+                Additional::Of(Box::new(Self::at(&format!("{path}.additionalProperties"), inner)))
             }
             _ if preserve || json_type.is_none() => Additional::Any,
             _ => Additional::Pruned,
         };
-        let items = schema.get("items").map(|items| Self::parse(&format!("{path}.items"), items));
+        let items = schema.get("items").map(|items| Self::at(&format!("{path}.items"), items));
         let number = |key: &str| schema.get(key).and_then(Value::as_f64);
         let count = |key: &str| schema.get(key).and_then(Value::as_u64);
         let flag = |key: &str| schema.get(key) == Some(&Value::Bool(true));
@@ -182,13 +168,13 @@ impl Schema {
             let texts = list.into_iter().flatten().filter_map(Value::as_str);
             texts.map(str::to_owned).collect()
         };
-        Ok(Self {
+        Self {
             json_type,
             nullable: flag("nullable"),
-            properties,
+            properties: properties.collect(),
             additional,
             required: texts("required"),
-            items: items.transpose()?.map(Box::new),
+            items: items.map(Box::new),
             enumeration: schema.get("enum").and_then(Value::as_array).cloned(),
             minimum: number("minimum").map(|bound| (bound, flag("exclusiveMinimum"))),
             maximum: number("maximum").map(|bound| (bound, flag("exclusiveMaximum"))),
@@ -196,19 +182,19 @@ impl Schema {
             format: schema.get("format").and_then(Value::as_str).map(str::to_owned),
             item_count: (count("minItems"), count("maxItems")),
             unenforced: unenforced(path, schema),
-        })
+        }
     }
 
-    /// The first keyword, with its path, that binds objects and is not
-    /// enforced by this server yet.
-    pub fn first_unenforced(&self) -> Option<&str> {
-        let nested = self.properties.values().chain(self.items.as_deref());
+    /// Keywords, with their paths, that bind objects and are not enforced by
+    /// this server yet.
+    pub fn unenforced(&self) -> Vec<&str> {
         let additional = match &self.additional {
             Additional::Of(schema) => Some(&**schema),
             Additional::Any | Additional::Pruned => None,
         };
-        let own = self.unenforced.first().map(String::as_str);
-        own.or_else(|| nested.chain(additional).find_map(Self::first_unenforced))
+        let nested = self.properties.values().chain(self.items.as_deref()).chain(additional);
+        let own = self.unenforced.iter().map(String::as_str);
+        own.chain(nested.flat_map(Self::unenforced)).collect()
     }
 }
 
@@ -232,19 +218,18 @@ mod tests {
 
     #[test]
     fn reads_what_is_enforced() {
-        let schema = Schema::parse_root(&json!({
+        let schema = Schema::parse(&json!({
             "type": "object",
             "properties": {"spec": {
                 "type": "object",
                 "required": ["weight"],
                 "properties": {"weight": {"type": "number", "format": "double", "minimum": 0.0}},
             }},
-        }))
-        .unwrap();
+        }));
         let spec = &schema.properties["spec"];
         assert_eq!(spec.required, ["weight"]);
         assert_eq!(spec.properties["weight"].minimum, Some((0.0, false)));
-        assert_eq!(schema.first_unenforced(), None);
+        assert!(schema.unenforced().is_empty());
     }
 
     #[test]
@@ -263,18 +248,7 @@ mod tests {
         ];
         for (property, expected) in rows {
             let schema = json!({"type": "object", "properties": {"a": property}});
-            let schema = Schema::parse_root(&schema).unwrap();
-            assert_eq!(schema.first_unenforced(), Some(expected));
+            assert_eq!(Schema::parse(&schema).unenforced(), [expected]);
         }
-    }
-
-    #[test]
-    fn a_wrong_type_is_named() {
-        let schema = json!({"type": "object", "properties": {"a": {"type": "float"}}});
-        let (field, message) = Schema::parse_root(&schema).unwrap_err();
-        assert_eq!(
-            (field.as_str(), message.as_str()),
-            (".properties[a].type", "\"float\" is not a type of JSON")
-        );
     }
 }

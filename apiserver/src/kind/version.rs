@@ -2,15 +2,19 @@
 
 use std::cmp::Ordering;
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinitionVersion;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinitionSpec, CustomResourceDefinitionVersion,
+};
 
-use super::{Columns, Schema};
+use super::{Columns, Schema, structural};
 
 /// One version of a kind.
 #[derive(Debug)]
 pub struct Version {
     /// `v1alpha`
     pub name: String,
+    /// What whoever uses this version is told, if it is deprecated.
+    pub deprecation: Option<String>,
     /// What objects may hold.
     pub schema: Schema,
     /// What tables show.
@@ -19,23 +23,50 @@ pub struct Version {
 
 impl Version {
     pub(super) fn parse(
+        spec: &CustomResourceDefinitionSpec,
         version: &CustomResourceDefinitionVersion,
-    ) -> Result<Self, (String, String)> {
+        path: &str,
+        faults: &mut Vec<String>,
+    ) -> Option<Self> {
+        let schema_path = format!("{path}.schema.openAPIV3Schema");
         let schema = version.schema.as_ref().and_then(|schema| schema.open_api_v3_schema.as_ref());
-        let Some(schema) = schema else {
-            return Err(("schema.openAPIV3Schema".to_owned(), "is missing".to_owned()));
+        let Some(schema) = schema.and_then(|schema| serde_json::to_value(schema).ok()) else {
+            faults.push(format!("{schema_path}: is missing"));
+            return None;
         };
-        let schema = serde_json::to_value(schema)
-            .map_err(|error| ("schema.openAPIV3Schema".to_owned(), error.to_string()))?;
-        let schema = Schema::parse_root(&schema)
-            .map_err(|(field, message)| (format!("schema.openAPIV3Schema{field}"), message))?;
-        let columns =
-            Columns::parse(version.additional_printer_columns.as_deref().unwrap_or_default())
-                .map_err(|(index, field, message)| {
-                    (format!("additionalPrinterColumns[{index}].{field}"), message)
-                })?;
-        Ok(Self { name: version.name.clone(), schema, columns })
+        let structural = structural::check(&schema, &schema_path);
+        faults.extend(structural.iter().map(ToString::to_string));
+        let columns = version.additional_printer_columns.as_deref().unwrap_or_default();
+        let columns = Columns::parse(columns, path, faults);
+        Some(Self {
+            name: version.name.clone(),
+            deprecation: deprecation(spec, version),
+            schema: Schema::parse(&schema),
+            columns,
+        })
     }
+}
+
+/// What is said of a deprecated version: its own words, or which one to use.
+fn deprecation(
+    spec: &CustomResourceDefinitionSpec,
+    version: &CustomResourceDefinitionVersion,
+) -> Option<String> {
+    if version.deprecated != Some(true) {
+        return None;
+    }
+    if let Some(warning) = &version.deprecation_warning {
+        return Some(warning.clone());
+    }
+    let (group, kind) = (&spec.group, &spec.names.kind);
+    let is_better = |other: &&CustomResourceDefinitionVersion| {
+        other.served
+            && other.deprecated != Some(true)
+            && rank(&other.name).is_some_and(|better| Some(better) > rank(&version.name))
+    };
+    let better = spec.versions.iter().filter(is_better).max_by_key(|other| rank(&other.name));
+    let advice = better.map(|better| format!("; use {group}/{} {kind}", better.name));
+    Some(format!("{group}/{} {kind} is deprecated{}", version.name, advice.unwrap_or_default()))
 }
 
 /// The order of versions in discovery: `v2`, `v1`, `v1beta1`, `v1alpha1`, then

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use super::negotiate::{Form, Format};
 use crate::document::Document;
 use crate::error::{ApiError, Details};
-use crate::kind::Kind;
+use crate::kind::{Kind, Version};
 use crate::object::Tree;
 use crate::storage::{Revision, Versioned};
 use crate::verb::{Deleted, Event};
@@ -34,15 +34,26 @@ const WARNING_LIMIT: usize = 256;
 #[derive(Clone)]
 pub(super) struct Encoder {
     kind: Arc<Kind>,
-    version: String,
+    version: Arc<Version>,
     format: Format,
     now: Timestamp,
 }
 
 impl Encoder {
     /// An encoder of a kind, as of this time.
-    pub(super) fn new(kind: &Arc<Kind>, version: &str, format: Format, now: Timestamp) -> Self {
-        Self { kind: Arc::clone(kind), version: version.to_owned(), format, now }
+    pub(super) fn new(
+        kind: &Arc<Kind>,
+        version: &Arc<Version>,
+        format: Format,
+        now: Timestamp,
+    ) -> Self {
+        Self { kind: Arc::clone(kind), version: Arc::clone(version), format, now }
+    }
+
+    /// An object in the version that was asked for.
+    fn in_version(&self, versioned: &Versioned) -> Versioned {
+        let object = self.kind.in_version(&versioned.object, &self.version);
+        Versioned { revision: versioned.revision, object }
     }
 
     /// The same encoder at another time.
@@ -69,21 +80,19 @@ impl Encoder {
 
     /// One object; the columns of a table are written only if asked for.
     fn write_object(&self, versioned: &Versioned, columns: bool, out: &mut Vec<u8>) {
-        match self.format.form {
-            Form::Object => json::write(versioned, out),
-            Form::PartialMetadata(version) => partial_metadata::write(version, versioned, out),
-            Form::Table(version) => {
-                table::start(self, version, versioned.revision, columns, out);
-                table::write_row(self, version, versioned, out);
-                table::end(out);
-            }
+        if let Form::Table(version) = self.format.form {
+            table::start(self, version, versioned.revision, columns, out);
+            self.write_item(versioned, out);
+            table::end(out);
+        } else {
+            self.write_item(versioned, out);
         }
     }
 
     /// What a list begins with.
     pub(super) fn start_list(&self, revision: Revision, out: &mut Vec<u8>) {
         match self.format.form {
-            Form::Object => json::start_list(&self.kind, &self.version, out),
+            Form::Object => json::start_list(&self.kind, &self.version.name, out),
             Form::PartialMetadata(version) => {
                 partial_metadata::start_list(version, revision, out);
             }
@@ -93,6 +102,7 @@ impl Encoder {
 
     /// One of a list.
     pub(super) fn write_item(&self, versioned: &Versioned, out: &mut Vec<u8>) {
+        let versioned = &self.in_version(versioned);
         match self.format.form {
             Form::Object => json::write(versioned, out),
             Form::PartialMetadata(version) => partial_metadata::write(version, versioned, out),
@@ -123,7 +133,9 @@ impl Encoder {
             Bytes::from(out)
         };
         match (&event.change, self.format.form) {
-            (Some(change), Form::Object) => change.frame(event.event_type as usize, encode),
+            (Some(change), Form::Object) if self.version.name == self.kind.storage.name => {
+                change.frame(event.event_type as usize, encode)
+            }
             _ => encode(),
         }
     }
@@ -172,6 +184,16 @@ pub(super) fn respond(status: StatusCode, body: Body) -> Response<Body> {
     let json = HeaderValue::from_static("application/json");
     response.headers_mut().insert(CONTENT_TYPE, json);
     response
+}
+
+/// Puts a warning before those that an answer has.
+pub(super) fn warn(response: &mut Response<Body>, warning: &str) {
+    let headers = response.headers_mut();
+    let others: Vec<HeaderValue> = headers.get_all(WARNING).iter().cloned().collect();
+    headers.remove(WARNING);
+    for header in warning_headers(&[warning.to_owned()]).into_iter().chain(others) {
+        headers.append(WARNING, header);
+    }
 }
 
 /// A document that is made from the kinds; `304` if the client has it.

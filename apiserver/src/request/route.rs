@@ -5,6 +5,7 @@
 //! a destination too.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use http::Method;
 use http::request::Parts;
@@ -12,6 +13,7 @@ use percent_encoding::percent_decode_str;
 
 use crate::cluster::Attributes;
 use crate::error::ApiError;
+use crate::kind::Version;
 use crate::object::names::check_path_segment;
 use crate::object::selector::FieldSelector;
 use crate::served_kind::{ServedKind, ServedKinds};
@@ -24,6 +26,8 @@ pub(super) struct Route {
     pub attributes: Attributes,
     /// Where the answer comes from.
     pub destination: Destination,
+    /// What whoever uses this version of the kind is told.
+    pub deprecation: Option<String>,
 }
 
 /// Where the answer comes from.
@@ -60,7 +64,7 @@ pub(super) struct Target {
     /// The kind.
     pub served: ServedKind,
     /// The version in the path.
-    pub version: String,
+    pub version: Arc<Version>,
     /// The verb.
     pub verb: Verb,
     /// The namespace in the path; `None` for cluster-scoped kinds and over all.
@@ -85,6 +89,7 @@ pub(super) fn route(kinds: &ServedKinds, head: &Parts) -> Result<Route, ApiError
                 path: path.to_string(),
             },
             destination: document(&head.method, &segments),
+            deprecation: None,
         }),
     }
 }
@@ -159,19 +164,20 @@ fn resource(kinds: &ServedKinds, head: &Parts, group: &str, version: &str, rest:
         namespace: path.namespace.unwrap_or_default().to_owned(),
         name,
     };
-    let destination = match kinds.find(group, version, path.resource) {
-        Some(served) => match target(served, version, verb, &path, is_read(&head.method)) {
-            Ok(target) => Destination::Target(target),
-            Err(error) => Destination::Refused(error),
-        },
-        None => Destination::Refused(ApiError::no_such_resource()),
+    let Some((served, version)) = kinds.find(group, version, path.resource) else {
+        let destination = Destination::Refused(ApiError::no_such_resource());
+        return Route { attributes, destination, deprecation: None };
     };
-    Route { attributes, destination }
+    let destination = match target(served, version, verb, &path, is_read(&head.method)) {
+        Ok(target) => Destination::Target(target),
+        Err(error) => Destination::Refused(error),
+    };
+    Route { attributes, destination, deprecation: version.deprecation.clone() }
 }
 
 fn target(
     served: &ServedKind,
-    version: &str,
+    version: &Arc<Version>,
     verb: Option<Verb>,
     path: &ResourcePath<'_>,
     is_read: bool,
@@ -210,7 +216,7 @@ fn target(
     }
     Ok(Target {
         served: served.clone(),
-        version: version.to_owned(),
+        version: Arc::clone(version),
         verb,
         namespace: namespace.map(str::to_owned),
         name: Some(path.name).filter(|name| !name.is_empty()).map(str::to_owned),

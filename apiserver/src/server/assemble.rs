@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -53,7 +54,9 @@ pub(super) fn parse(kinds: &Kinds) -> Result<Vec<Arc<Kind>>, StartError> {
             }
         }
         match &registered.role {
-            Role::Stored { .. } => check_stored(&kind, registered)?,
+            Role::Stored { .. } => {
+                check_stored(&kind, &registered.definition, kinds.is_partial_allowed())?;
+            }
             Role::Computed { source, .. } if source.namespaced != kind.is_namespaced() => {
                 let why =
                     format!("must be the scope of {}, which it is computed from", source.resource);
@@ -66,33 +69,47 @@ pub(super) fn parse(kinds: &Kinds) -> Result<Vec<Arc<Kind>>, StartError> {
     Ok(parsed)
 }
 
-/// Refuses what a definition promises and this server does not do yet.
-fn check_stored(kind: &Kind, registered: &crate::definition::Registered) -> Result<(), StartError> {
-    for (index, version) in registered.definition.spec.versions.iter().enumerate() {
+/// What a definition promises and this server does not do yet stops the start,
+/// unless it may be left out.
+fn check_stored(
+    kind: &Kind,
+    definition: &CustomResourceDefinition,
+    allow_partial: bool,
+) -> Result<(), StartError> {
+    let mut faults = Vec::new();
+    let conversion = definition.spec.conversion.as_ref();
+    if conversion.is_some_and(|conversion| conversion.strategy != "None") {
+        faults.push("spec.conversion.strategy: only None is served yet".to_owned());
+    }
+    for (index, version) in definition.spec.versions.iter().enumerate() {
+        let path = format!("spec.versions[{index}]");
         if version.subresources.is_some() {
-            let field = format!("spec.versions[{index}].subresources");
-            return Err(fault(kind, &field, "subresources are not served yet"));
+            faults.push(format!("{path}.subresources: subresources are not served yet"));
         }
         if version.selectable_fields.as_ref().is_some_and(|fields| !fields.is_empty()) {
-            let field = format!("spec.versions[{index}].selectableFields");
-            return Err(fault(kind, &field, "selectable fields are not served yet"));
+            faults.push(format!("{path}.selectableFields: selectable fields are not served yet"));
+        }
+        let parsed = kind.version(&version.name).unwrap_or(&kind.storage);
+        if version.served || version.storage {
+            faults.extend(parsed.schema.unenforced().iter().map(|keyword| {
+                format!("{path}.schema.openAPIV3Schema{keyword}: is not enforced yet, so it may not be promised")
+            }));
         }
     }
-    for version in &kind.versions {
-        if let Some(keyword) = version.schema.first_unenforced() {
-            let field = format!("version {}: openAPIV3Schema{keyword}", version.name);
-            return Err(fault(kind, &field, "is not enforced yet, so it may not be promised"));
+    if allow_partial {
+        for fault in faults.drain(..) {
+            tracing::warn!("kind {}: {fault}", kind.qualified());
         }
     }
-    Ok(())
+    if faults.is_empty() {
+        Ok(())
+    } else {
+        Err(StartError::Kind { kind: kind.qualified(), faults })
+    }
 }
 
 fn fault(kind: &Kind, field: &str, message: &str) -> StartError {
-    StartError::Kind {
-        kind: kind.qualified(),
-        field: field.to_owned(),
-        message: message.to_owned(),
-    }
+    StartError::Kind { kind: kind.qualified(), faults: vec![format!("{field}: {message}")] }
 }
 
 impl Assembled {
@@ -147,7 +164,7 @@ async fn fill(
     for (index, tree) in initial.iter().enumerate() {
         let field = format!("initial object {index}");
         let tree = tree.clone().map_err(|error| fault(kind, &field, &error))?;
-        let object = write::prepare_initial(kind, kind.storage(), tree, ambient)
+        let object = write::prepare_initial(kind, &kind.storage, tree, ambient)
             .map_err(|error| fault(kind, &field, &error.to_string()))?;
         let key = object.key().clone();
         let commit = Commit {
@@ -230,7 +247,7 @@ mod tests {
         );
         check(
             &Kinds::new().stored::<Foo>(),
-            "kind foos.example.com: version v1: openAPIV3Schema.properties[spec].properties[text].pattern: is not enforced yet, so it may not be promised",
+            "kind foos.example.com: spec.versions[0].schema.openAPIV3Schema.properties[spec].properties[text].pattern: is not enforced yet, so it may not be promised",
         );
         check(
             &Kinds::new().stored::<Bar>(),

@@ -40,7 +40,8 @@ pub async fn create(
         prepare_new(kind, version, namespace, submitted, options.field_validation, ambient)?;
     let mut attempt = 1;
     loop {
-        let object = Arc::new(prepared.object.clone());
+        let object = kind.to_storage(prepared.object.clone(), version);
+        let object = Arc::new(object.map_err(ApiError::internal)?);
         let name = object.key().name();
         let commit = Commit {
             collection: collection.clone(),

@@ -90,7 +90,7 @@ pub(super) fn object(target: &Target, bytes: &[u8]) -> Result<Submitted, ApiErro
     if api_version.matches('/').count() > 1 {
         return Err(unrecognized(&format!("unexpected GroupVersion string: {api_version}")));
     }
-    let expected = kind.api_version(&target.version);
+    let expected = kind.api_version(&target.version.name);
     if api_version != expected {
         return Err(ApiError::bad_request(format!(
             "the API version in the data ({api_version}) does not match the expected API version ({expected})"

@@ -52,8 +52,7 @@ pub(super) fn end(out: &mut Vec<u8>) {
 }
 
 fn columns(encoder: &Encoder) -> impl Iterator<Item = &Column> {
-    let version = encoder.kind.version(&encoder.version);
-    version.into_iter().flat_map(|version| version.columns.iter())
+    encoder.version.columns.iter()
 }
 
 fn definitions(encoder: &Encoder) -> Value {

@@ -1,31 +1,25 @@
-//! Drops what the schema does not know.
+//! Pruning: what the schema does not know is dropped.
 
 use serde_json::Value;
 
-use crate::kind::{Additional, Schema};
+use super::{Additional, Schema};
 use crate::object::Tree;
 
-/// What happens to members that are unknown or given twice.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum FieldValidation {
-    /// They are dropped silently.
-    Ignore,
-    /// They are dropped, with a `Warning` header each.
-    #[default]
-    Warn,
-    /// The request fails.
-    Strict,
-}
+/// So many unknown members are told; nobody mends more at a time.
+const UNKNOWN_LIMIT: usize = 100;
 
 /// Members of the root that no schema needs to name.
 const ROOT: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
-/// Drops the members that the schema does not know; answers with their paths.
-pub(super) fn prune(schema: &Schema, tree: &mut Tree) -> Vec<String> {
-    let mut unknown = Vec::new();
-    prune_members(schema, tree, "", &mut unknown);
-    unknown.sort_unstable();
-    unknown
+impl Schema {
+    /// Drops the members of a whole object that the schema does not know, and
+    /// nulls that are no values; answers with the paths of the former, sorted.
+    pub fn prune(&self, tree: &mut Tree) -> Vec<String> {
+        let mut unknown = Vec::new();
+        prune_members(self, tree, "", &mut unknown);
+        unknown.sort_unstable();
+        unknown
+    }
 }
 
 fn prune_members(schema: &Schema, tree: &mut Tree, path: &str, unknown: &mut Vec<String>) {
@@ -40,7 +34,7 @@ fn prune_members(schema: &Schema, tree: &mut Tree, path: &str, unknown: &mut Vec
             (None, Additional::Of(member)) => member,
             (None, Additional::Any) => return true,
             (None, Additional::Pruned) => {
-                if unknown.len() < super::ERRORS_LIMIT {
+                if unknown.len() < UNKNOWN_LIMIT {
                     unknown.push(path);
                 }
                 return false;
@@ -65,22 +59,5 @@ fn prune_value(schema: &Schema, value: &mut Value, path: &str, unknown: &mut Vec
             }
         }
         _ => {}
-    }
-}
-
-/// What is said about members that were unknown or given twice: warnings, or
-/// under `Strict` the error.
-pub(super) fn report(
-    field_validation: FieldValidation,
-    duplicates: Vec<String>,
-    unknown: Vec<String>,
-) -> Result<Vec<String>, String> {
-    let duplicates = duplicates.into_iter().map(|path| format!("duplicate field \"{path}\""));
-    let unknown = unknown.into_iter().map(|path| format!("unknown field \"{path}\""));
-    let problems: Vec<String> = duplicates.chain(unknown).collect();
-    match field_validation {
-        FieldValidation::Ignore => Ok(Vec::new()),
-        FieldValidation::Strict if !problems.is_empty() => Err(problems.join(", ")),
-        FieldValidation::Warn | FieldValidation::Strict => Ok(problems),
     }
 }

@@ -1,0 +1,80 @@
+//! Between versions: only `apiVersion` changes, and what the other version
+//! does not know is dropped; the strategy `None` of a definition.
+
+use std::sync::Arc;
+
+use super::{Kind, Version};
+use crate::object::{Object, ObjectError};
+
+impl Kind {
+    /// An object that is kept, in another version: made when it is first asked
+    /// for, and then kept beside the stored form.
+    pub fn in_version(&self, object: &Arc<Object>, version: &Version) -> Arc<Object> {
+        if version.name == self.storage.name {
+            return Arc::clone(object);
+        }
+        object.in_version(&version.name, || {
+            // What made it an object, no version takes away.
+            self.convert(object, version).unwrap_or_else(|_| Object::clone(object))
+        })
+    }
+
+    /// An object of any version as it is kept.
+    ///
+    /// # Errors
+    /// None that could be met: it was an object before.
+    pub fn to_storage(&self, object: Object, version: &Version) -> Result<Object, ObjectError> {
+        if version.name == self.storage.name {
+            return Ok(object);
+        }
+        self.convert(&object, &self.storage)
+    }
+
+    fn convert(&self, object: &Object, version: &Version) -> Result<Object, ObjectError> {
+        let mut tree = object.to_tree();
+        tree.insert("apiVersion".to_owned(), self.api_version(&version.name).into());
+        version.schema.prune(&mut tree);
+        Object::from_tree(&tree)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_other_version_is_made_once() {
+        let property = |name: &str| json!({"openAPIV3Schema": {"type": "object", "properties": {name: {"type": "string"}}}});
+        let definition = json!({
+            "metadata": {"name": "foos.example.com"},
+            "spec": {
+                "group": "example.com",
+                "scope": "Cluster",
+                "names": {"kind": "Foo", "plural": "foos"},
+                "versions": [
+                    {"name": "v1", "served": true, "storage": false, "schema": property("new")},
+                    {"name": "v1beta1", "served": true, "storage": true, "schema": property("old")},
+                ],
+            },
+        });
+        let kind = Kind::parse(&serde_json::from_value(definition).unwrap()).unwrap();
+        let tree = json!({
+            "apiVersion": "example.com/v1", "kind": "Foo",
+            "metadata": {"name": "a", "uid": "u"}, "new": "x", "old": "y",
+        });
+        let v1 = kind.version("v1").unwrap();
+        let submitted = Object::from_tree(tree.as_object().unwrap()).unwrap();
+        let kept = Arc::new(kind.to_storage(submitted, v1).unwrap());
+        let expected = json!({
+            "apiVersion": "example.com/v1beta1", "kind": "Foo",
+            "metadata": {"name": "a", "uid": "u"}, "old": "y",
+        });
+        assert_eq!(json!(kept.to_tree()), expected);
+        let shown = kind.in_version(&kept, v1);
+        assert_eq!(shown.to_tree()["apiVersion"], "example.com/v1");
+        assert_eq!(shown.to_tree().get("old"), None);
+        assert!(Arc::ptr_eq(&shown, &kind.in_version(&kept, v1)));
+        assert!(Arc::ptr_eq(&kept, &kind.in_version(&kept, &kind.storage)));
+    }
+}
