@@ -1,0 +1,331 @@
+//! What a server answered, and what of it can be compared.
+//!
+//! Two servers never give the same uid, version or time. Such values become
+//! placeholders in the order in which they appear in a row, so that it can
+//! still be seen whether two of them are the same.
+
+use std::collections::BTreeSet;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Map, Value, json};
+
+use crate::row::GROUP;
+
+/// A time so close to now was made by a server and not by a row.
+const NOW: SignedDuration = SignedDuration::from_hours(1);
+
+/// What a server answered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    pub status: u16,
+    pub content_type: String,
+    pub warnings: Vec<String>,
+    pub retry_after: Option<String>,
+    /// A document, the events of a watch, or a text.
+    pub body: Value,
+}
+
+/// Placeholders of one server during one row.
+#[derive(Debug, Default)]
+pub struct Placeholders {
+    namespace: String,
+    uids: Vec<String>,
+    versions: Vec<String>,
+    /// Names that were generated, with what they were generated from.
+    names: Vec<(String, String)>,
+}
+
+impl Placeholders {
+    /// For a row in this namespace.
+    pub fn new(namespace: &str) -> Self {
+        Self { namespace: namespace.to_owned(), ..Self::default() }
+    }
+
+    /// What of an answer can be compared.
+    pub fn normalize(&mut self, answer: &Answer) -> Value {
+        let mut body = answer.body.clone();
+        if let Value::Array(events) = &mut body {
+            for event in events {
+                let is_bookmark = event["type"] == "BOOKMARK";
+                let object = &mut event["object"];
+                if is_bookmark {
+                    hide_version(object, "/metadata/resourceVersion");
+                    // In a table it stands in the row.
+                    hide_version(object, "/rows/0/object/metadata/resourceVersion");
+                }
+                self.document(object);
+            }
+        } else {
+            if is_list(&body) {
+                hide_version(&mut body, "/metadata/resourceVersion");
+            }
+            only_ours(&mut body);
+            self.document(&mut body);
+        }
+        let mut warnings: Value = answer.warnings.clone().into();
+        self.texts(&mut warnings, "");
+        json!({
+            "status": answer.status,
+            "contentType": answer.content_type,
+            "warnings": warnings,
+            "retryAfter": answer.retry_after,
+            "body": body,
+        })
+    }
+
+    fn document(&mut self, document: &mut Value) {
+        sort_causes(document);
+        self.collect(document);
+        self.texts(document, "");
+    }
+
+    /// Takes note of uids, versions and generated names.
+    fn collect(&mut self, value: &mut Value) {
+        match value {
+            Value::Object(members) => {
+                if let Some(Value::Object(metadata)) = members.get_mut("metadata") {
+                    self.collect_metadata(metadata);
+                }
+                members.values_mut().for_each(|member| self.collect(member));
+            }
+            Value::Array(items) => items.iter_mut().for_each(|item| self.collect(item)),
+            Value::String(text) if is_uid(text) => note(&mut self.uids, text),
+            _ => {}
+        }
+    }
+
+    fn collect_metadata(&mut self, metadata: &mut Map<String, Value>) {
+        // Who changed what last is a chapter of its own: docs/differences.md.
+        metadata.remove("managedFields");
+        let text = |key: &str| metadata.get(key).and_then(Value::as_str);
+        if let (Some(name), Some(prefix)) = (text("name"), text("generateName"))
+            && name.starts_with(prefix)
+            && name.len() == prefix.len() + 5
+            && !self.names.iter().any(|(known, _)| known == name)
+        {
+            let placeholder = format!("{prefix}<generated {}>", self.names.len() + 1);
+            self.names.push((name.to_owned(), placeholder));
+        }
+        if let Some(token) = metadata.get_mut("continue").filter(|token| *token != "") {
+            *token = "<continue>".into();
+        }
+        if let Some(Value::String(version)) = metadata.get_mut("resourceVersion")
+            && version.parse::<u64>().is_ok()
+        {
+            note(&mut self.versions, version);
+            let number = self.versions.iter().position(|known| known == version);
+            *version = format!("<version {}>", number.unwrap_or_default() + 1);
+        }
+    }
+
+    /// Replaces what was noted wherever it stands in a text.
+    fn texts(&self, value: &mut Value, key: &str) {
+        match value {
+            Value::Object(members) => {
+                for (key, member) in members.iter_mut() {
+                    self.texts(member, key);
+                }
+            }
+            Value::Array(items) => items.iter_mut().for_each(|item| self.texts(item, key)),
+            Value::String(text) => *text = self.text(text, key),
+            _ => {}
+        }
+    }
+
+    fn text(&self, text: &str, key: &str) -> String {
+        if is_now(text) {
+            return "<now>".to_owned();
+        }
+        if key == "cells" && is_young(text) {
+            return "<young>".to_owned();
+        }
+        let mut text = text.replace(&self.namespace, "<namespace>");
+        for (index, uid) in self.uids.iter().enumerate() {
+            text = text.replace(uid, &format!("<uid {}>", index + 1));
+        }
+        for (name, placeholder) in &self.names {
+            text = text.replace(name, placeholder);
+        }
+        let lower = text.to_lowercase();
+        if lower.contains("resource version") || lower.contains("resourceversion") {
+            text = without_numbers(&text);
+        }
+        text
+    }
+}
+
+fn note(known: &mut Vec<String>, value: &str) {
+    if !known.iter().any(|one| one == value) {
+        known.push(value.to_owned());
+    }
+}
+
+/// The version of a list, or of a bookmark, depends on what else is written to
+/// the same store.
+fn hide_version(object: &mut Value, pointer: &str) {
+    if let Some(version) = object.pointer_mut(pointer) {
+        *version = "<of a list>".into();
+    }
+}
+
+fn is_list(body: &Value) -> bool {
+    body["items"].is_array() || body["kind"] == "Table"
+}
+
+/// A real kube-apiserver serves many groups.
+fn only_ours(body: &mut Value) {
+    let keep = |group: &Value| group["name"] == GROUP || group["metadata"]["name"] == GROUP;
+    let (kind, list) = match body["kind"].as_str() {
+        Some("APIGroupList") => ("APIGroupList", "groups"),
+        Some("APIGroupDiscoveryList") => ("APIGroupDiscoveryList", "items"),
+        _ => return,
+    };
+    if body["kind"] == kind
+        && let Some(groups) = body[list].as_array_mut()
+    {
+        groups.retain(keep);
+    }
+}
+
+/// kube-apiserver finds the faults of an object in the order of a Go map,
+/// which is another one each time.
+fn sort_causes(status: &mut Value) {
+    if status["kind"] != "Status" {
+        return;
+    }
+    let Some(Value::Array(causes)) = status.pointer("/details/causes").cloned() else { return };
+    if causes.len() < 2 {
+        return;
+    }
+    let text = |cause: &Value| {
+        let part = |key: &str| cause[key].as_str().unwrap_or_default().to_owned();
+        format!("{}: {}", part("field"), part("message"))
+    };
+    let mut sorted = causes.clone();
+    sorted.sort_by_key(|cause| (text(cause), cause["reason"].to_string()));
+    status["details"]["causes"] = sorted.into();
+    // The message names each once, in the same order as the causes.
+    let texts: BTreeSet<String> = causes.iter().map(text).collect();
+    let joined: Vec<&str> = texts.iter().map(String::as_str).collect();
+    let joined = format!("[{}]", joined.join(", "));
+    let message = status["message"].as_str().unwrap_or_default();
+    if let Some((start, list)) = message.split_once(" is invalid: ")
+        && list.len() == joined.len()
+        && texts.iter().all(|text| list.contains(text.as_str()))
+    {
+        status["message"] = format!("{start} is invalid: {joined}").into();
+    }
+}
+
+fn is_uid(text: &str) -> bool {
+    let dashes = [8, 13, 18, 23];
+    text.len() == 36
+        && text.bytes().enumerate().all(|(index, byte)| match dashes.contains(&index) {
+            true => byte == b'-',
+            false => byte.is_ascii_hexdigit(),
+        })
+}
+
+fn is_now(text: &str) -> bool {
+    let time = text.parse::<Timestamp>();
+    time.is_ok_and(|time| time.duration_since(Timestamp::now()).abs() < NOW)
+}
+
+/// The age of something that was made during the row.
+fn is_young(text: &str) -> bool {
+    let parts = text.trim_end_matches('s').split('m').collect::<Vec<_>>();
+    let numbers = parts.iter().all(|part| part.bytes().all(|byte| byte.is_ascii_digit()));
+    text.starts_with(|first: char| first.is_ascii_digit())
+        && text.ends_with(['s', 'm'])
+        && parts.len() <= 2
+        && numbers
+}
+
+fn without_numbers(text: &str) -> String {
+    let mut masked = String::with_capacity(text.len());
+    let mut in_number = false;
+    for character in text.chars() {
+        if character.is_ascii_digit() {
+            if !in_number {
+                masked.push_str("<number>");
+            }
+            in_number = true;
+        } else {
+            in_number = false;
+            masked.push(character);
+        }
+    }
+    masked
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn normalized(body: Value) -> Value {
+        let mut placeholders = Placeholders::new("row-1");
+        let answer = Answer { status: 200, body, ..Answer::default() };
+        placeholders.normalize(&answer)["body"].clone()
+    }
+
+    #[test]
+    fn what_differs_by_chance_is_hidden_and_what_is_the_same_is_seen() {
+        let uid = "0a1b2c3d-0000-4000-8000-000000000000";
+        let now = Timestamp::now().to_string();
+        let object = |version: &str| {
+            json!({"kind": "Foo", "metadata": {
+                "name": "a-bcdfg", "generateName": "a-", "namespace": "row-1", "uid": uid,
+                "resourceVersion": version, "creationTimestamp": now, "managedFields": [],
+            }, "spec": {"since": "2020-01-01T00:00:00Z", "n": "7"}})
+        };
+        let list = json!({
+            "kind": "FooList", "items": [object("7"), object("8"), object("7")],
+            "metadata": {"resourceVersion": "9", "continue": "x"},
+        });
+        let normal = normalized(list);
+        let versions: Vec<&str> = (0..3)
+            .filter_map(|index| normal["items"][index]["metadata"]["resourceVersion"].as_str())
+            .collect();
+        assert_eq!(versions, ["<version 1>", "<version 2>", "<version 1>"]);
+        assert_eq!(
+            normal["items"][0]["metadata"],
+            json!({
+                "name": "a-<generated 1>", "generateName": "a-", "namespace": "<namespace>",
+                "uid": "<uid 1>", "resourceVersion": "<version 1>", "creationTimestamp": "<now>",
+            })
+        );
+        assert_eq!(normal["items"][0]["spec"], json!({"since": "2020-01-01T00:00:00Z", "n": "7"}));
+        assert_eq!(
+            normal["metadata"],
+            json!({"resourceVersion": "<of a list>", "continue": "<continue>"})
+        );
+    }
+
+    #[test]
+    fn causes_are_sorted() {
+        let cause =
+            |field: &str| json!({"field": field, "message": "Required value", "reason": "R"});
+        let status = |fields: [&str; 3], list: &str| {
+            json!({
+                "kind": "Status", "message": format!("Foo \"a\" is invalid: {list}"),
+                "details": {"causes": fields.map(cause)},
+            })
+        };
+        let one = status(["b", "a", "a"], "[b: Required value, a: Required value]");
+        let other = status(["a", "b", "a"], "[a: Required value, b: Required value]");
+        assert_eq!(normalized(one), normalized(other.clone()));
+        let missing = status(["a", "b", "a"], "[a: Required value, c: Required value]");
+        assert_ne!(normalized(missing), normalized(other));
+    }
+
+    #[test]
+    fn ages_and_numbers() {
+        for text in ["0s", "59s", "2m", "2m3s"] {
+            assert!(is_young(text), "{text}");
+        }
+        for text in ["5h", "3d", "s", "x5s", "1", "1m2m3s"] {
+            assert!(!is_young(text), "{text}");
+        }
+        assert_eq!(without_numbers("old: 12 (345)"), "old: <number> (<number>)");
+    }
+}

@@ -1,0 +1,14 @@
+//! The oracle: the same kind, served by a real kube-apiserver and by us.
+//!
+//! Rows of requests (`rows/`) are sent to both, and what they answer is
+//! compared. What differs is a fault of ours, unless `docs/differences.md`
+//! says why.
+
+#![allow(missing_docs)] // a program for tests, not a library
+
+pub mod answer;
+pub mod compare;
+pub mod row;
+pub mod run;
+pub mod server;
+pub mod world;

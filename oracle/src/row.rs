@@ -1,0 +1,320 @@
+//! Rows: sequences of requests, as the files beside this one hold them.
+//! `docs/comparison.md` describes the format for those who write them.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+/// Longer texts are no longer a row that somebody reads.
+const REPEAT_LIMIT: usize = 8 << 20;
+
+/// A sequence of requests, in a namespace of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The file that it stands in, without its ending.
+    pub topic: String,
+    pub title: String,
+    /// Nothing else may happen meanwhile: it looks beyond its namespace.
+    pub alone: bool,
+    /// It is compared a second time, through kube-aggregator.
+    pub aggregated: bool,
+    pub requests: Vec<Request>,
+}
+
+/// One request of a row, with its variables.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Request {
+    pub method: String,
+    pub path: String,
+    pub headers: Vec<(String, String)>,
+    pub body: Option<String>,
+    /// Who asks; without it an administrator.
+    pub user: Option<String>,
+    /// Reading ends after so many events of a watch.
+    pub events: Option<usize>,
+    /// The next requests are sent while this one goes on.
+    pub meanwhile: bool,
+    pub known_differences: Vec<KnownDifference>,
+}
+
+/// A difference that is known, and why it is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownDifference {
+    /// Where, as `body.items[0].spec`; empty for anywhere. `[*]` is any item.
+    pub path: String,
+    /// A heading of `docs/differences.md`.
+    pub reason: String,
+}
+
+/// Reads a file.
+pub fn parse(topic: &str, text: &str) -> Result<Vec<Row>> {
+    let mut rows: Vec<Row> = Vec::new();
+    let mut blocks: Vec<(usize, Vec<&str>)> = vec![(1, Vec::new())];
+    for (index, line) in text.lines().enumerate() {
+        if line.trim().is_empty() {
+            blocks.push((index + 2, Vec::new()));
+        } else if let Some((_, lines)) = blocks.last_mut() {
+            lines.push(line);
+        }
+    }
+    for (number, mut lines) in blocks {
+        while lines.first().is_some_and(|line| line.starts_with('#')) {
+            lines.remove(0);
+        }
+        let Some(first) = lines.first() else { continue };
+        let at = || format!("{topic}, line {number}");
+        if let Some(title) = first.strip_prefix("== ") {
+            rows.push(header(topic, title, &lines[1..]).with_context(at)?);
+        } else {
+            let row = rows.last_mut().with_context(|| format!("{}: no row yet", at()))?;
+            row.requests.push(request(&lines).with_context(at)?);
+        }
+    }
+    let mut titles = BTreeSet::new();
+    for row in &rows {
+        ensure!(!row.requests.is_empty(), "{topic}: {:?} has no requests", row.title);
+        ensure!(titles.insert(&row.title), "{topic}: {:?} is there twice", row.title);
+    }
+    Ok(rows)
+}
+
+fn header(topic: &str, title: &str, directives: &[&str]) -> Result<Row> {
+    let mut row = Row {
+        topic: topic.to_owned(),
+        title: title.trim().to_owned(),
+        alone: false,
+        aggregated: false,
+        requests: Vec::new(),
+    };
+    for directive in directives {
+        match directive.trim() {
+            "@alone" => row.alone = true,
+            "@aggregated" => row.aggregated = true,
+            other => bail!("{other:?} says nothing about a row"),
+        }
+    }
+    Ok(row)
+}
+
+fn request(lines: &[&str]) -> Result<Request> {
+    let mut request = Request::default();
+    let mut lines = lines.iter().copied().peekable();
+    while let Some(directive) = lines.next_if(|line| line.starts_with('@')) {
+        let (name, value) = directive.split_once(' ').unwrap_or((directive, ""));
+        match name {
+            "@as" => request.user = Some(value.to_owned()),
+            "@events" => request.events = Some(value.parse()?),
+            "@meanwhile" => request.meanwhile = true,
+            "@differs" => {
+                let (path, reason) = value.split_once(": ").context("@differs PATH: REASON")?;
+                let path = if path == "everything" { String::new() } else { path.to_owned() };
+                let reason = reason.to_owned();
+                request.known_differences.push(KnownDifference { path, reason });
+            }
+            other => bail!("{other:?} says nothing about a request"),
+        }
+    }
+    let line = lines.next().context("a request needs a line METHOD PATH")?;
+    let (method, path) = line.split_once(' ').context("a request needs a line METHOD PATH")?;
+    request.method = method.to_owned();
+    request.path = path.to_owned();
+    let is_header = |line: &&str| {
+        line.split_once(':').is_some_and(|(name, _)| {
+            !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b'-')
+        })
+    };
+    while let Some(header) = lines.next_if(is_header) {
+        let (name, value) = header.split_once(':').context("a header needs a colon")?;
+        request.headers.push((name.to_owned(), value.trim().to_owned()));
+    }
+    // Dashes begin a body that looks like a header.
+    lines.next_if_eq(&"---");
+    let body: Vec<&str> = lines.collect();
+    if !body.is_empty() {
+        request.body = Some(body.join("\n"));
+    }
+    Ok(request)
+}
+
+/// What variables stand for while a row runs.
+pub struct Variables<'a> {
+    pub namespace: &'a str,
+    /// The answers so far, as they came; `$1.metadata.uid` is of the first.
+    pub answers: &'a [Value],
+}
+
+/// The group that is served twice.
+pub const GROUP: &str = "oracle.example.com";
+
+const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
+const META: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+const DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
+
+impl Variables<'_> {
+    /// The text with what its variables stand for.
+    pub fn fill(&self, text: &str) -> Result<String> {
+        let mut filled = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once('$') {
+            filled.push_str(before);
+            let end = after.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(after.len());
+            let (name, behind) = after.split_at(end);
+            rest = behind;
+            if let Ok(number) = name.parse::<usize>() {
+                let end = behind
+                    .find(|c: char| !(c.is_ascii_alphanumeric() || ".-_".contains(c)))
+                    .unwrap_or(behind.len());
+                filled.push_str(&self.answered(number, behind[..end].trim_matches('.'))?);
+                rest = &behind[end..];
+            } else if name == "repeat" {
+                let (arguments, behind) = behind
+                    .strip_prefix('(')
+                    .and_then(|inside| inside.split_once(')'))
+                    .context("$repeat(TIMES,TEXT)")?;
+                let (times, what) = arguments.split_once(',').context("$repeat(TIMES,TEXT)")?;
+                let times: usize = times.parse()?;
+                ensure!(times * what.len() <= REPEAT_LIMIT, "$repeat({arguments}) is too much");
+                filled.push_str(&what.repeat(times));
+                rest = behind;
+            } else {
+                self.named(name, &mut filled)?;
+            }
+        }
+        filled.push_str(rest);
+        Ok(filled)
+    }
+
+    fn named(&self, name: &str, filled: &mut String) -> Result<()> {
+        let Self { namespace, .. } = self;
+        let collection = |plural: &str| format!("/apis/{GROUP}/v1/namespaces/{namespace}/{plural}");
+        let is_of = |kind: &str| format!("\"apiVersion\":\"{GROUP}/v1\",\"kind\":\"{kind}\"");
+        let text = match name {
+            "ns" => (*namespace).to_owned(),
+            "group" => GROUP.to_owned(),
+            "v1" => format!("/apis/{GROUP}/v1"),
+            "v1beta1" => format!("/apis/{GROUP}/v1beta1"),
+            "widgets" => collection("widgets"),
+            "gizmos" => collection("gizmos"),
+            "gadgets" => format!("/apis/{GROUP}/v1/gadgets"),
+            "widget" => is_of("Widget"),
+            "gizmo" => is_of("Gizmo"),
+            "gadget" => is_of("Gadget"),
+            "TABLE" => TABLE.to_owned(),
+            "META" => META.to_owned(),
+            "METALIST" => META.replace("Metadata;", "MetadataList;"),
+            "PB" => "application/vnd.kubernetes.protobuf,application/json".to_owned(),
+            "ANY" => "application/json, */*".to_owned(),
+            "DISC" => DISCOVERY.to_owned(),
+            "WATCHLIST" => {
+                "allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan&sendInitialEvents=true"
+                    .to_owned()
+            }
+            other => bail!("${other} stands for nothing"),
+        };
+        filled.push_str(&text);
+        Ok(())
+    }
+
+    fn answered(&self, number: usize, path: &str) -> Result<String> {
+        let answer = number.checked_sub(1).and_then(|index| self.answers.get(index));
+        let mut value = answer.with_context(|| format!("there is no answer {number} yet"))?;
+        for step in path.split('.').filter(|step| !step.is_empty()) {
+            value = match value {
+                Value::Array(items) => items.get(step.parse::<usize>()?),
+                other => other.get(step),
+            }
+            .with_context(|| format!("answer {number} has no {path}"))?;
+        }
+        Ok(value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+    }
+}
+
+impl Row {
+    /// The row as it would stand in a file.
+    pub fn to_text(&self) -> String {
+        let mut text = format!("== {}\n", self.title);
+        if self.alone {
+            text.push_str("@alone\n");
+        }
+        if self.aggregated {
+            text.push_str("@aggregated\n");
+        }
+        for request in &self.requests {
+            let _ = write!(text, "\n{}", request.to_text());
+        }
+        text
+    }
+}
+
+impl Request {
+    /// The request as it would stand in a file.
+    pub fn to_text(&self) -> String {
+        let mut text = String::new();
+        for KnownDifference { path, reason } in &self.known_differences {
+            let path = if path.is_empty() { "everything" } else { path };
+            let _ = writeln!(text, "@differs {path}: {reason}");
+        }
+        if let Some(user) = &self.user {
+            let _ = writeln!(text, "@as {user}");
+        }
+        if let Some(events) = self.events {
+            let _ = writeln!(text, "@events {events}");
+        }
+        if self.meanwhile {
+            text.push_str("@meanwhile\n");
+        }
+        let _ = writeln!(text, "{} {}", self.method, self.path);
+        for (name, value) in &self.headers {
+            let _ = writeln!(text, "{name}: {value}");
+        }
+        if let Some(body) = &self.body {
+            if !body.starts_with(['{', '[']) {
+                text.push_str("---\n");
+            }
+            let _ = writeln!(text, "{body}");
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_row_reads_as_it_is_written() {
+        let text = "== a title\n@alone\n\n@differs body.a: because\n@as jane\n@events 2\n@meanwhile\nGET $widgets/a\nAccept: $TABLE\n\nPOST $widgets\n---\na: b\nc: d\n";
+        let rows = parse("topic", text).unwrap();
+        assert_eq!(rows.len(), 1);
+        assert_eq!(rows[0].requests[1].body.as_deref(), Some("a: b\nc: d"));
+        assert_eq!(rows[0].to_text(), text);
+    }
+
+    #[test]
+    fn variables() {
+        let answers = [json!({"metadata": {"uid": "u"}, "items": [{"n": 5}]})];
+        let variables = Variables { namespace: "n", answers: &answers };
+        let rows = [
+            ("$ns/$1.metadata.uid&x", "n/u&x"),
+            ("$widgets/a", "/apis/oracle.example.com/v1/namespaces/n/widgets/a"),
+            ("$1.items.0.n\"", "5\""),
+            ("$repeat(3,ab)c", "abababc"),
+        ];
+        for (text, expected) in rows {
+            assert_eq!(variables.fill(text).unwrap(), expected);
+        }
+        for text in ["$none", "$2", "$1.none", "$repeat(3"] {
+            assert!(variables.fill(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_row_is_refused() {
+        for text in ["GET /a", "== a", "== a\n@none\n\nGET /", "== a\n\nGET", "== a\n\n@x\nGET /"] {
+            assert!(parse("topic", text).is_err(), "{text}");
+        }
+    }
+}

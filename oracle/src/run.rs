@@ -1,0 +1,200 @@
+//! Runs a row on two servers and compares what they answer.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use crate::answer::{Answer, Placeholders};
+use crate::compare::{Compared, compare};
+use crate::row::{Request, Row, Variables};
+use crate::server::{Sent, Server};
+
+/// As much of a body is printed.
+const SHOWN: usize = 4_000;
+
+/// A server of the group, and the cluster that its namespaces are in.
+#[derive(Clone)]
+pub struct Side {
+    pub server: Arc<Server>,
+    pub cluster: Arc<Server>,
+}
+
+/// One request and its answer.
+#[derive(Clone, Debug)]
+struct Exchange {
+    sent: Sent,
+    answer: Answer,
+}
+
+/// What became of a row.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// What is wrong, for people; empty if nothing is.
+    pub report: String,
+    /// Whether differences that are known were met.
+    pub has_known: bool,
+}
+
+impl Side {
+    /// Makes a namespace.
+    pub async fn make_namespace(&self, name: &str) -> Result<()> {
+        let namespace =
+            format!(r#"{{"apiVersion":"v1","kind":"Namespace","metadata":{{"name":"{name}"}}}}"#);
+        self.cluster.demand("POST", "/api/v1/namespaces", Some(namespace)).await?;
+        Ok(())
+    }
+
+    async fn run(&self, row: &Row, namespace: &str) -> Result<Vec<Exchange>> {
+        let mut exchanges: Vec<Exchange> = Vec::new();
+        let mut answers: Vec<Value> = Vec::new();
+        let mut going_on = Vec::new();
+        for (index, request) in row.requests.iter().enumerate() {
+            let at = || format!("{}, request {}", self.server.name(), index + 1);
+            let variables = Variables { namespace, answers: &answers };
+            let sent = fill(request, &variables).with_context(at)?;
+            let open = self.server.send(&sent).await.with_context(at)?;
+            let answer = if request.meanwhile {
+                going_on.push((index, tokio::spawn(open.read())));
+                Answer::default()
+            } else {
+                open.read().await.with_context(at)?
+            };
+            answers.push(answer.body.clone());
+            exchanges.push(Exchange { sent, answer });
+        }
+        for (index, reading) in going_on {
+            exchanges[index].answer = reading.await??;
+        }
+        Ok(exchanges)
+    }
+
+    /// Removes what a row has left.
+    async fn clean(&self, namespace: &str) -> Result<()> {
+        let group = format!("/apis/{}/v1", crate::row::GROUP);
+        let own = format!("{group}/namespaces/{namespace}");
+        for (collection, prefix) in [
+            (format!("{own}/widgets"), ""),
+            (format!("{own}/gizmos"), ""),
+            (format!("{group}/gadgets"), namespace),
+        ] {
+            let list = self.server.demand("GET", &collection, None).await?;
+            for object in list["items"].as_array().into_iter().flatten() {
+                let Some(name) = object["metadata"]["name"].as_str() else { continue };
+                if !name.starts_with(prefix) {
+                    continue;
+                }
+                let path = format!("{collection}/{name}");
+                if object["metadata"]["finalizers"].is_array() {
+                    let released = r#"{"metadata":{"finalizers":null}}"#;
+                    self.server.demand("PATCH", &path, Some(released.to_owned())).await?;
+                    if object["metadata"]["deletionTimestamp"].is_string() {
+                        continue;
+                    }
+                }
+                self.server.demand("DELETE", &path, None).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn fill(request: &Request, variables: &Variables<'_>) -> Result<Sent> {
+    let headers = request.headers.iter();
+    let headers = headers.map(|(name, value)| Ok((name.clone(), variables.fill(value)?)));
+    Ok(Sent {
+        method: request.method.clone(),
+        path: variables.fill(&request.path)?,
+        headers: headers.collect::<Result<_>>()?,
+        body: request.body.as_ref().map(|body| variables.fill(body)).transpose()?,
+        user: request.user.clone(),
+        events: request.events,
+    })
+}
+
+/// Runs a row on both sides, in a namespace of this name on each.
+pub async fn run(row: &Row, reference: &Side, other: &Side, namespace: &str) -> Result<Outcome> {
+    tokio::try_join!(reference.make_namespace(namespace), other.make_namespace(namespace))?;
+    // Both are cleaned whatever happens.
+    let (there, here) = tokio::join!(reference.run(row, namespace), other.run(row, namespace));
+    tokio::try_join!(reference.clean(namespace), other.clean(namespace))?;
+    let (there, here) = (there?, here?);
+    let mut placeholders = (Placeholders::new(namespace), Placeholders::new(namespace));
+    let mut outcome = Outcome::default();
+    for ((request, there), here) in row.requests.iter().zip(&there).zip(&here) {
+        let normal =
+            (placeholders.0.normalize(&there.answer), placeholders.1.normalize(&here.answer));
+        let Compared { difference, outdated } =
+            compare(normal.0, normal.1, &request.known_differences)?;
+        outcome.has_known |= !request.known_differences.is_empty();
+        for known in outdated {
+            let path = if known.path.is_empty() { "everything" } else { &known.path };
+            let _ = writeln!(
+                outcome.report,
+                "{} {}\nis marked as differing in {path} ({}), but both agree: remove the mark",
+                there.sent.method, there.sent.path, known.reason
+            );
+        }
+        if let Some(difference) = difference {
+            let names = (reference.server.name(), other.server.name());
+            let _ = writeln!(
+                outcome.report,
+                "{}\n{}\n{}\n{}",
+                there.sent.to_text(),
+                there.answer.to_text(names.0),
+                here.answer.to_text(names.1),
+                difference.to_text(names.0, names.1)
+            );
+            // What comes after it may only follow from it.
+            break;
+        }
+    }
+    Ok(outcome)
+}
+
+impl Sent {
+    fn to_text(&self) -> String {
+        let mut text = format!("{} {}\n", self.method, self.path);
+        if let Some(user) = &self.user {
+            let _ = writeln!(text, "as {user}");
+        }
+        for (name, value) in &self.headers {
+            let _ = writeln!(text, "{name}: {value}");
+        }
+        if let Some(body) = &self.body {
+            let _ = writeln!(text, "{}", shortened(body));
+        }
+        text
+    }
+}
+
+impl Answer {
+    fn to_text(&self, name: &str) -> String {
+        let mut text = format!("--- {name}: {} {}\n", self.status, self.content_type);
+        for warning in &self.warnings {
+            let _ = writeln!(text, "warning: {warning}");
+        }
+        if let Some(seconds) = &self.retry_after {
+            let _ = writeln!(text, "retry-after: {seconds}");
+        }
+        match &self.body {
+            Value::Array(events) => {
+                for event in events {
+                    let _ = writeln!(text, "{}", shortened(&event.to_string()));
+                }
+            }
+            body => {
+                let _ = writeln!(text, "{}", shortened(&body.to_string()));
+            }
+        }
+        text
+    }
+}
+
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{} … ({} bytes)", &text[..end], text.len()),
+        None => text.to_owned(),
+    }
+}

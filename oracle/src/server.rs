@@ -1,0 +1,222 @@
+//! A server that is asked: over TLS and HTTP/2, as the front proxy.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use axum::body::Body;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use serde_json::{Value, json};
+use test_cluster::Certificate;
+use tokio::net::TcpStream;
+use tokio::sync::Mutex;
+use tokio_rustls::TlsConnector;
+
+use crate::answer::Answer;
+
+/// Longer than any answer takes; a watch that is quiet for so long has no more
+/// events.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A request as it goes over the wire.
+#[derive(Clone, Debug, Default)]
+pub struct Sent {
+    pub method: String,
+    pub path: String,
+    pub headers: Vec<(String, String)>,
+    pub body: Option<String>,
+    pub user: Option<String>,
+    pub events: Option<usize>,
+}
+
+/// A server, and how the front proxy speaks to it.
+pub struct Server {
+    name: &'static str,
+    address: SocketAddr,
+    tls: TlsConnector,
+    connection: Mutex<Option<http2::SendRequest<Body>>>,
+}
+
+impl Server {
+    /// The server at an address of this machine, whose certificate is signed
+    /// by `authority`; `front_proxy` lets us speak for users.
+    pub fn new(
+        name: &'static str,
+        address: SocketAddr,
+        authority: &Path,
+        front_proxy: &Certificate,
+    ) -> Result<Self> {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_file(authority)?)?;
+        let chain = vec![CertificateDer::from_pem_file(&front_proxy.certificate)?];
+        let key = PrivateKeyDer::from_pem_file(&front_proxy.key)?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(roots)
+            .with_client_auth_cert(chain, key)?;
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        let tls = TlsConnector::from(Arc::new(config));
+        Ok(Self { name, address, tls, connection: Mutex::default() })
+    }
+
+    /// What it is called in reports.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    async fn connect(&self) -> Result<http2::SendRequest<Body>> {
+        let mut connection = self.connection.lock().await;
+        if let Some(sender) = connection.as_ref().filter(|sender| !sender.is_closed()) {
+            return Ok(sender.clone());
+        }
+        let tcp = TcpStream::connect(self.address).await?;
+        let stream = self.tls.connect(ServerName::try_from("localhost")?, tcp).await?;
+        let builder = http2::Builder::new(TokioExecutor::new());
+        let (sender, driver) = builder.handshake(TokioIo::new(stream)).await?;
+        tokio::spawn(driver);
+        Ok(connection.insert(sender).clone())
+    }
+
+    /// Sends a request and waits for the head of its answer.
+    pub async fn send(&self, sent: &Sent) -> Result<Open> {
+        let mut request = http::Request::builder()
+            .method(sent.method.as_str())
+            .uri(format!("https://localhost{}", sent.path));
+        request = match &sent.user {
+            None => request
+                .header("x-remote-user", "admin")
+                .header("x-remote-group", "system:masters")
+                .header("x-remote-group", "system:authenticated"),
+            Some(user) => request
+                .header("x-remote-user", user)
+                .header("x-remote-group", "system:authenticated"),
+        };
+        for (name, value) in &sent.headers {
+            request = request.header(name, value);
+        }
+        let body = sent.body.clone().map_or_else(Body::empty, Body::from);
+        let request = request.body(body).context("no request can be made of this")?;
+        let mut sender = self.connect().await?;
+        let response = tokio::time::timeout(PATIENCE, sender.send_request(request))
+            .await
+            .with_context(|| format!("{} does not answer", self.name))?
+            .with_context(|| format!("{} ended the request", self.name))?;
+        let (head, body) = response.into_parts();
+        let header = |name: &str| {
+            let values = head.headers.get_all(name).into_iter();
+            let texts = values.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+            texts.collect::<Vec<String>>()
+        };
+        let content_type = header("content-type").join(", ");
+        let is_watch = head.status.is_success() && is_watch(sent);
+        let answer = Answer {
+            status: head.status.as_u16(),
+            content_type,
+            warnings: header("warning"),
+            retry_after: header("retry-after").first().cloned(),
+            body: Value::Null,
+        };
+        Ok(Open { answer, body, is_watch, events: sent.events })
+    }
+
+    /// Sends a request and reads its whole answer.
+    pub async fn ask(&self, sent: &Sent) -> Result<Answer> {
+        self.send(sent).await?.read().await
+    }
+
+    /// Sends a request that must succeed.
+    pub async fn demand(&self, method: &str, path: &str, body: Option<String>) -> Result<Value> {
+        let merge = ("content-type".to_owned(), "application/merge-patch+json".to_owned());
+        let headers = if method == "PATCH" { vec![merge] } else { Vec::new() };
+        let sent = Sent {
+            method: method.to_owned(),
+            path: path.to_owned(),
+            headers,
+            body,
+            ..Sent::default()
+        };
+        let answer = self.ask(&sent).await?;
+        anyhow::ensure!(
+            (200..300).contains(&answer.status),
+            "{}: {method} {path}: {} {}",
+            self.name,
+            answer.status,
+            answer.body
+        );
+        Ok(answer.body)
+    }
+}
+
+fn is_watch(sent: &Sent) -> bool {
+    let (path, query) = sent.path.split_once('?').unwrap_or((&sent.path, ""));
+    let asks = |pair: &str| {
+        pair.starts_with("watch") && !pair.ends_with("=0") && !pair.ends_with("=false")
+    };
+    ["GET", "HEAD"].contains(&sent.method.as_str())
+        && (query.split('&').any(asks) || path.contains("/watch/"))
+}
+
+/// An answer whose body is still to be read.
+pub struct Open {
+    answer: Answer,
+    body: Incoming,
+    is_watch: bool,
+    events: Option<usize>,
+}
+
+impl Open {
+    /// Reads the body: of a watch so many events as were asked for, or all
+    /// until it ends.
+    pub async fn read(mut self) -> Result<Answer> {
+        let mut bytes = Vec::new();
+        let mut end = None;
+        loop {
+            let count = bytes.iter().filter(|&&byte| byte == b'\n').count();
+            if self.is_watch && self.events.is_some_and(|events| count >= events) {
+                break;
+            }
+            match tokio::time::timeout(PATIENCE, self.body.frame()).await {
+                Err(_) => {
+                    end = Some("nothing more came");
+                    break;
+                }
+                Ok(None) => break,
+                Ok(Some(Err(_))) => {
+                    end = Some("broken off");
+                    break;
+                }
+                Ok(Some(Ok(frame))) => {
+                    if let Ok(data) = frame.into_data() {
+                        bytes.extend_from_slice(&data);
+                    }
+                }
+            }
+        }
+        self.answer.body = if self.is_watch {
+            let text = String::from_utf8_lossy(&bytes);
+            let mut events: Vec<Value> = text.lines().map(document).collect();
+            if let Some(limit) = self.events {
+                events.truncate(limit);
+            }
+            events.extend(end.map(|end| json!({ "end": end })));
+            events.into()
+        } else {
+            document(&String::from_utf8_lossy(&bytes))
+        };
+        Ok(self.answer)
+    }
+}
+
+/// A body: JSON, or else its text.
+fn document(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|_| text.into())
+}

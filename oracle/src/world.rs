@@ -1,0 +1,186 @@
+//! Two control planes: one that serves the definitions itself, one whose
+//! aggregator sends requests for them on to us.
+
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use aggregated_apiserver::{ApiServer, Kinds, Running, ServeArgs};
+use anyhow::{Context, Result, ensure};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use test_cluster::{ControlPlane, Programs};
+
+use crate::row::GROUP;
+use crate::run::Side;
+use crate::server::{Sent, Server};
+
+/// Our Service, and the namespace that it is in.
+const NAME: &str = "oracle";
+/// How long the servers may take to know a definition.
+const PATIENCE: Duration = Duration::from_secs(60);
+const ASK: Duration = Duration::from_millis(50);
+
+/// What is served twice.
+pub fn definitions_file() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("definitions.yaml")
+}
+
+/// Both control planes and what is compared.
+pub struct World {
+    /// kube-apiserver with the definitions as custom resources.
+    pub reference: Side,
+    /// We, asked directly.
+    pub direct: Side,
+    /// We, behind kube-aggregator.
+    pub aggregated: Side,
+    _running: Option<Running>,
+    _control_planes: [ControlPlane; 2],
+}
+
+impl World {
+    /// Starts everything. `twice`: instead of us a second kube-apiserver
+    /// serves the definitions, which shows what is noise.
+    pub async fn start(programs: &Programs, twice: bool) -> Result<Self> {
+        let start = || {
+            let programs = programs.clone();
+            thread::spawn(move || ControlPlane::start(&programs, &[]))
+        };
+        let starting = [start(), start()];
+        let mut started = Vec::new();
+        for one in starting {
+            started.push(one.join().map_err(|_| anyhow::anyhow!("starting panicked"))??);
+        }
+        let control_planes: [ControlPlane; 2] =
+            started.try_into().map_err(|_| anyhow::anyhow!("two were started"))?;
+        let [there, here] = &control_planes;
+        let reference = cluster("kube-apiserver", there)?;
+        let other = cluster("kube-aggregator", here)?;
+        for plane in [there, here] {
+            plane.kubectl(["apply", "-f", "-"]).input(&rights()).run()?;
+        }
+        define(there, &reference.server).await?;
+        let (direct, running) = if twice {
+            define(here, &other.server).await?;
+            (cluster("another kube-apiserver", here)?, None)
+        } else {
+            let (server, running) = serve(here).await?;
+            let direct = Side { server: Arc::new(server), cluster: Arc::clone(&other.cluster) };
+            wait_for_lists(&other.server).await?;
+            (direct, Some(running))
+        };
+        Ok(Self {
+            reference,
+            direct,
+            aggregated: other,
+            _running: running,
+            _control_planes: control_planes,
+        })
+    }
+}
+
+fn cluster(name: &'static str, control_plane: &ControlPlane) -> Result<Side> {
+    let address = control_plane.url();
+    let address = address.strip_prefix("https://").context("an URL of https")?.parse()?;
+    let authority = &control_plane.authority().file;
+    let server = Arc::new(Server::new(name, address, authority, control_plane.front_proxy())?);
+    Ok(Side { cluster: Arc::clone(&server), server })
+}
+
+/// What jane may do, on both sides.
+fn rights() -> String {
+    let group = "rbac.authorization.k8s.io";
+    let role = json!({
+        "apiVersion": format!("{group}/v1"), "kind": "ClusterRole", "metadata": {"name": "jane"},
+        "rules": [
+            {"apiGroups": [GROUP], "resources": ["widgets"], "verbs": ["get", "list"]},
+            {"apiGroups": [GROUP], "resources": ["widgets"], "resourceNames": ["hers"], "verbs": ["watch", "delete"]},
+        ],
+    });
+    let binding = json!({
+        "apiVersion": format!("{group}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": "jane"},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "jane"},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": "jane"}],
+    });
+    format!("{role}\n---\n{binding}")
+}
+
+/// Makes the definitions custom resources.
+async fn define(control_plane: &ControlPlane, server: &Server) -> Result<()> {
+    let file = definitions_file().display().to_string();
+    control_plane.kubectl(["create", "-f", &file]).run()?;
+    wait_for_lists(server).await
+}
+
+/// Returns when every kind can be listed, in every version.
+async fn wait_for_lists(server: &Server) -> Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    for path in ["v1/widgets", "v1beta1/widgets", "v1/gadgets", "v1/gizmos"] {
+        let path = format!("/apis/{GROUP}/{path}");
+        let sent = Sent { method: "GET".to_owned(), path, ..Sent::default() };
+        loop {
+            let answer = server.ask(&sent).await?;
+            if answer.status == 200 && answer.body["items"].is_array() {
+                break;
+            }
+            ensure!(Instant::now() < deadline, "{}: {}", sent.path, answer.body);
+            tokio::time::sleep(ASK).await;
+        }
+    }
+    Ok(())
+}
+
+/// Serves the definitions ourselves, behind an APIService per version.
+async fn serve(control_plane: &ControlPlane) -> Result<(Server, Running)> {
+    let folder = control_plane.folder();
+    let authority = control_plane.authority();
+    let names = ["localhost".to_owned(), format!("{NAME}.{NAME}.svc")];
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let certificate = authority.server(folder, "oracle", &names)?;
+    let mut args = ServeArgs::default();
+    args.bind_address = Ipv4Addr::LOCALHOST.into();
+    args.secure_port = 0;
+    args.kubeconfig = Some(control_plane.kubeconfig());
+    args.namespace = Some(NAME.to_owned());
+    args.tls_cert_file = Some(certificate.certificate);
+    args.tls_private_key_file = Some(certificate.key);
+    args.client_ca_file = Some(authority.file.clone());
+    args.requestheader_client_ca_file = Some(folder.join("front-proxy-ca.crt"));
+    args.requestheader_uid_headers = vec!["x-remote-uid".to_owned()];
+    let yaml = std::fs::read_to_string(definitions_file())?;
+    let kinds = Kinds::new().defined_in(&yaml)?.allow_partial();
+    let running = ApiServer::new(NAME, kinds).bind(&args).await?.start().await?;
+    let address = running.address();
+    let ca = STANDARD.encode(std::fs::read(&authority.file)?);
+    let mut objects = vec![
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAME}}),
+        json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": NAME, "namespace": NAME},
+            "spec": {"type": "ExternalName", "externalName": "localhost"},
+        }),
+    ];
+    for (version, priority) in [("v1", 100), ("v1beta1", 99)] {
+        objects.push(json!({
+            "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+            "metadata": {"name": format!("{version}.{GROUP}")},
+            "spec": {
+                "group": GROUP, "version": version, "caBundle": ca,
+                "groupPriorityMinimum": 1000, "versionPriority": priority,
+                "service": {"name": NAME, "namespace": NAME, "port": address.port()},
+            },
+        }));
+    }
+    let texts: Vec<String> = objects.iter().map(Value::to_string).collect();
+    control_plane.kubectl(["create", "-f", "-"]).input(&texts.join("\n---\n")).run()?;
+    let available = "--for=condition=Available";
+    for version in ["v1", "v1beta1"] {
+        let api_service = format!("apiservice/{version}.{GROUP}");
+        control_plane.kubectl(["wait", available, &api_service, "--timeout=60s"]).run()?;
+    }
+    let server =
+        Server::new("aggregated-apiserver", address, &authority.file, control_plane.front_proxy())?;
+    Ok((server, running))
+}

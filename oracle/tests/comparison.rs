@@ -1,0 +1,183 @@
+//! Every row of `rows/`, sent to a real kube-apiserver and to us.
+//!
+//! Arguments are those of any test: `cargo test -p oracle --test comparison
+//! watch` runs the rows with "watch" in their topic or title. With
+//! `ORACLE_TWICE=1` two real servers are compared, which shows what is noise.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use anyhow::{Context, Result, ensure};
+use libtest_mimic::{Arguments, Failed, Trial};
+use oracle::row::{Row, parse};
+use oracle::run::{Outcome, Side, run};
+use oracle::world::World;
+use test_cluster::{Missing, Programs};
+use tokio::runtime::Runtime;
+
+/// Rows mostly wait for servers and watches.
+const THREADS: usize = 8;
+
+/// How many rows of a topic agree, differ as is known, and differ.
+type Summary = BTreeMap<String, [usize; 3]>;
+
+struct Shared {
+    runtime: Runtime,
+    world: Option<World>,
+    /// Held by rows; alone by those that look beyond their namespace.
+    beyond: RwLock<()>,
+    namespaces: AtomicUsize,
+    summary: Mutex<Summary>,
+}
+
+fn main() -> Result<()> {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads = arguments.test_threads.or(Some(THREADS));
+    let rows = rows()?;
+    let twice = std::env::var_os("ORACLE_TWICE").is_some();
+    check_reasons(&rows)?;
+    let required = std::env::var_os("REQUIRE_CONTROL_PLANE").is_some();
+    let runtime = Runtime::new()?;
+    let world = if arguments.list { Err("not wanted".to_owned()) } else { start(&runtime, twice) };
+    let (world, missing) = match world {
+        Ok(world) => (Some(world), None),
+        Err(reason) => (None, Some(reason)),
+    };
+    let shared = Arc::new(Shared {
+        runtime,
+        world,
+        beyond: RwLock::default(),
+        namespaces: AtomicUsize::new(0),
+        summary: Mutex::default(),
+    });
+    let mut trials = Vec::new();
+    for mut row in rows {
+        if twice {
+            row.requests.iter_mut().for_each(|request| request.known_differences.clear());
+        }
+        let name = format!("{}: {}", row.topic, row.title);
+        let shared = Arc::clone(&shared);
+        let reason = missing.clone();
+        let trial = Trial::test(name, move || match reason {
+            Some(reason) => Err(reason.into()),
+            None => shared.compare(&row),
+        });
+        let is_ignored = missing.is_some() && !required;
+        let kind = if missing.is_some() { "no control plane" } else { "" };
+        trials.push(trial.with_kind(kind).with_ignored_flag(is_ignored));
+    }
+    if let Some(reason) = &missing {
+        eprintln!("the rows need a control plane: {reason}");
+    }
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    print_summary(&shared.summary.lock().unwrap_or_else(PoisonError::into_inner));
+    // Everything is ended and removed before the process is.
+    drop(shared);
+    conclusion.exit();
+}
+
+/// The rows of all files.
+fn rows() -> Result<Vec<Row>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("rows");
+    let mut files: Vec<_> =
+        std::fs::read_dir(&folder)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+    files.sort();
+    let mut rows = Vec::new();
+    for file in files {
+        let topic = file.file_stem().context("a file has a name")?.to_string_lossy();
+        rows.extend(parse(&topic, &std::fs::read_to_string(&file)?)?);
+    }
+    Ok(rows)
+}
+
+/// Each reason for a difference is a heading of `docs/differences.md`, and
+/// each heading is the reason for one.
+fn check_reasons(rows: &[Row]) -> Result<()> {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/differences.md");
+    let text = std::fs::read_to_string(&file)?;
+    let headings: BTreeSet<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("### ")).collect();
+    let requests = rows.iter().flat_map(|row| &row.requests);
+    let reasons: BTreeSet<&str> = requests
+        .flat_map(|request| &request.known_differences)
+        .map(|known| known.reason.as_str())
+        .collect();
+    for reason in &reasons {
+        ensure!(headings.contains(reason), "docs/differences.md does not explain {reason:?}");
+    }
+    for heading in headings {
+        ensure!(reasons.contains(heading), "docs/differences.md: no row differs by {heading:?}");
+    }
+    Ok(())
+}
+
+/// The world, or why there is none on this machine. What is broken is no reason.
+fn start(runtime: &Runtime, twice: bool) -> Result<World, String> {
+    let found = Programs::find();
+    if let Err(error) = &found
+        && error.is::<Missing>()
+    {
+        return Err(error.to_string());
+    }
+    match found.and_then(|programs| runtime.block_on(World::start(&programs, twice))) {
+        Ok(world) => Ok(world),
+        Err(error) => {
+            eprintln!("the world of the rows cannot be made: {error:?}");
+            std::process::exit(1);
+        }
+    }
+}
+
+impl Shared {
+    fn compare(&self, row: &Row) -> Result<(), Failed> {
+        let outcome = if row.alone {
+            let _alone = self.beyond.write().unwrap_or_else(PoisonError::into_inner);
+            self.run(row)
+        } else {
+            let _beside = self.beyond.read().unwrap_or_else(PoisonError::into_inner);
+            self.run(row)
+        };
+        let outcome = outcome.map_err(|error| format!("{error:#}"));
+        let column = match &outcome {
+            Ok(outcome) if outcome.report.is_empty() => usize::from(outcome.has_known),
+            _ => 2,
+        };
+        let mut summary = self.summary.lock().unwrap_or_else(PoisonError::into_inner);
+        summary.entry(row.topic.clone()).or_default()[column] += 1;
+        drop(summary);
+        match outcome {
+            Ok(outcome) if outcome.report.is_empty() => Ok(()),
+            Ok(outcome) => Err(outcome.report.into()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn run(&self, row: &Row) -> Result<Outcome> {
+        let world = self.world.as_ref().context("there is no world")?;
+        let mut outcome = self.run_on(row, &world.reference, &world.direct)?;
+        if row.aggregated && outcome.report.is_empty() {
+            let aggregated = self.run_on(row, &world.reference, &world.aggregated)?;
+            outcome.report = aggregated.report;
+        }
+        Ok(outcome)
+    }
+
+    fn run_on(&self, row: &Row, reference: &Side, other: &Side) -> Result<Outcome> {
+        let number = self.namespaces.fetch_add(1, Ordering::Relaxed);
+        // All of a length, and in no other text.
+        let namespace = format!("row-{number:06}");
+        self.runtime.block_on(run(row, reference, other, &namespace))
+    }
+}
+
+fn print_summary(summary: &Summary) {
+    if summary.is_empty() {
+        return;
+    }
+    println!("{:20} {:>6} {:>6} {:>6}", "topic", "agree", "known", "differ");
+    for (topic, [agree, known, differ]) in summary {
+        println!("{topic:20} {agree:>6} {known:>6} {differ:>6}");
+    }
+}
