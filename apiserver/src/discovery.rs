@@ -73,7 +73,8 @@ type Resources<'a> = Vec<&'a ServedKind>;
 /// The versions of a group, the preferred one first.
 type Versions<'a> = Vec<(String, Resources<'a>)>;
 
-/// Groups in the order of registration, their versions the preferred one first.
+/// Groups in the order of registration, their versions the preferred one
+/// first, and in these the kinds by plural.
 struct Groups<'a>(Vec<(String, Versions<'a>)>);
 
 impl<'a> Groups<'a> {
@@ -95,6 +96,9 @@ impl<'a> Groups<'a> {
             }
         }
         for (_, versions) in &mut groups {
+            for (_, resources) in versions.iter_mut() {
+                resources.sort_by_key(|served| &served.kind.names.plural);
+            }
             versions.sort_by(|(a, _), (b, _)| crate::kind::compare_versions(a, b));
         }
         Self(groups)

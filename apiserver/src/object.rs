@@ -11,10 +11,12 @@ pub mod selector;
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
+use std::io;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use bytes::{BufMut, Bytes};
+use serde_json::ser::Formatter;
 use serde_json::{Map, Value};
 use thiserror::Error;
 
@@ -256,7 +258,35 @@ fn sorted_keys(tree: &Tree) -> Vec<&String> {
 
 fn write_json<T: serde::Serialize + ?Sized>(json: &mut Vec<u8>, value: &T) {
     // Texts, numbers and trees with text keys always encode.
-    let _ = serde_json::to_writer(json, value);
+    let _ = value.serialize(&mut serde_json::Serializer::with_formatter(json, GoNumbers));
+}
+
+/// Writes numbers as Go does: `1` where there is no fraction, an exponent only
+/// below 1e-6 and from 1e21 on.
+struct GoNumbers;
+
+impl Formatter for GoNumbers {
+    fn write_u64<W: ?Sized + io::Write>(&mut self, writer: &mut W, value: u64) -> io::Result<()> {
+        #[allow(clippy::cast_precision_loss)] // what is no i64 is a float in Go
+        match i64::try_from(value) {
+            Ok(value) => write!(writer, "{value}"),
+            Err(_) => self.write_f64(writer, value as f64),
+        }
+    }
+
+    fn write_f64<W: ?Sized + io::Write>(&mut self, writer: &mut W, value: f64) -> io::Result<()> {
+        let size = value.abs();
+        if size == 0.0 || (1e-6..1e21).contains(&size) {
+            return write!(writer, "{value}");
+        }
+        let text = format!("{value:e}");
+        match text.split_once('e') {
+            Some((digits, exponent)) if !exponent.starts_with('-') => {
+                write!(writer, "{digits}e+{exponent}")
+            }
+            _ => writer.write_all(text.as_bytes()),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -301,6 +331,29 @@ mod tests {
         assert_eq!(Value::Object(object.to_tree()), tree);
         let with_revision: Value = serde_json::from_str(&written(&object)).unwrap();
         assert_eq!(with_revision["metadata"]["resourceVersion"], "42");
+    }
+
+    #[test]
+    fn numbers_are_written_as_go_does() {
+        let rows = [
+            ("1.0", "1"),
+            ("1.50", "1.5"),
+            ("-0.0", "-0"),
+            ("1e20", "100000000000000000000"),
+            ("1e21", "1e+21"),
+            ("1.5e-6", "0.0000015"),
+            ("1.5e-7", "1.5e-7"),
+            ("9223372036854775808", "9223372036854776000"),
+            ("18446744073709551615", "18446744073709552000"),
+            ("123456789012345678901234567890", "1.2345678901234568e+29"),
+            ("0.1", "0.1"),
+        ];
+        for (given, expected) in rows {
+            let value: Value = serde_json::from_str(given).unwrap();
+            let mut json = Vec::new();
+            write_json(&mut json, &value);
+            assert_eq!(String::from_utf8(json).unwrap(), expected);
+        }
     }
 
     #[test]

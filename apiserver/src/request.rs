@@ -1,10 +1,11 @@
 //! The path of a request, one line per step.
 //!
-//! authenticate → route → authorize → throttle → negotiate → decode → verb →
+//! deadline → authenticate → route → authorize → throttle → negotiate → decode → verb →
 //! encode. A step never calls another step; only this file does.
 
 mod authenticate;
 mod authorize;
+mod deadline;
 mod decode;
 mod encode;
 mod negotiate;
@@ -14,7 +15,6 @@ mod throttle;
 pub use authenticate::{Authentication, ClientCertificate, Peer, Presented};
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::body::Body;
 use http::header::{CACHE_CONTROL, HeaderName, HeaderValue, RETRY_AFTER};
@@ -34,9 +34,6 @@ use decode::Operation;
 use encode::{Encoder, stream};
 use route::{Destination, Document, Target};
 use throttle::{Permit, Throttle};
-
-/// The longest that a request may take which is not a watch; as kube-apiserver.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
@@ -71,7 +68,10 @@ impl Handler {
     pub async fn handle(&self, peer: &Peer, request: Request<Body>) -> Response<Body> {
         let (head, body) = request.into_parts();
         let audit_id = self.audit_id(&head);
-        let answer = tokio::time::timeout(REQUEST_TIMEOUT, self.answer(peer, &head, body)).await;
+        let answer = match deadline::deadline(&head) {
+            Ok(deadline) => tokio::time::timeout(deadline, self.answer(peer, &head, body)).await,
+            Err(error) => Ok(Err(error)),
+        };
         let late = || {
             let message = "Timeout: request did not complete within the allotted timeout";
             Err(ApiError::new(Reason::Timeout, message))

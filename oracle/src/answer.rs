@@ -14,6 +14,13 @@ use crate::row::GROUP;
 /// A time so close to now was made by a server and not by a row.
 const NOW: SignedDuration = SignedDuration::from_hours(1);
 
+/// The longest prefix that a name is generated from.
+const PREFIX_LIMIT: usize = 58;
+
+/// We speak no protobuf: docs/differences.md.
+const PROTOBUF_TOO: &str = ", application/vnd.kubernetes.protobuf";
+const PROTOBUF_WATCH_TOO: &str = ", application/vnd.kubernetes.protobuf;stream=watch";
+
 /// What a server answered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
@@ -26,19 +33,29 @@ pub struct Answer {
 }
 
 /// Placeholders of one server during one row.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Placeholders {
     namespace: String,
     uids: Vec<String>,
     versions: Vec<String>,
-    /// Names that were generated, with what they were generated from.
-    names: Vec<(String, String)>,
+    /// What names were generated from.
+    prefixes: Vec<String>,
 }
 
 impl Placeholders {
     /// For a row in this namespace.
     pub fn new(namespace: &str) -> Self {
         Self { namespace: namespace.to_owned(), ..Self::default() }
+    }
+
+    /// Takes note of what a request asks to generate a name from.
+    pub fn note_request(&mut self, body: Option<&str>) {
+        let body: Value = body.and_then(|body| serde_json::from_str(body).ok()).unwrap_or_default();
+        if let Some(prefix) = body["metadata"]["generateName"].as_str()
+            && !prefix.is_empty()
+        {
+            note(&mut self.prefixes, &prefix[..prefix.len().min(PREFIX_LIMIT)]);
+        }
     }
 
     /// What of an answer can be compared.
@@ -60,6 +77,7 @@ impl Placeholders {
                 hide_version(&mut body, "/metadata/resourceVersion");
             }
             only_ours(&mut body);
+            sort_resources(&mut body);
             self.document(&mut body);
         }
         let mut warnings: Value = answer.warnings.clone().into();
@@ -97,15 +115,6 @@ impl Placeholders {
     fn collect_metadata(&mut self, metadata: &mut Map<String, Value>) {
         // Who changed what last is a chapter of its own: docs/differences.md.
         metadata.remove("managedFields");
-        let text = |key: &str| metadata.get(key).and_then(Value::as_str);
-        if let (Some(name), Some(prefix)) = (text("name"), text("generateName"))
-            && name.starts_with(prefix)
-            && name.len() == prefix.len() + 5
-            && !self.names.iter().any(|(known, _)| known == name)
-        {
-            let placeholder = format!("{prefix}<generated {}>", self.names.len() + 1);
-            self.names.push((name.to_owned(), placeholder));
-        }
         if let Some(token) = metadata.get_mut("continue").filter(|token| *token != "") {
             *token = "<continue>".into();
         }
@@ -143,8 +152,11 @@ impl Placeholders {
         for (index, uid) in self.uids.iter().enumerate() {
             text = text.replace(uid, &format!("<uid {}>", index + 1));
         }
-        for (name, placeholder) in &self.names {
-            text = text.replace(name, placeholder);
+        for prefix in &self.prefixes {
+            text = without_suffixes(&text, prefix);
+        }
+        if key == "message" {
+            text = text.replace(PROTOBUF_WATCH_TOO, "").replace(PROTOBUF_TOO, "");
         }
         let lower = text.to_lowercase();
         if lower.contains("resource version") || lower.contains("resourceversion") {
@@ -184,6 +196,15 @@ fn only_ours(body: &mut Value) {
         && let Some(groups) = body[list].as_array_mut()
     {
         groups.retain(keep);
+    }
+}
+
+/// kube-apiserver lists resources in the order of a Go map.
+fn sort_resources(body: &mut Value) {
+    if body["kind"] == "APIResourceList"
+        && let Some(resources) = body["resources"].as_array_mut()
+    {
+        resources.sort_by_key(|resource| resource["name"].to_string());
     }
 }
 
@@ -241,6 +262,25 @@ fn is_young(text: &str) -> bool {
         && numbers
 }
 
+/// Hides the five random characters behind a prefix that names are made from.
+fn without_suffixes(text: &str, prefix: &str) -> String {
+    let is_random =
+        |suffix: &str| suffix.bytes().all(|byte| b"bcdfghjklmnpqrstvwxz2456789".contains(&byte));
+    let mut hidden = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(start) = rest.find(prefix) {
+        let (before, behind) = rest.split_at(start + prefix.len());
+        hidden.push_str(before);
+        rest = behind;
+        if let Some(suffix) = behind.get(..5).filter(|suffix| is_random(suffix)) {
+            hidden.push_str("<generated>");
+            rest = &behind[suffix.len()..];
+        }
+    }
+    hidden.push_str(rest);
+    hidden
+}
+
 fn without_numbers(text: &str) -> String {
     let mut masked = String::with_capacity(text.len());
     let mut in_number = false;
@@ -264,6 +304,7 @@ mod tests {
 
     fn normalized(body: Value) -> Value {
         let mut placeholders = Placeholders::new("row-1");
+        placeholders.note_request(Some(r#"{"metadata":{"generateName":"a-"}}"#));
         let answer = Answer { status: 200, body, ..Answer::default() };
         placeholders.normalize(&answer)["body"].clone()
     }
@@ -290,7 +331,7 @@ mod tests {
         assert_eq!(
             normal["items"][0]["metadata"],
             json!({
-                "name": "a-<generated 1>", "generateName": "a-", "namespace": "<namespace>",
+                "name": "a-<generated>", "generateName": "a-", "namespace": "<namespace>",
                 "uid": "<uid 1>", "resourceVersion": "<version 1>", "creationTimestamp": "<now>",
             })
         );

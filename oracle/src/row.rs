@@ -10,6 +10,10 @@ use serde_json::Value;
 /// Longer texts are no longer a row that somebody reads.
 const REPEAT_LIMIT: usize = 8 << 20;
 
+/// So much is a version of the future ahead: a multiple of the step of any
+/// server, and far beyond what is written meanwhile.
+const LATER: u64 = 4096 * 1_000_000;
+
 /// A sequence of requests, in a namespace of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
@@ -109,9 +113,11 @@ fn request(lines: &[&str]) -> Result<Request> {
             "@meanwhile" => request.meanwhile = true,
             "@differs" => {
                 let (path, reason) = value.split_once(": ").context("@differs PATH: REASON")?;
-                let path = if path == "everything" { String::new() } else { path.to_owned() };
-                let reason = reason.to_owned();
-                request.known_differences.push(KnownDifference { path, reason });
+                for path in path.split(',') {
+                    let path = if path == "everything" { "" } else { path }.to_owned();
+                    let reason = reason.to_owned();
+                    request.known_differences.push(KnownDifference { path, reason });
+                }
             }
             other => bail!("{other:?} says nothing about a request"),
         }
@@ -168,6 +174,14 @@ impl Variables<'_> {
                     .unwrap_or(behind.len());
                 filled.push_str(&self.answered(number, behind[..end].trim_matches('.'))?);
                 rest = &behind[end..];
+            } else if name == "later" {
+                let (inside, behind) = behind
+                    .strip_prefix('(')
+                    .and_then(|inside| inside.split_once(')'))
+                    .context("$later(VERSION)")?;
+                let version: u64 = self.fill(inside)?.parse().context("$later(VERSION)")?;
+                filled.push_str(&(version + LATER).to_string());
+                rest = behind;
             } else if name == "repeat" {
                 let (arguments, behind) = behind
                     .strip_prefix('(')

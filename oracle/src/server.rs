@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use axum::body::Body;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -40,6 +40,8 @@ pub struct Sent {
 /// A server, and how the front proxy speaks to it.
 pub struct Server {
     name: &'static str,
+    /// A kube-apiserver speaks protobuf, which cannot be compared.
+    avoids_protobuf: bool,
     address: SocketAddr,
     tls: TlsConnector,
     connection: Mutex<Option<http2::SendRequest<Body>>>,
@@ -65,7 +67,13 @@ impl Server {
             .with_client_auth_cert(chain, key)?;
         config.alpn_protocols = vec![b"h2".to_vec()];
         let tls = TlsConnector::from(Arc::new(config));
-        Ok(Self { name, address, tls, connection: Mutex::default() })
+        Ok(Self { name, avoids_protobuf: false, address, tls, connection: Mutex::default() })
+    }
+
+    /// The same server, which is never asked for protobuf.
+    pub fn without_protobuf(mut self) -> Self {
+        self.avoids_protobuf = true;
+        self
     }
 
     /// What it is called in reports.
@@ -101,7 +109,11 @@ impl Server {
                 .header("x-remote-group", "system:authenticated"),
         };
         for (name, value) in &sent.headers {
-            request = request.header(name, value);
+            if self.avoids_protobuf && name.eq_ignore_ascii_case("accept") {
+                request = request.header(name, without_protobuf(value));
+            } else {
+                request = request.header(name, value);
+            }
         }
         let body = sent.body.clone().map_or_else(Body::empty, Body::from);
         let request = request.body(body).context("no request can be made of this")?;
@@ -135,17 +147,8 @@ impl Server {
 
     /// Sends a request that must succeed.
     pub async fn demand(&self, method: &str, path: &str, body: Option<String>) -> Result<Value> {
-        let merge = ("content-type".to_owned(), "application/merge-patch+json".to_owned());
-        let headers = if method == "PATCH" { vec![merge] } else { Vec::new() };
-        let sent = Sent {
-            method: method.to_owned(),
-            path: path.to_owned(),
-            headers,
-            body,
-            ..Sent::default()
-        };
-        let answer = self.ask(&sent).await?;
-        anyhow::ensure!(
+        let answer = self.request(method, path, body).await?;
+        ensure!(
             (200..300).contains(&answer.status),
             "{}: {method} {path}: {} {}",
             self.name,
@@ -154,6 +157,32 @@ impl Server {
         );
         Ok(answer.body)
     }
+
+    /// Sends a request that must succeed, unless the object is gone.
+    pub async fn demand_or_gone(
+        &self,
+        method: &str,
+        path: &str,
+        body: Option<String>,
+    ) -> Result<()> {
+        let Answer { status, body, .. } = self.request(method, path, body).await?;
+        let is_good = (200..300).contains(&status) || status == 404;
+        ensure!(is_good, "{}: {method} {path}: {status} {body}", self.name);
+        Ok(())
+    }
+
+    async fn request(&self, method: &str, path: &str, body: Option<String>) -> Result<Answer> {
+        let merge = ("content-type".to_owned(), "application/merge-patch+json".to_owned());
+        let headers = if method == "PATCH" { vec![merge] } else { Vec::new() };
+        let (method, path) = (method.to_owned(), path.to_owned());
+        self.ask(&Sent { method, path, headers, body, ..Sent::default() }).await
+    }
+}
+
+/// An Accept list without its clauses of protobuf.
+fn without_protobuf(accept: &str) -> String {
+    let clauses = accept.split(',').filter(|clause| !clause.contains("protobuf"));
+    clauses.collect::<Vec<_>>().join(",")
 }
 
 fn is_watch(sent: &Sent) -> bool {

@@ -86,7 +86,8 @@ fn cluster(name: &'static str, control_plane: &ControlPlane) -> Result<Side> {
     let address = control_plane.url();
     let address = address.strip_prefix("https://").context("an URL of https")?.parse()?;
     let authority = &control_plane.authority().file;
-    let server = Arc::new(Server::new(name, address, authority, control_plane.front_proxy())?);
+    let server = Server::new(name, address, authority, control_plane.front_proxy())?;
+    let server = Arc::new(server.without_protobuf());
     Ok(Side { cluster: Arc::clone(&server), server })
 }
 

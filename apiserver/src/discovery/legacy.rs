@@ -42,8 +42,7 @@ fn group_members(name: &str, versions: &Versions<'_>) -> Map<String, Value> {
 
 /// `/apis/G/V`
 pub(super) fn resource_list(group: &str, version: &str, resources: &Resources<'_>) -> Value {
-    let resources: Vec<Value> =
-        resources.iter().map(|served| resource(group, version, served)).collect();
+    let resources: Vec<Value> = resources.iter().map(|served| resource(served)).collect();
     json!({
         "kind": "APIResourceList",
         "apiVersion": "v1",
@@ -52,16 +51,12 @@ pub(super) fn resource_list(group: &str, version: &str, resources: &Resources<'_
     })
 }
 
-fn resource(group: &str, version: &str, served: &ServedKind) -> Value {
+fn resource(served: &ServedKind) -> Value {
     let kind = &served.kind;
-    // Group and version could be left out; kube-aggregator copies them when it
-    // makes aggregated discovery of this document.
     let mut resource = json!({
         "name": kind.names.plural,
         "singularName": kind.names.singular,
         "namespaced": kind.is_namespaced(),
-        "group": group,
-        "version": version,
         "kind": kind.names.kind,
         "verbs": verbs(served),
         "storageVersionHash": storage_version_hash(served),

@@ -41,7 +41,7 @@ fn prune_members(schema: &Schema, tree: &mut Tree, path: &str, unknown: &mut Vec
             }
         };
         // A null that is no value is as good as absent.
-        if value.is_null() && !member.nullable && member.json_type.is_some() {
+        if value.is_null() && !member.nullable {
             return false;
         }
         prune_value(member, value, &path, unknown);

@@ -149,7 +149,8 @@ impl Clause {
 
     /// What the clause asks for, if it can be had.
     fn conversion(&self) -> Option<Conversion> {
-        if !self.is_json() || self.parameter("stream").is_some_and(|stream| stream != "watch") {
+        let streams = self.parameter("stream").is_none_or(|stream| stream == "watch");
+        if !self.is_json() || !streams || self.parameter("sv").is_some() {
             return None;
         }
         let group = self.parameter("g");

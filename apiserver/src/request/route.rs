@@ -121,7 +121,6 @@ struct ResourcePath<'a> {
     resource: &'a str,
     name: &'a str,
     subresource: &'a str,
-    has_more: bool,
 }
 
 fn parse<'a>(mut rest: &'a [&'a str]) -> ResourcePath<'a> {
@@ -142,7 +141,6 @@ fn parse<'a>(mut rest: &'a [&'a str]) -> ResourcePath<'a> {
     path.resource = parts.next().unwrap_or_default();
     path.name = parts.next().unwrap_or_default();
     path.subresource = parts.next().unwrap_or_default();
-    path.has_more = parts.next().is_some();
     path
 }
 
@@ -186,9 +184,6 @@ fn target(
     if path.is_watch && !is_read {
         return Err(not_allowed());
     }
-    if !path.subresource.is_empty() || path.has_more {
-        return Err(ApiError::no_such_resource());
-    }
     // An empty namespace is all of them.
     let namespace = path.namespace.filter(|namespace| !namespace.is_empty());
     if namespace.is_some() && !kind.is_namespaced() {
@@ -202,6 +197,9 @@ fn target(
         if !matches!(verb, Some(Verb::List | Verb::Watch)) {
             return Err(not_allowed());
         }
+    }
+    if !path.subresource.is_empty() {
+        return Err(ApiError::not_found(&kind.group, &kind.names.plural, path.name));
     }
     if let Some(fault) = check_path_segment(path.name) {
         let name = crate::error::quote(path.name);

@@ -207,8 +207,12 @@ pub(super) fn validate(tree: &Tree) -> Vec<FieldError> {
 fn validate_names(metadata: &Tree, errors: &mut Vec<FieldError>) {
     let text = |field: &str| metadata.get(field).and_then(Value::as_str);
     if let Some(prefix) = text("generateName") {
-        // A trailing dash is what the suffix is put behind.
-        let masked = prefix.strip_suffix('-').map(|rest| format!("{rest}a"));
+        // A trailing dash is what the suffix is put behind; as kube-apiserver
+        // masks it, what is before it goes too.
+        let masked = prefix.strip_suffix('-').and_then(|rest| {
+            let last = rest.chars().next_back()?;
+            Some(format!("{}a", &rest[..rest.len() - last.len_utf8()]))
+        });
         let faults = check_subdomain(masked.as_deref().unwrap_or(prefix));
         errors.extend(invalid("metadata.generateName", prefix, faults));
     }

@@ -177,7 +177,7 @@ fn the_metadata_names_the_field() {
         json!({"name": "A"}),
         "metadata.name: Invalid value: \"A\": a lowercase RFC 1123 subdomain",
     );
-    check(json!({"generateName": "A-"}), "[metadata.generateName: Invalid value: \"A-\":");
+    check(json!({"generateName": "AB-"}), "[metadata.generateName: Invalid value: \"AB-\":");
     check(
         json!({"name": "a", "labels": {"-": "v"}}),
         "metadata.labels: Invalid value: \"-\": name part",

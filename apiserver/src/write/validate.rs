@@ -6,6 +6,9 @@ use crate::error::{FieldError, quote};
 use crate::kind::{Additional, JsonType, Schema};
 use crate::object::Tree;
 
+/// Beyond it a float skips whole numbers, and is taken for none.
+const LARGEST_WHOLE_FLOAT: f64 = 9_007_199_254_740_991.0;
+
 /// What is wrong with an object, member by member. `apiVersion`, `kind` and
 /// `metadata` are checked elsewhere.
 pub(super) fn validate(schema: &Schema, tree: &Tree) -> Vec<FieldError> {
@@ -43,7 +46,7 @@ fn node(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<FieldError>
     if let Some(json_type) = schema.json_type
         && !is_of_type(value, json_type)
     {
-        if json_type == JsonType::Integer && value.is_f64() {
+        if json_type == JsonType::Integer && value.is_number() {
             fraction(schema.format.as_deref(), path, errors);
             return;
         }
@@ -146,7 +149,8 @@ fn is_of_type(value: &Value, json_type: JsonType) -> bool {
         JsonType::Boolean => value.is_boolean(),
         JsonType::Number => value.is_number(),
         JsonType::Integer => {
-            value.is_i64() || value.as_f64().is_some_and(|n| value.is_f64() && n.fract() == 0.0)
+            let is_whole = |n: f64| n.fract() == 0.0 && n.abs() <= LARGEST_WHOLE_FLOAT;
+            value.is_i64() || (value.is_f64() && value.as_f64().is_some_and(is_whole))
         }
     }
 }

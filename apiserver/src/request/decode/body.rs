@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::super::route::Target;
 use super::json;
 use super::parameters::{check_propagation, no_dry_run};
-use crate::error::{ApiError, Reason, go_type, quote};
+use crate::error::{ApiError, FieldError, Reason, go_type, quote};
 use crate::verb::DeleteOptions;
 use crate::write::Submitted;
 
@@ -121,7 +121,7 @@ pub(super) fn delete_options(bytes: &[u8]) -> Result<DeleteOptions, ApiError> {
         Some(kind) => {
             let version = tree.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
             return Err(ApiError::bad_request(format!(
-                "no kind {kind} is registered for version {} in scheme \"deletions\"",
+                "no kind {kind} is registered for version {} in scheme \"pkg/runtime/scheme.go:111\"",
                 quote(version)
             )));
         }
@@ -129,7 +129,13 @@ pub(super) fn delete_options(bytes: &[u8]) -> Result<DeleteOptions, ApiError> {
     match tree.get("dryRun") {
         None | Some(Value::Null) => {}
         Some(Value::Array(list)) if list.is_empty() => {}
-        Some(Value::Array(_)) => return Err(no_dry_run()),
+        Some(Value::Array(list)) if list.iter().all(|value| value == "All") => {
+            return Err(no_dry_run());
+        }
+        Some(shown @ Value::Array(_)) => {
+            let error = FieldError::not_supported("dryRun", shown, &["All"]);
+            return Err(ApiError::invalid_options("DeleteOptions", vec![error]));
+        }
         Some(other) => return Err(mismatch(other, "dryRun", "[]string")),
     }
     let orphan = match tree.get("orphanDependents") {
@@ -137,6 +143,11 @@ pub(super) fn delete_options(bytes: &[u8]) -> Result<DeleteOptions, ApiError> {
         Some(Value::Bool(orphan)) => Some(*orphan),
         Some(other) => return Err(mismatch(other, "orphanDependents", "bool")),
     };
+    match tree.get("gracePeriodSeconds") {
+        None | Some(Value::Null) => {}
+        Some(Value::Number(number)) if number.is_i64() => {}
+        Some(other) => return Err(mismatch(other, "gracePeriodSeconds", "int64")),
+    }
     let policy = match tree.get("propagationPolicy") {
         None | Some(Value::Null) => None,
         Some(Value::String(policy)) => Some(policy.as_str()),

@@ -27,21 +27,24 @@ impl Parameters {
     }
 
     pub(super) fn get_options(&self) -> Result<GetOptions, ApiError> {
-        self.check_timeout()?;
-        Ok(GetOptions { not_older_than: self.revision()? })
+        if self.flag("export") == Some(true) {
+            let message = "the export parameter, deprecated since v1.14, is no longer supported";
+            return Err(ApiError::bad_request(message));
+        }
+        Ok(GetOptions { not_older_than: self.revision("")? })
     }
 
     pub(super) fn list_options(&self, namespaced: bool) -> Result<ListOptions, ApiError> {
-        self.check_timeout()?;
         let selector = self.selector(namespaced)?;
         let limit = self.integer("limit")?.unwrap_or_default();
+        self.integer("timeoutSeconds")?;
         if self.filled("continue").is_some() {
             return Err(ApiError::bad_request(
                 "invalid continue token: this server sends lists whole and hands out no tokens",
             ));
         }
         self.check_match_on_list()?;
-        let revision = self.revision()?;
+        let revision = self.revision("invalid resource version: ")?;
         let exact = match self.filled("resourceVersionMatch") {
             Some("Exact") => true,
             // A limit with a revision and nothing else has always meant that revision.
@@ -64,7 +67,7 @@ impl Parameters {
         self.integer("limit")?;
         let seconds = self.integer("timeoutSeconds")?.unwrap_or_default();
         self.check_match_on_watch()?;
-        let options = WatchOptions { selector, after: self.revision()? };
+        let options = WatchOptions { selector, after: self.revision("")? };
         let lasts = match seconds {
             0 => None,
             seconds => Some(Duration::from_secs(u64::try_from(seconds).unwrap_or_default())),
@@ -73,7 +76,6 @@ impl Parameters {
     }
 
     pub(super) fn create_options(&self) -> Result<CreateOptions, ApiError> {
-        self.check_timeout()?;
         let mut errors = Vec::new();
         self.check_dry_run(&mut errors);
         let field_validation = match self.filled("fieldValidation") {
@@ -102,7 +104,6 @@ impl Parameters {
     }
 
     pub(super) fn delete_options(&self) -> Result<DeleteOptions, ApiError> {
-        self.check_timeout()?;
         self.integer("gracePeriodSeconds")?;
         let mut errors = Vec::new();
         self.check_dry_run(&mut errors);
@@ -139,13 +140,14 @@ impl Parameters {
         })
     }
 
-    /// The revision that is asked for; `0` asks for any.
-    fn revision(&self) -> Result<Option<Revision>, ApiError> {
+    /// The revision that is asked for; `0` asks for any. What is none is told
+    /// in words that begin differently for lists.
+    fn revision(&self, start: &str) -> Result<Option<Revision>, ApiError> {
         let Some(text) = self.filled("resourceVersion") else { return Ok(None) };
         let invalid = |_| {
             let text = quote(text);
             ApiError::bad_request(format!(
-                "invalid resource version: resourceVersion: Invalid value: {text}: strconv.ParseUint: parsing {text}: invalid syntax"
+                "{start}resourceVersion: Invalid value: {text}: strconv.ParseUint: parsing {text}: invalid syntax"
             ))
         };
         let number: u64 = text.parse().map_err(invalid)?;
@@ -220,21 +222,6 @@ impl Parameters {
 
     fn refuse_dry_run(&self) -> Result<(), ApiError> {
         if self.0.contains_key("dryRun") { Err(no_dry_run()) } else { Ok(()) }
-    }
-
-    /// `timeout` is for requests other than watches; it must at least be one.
-    fn check_timeout(&self) -> Result<(), ApiError> {
-        let Some(text) = self.filled("timeout") else { return Ok(()) };
-        let why = match text.parse::<jiff::SignedDuration>() {
-            Ok(_) => return Ok(()),
-            Err(_) if text.trim_start_matches(['+', '-']) == "0" => return Ok(()),
-            Err(_) if text.parse::<f64>().is_ok() => "missing unit in duration",
-            Err(_) => "invalid duration",
-        };
-        Err(ApiError::bad_request(format!(
-            "invalid timeout specified in the request URL - time: {why} {}",
-            quote(text)
-        )))
     }
 }
 
@@ -321,10 +308,6 @@ mod tests {
             (
                 "sendInitialEvents=false",
                 "ListOptions.meta.k8s.io \"\" is invalid: sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list",
-            ),
-            (
-                "timeout=abc",
-                "invalid timeout specified in the request URL - time: invalid duration \"abc\"",
             ),
             ("labelSelector=a,,b", "found ',', expected: identifier after ','"),
             ("fieldSelector=spec.x=1", "field label not supported: spec.x"),

@@ -16,7 +16,7 @@ use tokio::sync::mpsc::{Receiver, channel};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::super::REQUEST_TIMEOUT;
+use super::super::deadline::REQUEST_TIMEOUT;
 use super::super::throttle::Permit;
 use super::Encoder;
 use crate::ambient::Ambient;

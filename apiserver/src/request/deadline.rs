@@ -1,0 +1,115 @@
+//! How long may the answer take? As long as the client says, and no longer
+//! than a minute; what is watched has a time of its own.
+
+use std::time::Duration;
+
+use http::request::Parts;
+
+use crate::error::{ApiError, quote};
+
+/// The longest that a request may take which is not a watch; as kube-apiserver.
+pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How long the answer may take.
+///
+/// # Errors
+/// 400 when the client's `timeout` is no duration.
+pub(super) fn deadline(head: &Parts) -> Result<Duration, ApiError> {
+    let query = head.uri.query().unwrap_or_default();
+    let given = form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == "timeout");
+    let Some((_, text)) = given.filter(|(_, text)| !text.is_empty()) else {
+        return Ok(REQUEST_TIMEOUT);
+    };
+    let is_watch = form_urlencoded::parse(query.as_bytes()).any(|(key, _)| key == "watch")
+        || head.uri.path().contains("/watch/");
+    if is_watch {
+        return Ok(REQUEST_TIMEOUT);
+    }
+    let seconds = parse_duration(&text).map_err(|why| {
+        ApiError::bad_request(format!("invalid timeout specified in the request URL - time: {why}"))
+    })?;
+    let asked = Duration::try_from_secs_f64(seconds).unwrap_or(REQUEST_TIMEOUT);
+    Ok(if asked.is_zero() { REQUEST_TIMEOUT } else { asked.min(REQUEST_TIMEOUT) })
+}
+
+/// A duration as Go writes it, `1m30s`, in seconds.
+fn parse_duration(text: &str) -> Result<f64, String> {
+    const UNITS: [(&str, f64); 8] = [
+        ("ns", 1e-9),
+        ("us", 1e-6),
+        ("µs", 1e-6),
+        ("μs", 1e-6),
+        ("ms", 1e-3),
+        ("s", 1.0),
+        ("m", 60.0),
+        ("h", 3600.0),
+    ];
+    let invalid = || format!("invalid duration {}", quote(text));
+    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+    if unsigned == "0" {
+        return Ok(0.0);
+    }
+    let mut rest = unsigned;
+    let mut seconds = 0.0;
+    while !rest.is_empty() {
+        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        let (number, behind) = rest.split_at(end);
+        let end = behind.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(behind.len());
+        let (unit, behind) = behind.split_at(end);
+        rest = behind;
+        let has_digits = number.bytes().any(|byte| byte.is_ascii_digit());
+        let number: f64 =
+            if has_digits { number.parse().ok() } else { None }.ok_or_else(invalid)?;
+        if unit.is_empty() {
+            return Err(format!("missing unit in duration {}", quote(text)));
+        }
+        let known = UNITS.iter().find(|(name, _)| *name == unit);
+        let (_, factor) = known
+            .ok_or_else(|| format!("unknown unit {} in duration {}", quote(unit), quote(text)))?;
+        seconds += number * factor;
+    }
+    if unsigned.is_empty() {
+        return Err(invalid());
+    }
+    Ok(if text.starts_with('-') { -seconds } else { seconds })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Request;
+
+    fn asked(query: &str) -> Result<Duration, String> {
+        let request = Request::builder().uri(format!("/x?{query}")).body(()).unwrap();
+        deadline(&request.into_parts().0).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn durations_of_go() {
+        let rows = [
+            ("", 60_000),
+            ("timeout=", 60_000),
+            ("timeout=7s", 7_000),
+            ("timeout=1m30s", 60_000),
+            ("timeout=0.5s", 500),
+            ("timeout=1m-", 0),
+            ("timeout=250ms", 250),
+            ("timeout=0", 60_000),
+            ("timeout=-5s", 60_000),
+            ("timeout=6m56s", 60_000),
+            ("watch=1&timeout=soon", 60_000),
+        ];
+        for (query, milliseconds) in rows {
+            match asked(query) {
+                Ok(asked) => assert_eq!(asked, Duration::from_millis(milliseconds), "{query}"),
+                Err(_) => assert_eq!(milliseconds, 0, "{query}"),
+            }
+        }
+        let said = |query| asked(query).unwrap_err();
+        let start = "invalid timeout specified in the request URL - time: ";
+        assert_eq!(said("timeout=soon"), format!("{start}invalid duration \"soon\""));
+        assert_eq!(said("timeout=10"), format!("{start}missing unit in duration \"10\""));
+        assert_eq!(said("timeout=1x"), format!("{start}unknown unit \"x\" in duration \"1x\""));
+        assert_eq!(said("timeout=%2B"), format!("{start}invalid duration \"+\""));
+    }
+}
