@@ -10,5 +10,6 @@ pub mod answer;
 pub mod compare;
 pub mod row;
 pub mod run;
+pub mod schemas;
 pub mod server;
 pub mod world;

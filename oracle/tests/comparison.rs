@@ -13,6 +13,7 @@ use anyhow::{Context, Result, ensure};
 use libtest_mimic::{Arguments, Failed, Trial};
 use oracle::row::{Row, parse};
 use oracle::run::{Outcome, Side, run};
+use oracle::schemas;
 use oracle::world::World;
 use test_cluster::{Missing, Programs};
 use tokio::runtime::Runtime;
@@ -67,6 +68,15 @@ fn main() -> Result<()> {
         let is_ignored = missing.is_some() && !required;
         let kind = if missing.is_some() { "no control plane" } else { "" };
         trials.push(trial.with_kind(kind).with_ignored_flag(is_ignored));
+    }
+    {
+        let shared = Arc::clone(&shared);
+        let reason = missing.clone();
+        let trial = Trial::test("definitions: schemas are judged alike", move || match reason {
+            Some(reason) => Err(reason.into()),
+            None => shared.schemas(),
+        });
+        trials.push(trial.with_ignored_flag(missing.is_some() && !required));
     }
     if let Some(reason) = &missing {
         eprintln!("the rows need a control plane: {reason}");
@@ -151,6 +161,15 @@ impl Shared {
             Ok(outcome) if outcome.report.is_empty() => Ok(()),
             Ok(outcome) => Err(outcome.report.into()),
             Err(error) => Err(error.into()),
+        }
+    }
+
+    fn schemas(&self) -> Result<(), Failed> {
+        let world = self.world.as_ref().ok_or("there is no world")?;
+        let report = self.runtime.block_on(schemas::compare(&world.reference.server));
+        match report.map_err(|error| format!("{error:#}"))? {
+            report if report.is_empty() => Ok(()),
+            report => Err(report.into()),
         }
     }
 

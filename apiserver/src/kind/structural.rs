@@ -363,7 +363,7 @@ fn check_keywords(node: &Node, path: &str, place: &Place, errors: &mut Vec<Field
     {
         forbid("additionalProperties", "additionalProperties and properties are mutual exclusive");
     }
-    if !type_name.is_empty() && type_name != "null" && JsonType::parse(type_name).is_none() {
+    if !type_name.is_empty() && JsonType::parse(type_name).is_none() {
         let supported = ["array", "boolean", "integer", "number", "object", "string"];
         let field = format!("{path}.type");
         errors.push(FieldError::not_supported(field, quote(type_name), &supported));
@@ -471,6 +471,7 @@ fn check_list_keys(items: Option<&Node>, keys: &[&str], path: &str, errors: &mut
     if type_name != "object" {
         let detail = "must be object if parent array's x-kubernetes-list-type is map";
         errors.push(FieldError::invalid(format!("{path}.items.type"), quote(type_name), detail));
+        return;
     }
     let shown = Value::from(keys.to_vec());
     let known = child(items, "properties");
