@@ -9,6 +9,7 @@ mod conversion;
 mod names;
 mod prune;
 mod schema;
+mod selectable_fields;
 mod structural;
 mod version;
 

@@ -42,6 +42,11 @@ impl Key {
         Self(format!("{namespace}/").into())
     }
 
+    /// The first key that sorts after this one.
+    pub fn following(&self) -> Self {
+        Self(format!("{self}\0").into())
+    }
+
     /// The namespace, if the kind is namespaced.
     pub fn namespace(&self) -> Option<&str> {
         self.0.split_once('/').map(|(namespace, _)| namespace)
@@ -79,6 +84,8 @@ pub struct Object {
     splice: usize,
     /// The `{…}` of metadata.
     metadata: Range<usize>,
+    /// The values of the fields that it can be selected by, once asked for.
+    selected: OnceLock<Box<[String]>>,
     /// The same object in other versions, as far as they were asked for.
     others: OnceLock<Box<Other>>,
 }
@@ -126,6 +133,7 @@ impl Object {
             json: encoded.json.into_boxed_slice().into(),
             splice: encoded.splice,
             metadata: encoded.metadata,
+            selected: OnceLock::new(),
             others: OnceLock::new(),
         })
     }
@@ -276,7 +284,10 @@ impl Formatter for GoNumbers {
 
     fn write_f64<W: ?Sized + io::Write>(&mut self, writer: &mut W, value: f64) -> io::Result<()> {
         let size = value.abs();
-        if size == 0.0 || (1e-6..1e21).contains(&size) {
+        if size == 0.0 {
+            return writer.write_all(b"0");
+        }
+        if (1e-6..1e21).contains(&size) {
             return write!(writer, "{value}");
         }
         let text = format!("{value:e}");
@@ -338,7 +349,7 @@ mod tests {
         let rows = [
             ("1.0", "1"),
             ("1.50", "1.5"),
-            ("-0.0", "-0"),
+            ("-0.0", "0"),
             ("1e20", "100000000000000000000"),
             ("1e21", "1e+21"),
             ("1.5e-6", "0.0000015"),

@@ -102,7 +102,7 @@ impl Handler {
         };
         let Some(warning) = route.deprecation else { return answer };
         let mut response = answer.unwrap_or_else(|error| refuse(&error));
-        encode::warn(&mut response, &warning);
+        encode::warn(&mut response, &[warning]);
         Ok(response)
     }
 
@@ -142,7 +142,7 @@ impl Handler {
                 Ok(encode::respond(StatusCode::OK, stream::list(encoder, listed, permit)))
             }
             Operation::Watch(scope, options, lasts) => {
-                let watching = verb::watch(served, scope, options)?;
+                let watching = verb::watch(served, scope, options).await?;
                 let closing = self.closing.clone();
                 let ambient = self.ambient.clone();
                 let events = stream::watch(encoder, watching, lasts, closing, ambient, permit);
@@ -225,6 +225,7 @@ pub fn refuse(error: &ApiError) -> Response<Body> {
     if let Some(seconds) = error.retry_after_seconds() {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
+    encode::warn(&mut response, error.warnings());
     if error.reason() == Reason::Forbidden {
         let header = http::header::X_CONTENT_TYPE_OPTIONS;
         response.headers_mut().insert(header, HeaderValue::from_static("nosniff"));

@@ -1,16 +1,20 @@
 //! What can be done with a kind: one file per verb.
 
+mod continue_token;
 mod create;
 mod delete;
 mod get;
 mod list;
+mod selection;
 mod watch;
 
+pub use continue_token::Continue;
 pub use create::{CreateOptions, create};
 pub use delete::{DeleteOptions, Deleted, delete};
 pub use get::{GetOptions, get};
-pub use list::{ListOptions, Listed, list};
-pub use watch::{Event, Initial, WatchOptions, Watching, watch};
+pub use list::{ListOptions, Listed, Moment, list};
+pub use selection::Selection;
+pub use watch::{Bookmark, Event, Initial, WatchOptions, WatchStart, Watching, watch};
 
 use crate::served_kind::{Backing, ServedKind};
 

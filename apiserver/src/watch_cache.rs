@@ -96,6 +96,22 @@ impl WatchCache {
         Snapshot::new(state.objects.clone(), visible.max(state.revision))
     }
 
+    /// Everything there was at a revision that has arrived: what changed since
+    /// is undone. `None` if the window does not reach back so far.
+    pub fn snapshot_at(&self, revision: Revision) -> Option<Snapshot> {
+        let state = self.read();
+        if !self.sequence.is_own(revision) || revision < state.window.start() {
+            return None;
+        }
+        let mut snapshot = Snapshot::new(state.objects.clone(), revision);
+        let since: Vec<Arc<Change>> = state.window.after(revision).cloned().collect();
+        drop(state);
+        for change in since.iter().rev() {
+            snapshot.undo(change);
+        }
+        Some(snapshot)
+    }
+
     /// Returns when the cache is at least as new as the revision.
     ///
     /// # Errors

@@ -40,7 +40,14 @@ pub struct Prepared {
     pub object: Object,
     /// Texts for `Warning` headers.
     pub warnings: Vec<String>,
-    /// Whether the name was made from a prefix.
+    /// Where its name comes from.
+    pub name_origin: NameOrigin,
+}
+
+/// Where the name of an object comes from.
+#[derive(Clone, Copy, Debug)]
+pub struct NameOrigin {
+    /// Whether it was made from a prefix.
     pub is_generated: bool,
     /// Whether a prefix was given, with a name or without.
     pub has_prefix: bool,
@@ -89,11 +96,28 @@ pub fn prepare_new(
     }
     let warnings = field_validation::report(field_validation, duplicates, unknown)
         .map_err(|problems| unhandled(&format!("strict decoding error: {problems}")))?;
+    let completed = complete(kind, version, namespace, tree, is_kind, ambient);
+    match completed {
+        Ok((object, name_origin)) => Ok(Prepared { object, warnings, name_origin }),
+        Err(error) => Err(error.with_warnings(warnings)),
+    }
+}
+
+/// Stamps a pruned tree, checks it and encodes it.
+fn complete(
+    kind: &Kind,
+    version: &Version,
+    namespace: Option<&str>,
+    mut tree: Tree,
+    is_kind: bool,
+    ambient: &Ambient,
+) -> Result<(Object, NameOrigin), ApiError> {
     check_namespace(&mut tree, namespace)?;
     stamp::refuse_revision(&tree)?;
     let is_generated = stamp::stamp(&mut tree, ambient);
     let name = metadata::name(&tree).to_owned();
     if !is_kind {
+        let given_kind = text(&tree, "kind");
         let must = format!("must be {}", kind.names.kind);
         let error = FieldError::invalid("kind", quote(&given_kind), &must);
         return Err(ApiError::invalid(&kind.group, &given_kind, &name, vec![error]));
@@ -110,7 +134,7 @@ pub fn prepare_new(
         return Err(ApiError::new(Reason::RequestEntityTooLarge, message));
     }
     let has_prefix = metadata::prefix(&tree).is_some();
-    Ok(Prepared { object, warnings, is_generated, has_prefix })
+    Ok((object, NameOrigin { is_generated, has_prefix }))
 }
 
 /// Prepares an object that a new store begins with; it keeps its own uid.

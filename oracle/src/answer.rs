@@ -73,11 +73,14 @@ impl Placeholders {
                 self.document(object);
             }
         } else {
-            if is_list(&body) {
+            if is_list(&body) || body["kind"] == "PartialObjectMetadataList" {
                 hide_version(&mut body, "/metadata/resourceVersion");
             }
             only_ours(&mut body);
             sort_resources(&mut body);
+            if body["kind"] == "PartialObjectMetadataList" && body["items"].is_null() {
+                body["items"] = json!([]);
+            }
             self.document(&mut body);
         }
         let mut warnings: Value = answer.warnings.clone().into();

@@ -8,6 +8,7 @@
 
 pub mod answer;
 pub mod compare;
+pub mod generate;
 pub mod row;
 pub mod run;
 pub mod schemas;

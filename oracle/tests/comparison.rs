@@ -3,14 +3,19 @@
 //! Arguments are those of any test: `cargo test -p oracle --test comparison
 //! watch` runs the rows with "watch" in their topic or title. With
 //! `ORACLE_TWICE=1` two real servers are compared, which shows what is noise.
+//!
+//! Generated rows come from the seeds behind `ORACLE_SEED` (0), as many as
+//! `ORACLE_SEQUENCES` says (48, or `unbounded`).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::{Arguments, Failed, Trial};
+use oracle::generate;
 use oracle::row::{Row, parse};
 use oracle::run::{Outcome, Side, run};
 use oracle::schemas;
@@ -20,6 +25,9 @@ use tokio::runtime::Runtime;
 
 /// Rows mostly wait for servers and watches.
 const THREADS: usize = 8;
+
+/// So many rows are generated, unless something else is asked for.
+const SEQUENCES: u64 = 48;
 
 /// How many rows of a topic agree, differ as is known, and differ.
 type Summary = BTreeMap<String, [usize; 3]>;
@@ -68,6 +76,15 @@ fn main() -> Result<()> {
         let is_ignored = missing.is_some() && !required;
         let kind = if missing.is_some() { "no control plane" } else { "" };
         trials.push(trial.with_kind(kind).with_ignored_flag(is_ignored));
+    }
+    for seeds in seeds()? {
+        let shared = Arc::clone(&shared);
+        let reason = missing.clone();
+        let trial = Trial::test(seeds.to_string(), move || match reason {
+            Some(reason) => Err(reason.into()),
+            None => shared.generated(seeds),
+        });
+        trials.push(trial.with_ignored_flag(missing.is_some() && !required));
     }
     {
         let shared = Arc::clone(&shared);
@@ -123,6 +140,38 @@ fn check_reasons(rows: &[Row]) -> Result<()> {
     Ok(())
 }
 
+/// Every so many seeds from one on.
+#[derive(Clone, Copy)]
+struct Seeds {
+    first: u64,
+    count: Option<u64>,
+}
+
+impl fmt::Display for Seeds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "generated: from seed {} every {THREADS}th", self.first)
+    }
+}
+
+/// What each thread is to try.
+fn seeds() -> Result<Vec<Seeds>> {
+    let text = |name: &str| std::env::var(name).ok();
+    let base: u64 =
+        text("ORACLE_SEED").map_or(Ok(0), |seed| seed.parse()).context("ORACLE_SEED")?;
+    let count = match text("ORACLE_SEQUENCES").as_deref() {
+        Some("unbounded") => None,
+        Some(count) => Some(count.parse().context("ORACLE_SEQUENCES")?),
+        None => Some(SEQUENCES),
+    };
+    let threads = THREADS as u64;
+    Ok((0..threads)
+        .map(|thread| Seeds {
+            first: base + thread,
+            count: count.map(|count: u64| (count + threads - 1 - thread) / threads),
+        })
+        .collect())
+}
+
 /// The world, or why there is none on this machine. What is broken is no reason.
 fn start(runtime: &Runtime, twice: bool) -> Result<World, String> {
     let found = Programs::find();
@@ -154,14 +203,37 @@ impl Shared {
             Ok(outcome) if outcome.report.is_empty() => usize::from(outcome.has_known),
             _ => 2,
         };
-        let mut summary = self.summary.lock().unwrap_or_else(PoisonError::into_inner);
-        summary.entry(row.topic.clone()).or_default()[column] += 1;
-        drop(summary);
+        self.count(&row.topic, column);
         match outcome {
             Ok(outcome) if outcome.report.is_empty() => Ok(()),
             Ok(outcome) => Err(outcome.report.into()),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Tries seeds until one differs; that is made short and told.
+    fn generated(&self, seeds: Seeds) -> Result<(), Failed> {
+        let numbers = (seeds.first..).step_by(THREADS);
+        let count = seeds.count.map_or(usize::MAX, |count| usize::try_from(count).unwrap_or(0));
+        for seed in numbers.take(count) {
+            let _beside = self.beyond.read().unwrap_or_else(PoisonError::into_inner);
+            let row = generate::row(seed);
+            let differs = |row: &Row| Ok(!self.run(row)?.report.is_empty());
+            if differs(&row).map_err(|error| format!("seed {seed}: {error:#}"))? {
+                let short = generate::shrink(&row, differs).map_err(|error| error.to_string())?;
+                let report = self.run(&short).map_err(|error| error.to_string())?.report;
+                return Err(
+                    format!("seed {seed}, made short:\n\n{}\n{report}", short.to_text()).into()
+                );
+            }
+            self.count("generated", 0);
+        }
+        Ok(())
+    }
+
+    fn count(&self, topic: &str, column: usize) {
+        let mut summary = self.summary.lock().unwrap_or_else(PoisonError::into_inner);
+        summary.entry(topic.to_owned()).or_default()[column] += 1;
     }
 
     fn schemas(&self) -> Result<(), Failed> {

@@ -59,19 +59,36 @@ pub struct ApiError {
     reason: Reason,
     message: String,
     details: Option<Box<Details>>,
+    warnings: Vec<String>,
+    /// A token with which a list may be continued all the same.
+    continue_token: Option<String>,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
 impl ApiError {
     /// A refusal of this reason with this message and no details.
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
-        Self { reason, message: message.into(), details: None, source: None }
+        Self {
+            reason,
+            message: message.into(),
+            details: None,
+            warnings: Vec::new(),
+            continue_token: None,
+            source: None,
+        }
     }
 
     /// The same refusal, with `details`.
     #[must_use]
     pub fn with_details(mut self, details: Details) -> Self {
         self.details = Some(Box::new(details));
+        self
+    }
+
+    /// The same refusal, with what else the client should know.
+    #[must_use]
+    pub fn with_warnings(mut self, warnings: Vec<String>) -> Self {
+        self.warnings = warnings;
         self
     }
 
@@ -181,6 +198,13 @@ impl ApiError {
         Self::new(Reason::Expired, message)
     }
 
+    /// 410: the pages before can no longer be continued as they were; the token
+    /// continues with what is there now.
+    pub fn continue_too_old(token: String) -> Self {
+        let message = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
+        Self { continue_token: Some(token), ..Self::expired(message) }
+    }
+
     /// 429: the client should ask again after so many seconds.
     pub fn try_again(message: impl Into<String>, seconds: u32) -> Self {
         Self::new(Reason::TooManyRequests, message)
@@ -208,6 +232,11 @@ impl ApiError {
         self.reason
     }
 
+    /// Texts for `Warning` headers.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
     /// When the client should ask again, in seconds.
     pub fn retry_after_seconds(&self) -> Option<u32> {
         self.details.as_ref().map(|details| details.retry_after_seconds).filter(|&s| s > 0)
@@ -218,7 +247,7 @@ impl ApiError {
         Status {
             kind: "Status",
             api_version: "v1",
-            metadata: Empty {},
+            metadata: ListMeta { continue_token: self.continue_token.as_deref() },
             status: "Failure",
             message: &self.message,
             reason: self.reason.word(),
@@ -241,7 +270,10 @@ impl StdError for ApiError {
 }
 
 #[derive(Debug, Serialize)]
-struct Empty {}
+struct ListMeta<'a> {
+    #[serde(rename = "continue", skip_serializing_if = "Option::is_none")]
+    continue_token: Option<&'a str>,
+}
 
 /// `Status` of `meta/v1`, as it goes over the wire.
 #[derive(Debug, Serialize)]
@@ -249,7 +281,7 @@ struct Empty {}
 pub struct Status<'a> {
     kind: &'static str,
     api_version: &'static str,
-    metadata: Empty,
+    metadata: ListMeta<'a>,
     status: &'static str,
     message: &'a str,
     reason: &'static str,

@@ -6,7 +6,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinitionSpec, CustomResourceDefinitionVersion,
 };
 
-use super::{Columns, Schema, structural};
+use super::{Columns, Schema, selectable_fields, structural};
+use crate::object::selector::SelectableFields;
 
 /// One version of a kind.
 #[derive(Debug)]
@@ -19,6 +20,8 @@ pub struct Version {
     pub schema: Schema,
     /// What tables show.
     pub columns: Columns,
+    /// What objects can be selected by, besides name and namespace.
+    pub selectable: SelectableFields,
 }
 
 impl Version {
@@ -38,11 +41,15 @@ impl Version {
         faults.extend(structural.iter().map(ToString::to_string));
         let columns = version.additional_printer_columns.as_deref().unwrap_or_default();
         let columns = Columns::parse(columns, path, faults);
+        let schema = Schema::parse(&schema);
+        let selectable = version.selectable_fields.as_deref().unwrap_or_default();
+        let selectable = selectable_fields::parse(selectable, &schema, path, faults);
         Some(Self {
             name: version.name.clone(),
             deprecation: deprecation(spec, version),
-            schema: Schema::parse(&schema),
+            schema,
             columns,
+            selectable,
         })
     }
 }

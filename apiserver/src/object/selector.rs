@@ -2,11 +2,11 @@
 
 mod field;
 mod label;
+mod selectable;
 
 pub use field::FieldSelector;
 pub use label::LabelSelector;
-
-use super::Object;
+pub use selectable::SelectableFields;
 
 /// Labels and fields together; an empty one selects everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,8 +18,8 @@ pub struct Selector {
 }
 
 impl Selector {
-    /// Whether the object is wanted.
-    pub fn matches(&self, object: &Object) -> bool {
-        self.labels.matches(object.labels()) && self.fields.matches(object)
+    /// Whether everything is wanted.
+    pub fn is_empty(&self) -> bool {
+        self.labels.is_empty() && self.fields.is_empty()
     }
 }

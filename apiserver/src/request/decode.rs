@@ -2,6 +2,7 @@
 
 mod body;
 mod json;
+mod list_parameters;
 mod parameters;
 
 use std::time::Duration;
@@ -12,7 +13,6 @@ use http::request::Parts;
 use super::route::Target;
 use crate::error::ApiError;
 use crate::object::Key;
-use crate::object::selector::Selector;
 use crate::verb::{CreateOptions, DeleteOptions, GetOptions, ListOptions, Verb, WatchOptions};
 use crate::watch_cache::Scope;
 use crate::write::Submitted;
@@ -44,16 +44,12 @@ pub(super) async fn decode(
     match target.verb {
         Verb::Get => Ok(Operation::Get(key(), parameters.get_options()?)),
         Verb::List => {
-            let options = parameters.list_options(target.served.kind.is_namespaced())?;
-            Ok(Operation::List(scope(target, &options.selector), options))
+            let (scope, options) = parameters.list(target)?;
+            Ok(Operation::List(scope, options))
         }
         Verb::Watch => {
-            let (mut options, lasts) =
-                parameters.watch_options(target.served.kind.is_namespaced())?;
-            if let Some(name) = &target.name {
-                options.selector = name_in_path(options.selector, name)?;
-            }
-            Ok(Operation::Watch(scope(target, &options.selector), options, lasts))
+            let (scope, options, lasts) = parameters.watch(target)?;
+            Ok(Operation::Watch(scope, options, lasts))
         }
         Verb::Create => {
             body::check_content_type(&head.headers)?;
@@ -75,34 +71,6 @@ pub(super) async fn decode(
             let kind = &target.served.kind;
             let verb = target.verb.name();
             Err(ApiError::method_not_allowed(&kind.group, &kind.names.plural, verb))
-        }
-    }
-}
-
-/// The narrowest scope that holds everything selected.
-fn scope(target: &Target, selector: &Selector) -> Scope {
-    let namespace = target.namespace.as_deref();
-    let namespaced = target.served.kind.is_namespaced();
-    match selector.fields.name() {
-        Some(name) if namespace.is_some() || !namespaced => {
-            Scope::Object(Key::new(namespace, name))
-        }
-        _ => match namespace {
-            Some(namespace) => Scope::Namespace(namespace.into()),
-            None => Scope::All,
-        },
-    }
-}
-
-/// The old form of watching one object has its name in the path.
-fn name_in_path(mut selector: Selector, name: &str) -> Result<Selector, ApiError> {
-    match selector.fields.name() {
-        Some(other) if other != name => {
-            Err(ApiError::bad_request("fieldSelector metadata.name doesn't match requested name"))
-        }
-        _ => {
-            selector.fields.require_name(name);
-            Ok(selector)
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What came of it, as bytes.
 
+mod bookmark;
 mod json;
 mod partial_metadata;
 pub(super) mod stream;
@@ -22,13 +23,45 @@ use crate::error::{ApiError, Details};
 use crate::kind::{Kind, Version};
 use crate::object::Tree;
 use crate::storage::{Revision, Versioned};
-use crate::verb::{Deleted, Event};
+use crate::verb::{Deleted, Event, Listed};
 
 const WARNING: HeaderName = HeaderName::from_static("warning");
 /// All warnings of an answer together, and each of them if that is too much;
 /// as kube-apiserver.
 const WARNINGS_LIMIT: usize = 4_096;
 const WARNING_LIMIT: usize = 256;
+
+/// What is said of one page of a list.
+pub(super) struct Page {
+    revision: Revision,
+    /// The token of the next page; empty on the last one.
+    token: String,
+    remaining: Option<u64>,
+}
+
+impl Page {
+    pub(super) fn of(listed: &Listed) -> Self {
+        Self {
+            revision: listed.revision(),
+            token: listed.next_token(),
+            remaining: listed.remaining().filter(|&remaining| remaining > 0),
+        }
+    }
+
+    /// The members of a list's metadata, in their order; a list of custom
+    /// resources always says `continue`.
+    fn metadata(&self, always_continues: bool) -> String {
+        let mut members = Vec::new();
+        if always_continues || !self.token.is_empty() {
+            members.push(format!("\"continue\":\"{}\"", self.token));
+        }
+        if let Some(remaining) = self.remaining {
+            members.push(format!("\"remainingItemCount\":{remaining}"));
+        }
+        members.push(format!("\"resourceVersion\":\"{}\"", self.revision));
+        members.join(",")
+    }
+}
 
 /// Encodes objects of one kind in the form that was asked for.
 #[derive(Clone)]
@@ -72,16 +105,14 @@ impl Encoder {
         self.write_object(versioned, true, &mut out);
         out.push(b'\n');
         let mut response = respond(status, Body::from(out));
-        for warning in warning_headers(warnings) {
-            response.headers_mut().append(WARNING, warning);
-        }
+        warn(&mut response, warnings);
         response
     }
 
     /// One object; the columns of a table are written only if asked for.
     fn write_object(&self, versioned: &Versioned, columns: bool, out: &mut Vec<u8>) {
         if let Form::Table(version) = self.format.form {
-            table::start(self, version, versioned.revision, columns, out);
+            table::start(self, version, versioned.revision, None, columns, out);
             self.write_item(versioned, out);
             table::end(out);
         } else {
@@ -90,13 +121,13 @@ impl Encoder {
     }
 
     /// What a list begins with.
-    pub(super) fn start_list(&self, revision: Revision, out: &mut Vec<u8>) {
+    pub(super) fn start_list(&self, listed: &Page, out: &mut Vec<u8>) {
         match self.format.form {
             Form::Object => json::start_list(&self.kind, &self.version.name, out),
-            Form::PartialMetadata(version) => {
-                partial_metadata::start_list(version, revision, out);
+            Form::PartialMetadata(version) => partial_metadata::start_list(version, listed, out),
+            Form::Table(version) => {
+                table::start(self, version, listed.revision, Some(listed), true, out);
             }
-            Form::Table(version) => table::start(self, version, revision, true, out),
         }
     }
 
@@ -111,9 +142,9 @@ impl Encoder {
     }
 
     /// What a list ends with.
-    pub(super) fn end_list(&self, revision: Revision, out: &mut Vec<u8>) {
+    pub(super) fn end_list(&self, page: &Page, out: &mut Vec<u8>) {
         match self.format.form {
-            Form::Object => json::end_list(&self.kind, revision, out),
+            Form::Object => json::end_list(&self.kind, page, out),
             Form::PartialMetadata(_) => partial_metadata::end_list(out),
             Form::Table(_) => table::end(out),
         }
@@ -123,6 +154,15 @@ impl Encoder {
     /// One event of a watch; `first` says whether it opens the watch. Whole
     /// objects are encoded once for all watchers.
     pub(super) fn event(&self, event: &Event, first: bool) -> Bytes {
+        let event = match event {
+            Event::Object(event) => event,
+            Event::Bookmark(bookmark) => {
+                let mut out = b"{\"type\":\"BOOKMARK\",\"object\":".to_vec();
+                bookmark::write(self, *bookmark, first, &mut out);
+                out.extend_from_slice(b"}\n");
+                return out.into();
+            }
+        };
         let encode = || {
             let mut out = Vec::with_capacity(event.versioned.object.size() + 128);
             out.extend_from_slice(b"{\"type\":\"");
@@ -186,12 +226,12 @@ pub(super) fn respond(status: StatusCode, body: Body) -> Response<Body> {
     response
 }
 
-/// Puts a warning before those that an answer has.
-pub(super) fn warn(response: &mut Response<Body>, warning: &str) {
+/// Puts warnings before those that an answer has.
+pub(super) fn warn(response: &mut Response<Body>, warnings: &[String]) {
     let headers = response.headers_mut();
     let others: Vec<HeaderValue> = headers.get_all(WARNING).iter().cloned().collect();
     headers.remove(WARNING);
-    for header in warning_headers(&[warning.to_owned()]).into_iter().chain(others) {
+    for header in warning_headers(warnings).into_iter().chain(others) {
         headers.append(WARNING, header);
     }
 }

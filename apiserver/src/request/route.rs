@@ -254,7 +254,7 @@ fn wants_watch(query: &str) -> bool {
 /// The name that a field selector pins down: a permission may be for it alone.
 fn selected_name(query: &str) -> String {
     let selector = parameter(query, "fieldSelector").unwrap_or_default();
-    let parsed = FieldSelector::parse(&selector, true).unwrap_or_default();
+    let parsed = FieldSelector::parse(&selector).unwrap_or_default();
     let name = parsed.name().unwrap_or_default();
     if check_path_segment(name).is_some() { String::new() } else { name.to_owned() }
 }

@@ -86,9 +86,6 @@ fn check_stored(
         if version.subresources.is_some() {
             faults.push(format!("{path}.subresources: subresources are not served yet"));
         }
-        if version.selectable_fields.as_ref().is_some_and(|fields| !fields.is_empty()) {
-            faults.push(format!("{path}.selectableFields: selectable fields are not served yet"));
-        }
         let parsed = kind.version(&version.name).unwrap_or(&kind.storage);
         if version.served || version.storage {
             faults.extend(parsed.schema.unenforced().iter().map(|keyword| {

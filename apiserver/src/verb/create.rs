@@ -51,12 +51,14 @@ pub async fn create(
         };
         match store.commit(commit).await {
             Ok(revision) => return Ok((Versioned { revision, object }, prepared.warnings)),
-            Err(StoreError::Exists) if !prepared.has_prefix => {
-                return Err(ApiError::already_exists(&kind.group, &kind.names.plural, name));
+            Err(StoreError::Exists) if !prepared.name_origin.has_prefix => {
+                return Err(ApiError::already_exists(&kind.group, &kind.names.plural, name)
+                    .with_warnings(prepared.warnings));
             }
             Err(StoreError::Exists) => {
-                if !prepared.is_generated || attempt == GENERATE_NAME_ATTEMPTS {
-                    return Err(no_unique_name(&kind.group, &kind.names.plural, name));
+                if !prepared.name_origin.is_generated || attempt == GENERATE_NAME_ATTEMPTS {
+                    return Err(no_unique_name(&kind.group, &kind.names.plural, name)
+                        .with_warnings(prepared.warnings));
                 }
                 attempt += 1;
                 prepared = prepared.renamed(ambient)?;

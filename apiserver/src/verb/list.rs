@@ -1,7 +1,8 @@
-//! LIST: read the objects of a scope that a selector matches.
+//! LIST: read the objects of a scope that a selector matches, page by page.
 
+use super::{Continue, Selection};
 use crate::error::ApiError;
-use crate::object::selector::Selector;
+use crate::object::Key;
 use crate::served_kind::ServedKind;
 use crate::storage::{Revision, Versioned};
 use crate::watch_cache::{NotFresh, Scope, Snapshot};
@@ -10,11 +11,24 @@ use crate::watch_cache::{NotFresh, Scope, Snapshot};
 #[derive(Clone, Debug)]
 pub struct ListOptions {
     /// Which of them.
-    pub selector: Selector,
-    /// The answer is at least as new as this.
-    pub not_older_than: Option<Revision>,
-    /// The answer shows exactly this revision.
-    pub exactly: Option<Revision>,
+    pub selection: Selection,
+    /// At most so many.
+    pub limit: Option<usize>,
+    /// What the list shows.
+    pub moment: Moment,
+}
+
+/// Which moment a list shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// Now.
+    Latest,
+    /// Now, if that is at least as new as this.
+    NotOlderThan(Revision),
+    /// This one and no other.
+    Exactly(Revision),
+    /// That of an earlier page.
+    Continued(Continue),
 }
 
 /// A list, read from a snapshot while it is sent.
@@ -22,7 +36,11 @@ pub struct ListOptions {
 pub struct Listed {
     snapshot: Snapshot,
     scope: Scope,
-    selector: Selector,
+    selection: Selection,
+    start: Option<Key>,
+    /// The last key of the page, if another one follows.
+    end: Option<Key>,
+    next: Option<Continue>,
 }
 
 impl Listed {
@@ -31,11 +49,62 @@ impl Listed {
         self.snapshot.revision()
     }
 
+    /// The token of the next page; empty if there is none.
+    pub fn next_token(&self) -> String {
+        self.next.as_ref().map(|next| next.to_token(&self.page_scope())).unwrap_or_default()
+    }
+
+    /// What the path says, whatever a selector narrows it to.
+    fn page_scope(&self) -> Scope {
+        match &self.scope {
+            Scope::Object(key) => match key.namespace() {
+                Some(namespace) => Scope::Namespace(namespace.into()),
+                None => Scope::All,
+            },
+            other => other.clone(),
+        }
+    }
+
+    /// How many objects follow after this page, where it is known.
+    pub fn remaining(&self) -> Option<u64> {
+        let next = self.next.as_ref()?;
+        next.left.filter(|_| self.selection.is_everything())
+    }
+
     /// The objects that come after one, in the order of their keys.
     pub fn after<'a>(&'a self, last: Option<&Versioned>) -> impl Iterator<Item = &'a Versioned> {
-        let key = last.map(|versioned| versioned.object.key());
-        let selected = |versioned: &&Versioned| self.selector.matches(&versioned.object);
-        self.snapshot.after(&self.scope, key).filter(selected)
+        let next = last.map(|last| last.object.key().following());
+        let objects = self.snapshot.from(&self.scope, next.as_ref().or(self.start.as_ref()));
+        let is_on_page = |versioned: &&Versioned| match &self.end {
+            Some(end) => versioned.object.key() <= end,
+            None => true,
+        };
+        objects.take_while(is_on_page).filter(|versioned| self.selection.matches(&versioned.object))
+    }
+
+    /// Ends the page behind `limit` objects that match.
+    fn end_after(&mut self, limit: usize, left: Option<u64>) {
+        let mut matching = 0;
+        let mut end: Option<Key> = None;
+        let objects = self.snapshot.from(&self.scope, self.start.as_ref());
+        for (seen, versioned) in (0_u64..).zip(objects) {
+            if matching == limit {
+                let Some(end) = end else { return };
+                let count = || self.snapshot.count(&self.scope, self.start.as_ref());
+                let left = left.unwrap_or_else(count);
+                self.next = Some(Continue {
+                    revision: Some(self.snapshot.revision()),
+                    start: end.following(),
+                    left: Some(left.saturating_sub(seen)),
+                });
+                self.end = Some(end);
+                return;
+            }
+            if self.selection.matches(&versioned.object) {
+                matching += 1;
+                end = Some(versioned.object.key().clone());
+            }
+        }
     }
 }
 
@@ -50,14 +119,42 @@ pub async fn list(
     options: ListOptions,
 ) -> Result<Listed, ApiError> {
     ensure_synced(served)?;
-    if let Some(revision) = options.not_older_than.or(options.exactly) {
-        ensure_fresh(served, revision).await?;
+    let ListOptions { selection, limit, moment } = options;
+    let (snapshot, start, left) = match moment {
+        Moment::Latest => (served.cache.snapshot(), None, None),
+        Moment::NotOlderThan(revision) => {
+            ensure_fresh(served, revision).await?;
+            (served.cache.snapshot(), None, None)
+        }
+        Moment::Exactly(revision) => {
+            ensure_fresh(served, revision).await?;
+            let snapshot = served.cache.snapshot_at(revision).ok_or_else(too_old)?;
+            (snapshot, None, None)
+        }
+        Moment::Continued(Continue { revision: None, start, .. }) => {
+            (served.cache.snapshot(), Some(start), None)
+        }
+        Moment::Continued(Continue { revision: Some(revision), start, left }) => {
+            let too_old = || {
+                let inconsistent = Continue { revision: None, start: start.clone(), left: None };
+                ApiError::continue_too_old(inconsistent.to_token(&scope))
+            };
+            match served.cache.wait_until(revision).await {
+                Err(NotFresh::Foreign) => return Err(too_old()),
+                Err(NotFresh::TooLarge { current }) => {
+                    return Err(ApiError::revision_too_large(revision, current));
+                }
+                Ok(()) => {}
+            }
+            let snapshot = served.cache.snapshot_at(revision).ok_or_else(too_old)?;
+            (snapshot, Some(start), left)
+        }
+    };
+    let mut listed = Listed { snapshot, scope, selection, start, end: None, next: None };
+    if let Some(limit) = limit {
+        listed.end_after(limit, left);
     }
-    let snapshot = served.cache.snapshot();
-    if options.exactly.is_some_and(|revision| revision != snapshot.revision()) {
-        return Err(too_old());
-    }
-    Ok(Listed { snapshot, scope, selector: options.selector })
+    Ok(listed)
 }
 
 /// Refuses reads of a kind that does not know its objects yet.

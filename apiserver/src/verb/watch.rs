@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::list::ensure_synced;
-use crate::error::ApiError;
-use crate::object::selector::Selector;
+use super::Selection;
+use super::list::{ensure_fresh, ensure_synced};
+use crate::error::{ApiError, Reason};
 use crate::served_kind::ServedKind;
 use crate::storage::{Revision, Versioned};
 use crate::watch_cache::{Change, Scope, Snapshot, Subscription};
@@ -14,9 +14,27 @@ use crate::watch_cache::{Change, Scope, Snapshot, Subscription};
 #[derive(Clone, Debug)]
 pub struct WatchOptions {
     /// Which of them.
-    pub selector: Selector,
-    /// Changes after this revision; `None` begins with what is there.
-    pub after: Option<Revision>,
+    pub selection: Selection,
+    /// What the watch begins with.
+    pub start: WatchStart,
+    /// Whether the client wants to know how far it has come when nothing happens.
+    pub bookmarks: bool,
+}
+
+/// What a watch begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WatchStart {
+    /// The first change from now on.
+    Now,
+    /// The first change after this revision.
+    After(Revision),
+    /// What is there.
+    State {
+        /// At least as new as this.
+        at_least: Option<Revision>,
+        /// Whether a bookmark says that this was all.
+        marks_end: bool,
+    },
 }
 
 /// What happened to an object, as the watcher sees it.
@@ -43,7 +61,16 @@ impl EventType {
 
 /// One event of a watch.
 #[derive(Clone, Debug)]
-pub struct Event {
+pub enum Event {
+    /// Something happened to an object.
+    Object(ObjectEvent),
+    /// Everything up to a revision was sent.
+    Bookmark(Bookmark),
+}
+
+/// What happened to an object.
+#[derive(Clone, Debug)]
+pub struct ObjectEvent {
     /// What happened.
     pub event_type: EventType,
     /// The object: as it is, or as it last matched, at the revision of the event.
@@ -52,68 +79,100 @@ pub struct Event {
     pub change: Option<Arc<Change>>,
 }
 
+/// Everything up to a revision was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bookmark {
+    /// The revision.
+    pub revision: Revision,
+    /// Whether what was there to begin with was sent with it.
+    pub ends_initial: bool,
+}
+
 /// What a watch begins with: what is there, as ADDED, in the order of keys.
 pub struct Initial {
     snapshot: Snapshot,
     scope: Scope,
-    selector: Selector,
+    selection: Selection,
     last: Option<Versioned>,
+    marks_end: bool,
+    done: bool,
 }
 
 impl Initial {
     /// The next event.
     pub fn next(&mut self) -> Option<Event> {
-        let key = self.last.as_ref().map(|versioned| versioned.object.key());
-        let versioned = self
-            .snapshot
-            .after(&self.scope, key)
-            .find(|versioned| self.selector.matches(&versioned.object))
-            .cloned()?;
+        if self.done {
+            return None;
+        }
+        let next = self.last.as_ref().map(|last| last.object.key().following());
+        let mut objects = self.snapshot.from(&self.scope, next.as_ref());
+        let found = objects.find(|versioned| self.selection.matches(&versioned.object));
+        let Some(versioned) = found.cloned() else {
+            self.done = true;
+            let revision = self.snapshot.revision();
+            return self
+                .marks_end
+                .then_some(Event::Bookmark(Bookmark { revision, ends_initial: true }));
+        };
         self.last = Some(versioned.clone());
-        Some(Event { event_type: EventType::Added, versioned, change: None })
+        Some(Event::Object(ObjectEvent { event_type: EventType::Added, versioned, change: None }))
     }
 }
 
 /// A watch: every change after its beginning.
 pub struct Watching {
-    selector: Selector,
+    selection: Selection,
     /// What it begins with, if that was asked for and not yet taken.
     initial: Option<Initial>,
     subscription: Option<Subscription>,
-    pending: VecDeque<Event>,
+    pending: VecDeque<ObjectEvent>,
     /// An error that ends the watch.
     refused: Option<ApiError>,
+    bookmarks: bool,
 }
 
-/// Begins a watch. A revision that is gone is an event of the watch, not a
-/// refusal of it: so does kube-apiserver, and clients expect it there.
+/// Begins a watch. A revision that is gone, or does not arrive, is an event of
+/// the watch, not a refusal of it: so does kube-apiserver, and clients expect
+/// it there.
 ///
 /// # Errors
 /// 429 before the kind is synced.
-pub fn watch(
+pub async fn watch(
     served: &ServedKind,
     scope: Scope,
     options: WatchOptions,
 ) -> Result<Watching, ApiError> {
     ensure_synced(served)?;
     let mut watching = Watching {
-        selector: options.selector,
+        selection: options.selection,
         initial: None,
         subscription: None,
         pending: VecDeque::new(),
         refused: None,
+        bookmarks: options.bookmarks,
     };
-    match options.after {
-        None => {
-            let (snapshot, subscription) = served.cache.subscribe(scope.clone());
-            let selector = watching.selector.clone();
-            watching.initial = Some(Initial { snapshot, scope, selector, last: None });
-            watching.subscription = Some(subscription);
-        }
-        Some(revision) => match served.cache.subscribe_after(scope, revision) {
+    match options.start {
+        WatchStart::Now => watching.subscription = Some(served.cache.subscribe(scope).1),
+        WatchStart::After(revision) => match served.cache.subscribe_after(scope, revision) {
             Ok(subscription) => watching.subscription = Some(subscription),
             Err(lost) => watching.refused = Some(too_old(revision, lost.oldest)),
         },
+        WatchStart::State { at_least, marks_end } => {
+            if let Some(revision) = at_least
+                && let Err(error) = ensure_fresh(served, revision).await
+            {
+                // A revision of another process is older than all there is.
+                if error.reason() != Reason::Expired {
+                    watching.refused = Some(error);
+                    return Ok(watching);
+                }
+            }
+            let (snapshot, subscription) = served.cache.subscribe(scope.clone());
+            let selection = watching.selection.clone();
+            let (last, done) = (None, false);
+            watching.initial = Some(Initial { snapshot, scope, selection, last, marks_end, done });
+            watching.subscription = Some(subscription);
+        }
     }
     Ok(watching)
 }
@@ -124,6 +183,20 @@ impl Watching {
         self.initial.take()
     }
 
+    /// Whether the client wants bookmarks.
+    pub fn wants_bookmarks(&self) -> bool {
+        self.bookmarks
+    }
+
+    /// How far the watch has come, unless there is something still to be sent.
+    pub fn bookmark(&mut self) -> Option<Event> {
+        if !self.pending.is_empty() {
+            return None;
+        }
+        let revision = self.subscription.as_mut()?.progress()?;
+        Some(Event::Bookmark(Bookmark { revision, ends_initial: false }))
+    }
+
     /// The next change; waits for it. `None` after an error: the watch is over.
     pub async fn next(&mut self) -> Option<Result<Event, ApiError>> {
         if let Some(error) = self.refused.take() {
@@ -132,13 +205,13 @@ impl Watching {
         }
         loop {
             if let Some(event) = self.pending.pop_front() {
-                return Some(Ok(event));
+                return Some(Ok(Event::Object(event)));
             }
             match self.subscription.as_mut()?.next().await {
                 Ok(changes) => {
-                    let selector = &self.selector;
+                    let selection = &self.selection;
                     let events =
-                        changes.into_iter().filter_map(|change| to_event(selector, change));
+                        changes.into_iter().filter_map(|change| to_event(selection, change));
                     self.pending.extend(events);
                 }
                 Err(_) => {
@@ -151,10 +224,10 @@ impl Watching {
     }
 }
 
-/// What a change means to somebody who sees only what the selector matches.
-fn to_event(selector: &Selector, change: Arc<Change>) -> Option<Event> {
+/// What a change means to somebody who sees only what is selected.
+fn to_event(selection: &Selection, change: Arc<Change>) -> Option<ObjectEvent> {
     let matching = |side: Option<&Versioned>| {
-        side.filter(|versioned| selector.matches(&versioned.object)).cloned()
+        side.filter(|versioned| selection.matches(&versioned.object)).cloned()
     };
     let (before, after) = (matching(change.before()), matching(change.after()));
     let (event_type, versioned) = match (before, after) {
@@ -166,7 +239,7 @@ fn to_event(selector: &Selector, change: Arc<Change>) -> Option<Event> {
         }
         (None, None) => return None,
     };
-    Some(Event { event_type, versioned, change: Some(change) })
+    Some(ObjectEvent { event_type, versioned, change: Some(change) })
 }
 
 fn too_old(requested: Revision, oldest: Revision) -> ApiError {

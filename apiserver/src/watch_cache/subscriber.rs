@@ -138,6 +138,24 @@ impl Subscription {
         }
     }
 
+    /// The revision up to which there is no change of the scope that was not
+    /// taken; `None` if there is one.
+    pub fn progress(&mut self) -> Option<Revision> {
+        // First the sequence: what it counts is published in all caches.
+        let visible = self.cache.sequence.current();
+        let state = self.cache.read();
+        if self.slot.lost.load(Ordering::Acquire) > self.cursor.number() {
+            return None;
+        }
+        let mut untaken = state.window.after(self.cursor);
+        if untaken.any(|change| self.slot.scope.contains(change.key())) {
+            return None;
+        }
+        // A watch may begin in the future.
+        self.cursor = self.cursor.max(visible).max(state.revision);
+        Some(self.cursor)
+    }
+
     /// What is there now, without waiting; may be nothing.
     fn take(&mut self) -> Result<Vec<Arc<Change>>, Lost> {
         let state = self.cache.read();

@@ -30,7 +30,7 @@ fn remove(cache: &WatchCache, at: &str) {
 }
 
 fn listed(snapshot: &Snapshot, scope: &Scope) -> Vec<String> {
-    snapshot.after(scope, None).map(|versioned| versioned.object.key().to_string()).collect()
+    snapshot.from(scope, None).map(|versioned| versioned.object.key().to_string()).collect()
 }
 
 async fn told(subscription: &mut Subscription) -> Vec<String> {
@@ -167,10 +167,10 @@ async fn list_then_watch_equals_list_now() {
         if next(3) == 0 { remove(&cache, &at) } else { put(&cache, &at, next(4)) }
     }
     for scope in [Scope::All, Scope::Namespace("a".into()), Scope::Object(key("b/3"))] {
-        let now: Vec<_> = cache.snapshot().after(&scope, None).cloned().collect();
+        let now: Vec<_> = cache.snapshot().from(&scope, None).cloned().collect();
         for snapshot in &histories {
             let mut seen: std::collections::BTreeMap<Key, Versioned> = snapshot
-                .after(&scope, None)
+                .from(&scope, None)
                 .map(|versioned| (versioned.object.key().clone(), versioned.clone()))
                 .collect();
             let mut subscription =

@@ -76,10 +76,10 @@ fn generates_names() {
         prepare(foo(json!({"generateName": prefix}), json!({"size": 1})), FieldValidation::Strict);
     let prepared = prepared.unwrap();
     assert_eq!(prepared.object.key().name().len(), 63);
-    assert!(prepared.is_generated);
+    assert!(prepared.name_origin.is_generated);
     let both = foo(json!({"generateName": "x-", "name": "a"}), json!({"size": 1}));
     let both = prepare(both, FieldValidation::Strict).unwrap();
-    assert!(both.has_prefix && !both.is_generated);
+    assert!(both.name_origin.has_prefix && !both.name_origin.is_generated);
 }
 
 #[test]

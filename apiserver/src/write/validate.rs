@@ -48,12 +48,11 @@ fn node(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<FieldError>
     {
         if json_type == JsonType::Integer && value.is_number() {
             fraction(schema.format.as_deref(), path, errors);
-            return;
+        } else {
+            let found = quote(type_name(value));
+            let detail = format!("{path} in body must be of type {}: {found}", json_type.name());
+            errors.push(FieldError::type_invalid(path, found, &detail));
         }
-        let found = quote(type_name(value));
-        let detail = format!("{path} in body must be of type {}: {found}", json_type.name());
-        errors.push(FieldError::type_invalid(path, found, &detail));
-        return;
     }
     if let Some(allowed) = &schema.enumeration
         && !allowed.contains(value)

@@ -224,7 +224,7 @@ async fn what_would_be_a_way_around_rights_is_not_shown() {
     let shown: Vec<String> = fixture
         .cache
         .snapshot()
-        .after(&Scope::All, None)
+        .from(&Scope::All, None)
         .map(|versioned| versioned.object.key().to_string())
         .collect();
     assert_eq!(shown, ["default/a"]);

@@ -1,41 +1,27 @@
 //! Field selectors: `metadata.name=dolly,metadata.namespace!=default`.
 
+use super::SelectableFields;
 use crate::object::Object;
 
-/// A field that can be selected by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Field {
-    Name,
-    Namespace,
-}
+/// The name and the namespace, which every object is selected by.
+const NAME: &str = "metadata.name";
+const NAMESPACE: &str = "metadata.namespace";
 
 /// How a field is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FieldOperator {
-    /// `=` and `==`.
+enum FieldOperator {
+    // `=` and `==`.
     Equals,
-    /// `!=`.
+    // `!=`.
     NotEquals,
 }
 
 /// One term.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FieldRequirement {
-    field: Field,
-    /// How it is compared.
-    pub operator: FieldOperator,
-    /// With what.
-    pub value: String,
-}
-
-impl FieldRequirement {
-    fn matches(&self, object: &Object) -> bool {
-        let value = match self.field {
-            Field::Name => object.key().name(),
-            Field::Namespace => object.key().namespace().unwrap_or_default(),
-        };
-        (value == self.value) == (self.operator == FieldOperator::Equals)
-    }
+struct FieldRequirement {
+    key: String,
+    operator: FieldOperator,
+    value: String,
 }
 
 /// Terms that must all hold.
@@ -43,12 +29,11 @@ impl FieldRequirement {
 pub struct FieldSelector(Vec<FieldRequirement>);
 
 impl FieldSelector {
-    /// Parses a selector for a kind.
+    /// Parses a selector.
     ///
     /// # Errors
-    /// With kube-apiserver's text, when the selector cannot be read or asks
-    /// for a field that this kind is not selected by.
-    pub fn parse(text: &str, namespaced: bool) -> Result<Self, String> {
+    /// With kube-apiserver's text, when the selector cannot be read.
+    pub fn parse(text: &str) -> Result<Self, String> {
         let mut requirements = Vec::new();
         for term in split_terms(text) {
             if term.is_empty() {
@@ -56,33 +41,59 @@ impl FieldSelector {
             }
             let (key, operator, value) = split_term(term)
                 .ok_or_else(|| format!("invalid selector: '{term}'; can't understand '{term}'"))?;
-            let value = unescape(value)?;
-            let field = match key {
-                "metadata.name" => Field::Name,
-                "metadata.namespace" if namespaced => Field::Namespace,
-                other => return Err(format!("field label not supported: {other}")),
-            };
-            requirements.push(FieldRequirement { field, operator, value });
+            let (key, value) = (key.to_owned(), unescape(value)?);
+            requirements.push(FieldRequirement { key, operator, value });
         }
         Ok(Self(requirements))
     }
 
-    /// Whether the object fulfils every term.
-    pub fn matches(&self, object: &Object) -> bool {
-        self.0.iter().all(|requirement| requirement.matches(object))
+    /// Refuses what a kind is not selected by; `fields` are those that it is
+    /// besides its name and, if it is namespaced, its namespace.
+    ///
+    /// # Errors
+    /// With kube-apiserver's text.
+    pub fn check(&self, namespaced: bool, fields: &SelectableFields) -> Result<(), String> {
+        let is_known = |key: &str| {
+            key == NAME || (namespaced && key == NAMESPACE) || fields.position(key).is_some()
+        };
+        match self.0.iter().find(|requirement| !is_known(&requirement.key)) {
+            Some(FieldRequirement { key, .. }) => Err(format!("field label not supported: {key}")),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether anything but the place of an object counts.
+    pub fn needs_content(&self) -> bool {
+        self.0.iter().any(|requirement| ![NAME, NAMESPACE].contains(&requirement.key.as_str()))
+    }
+
+    /// Whether the object fulfils every term; `fields` are those of its version.
+    pub fn matches(&self, object: &Object, fields: &SelectableFields) -> bool {
+        self.0.iter().all(|requirement| {
+            let value = match requirement.key.as_str() {
+                NAME => object.key().name(),
+                NAMESPACE => object.key().namespace().unwrap_or_default(),
+                other => fields.value(object, other),
+            };
+            (value == requirement.value) == (requirement.operator == FieldOperator::Equals)
+        })
+    }
+
+    /// Whether nothing is asked.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// Adds the term `metadata.name=<name>`.
     pub fn require_name(&mut self, name: &str) {
-        let (field, operator) = (Field::Name, FieldOperator::Equals);
-        self.0.push(FieldRequirement { field, operator, value: name.to_owned() });
+        let (key, value) = (NAME.to_owned(), name.to_owned());
+        self.0.push(FieldRequirement { key, operator: FieldOperator::Equals, value });
     }
 
     /// The one name that can match, if a term says so.
     pub fn name(&self) -> Option<&str> {
-        let named = |one: &&FieldRequirement| {
-            one.field == Field::Name && one.operator == FieldOperator::Equals
-        };
+        let named =
+            |one: &&FieldRequirement| one.key == NAME && one.operator == FieldOperator::Equals;
         self.0.iter().find(named).map(|one| one.value.as_str())
     }
 }
@@ -153,9 +164,16 @@ mod tests {
     use serde_json::json;
 
     fn check(selector: &str, expected: Result<bool, &str>) {
-        let tree = json!({"metadata": {"name": "a", "namespace": "n", "uid": "u"}});
+        let tree = json!({
+            "metadata": {"name": "a", "namespace": "n", "uid": "u"},
+            "spec": {"size": 5, "on": true},
+        });
         let object = Object::from_tree(tree.as_object().unwrap()).unwrap();
-        let outcome = FieldSelector::parse(selector, true).map(|parsed| parsed.matches(&object));
+        let fields = SelectableFields::new(["spec.size", "spec.on", "spec.text"]);
+        let outcome = FieldSelector::parse(selector).and_then(|parsed| {
+            parsed.check(true, &fields)?;
+            Ok(parsed.matches(&object, &fields))
+        });
         assert_eq!(outcome, expected.map_err(String::from), "{selector}");
     }
 
@@ -167,15 +185,19 @@ mod tests {
         check("metadata.name=b", Ok(false));
         check(",metadata.name=a,", Ok(true));
         check("metadata.name=a\\,b", Ok(false));
+        check("spec.size=5,spec.on=true,spec.text=", Ok(true));
+        check("spec.size!=5", Ok(false));
+        check("spec.text!=x", Ok(true));
         check("x", Err("invalid selector: 'x'; can't understand 'x'"));
-        check("spec.size=1", Err("field label not supported: spec.size"));
+        check("spec.other=1", Err("field label not supported: spec.other"));
         check("metadata.name=a\\x", Err("invalid field selector: invalid escape sequence: \\x"));
         check("metadata.name=a=b", Err("invalid field selector: unescaped character in value: 61"));
     }
 
     #[test]
     fn a_cluster_scoped_kind_has_no_namespace() {
-        let error = FieldSelector::parse("metadata.namespace=a", false).unwrap_err();
+        let selector = FieldSelector::parse("metadata.namespace=a").unwrap();
+        let error = selector.check(false, &SelectableFields::default()).unwrap_err();
         assert_eq!(error, "field label not supported: metadata.namespace");
     }
 }

@@ -55,6 +55,11 @@ impl LabelRequirement {
 pub struct LabelSelector(Vec<LabelRequirement>);
 
 impl LabelSelector {
+    /// Whether nothing is asked.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Parses a selector.
     ///
     /// # Errors

@@ -1,12 +1,9 @@
 //! The query: parameters by verb, with the words of kube-apiserver's errors.
 
 use std::collections::HashMap;
-use std::time::Duration;
 
 use crate::error::{ApiError, FieldError, quote};
-use crate::object::selector::{FieldSelector, LabelSelector, Selector};
-use crate::storage::Revision;
-use crate::verb::{CreateOptions, DeleteOptions, GetOptions, ListOptions, WatchOptions};
+use crate::verb::{CreateOptions, DeleteOptions, GetOptions};
 use crate::write::FieldValidation;
 
 /// Names of field managers are at most this long; as kube-apiserver.
@@ -32,47 +29,6 @@ impl Parameters {
             return Err(ApiError::bad_request(message));
         }
         Ok(GetOptions { not_older_than: self.revision("")? })
-    }
-
-    pub(super) fn list_options(&self, namespaced: bool) -> Result<ListOptions, ApiError> {
-        let selector = self.selector(namespaced)?;
-        let limit = self.integer("limit")?.unwrap_or_default();
-        self.integer("timeoutSeconds")?;
-        if self.filled("continue").is_some() {
-            return Err(ApiError::bad_request(
-                "invalid continue token: this server sends lists whole and hands out no tokens",
-            ));
-        }
-        self.check_match_on_list()?;
-        let revision = self.revision("invalid resource version: ")?;
-        let exact = match self.filled("resourceVersionMatch") {
-            Some("Exact") => true,
-            // A limit with a revision and nothing else has always meant that revision.
-            None => limit > 0,
-            Some(_) => false,
-        };
-        Ok(ListOptions {
-            selector,
-            not_older_than: revision.filter(|_| !exact),
-            exactly: revision.filter(|_| exact),
-        })
-    }
-
-    /// The options of a watch, and how long it lasts if the client says so.
-    pub(super) fn watch_options(
-        &self,
-        namespaced: bool,
-    ) -> Result<(WatchOptions, Option<Duration>), ApiError> {
-        let selector = self.selector(namespaced)?;
-        self.integer("limit")?;
-        let seconds = self.integer("timeoutSeconds")?.unwrap_or_default();
-        self.check_match_on_watch()?;
-        let options = WatchOptions { selector, after: self.revision("")? };
-        let lasts = match seconds {
-            0 => None,
-            seconds => Some(Duration::from_secs(u64::try_from(seconds).unwrap_or_default())),
-        };
-        Ok((options, lasts))
     }
 
     pub(super) fn create_options(&self) -> Result<CreateOptions, ApiError> {
@@ -119,16 +75,16 @@ impl Parameters {
         })
     }
 
-    fn filled(&self, key: &str) -> Option<&str> {
+    pub(super) fn filled(&self, key: &str) -> Option<&str> {
         self.0.get(key).map(String::as_str).filter(|value| !value.is_empty())
     }
 
     /// Everything but `0` and `false` is true.
-    fn flag(&self, key: &str) -> Option<bool> {
+    pub(super) fn flag(&self, key: &str) -> Option<bool> {
         self.0.get(key).map(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
     }
 
-    fn integer(&self, key: &str) -> Result<Option<i64>, ApiError> {
+    pub(super) fn integer(&self, key: &str) -> Result<Option<i64>, ApiError> {
         let Some(text) = self.0.get(key) else { return Ok(None) };
         text.parse().map(Some).map_err(|error: std::num::ParseIntError| {
             use std::num::IntErrorKind::{NegOverflow, PosOverflow};
@@ -138,79 +94,6 @@ impl Parameters {
             };
             ApiError::bad_request(format!("strconv.ParseInt: parsing {}: {why}", quote(text)))
         })
-    }
-
-    /// The revision that is asked for; `0` asks for any. What is none is told
-    /// in words that begin differently for lists.
-    fn revision(&self, start: &str) -> Result<Option<Revision>, ApiError> {
-        let Some(text) = self.filled("resourceVersion") else { return Ok(None) };
-        let invalid = |_| {
-            let text = quote(text);
-            ApiError::bad_request(format!(
-                "{start}resourceVersion: Invalid value: {text}: strconv.ParseUint: parsing {text}: invalid syntax"
-            ))
-        };
-        let number: u64 = text.parse().map_err(invalid)?;
-        Ok(Some(Revision::new(number)).filter(|_| number != 0))
-    }
-
-    fn selector(&self, namespaced: bool) -> Result<Selector, ApiError> {
-        let labels = LabelSelector::parse(self.filled("labelSelector").unwrap_or_default());
-        let fields =
-            FieldSelector::parse(self.filled("fieldSelector").unwrap_or_default(), namespaced);
-        Ok(Selector {
-            labels: labels.map_err(ApiError::bad_request)?,
-            fields: fields.map_err(ApiError::bad_request)?,
-        })
-    }
-
-    fn check_match_on_list(&self) -> Result<(), ApiError> {
-        const FIELD: &str = "resourceVersionMatch";
-        let mut errors = Vec::new();
-        if self.0.contains_key("sendInitialEvents") {
-            let detail = "sendInitialEvents is forbidden for list";
-            errors.push(FieldError::forbidden("sendInitialEvents", detail));
-        }
-        if let Some(given) = self.filled(FIELD) {
-            let revision = self.filled("resourceVersion");
-            if revision.is_none() {
-                let detail = "resourceVersionMatch is forbidden unless resourceVersion is provided";
-                errors.push(FieldError::forbidden(FIELD, detail));
-            }
-            match given {
-                "NotOlderThan" => {}
-                "Exact" if revision == Some("0") => {
-                    let detail =
-                        "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
-                    errors.push(FieldError::forbidden(FIELD, detail));
-                }
-                "Exact" => {}
-                other => {
-                    let supported = ["Exact", "NotOlderThan", ""];
-                    errors.push(FieldError::not_supported(FIELD, quote(other), &supported));
-                }
-            }
-        }
-        options_or(errors)
-    }
-
-    /// Streaming lists are refused as a server does that has them switched off:
-    /// clients then list and watch.
-    fn check_match_on_watch(&self) -> Result<(), ApiError> {
-        const FIELD: &str = "resourceVersionMatch";
-        let mut errors = Vec::new();
-        if self.0.contains_key("sendInitialEvents") {
-            let detail = "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
-            errors.push(FieldError::forbidden("sendInitialEvents", detail));
-        } else if let Some(given) = self.filled(FIELD) {
-            let detail =
-                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
-            errors.push(FieldError::forbidden(FIELD, detail));
-            if given != "NotOlderThan" {
-                errors.push(FieldError::not_supported(FIELD, quote(given), &["NotOlderThan"]));
-            }
-        }
-        options_or(errors)
     }
 
     fn check_dry_run(&self, errors: &mut Vec<FieldError>) {
@@ -223,10 +106,6 @@ impl Parameters {
     fn refuse_dry_run(&self) -> Result<(), ApiError> {
         if self.0.contains_key("dryRun") { Err(no_dry_run()) } else { Ok(()) }
     }
-}
-
-fn options_or(errors: Vec<FieldError>) -> Result<(), ApiError> {
-    if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid_options("ListOptions", errors)) }
 }
 
 /// The answer to a dry run: nothing here can promise to keep nothing.
@@ -265,73 +144,6 @@ mod tests {
 
     fn refused<T: std::fmt::Debug>(outcome: Result<T, ApiError>) -> String {
         outcome.unwrap_err().to_string()
-    }
-
-    fn list(query: &str) -> Result<ListOptions, ApiError> {
-        Parameters::parse(query).list_options(true)
-    }
-
-    fn watch(query: &str) -> Result<(WatchOptions, Option<Duration>), ApiError> {
-        Parameters::parse(query).watch_options(true)
-    }
-
-    #[test]
-    fn lists() {
-        assert_eq!(list("limit=500&resourceVersion=0").unwrap().exactly, None);
-        assert_eq!(list("resourceVersion=7").unwrap().not_older_than, Some(Revision::new(7)));
-        assert_eq!(list("resourceVersion=7&limit=5").unwrap().exactly, Some(Revision::new(7)));
-        let exact = "resourceVersion=7&resourceVersionMatch=Exact";
-        assert_eq!(list(exact).unwrap().exactly, Some(Revision::new(7)));
-        let rows = [
-            ("limit=abc", "strconv.ParseInt: parsing \"abc\": invalid syntax"),
-            ("limit=", "strconv.ParseInt: parsing \"\": invalid syntax"),
-            (
-                "limit=99999999999999999999",
-                "strconv.ParseInt: parsing \"99999999999999999999\": value out of range",
-            ),
-            (
-                "resourceVersion=abc",
-                "invalid resource version: resourceVersion: Invalid value: \"abc\": strconv.ParseUint: parsing \"abc\": invalid syntax",
-            ),
-            (
-                "continue=x",
-                "invalid continue token: this server sends lists whole and hands out no tokens",
-            ),
-            (
-                "resourceVersionMatch=Exact",
-                "ListOptions.meta.k8s.io \"\" is invalid: resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided",
-            ),
-            (
-                "resourceVersion=0&resourceVersionMatch=Exact",
-                "ListOptions.meta.k8s.io \"\" is invalid: resourceVersionMatch: Forbidden: resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
-            ),
-            (
-                "sendInitialEvents=false",
-                "ListOptions.meta.k8s.io \"\" is invalid: sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list",
-            ),
-            ("labelSelector=a,,b", "found ',', expected: identifier after ','"),
-            ("fieldSelector=spec.x=1", "field label not supported: spec.x"),
-        ];
-        for (query, expected) in rows {
-            assert_eq!(refused(list(query)), expected, "{query}");
-        }
-    }
-
-    #[test]
-    fn watches() {
-        let (options, lasts) = watch("&watch=true&timeoutSeconds=290&timeout=6m56s").unwrap();
-        assert_eq!((options.after, lasts), (None, Some(Duration::from_secs(290))));
-        assert_eq!(watch("timeoutSeconds=-1").unwrap().1, Some(Duration::ZERO));
-        assert_eq!(
-            watch("resourceVersion=7&allowWatchBookmarks=true").unwrap().0.after,
-            Some(Revision::new(7))
-        );
-        let streaming =
-            "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
-        assert_eq!(
-            refused(watch(streaming)),
-            "ListOptions.meta.k8s.io \"\" is invalid: sendInitialEvents: Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"
-        );
     }
 
     #[test]

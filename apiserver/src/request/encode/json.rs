@@ -1,7 +1,8 @@
 //! Whole objects: stored bytes with their revision.
 
+use super::Page;
 use crate::kind::Kind;
-use crate::storage::{Revision, Versioned};
+use crate::storage::Versioned;
 
 /// One object.
 pub(super) fn write(versioned: &Versioned, out: &mut Vec<u8>) {
@@ -15,10 +16,8 @@ pub(super) fn start_list(kind: &Kind, version: &str, out: &mut Vec<u8>) {
 }
 
 /// What a list ends with.
-pub(super) fn end_list(kind: &Kind, revision: Revision, out: &mut Vec<u8>) {
-    let end = format!(
-        "],\"kind\":\"{}\",\"metadata\":{{\"continue\":\"\",\"resourceVersion\":\"{revision}\"}}}}",
-        kind.names.list_kind
-    );
+pub(super) fn end_list(kind: &Kind, page: &Page, out: &mut Vec<u8>) {
+    let (list_kind, metadata) = (&kind.names.list_kind, page.metadata(true));
+    let end = format!("],\"kind\":\"{list_kind}\",\"metadata\":{{{metadata}}}}}");
     out.extend_from_slice(end.as_bytes());
 }

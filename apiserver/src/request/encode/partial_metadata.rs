@@ -1,7 +1,8 @@
 //! PartialObjectMetadata: a slice of the stored bytes.
 
 use super::super::negotiate::MetaVersion;
-use crate::storage::{Revision, Versioned};
+use super::Page;
+use crate::storage::Versioned;
 
 /// The metadata of one object.
 pub(super) fn write(version: MetaVersion, versioned: &Versioned, out: &mut Vec<u8>) {
@@ -15,10 +16,11 @@ pub(super) fn write(version: MetaVersion, versioned: &Versioned, out: &mut Vec<u
 }
 
 /// What a list begins with.
-pub(super) fn start_list(version: MetaVersion, revision: Revision, out: &mut Vec<u8>) {
+pub(super) fn start_list(version: MetaVersion, page: &Page, out: &mut Vec<u8>) {
     let start = format!(
-        "{{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"{}\",\"metadata\":{{\"resourceVersion\":\"{revision}\"}},\"items\":[",
-        version.api_version()
+        "{{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"{}\",\"metadata\":{{{}}},\"items\":[",
+        version.api_version(),
+        page.metadata(false)
     );
     out.extend_from_slice(start.as_bytes());
 }

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::deadline::REQUEST_TIMEOUT;
 use super::super::throttle::Permit;
-use super::Encoder;
+use super::{Encoder, Page};
 use crate::ambient::Ambient;
 use crate::storage::Versioned;
 use crate::verb::{Listed, Watching};
@@ -28,6 +28,10 @@ const CHUNK: usize = 64 << 10;
 /// A watch lasts this long and up to as long again, if the client does not
 /// say; as kube-apiserver.
 const WATCH_SECONDS: u64 = 1_800;
+/// How often a client is told how far it has come, if it wants to know.
+const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+/// So long before its end a watch is told for the last time.
+const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 /// No watch lasts longer than a day.
 const MAX_WATCH: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -73,6 +77,7 @@ fn produce<T: Send + 'static>(
 struct ListState {
     encoder: Encoder,
     listed: Listed,
+    page: Page,
     last: Option<Versioned>,
     started: bool,
     done: bool,
@@ -82,8 +87,9 @@ struct ListState {
 
 /// A list, chunk by chunk.
 pub(in crate::request) fn list(encoder: Encoder, listed: Listed, permit: Permit) -> Body {
-    let mut state =
-        ListState { encoder, listed, last: None, started: false, done: false, _permit: permit };
+    let page = Page::of(&listed);
+    let (last, started, done) = (None, false, false);
+    let mut state = ListState { encoder, listed, page, last, started, done, _permit: permit };
     let first = next_chunk(&mut state).unwrap_or_default();
     if state.done {
         return Body::from(first);
@@ -97,9 +103,8 @@ fn next_chunk(state: &mut ListState) -> Option<Bytes> {
         return None;
     }
     let mut chunk = Vec::with_capacity(CHUNK + (CHUNK >> 2));
-    let revision = state.listed.revision();
     if !state.started {
-        state.encoder.start_list(revision, &mut chunk);
+        state.encoder.start_list(&state.page, &mut chunk);
     }
     let previous = state.last.take();
     let mut is_first = !state.started;
@@ -117,7 +122,7 @@ fn next_chunk(state: &mut ListState) -> Option<Bytes> {
     state.started = true;
     state.done = state.last.is_none();
     if state.done {
-        state.encoder.end_list(revision, &mut chunk);
+        state.encoder.end_list(&state.page, &mut chunk);
     }
     Some(chunk.into())
 }
@@ -127,6 +132,8 @@ struct WatchState {
     watching: Watching,
     first: bool,
     deadline: Instant,
+    /// When the client is next told how far it has come.
+    next_bookmark: Option<Instant>,
     closing: CancellationToken,
     ambient: Ambient,
     _permit: Permit,
@@ -164,8 +171,17 @@ pub(in crate::request) fn watch(
         }
         _ => stream::empty().right_stream(),
     };
-    let state =
-        WatchState { encoder, watching, first, deadline, closing, ambient, _permit: permit };
+    let next_bookmark = next_bookmark(now, deadline).filter(|_| watching.wants_bookmarks());
+    let state = WatchState {
+        encoder,
+        watching,
+        first,
+        deadline,
+        next_bookmark,
+        closing,
+        ambient,
+        _permit: permit,
+    };
     let live = stream::unfold(state, next_event);
     Body::from_stream(beginning.chain(rest).chain(live))
 }
@@ -184,13 +200,28 @@ fn initial_chunk(
     (!chunk.is_empty()).then(|| chunk.into())
 }
 
+/// About once a minute, and shortly before the end; as kube-apiserver.
+fn next_bookmark(now: Instant, deadline: Instant) -> Option<Instant> {
+    let last = deadline.checked_sub(LAST_BOOKMARK).filter(|&last| last > now)?;
+    Some(last.min(now + BOOKMARK_EVERY))
+}
+
 async fn next_event(mut state: WatchState) -> Option<(Chunk, WatchState)> {
-    let event = tokio::select! {
-        biased;
-        () = state.closing.cancelled() => None,
-        () = sleep_until(state.deadline) => None,
-        event = state.watching.next() => event,
-    }?;
+    let event = loop {
+        let bookmark_at = state.next_bookmark.unwrap_or(state.deadline);
+        tokio::select! {
+            biased;
+            () = state.closing.cancelled() => return None,
+            () = sleep_until(state.deadline) => return None,
+            event = state.watching.next() => break event?,
+            () = sleep_until(bookmark_at) => {
+                state.next_bookmark = next_bookmark(Instant::now(), state.deadline);
+                if let Some(bookmark) = state.watching.bookmark() {
+                    break Ok(bookmark);
+                }
+            }
+        }
+    };
     let frame = match event {
         Ok(event) => {
             state.encoder.set_time(state.ambient.now());

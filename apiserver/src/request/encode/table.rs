@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::negotiate::{Include, MetaVersion};
-use super::{Encoder, json as whole, partial_metadata};
+use super::{Encoder, Page, json as whole, partial_metadata};
 use crate::kind::Column;
 use crate::storage::{Revision, Versioned};
 
@@ -14,12 +14,17 @@ pub(super) fn start(
     encoder: &Encoder,
     version: MetaVersion,
     revision: Revision,
+    page: Option<&Page>,
     columns: bool,
     out: &mut Vec<u8>,
 ) {
+    let metadata = match page {
+        Some(page) => page.metadata(false),
+        None => format!("\"resourceVersion\":\"{revision}\""),
+    };
     let definitions = if columns { definitions(encoder) } else { Value::Null };
     let start = format!(
-        "{{\"kind\":\"Table\",\"apiVersion\":\"{}\",\"metadata\":{{\"resourceVersion\":\"{revision}\"}},\"columnDefinitions\":{definitions},\"rows\":[",
+        "{{\"kind\":\"Table\",\"apiVersion\":\"{}\",\"metadata\":{{{metadata}}},\"columnDefinitions\":{definitions},\"rows\":[",
         version.api_version()
     );
     out.extend_from_slice(start.as_bytes());

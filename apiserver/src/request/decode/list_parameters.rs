@@ -1,0 +1,230 @@
+//! The query of LIST and WATCH.
+//!
+//! The order is kube-apiserver's, because the first fault is the one that is
+//! told: numbers, selectors, rules among options, fields that the kind is not
+//! selected by, and only then versions and tokens.
+
+use std::time::Duration;
+
+use super::super::route::Target;
+use super::parameters::Parameters;
+use crate::error::{ApiError, FieldError, quote};
+use crate::object::Key;
+use crate::object::selector::{FieldSelector, LabelSelector, Selector};
+use crate::storage::Revision;
+use crate::verb::{Continue, ListOptions, Moment, Selection, WatchOptions, WatchStart};
+use crate::watch_cache::Scope;
+
+const MATCH: &str = "resourceVersionMatch";
+const NOT_OLDER_THAN: &str = "NotOlderThan";
+
+impl Parameters {
+    /// What is listed, and how.
+    pub(super) fn list(&self, target: &Target) -> Result<(Scope, ListOptions), ApiError> {
+        let query = self.selection_and(target, |query| query.list_faults())?;
+        let limit = query.limit.filter(|_| self.filled("resourceVersion") != Some("0"));
+        let moment = self.moment(target, limit.is_some())?;
+        let scope = narrow_scope(target, &query.selection);
+        Ok((scope, ListOptions { selection: query.selection, limit, moment }))
+    }
+
+    /// What is watched, how, and how long if the client says so.
+    pub(super) fn watch(
+        &self,
+        target: &Target,
+    ) -> Result<(Scope, WatchOptions, Option<Duration>), ApiError> {
+        let mut query = self.selection_and(target, |query| query.watch_faults())?;
+        if let Some(name) = &target.name {
+            name_in_path(&mut query.selection.selector, name)?;
+        }
+        let bookmarks = self.flag("allowWatchBookmarks") == Some(true);
+        let revision = self.revision("")?;
+        let start = match (query.send_initial_events, revision) {
+            (Some(true), at_least) => WatchStart::State { at_least, marks_end: bookmarks },
+            (_, Some(revision)) => WatchStart::After(revision),
+            (_, None) => WatchStart::Now,
+        };
+        let lasts = match query.timeout_seconds {
+            None | Some(0) => None,
+            Some(seconds) => Some(Duration::from_secs(u64::try_from(seconds).unwrap_or_default())),
+        };
+        let scope = narrow_scope(target, &query.selection);
+        Ok((scope, WatchOptions { selection: query.selection, start, bookmarks }, lasts))
+    }
+
+    fn selection_and(
+        &self,
+        target: &Target,
+        faults: impl Fn(&Query<'_>) -> Vec<FieldError>,
+    ) -> Result<Query<'_>, ApiError> {
+        let timeout_seconds = self.integer("timeoutSeconds")?;
+        let limit = self.integer("limit")?;
+        let text = |key: &str| self.filled(key).unwrap_or_default();
+        let labels = LabelSelector::parse(text("labelSelector")).map_err(ApiError::bad_request)?;
+        let fields = FieldSelector::parse(text("fieldSelector")).map_err(ApiError::bad_request)?;
+        let kind = &target.served.kind;
+        let mut query = Query {
+            limit: limit.and_then(|limit| usize::try_from(limit).ok()).filter(|&limit| limit > 0),
+            timeout_seconds,
+            resource_version: text("resourceVersion"),
+            matching: text(MATCH),
+            is_continued: self.filled("continue").is_some(),
+            send_initial_events: self.flag("sendInitialEvents"),
+            selection: Selection {
+                kind: kind.clone(),
+                version: target.version.clone(),
+                selector: Selector { labels, fields },
+            },
+        };
+        let is_any = ["", "0"].contains(&query.resource_version);
+        let is_plain = query.send_initial_events.is_none() && query.matching.is_empty();
+        if target.verb == crate::verb::Verb::Watch && is_any && is_plain {
+            query.send_initial_events = Some(true);
+            query.matching = NOT_OLDER_THAN;
+        }
+        let faults = faults(&query);
+        if !faults.is_empty() {
+            return Err(ApiError::invalid_options("ListOptions", faults));
+        }
+        let fields = &query.selection.selector.fields;
+        let checked = fields.check(kind.is_namespaced(), &target.version.selectable);
+        checked.map_err(ApiError::bad_request)?;
+        Ok(query)
+    }
+
+    /// Which moment a list shows.
+    fn moment(&self, target: &Target, is_limited: bool) -> Result<Moment, ApiError> {
+        if let Some(token) = self.filled("continue") {
+            if self.filled("resourceVersion").is_some_and(|version| version != "0") {
+                let message = "specifying resource version is not allowed when using continue";
+                return Err(ApiError::bad_request(message));
+            }
+            let next = Continue::parse(token, &scope(target));
+            return next
+                .map(Moment::Continued)
+                .map_err(|why| ApiError::bad_request(format!("invalid continue token: {why}")));
+        }
+        let revision = self.revision("invalid resource version: ")?;
+        Ok(match (revision, self.filled(MATCH)) {
+            (None, _) => Moment::Latest,
+            (Some(revision), Some("Exact")) => Moment::Exactly(revision),
+            // A limit with a revision and nothing else has always meant that revision.
+            (Some(revision), None) if is_limited => Moment::Exactly(revision),
+            (Some(revision), _) => Moment::NotOlderThan(revision),
+        })
+    }
+
+    /// The revision that is asked for; `0` asks for any. What is none is told
+    /// in words that begin differently for lists.
+    pub(super) fn revision(&self, start: &str) -> Result<Option<Revision>, ApiError> {
+        let Some(text) = self.filled("resourceVersion") else { return Ok(None) };
+        let invalid = |_| {
+            let text = quote(text);
+            ApiError::bad_request(format!(
+                "{start}resourceVersion: Invalid value: {text}: strconv.ParseUint: parsing {text}: invalid syntax"
+            ))
+        };
+        let number: u64 = text.parse().map_err(invalid)?;
+        Ok(Some(Revision::new(number)).filter(|_| number != 0))
+    }
+}
+
+/// What is said about a list or a watch before its versions are read.
+struct Query<'a> {
+    selection: Selection,
+    limit: Option<usize>,
+    timeout_seconds: Option<i64>,
+    resource_version: &'a str,
+    matching: &'a str,
+    is_continued: bool,
+    send_initial_events: Option<bool>,
+}
+
+impl Query<'_> {
+    fn list_faults(&self) -> Vec<FieldError> {
+        let mut faults = Vec::new();
+        if !self.matching.is_empty() {
+            if self.resource_version.is_empty() {
+                let detail = "resourceVersionMatch is forbidden unless resourceVersion is provided";
+                faults.push(FieldError::forbidden(MATCH, detail));
+            }
+            faults.extend(self.continue_fault());
+            match self.matching {
+                NOT_OLDER_THAN => {}
+                "Exact" if self.resource_version == "0" => {
+                    let detail =
+                        "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
+                    faults.push(FieldError::forbidden(MATCH, detail));
+                }
+                "Exact" => {}
+                other => {
+                    let supported = ["Exact", NOT_OLDER_THAN, ""];
+                    faults.push(FieldError::not_supported(MATCH, quote(other), &supported));
+                }
+            }
+        }
+        if self.send_initial_events.is_some() {
+            let detail = "sendInitialEvents is forbidden for list";
+            faults.push(FieldError::forbidden("sendInitialEvents", detail));
+        }
+        faults
+    }
+
+    fn watch_faults(&self) -> Vec<FieldError> {
+        let mut faults = Vec::new();
+        let is_asked = self.send_initial_events.is_some();
+        if is_asked && self.matching != NOT_OLDER_THAN {
+            let detail = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+            faults.push(FieldError::forbidden(MATCH, detail));
+        }
+        if !self.matching.is_empty() {
+            if !is_asked {
+                let detail = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+                faults.push(FieldError::forbidden(MATCH, detail));
+            }
+            if self.matching != NOT_OLDER_THAN {
+                let given = quote(self.matching);
+                faults.push(FieldError::not_supported(MATCH, given, &[NOT_OLDER_THAN]));
+            }
+            faults.extend(self.continue_fault());
+        }
+        faults
+    }
+
+    fn continue_fault(&self) -> Option<FieldError> {
+        let detail = "resourceVersionMatch is forbidden when continue is provided";
+        self.is_continued.then(|| FieldError::forbidden(MATCH, detail))
+    }
+}
+
+/// What the path says.
+fn scope(target: &Target) -> Scope {
+    match &target.namespace {
+        Some(namespace) => Scope::Namespace(namespace.as_str().into()),
+        None => Scope::All,
+    }
+}
+
+/// The narrowest scope that holds everything selected.
+fn narrow_scope(target: &Target, selection: &Selection) -> Scope {
+    let namespace = target.namespace.as_deref();
+    match selection.selector.fields.name() {
+        Some(name) if namespace.is_some() || !selection.kind.is_namespaced() => {
+            Scope::Object(Key::new(namespace, name))
+        }
+        _ => scope(target),
+    }
+}
+
+/// The old form of watching one object has its name in the path.
+fn name_in_path(selector: &mut Selector, name: &str) -> Result<(), ApiError> {
+    match selector.fields.name() {
+        Some(other) if other != name => {
+            Err(ApiError::bad_request("fieldSelector metadata.name doesn't match requested name"))
+        }
+        _ => {
+            selector.fields.require_name(name);
+            Ok(())
+        }
+    }
+}

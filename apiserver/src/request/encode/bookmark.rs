@@ -1,0 +1,61 @@
+//! BOOKMARK: an event without an object, only a revision.
+
+use serde_json::{Value, json};
+
+use super::super::negotiate::{Form, Include, MetaVersion};
+use super::{Encoder, table};
+use crate::verb::Bookmark;
+
+/// Says that what was there to begin with was sent.
+const INITIAL_END: &str = "k8s.io/initial-events-end";
+
+/// The object of a bookmark; the columns of a table are written only if asked for.
+pub(super) fn write(encoder: &Encoder, bookmark: Bookmark, columns: bool, out: &mut Vec<u8>) {
+    let object = match encoder.format.form {
+        Form::Object => whole(encoder, bookmark),
+        Form::PartialMetadata(version) => partial(version, bookmark),
+        Form::Table(version) => {
+            table::start(encoder, version, bookmark.revision, None, columns, out);
+            out.extend_from_slice(row(encoder, version, bookmark).to_string().as_bytes());
+            table::end(out);
+            return;
+        }
+    };
+    out.extend_from_slice(object.to_string().as_bytes());
+}
+
+fn metadata(bookmark: Bookmark) -> Value {
+    let mut metadata = json!({"resourceVersion": bookmark.revision.to_string()});
+    if bookmark.ends_initial {
+        metadata["annotations"] = json!({INITIAL_END: "true"});
+    }
+    metadata
+}
+
+fn whole(encoder: &Encoder, bookmark: Bookmark) -> Value {
+    json!({
+        "apiVersion": encoder.kind.api_version(&encoder.version.name),
+        "kind": encoder.kind.names.kind,
+        "metadata": metadata(bookmark),
+    })
+}
+
+fn partial(version: MetaVersion, bookmark: Bookmark) -> Value {
+    json!({
+        "kind": "PartialObjectMetadata",
+        "apiVersion": version.api_version(),
+        "metadata": metadata(bookmark),
+    })
+}
+
+/// A row without a name whose object holds the revision.
+fn row(encoder: &Encoder, version: MetaVersion, bookmark: Bookmark) -> Value {
+    let mut cells = vec![Value::from("")];
+    cells.extend(encoder.version.columns.iter().map(|_| Value::Null));
+    let object = match encoder.format.include {
+        Include::Object => whole(encoder, bookmark),
+        Include::None if !bookmark.ends_initial => Value::Null,
+        Include::Metadata | Include::None => partial(version, bookmark),
+    };
+    json!({"cells": cells, "object": object})
+}
