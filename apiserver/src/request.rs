@@ -32,6 +32,7 @@ use crate::user::User;
 use crate::verb;
 use decode::Operation;
 use encode::{Encoder, stream};
+use negotiate::{Media, Presentation};
 use route::{Destination, Document, Target};
 use throttle::{Permit, Throttle};
 
@@ -76,7 +77,9 @@ impl Handler {
             let message = "Timeout: request did not complete within the allotted timeout";
             Err(ApiError::new(Reason::Timeout, message))
         };
-        let mut response = answer.unwrap_or_else(|_| late()).unwrap_or_else(|error| refuse(&error));
+        let mut response = answer
+            .unwrap_or_else(|_| late())
+            .unwrap_or_else(|error| refuse_as(&error, negotiate::refusal(&head)));
         let headers = response.headers_mut();
         headers.insert(AUDIT_ID, audit_id);
         headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
@@ -101,7 +104,8 @@ impl Handler {
             Destination::Target(target) => self.target(&user, target, head, body).await,
         };
         let Some(warning) = route.deprecation else { return answer };
-        let mut response = answer.unwrap_or_else(|error| refuse(&error));
+        let refuse = |error| refuse_as(&error, negotiate::refusal(head));
+        let mut response = answer.unwrap_or_else(refuse);
         encode::warn(&mut response, &[warning]);
         Ok(response)
     }
@@ -139,14 +143,14 @@ impl Handler {
             }
             Operation::List(scope, options) => {
                 let listed = verb::list(served, scope, options).await?;
-                Ok(encode::respond(StatusCode::OK, stream::list(encoder, listed, permit)))
+                Ok(stream::list(encoder, listed, permit))
             }
             Operation::Watch(scope, options, lasts) => {
                 let watching = verb::watch(served, scope, options).await?;
                 let closing = self.closing.clone();
                 let ambient = self.ambient.clone();
                 let events = stream::watch(encoder, watching, lasts, closing, ambient, permit);
-                Ok(encode::respond(StatusCode::OK, events))
+                Ok(encode::started(StatusCode::OK, Media::Json, events))
             }
             Operation::Create(submitted, options) => {
                 let version = &target.version;
@@ -178,17 +182,19 @@ impl Handler {
     }
 
     fn document(&self, head: &Parts, document: &Document) -> Result<Response<Body>, ApiError> {
+        let mut presentation = Presentation { media: Media::Json, gzip: false };
         let found = match document {
             Document::Groups => {
-                let aggregated = negotiate::wants_aggregated_discovery(head)?;
+                let (aggregated, wanted) = negotiate::discovery(head)?;
+                presentation = wanted;
                 Some(if aggregated { self.discovery.aggregated() } else { self.discovery.groups() })
             }
             Document::Group(group) => {
-                negotiate::ensure_plain(head)?;
+                presentation = negotiate::plain(head)?;
                 self.discovery.group(group)
             }
             Document::Version(group, version) => {
-                negotiate::ensure_plain(head)?;
+                presentation = negotiate::plain(head)?;
                 self.discovery.version(group, version)
             }
             Document::OpenApiV2 => Some(self.openapi.v2()),
@@ -196,7 +202,7 @@ impl Handler {
             Document::OpenApiV3Version(group, version) => self.openapi.v3_version(group, version),
         };
         let found = found.ok_or_else(ApiError::no_such_resource)?;
-        Ok(encode::document(head, found))
+        Ok(encode::document(head, found, presentation))
     }
 
     fn audit_id(&self, head: &Parts) -> HeaderValue {
@@ -210,6 +216,10 @@ impl Handler {
 
 /// A refusal as an answer; its source is for the log.
 pub fn refuse(error: &ApiError) -> Response<Body> {
+    refuse_as(error, Presentation { media: Media::Json, gzip: false })
+}
+
+fn refuse_as(error: &ApiError, presentation: Presentation) -> Response<Body> {
     let source = std::error::Error::source(error).map(ToString::to_string);
     if error.reason() == Reason::InternalError {
         tracing::error!(
@@ -219,9 +229,8 @@ pub fn refuse(error: &ApiError) -> Response<Body> {
     } else {
         tracing::debug!("refused: {error}");
     }
-    let mut body = serde_json::to_vec(&error.to_status()).unwrap_or_default();
-    body.push(b'\n');
-    let mut response = encode::respond(error.reason().status(), Body::from(body));
+    let body = serde_json::to_vec(&error.to_status()).unwrap_or_default();
+    let mut response = encode::respond(error.reason().status(), presentation, body);
     if let Some(seconds) = error.retry_after_seconds() {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     }

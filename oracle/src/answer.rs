@@ -28,6 +28,8 @@ pub struct Answer {
     pub content_type: String,
     pub warnings: Vec<String>,
     pub retry_after: Option<String>,
+    /// How the body was compressed.
+    pub encoding: Option<String>,
     /// A document, the events of a watch, or a text.
     pub body: Value,
 }
@@ -90,6 +92,7 @@ impl Placeholders {
             "contentType": answer.content_type,
             "warnings": warnings,
             "retryAfter": answer.retry_after,
+            "encoding": answer.encoding,
             "body": body,
         })
     }

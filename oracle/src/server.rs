@@ -1,5 +1,6 @@
 //! A server that is asked: over TLS and HTTP/2, as the front proxy.
 
+use std::io::Read as _;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -135,6 +136,7 @@ impl Server {
             content_type,
             warnings: header("warning"),
             retry_after: header("retry-after").first().cloned(),
+            encoding: header("content-encoding").first().cloned(),
             body: Value::Null,
         };
         Ok(Open { answer, body, is_watch, events: sent.events })
@@ -239,7 +241,16 @@ impl Open {
             events.extend(end.map(|end| json!({ "end": end })));
             events.into()
         } else {
-            document(&String::from_utf8_lossy(&bytes))
+            if self.answer.encoding.as_deref() == Some("gzip") {
+                let mut inflated = Vec::new();
+                flate2::read::GzDecoder::new(&bytes[..]).read_to_end(&mut inflated)?;
+                bytes = inflated;
+            }
+            let text = String::from_utf8_lossy(&bytes);
+            match self.answer.content_type.as_str() {
+                "application/yaml" => serde_saphyr::from_str(&text)?,
+                _ => document(&text),
+            }
         };
         Ok(self.answer)
     }

@@ -1,9 +1,9 @@
 //! What exactly is to be done? Query and body become an operation.
 
 mod body;
-mod json;
 mod list_parameters;
 mod parameters;
+mod tree;
 
 use std::time::Duration;
 
@@ -52,10 +52,10 @@ pub(super) async fn decode(
             Ok(Operation::Watch(scope, options, lasts))
         }
         Verb::Create => {
-            body::check_content_type(&head.headers)?;
+            let language = body::language(&head.headers)?;
             let bytes = body::read(&head.headers, body).await?;
             let options = parameters.create_options()?;
-            let submitted = body::object(target, &bytes)?;
+            let submitted = body::object(target, language, &bytes).await?;
             Ok(Operation::Create(submitted, options))
         }
         Verb::Delete => {
@@ -63,8 +63,8 @@ pub(super) async fn decode(
             if bytes.is_empty() {
                 return Ok(Operation::Delete(key(), parameters.delete_options()?));
             }
-            body::check_content_type(&head.headers)?;
-            Ok(Operation::Delete(key(), body::delete_options(&bytes)?))
+            let language = body::language(&head.headers)?;
+            Ok(Operation::Delete(key(), body::delete_options(language, &bytes).await?))
         }
         // Discovery does not name them, so routing has refused them.
         Verb::Update | Verb::Patch | Verb::DeleteCollection => {

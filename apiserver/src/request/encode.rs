@@ -1,10 +1,13 @@
 //! What came of it, as bytes.
 
 mod bookmark;
+mod gzip;
+mod indent;
 mod json;
 mod partial_metadata;
 pub(super) mod stream;
 mod table;
+mod yaml;
 
 use axum::body::Body;
 use bytes::Bytes;
@@ -17,7 +20,9 @@ use jiff::Timestamp;
 use serde::Serialize;
 use std::sync::Arc;
 
-use super::negotiate::{Form, Format};
+use self::gzip::Gzip;
+use self::indent::Indenter;
+use super::negotiate::{Form, Format, Media, Presentation};
 use crate::document::Document;
 use crate::error::{ApiError, Details};
 use crate::kind::{Kind, Version};
@@ -103,8 +108,7 @@ impl Encoder {
     ) -> Response<Body> {
         let mut out = Vec::with_capacity(versioned.object.size() + 64);
         self.write_object(versioned, true, &mut out);
-        out.push(b'\n');
-        let mut response = respond(status, Body::from(out));
+        let mut response = respond(status, self.format.presentation, out);
         warn(&mut response, warnings);
         response
     }
@@ -148,7 +152,6 @@ impl Encoder {
             Form::PartialMetadata(_) => partial_metadata::end_list(out),
             Form::Table(_) => table::end(out),
         }
-        out.push(b'\n');
     }
 
     /// One event of a watch; `first` says whether it opens the watch. Whole
@@ -201,9 +204,8 @@ impl Encoder {
                 ..Details::default()
             },
         };
-        let mut body = serde_json::to_vec(&status).unwrap_or_default();
-        body.push(b'\n');
-        respond(StatusCode::OK, Body::from(body))
+        let body = serde_json::to_vec(&status).unwrap_or_default();
+        respond(StatusCode::OK, self.format.presentation, body)
     }
 }
 
@@ -217,12 +219,40 @@ struct DeletionStatus {
     details: Details,
 }
 
-/// An answer in JSON.
-pub(super) fn respond(status: StatusCode, body: Body) -> Response<Body> {
+/// A whole answer, given in JSON, as the client wants to see it.
+pub(super) fn respond(
+    status: StatusCode,
+    presentation: Presentation,
+    json: Vec<u8>,
+) -> Response<Body> {
+    let mut bytes = match presentation.media {
+        Media::Json => {
+            let mut json = json;
+            json.push(b'\n');
+            json
+        }
+        Media::Indented => Indenter::default().indent(&json),
+        Media::Yaml => yaml::document(&json),
+    };
+    let is_compressed = presentation.gzip && bytes.len() > gzip::THRESHOLD;
+    if is_compressed {
+        let mut gzip = Gzip::new();
+        bytes = gzip.compress(&bytes);
+        bytes.extend(gzip.finish());
+    }
+    let mut response = started(status, presentation.media, Body::from(bytes));
+    if is_compressed {
+        gzip::announce(response.headers_mut());
+    }
+    response
+}
+
+/// An answer whose body is ready, or is made while it is sent.
+pub(super) fn started(status: StatusCode, media: Media, body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     *response.status_mut() = status;
-    let json = HeaderValue::from_static("application/json");
-    response.headers_mut().insert(CONTENT_TYPE, json);
+    let content_type = HeaderValue::from_static(media.content_type());
+    response.headers_mut().insert(CONTENT_TYPE, content_type);
     response
 }
 
@@ -237,18 +267,26 @@ pub(super) fn warn(response: &mut Response<Body>, warnings: &[String]) {
 }
 
 /// A document that is made from the kinds; `304` if the client has it.
-pub(super) fn document(head: &Parts, document: &Document) -> Response<Body> {
+pub(super) fn document(
+    head: &Parts,
+    document: &Document,
+    presentation: Presentation,
+) -> Response<Body> {
     let known = head.headers.get(IF_NONE_MATCH);
     let fresh = document.etag.as_ref().is_some_and(|etag| known == Some(etag));
     let mut response = if fresh {
         let mut response = Response::new(Body::empty());
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         response
+    } else if presentation.media == Media::Json {
+        started(StatusCode::OK, Media::Json, Body::from(document.body.clone()))
     } else {
-        respond(StatusCode::OK, Body::from(document.body.clone()))
+        respond(StatusCode::OK, presentation, document.body.trim_ascii_end().to_vec())
     };
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(document.content_type));
+    if presentation.media != Media::Yaml {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(document.content_type));
+    }
     if let Some(etag) = &document.etag {
         headers.insert(ETAG, etag.clone());
         headers.insert(VARY, HeaderValue::from_static("Accept"));

@@ -1,11 +1,9 @@
 //! In which form does the client want the answer?
 //!
-//! The Accept list is walked: the first clause that can be served wins. Only
-//! JSON can be, whole or as a Table or as metadata alone.
+//! The Accept list is walked: the first clause that can be served wins. JSON
+//! and YAML can be, whole or as a Table or as metadata alone.
 
-use std::cmp::Reverse;
-
-use http::header::ACCEPT;
+use http::header::{ACCEPT, ACCEPT_ENCODING, USER_AGENT};
 use http::request::Parts;
 
 use crate::error::{ApiError, Reason};
@@ -18,6 +16,8 @@ pub(super) struct Format {
     pub form: Form,
     /// What the rows of a Table carry.
     pub include: Include,
+    /// How it is written down.
+    pub presentation: Presentation,
 }
 
 /// What becomes of objects.
@@ -61,10 +61,41 @@ pub(super) enum Include {
     None,
 }
 
+/// How an answer is written down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Presentation {
+    /// In which language.
+    pub media: Media,
+    /// Whether it may be compressed.
+    pub gzip: bool,
+}
+
+/// The language of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Media {
+    /// JSON on one line.
+    Json,
+    /// JSON for people.
+    Indented,
+    /// YAML.
+    Yaml,
+}
+
+impl Media {
+    /// What is said in `Content-Type`.
+    pub(super) fn content_type(self) -> &'static str {
+        match self {
+            Self::Json | Self::Indented => "application/json",
+            Self::Yaml => "application/yaml",
+        }
+    }
+}
+
 /// Finds the form of the answer to a verb.
 pub(super) fn negotiate(head: &Parts, verb: Verb) -> Result<Format, ApiError> {
-    let chosen = clauses(head).iter().find_map(Clause::conversion);
-    let Some(conversion) = chosen else { return Err(not_acceptable()) };
+    let clauses = clauses(head);
+    let chosen = clauses.iter().find_map(|clause| Some((clause, clause.conversion()?)));
+    let Some((clause, conversion)) = chosen else { return Err(not_acceptable()) };
     let form = match (conversion, verb) {
         (Conversion::None, _) => Form::Object,
         (Conversion::Table(version), _) => Form::Table(version),
@@ -81,22 +112,63 @@ pub(super) fn negotiate(head: &Parts, verb: Verb) -> Result<Format, ApiError> {
             ));
         }
     };
-    Ok(Format { form, include: include(head)? })
+    let presentation = if verb == Verb::Watch {
+        if clause.is_yaml() {
+            let message =
+                "only the following media types are accepted: application/json;stream=watch";
+            return Err(ApiError::new(Reason::NotAcceptable, message));
+        }
+        Presentation { media: Media::Json, gzip: false }
+    } else {
+        clause.presentation(head)
+    };
+    Ok(Format { form, include: include(head)?, presentation })
 }
 
-/// Whether the client wants discovery in its aggregated form.
-pub(super) fn wants_aggregated_discovery(head: &Parts) -> Result<bool, ApiError> {
+/// Whether the client wants discovery in its aggregated form, and how.
+pub(super) fn discovery(head: &Parts) -> Result<(bool, Presentation), ApiError> {
     let clauses = clauses(head);
-    if clauses.iter().any(Clause::is_aggregated_discovery) {
-        return Ok(true);
+    match clauses.iter().find(|clause| clause.is_aggregated_discovery()) {
+        Some(clause) => Ok((true, clause.presentation(head))),
+        None => Ok((false, plain(head)?)),
     }
-    ensure_plain(head).map(|()| false)
 }
 
-/// Refuses a client that does not want plain JSON.
-pub(super) fn ensure_plain(head: &Parts) -> Result<(), ApiError> {
-    let plain = |clause: &Clause| matches!(clause.conversion(), Some(Conversion::None));
-    if clauses(head).iter().any(plain) { Ok(()) } else { Err(not_acceptable()) }
+/// How an answer is written down that has only one form.
+pub(super) fn plain(head: &Parts) -> Result<Presentation, ApiError> {
+    let is_plain = |clause: &&Clause| matches!(clause.conversion(), Some(Conversion::None));
+    let clauses = clauses(head);
+    let clause = clauses.iter().find(is_plain).ok_or_else(not_acceptable)?;
+    Ok(clause.presentation(head))
+}
+
+/// How a refusal is written down. Who takes nothing that we have gets JSON for
+/// people; as kube-apiserver.
+pub(super) fn refusal(head: &Parts) -> Presentation {
+    plain(head).unwrap_or(Presentation { media: Media::Indented, gzip: false })
+}
+
+/// Whether the query, or what the program calls itself, asks for JSON for people.
+fn is_for_people(head: &Parts) -> bool {
+    let query = head.uri.query().unwrap_or_default();
+    let given = form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == "pretty");
+    match given.as_ref().map(|(_, value)| value.as_ref()).filter(|value| !value.is_empty()) {
+        Some(value) => ["1", "t", "T", "true", "True", "TRUE"].contains(&value),
+        None => {
+            let agent = head.headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok());
+            let agent = agent.unwrap_or_default();
+            ["curl", "Wget", "Mozilla/5.0"].iter().any(|start| agent.starts_with(start))
+        }
+    }
+}
+
+/// Whether the client takes gzip. As in kube-apiserver the word must stand
+/// there by itself.
+fn takes_gzip(head: &Parts) -> bool {
+    let values = head.headers.get_all(ACCEPT_ENCODING).into_iter();
+    let mut tokens =
+        values.filter_map(|value| value.to_str().ok()).flat_map(|list| list.split(','));
+    tokens.any(|token| token.trim() == "gzip")
 }
 
 fn include(head: &Parts) -> Result<Include, ApiError> {
@@ -114,7 +186,7 @@ fn include(head: &Parts) -> Result<Include, ApiError> {
 }
 
 fn not_acceptable() -> ApiError {
-    let message = "only the following media types are accepted: application/json";
+    let message = "only the following media types are accepted: application/json, application/yaml";
     ApiError::new(Reason::NotAcceptable, message)
 }
 
@@ -147,10 +219,29 @@ impl Clause {
         ["application/json", "application/*", "*/*"].contains(&self.media_type.as_str())
     }
 
+    fn is_yaml(&self) -> bool {
+        self.media_type == "application/yaml"
+    }
+
+    fn presentation(&self, head: &Parts) -> Presentation {
+        let media = if self.is_yaml() {
+            Media::Yaml
+        } else if self.parameter("pretty") == Some("1") || is_for_people(head) {
+            Media::Indented
+        } else {
+            Media::Json
+        };
+        Presentation { media, gzip: takes_gzip(head) }
+    }
+
     /// What the clause asks for, if it can be had.
     fn conversion(&self) -> Option<Conversion> {
-        let streams = self.parameter("stream").is_none_or(|stream| stream == "watch");
-        if !self.is_json() || !streams || self.parameter("sv").is_some() {
+        let streams = |stream| stream == "watch" && self.is_json();
+        let is_known = self.is_json() || self.is_yaml();
+        if !is_known
+            || !self.parameter("stream").is_none_or(streams)
+            || self.parameter("sv").is_some()
+        {
             return None;
         }
         let group = self.parameter("g");
@@ -172,15 +263,21 @@ impl Clause {
     }
 
     fn is_aggregated_discovery(&self) -> bool {
-        self.is_json()
+        (self.is_json() || self.is_yaml())
             && self.parameter("g") == Some("apidiscovery.k8s.io")
             && self.parameter("v") == Some("v2")
             && self.parameter("as") == Some("APIGroupDiscoveryList")
     }
 
-    /// Wildcards come after what is named.
-    fn wildcards(&self) -> usize {
-        self.media_type.matches('*').count()
+    /// Whether this clause is tried before another that stood in front of it:
+    /// it is wanted more, or names what the other leaves open.
+    fn overtakes(&self, other: &Self) -> bool {
+        let parts = |clause: &'_ Self| {
+            let (kind, subtype) = clause.media_type.split_once('/').unwrap_or_default();
+            (kind == "*", subtype == "*")
+        };
+        let (own, others) = (parts(self), parts(other));
+        self.quality() > other.quality() || (!own.0 && others.0) || (!own.1 && others.1)
     }
 
     /// Go sorts what it cannot read last, and so do we.
@@ -212,8 +309,21 @@ fn clauses(head: &Parts) -> Vec<Clause> {
             Clause { media_type, parameters: parts.map(parameter).collect() }
         })
         .collect();
-    clauses.sort_by_key(|clause| (Reverse(clause.quality()), clause.wildcards()));
+    sort(&mut clauses);
     clauses
+}
+
+/// Puts the best clause first, as kube-apiserver does: what comes before what
+/// is no order in the strict sense there, so the steps are part of it. A header
+/// is too short for them to take long.
+fn sort(clauses: &mut [Clause]) {
+    for end in 1..clauses.len() {
+        let mut at = end;
+        while at > 0 && clauses[at].overtakes(&clauses[at - 1]) {
+            clauses.swap(at, at - 1);
+            at -= 1;
+        }
+    }
 }
 
 #[cfg(test)]
@@ -289,7 +399,25 @@ mod tests {
             ("application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList", None),
         ];
         for (accept, expected) in rows {
-            assert_eq!(wants_aggregated_discovery(&head(accept, "")).ok(), expected, "{accept}");
+            assert_eq!(
+                discovery(&head(accept, "")).ok().map(|(aggregated, _)| aggregated),
+                expected,
+                "{accept}"
+            );
+        }
+    }
+
+    #[test]
+    fn only_the_plain_word_counts() {
+        for (value, expected) in [
+            ("gzip", true),
+            ("deflate, gzip", true),
+            ("gzip;q=1.0", false),
+            ("GZIP", false),
+            ("", false),
+        ] {
+            let head = Request::builder().header(ACCEPT_ENCODING, value).body(()).unwrap();
+            assert_eq!(takes_gzip(&head.into_parts().0), expected, "{value}");
         }
     }
 }

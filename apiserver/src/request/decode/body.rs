@@ -1,4 +1,4 @@
-//! The body of a request: bounded, JSON, an object of the kind.
+//! The body of a request: bounded, JSON or YAML, an object of the kind.
 
 use std::time::Duration;
 
@@ -9,29 +9,51 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::Value;
 
 use super::super::route::Target;
-use super::json;
 use super::parameters::{check_propagation, no_dry_run};
+use super::tree::{self, Parsed};
 use crate::error::{ApiError, FieldError, Reason, go_type, quote};
 use crate::verb::DeleteOptions;
 use crate::write::Submitted;
 
 /// As kube-apiserver.
-const LIMIT: usize = 3 << 20;
+pub(super) const LIMIT: usize = 3 << 20;
 /// How long a body may take: it holds a place among the writes.
 const READ_TIMEOUT: Duration = Duration::from_secs(15);
 /// So much of a body is shown in messages; as kube-apiserver.
 const SHOWN: usize = 30;
 
-/// Refuses bodies that are no JSON. Without a type a body is taken for JSON.
-pub(super) fn check_content_type(headers: &HeaderMap) -> Result<(), ApiError> {
+/// The language of a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Language {
+    Json,
+    Yaml,
+}
+
+impl Language {
+    async fn parse(self, bytes: &Bytes) -> Result<Parsed, String> {
+        match self {
+            Self::Json => tree::from_json(bytes)
+                .map_err(|error| format!("couldn't get version/kind; json parse error: {error}")),
+            Self::Yaml => tree::from_yaml(bytes.clone()).await,
+        }
+    }
+}
+
+/// The language of a body; without a type it is taken for JSON.
+///
+/// # Errors
+/// 415 for any other.
+pub(super) fn language(headers: &HeaderMap) -> Result<Language, ApiError> {
     let given = headers.get(CONTENT_TYPE).map(|value| value.to_str().unwrap_or("?"));
     let mut parts = given.unwrap_or_default().split(';').map(str::trim);
     let media_type = parts.next().unwrap_or_default();
-    let is_json = media_type.is_empty() || media_type.eq_ignore_ascii_case("application/json");
-    if is_json && parts.all(|parameter| parameter.is_empty() || parameter.contains('=')) {
-        return Ok(());
+    let is_well_formed = parts.all(|parameter| parameter.is_empty() || parameter.contains('='));
+    match media_type.to_ascii_lowercase().as_str() {
+        "" | "application/json" if is_well_formed => return Ok(Language::Json),
+        "application/yaml" if is_well_formed => return Ok(Language::Yaml),
+        _ => {}
     }
-    let message = "the body of the request was in an unknown format - accepted media types include: application/json";
+    let message = "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml";
     Err(ApiError::new(Reason::UnsupportedMediaType, message))
 }
 
@@ -63,7 +85,11 @@ pub(super) async fn read(headers: &HeaderMap, body: Body) -> Result<Bytes, ApiEr
 }
 
 /// The object in the body of a request that writes one.
-pub(super) fn object(target: &Target, bytes: &[u8]) -> Result<Submitted, ApiError> {
+pub(super) async fn object(
+    target: &Target,
+    language: Language,
+    bytes: &Bytes,
+) -> Result<Submitted, ApiError> {
     let kind = &target.served.kind;
     let unrecognized = |why: &str| {
         ApiError::bad_request(format!(
@@ -72,9 +98,7 @@ pub(super) fn object(target: &Target, bytes: &[u8]) -> Result<Submitted, ApiErro
             head(bytes)
         ))
     };
-    let parsed = json::parse(bytes).map_err(|error| {
-        unrecognized(&format!("couldn't get version/kind; json parse error: {error}"))
-    })?;
+    let parsed = language.parse(bytes).await.map_err(|error| unrecognized(&error))?;
     let Value::Object(tree) = parsed.value else {
         return Err(match parsed.value {
             Value::Null => unrecognized("Object 'Kind' is missing in 'null'"),
@@ -100,10 +124,11 @@ pub(super) fn object(target: &Target, bytes: &[u8]) -> Result<Submitted, ApiErro
 }
 
 /// The options in the body of a deletion. They void those in the query.
-pub(super) fn delete_options(bytes: &[u8]) -> Result<DeleteOptions, ApiError> {
-    let parsed = json::parse(bytes).map_err(|error| {
-        ApiError::bad_request(format!("couldn't get version/kind; json parse error: {error}"))
-    })?;
+pub(super) async fn delete_options(
+    language: Language,
+    bytes: &Bytes,
+) -> Result<DeleteOptions, ApiError> {
+    let parsed = language.parse(bytes).await.map_err(ApiError::bad_request)?;
     let mismatch = |found: &Value, field: &str, expected: &str| {
         let found = go_type(found);
         ApiError::bad_request(format!(
@@ -200,14 +225,17 @@ fn head(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    #[test]
-    fn options_of_a_deletion() {
-        let parse = |text: &str| delete_options(text.as_bytes()).map_err(|error| error.to_string());
+    #[tokio::test]
+    async fn options_of_a_deletion() {
+        let parse = async |text: &'static str| {
+            let bytes = Bytes::from_static(text.as_bytes());
+            delete_options(Language::Json, &bytes).await.map_err(|error| error.to_string())
+        };
         let collector = r#"{"kind":"DeleteOptions","apiVersion":"v1","preconditions":{"uid":"u","resourceVersion":"7"},"propagationPolicy":"Background"}"#;
         let expected = DeleteOptions { uid: Some("u".into()), resource_version: Some("7".into()) };
-        assert_eq!(parse(collector).unwrap(), expected);
+        assert_eq!(parse(collector).await.unwrap(), expected);
         for nothing in ["{}", "null", r#"{"gracePeriodSeconds": 0}"#, r#"{"dryRun":[]}"#] {
-            assert_eq!(parse(nothing).unwrap(), DeleteOptions::default());
+            assert_eq!(parse(nothing).await.unwrap(), DeleteOptions::default());
         }
         for (text, expected) in [
             (r#"{"dryRun":["All"]}"#, "dryRun is not supported yet"),
@@ -222,7 +250,7 @@ mod tests {
             ("[]", "couldn't get version/kind"),
             ("{", "couldn't get version/kind"),
         ] {
-            let error = parse(text).unwrap_err();
+            let error = parse(text).await.unwrap_err();
             assert!(error.starts_with(expected), "{text}: {error}");
         }
     }

@@ -95,14 +95,13 @@ impl Parameters {
     /// Which moment a list shows.
     fn moment(&self, target: &Target, is_limited: bool) -> Result<Moment, ApiError> {
         if let Some(token) = self.filled("continue") {
+            let next = Continue::parse(token, &scope(target))
+                .map_err(|why| ApiError::bad_request(format!("invalid continue token: {why}")))?;
             if self.filled("resourceVersion").is_some_and(|version| version != "0") {
                 let message = "specifying resource version is not allowed when using continue";
                 return Err(ApiError::bad_request(message));
             }
-            let next = Continue::parse(token, &scope(target));
-            return next
-                .map(Moment::Continued)
-                .map_err(|why| ApiError::bad_request(format!("invalid continue token: {why}")));
+            return Ok(Moment::Continued(next));
         }
         let revision = self.revision("invalid resource version: ")?;
         Ok(match (revision, self.filled(MATCH)) {

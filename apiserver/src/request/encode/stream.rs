@@ -12,13 +12,17 @@ use std::time::Duration;
 use axum::body::Body;
 use bytes::Bytes;
 use futures::{Stream, StreamExt, stream};
+use http::{Response, StatusCode};
 use tokio::sync::mpsc::{Receiver, channel};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::super::deadline::REQUEST_TIMEOUT;
+use super::super::negotiate::{Media, Presentation};
 use super::super::throttle::Permit;
-use super::{Encoder, Page};
+use super::gzip::{self, Gzip};
+use super::indent::Indenter;
+use super::{Encoder, Page, started, yaml};
 use crate::ambient::Ambient;
 use crate::storage::Versioned;
 use crate::verb::{Listed, Watching};
@@ -81,39 +85,102 @@ struct ListState {
     last: Option<Versioned>,
     started: bool,
     done: bool,
+    indenter: Indenter,
+    /// What a list in YAML stands in.
+    frame: Option<yaml::Frame>,
+    gzip: Option<Gzip>,
     /// A list is in flight until its last chunk.
     _permit: Permit,
 }
 
-/// A list, chunk by chunk.
-pub(in crate::request) fn list(encoder: Encoder, listed: Listed, permit: Permit) -> Body {
+/// A list, chunk by chunk; compressed if it is large and the client likes it.
+pub(in crate::request) fn list(encoder: Encoder, listed: Listed, permit: Permit) -> Response<Body> {
     let page = Page::of(&listed);
-    let (last, started, done) = (None, false, false);
-    let mut state = ListState { encoder, listed, page, last, started, done, _permit: permit };
-    let first = next_chunk(&mut state).unwrap_or_default();
-    if state.done {
-        return Body::from(first);
+    let Presentation { media, gzip } = encoder.format.presentation;
+    let frame = (media == Media::Yaml).then(|| {
+        let mut empty = Vec::new();
+        encoder.start_list(&page, &mut empty);
+        encoder.end_list(&page, &mut empty);
+        yaml::Frame::of(&empty)
+    });
+    let mut state = ListState {
+        encoder,
+        listed,
+        page,
+        last: None,
+        started: false,
+        done: false,
+        indenter: Indenter::default(),
+        frame,
+        gzip: None,
+        _permit: permit,
+    };
+    let mut first = next_chunk(&mut state).unwrap_or_default();
+    while gzip && first.len() <= gzip::THRESHOLD {
+        let Some(more) = next_chunk(&mut state) else { break };
+        first.extend(more);
     }
-    let first = stream::once(async { Ok(first) });
-    Body::from_stream(first.chain(produce(state, next_chunk)))
+    let is_compressed = gzip && first.len() > gzip::THRESHOLD;
+    if is_compressed {
+        let mut gzip = Gzip::new();
+        first = gzip.compress(&first);
+        if state.done {
+            first.extend(gzip.finish());
+        } else {
+            state.gzip = Some(gzip);
+        }
+    }
+    let body = if state.done {
+        Body::from(first)
+    } else {
+        let first = stream::once(async { Ok(first.into()) });
+        Body::from_stream(first.chain(produce(state, next_compressed)))
+    };
+    let mut response = started(StatusCode::OK, media, body);
+    if is_compressed {
+        gzip::announce(response.headers_mut());
+    }
+    response
 }
 
-fn next_chunk(state: &mut ListState) -> Option<Bytes> {
+/// The next chunk as it goes over the wire; never empty, for that would be an end.
+fn next_compressed(state: &mut ListState) -> Option<Bytes> {
+    let Some(mut gzip) = state.gzip.take() else { return next_chunk(state).map(Bytes::from) };
+    loop {
+        let Some(chunk) = next_chunk(state) else { return Some(gzip.finish().into()) };
+        let compressed = gzip.compress(&chunk);
+        if !compressed.is_empty() {
+            state.gzip = Some(gzip);
+            return Some(compressed.into());
+        }
+    }
+}
+
+fn next_chunk(state: &mut ListState) -> Option<Vec<u8>> {
     if state.done {
         return None;
     }
     let mut chunk = Vec::with_capacity(CHUNK + (CHUNK >> 2));
     if !state.started {
-        state.encoder.start_list(&state.page, &mut chunk);
+        match &state.frame {
+            Some(frame) => chunk.extend_from_slice(frame.head.as_bytes()),
+            None => state.encoder.start_list(&state.page, &mut chunk),
+        }
     }
     let previous = state.last.take();
     let mut is_first = !state.started;
     for versioned in state.listed.after(previous.as_ref()) {
-        if !is_first {
-            chunk.push(b',');
+        if state.frame.is_some() {
+            let mut item = Vec::new();
+            state.encoder.write_item(versioned, &mut item);
+            chunk.extend(yaml::item(&item));
+        } else {
+            if !is_first {
+                chunk.push(b',');
+            }
+            state.encoder.write_item(versioned, &mut chunk);
         }
         is_first = false;
-        state.encoder.write_item(versioned, &mut chunk);
         if chunk.len() >= CHUNK {
             state.last = Some(versioned.clone());
             break;
@@ -122,9 +189,24 @@ fn next_chunk(state: &mut ListState) -> Option<Bytes> {
     state.started = true;
     state.done = state.last.is_none();
     if state.done {
-        state.encoder.end_list(&state.page, &mut chunk);
+        match &state.frame {
+            Some(frame) => {
+                if is_first {
+                    chunk.extend_from_slice(yaml::NO_ITEMS);
+                }
+                chunk.extend_from_slice(frame.tail.as_bytes());
+            }
+            None => state.encoder.end_list(&state.page, &mut chunk),
+        }
     }
-    Some(chunk.into())
+    match state.encoder.format.presentation.media {
+        Media::Indented => Some(state.indenter.indent(&chunk)),
+        Media::Json if state.done => {
+            chunk.push(b'\n');
+            Some(chunk)
+        }
+        Media::Json | Media::Yaml => Some(chunk),
+    }
 }
 
 struct WatchState {

@@ -1,12 +1,13 @@
-//! JSON as a tree, with the paths of members that were given more than once.
+//! A document as a tree, with the paths of members that were given more than once.
 //!
 //! Of those the last one counts, as everywhere in Kubernetes, but under
 //! `fieldValidation=Strict` they are an error. The depth of a document is
-//! bounded by the parser, at 128.
+//! bounded by the parsers, at 128.
 
 use std::cell::RefCell;
 use std::fmt::{self, Write as _};
 
+use bytes::Bytes;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
@@ -27,9 +28,46 @@ const PATH_LIMIT: usize = 256;
 /// the text that it was made of.
 const VALUES_LIMIT: usize = 50_000;
 
-/// Parses a document. Where Go has words of its own for what is wrong, the
+/// All texts in a document together: an anchor of YAML may be repeated without
+/// being written again.
+const TEXTS_LIMIT: usize = super::body::LIMIT;
+/// How deep a document may nest; as the parser of JSON has it.
+const DEPTH_LIMIT: usize = 128;
+/// The parser of YAML takes up to 50 kB a level, more than a worker has.
+const YAML_STACK: usize = 16 << 20;
+
+/// Parses YAML: its only document.
+pub(super) async fn from_yaml(bytes: Bytes) -> Result<Parsed, String> {
+    let (sender, parsed) = tokio::sync::oneshot::channel();
+    let thread = std::thread::Builder::new().name("yaml".to_owned()).stack_size(YAML_STACK);
+    let parse = move || {
+        // Nobody waits any more if the request is over.
+        let _ = sender.send(read_yaml(&bytes));
+    };
+    thread.spawn(parse).map_err(|error| error.to_string())?;
+    parsed.await.unwrap_or_else(|_| Err("the parser of YAML panicked".to_owned()))
+}
+
+fn read_yaml(bytes: &[u8]) -> Result<Parsed, String> {
+    let seen = RefCell::new(Seen::default());
+    let options = serde_saphyr::options! {
+        duplicate_keys: serde_saphyr::DuplicateKeyPolicy::PassThrough,
+        with_snippet: false,
+        budget: serde_saphyr::budget! {
+            max_depth: DEPTH_LIMIT,
+            flow_nesting_limit: DEPTH_LIMIT,
+        },
+    };
+    let value = serde_saphyr::with_deserializer_from_slice_with_options(bytes, options, |yaml| {
+        Node { path: &Path::Root, seen: &seen }.deserialize(yaml)
+    });
+    let value = value.map_err(|error| format!("error converting YAML to JSON: yaml: {error}"))?;
+    Ok(Parsed { value, duplicates: seen.into_inner().duplicates })
+}
+
+/// Parses JSON. Where Go has words of its own for what is wrong, the
 /// error has them.
-pub(super) fn parse(bytes: &[u8]) -> Result<Parsed, String> {
+pub(super) fn from_json(bytes: &[u8]) -> Result<Parsed, String> {
     read(bytes).map_err(|error| {
         let text = error.to_string();
         if error.is_eof() {
@@ -74,7 +112,10 @@ impl fmt::Display for Path<'_> {
 /// What was seen so far.
 #[derive(Default)]
 struct Seen {
+    /// Of the value that is read now.
+    depth: usize,
     values: usize,
+    texts: usize,
     /// Members given more than once, listed or not.
     repeated: usize,
     duplicates: Vec<String>,
@@ -85,6 +126,14 @@ impl Seen {
         self.values += 1;
         if self.values > VALUES_LIMIT {
             return Err(E::custom(format_args!("more than {VALUES_LIMIT} values in one document")));
+        }
+        Ok(())
+    }
+
+    fn text<E: serde::de::Error>(&mut self, text: &str) -> Result<(), E> {
+        self.texts += text.len();
+        if self.texts > TEXTS_LIMIT {
+            return Err(E::custom(format_args!("more than {TEXTS_LIMIT} bytes of texts")));
         }
         Ok(())
     }
@@ -127,8 +176,17 @@ impl<'de> DeserializeSeed<'de> for Node<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        self.seen.borrow_mut().value()?;
-        deserializer.deserialize_any(self)
+        let mut seen = self.seen.borrow_mut();
+        seen.value()?;
+        seen.depth += 1;
+        if seen.depth > DEPTH_LIMIT {
+            return Err(serde::de::Error::custom(format_args!("nests deeper than {DEPTH_LIMIT}")));
+        }
+        drop(seen);
+        let shared = self.seen;
+        let value = deserializer.deserialize_any(self)?;
+        shared.borrow_mut().depth -= 1;
+        Ok(value)
     }
 }
 
@@ -159,7 +217,12 @@ impl<'de> Visitor<'de> for Node<'_> {
         Ok(Number::from_f64(value).map_or(Value::Null, Value::Number))
     }
 
-    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+    fn visit_none<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<Value, E> {
+        self.seen.borrow_mut().text(value)?;
         Ok(Value::String(value.to_owned()))
     }
 
@@ -178,6 +241,7 @@ impl<'de> Visitor<'de> for Node<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
         let mut map = Map::new();
         while let Some(name) = members.next_key::<String>()? {
+            self.seen.borrow_mut().text(&name)?;
             let path = Path::Member(self.path, &name);
             let node = Node { path: &path, seen: self.seen };
             let value = members.next_value_seed(node)?;
@@ -197,14 +261,14 @@ mod tests {
     #[test]
     fn is_what_serde_json_reads() {
         let text = r#"{"a":[1,-2,3.5,"x",null,true,{"b":{}}],"c":18446744073709551615}"#;
-        let parsed = parse(text.as_bytes()).unwrap();
+        let parsed = from_json(text.as_bytes()).unwrap();
         assert_eq!(parsed.value, serde_json::from_str::<Value>(text).unwrap());
         assert!(parsed.duplicates.is_empty());
     }
 
     #[test]
     fn names_what_is_given_twice() {
-        let parsed = parse(br#"{"a":1,"l":[{"x":1,"x":2,"x":3}],"a":{"b":1,"b":2}}"#).unwrap();
+        let parsed = from_json(br#"{"a":1,"l":[{"x":1,"x":2,"x":3}],"a":{"b":1,"b":2}}"#).unwrap();
         assert_eq!(parsed.duplicates, ["l[0].x", "a.b", "a"]);
         assert_eq!(parsed.value["a"]["b"], 2);
     }
@@ -213,11 +277,11 @@ mod tests {
     fn is_not_worn_out_by_duplicates_and_small_values() {
         let long = "x".repeat(1_000_000);
         let repeated = "\"a\":1,".repeat(60_000) + "\"a\":1";
-        assert!(parse(format!("{{\"{long}\":{{{repeated}}}}}").as_bytes()).is_err());
-        let parsed = parse(format!("{{\"{long}\":{{\"a\":1,\"a\":2}}}}").as_bytes()).unwrap();
+        assert!(from_json(format!("{{\"{long}\":{{{repeated}}}}}").as_bytes()).is_err());
+        let parsed = from_json(format!("{{\"{long}\":{{\"a\":1,\"a\":2}}}}").as_bytes()).unwrap();
         assert_eq!(parsed.duplicates[0].len(), PATH_LIMIT);
         let many: Vec<&str> = std::iter::repeat_n("{}", 300_000).collect();
-        let error = parse(format!("[{}]", many.join(",")).as_bytes()).unwrap_err();
+        let error = from_json(format!("[{}]", many.join(",")).as_bytes()).unwrap_err();
         assert!(error.starts_with("more than 50000 values"), "{error}");
     }
 
@@ -226,8 +290,37 @@ mod tests {
         let deep = "[".repeat(100_000);
         for text in [deep.as_str(), "", "{", "{} {}", "\u{feff}{}", "1e400", "{\"a\":\"\\ud800\"}"]
         {
-            assert!(parse(text.as_bytes()).is_err(), "{text:.20}");
+            assert!(from_json(text.as_bytes()).is_err(), "{text:.20}");
         }
-        assert!(parse(b"{\"a\":\"\xff\"}").is_err());
+        assert!(from_json(b"{\"a\":\"\xff\"}").is_err());
+    }
+
+    #[tokio::test]
+    async fn yaml_is_the_same_tree() {
+        let text = "a: {b: [1, 2.5, x, null, true]}\nc: 'y'\na2: 1\nc: z\n";
+        let parsed = from_yaml(Bytes::from_static(text.as_bytes())).await.unwrap();
+        let expected =
+            serde_json::json!({"a": {"b": [1, 2.5, "x", null, true]}, "a2": 1, "c": "z"});
+        assert_eq!((parsed.value, parsed.duplicates), (expected, vec!["c".to_owned()]));
+        for bad in ["a: [", "a: b: c", "--- a\n--- b\n"] {
+            assert!(from_yaml(Bytes::from_static(bad.as_bytes())).await.is_err(), "{bad}");
+        }
+    }
+
+    #[tokio::test]
+    async fn yaml_does_not_multiply() {
+        let mut laughs = format!("a0: &a0 [{}]\n", "x,".repeat(10));
+        for level in 1..10 {
+            let below = format!("*a{},", level - 1).repeat(10);
+            laughs.push_str(&format!("a{level}: &a{level} [{below}]\n"));
+        }
+        let long = format!("a: &a {}\nb: [{}]\n", "x".repeat(100_000), "*a,".repeat(1_000));
+        let levels = |depth: usize| {
+            (0..depth).map(|depth| format!("{}a:\n", " ".repeat(depth))).collect::<String>()
+        };
+        for bad in [laughs, long, "[".repeat(100_000), levels(1_000)] {
+            assert!(from_yaml(bad.into()).await.is_err());
+        }
+        assert!(from_yaml(levels(DEPTH_LIMIT - 2).into()).await.is_ok());
     }
 }

@@ -1,0 +1,60 @@
+//! Large answers compressed, for whoever takes them so.
+
+use std::io::Write as _;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use http::HeaderMap;
+use http::header::{CONTENT_ENCODING, HeaderValue, VARY};
+
+/// What is no larger is sent as it is; as kube-apiserver.
+pub(super) const THRESHOLD: usize = 128 << 10;
+
+/// Says so in the head of an answer.
+pub(super) fn announce(headers: &mut HeaderMap) {
+    headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));
+}
+
+/// Compresses an answer piece by piece.
+pub(super) struct Gzip(GzEncoder<Vec<u8>>);
+
+impl Gzip {
+    pub(super) fn new() -> Self {
+        // Fast: what is saved is the network's time, not the disk's space.
+        Self(GzEncoder::new(Vec::new(), Compression::fast()))
+    }
+
+    /// The next piece of the answer, as far as it is ready.
+    pub(super) fn compress(&mut self, bytes: &[u8]) -> Vec<u8> {
+        // Writing into memory does not fail.
+        let _ = self.0.write_all(bytes);
+        std::mem::take(self.0.get_mut())
+    }
+
+    /// The end of the answer.
+    pub(super) fn finish(mut self) -> Vec<u8> {
+        let _ = self.0.try_finish();
+        std::mem::take(self.0.get_mut())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read as _;
+
+    #[test]
+    fn pieces_make_the_whole() {
+        let text = "kubernetes ".repeat(50_000);
+        let mut gzip = Gzip::new();
+        let mut compressed = Vec::new();
+        for piece in text.as_bytes().chunks(70_000) {
+            compressed.extend(gzip.compress(piece));
+        }
+        compressed.extend(gzip.finish());
+        let mut read = String::new();
+        flate2::read::GzDecoder::new(&compressed[..]).read_to_string(&mut read).unwrap();
+        assert_eq!(read, text);
+    }
+}
