@@ -64,6 +64,7 @@ impl Placeholders {
     pub fn normalize(&mut self, answer: &Answer) -> Value {
         let mut body = answer.body.clone();
         if let Value::Array(events) = &mut body {
+            drop_later_bookmarks(events);
             for event in events {
                 let is_bookmark = event["type"] == "BOOKMARK";
                 let object = &mut event["object"];
@@ -176,6 +177,16 @@ fn note(known: &mut Vec<String>, value: &str) {
     if !known.iter().any(|one| one == value) {
         known.push(value.to_owned());
     }
+}
+
+/// How often a bookmark comes while nothing happens is left to the server.
+fn drop_later_bookmarks(events: &mut Vec<Value>) {
+    let mut position = 0;
+    events.retain(|event| {
+        position += 1;
+        let ends_initial = event.to_string().contains("k8s.io/initial-events-end");
+        position == 1 || event["type"] != "BOOKMARK" || ends_initial
+    });
 }
 
 /// The version of a list, or of a bookmark, depends on what else is written to

@@ -27,8 +27,18 @@ pub fn row(seed: u64) -> Row {
         requests.push(in_some_form(&mut rng, request));
     }
     let selector = pick(&mut rng, SELECTORS);
-    let from = "&resourceVersion=$1.metadata.resourceVersion&timeoutSeconds=1";
-    let watch = get(&format!("$widgets?watch=true{from}&{selector}"));
+    let from = pick(
+        &mut rng,
+        &[
+            "resourceVersion=$1.metadata.resourceVersion",
+            "resourceVersion=$1.metadata.resourceVersion",
+            "resourceVersion=0",
+            "$WATCHLIST",
+            "$WATCHLIST&resourceVersion=$1.metadata.resourceVersion",
+            "resourceVersion=$last.metadata.resourceVersion",
+        ],
+    );
+    let watch = get(&format!("$widgets?watch=true&timeoutSeconds=1&{from}&{selector}"));
     requests.push(in_some_form(&mut rng, watch));
     Row {
         topic: "generated".to_owned(),
@@ -59,6 +69,14 @@ const SELECTORS: &[&str] = &[
 const GET: &[&str] =
     &["", "resourceVersion=0", "resourceVersion=$1.metadata.resourceVersion", "timeout=5s"];
 const LIST: &[&str] = &[
+    "limit=1",
+    "limit=2",
+    "limit=1&continue=$last.metadata.continue",
+    "continue=$last.metadata.continue",
+    "limit=1&resourceVersion=$1.metadata.resourceVersion",
+    "resourceVersion=$1.metadata.resourceVersion&resourceVersionMatch=Exact",
+    "resourceVersion=$last.metadata.resourceVersion&resourceVersionMatch=Exact",
+    "pretty=1",
     "limit=500",
     "limit=500&resourceVersion=0",
     "resourceVersion=0",
@@ -69,8 +87,17 @@ const LIST: &[&str] = &[
     "includeObject=None",
     "includeObject=Object",
 ];
-const FORMS: &[&str] =
-    &["$TABLE", "$ANY", "$PB", "application/json", "application/*;q=0.5", "$METALIST", "$META"];
+const FORMS: &[&str] = &[
+    "$TABLE",
+    "$ANY",
+    "$PB",
+    "application/json",
+    "application/*;q=0.5",
+    "$METALIST",
+    "$META",
+    "application/yaml",
+    "application/yaml;q=0.5,*/*",
+];
 /// Members of a spec, good and bad.
 const MEMBERS: &[(&str, &[&str])] = &[
     ("size", &["0", "1", "50", "100", "1.0", "101", "-1", "1.5", "\"1\"", "null", "1e1"]),

@@ -174,6 +174,13 @@ impl Variables<'_> {
                     .unwrap_or(behind.len());
                 filled.push_str(&self.answered(number, behind[..end].trim_matches('.'))?);
                 rest = &behind[end..];
+            } else if name == "last" {
+                let end = behind
+                    .find(|c: char| !(c.is_ascii_alphanumeric() || c == '.'))
+                    .unwrap_or(behind.len());
+                let path = behind[..end].trim_matches('.');
+                filled.push_str(&self.answered(self.answers.len(), path).unwrap_or_default());
+                rest = &behind[end..];
             } else if name == "later" {
                 let (inside, behind) = behind
                     .strip_prefix('(')
@@ -316,6 +323,7 @@ mod tests {
             ("$widgets/a", "/apis/oracle.example.com/v1/namespaces/n/widgets/a"),
             ("$1.items.0.n\"", "5\""),
             ("$repeat(3,ab)c", "abababc"),
+            ("$last.metadata.uid&$last.none", "u&"),
         ];
         for (text, expected) in rows {
             assert_eq!(variables.fill(text).unwrap(), expected);
