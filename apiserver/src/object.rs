@@ -85,17 +85,7 @@ pub struct Object {
     /// The `{…}` of metadata.
     metadata: Range<usize>,
     /// The values of the fields that it can be selected by, once asked for.
-    selected: OnceLock<Box<[String]>>,
-    /// The same object in other versions, as far as they were asked for.
-    others: OnceLock<Box<Other>>,
-}
-
-/// An object in another version, and those asked for later.
-#[derive(Clone, Debug)]
-struct Other {
-    version: Box<str>,
-    object: Arc<Object>,
-    next: OnceLock<Box<Other>>,
+    selected: OnceLock<Box<[selector::Selected]>>,
 }
 
 impl Object {
@@ -134,7 +124,6 @@ impl Object {
             splice: encoded.splice,
             metadata: encoded.metadata,
             selected: OnceLock::new(),
-            others: OnceLock::new(),
         })
     }
 
@@ -185,22 +174,6 @@ impl Object {
         let _ = write!(version, ",\"resourceVersion\":\"{revision}\"");
         out.put_slice(version.as_bytes());
         out.put_slice(&self.json[self.splice..range.end]);
-    }
-
-    /// The same object in another version; `convert` makes it when it is first
-    /// asked for.
-    pub fn in_version(&self, version: &str, convert: impl Fn() -> Self) -> Arc<Self> {
-        let mut others = &self.others;
-        loop {
-            let other = others.get_or_init(|| {
-                let object = Arc::new(convert());
-                Box::new(Other { version: version.into(), object, next: OnceLock::new() })
-            });
-            if &*other.version == version {
-                return Arc::clone(&other.object);
-            }
-            others = &other.next;
-        }
     }
 
     /// Its tree, without the resourceVersion.

@@ -1,6 +1,6 @@
 //! The path of a request, one line per step.
 //!
-//! deadline → authenticate → route → authorize → throttle → negotiate → decode → verb →
+//! route → deadline → authenticate → authorize → throttle → negotiate → decode → verb →
 //! encode. A step never calls another step; only this file does.
 
 mod authenticate;
@@ -33,7 +33,7 @@ use crate::verb;
 use decode::Operation;
 use encode::{Encoder, stream};
 use negotiate::{Media, Presentation};
-use route::{Destination, Document, Target};
+use route::{Destination, Document, Route, Target};
 use throttle::{Permit, Throttle};
 
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
@@ -69,17 +69,9 @@ impl Handler {
     pub async fn handle(&self, peer: &Peer, request: Request<Body>) -> Response<Body> {
         let (head, body) = request.into_parts();
         let audit_id = self.audit_id(&head);
-        let answer = match deadline::deadline(&head) {
-            Ok(deadline) => tokio::time::timeout(deadline, self.answer(peer, &head, body)).await,
-            Err(error) => Ok(Err(error)),
-        };
-        let late = || {
-            let message = "Timeout: request did not complete within the allotted timeout";
-            Err(ApiError::new(Reason::Timeout, message))
-        };
-        let mut response = answer
-            .unwrap_or_else(|_| late())
-            .unwrap_or_else(|error| refuse_as(&error, negotiate::refusal(&head)));
+        let answer = self.answer_in_time(peer, &head, body).await;
+        let mut response =
+            answer.unwrap_or_else(|error| refuse_as(&error, negotiate::refusal(&head)));
         let headers = response.headers_mut();
         headers.insert(AUDIT_ID, audit_id);
         headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
@@ -89,14 +81,29 @@ impl Handler {
         response
     }
 
-    async fn answer(
+    async fn answer_in_time(
         &self,
         peer: &Peer,
         head: &Parts,
         body: Body,
     ) -> Result<Response<Body>, ApiError> {
-        let user = authenticate::authenticate(&self.authentication, peer, head).await?;
         let route = route::route(&self.kinds, head)?;
+        let deadline = deadline::deadline(head, route.is_watch())?;
+        let answer = tokio::time::timeout(deadline, self.answer(peer, route, head, body)).await;
+        answer.unwrap_or_else(|_| {
+            let message = "Timeout: request did not complete within the allotted timeout";
+            Err(ApiError::new(Reason::Timeout, message))
+        })
+    }
+
+    async fn answer(
+        &self,
+        peer: &Peer,
+        route: Route,
+        head: &Parts,
+        body: Body,
+    ) -> Result<Response<Body>, ApiError> {
+        let user = authenticate::authenticate(&self.authentication, peer, head).await?;
         authorize::authorize(&self.cluster, &user, &route).await?;
         let answer = match route.destination {
             Destination::Document(document) => self.document(head, &document),
@@ -143,7 +150,7 @@ impl Handler {
             }
             Operation::List(scope, options) => {
                 let listed = verb::list(served, scope, options).await?;
-                Ok(stream::list(encoder, listed, permit))
+                Ok(stream::list(encoder, listed, permit).await)
             }
             Operation::Watch(scope, options, lasts) => {
                 let watching = verb::watch(served, scope, options).await?;

@@ -12,7 +12,7 @@ pub use continue_token::Continue;
 pub use create::{CreateOptions, create};
 pub use delete::{DeleteOptions, Deleted, delete};
 pub use get::{GetOptions, get};
-pub use list::{ListOptions, Listed, Moment, list};
+pub use list::{LOOK, ListOptions, Listed, Moment, list};
 pub use selection::Selection;
 pub use watch::{Bookmark, Event, Initial, WatchOptions, WatchStart, Watching, watch};
 

@@ -13,7 +13,8 @@ pub use snapshot::Snapshot;
 pub use subscriber::{Lost, Scope, Subscription};
 pub use window::Change;
 
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
@@ -26,6 +27,10 @@ use window::Window;
 
 /// How long a read waits for a revision that has not arrived: as kube-apiserver.
 const FRESHNESS_WAIT: Duration = Duration::from_secs(3);
+
+/// Pages of so many lists are read side by side without going back in time
+/// for each of them. What they hold is in the window too, or in the present.
+const REWOUND: usize = 8;
 
 struct State {
     objects: OrdMap<Key, Versioned>,
@@ -50,6 +55,8 @@ pub enum NotFresh {
 pub struct WatchCache {
     sequence: Arc<RevisionSequence>,
     state: RwLock<State>,
+    /// Moments of the past that were asked for last.
+    rewound: Mutex<VecDeque<Snapshot>>,
     subscribers: Subscribers,
     synced: watch::Sender<bool>,
 }
@@ -62,13 +69,21 @@ impl WatchCache {
         Self {
             sequence,
             state: RwLock::new(state),
+            rewound: Mutex::default(),
             subscribers: Subscribers::default(),
             synced: watch::Sender::new(false),
         }
     }
 
-    /// Says that the cache holds everything there was to begin with.
+    /// Says that the cache holds everything there was to begin with: its past
+    /// begins now.
     pub fn mark_synced(&self) {
+        if self.is_synced() {
+            return;
+        }
+        let mut state = self.write();
+        state.window = Window::starting(state.revision.max(self.sequence.current()));
+        drop(state);
         self.synced.send_replace(true);
     }
 
@@ -103,11 +118,22 @@ impl WatchCache {
         if !self.sequence.is_own(revision) || revision < state.window.start() {
             return None;
         }
+        let mut rewound = self.rewound.lock().unwrap_or_else(PoisonError::into_inner);
+        rewound.retain(|snapshot| snapshot.revision() >= state.window.start());
+        if let Some(known) = rewound.iter().find(|snapshot| snapshot.revision() == revision) {
+            return Some(known.clone());
+        }
+        drop(rewound);
         let mut snapshot = Snapshot::new(state.objects.clone(), revision);
         let since: Vec<Arc<Change>> = state.window.after(revision).cloned().collect();
         drop(state);
         for change in since.iter().rev() {
             snapshot.undo(change);
+        }
+        if !since.is_empty() {
+            let mut rewound = self.rewound.lock().unwrap_or_else(PoisonError::into_inner);
+            rewound.truncate(REWOUND - 1);
+            rewound.push_front(snapshot.clone());
         }
         Some(snapshot)
     }

@@ -7,6 +7,7 @@ mod selectable;
 pub use field::FieldSelector;
 pub use label::LabelSelector;
 pub use selectable::SelectableFields;
+pub(super) use selectable::Selected;
 
 /// Labels and fields together; an empty one selects everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -10,25 +10,27 @@ use crate::error::{ApiError, quote};
 /// The longest that a request may take which is not a watch; as kube-apiserver.
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// Longer than this no duration of Go is: nanoseconds in 63 bits.
+const LONGEST: f64 = 9_223_372_036.0;
+
 /// How long the answer may take.
 ///
 /// # Errors
 /// 400 when the client's `timeout` is no duration.
-pub(super) fn deadline(head: &Parts) -> Result<Duration, ApiError> {
+pub(super) fn deadline(head: &Parts, is_watch: bool) -> Result<Duration, ApiError> {
     let query = head.uri.query().unwrap_or_default();
     let given = form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == "timeout");
     let Some((_, text)) = given.filter(|(_, text)| !text.is_empty()) else {
         return Ok(REQUEST_TIMEOUT);
     };
-    let is_watch = form_urlencoded::parse(query.as_bytes()).any(|(key, _)| key == "watch")
-        || head.uri.path().contains("/watch/");
     if is_watch {
         return Ok(REQUEST_TIMEOUT);
     }
     let seconds = parse_duration(&text).map_err(|why| {
         ApiError::bad_request(format!("invalid timeout specified in the request URL - time: {why}"))
     })?;
-    let asked = Duration::try_from_secs_f64(seconds).unwrap_or(REQUEST_TIMEOUT);
+    // What is negative is as good as nothing.
+    let asked = Duration::try_from_secs_f64(seconds).unwrap_or_default();
     Ok(if asked.is_zero() { REQUEST_TIMEOUT } else { asked.min(REQUEST_TIMEOUT) })
 }
 
@@ -52,7 +54,11 @@ fn parse_duration(text: &str) -> Result<f64, String> {
     let mut rest = unsigned;
     let mut seconds = 0.0;
     while !rest.is_empty() {
-        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        let digits = |text: &str| text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let mut end = digits(rest);
+        if rest[end..].starts_with('.') {
+            end += 1 + digits(&rest[end + 1..]);
+        }
         let (number, behind) = rest.split_at(end);
         let end = behind.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(behind.len());
         let (unit, behind) = behind.split_at(end);
@@ -68,7 +74,7 @@ fn parse_duration(text: &str) -> Result<f64, String> {
             .ok_or_else(|| format!("unknown unit {} in duration {}", quote(unit), quote(text)))?;
         seconds += number * factor;
     }
-    if unsigned.is_empty() {
+    if unsigned.is_empty() || seconds > LONGEST {
         return Err(invalid());
     }
     Ok(if text.starts_with('-') { -seconds } else { seconds })
@@ -81,7 +87,8 @@ mod tests {
 
     fn asked(query: &str) -> Result<Duration, String> {
         let request = Request::builder().uri(format!("/x?{query}")).body(()).unwrap();
-        deadline(&request.into_parts().0).map_err(|error| error.to_string())
+        deadline(&request.into_parts().0, query.starts_with("watch"))
+            .map_err(|error| error.to_string())
     }
 
     #[test]
@@ -110,6 +117,8 @@ mod tests {
         assert_eq!(said("timeout=soon"), format!("{start}invalid duration \"soon\""));
         assert_eq!(said("timeout=10"), format!("{start}missing unit in duration \"10\""));
         assert_eq!(said("timeout=1x"), format!("{start}unknown unit \"x\" in duration \"1x\""));
+        assert_eq!(said("timeout=1.5.5s"), format!("{start}missing unit in duration \"1.5.5s\""));
+        assert_eq!(said("timeout=9999999h"), format!("{start}invalid duration \"9999999h\""));
         assert_eq!(said("timeout=%2B"), format!("{start}invalid duration \"+\""));
     }
 }

@@ -30,6 +30,14 @@ pub(super) struct Route {
     pub deprecation: Option<String>,
 }
 
+impl Route {
+    /// Whether a watch is asked for, in whatever way.
+    pub(super) fn is_watch(&self) -> bool {
+        let watch = Verb::Watch.name();
+        matches!(&self.attributes, Attributes::Resource { verb, .. } if *verb == watch)
+    }
+}
+
 /// Where the answer comes from.
 #[derive(Debug)]
 pub(super) enum Destination {

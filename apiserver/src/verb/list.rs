@@ -7,11 +7,16 @@ use crate::served_kind::ServedKind;
 use crate::storage::{Revision, Versioned};
 use crate::watch_cache::{NotFresh, Scope, Snapshot};
 
+/// So many objects are looked at before other requests get their turn.
+pub const LOOK: usize = 512;
+
 /// How objects are listed.
 #[derive(Clone, Debug)]
 pub struct ListOptions {
     /// Which of them.
     pub selection: Selection,
+    /// The collection that tokens are for, whatever a selector narrows it to.
+    pub collection: Scope,
     /// At most so many.
     pub limit: Option<usize>,
     /// What the list shows.
@@ -36,6 +41,7 @@ pub enum Moment {
 pub struct Listed {
     snapshot: Snapshot,
     scope: Scope,
+    collection: Scope,
     selection: Selection,
     start: Option<Key>,
     /// The last key of the page, if another one follows.
@@ -51,18 +57,7 @@ impl Listed {
 
     /// The token of the next page; empty if there is none.
     pub fn next_token(&self) -> String {
-        self.next.as_ref().map(|next| next.to_token(&self.page_scope())).unwrap_or_default()
-    }
-
-    /// What the path says, whatever a selector narrows it to.
-    fn page_scope(&self) -> Scope {
-        match &self.scope {
-            Scope::Object(key) => match key.namespace() {
-                Some(namespace) => Scope::Namespace(namespace.into()),
-                None => Scope::All,
-            },
-            other => other.clone(),
-        }
+        self.next.as_ref().map(|next| next.to_token(&self.collection)).unwrap_or_default()
     }
 
     /// How many objects follow after this page, where it is known.
@@ -71,39 +66,58 @@ impl Listed {
         next.left.filter(|_| self.selection.is_everything())
     }
 
-    /// The objects that come after one, in the order of their keys.
-    pub fn after<'a>(&'a self, last: Option<&Versioned>) -> impl Iterator<Item = &'a Versioned> {
-        let next = last.map(|last| last.object.key().following());
+    /// The objects of the page that come after one, in the order of their keys,
+    /// and whether they are wanted.
+    pub fn after<'a>(
+        &'a self,
+        last: Option<&Key>,
+    ) -> impl Iterator<Item = (&'a Versioned, bool)> + use<'a> {
+        let next = last.map(Key::following);
         let objects = self.snapshot.from(&self.scope, next.as_ref().or(self.start.as_ref()));
         let is_on_page = |versioned: &&Versioned| match &self.end {
             Some(end) => versioned.object.key() <= end,
             None => true,
         };
-        objects.take_while(is_on_page).filter(|versioned| self.selection.matches(&versioned.object))
+        objects
+            .take_while(is_on_page)
+            .map(|versioned| (versioned, self.selection.matches(&versioned.object)))
     }
 
     /// Ends the page behind `limit` objects that match.
-    fn end_after(&mut self, limit: usize, left: Option<u64>) {
-        let mut matching = 0;
+    async fn end_after(&mut self, limit: usize, left: Option<u64>) {
+        let (mut seen, mut matching) = (0_u64, 0);
         let mut end: Option<Key> = None;
-        let objects = self.snapshot.from(&self.scope, self.start.as_ref());
-        for (seen, versioned) in (0_u64..).zip(objects) {
-            if matching == limit {
-                let Some(end) = end else { return };
-                let count = || self.snapshot.count(&self.scope, self.start.as_ref());
-                let left = left.unwrap_or_else(count);
-                self.next = Some(Continue {
-                    revision: Some(self.snapshot.revision()),
-                    start: end.following(),
-                    left: Some(left.saturating_sub(seen)),
-                });
-                self.end = Some(end);
+        let mut start = self.start.clone();
+        loop {
+            let from = start.take();
+            let objects = self.snapshot.from(&self.scope, from.as_ref());
+            for (looked_at, versioned) in objects.enumerate() {
+                let key = versioned.object.key();
+                if looked_at == LOOK {
+                    start = Some(key.clone());
+                    break;
+                }
+                if matching == limit {
+                    let Some(end) = end else { return };
+                    let count = || self.snapshot.count(&self.scope, self.start.as_ref());
+                    self.next = Some(Continue {
+                        revision: Some(self.snapshot.revision()),
+                        start: end.following(),
+                        left: Some(left.unwrap_or_else(count).saturating_sub(seen)),
+                    });
+                    self.end = Some(end);
+                    return;
+                }
+                seen += 1;
+                if self.selection.matches(&versioned.object) {
+                    matching += 1;
+                    end = Some(key.clone());
+                }
+            }
+            if start.is_none() {
                 return;
             }
-            if self.selection.matches(&versioned.object) {
-                matching += 1;
-                end = Some(versioned.object.key().clone());
-            }
+            tokio::task::yield_now().await;
         }
     }
 }
@@ -119,7 +133,7 @@ pub async fn list(
     options: ListOptions,
 ) -> Result<Listed, ApiError> {
     ensure_synced(served)?;
-    let ListOptions { selection, limit, moment } = options;
+    let ListOptions { selection, collection, limit, moment } = options;
     let (snapshot, start, left) = match moment {
         Moment::Latest => (served.cache.snapshot(), None, None),
         Moment::NotOlderThan(revision) => {
@@ -135,24 +149,25 @@ pub async fn list(
             (served.cache.snapshot(), Some(start), None)
         }
         Moment::Continued(Continue { revision: Some(revision), start, left }) => {
-            let too_old = || {
+            let expired = || {
                 let inconsistent = Continue { revision: None, start: start.clone(), left: None };
-                ApiError::continue_too_old(inconsistent.to_token(&scope))
+                ApiError::continue_too_old(inconsistent.to_token(&collection))
             };
             match served.cache.wait_until(revision).await {
-                Err(NotFresh::Foreign) => return Err(too_old()),
+                Err(NotFresh::Foreign) => return Err(expired()),
                 Err(NotFresh::TooLarge { current }) => {
                     return Err(ApiError::revision_too_large(revision, current));
                 }
                 Ok(()) => {}
             }
-            let snapshot = served.cache.snapshot_at(revision).ok_or_else(too_old)?;
+            let snapshot = served.cache.snapshot_at(revision).ok_or_else(expired)?;
             (snapshot, Some(start), left)
         }
     };
-    let mut listed = Listed { snapshot, scope, selection, start, end: None, next: None };
+    let (end, next) = (None, None);
+    let mut listed = Listed { snapshot, scope, collection, selection, start, end, next };
     if let Some(limit) = limit {
-        listed.end_after(limit, left);
+        listed.end_after(limit, left).await;
     }
     Ok(listed)
 }

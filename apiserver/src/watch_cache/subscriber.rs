@@ -151,9 +151,13 @@ impl Subscription {
         if untaken.any(|change| self.slot.scope.contains(change.key())) {
             return None;
         }
-        // A watch may begin in the future.
-        self.cursor = self.cursor.max(visible).max(state.revision);
-        Some(self.cursor)
+        let reached = visible.max(state.revision);
+        // A watch may begin in the future: that is not reached yet.
+        if self.cursor > reached {
+            return None;
+        }
+        self.cursor = reached;
+        Some(reached)
     }
 
     /// What is there now, without waiting; may be nothing.

@@ -1,6 +1,7 @@
 //! Field selectors: `metadata.name=dolly,metadata.namespace!=default`.
 
 use super::SelectableFields;
+use super::selectable::Selected;
 use crate::object::Object;
 
 /// The name and the namespace, which every object is selected by.
@@ -70,12 +71,12 @@ impl FieldSelector {
     /// Whether the object fulfils every term; `fields` are those of its version.
     pub fn matches(&self, object: &Object, fields: &SelectableFields) -> bool {
         self.0.iter().all(|requirement| {
-            let value = match requirement.key.as_str() {
-                NAME => object.key().name(),
-                NAMESPACE => object.key().namespace().unwrap_or_default(),
-                other => fields.value(object, other),
+            let is_equal = match requirement.key.as_str() {
+                NAME => object.key().name() == requirement.value,
+                NAMESPACE => object.key().namespace().unwrap_or_default() == requirement.value,
+                other => fields.is(object, other, &Selected::of(&requirement.value)),
             };
-            (value == requirement.value) == (requirement.operator == FieldOperator::Equals)
+            is_equal == (requirement.operator == FieldOperator::Equals)
         })
     }
 
@@ -92,9 +93,18 @@ impl FieldSelector {
 
     /// The one name that can match, if a term says so.
     pub fn name(&self) -> Option<&str> {
-        let named =
-            |one: &&FieldRequirement| one.key == NAME && one.operator == FieldOperator::Equals;
-        self.0.iter().find(named).map(|one| one.value.as_str())
+        self.required(NAME)
+    }
+
+    /// The one namespace that can match, if a term says so.
+    pub fn namespace(&self) -> Option<&str> {
+        self.required(NAMESPACE)
+    }
+
+    fn required(&self, key: &str) -> Option<&str> {
+        let required =
+            |one: &&FieldRequirement| one.key == key && one.operator == FieldOperator::Equals;
+        self.0.iter().find(required).map(|one| one.value.as_str())
     }
 }
 
@@ -166,10 +176,10 @@ mod tests {
     fn check(selector: &str, expected: Result<bool, &str>) {
         let tree = json!({
             "metadata": {"name": "a", "namespace": "n", "uid": "u"},
-            "spec": {"size": 5, "on": true},
+            "spec": {"size": 5, "on": true, "long": "x".repeat(100)},
         });
         let object = Object::from_tree(tree.as_object().unwrap()).unwrap();
-        let fields = SelectableFields::new(["spec.size", "spec.on", "spec.text"]);
+        let fields = SelectableFields::new(["spec.size", "spec.on", "spec.text", "spec.long"]);
         let outcome = FieldSelector::parse(selector).and_then(|parsed| {
             parsed.check(true, &fields)?;
             Ok(parsed.matches(&object, &fields))
@@ -187,6 +197,8 @@ mod tests {
         check("metadata.name=a\\,b", Ok(false));
         check("spec.size=5,spec.on=true,spec.text=", Ok(true));
         check("spec.size!=5", Ok(false));
+        check(&format!("spec.long={}", "x".repeat(100)), Ok(true));
+        check(&format!("spec.long={}y", "x".repeat(99)), Ok(false));
         check("spec.text!=x", Ok(true));
         check("x", Err("invalid selector: 'x'; can't understand 'x'"));
         check("spec.other=1", Err("field label not supported: spec.other"));

@@ -1,12 +1,41 @@
 //! Which fields objects of a version can be selected by, and their values.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use serde_json::Value;
 
 use crate::object::{Object, Tree};
 
+/// Values that are longer are told apart by hash: what readers ask for must
+/// not add much to what is kept.
+const VALUE_LIMIT: usize = 64;
+
 /// Fields by their paths, as `spec.node`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SelectableFields(Vec<String>);
+
+/// The value of a field, as text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::object) enum Selected {
+    /// What is not there is empty.
+    Text(Box<str>),
+    /// Of a text that is long: how long, and two hashes.
+    Hash(usize, u64, u64),
+}
+
+impl Selected {
+    pub(super) fn of(text: &str) -> Self {
+        if text.len() <= VALUE_LIMIT {
+            return Self::Text(text.into());
+        }
+        let hash = |salt: u8| {
+            let mut hasher = DefaultHasher::new();
+            (salt, text).hash(&mut hasher);
+            hasher.finish()
+        };
+        Self::Hash(text.len(), hash(0), hash(1))
+    }
+}
 
 impl SelectableFields {
     /// These fields.
@@ -19,15 +48,14 @@ impl SelectableFields {
         self.0.iter().position(|one| one == path)
     }
 
-    /// The value of a field of an object of the version, as text; what is not
-    /// there is empty. All values of an object are read when the first one is
-    /// asked for.
-    pub(super) fn value<'a>(&self, object: &'a Object, path: &str) -> &'a str {
+    /// Whether a field of an object of the version has this value. All values
+    /// of an object are read when the first one is asked for.
+    pub(super) fn is(&self, object: &Object, path: &str, value: &Selected) -> bool {
         let values = object.selected.get_or_init(|| {
             let tree = object.to_tree();
-            self.0.iter().map(|path| text(&tree, path)).collect()
+            self.0.iter().map(|path| Selected::of(&text(&tree, path))).collect()
         });
-        self.position(path).and_then(|index| values.get(index)).map_or("", String::as_str)
+        self.position(path).and_then(|index| values.get(index)) == Some(value)
     }
 }
 

@@ -21,11 +21,14 @@ const NOT_OLDER_THAN: &str = "NotOlderThan";
 impl Parameters {
     /// What is listed, and how.
     pub(super) fn list(&self, target: &Target) -> Result<(Scope, ListOptions), ApiError> {
-        let query = self.selection_and(target, |query| query.list_faults())?;
+        let query = self.query(target)?;
         let limit = query.limit.filter(|_| self.filled("resourceVersion") != Some("0"));
-        let moment = self.moment(target, limit.is_some())?;
         let scope = narrow_scope(target, &query.selection);
-        Ok((scope, ListOptions { selection: query.selection, limit, moment }))
+        // One object has no pages.
+        let has_pages = limit.is_some() && !matches!(scope, Scope::Object(_));
+        let moment = self.moment(target, has_pages)?;
+        let collection = self::scope(target);
+        Ok((scope, ListOptions { selection: query.selection, collection, limit, moment }))
     }
 
     /// What is watched, how, and how long if the client says so.
@@ -33,7 +36,7 @@ impl Parameters {
         &self,
         target: &Target,
     ) -> Result<(Scope, WatchOptions, Option<Duration>), ApiError> {
-        let mut query = self.selection_and(target, |query| query.watch_faults())?;
+        let mut query = self.query(target)?;
         if let Some(name) = &target.name {
             name_in_path(&mut query.selection.selector, name)?;
         }
@@ -42,7 +45,8 @@ impl Parameters {
         let start = match (query.send_initial_events, revision) {
             (Some(true), at_least) => WatchStart::State { at_least, marks_end: bookmarks },
             (_, Some(revision)) => WatchStart::After(revision),
-            (_, None) => WatchStart::Now,
+            (Some(false), None) => WatchStart::Now,
+            (None, None) => WatchStart::State { at_least: None, marks_end: false },
         };
         let lasts = match query.timeout_seconds {
             None | Some(0) => None,
@@ -52,11 +56,7 @@ impl Parameters {
         Ok((scope, WatchOptions { selection: query.selection, start, bookmarks }, lasts))
     }
 
-    fn selection_and(
-        &self,
-        target: &Target,
-        faults: impl Fn(&Query<'_>) -> Vec<FieldError>,
-    ) -> Result<Query<'_>, ApiError> {
+    fn query(&self, target: &Target) -> Result<Query<'_>, ApiError> {
         let timeout_seconds = self.integer("timeoutSeconds")?;
         let limit = self.integer("limit")?;
         let text = |key: &str| self.filled(key).unwrap_or_default();
@@ -78,11 +78,14 @@ impl Parameters {
         };
         let is_any = ["", "0"].contains(&query.resource_version);
         let is_plain = query.send_initial_events.is_none() && query.matching.is_empty();
-        if target.verb == crate::verb::Verb::Watch && is_any && is_plain {
+        // The old paths of watches say so in the path alone: to kube-apiserver
+        // their options are those of a list.
+        let says_watch = self.flag("watch") == Some(true);
+        if says_watch && is_any && is_plain {
             query.send_initial_events = Some(true);
             query.matching = NOT_OLDER_THAN;
         }
-        let faults = faults(&query);
+        let faults = if says_watch { query.watch_faults() } else { query.list_faults() };
         if !faults.is_empty() {
             return Err(ApiError::invalid_options("ListOptions", faults));
         }
@@ -206,24 +209,27 @@ fn scope(target: &Target) -> Scope {
 
 /// The narrowest scope that holds everything selected.
 fn narrow_scope(target: &Target, selection: &Selection) -> Scope {
-    let namespace = target.namespace.as_deref();
-    match selection.selector.fields.name() {
-        Some(name) if namespace.is_some() || !selection.kind.is_namespaced() => {
+    let fields = &selection.selector.fields;
+    let is_namespaced = selection.kind.is_namespaced();
+    let namespace = target.namespace.as_deref().or(fields.namespace());
+    match (fields.name(), namespace) {
+        (Some(name), namespace) if namespace.is_some() || !is_namespaced => {
             Scope::Object(Key::new(namespace, name))
         }
-        _ => scope(target),
+        (_, Some(namespace)) => Scope::Namespace(namespace.into()),
+        (_, None) => Scope::All,
     }
 }
 
-/// The old form of watching one object has its name in the path.
+/// The old form of watching one object has its name in the path, and takes no
+/// other selector of fields beside it.
 fn name_in_path(selector: &mut Selector, name: &str) -> Result<(), ApiError> {
-    match selector.fields.name() {
-        Some(other) if other != name => {
-            Err(ApiError::bad_request("fieldSelector metadata.name doesn't match requested name"))
-        }
-        _ => {
-            selector.fields.require_name(name);
-            Ok(())
-        }
+    if selector.fields.is_empty() {
+        selector.fields.require_name(name);
+        return Ok(());
     }
+    if selector.fields.name() == Some(name) {
+        return Ok(());
+    }
+    Err(ApiError::bad_request("fieldSelector metadata.name doesn't match requested name"))
 }

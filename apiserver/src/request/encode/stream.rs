@@ -24,8 +24,8 @@ use super::gzip::{self, Gzip};
 use super::indent::Indenter;
 use super::{Encoder, Page, started, yaml};
 use crate::ambient::Ambient;
-use crate::storage::Versioned;
-use crate::verb::{Listed, Watching};
+use crate::object::Key;
+use crate::verb::{LOOK, Listed, Watching};
 
 /// Larger chunks do not make a list faster, smaller ones make it slower.
 const CHUNK: usize = 64 << 10;
@@ -57,7 +57,7 @@ fn received(chunks: Receiver<Option<Bytes>>) -> impl Stream<Item = Chunk> {
     })
 }
 
-/// Makes chunks in a task until there are no more, or nobody has read them in
+/// Makes chunks in a task, where an empty one says that it goes on, until there are no more, or nobody has read them in
 /// time.
 fn produce<T: Send + 'static>(
     mut state: T,
@@ -69,6 +69,10 @@ fn produce<T: Send + 'static>(
         loop {
             let chunk = next(&mut state);
             let done = chunk.is_none();
+            if chunk.as_ref().is_some_and(Bytes::is_empty) {
+                tokio::task::yield_now().await;
+                continue;
+            }
             let sent = timeout_at(deadline, sender.send(chunk)).await;
             if done || !matches!(sent, Ok(Ok(()))) {
                 return;
@@ -82,8 +86,9 @@ struct ListState {
     encoder: Encoder,
     listed: Listed,
     page: Page,
-    last: Option<Versioned>,
+    last: Option<Key>,
     started: bool,
+    has_items: bool,
     done: bool,
     indenter: Indenter,
     /// What a list in YAML stands in.
@@ -94,7 +99,11 @@ struct ListState {
 }
 
 /// A list, chunk by chunk; compressed if it is large and the client likes it.
-pub(in crate::request) fn list(encoder: Encoder, listed: Listed, permit: Permit) -> Response<Body> {
+pub(in crate::request) async fn list(
+    encoder: Encoder,
+    listed: Listed,
+    permit: Permit,
+) -> Response<Body> {
     let page = Page::of(&listed);
     let Presentation { media, gzip } = encoder.format.presentation;
     let frame = (media == Media::Yaml).then(|| {
@@ -109,16 +118,20 @@ pub(in crate::request) fn list(encoder: Encoder, listed: Listed, permit: Permit)
         page,
         last: None,
         started: false,
+        has_items: false,
         done: false,
         indenter: Indenter::default(),
         frame,
         gzip: None,
         _permit: permit,
     };
-    let mut first = next_chunk(&mut state).unwrap_or_default();
-    while gzip && first.len() <= gzip::THRESHOLD {
+    // What fits into one chunk, or may not be worth compressing, is sent whole.
+    let enough = if gzip { gzip::THRESHOLD } else { CHUNK - 1 };
+    let mut first = Vec::new();
+    while first.len() <= enough {
         let Some(more) = next_chunk(&mut state) else { break };
         first.extend(more);
+        tokio::task::yield_now().await;
     }
     let is_compressed = gzip && first.len() > gzip::THRESHOLD;
     if is_compressed {
@@ -143,17 +156,13 @@ pub(in crate::request) fn list(encoder: Encoder, listed: Listed, permit: Permit)
     response
 }
 
-/// The next chunk as it goes over the wire; never empty, for that would be an end.
+/// The next chunk as it goes over the wire.
 fn next_compressed(state: &mut ListState) -> Option<Bytes> {
     let Some(mut gzip) = state.gzip.take() else { return next_chunk(state).map(Bytes::from) };
-    loop {
-        let Some(chunk) = next_chunk(state) else { return Some(gzip.finish().into()) };
-        let compressed = gzip.compress(&chunk);
-        if !compressed.is_empty() {
-            state.gzip = Some(gzip);
-            return Some(compressed.into());
-        }
-    }
+    let Some(chunk) = next_chunk(state) else { return Some(gzip.finish().into()) };
+    let compressed = gzip.compress(&chunk);
+    state.gzip = Some(gzip);
+    Some(compressed.into())
 }
 
 fn next_chunk(state: &mut ListState) -> Option<Vec<u8>> {
@@ -168,8 +177,17 @@ fn next_chunk(state: &mut ListState) -> Option<Vec<u8>> {
         }
     }
     let previous = state.last.take();
-    let mut is_first = !state.started;
-    for versioned in state.listed.after(previous.as_ref()) {
+    let mut is_first = !state.has_items;
+    let mut ended = true;
+    for (looked_at, (versioned, is_wanted)) in state.listed.after(previous.as_ref()).enumerate() {
+        if chunk.len() >= CHUNK || looked_at == LOOK {
+            ended = false;
+            break;
+        }
+        state.last = Some(versioned.object.key().clone());
+        if !is_wanted {
+            continue;
+        }
         if state.frame.is_some() {
             let mut item = Vec::new();
             state.encoder.write_item(versioned, &mut item);
@@ -181,13 +199,10 @@ fn next_chunk(state: &mut ListState) -> Option<Vec<u8>> {
             state.encoder.write_item(versioned, &mut chunk);
         }
         is_first = false;
-        if chunk.len() >= CHUNK {
-            state.last = Some(versioned.clone());
-            break;
-        }
     }
     state.started = true;
-    state.done = state.last.is_none();
+    state.has_items = !is_first;
+    state.done = ended;
     if state.done {
         match &state.frame {
             Some(frame) => {
