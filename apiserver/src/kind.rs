@@ -87,6 +87,24 @@ impl Kind {
         }
     }
 
+    /// What the definition of a kind that is kept says and may not.
+    pub fn faults_of_stored(&self, definition: &CustomResourceDefinition) -> Vec<String> {
+        let mut faults = Vec::new();
+        for (index, version) in definition.spec.versions.iter().enumerate() {
+            let Some(parsed) = self.of_name(&version.name) else { continue };
+            let fields = version.selectable_fields.as_deref().unwrap_or_default();
+            let path = format!("spec.versions[{index}]");
+            faults.extend(selectable_fields::numbers(fields, &parsed.schema, &path));
+        }
+        faults
+    }
+
+    /// The version of this name, if it is served or stored.
+    pub fn of_name(&self, name: &str) -> Option<&Arc<Version>> {
+        let stored = Some(&self.storage).filter(|version| version.name == name);
+        self.version(name).or(stored)
+    }
+
     /// `llamas.farm.example.com`
     pub fn qualified(&self) -> String {
         crate::error::qualified(&self.group, &self.names.plural)

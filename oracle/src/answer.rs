@@ -10,6 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
 
 use crate::row::GROUP;
+use crate::server::Sent;
 
 /// A time so close to now was made by a server and not by a row.
 const NOW: SignedDuration = SignedDuration::from_hours(1);
@@ -42,6 +43,8 @@ pub struct Placeholders {
     versions: Vec<String>,
     /// What names were generated from.
     prefixes: Vec<String>,
+    /// Versions of lists.
+    lists: Vec<String>,
 }
 
 impl Placeholders {
@@ -51,7 +54,7 @@ impl Placeholders {
     }
 
     /// Takes note of what a request asks to generate a name from.
-    pub fn note_request(&mut self, body: Option<&str>) {
+    fn note_request(&mut self, body: Option<&str>) {
         let body: Value = body.and_then(|body| serde_json::from_str(body).ok()).unwrap_or_default();
         if let Some(prefix) = body["metadata"]["generateName"].as_str()
             && !prefix.is_empty()
@@ -61,7 +64,8 @@ impl Placeholders {
     }
 
     /// What of an answer can be compared.
-    pub fn normalize(&mut self, answer: &Answer) -> Value {
+    pub fn normalize(&mut self, sent: &Sent, answer: &Answer) -> Value {
+        self.note_request(sent.body.as_deref());
         let mut body = answer.body.clone();
         if let Value::Array(events) = &mut body {
             drop_later_bookmarks(events);
@@ -77,7 +81,7 @@ impl Placeholders {
             }
         } else {
             if is_list(&body) || body["kind"] == "PartialObjectMetadataList" {
-                hide_version(&mut body, "/metadata/resourceVersion");
+                self.list_version(sent, &mut body);
             }
             only_ours(&mut body);
             sort_resources(&mut body);
@@ -96,6 +100,29 @@ impl Placeholders {
             "encoding": answer.encoding,
             "body": body,
         })
+    }
+
+    /// The version of a list depends on what else is written to the same store;
+    /// but a later page has that of the first one, and who asks for exactly a
+    /// moment gets it.
+    fn list_version(&mut self, sent: &Sent, list: &mut Value) {
+        let Some(version) = list.pointer_mut("/metadata/resourceVersion") else { return };
+        let text = version.as_str().unwrap_or_default().to_owned();
+        let has = |parameter: &str| {
+            let query = sent.path.split_once('?').map_or("", |(_, query)| query);
+            query.split('&').any(|pair| pair == parameter)
+        };
+        let is_asked = has(&format!("resourceVersion={text}"))
+            && (has("resourceVersionMatch=Exact") || sent.path.contains("limit="));
+        let is_page = sent.path.contains("continue=ey");
+        *version = if is_asked {
+            "<as asked>".into()
+        } else if is_page && self.lists.contains(&text) {
+            "<as the page before>".into()
+        } else {
+            "<of a list>".into()
+        };
+        note(&mut self.lists, &text);
     }
 
     fn document(&mut self, document: &mut Value) {
@@ -189,8 +216,7 @@ fn drop_later_bookmarks(events: &mut Vec<Value>) {
     });
 }
 
-/// The version of a list, or of a bookmark, depends on what else is written to
-/// the same store.
+/// The version of a bookmark depends on what else is written to the same store.
 fn hide_version(object: &mut Value, pointer: &str) {
     if let Some(version) = object.pointer_mut(pointer) {
         *version = "<of a list>".into();
@@ -321,9 +347,10 @@ mod tests {
 
     fn normalized(body: Value) -> Value {
         let mut placeholders = Placeholders::new("row-1");
-        placeholders.note_request(Some(r#"{"metadata":{"generateName":"a-"}}"#));
+        let request = r#"{"metadata":{"generateName":"a-"}}"#.to_owned();
+        let sent = Sent { body: Some(request), ..Sent::default() };
         let answer = Answer { status: 200, body, ..Answer::default() };
-        placeholders.normalize(&answer)["body"].clone()
+        placeholders.normalize(&sent, &answer)["body"].clone()
     }
 
     #[test]

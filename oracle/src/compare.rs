@@ -51,6 +51,8 @@ enum Step {
     Member(String),
     Item(usize),
     AnyItem,
+    /// Items that have this there.
+    ItemsWith(String, String),
 }
 
 fn steps(path: &str) -> Result<Vec<Step>> {
@@ -62,6 +64,10 @@ fn steps(path: &str) -> Result<Vec<Step>> {
             let index = item.strip_suffix(']').with_context(|| format!("{path}: [ without ]"))?;
             steps.push(match index {
                 "*" => Step::AnyItem,
+                with if with.contains('=') => {
+                    let (key, value) = with.split_once('=').unwrap_or_default();
+                    Step::ItemsWith(key.to_owned(), value.to_owned())
+                }
                 index => Step::Item(index.parse().with_context(|| path.to_owned())?),
             });
         }
@@ -87,6 +93,15 @@ fn take(value: &mut Value, steps: &[Step], taken: &mut Vec<Value>) {
         (Step::Item(index), Value::Array(items)) => {
             if let Some(item) = items.get_mut(*index) {
                 take(item, rest, taken);
+            }
+        }
+        (Step::ItemsWith(key, value), Value::Array(items)) => {
+            let has = |item: &Value| item[key] == value.as_str();
+            if rest.is_empty() {
+                taken.extend(items.iter().filter(|item| has(item)).cloned());
+                items.retain(|item| !has(item));
+            } else {
+                items.iter_mut().filter(|item| has(item)).for_each(|item| take(item, rest, taken));
             }
         }
         (Step::AnyItem, Value::Array(items)) => {
@@ -140,7 +155,7 @@ mod tests {
     use serde_json::json;
 
     fn known(path: &str) -> KnownDifference {
-        KnownDifference { path: path.to_owned(), reason: "because".to_owned() }
+        KnownDifference { path: path.to_owned(), reason: "because".to_owned(), status: None }
     }
 
     #[test]
@@ -159,6 +174,10 @@ mod tests {
     fn what_is_known_is_no_difference_and_must_be_one() {
         let there = json!({"status": 200, "body": {"items": [{"a": 1}, {"a": 2}]}});
         let here = json!({"status": 200, "body": {"items": [{"a": 3}, {"a": 4}]}});
+        let with = [known("body.items[a=x]")];
+        let more = json!({"body": {"items": [{"a": "x"}, {"a": "y"}]}});
+        let fewer = json!({"body": {"items": [{"a": "y"}]}});
+        assert_eq!(compare(more, fewer, &with).unwrap(), Compared::default());
         let all = compare(there.clone(), here.clone(), &[known("body.items[*].a")]).unwrap();
         assert_eq!(all, Compared::default());
         let one = compare(there.clone(), here.clone(), &[known("body.items[0].a")]).unwrap();

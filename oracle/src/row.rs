@@ -1,4 +1,4 @@
-//! Rows: sequences of requests, as the files beside this one hold them.
+//! Rows: sequences of requests, as the files in `rows/` hold them.
 //! `docs/comparison.md` describes the format for those who write them.
 
 use std::collections::BTreeSet;
@@ -50,6 +50,8 @@ pub struct KnownDifference {
     pub path: String,
     /// A heading of `docs/differences.md`.
     pub reason: String,
+    /// What we answer, where everything may differ.
+    pub status: Option<u16>,
 }
 
 /// Reads a file.
@@ -113,10 +115,16 @@ fn request(lines: &[&str]) -> Result<Request> {
             "@meanwhile" => request.meanwhile = true,
             "@differs" => {
                 let (path, reason) = value.split_once(": ").context("@differs PATH: REASON")?;
-                for path in path.split(',') {
-                    let path = if path == "everything" { "" } else { path }.to_owned();
+                for path in path.split(',').map(str::trim) {
+                    ensure!(!path.is_empty(), "@differs PATH: REASON");
                     let reason = reason.to_owned();
-                    request.known_differences.push(KnownDifference { path, reason });
+                    let (path, status) = match path.split_once('=') {
+                        Some(("everything", status)) => ("", Some(status.parse()?)),
+                        None if path == "everything" => bail!("@differs everything=STATUS: REASON"),
+                        _ => (path, None),
+                    };
+                    let path = path.to_owned();
+                    request.known_differences.push(KnownDifference { path, reason, status });
                 }
             }
             other => bail!("{other:?} says nothing about a request"),
@@ -168,19 +176,27 @@ impl Variables<'_> {
             let end = after.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(after.len());
             let (name, behind) = after.split_at(end);
             rest = behind;
+            if let Some(behind) = after.strip_prefix('$') {
+                filled.push('$');
+                rest = behind;
+                continue;
+            }
             if let Ok(number) = name.parse::<usize>() {
                 let end = behind
                     .find(|c: char| !(c.is_ascii_alphanumeric() || ".-_".contains(c)))
                     .unwrap_or(behind.len());
-                filled.push_str(&self.answered(number, behind[..end].trim_matches('.'))?);
-                rest = &behind[end..];
+                // A dot at the end is not of the path.
+                let path = behind[..end].trim_end_matches('.');
+                filled.push_str(&self.answered(number, path.trim_start_matches('.'))?);
+                rest = &behind[path.len()..];
             } else if name == "last" {
                 let end = behind
                     .find(|c: char| !(c.is_ascii_alphanumeric() || c == '.'))
                     .unwrap_or(behind.len());
-                let path = behind[..end].trim_matches('.');
-                filled.push_str(&self.answered(self.answers.len(), path).unwrap_or_default());
-                rest = &behind[end..];
+                let path = behind[..end].trim_end_matches('.');
+                let found = self.answered(self.answers.len(), path.trim_start_matches('.'));
+                filled.push_str(&found.unwrap_or_default());
+                rest = &behind[path.len()..];
             } else if name == "later" {
                 let (inside, behind) = behind
                     .strip_prefix('(')
@@ -273,9 +289,11 @@ impl Request {
     /// The request as it would stand in a file.
     pub fn to_text(&self) -> String {
         let mut text = String::new();
-        for KnownDifference { path, reason } in &self.known_differences {
-            let path = if path.is_empty() { "everything" } else { path };
-            let _ = writeln!(text, "@differs {path}: {reason}");
+        for KnownDifference { path, reason, status } in &self.known_differences {
+            let _ = match status {
+                Some(status) => writeln!(text, "@differs everything={status}: {reason}"),
+                None => writeln!(text, "@differs {path}: {reason}"),
+            };
         }
         if let Some(user) = &self.user {
             let _ = writeln!(text, "@as {user}");
@@ -307,7 +325,7 @@ mod tests {
 
     #[test]
     fn a_row_reads_as_it_is_written() {
-        let text = "== a title\n@alone\n\n@differs body.a: because\n@as jane\n@events 2\n@meanwhile\nGET $widgets/a\nAccept: $TABLE\n\nPOST $widgets\n---\na: b\nc: d\n";
+        let text = "== a title\n@alone\n\n@differs body.a: because\n@differs everything=405: so\n@as jane\n@events 2\n@meanwhile\nGET $widgets/a\nAccept: $TABLE\n\nPOST $widgets\n---\na: b\nc: d\n";
         let rows = parse("topic", text).unwrap();
         assert_eq!(rows.len(), 1);
         assert_eq!(rows[0].requests[1].body.as_deref(), Some("a: b\nc: d"));
@@ -324,6 +342,7 @@ mod tests {
             ("$1.items.0.n\"", "5\""),
             ("$repeat(3,ab)c", "abababc"),
             ("$last.metadata.uid&$last.none", "u&"),
+            ("$1.metadata.uid. $$patch", "u. $patch"),
         ];
         for (text, expected) in rows {
             assert_eq!(variables.fill(text).unwrap(), expected);
@@ -335,7 +354,14 @@ mod tests {
 
     #[test]
     fn what_is_no_row_is_refused() {
-        for text in ["GET /a", "== a", "== a\n@none\n\nGET /", "== a\n\nGET", "== a\n\n@x\nGET /"] {
+        for text in [
+            "GET /a",
+            "== a",
+            "== a\n@none\n\nGET /",
+            "== a\n\nGET",
+            "== a\n\n@x\nGET /",
+            "== a\n\n@differs everything: x\nGET /",
+        ] {
             assert!(parse("topic", text).is_err(), "{text}");
         }
     }

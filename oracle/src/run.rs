@@ -46,8 +46,19 @@ impl Side {
         Ok(())
     }
 
-    async fn run(&self, row: &Row, namespace: &str) -> Result<Vec<Exchange>> {
-        let mut exchanges: Vec<Exchange> = Vec::new();
+    /// All exchanges, or those until one could not be made, and why.
+    async fn run(&self, row: &Row, namespace: &str) -> (Vec<Exchange>, Result<()>) {
+        let mut exchanges = Vec::new();
+        let done = self.exchange(row, namespace, &mut exchanges).await;
+        (exchanges, done)
+    }
+
+    async fn exchange(
+        &self,
+        row: &Row,
+        namespace: &str,
+        exchanges: &mut Vec<Exchange>,
+    ) -> Result<()> {
         let mut answers: Vec<Value> = Vec::new();
         let mut going_on = Vec::new();
         for (index, request) in row.requests.iter().enumerate() {
@@ -65,9 +76,10 @@ impl Side {
             exchanges.push(Exchange { sent, answer });
         }
         for (index, reading) in going_on {
-            exchanges[index].answer = reading.await??;
+            let at = || format!("{}, request {}", self.server.name(), index + 1);
+            exchanges[index].answer = reading.await?.with_context(at)?;
         }
-        Ok(exchanges)
+        Ok(())
     }
 
     /// Removes what a row has left.
@@ -94,6 +106,8 @@ impl Side {
                 self.server.demand_or_gone("DELETE", &path, None).await?;
             }
         }
+        let namespace = format!("/api/v1/namespaces/{namespace}");
+        self.cluster.demand_or_gone("DELETE", &namespace, None).await?;
         Ok(())
     }
 }
@@ -117,15 +131,15 @@ pub async fn run(row: &Row, reference: &Side, other: &Side, namespace: &str) -> 
     // Both are cleaned whatever happens.
     let (there, here) = tokio::join!(reference.run(row, namespace), other.run(row, namespace));
     tokio::try_join!(reference.clean(namespace), other.clean(namespace))?;
-    let (there, here) = (there?, here?);
+    let ((there, there_done), (here, here_done)) = (there, here);
     let mut placeholders = (Placeholders::new(namespace), Placeholders::new(namespace));
     let mut outcome = Outcome::default();
     for ((request, there), here) in row.requests.iter().zip(&there).zip(&here) {
         let before = placeholders.clone();
-        placeholders.0.note_request(there.sent.body.as_deref());
-        placeholders.1.note_request(here.sent.body.as_deref());
-        let normal =
-            (placeholders.0.normalize(&there.answer), placeholders.1.normalize(&here.answer));
+        let normal = (
+            placeholders.0.normalize(&there.sent, &there.answer),
+            placeholders.1.normalize(&here.sent, &here.answer),
+        );
         if request.known_differences.iter().any(|known| known.path.is_empty()) {
             // What only one of them has shown would be counted by one alone.
             placeholders = before;
@@ -133,6 +147,15 @@ pub async fn run(row: &Row, reference: &Side, other: &Side, namespace: &str) -> 
         let Compared { difference, outdated } =
             compare(normal.0, normal.1, &request.known_differences)?;
         outcome.has_known |= !request.known_differences.is_empty();
+        let statuses = request.known_differences.iter().filter_map(|known| known.status);
+        for status in statuses.filter(|status| *status != here.answer.status) {
+            let _ = writeln!(
+                outcome.report,
+                "{}\n{}\nis known to differ with {status}",
+                here.sent.to_text(),
+                here.answer.to_text(other.server.name())
+            );
+        }
         for known in outdated {
             let path = if known.path.is_empty() { "everything" } else { &known.path };
             let _ = writeln!(
@@ -154,6 +177,11 @@ pub async fn run(row: &Row, reference: &Side, other: &Side, namespace: &str) -> 
             // What comes after it may only follow from it.
             break;
         }
+    }
+    // What could not be asked may follow from a difference before it, too.
+    if outcome.report.is_empty() {
+        there_done?;
+        here_done?;
     }
     Ok(outcome)
 }

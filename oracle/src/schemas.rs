@@ -39,7 +39,17 @@ pub async fn compare(reference: &Server) -> Result<String> {
 /// Another version with another schema keeps kube-apiserver from speaking of
 /// `spec.validation`.
 fn definition(schema: &Value) -> Value {
-    let version = |name: &str, storage: bool, schema: &Value| json!({"name": name, "served": true, "storage": storage, "schema": {"openAPIV3Schema": schema}});
+    let version = |name: &str, storage: bool, schema: &Value| {
+        let mut schema = schema.clone();
+        let members = schema.as_object_mut();
+        let fields = members.and_then(|members| members.remove("selectableFields"));
+        let mut version = json!({"name": name, "served": true, "storage": storage});
+        version["schema"] = json!({"openAPIV3Schema": schema});
+        if let Some(fields) = fields {
+            version["selectableFields"] = fields;
+        }
+        version
+    };
     let plain = json!({"type": "object", "description": "another"});
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",

@@ -15,7 +15,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
-use serde_json::{Value, json};
+use serde_json::Value;
 use test_cluster::Certificate;
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
@@ -26,6 +26,9 @@ use crate::answer::Answer;
 /// Longer than any answer takes; a watch that is quiet for so long has no more
 /// events.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// No row needs an answer as large as this.
+const BODY_LIMIT: usize = 64 << 20;
 
 /// A request as it goes over the wire.
 #[derive(Clone, Debug, Default)]
@@ -87,10 +90,15 @@ impl Server {
         if let Some(sender) = connection.as_ref().filter(|sender| !sender.is_closed()) {
             return Ok(sender.clone());
         }
-        let tcp = TcpStream::connect(self.address).await?;
-        let stream = self.tls.connect(ServerName::try_from("localhost")?, tcp).await?;
-        let builder = http2::Builder::new(TokioExecutor::new());
-        let (sender, driver) = builder.handshake(TokioIo::new(stream)).await?;
+        let connecting = async {
+            let tcp = TcpStream::connect(self.address).await?;
+            let stream = self.tls.connect(ServerName::try_from("localhost")?, tcp).await?;
+            let builder = http2::Builder::new(TokioExecutor::new());
+            anyhow::Ok(builder.handshake(TokioIo::new(stream)).await?)
+        };
+        let connected = tokio::time::timeout(PATIENCE, connecting).await;
+        let (sender, driver) =
+            connected.with_context(|| format!("{} lets nobody connect", self.name))??;
         tokio::spawn(driver);
         Ok(connection.insert(sender).clone())
     }
@@ -209,28 +217,18 @@ impl Open {
     /// until it ends.
     pub async fn read(mut self) -> Result<Answer> {
         let mut bytes = Vec::new();
-        let mut end = None;
-        loop {
-            let count = bytes.iter().filter(|&&byte| byte == b'\n').count();
-            if self.is_watch && self.events.is_some_and(|events| count >= events) {
-                break;
-            }
-            match tokio::time::timeout(PATIENCE, self.body.frame()).await {
-                Err(_) => {
-                    end = Some("nothing more came");
-                    break;
-                }
-                Ok(None) => break,
-                Ok(Some(Err(_))) => {
-                    end = Some("broken off");
-                    break;
-                }
-                Ok(Some(Ok(frame))) => {
-                    if let Ok(data) = frame.into_data() {
-                        bytes.extend_from_slice(&data);
-                    }
-                }
-            }
+        let mut count = 0;
+        while !(self.is_watch && self.events.is_some_and(|events| count >= events)) {
+            let frame = tokio::time::timeout(PATIENCE, self.body.frame()).await;
+            let frame = frame.with_context(|| {
+                let wanted = self.events.unwrap_or_default();
+                format!("only {count} of {wanted} events came, and the watch goes on: say fewer @events, or timeoutSeconds")
+            })?;
+            let Some(frame) = frame else { break };
+            let data = frame.context("the answer breaks off")?.into_data().unwrap_or_default();
+            count += data.iter().filter(|&&byte| byte == b'\n').count();
+            bytes.extend_from_slice(&data);
+            ensure!(bytes.len() <= BODY_LIMIT, "an answer of more than {BODY_LIMIT} bytes");
         }
         self.answer.body = if self.is_watch {
             let text = String::from_utf8_lossy(&bytes);
@@ -238,7 +236,6 @@ impl Open {
             if let Some(limit) = self.events {
                 events.truncate(limit);
             }
-            events.extend(end.map(|end| json!({ "end": end })));
             events.into()
         } else {
             if self.answer.encoding.as_deref() == Some("gzip") {

@@ -35,6 +35,12 @@ impl FieldError {
         Self { field: field.into(), reason: "FieldValueInvalid", body }
     }
 
+    /// The value is there twice. `value` is JSON text.
+    pub fn duplicate(field: impl Into<String>, value: impl fmt::Display) -> Self {
+        let body = format!("Duplicate value: {value}");
+        Self { field: field.into(), reason: "FieldValueDuplicate", body }
+    }
+
     /// The value has the wrong type. `value` is JSON text.
     pub fn type_invalid(field: impl Into<String>, value: impl fmt::Display, detail: &str) -> Self {
         let body = format!("Invalid value: {value}: {detail}");

@@ -1,5 +1,7 @@
 //! Pruning: what the schema does not know is dropped.
 
+use std::fmt;
+
 use serde_json::Value;
 
 use super::{Additional, Schema};
@@ -16,26 +18,44 @@ impl Schema {
     /// nulls that are no values; answers with the paths of the former, sorted.
     pub fn prune(&self, tree: &mut Tree) -> Vec<String> {
         let mut unknown = Vec::new();
-        prune_members(self, tree, "", &mut unknown);
+        prune_members(self, tree, &Path::Root, &mut unknown);
         unknown.sort_unstable();
         unknown
     }
 }
 
-fn prune_members(schema: &Schema, tree: &mut Tree, path: &str, unknown: &mut Vec<String>) {
-    let is_root = path.is_empty();
+/// Where in the object we are; written out only when it is needed.
+enum Path<'a> {
+    Root,
+    Member(&'a Path<'a>, &'a str),
+    Item(&'a Path<'a>, usize),
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Path::Root => Ok(()),
+            Path::Member(Path::Root, name) => f.write_str(name),
+            Path::Member(parent, name) => write!(f, "{parent}.{name}"),
+            Path::Item(parent, index) => write!(f, "{parent}[{index}]"),
+        }
+    }
+}
+
+fn prune_members(schema: &Schema, tree: &mut Tree, path: &Path<'_>, unknown: &mut Vec<String>) {
+    let is_root = matches!(path, Path::Root);
     tree.retain(|key, value| {
         if is_root && ROOT.contains(&key.as_str()) {
             return true;
         }
-        let path = if is_root { key.clone() } else { format!("{path}.{key}") };
+        let path = Path::Member(path, key);
         let member = match (schema.properties.get(key), &schema.additional) {
             (Some(member), _) => member,
             (None, Additional::Of(member)) => member,
             (None, Additional::Any) => return true,
             (None, Additional::Pruned) => {
                 if unknown.len() < UNKNOWN_LIMIT {
-                    unknown.push(path);
+                    unknown.push(path.to_string());
                 }
                 return false;
             }
@@ -49,15 +69,55 @@ fn prune_members(schema: &Schema, tree: &mut Tree, path: &str, unknown: &mut Vec
     });
 }
 
-fn prune_value(schema: &Schema, value: &mut Value, path: &str, unknown: &mut Vec<String>) {
+fn prune_value(schema: &Schema, value: &mut Value, path: &Path<'_>, unknown: &mut Vec<String>) {
     match value {
         Value::Object(members) => prune_members(schema, members, path, unknown),
         Value::Array(items) => {
             let Some(schema) = &schema.items else { return };
             for (index, item) in items.iter_mut().enumerate() {
-                prune_value(schema, item, &format!("{path}[{index}]"), unknown);
+                prune_value(schema, item, &Path::Item(path, index), unknown);
             }
         }
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_goes_and_what_is_told() {
+        let schema = Schema::parse(&json!({"type": "object", "properties": {"spec": {
+            "type": "object",
+            "properties": {
+                "list": {"type": "array", "items": {"type": "object", "properties": {"a": {"type": "string"}}}},
+                "map": {"type": "object", "additionalProperties": {"type": "integer"}},
+                "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"known": {"type": "object"}}},
+                "maybe": {"type": "string", "nullable": true},
+                "any": {"x-kubernetes-preserve-unknown-fields": true},
+            },
+        }}}));
+        let given = json!({
+            "apiVersion": "g/v1", "kind": "Foo", "metadata": {"x": 1}, "more": 1,
+            "spec": {
+                "list": [{"a": "b"}, {"c": 1}, null, 5], "map": {"x": 1, "y": null},
+                "free": {"x": null, "known": {"y": 1}}, "maybe": null, "any": null, "no": {"a": 1},
+            },
+        });
+        let mut tree = given.as_object().unwrap().clone();
+        let unknown = schema.prune(&mut tree);
+        assert_eq!(unknown, ["more", "spec.free.known.y", "spec.list[1].c", "spec.no"]);
+        assert_eq!(
+            json!(tree),
+            json!({
+                "apiVersion": "g/v1", "kind": "Foo", "metadata": {"x": 1},
+                "spec": {
+                    "list": [{"a": "b"}, {}, null, 5], "map": {"x": 1},
+                    "free": {"x": null, "known": {}}, "maybe": null,
+                },
+            })
+        );
     }
 }

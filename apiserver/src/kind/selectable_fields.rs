@@ -3,12 +3,14 @@
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::SelectableField;
 
 use super::{JsonType, Schema};
+use crate::error::{FieldError, quote};
 use crate::object::selector::SelectableFields;
 
 /// As kube-apiserver.
-const LIMIT: usize = 8;
+const LIMIT: u64 = 8;
 
-/// Parses the selectable fields of the version at `path`.
+/// Parses the selectable fields of the version at `path`. Beyond what
+/// kube-apiserver takes, a number is one too: see [`numbers`].
 pub(super) fn parse(
     fields: &[SelectableField],
     schema: &Schema,
@@ -16,33 +18,62 @@ pub(super) fn parse(
     faults: &mut Vec<String>,
 ) -> SelectableFields {
     let mut paths: Vec<String> = Vec::new();
+    let mut errors = Vec::new();
     for (index, field) in fields.iter().enumerate() {
-        let mut fault = |message: &str| {
-            faults.push(format!("{path}.selectableFields[{index}].jsonPath: {message}"));
-        };
-        let Some(found) = field.json_path.strip_prefix('.') else {
-            fault("must begin with a dot");
+        let at = format!("{path}.selectableFields[{index}].jsonPath");
+        let given = field.json_path.as_str();
+        if given.is_empty() {
+            errors.push(FieldError::required(at, ""));
+            continue;
+        }
+        let invalid = |detail: &str| FieldError::invalid(&at, quote(given), detail);
+        let Some(found) = find(schema, given) else {
+            errors.push(invalid("is an invalid path: does not refer to a valid field"));
             continue;
         };
-        if found == "metadata" || found.starts_with("metadata.") {
-            fault("must not point to fields in metadata");
+        if given == ".metadata" || given.starts_with(".metadata.") {
+            errors.push(invalid("must not point to fields in metadata"));
         }
-        if !is_scalar(schema, found) {
-            fault("must point to a field of type string, boolean, integer or number");
+        if !matches!(found.json_type, Some(json_type) if is_scalar(json_type)) {
+            errors.push(invalid(NO_SCALAR));
         }
-        if paths.iter().any(|known| known == found) {
-            fault("is there twice");
+        let known = given.trim_start_matches('.').to_owned();
+        if paths.contains(&known) {
+            errors.push(FieldError::duplicate(at, quote(given)));
+        } else {
+            paths.push(known);
         }
-        paths.push(found.to_owned());
     }
-    if paths.len() > LIMIT {
-        faults.push(format!("{path}.selectableFields: must have at most {LIMIT} items"));
+    if paths.len() as u64 > LIMIT {
+        let at = format!("{path}.selectableFields");
+        errors.push(FieldError::too_many(at, paths.len(), LIMIT));
     }
+    faults.extend(errors.iter().map(ToString::to_string));
     SelectableFields::new(paths)
 }
 
-fn is_scalar(schema: &Schema, path: &str) -> bool {
-    let found = path.split('.').try_fold(schema, |schema, step| schema.properties.get(step));
-    let scalars = [JsonType::String, JsonType::Boolean, JsonType::Integer, JsonType::Number];
-    found.and_then(|schema| schema.json_type).is_some_and(|found| scalars.contains(&found))
+const NO_SCALAR: &str = "must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed.";
+
+/// What a stored kind may not be selected by: numbers, which have no one form
+/// as text. Of a computed kind every scalar may be selectable.
+pub(super) fn numbers(fields: &[SelectableField], schema: &Schema, path: &str) -> Vec<String> {
+    let is_number = |field: &SelectableField| {
+        let found = find(schema, &field.json_path).and_then(|found| found.json_type);
+        found == Some(JsonType::Number)
+    };
+    let numbers = fields.iter().enumerate().filter(|(_, field)| is_number(field));
+    let fault = |(index, field): (usize, &SelectableField)| {
+        let at = format!("{path}.selectableFields[{index}].jsonPath");
+        FieldError::invalid(at, quote(&field.json_path), NO_SCALAR).to_string()
+    };
+    numbers.map(fault).collect()
+}
+
+fn find<'a>(schema: &'a Schema, path: &str) -> Option<&'a Schema> {
+    let mut steps = path.strip_prefix('.')?.split('.');
+    steps.try_fold(schema, |schema, step| schema.properties.get(step))
+}
+
+fn is_scalar(json_type: JsonType) -> bool {
+    matches!(json_type, JsonType::String | JsonType::Boolean | JsonType::Integer | JsonType::Number)
 }

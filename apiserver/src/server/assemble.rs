@@ -76,6 +76,10 @@ fn check_stored(
     definition: &CustomResourceDefinition,
     allow_partial: bool,
 ) -> Result<(), StartError> {
+    let faults = kind.faults_of_stored(definition);
+    if !faults.is_empty() {
+        return Err(StartError::Kind { kind: kind.qualified(), faults });
+    }
     let mut faults = Vec::new();
     let conversion = definition.spec.conversion.as_ref();
     if conversion.is_some_and(|conversion| conversion.strategy != "None") {
@@ -86,8 +90,7 @@ fn check_stored(
         if version.subresources.is_some() {
             faults.push(format!("{path}.subresources: subresources are not served yet"));
         }
-        let parsed = kind.version(&version.name).unwrap_or(&kind.storage);
-        if version.served || version.storage {
+        if let Some(parsed) = kind.of_name(&version.name) {
             faults.extend(parsed.schema.unenforced().iter().map(|keyword| {
                 format!("{path}.schema.openAPIV3Schema{keyword}: is not enforced yet, so it may not be promised")
             }));
