@@ -62,3 +62,6 @@ impl Verb {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
