@@ -52,6 +52,7 @@ const TESTS: &[(&str, Test)] = &[
     ("tokens_and_certificates_are_believed", rights::tokens_and_certificates_are_believed),
     ("kube_lists_creates_and_watches", clients::list_create_and_watch),
     ("openapi_is_published", registration::openapi_is_published),
+    ("kubectl_explains_the_kinds", registration::kubectl_explains),
     (IN_A_POD, in_a_pod::finds_its_service_account),
     ("a_new_process_adopts_the_certificate", disturbances::a_restart_adopts_the_certificate),
     ("another_front_proxy_authority", disturbances::another_front_proxy_authority),

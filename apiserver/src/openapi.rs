@@ -1,12 +1,18 @@
-//! OpenAPI: small, valid documents.
+//! OpenAPI: what can be asked of each kind, and what it holds.
 //!
-//! They name our group versions and nothing else: what a document lists,
-//! kube-aggregator publishes under our name. Each is made at start, and its
-//! ETag is the hash of its content.
+//! The documents are made when the first one is asked for, and depend only on
+//! the kinds. They name our group versions and nothing else: what a document
+//! lists, kube-aggregator publishes under our name. Each ETag is the hash of
+//! its content, because kube-aggregator believes it more than the content.
+
+mod kubernetes;
+mod operations;
+mod schemas;
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::document::{Document, hash};
 use crate::served_kind::ServedKinds;
@@ -14,61 +20,118 @@ use crate::served_kind::ServedKinds;
 /// The documents.
 #[derive(Debug)]
 pub struct OpenApi {
+    kinds: ServedKinds,
+    made: OnceLock<Documents>,
+}
+
+#[derive(Debug)]
+struct Documents {
     v2: Document,
     v3: Document,
-    v3_by_version: BTreeMap<(String, String), Document>,
+    v3_by_version: BTreeMap<(String, String), Version>,
+}
+
+/// Members of a document: paths, or schemas.
+type Members = Map<String, Value>;
+
+/// The document of one version, and its hash.
+#[derive(Debug)]
+struct Version {
+    hash: String,
+    document: Document,
 }
 
 impl OpenApi {
-    /// Makes all documents.
+    /// The documents of these kinds.
     pub fn new(kinds: &ServedKinds) -> Self {
-        let mut versions: Vec<(String, String)> = Vec::new();
-        for served in kinds.iter() {
-            for version in &served.kind.versions {
-                let version = (served.kind.group.clone(), version.name.clone());
-                if !versions.contains(&version) {
-                    versions.push(version);
-                }
-            }
-        }
-        let info = json!({"title": "Kubernetes", "version": env!("CARGO_PKG_VERSION")});
-        let mut v2_paths = json!({});
-        let mut v3_paths = json!({});
-        let mut v3_by_version = BTreeMap::new();
-        for (group, version) in versions {
-            let path = format!("/apis/{group}/{version}/");
-            v2_paths[&path] = json!({"get": {
-                "description": "get available resources",
-                "produces": ["application/json"],
-                "responses": {"200": {"description": "OK"}},
-            }});
-            let document = json!({"openapi": "3.0.0", "info": info, "paths": {&path: {"get": {
-                "description": "get available resources",
-                "responses": {"200": {"description": "OK"}},
-            }}}});
-            let url =
-                format!("/openapi/v3/apis/{group}/{version}?hash={}", hash(&document.to_string()));
-            v3_paths[format!("apis/{group}/{version}")] = json!({"serverRelativeURL": url});
-            v3_by_version.insert((group, version), hashed(&document));
-        }
-        let v2 = json!({"swagger": "2.0", "info": info, "paths": v2_paths, "definitions": {}});
-        let v3 = json!({"paths": v3_paths});
-        Self { v2: hashed(&v2), v3: hashed(&v3), v3_by_version }
+        Self { kinds: kinds.clone(), made: OnceLock::new() }
+    }
+
+    fn made(&self) -> &Documents {
+        self.made.get_or_init(|| Documents::new(&self.kinds))
     }
 
     /// `/openapi/v2`
     pub fn v2(&self) -> &Document {
-        &self.v2
+        &self.made().v2
     }
 
     /// `/openapi/v3`
     pub fn v3(&self) -> &Document {
-        &self.v3
+        &self.made().v3
     }
 
-    /// `/openapi/v3/apis/G/V`
-    pub fn v3_version(&self, group: &str, version: &str) -> Option<&Document> {
-        self.v3_by_version.get(&(group.to_owned(), version.to_owned()))
+    /// `/openapi/v3/apis/G/V`; whoever names its hash may keep it for ever.
+    /// Another hash is an old one: to be sent elsewhere is what kube-aggregator
+    /// does not stand, so the present document is the answer.
+    pub fn v3_version(&self, group: &str, version: &str, asked: Option<&str>) -> Option<Document> {
+        let key = (group.to_owned(), version.to_owned());
+        let Version { hash, document } = self.made().v3_by_version.get(&key)?;
+        let mut document = document.clone();
+        if asked.is_some_and(|asked| asked == hash) {
+            document.cache_control = Some("public, immutable");
+        }
+        Some(document)
+    }
+}
+
+impl Documents {
+    fn new(kinds: &ServedKinds) -> Self {
+        let mut by_version: BTreeMap<(String, String), (Members, Members)> = BTreeMap::new();
+        for served in kinds.iter() {
+            let kind = &served.kind;
+            for version in &kind.versions {
+                let key = (kind.group.clone(), version.name.clone());
+                let (paths, described) = by_version.entry(key).or_default();
+                paths.extend(operations::paths(served, version));
+                described.extend([
+                    (
+                        schemas::name(kind, version, &kind.names.kind),
+                        schemas::object(kind, version),
+                    ),
+                    (
+                        schemas::name(kind, version, &kind.names.list_kind),
+                        schemas::list(kind, version),
+                    ),
+                ]);
+            }
+        }
+        let info = json!({"title": "Kubernetes", "version": env!("CARGO_PKG_VERSION")});
+        let mut v2_paths = Map::new();
+        let mut v2_definitions = Map::new();
+        let mut v3_paths = Map::new();
+        let mut v3_by_version = BTreeMap::new();
+        for ((group, version), (paths, mut described)) in by_version {
+            for (name, schema) in kubernetes::map("schemas") {
+                described.entry(name.clone()).or_insert_with(|| schema.clone());
+            }
+            v2_paths
+                .extend(paths.iter().map(|(path, item)| (path.clone(), operations::to_v2(item))));
+            v2_definitions.extend(
+                described.iter().map(|(name, schema)| (name.clone(), schemas::to_v2(schema, true))),
+            );
+            let document = json!({
+                "openapi": "3.0.0",
+                "info": info,
+                "paths": paths,
+                "components": {"schemas": described},
+            });
+            let text = document.to_string();
+            let hash = hash(&text);
+            let path = format!("apis/{group}/{version}");
+            let url = format!("/openapi/v3/{path}?hash={hash}");
+            v3_paths.insert(path, json!({"serverRelativeURL": url}));
+            let document = Document::json(&document).hashed(&text);
+            v3_by_version.insert((group, version), Version { hash, document });
+        }
+        let v2 = json!({
+            "swagger": "2.0",
+            "info": info,
+            "paths": v2_paths,
+            "definitions": v2_definitions,
+        });
+        let v3 = json!({"paths": v3_paths});
+        Self { v2: hashed(&v2), v3: hashed(&v3), v3_by_version }
     }
 }
 

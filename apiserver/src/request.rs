@@ -206,7 +206,18 @@ impl Handler {
             }
             Document::OpenApiV2 => Some(self.openapi.v2()),
             Document::OpenApiV3 => Some(self.openapi.v3()),
-            Document::OpenApiV3Version(group, version) => self.openapi.v3_version(group, version),
+            Document::OpenApiV3Version(group, version) => {
+                let query = head.uri.query().unwrap_or_default();
+                let hash = form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == "hash");
+                let hash = hash.as_ref().map(|(_, hash)| hash.as_ref());
+                let document = self.openapi.v3_version(group, version, hash);
+                let document = document.ok_or_else(ApiError::no_such_resource)?;
+                let mut response = encode::document(head, &document, presentation);
+                if document.cache_control.is_some() {
+                    encode::keep_for_a_year(&mut response, self.ambient.now());
+                }
+                return Ok(response);
+            }
         };
         let found = found.ok_or_else(ApiError::no_such_resource)?;
         Ok(encode::document(head, found, presentation))

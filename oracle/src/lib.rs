@@ -9,6 +9,7 @@
 pub mod answer;
 pub mod compare;
 pub mod generate;
+pub mod openapi;
 pub mod row;
 pub mod run;
 pub mod schemas;

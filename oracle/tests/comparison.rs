@@ -18,8 +18,8 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use oracle::generate;
 use oracle::row::{Row, parse};
 use oracle::run::{Outcome, Side, run};
-use oracle::schemas;
 use oracle::world::World;
+use oracle::{openapi, schemas};
 use test_cluster::{Missing, Programs};
 use tokio::runtime::Runtime;
 
@@ -86,12 +86,15 @@ fn main() -> Result<()> {
         });
         trials.push(trial.with_ignored_flag(missing.is_some() && !required));
     }
-    {
+    for (name, check) in [
+        ("definitions: schemas are judged alike", Check::Schemas),
+        ("openapi: documents are alike", Check::OpenApi),
+    ] {
         let shared = Arc::clone(&shared);
         let reason = missing.clone();
-        let trial = Trial::test("definitions: schemas are judged alike", move || match reason {
+        let trial = Trial::test(name, move || match reason {
             Some(reason) => Err(reason.into()),
-            None => shared.schemas(),
+            None => shared.check(check),
         });
         trials.push(trial.with_ignored_flag(missing.is_some() && !required));
     }
@@ -151,6 +154,13 @@ impl fmt::Display for Seeds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "generated: from seed {} every {THREADS}th", self.first)
     }
+}
+
+/// What is compared besides rows.
+#[derive(Clone, Copy)]
+enum Check {
+    Schemas,
+    OpenApi,
 }
 
 /// What each thread is to try.
@@ -242,9 +252,15 @@ impl Shared {
         summary.entry(topic.to_owned()).or_default()[column] += 1;
     }
 
-    fn schemas(&self) -> Result<(), Failed> {
+    fn check(&self, check: Check) -> Result<(), Failed> {
         let world = self.world.as_ref().ok_or("there is no world")?;
-        let report = self.runtime.block_on(schemas::compare(&world.reference.server));
+        let (reference, direct) = (&world.reference.server, &world.direct.server);
+        let report = self.runtime.block_on(async {
+            match check {
+                Check::Schemas => schemas::compare(reference).await,
+                Check::OpenApi => openapi::compare(reference, direct).await,
+            }
+        });
         match report.map_err(|error| format!("{error:#}"))? {
             report if report.is_empty() => Ok(()),
             report => Err(report.into()),

@@ -50,3 +50,28 @@ pub fn openapi_is_published(world: &mut World) -> Result<()> {
     ensure!(document.contains("\"openapi\":\"3.0.0\""), "{document}");
     Ok(())
 }
+
+pub fn kubectl_explains(world: &mut World) -> Result<()> {
+    let check = |arguments: &[&str], expected: &[&str]| -> Result<()> {
+        // kube-apiserver asks us for documents once a minute.
+        let explained = world.eventually(|| {
+            let mut all = vec!["explain"];
+            all.extend(arguments);
+            world.control_plane.kubectl(all).run()
+        })?;
+        for text in expected {
+            ensure!(explained.contains(text), "no {text:?} in {explained}");
+        }
+        Ok(())
+    };
+    check(
+        &["llamas.spec", "--recursive"],
+        &["KIND:       Llama", "weight", "<number> -required-", "height"],
+    )?;
+    check(&["llamas.metadata.name"], &["FIELD: name <string>", "Name must be unique"])?;
+    check(&["farmpods.status.lastRestart"], &["exitCode", "Why, as `OOMKilled` or `Error`"])?;
+    check(
+        &["llamas.spec.weight", "--output=plaintext-openapiv2"],
+        &["FIELD:    weight <number>", "How heavy it is, in kilograms"],
+    )
+}

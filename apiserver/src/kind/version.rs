@@ -6,6 +6,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinitionSpec, CustomResourceDefinitionVersion,
 };
 
+use serde_json::Value;
+
 use super::{Columns, Schema, selectable_fields, structural};
 use crate::object::selector::SelectableFields;
 
@@ -18,6 +20,8 @@ pub struct Version {
     pub deprecation: Option<String>,
     /// What objects may hold.
     pub schema: Schema,
+    /// The same as it was written, for those who read it.
+    pub open_api_schema: Value,
     /// What tables show.
     pub columns: Columns,
     /// What objects can be selected by, besides name and namespace.
@@ -41,13 +45,15 @@ impl Version {
         faults.extend(structural.iter().map(ToString::to_string));
         let columns = version.additional_printer_columns.as_deref().unwrap_or_default();
         let columns = Columns::parse(columns, path, faults);
-        let schema = Schema::parse(&schema);
+        let open_api_schema = schema;
+        let schema = Schema::parse(&open_api_schema);
         let selectable = version.selectable_fields.as_deref().unwrap_or_default();
         let selectable = selectable_fields::parse(selectable, &schema, path, faults);
         Some(Self {
             name: version.name.clone(),
             deprecation: deprecation(spec, version),
             schema,
+            open_api_schema,
             columns,
             selectable,
         })

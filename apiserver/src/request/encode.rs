@@ -12,11 +12,12 @@ mod yaml;
 use axum::body::Body;
 use bytes::Bytes;
 use http::header::{
-    CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderName, HeaderValue, IF_NONE_MATCH, VARY,
+    CACHE_CONTROL, CONTENT_TYPE, ETAG, EXPIRES, HeaderName, HeaderValue, IF_NONE_MATCH, VARY,
 };
 use http::request::Parts;
 use http::{Response, StatusCode};
-use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, ToSpan};
 use serde::Serialize;
 use std::sync::Arc;
 
@@ -264,6 +265,13 @@ pub(super) fn warn(response: &mut Response<Body>, warnings: &[String]) {
     for header in warning_headers(warnings).into_iter().chain(others) {
         headers.append(WARNING, header);
     }
+}
+
+/// Says that an answer may be kept, for caches that ask for a date.
+pub(super) fn keep_for_a_year(response: &mut Response<Body>, now: Timestamp) {
+    let until = now.to_zoned(TimeZone::UTC).saturating_add(365.days());
+    let until = until.strftime("%a, %d %b %Y %H:%M:%S UTC").to_string();
+    response.headers_mut().extend(HeaderValue::from_str(&until).ok().map(|until| (EXPIRES, until)));
 }
 
 /// A document that is made from the kinds; `304` if the client has it.

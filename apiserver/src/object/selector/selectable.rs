@@ -43,6 +43,11 @@ impl SelectableFields {
         Self(paths.into_iter().map(Into::into).collect())
     }
 
+    /// Their paths.
+    pub fn paths(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(String::as_str)
+    }
+
     /// Which of them this is.
     pub(super) fn position(&self, path: &str) -> Option<usize> {
         self.0.iter().position(|one| one == path)

@@ -1,0 +1,129 @@
+//! OpenAPI documents: what both say of a path, an operation or a schema must
+//! be the same; what only kube-apiserver has must belong to what is not served.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use crate::answer::Answer;
+use crate::compare::compare as compare_values;
+use crate::row::GROUP;
+use crate::server::{Sent, Server};
+
+/// Methods that are not all served yet: docs/differences.md.
+const NOT_SERVED: [&str; 3] = ["put", "patch", "delete"];
+
+/// Compares the documents; answers with what differs, for people.
+pub async fn compare(reference: &Server, other: &Server) -> Result<String> {
+    let mut report = String::new();
+    for version in ["v1", "v1beta1"] {
+        let path = format!("/openapi/v3/apis/{GROUP}/{version}");
+        let (there, here) = (get(reference, &path).await?, get(other, &path).await?);
+        differ("paths", &there, &here, &mut report);
+        differ("components.schemas", &there, &here, &mut report);
+    }
+    let there = resolved(get(reference, "/openapi/v2").await?);
+    let here = get(other, "/openapi/v2").await?;
+    differ("paths", &there, &here, &mut report);
+    differ("definitions", &there, &here, &mut report);
+    check_hashes(other).await?;
+    Ok(report)
+}
+
+async fn ask(server: &Server, path: &str, headers: &[(&str, &str)]) -> Result<Answer> {
+    let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    let (method, path) = ("GET".to_owned(), path.to_owned());
+    server.ask(&Sent { method, path, headers: headers.collect(), ..Sent::default() }).await
+}
+
+async fn get(server: &Server, path: &str) -> Result<Value> {
+    let answer = ask(server, path, &[("accept", "application/json")]).await?;
+    ensure!(answer.status == 200, "{}: {path}: {}", server.name(), answer.status);
+    Ok(answer.body)
+}
+
+/// Holds all members of a part of our document against the reference.
+fn differ(part: &str, there: &Value, here: &Value, report: &mut String) {
+    let pick =
+        |document: &Value| part.split('.').fold(document.clone(), |one, step| one[step].clone());
+    let (there, here) = (pick(there), pick(here));
+    let is_ours = |name: &str| name.contains(GROUP) || name.contains("com.example.oracle.");
+    for (name, ours) in here.as_object().into_iter().flatten() {
+        let theirs = there.get(name).cloned().unwrap_or_default();
+        let (theirs, ours) = (without_unserved(theirs), without_unserved(ours.clone()));
+        let compared = compare_values(theirs, ours, &[]);
+        if let Ok(Some(difference)) = compared.map(|compared| compared.difference) {
+            let _ =
+                write!(report, "{part}[{name}]: {}", difference.to_text("kube-apiserver", "we"));
+        }
+    }
+    let missing: BTreeSet<&String> = there
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(name, _)| name)
+        .filter(|name| is_ours(name) && here.get(name.as_str()).is_none())
+        .filter(|name| !name.ends_with("/status") && !name.ends_with("/scale"))
+        .collect();
+    if !missing.is_empty() {
+        let _ = writeln!(report, "{part}: only kube-apiserver has {missing:?}");
+    }
+}
+
+/// A path without the operations that we do not serve, and schemas without
+/// the other groups that they are used in.
+fn without_unserved(mut value: Value) -> Value {
+    let Some(members) = value.as_object_mut() else { return value };
+    for method in NOT_SERVED {
+        let action = members.get(method).map(|operation| &operation["x-kubernetes-action"]);
+        if action.is_some_and(|action| action != "delete") {
+            members.remove(method);
+        }
+    }
+    let used_in = members.get_mut("x-kubernetes-group-version-kind").and_then(Value::as_array_mut);
+    if let Some(used_in) = used_in {
+        used_in.retain(|used| used["group"] == GROUP || used["group"] == "");
+    }
+    value
+}
+
+/// A document of version 2 with parameters where they are used.
+fn resolved(document: Value) -> Value {
+    let parameters = document["parameters"].clone();
+    let mut document = document;
+    resolve(&mut document["paths"], &parameters);
+    document
+}
+
+fn resolve(value: &mut Value, parameters: &Value) {
+    let named = value["$ref"].as_str().and_then(|path| path.strip_prefix("#/parameters/"));
+    if let Some(name) = named {
+        *value = parameters[name].clone();
+        return;
+    }
+    match value {
+        Value::Object(members) => {
+            members.values_mut().for_each(|member| resolve(member, parameters));
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| resolve(item, parameters)),
+        _ => {}
+    }
+}
+
+/// Whoever names the hash gets what he has asked for, and an old hash leads to
+/// the present document and nowhere else.
+async fn check_hashes(server: &Server) -> Result<()> {
+    let index = get(server, "/openapi/v3").await?;
+    let url = index["paths"][format!("apis/{GROUP}/v1")]["serverRelativeURL"].clone();
+    let url = url.as_str().context("an URL in the index")?;
+    let (path, hash) = url.split_once("?hash=").context("an URL with a hash")?;
+    for url in [url.to_owned(), format!("{path}?hash=old"), path.to_owned()] {
+        let answer = ask(server, &url, &[]).await?;
+        ensure!(answer.status == 200, "{url}: {}", answer.status);
+        let known = ask(server, &url, &[("if-none-match", &format!("\"{hash}\""))]).await?;
+        ensure!(known.status == 304, "{url} with its ETag: {}", known.status);
+    }
+    Ok(())
+}
