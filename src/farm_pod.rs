@@ -29,6 +29,13 @@ pub type JobMetadata = PartialObjectMeta<Job>;
     status = "FarmPodStatus",
     shortname = "fp",
     category = "farm",
+    selectable = ".spec.containers",
+    selectable = ".status.node",
+    selectable = ".status.owner.kind",
+    selectable = ".status.owner.name",
+    selectable = ".status.phase",
+    selectable = ".status.ready",
+    selectable = ".status.restarts",
     printcolumn(
         name = "Containers",
         type_ = "integer",
