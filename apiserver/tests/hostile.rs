@@ -1,0 +1,339 @@
+//! Requests that nobody honest would send: whatever the bytes, the answer is a
+//! Status that says what is wrong, never a panic, never a 500, and never an
+//! object of another namespace.
+
+#![allow(clippy::unwrap_used)] // all of it is a test
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use aggregated_apiserver::{ApiServer, InProcess, Kinds, User};
+use axum::body::Body;
+use fastrand::Rng;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use kube::Client;
+use serde_json::Value;
+
+const DEFINITION: &str = "
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: foos.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {plural: foos, kind: Foo}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    selectableFields: [{jsonPath: .spec.colour}]
+    additionalPrinterColumns: [{name: Colour, type: string, jsonPath: .spec.colour}]
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec:
+            type: object
+            properties:
+              colour: {type: string, maxLength: 20}
+              size: {type: integer, minimum: 0}
+              list: {type: array, items: {type: object, properties: {a: {type: string}}}}
+              free: {type: object, x-kubernetes-preserve-unknown-fields: true}
+  - name: v1beta1
+    served: true
+    storage: false
+    deprecated: true
+    schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object}}}}
+";
+/// What is nobody's business in the namespace `open`.
+const SECRET: &str = "swordfish";
+const ROUNDS: u64 = 20_000;
+
+const PATHS: &[&str] = &[
+    "/apis/example.com/v1/namespaces/open/foos",
+    "/apis/example.com/v1/namespaces/open/foos/a",
+    "/apis/example.com/v1beta1/namespaces/open/foos",
+    "/apis/example.com/v1/watch/namespaces/open/foos",
+    "/apis/example.com/v1/watch/namespaces/open/foos/a",
+    "/apis/example.com/v1/namespaces/open/foos/a/status",
+    "/apis/example.com/v1/namespaces/open/foos/..%2f..%2fsecret",
+    "/apis/example.com/v1/namespaces/open/foos/%00",
+    "/apis/example.com/v1",
+    "/apis",
+    "/openapi/v3/apis/example.com/v1",
+    "/openapi/v2",
+];
+const KEYS: &[&str] = &[
+    "labelSelector",
+    "fieldSelector",
+    "watch",
+    "allowWatchBookmarks",
+    "resourceVersion",
+    "resourceVersionMatch",
+    "timeoutSeconds",
+    "limit",
+    "continue",
+    "sendInitialEvents",
+    "dryRun",
+    "fieldManager",
+    "fieldValidation",
+    "propagationPolicy",
+    "orphanDependents",
+    "gracePeriodSeconds",
+    "pretty",
+    "timeout",
+    "includeObject",
+    "uid",
+    "export",
+    "hash",
+    "none",
+];
+const VALUES: &[&str] = &[
+    "",
+    "0",
+    "1",
+    "-1",
+    "true",
+    "false",
+    "abc",
+    "99999999999999999999",
+    "9223372036854775807",
+    "a in (b,c)",
+    "!a",
+    "a,,b",
+    "a=b,c!=d",
+    "metadata.name=a",
+    "metadata.namespace=secret",
+    "spec.colour=red",
+    "spec.colour!=",
+    "x=\\",
+    "Exact",
+    "NotOlderThan",
+    "All",
+    "Strict",
+    "1h",
+    "1.5.5s",
+    "Object",
+    "None",
+    "Foreground",
+    "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6LTEsInN0YXJ0IjoiL3NlY3JldC9hIn0",
+    "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6LTEsInN0YXJ0IjoiLy4uL3NlY3JldC9hIn0",
+];
+const ACCEPTS: &[&str] = &[
+    "application/json",
+    "*/*",
+    "application/yaml",
+    "application/json;as=Table;v=v1;g=meta.k8s.io",
+    "application/yaml;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
+    "text/html",
+    "application/vnd.kubernetes.protobuf",
+    ";;;=",
+    "application/json;q=x;pretty=1",
+    "a/b/c;as",
+    "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+];
+const TYPES: &[&str] = &[
+    "application/json",
+    "application/yaml",
+    "",
+    "text/plain",
+    "application/json;x",
+    "APPLICATION/YAML",
+];
+const BODIES: &[&str] = &[
+    r#"{"apiVersion":"example.com/v1","kind":"Foo","metadata":{"name":"a","labels":{"a":"b"}},"spec":{"colour":"red","size":1,"list":[{"a":"x"}],"free":{"x":[null,1.5]}}}"#,
+    r#"{"apiVersion":"example.com/v1beta1","kind":"Foo","metadata":{"generateName":"a-"},"spec":{}}"#,
+    r#"{"kind":"DeleteOptions","apiVersion":"v1","preconditions":{"uid":"x"},"propagationPolicy":"Background"}"#,
+    "apiVersion: example.com/v1\nkind: Foo\nmetadata: {name: y}\nspec: {colour: &a red, free: {x: *a}}\n",
+    "[[[[[[[[",
+    "{\"a\":",
+    "null",
+    "\u{feff}{}",
+    "- a\n- b",
+    "a: !!binary x",
+    "",
+    "{}{}",
+];
+
+/// A cluster that answers nothing: administrators need none.
+fn nobody() -> Client {
+    let service = tower::service_fn(|_: Request<kube::client::Body>| async {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+        Ok::<_, Infallible>(response)
+    });
+    Client::new(service, "default")
+}
+
+fn admin() -> User {
+    let groups = vec!["system:masters".to_owned()];
+    User { name: "admin".to_owned(), groups, ..User::default() }
+}
+
+async fn server() -> InProcess {
+    let kinds = Kinds::new().defined_in(DEFINITION).unwrap();
+    let server = ApiServer::new("foos", kinds).in_process(nobody()).await.unwrap();
+    for name in ["a", "b"] {
+        let path = "/apis/example.com/v1/namespaces/secret/foos";
+        let body = format!(
+            r#"{{"apiVersion":"example.com/v1","kind":"Foo","metadata":{{"name":"{name}"}},"spec":{{"colour":"{SECRET}"}}}}"#
+        );
+        let request = Request::post(path).body(Body::from(body)).unwrap();
+        assert_eq!(server.respond(admin(), request).await.status(), StatusCode::CREATED);
+    }
+    server
+}
+
+fn pick<'a>(rng: &mut Rng, from: &[&'a str]) -> &'a str {
+    from[rng.usize(..from.len())]
+}
+
+/// The same text with a few bytes changed, cut or repeated.
+fn mutated(rng: &mut Rng, text: &str) -> Vec<u8> {
+    let mut bytes = text.as_bytes().to_vec();
+    for _ in 0..rng.usize(..4) {
+        let at = rng.usize(..=bytes.len());
+        match rng.u32(..5) {
+            0 => bytes.insert(at, rng.u8(..)),
+            1 if at < bytes.len() => bytes[at] = rng.u8(..),
+            2 => bytes.truncate(at),
+            3 => {
+                let piece = bytes[at..].to_vec();
+                bytes.extend(piece.repeat(rng.usize(..20)));
+            }
+            _ => bytes.extend_from_slice(pick(rng, VALUES).as_bytes()),
+        }
+    }
+    // A path is 64 KiB at most, and each byte of it may be escaped.
+    bytes.truncate(2_000);
+    bytes
+}
+
+fn escaped(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("%{byte:02X}")).collect()
+}
+
+/// A value for a header: without the bytes that HTTP has refused before.
+fn header(bytes: &[u8]) -> Vec<u8> {
+    bytes.iter().copied().filter(|&byte| byte == b'\t' || (byte >= 32 && byte != 127)).collect()
+}
+
+fn request(rng: &mut Rng) -> Request<Body> {
+    let methods = [
+        Method::GET,
+        Method::GET,
+        Method::POST,
+        Method::DELETE,
+        Method::PUT,
+        Method::PATCH,
+        Method::HEAD,
+        Method::OPTIONS,
+    ];
+    let mut uri = pick(rng, PATHS).to_owned();
+    // Above the namespace everything may be seen.
+    if uri.contains("/open/") && rng.u32(..8) == 0 {
+        let more = mutated(rng, "foos");
+        uri = format!("{uri}/{}", escaped(&more));
+    }
+    let mut separator = '?';
+    for _ in 0..rng.usize(..5) {
+        let value = pick(rng, VALUES);
+        let value = if rng.bool() { mutated(rng, value) } else { value.into() };
+        uri = format!("{uri}{separator}{}={}", pick(rng, KEYS), escaped(&value));
+        separator = '&';
+    }
+    let mut builder = Request::builder().method(methods[rng.usize(..methods.len())].clone());
+    builder = builder.uri(uri);
+    for (name, values) in
+        [("accept", ACCEPTS), ("content-type", TYPES), ("accept-encoding", &["gzip", ""])]
+    {
+        if rng.bool() {
+            let value = pick(rng, values);
+            let value = if rng.u32(..3) == 0 { mutated(rng, value) } else { value.into() };
+            builder = builder.header(name, header(&value));
+        }
+    }
+    let body = pick(rng, BODIES);
+    let body = if rng.bool() { mutated(rng, body) } else { body.into() };
+    builder.body(Body::from(body)).unwrap()
+}
+
+/// What comes of a body until it pauses: a watch goes on.
+async fn read(response: Response<Body>) -> Vec<u8> {
+    let mut body = response.into_body();
+    let mut bytes = Vec::new();
+    while let Ok(Some(Ok(frame))) =
+        tokio::time::timeout(Duration::from_millis(20), body.frame()).await
+    {
+        bytes.extend(frame.into_data().unwrap_or_default());
+    }
+    bytes
+}
+
+async fn check(server: &InProcess, seed: u64) {
+    let request = request(&mut Rng::with_seed(seed));
+    let said =
+        format!("seed {seed}: {} {} {:?}", request.method(), request.uri(), request.headers());
+    let is_head = request.method() == Method::HEAD;
+    let response = server.respond(admin(), request).await;
+    let status = response.status();
+    // A revision of the future, or of another process, is waited for or gone.
+    assert!(status.as_u16() < 500 || status == StatusCode::GATEWAY_TIMEOUT, "{said}: {status}");
+    let is_yaml = response.headers()["content-type"] == "application/yaml";
+    let is_plain = !response.headers().contains_key("content-encoding");
+    let body = read(response).await;
+    let text = String::from_utf8_lossy(&body);
+    assert!(!text.contains(SECRET), "{said}: {text}");
+    if status.as_u16() >= 400 && !is_head && is_plain {
+        let told: Value = if is_yaml {
+            serde_saphyr::from_str(&text).unwrap()
+        } else {
+            serde_json::from_str(&text).unwrap()
+        };
+        assert_eq!(
+            (&told["kind"], &told["code"]),
+            (&"Status".into(), &status.as_u16().into()),
+            "{said}"
+        );
+        assert!(told["message"].as_str().is_some_and(|message| !message.is_empty()), "{said}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_the_bytes() {
+    let server = server().await;
+    for seed in 0..ROUNDS {
+        check(&server, seed).await;
+    }
+}
+
+#[tokio::test]
+async fn much_of_everything() {
+    let server = server().await;
+    let foos = "/apis/example.com/v1/namespaces/open/foos";
+    let long = "a".repeat(60_000);
+    for query in [
+        format!("labelSelector={long}"),
+        format!("labelSelector={}", "a,".repeat(20_000)),
+        format!("fieldSelector={}", "metadata.name%3Da,".repeat(3_000)),
+        format!("continue={long}"),
+        "x&".repeat(30_000),
+    ] {
+        let request = Request::get(format!("{foos}?{query}")).body(Body::empty()).unwrap();
+        let status = server.respond(admin(), request).await.status();
+        assert!(status.is_success() || status == StatusCode::BAD_REQUEST, "{status}");
+    }
+    let accept = vec!["application/xml;q=0.5;as=Table"; 1_000].join(",");
+    let request = Request::get(foos).header("accept", accept).body(Body::empty()).unwrap();
+    assert_eq!(server.respond(admin(), request).await.status(), StatusCode::NOT_ACCEPTABLE);
+    for (depth, expected) in [(60, StatusCode::CREATED), (100_000, StatusCode::BAD_REQUEST)] {
+        let nested =
+            format!("{}{}", "{\"a\":".repeat(depth), "}".repeat(depth).replacen('}', "1}", 1));
+        let body = format!(
+            r#"{{"apiVersion":"example.com/v1","kind":"Foo","metadata":{{"name":"deep"}},"spec":{{"free":{nested}}}}}"#
+        );
+        let request = Request::post(foos).body(Body::from(body)).unwrap();
+        assert_eq!(server.respond(admin(), request).await.status(), expected, "{depth} levels");
+    }
+}
