@@ -5,6 +5,7 @@
 //! lie in one window that all watchers read at their own pace.
 
 mod feed;
+mod objects;
 mod snapshot;
 mod subscriber;
 mod window;
@@ -21,7 +22,7 @@ use tokio::sync::watch;
 
 use crate::object::{Key, Object};
 use crate::storage::{Revision, RevisionSequence, Versioned};
-use imbl::OrdMap;
+use objects::Objects;
 use subscriber::Subscribers;
 use window::Window;
 
@@ -33,7 +34,7 @@ const FRESHNESS_WAIT: Duration = Duration::from_secs(3);
 const REWOUND: usize = 8;
 
 struct State {
-    objects: OrdMap<Key, Versioned>,
+    objects: Objects,
     window: Window,
     /// The revision of the last change.
     revision: Revision,
@@ -65,7 +66,8 @@ impl WatchCache {
     /// An empty cache that is not synced yet.
     pub fn new(sequence: Arc<RevisionSequence>) -> Self {
         let revision = sequence.current();
-        let state = State { objects: OrdMap::new(), window: Window::starting(revision), revision };
+        let state =
+            State { objects: Objects::default(), window: Window::starting(revision), revision };
         Self {
             sequence,
             state: RwLock::new(state),
@@ -184,7 +186,7 @@ impl WatchCache {
         let state = &mut *guard;
         let after = object.map(|object| Versioned { revision, object });
         let before = match &after {
-            Some(after) => state.objects.insert(key.clone(), after.clone()),
+            Some(after) => state.objects.insert(key, after.clone()),
             None => state.objects.remove(key),
         };
         if before.is_none() && after.is_none() {

@@ -83,7 +83,8 @@ impl Listed {
             .map(|versioned| (versioned, self.selection.matches(&versioned.object)))
     }
 
-    /// Ends the page behind `limit` objects that match.
+    /// Ends the page behind `limit` objects that match. `left` are on this page
+    /// and those after it, if that is known.
     async fn end_after(&mut self, limit: usize, left: Option<u64>) {
         let (mut seen, mut matching) = (0_u64, 0);
         let mut end: Option<Key> = None;
@@ -99,11 +100,14 @@ impl Listed {
                 }
                 if matching == limit {
                     let Some(end) = end else { return };
-                    let count = || self.snapshot.count(&self.scope, self.start.as_ref());
+                    let left = match left {
+                        Some(left) => left,
+                        None => self.count().await,
+                    };
                     self.next = Some(Continue {
                         revision: Some(self.snapshot.revision()),
                         start: end.following(),
-                        left: Some(left.unwrap_or_else(count).saturating_sub(seen)),
+                        left: Some(left.saturating_sub(seen)),
                     });
                     self.end = Some(end);
                     return;
@@ -117,6 +121,22 @@ impl Listed {
             if start.is_none() {
                 return;
             }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// How many objects there are on this page and after it, whatever the
+    /// selector. They are only gone through behind a token that does not say.
+    async fn count(&self) -> u64 {
+        let Some(mut start) = self.start.clone() else {
+            return self.snapshot.count(&self.scope);
+        };
+        let mut count = 0;
+        loop {
+            let mut objects = self.snapshot.from(&self.scope, Some(&start));
+            count += objects.by_ref().take(LOOK).count() as u64;
+            let Some(next) = objects.next() else { return count };
+            start = next.object.key().clone();
             tokio::task::yield_now().await;
         }
     }

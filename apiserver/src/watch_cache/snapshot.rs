@@ -1,9 +1,6 @@
 //! Everything a cache held at one revision, read without a lock.
 
-use std::ops::Bound;
-
-use imbl::OrdMap;
-
+use super::objects::Objects;
 use super::{Change, Scope};
 use crate::object::Key;
 use crate::storage::{Revision, Versioned};
@@ -11,12 +8,12 @@ use crate::storage::{Revision, Versioned};
 /// Everything a cache held at one revision.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    objects: OrdMap<Key, Versioned>,
+    objects: Objects,
     revision: Revision,
 }
 
 impl Snapshot {
-    pub(super) fn new(objects: OrdMap<Key, Versioned>, revision: Revision) -> Self {
+    pub(super) fn new(objects: Objects, revision: Revision) -> Self {
         Self { objects, revision }
     }
 
@@ -31,41 +28,19 @@ impl Snapshot {
         scope: &'a Scope,
         start: Option<&Key>,
     ) -> impl Iterator<Item = &'a Versioned> + use<'a> {
-        let first = first_of(scope);
-        let start = match (start, first) {
-            (Some(start), Some(first)) => Bound::Included(start.max(&first).clone()),
-            (Some(start), None) => Bound::Included(start.clone()),
-            (None, Some(first)) => Bound::Included(first),
-            (None, None) => Bound::Unbounded,
-        };
-        self.objects
-            .range((start, Bound::Unbounded))
-            .take_while(move |(key, _)| scope.contains(key))
-            .map(|(_, versioned)| versioned)
+        self.objects.from(scope, start)
     }
 
-    /// How many objects a scope has, from a key on.
-    pub fn count(&self, scope: &Scope, start: Option<&Key>) -> u64 {
-        let count = match (scope, start) {
-            (Scope::All, None) => self.objects.len(),
-            _ => self.from(scope, start).count(),
-        };
-        count as u64
+    /// How many objects a scope has.
+    pub fn count(&self, scope: &Scope) -> u64 {
+        self.objects.count(scope)
     }
 
     /// Goes back to before a change.
     pub(super) fn undo(&mut self, change: &Change) {
         match change.before() {
-            Some(before) => self.objects.insert(change.key().clone(), before.clone()),
+            Some(before) => self.objects.insert(change.key(), before.clone()),
             None => self.objects.remove(change.key()),
         };
-    }
-}
-
-fn first_of(scope: &Scope) -> Option<Key> {
-    match scope {
-        Scope::All => None,
-        Scope::Namespace(namespace) => Some(Key::first_of_namespace(namespace)),
-        Scope::Object(key) => Some(key.clone()),
     }
 }
