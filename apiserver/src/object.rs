@@ -6,10 +6,12 @@
 //! event shows the last content under a new revision without being encoded
 //! again, and partial metadata is a slice.
 
+mod labels;
 pub mod names;
 pub mod selector;
 
-use std::collections::BTreeMap;
+pub use labels::Labels;
+
 use std::fmt::{self, Write as _};
 use std::io;
 use std::ops::Range;
@@ -64,8 +66,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// What a label and an object take besides their texts, in bytes.
-const LABEL: usize = 100;
+/// What an object takes besides its texts, in bytes.
 const OBJECT: usize = 600;
 
 /// A tree that cannot be kept as an object.
@@ -78,7 +79,7 @@ pub struct ObjectError(String);
 pub struct Object {
     key: Key,
     uid: Box<str>,
-    labels: BTreeMap<String, String>,
+    labels: Labels,
     json: Bytes,
     /// Where `,"resourceVersion":"…"` goes.
     splice: usize,
@@ -104,16 +105,7 @@ impl Object {
         let name = name.ok_or_else(|| ObjectError("metadata.name: is missing".to_owned()))?;
         let uid = text("uid").filter(|uid| !uid.is_empty());
         let uid = uid.ok_or_else(|| ObjectError("metadata.uid: is missing".to_owned()))?;
-        let labels = match metadata.get("labels") {
-            Some(Value::Object(labels)) => labels
-                .iter()
-                .map(|(key, value)| match value {
-                    Value::String(value) => Ok((key.clone(), value.clone())),
-                    _ => Err(ObjectError(format!("metadata.labels.{key}: must be a text"))),
-                })
-                .collect::<Result<_, _>>()?,
-            _ => BTreeMap::new(),
-        };
+        let labels = Labels::of(metadata)?;
         let encoded = encode(tree, metadata);
         Ok(Self {
             key: Key::new(text("namespace"), name),
@@ -138,7 +130,7 @@ impl Object {
     }
 
     /// Its labels.
-    pub fn labels(&self) -> &BTreeMap<String, String> {
+    pub fn labels(&self) -> &Labels {
         &self.labels
     }
 
@@ -149,8 +141,7 @@ impl Object {
 
     /// How many bytes of memory it takes, about, with its places in maps.
     pub fn size(&self) -> usize {
-        let labels = self.labels.iter().map(|(key, value)| key.len() + value.len() + LABEL);
-        self.json.len() + labels.sum::<usize>() + OBJECT
+        self.json.len() + self.labels.size() + OBJECT
     }
 
     /// Whether both have the same content, whatever their revisions.

@@ -2,12 +2,12 @@
 //!
 //! The grammar and the texts of its errors are those of kube-apiserver.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::iter::Peekable;
 use std::vec::IntoIter;
 
 use crate::error::quote;
-use crate::object::names;
+use crate::object::{Labels, names};
 
 /// How a label is compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub struct LabelRequirement {
 }
 
 impl LabelRequirement {
-    fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+    fn matches(&self, labels: &Labels) -> bool {
         let value = labels.get(&self.key);
         let number = || value.and_then(|value| value.parse::<i64>().ok());
         match &self.operator {
@@ -69,7 +69,7 @@ impl LabelSelector {
     }
 
     /// Whether the labels fulfil every term.
-    pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+    pub fn matches(&self, labels: &Labels) -> bool {
         self.0.iter().all(|requirement| requirement.matches(labels))
     }
 }
@@ -285,9 +285,9 @@ mod tests {
     use super::*;
 
     fn check(selector: &str, expected: bool) {
-        let labels = [("app", "web"), ("n", "7"), ("empty", "")].map(|(k, v)| (k.into(), v.into()));
+        let labels = [("n", "7"), ("app", "web"), ("empty", "")].map(|(k, v)| (k.into(), v.into()));
         let parsed = LabelSelector::parse(selector).unwrap();
-        assert_eq!(parsed.matches(&BTreeMap::from(labels)), expected, "{selector}");
+        assert_eq!(parsed.matches(&labels.into_iter().collect()), expected, "{selector}");
     }
 
     #[test]
