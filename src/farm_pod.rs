@@ -1,6 +1,6 @@
 //! FarmPod: a Pod, with what one would otherwise join by hand.
 
-use aggregated_apiserver::{Computed, Lookup};
+use aggregated_apiserver::{Cells, Computed, Lookup, age};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::batch::v1::Job;
@@ -56,9 +56,9 @@ pub type JobMetadata = PartialObjectMeta<Job>;
     ),
     printcolumn(
         name = "Restarts",
-        type_ = "integer",
+        type_ = "string",
         json_path = ".status.restarts",
-        description = "How often they were restarted, all together"
+        description = "How often they were restarted, all together, and how long ago last"
     ),
     printcolumn(
         name = "Owner",
@@ -87,18 +87,11 @@ pub type JobMetadata = PartialObjectMeta<Job>;
         description = "The node that the Pod runs on"
     ),
     printcolumn(
-        name = "Last Restart",
-        type_ = "date",
-        json_path = ".status.lastRestart.time",
-        priority = 1,
-        description = "How long ago a container last ended and was restarted"
-    ),
-    printcolumn(
         name = "Reason",
         type_ = "string",
         json_path = ".status.lastRestart.reason",
         priority = 1,
-        description = "Why it ended"
+        description = "Why a container last ended and was restarted"
     )
 )]
 pub struct FarmPodSpec {
@@ -245,6 +238,22 @@ impl Computed for FarmPod {
     fn source_name(name: &str) -> Option<String> {
         name.strip_prefix(PREFIX).filter(|name| !name.is_empty()).map(str::to_owned)
     }
+
+    fn cells() -> Cells<Self> {
+        Cells::none().cell("Restarts", restarts)
+    }
+}
+
+/// As `3 (5m ago)`.
+fn restarts(farm_pod: &FarmPod, now: Timestamp) -> Option<String> {
+    let status = farm_pod.status.as_ref()?;
+    let last = status.last_restart.as_ref().and_then(|last| last.time.as_ref());
+    Some(match last {
+        Some(last) if status.restarts > 0 => {
+            format!("{} ({} ago)", status.restarts, age(last.0, now))
+        }
+        _ => status.restarts.to_string(),
+    })
 }
 
 fn phase(pod: &PodView) -> Option<String> {
@@ -382,6 +391,23 @@ mod tests {
                 },
             })
         );
+    }
+
+    #[test]
+    fn restarts_say_how_long_ago() {
+        let check = |restarts_: i64, last: Option<&str>, expected: &str| {
+            let mut farm_pod = FarmPod::new("farm-p", FarmPodSpec { containers: 1 });
+            let time = last.map(|time| Time(time.parse().unwrap()));
+            let (container, reason) = ("a".to_owned(), None);
+            let last_restart = Some(LastRestart { container, time, reason, exit_code: 1 });
+            let status = FarmPodStatus { restarts: restarts_, last_restart, ..Default::default() };
+            farm_pod.status = Some(status);
+            let now = "2026-01-01T00:05:00Z".parse().unwrap();
+            assert_eq!(restarts(&farm_pod, now).as_deref(), Some(expected));
+        };
+        check(3, Some("2026-01-01T00:00:00Z"), "3 (5m ago)");
+        check(3, None, "3");
+        check(0, Some("2026-01-01T00:00:00Z"), "0");
     }
 
     #[test]

@@ -3,12 +3,14 @@
 //! Only here is the user's type known. Behind it everything is an
 //! [`Object`](crate::object::Object).
 
+mod cells;
 mod computed;
 mod kinds;
 mod lookup;
 mod stored;
 mod yaml;
 
+pub use cells::Cells;
 pub use computed::{Computed, SourceType};
 pub use kinds::{Kinds, Role, SourceKind};
 pub use lookup::{Lookup, Related};

@@ -4,6 +4,8 @@
 //! kube's derive makes. Routes, discovery, columns, messages and manifests
 //! take their names from here and nowhere else.
 
+mod age;
+mod coded_cells;
 mod columns;
 mod conversion;
 mod names;
@@ -13,7 +15,9 @@ mod selectable_fields;
 mod structural;
 mod version;
 
-pub use columns::{Column, Columns};
+pub use age::age;
+pub use coded_cells::CodedCells;
+pub use columns::Columns;
 pub use names::Names;
 pub use schema::{Additional, JsonType, Schema};
 pub use version::{Version, compare as compare_versions};
@@ -52,11 +56,15 @@ pub struct Kind {
 }
 
 impl Kind {
-    /// Parses a definition.
+    /// Parses a definition. The cells of some columns may be computed by code.
     ///
     /// # Errors
-    /// When it is not one that kube-apiserver would take; names each field.
-    pub fn parse(definition: &CustomResourceDefinition) -> Result<Self, StartError> {
+    /// When it is not one that kube-apiserver would take, or has no such
+    /// columns; names each field.
+    pub fn parse(
+        definition: &CustomResourceDefinition,
+        coded: Option<Arc<CodedCells>>,
+    ) -> Result<Self, StartError> {
         let spec = &definition.spec;
         let mut faults = Vec::new();
         let qualified = crate::error::qualified(&spec.group, &spec.names.plural);
@@ -78,7 +86,7 @@ impl Kind {
             faults.push("spec.preserveUnknownFields: must be false".to_owned());
         }
         let names = Names::parse(&spec.names, &mut faults);
-        let versions = parse_versions(spec, &mut faults);
+        let versions = parse_versions(spec, coded.as_ref(), &mut faults);
         match versions {
             Some((versions, storage)) if faults.is_empty() => {
                 Ok(Self { group: spec.group.clone(), names, scope, versions, storage })
@@ -129,6 +137,7 @@ impl Kind {
 /// The served versions, the preferred one first, and the stored one.
 fn parse_versions(
     spec: &CustomResourceDefinitionSpec,
+    coded: Option<&Arc<CodedCells>>,
     faults: &mut Vec<String>,
 ) -> Option<(Vec<Arc<Version>>, Arc<Version>)> {
     let mut storage = None;
@@ -143,9 +152,9 @@ fn parse_versions(
             faults.push(format!("{path}.name: a second version of this name"));
         }
         names.push(&version.name);
-        let Some(parsed) = Version::parse(spec, version, &path, faults).map(Arc::new) else {
-            continue;
-        };
+        let coded = coded.filter(|coded| coded.version() == version.name).cloned();
+        let parsed = Version::parse(spec, version, coded, &path, faults);
+        let Some(parsed) = parsed.map(Arc::new) else { continue };
         if version.storage && storage.replace(Arc::clone(&parsed)).is_some() {
             faults.push(format!("{path}.storage: a second version is marked as stored"));
         }
@@ -186,13 +195,13 @@ mod tests {
     }
 
     fn check(change: impl FnOnce(&mut Value), expected: &str) {
-        let error = Kind::parse(&definition(change)).unwrap_err();
+        let error = Kind::parse(&definition(change), None).unwrap_err();
         assert_eq!(error.to_string(), format!("kind foos.example.com: {expected}"));
     }
 
     #[test]
     fn names_have_defaults() {
-        let kind = Kind::parse(&definition(|_| {})).unwrap();
+        let kind = Kind::parse(&definition(|_| {}), None).unwrap();
         assert_eq!(kind.qualified(), "foos.example.com");
         assert_eq!(kind.names.list_kind, "FooList");
         assert_eq!(kind.names.singular, "foo");
@@ -247,23 +256,26 @@ mod tests {
 
     #[test]
     fn versions_are_sorted_and_the_deprecated_ones_say_what_to_use() {
-        let kind = Kind::parse(&definition(|spec| {
-            let version = spec["versions"][0].clone();
-            let another = |name: &str, served: bool, deprecated: bool| {
-                let mut version = version.clone();
-                version["name"] = name.into();
-                version["served"] = served.into();
-                version["deprecated"] = deprecated.into();
-                version["storage"] = false.into();
-                version
-            };
-            let more = [
-                another("v1alpha1", true, true),
-                another("v2", true, false),
-                another("v3", false, false),
-            ];
-            spec["versions"].as_array_mut().unwrap().extend(more);
-        }))
+        let kind = Kind::parse(
+            &definition(|spec| {
+                let version = spec["versions"][0].clone();
+                let another = |name: &str, served: bool, deprecated: bool| {
+                    let mut version = version.clone();
+                    version["name"] = name.into();
+                    version["served"] = served.into();
+                    version["deprecated"] = deprecated.into();
+                    version["storage"] = false.into();
+                    version
+                };
+                let more = [
+                    another("v1alpha1", true, true),
+                    another("v2", true, false),
+                    another("v3", false, false),
+                ];
+                spec["versions"].as_array_mut().unwrap().extend(more);
+            }),
+            None,
+        )
         .unwrap();
         let names: Vec<&str> = kind.versions.iter().map(|version| version.name.as_str()).collect();
         assert_eq!(names, ["v2", "v1", "v1alpha1"]);

@@ -50,8 +50,11 @@ mod error;
 mod user;
 
 pub use ambient::Ambient;
-pub use definition::{Computed, DefinitionError, Kinds, Lookup, Related, SourceType, Stored};
+pub use definition::{
+    Cells, Computed, DefinitionError, Kinds, Lookup, Related, SourceType, Stored,
+};
 pub use error::StartError;
+pub use kind::age;
 pub use manifests::Options as ManifestOptions;
 pub use server::{
     ApiServer, Args as ServeArgs, Bound, Drained, InProcess, LoggingFormat, Running, start_logging,

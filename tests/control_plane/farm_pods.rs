@@ -32,7 +32,7 @@ pub fn are_read(world: &mut World) -> Result<()> {
     ])?;
     let patch = status.to_string();
     world.kubectl(["patch", "pod", pod, "--subresource=status", "-p", &patch]).run()?;
-    watch.wait_for(&[pod, "1/1", "3", "web", "Deployment", "OOMKilled"])?;
+    watch.wait_for(&[pod, "1/1", "3 (", " ago)", "web", "Deployment", "OOMKilled"])?;
     let selector = "--field-selector=status.restarts!=0,status.owner.name=web";
     let restarted = world.kubectl(["get", "farmpods", selector, "-o", "name"]).run()?;
     ensure!(restarted.trim() == farm_pod, "{restarted}");

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use uuid::Uuid;
 
 use super::lookup::Related;
-use super::{qualified, to_tree};
+use super::{Cells, qualified, to_tree};
 use crate::cluster::{Changed, SourceFeed, Sources};
 use crate::object::{Key, Object};
 use crate::watch_cache::WatchCache;
@@ -52,7 +52,7 @@ impl<K> SourceType for K where
 ///
 /// Whoever reads it needs the same right on its [`Computed::Source`] too.
 pub trait Computed:
-    Resource<DynamicType = ()> + CustomResourceExt + Serialize + Send + 'static
+    Resource<DynamicType = ()> + CustomResourceExt + Serialize + DeserializeOwned + Send + 'static
 {
     /// What it is computed from, object by object.
     type Source: SourceType;
@@ -73,6 +73,14 @@ pub trait Computed:
     /// source can be behind it: the right to `get` is asked for that source.
     fn source_name(name: &str) -> Option<String> {
         Some(name.to_owned())
+    }
+
+    /// Cells of tables that no JSONPath can say.
+    fn cells() -> Cells<Self>
+    where
+        Self: Sized,
+    {
+        Cells::none()
     }
 }
 

@@ -15,6 +15,7 @@ use super::stored::Stored;
 use super::to_tree;
 use super::yaml::{self, DefinitionError};
 use crate::cluster::Sources;
+use crate::kind::CodedCells;
 use crate::object::Tree;
 use crate::served_kind::SourceResource;
 use crate::watch_cache::WatchCache;
@@ -63,6 +64,8 @@ pub enum Role {
 pub struct Registered {
     /// Its description.
     pub definition: CustomResourceDefinition,
+    /// Cells of its tables that are computed by code.
+    pub cells: Option<Arc<CodedCells>>,
     /// How it comes to its objects.
     pub role: Role,
 }
@@ -84,7 +87,7 @@ impl Kinds {
     #[must_use]
     pub fn stored<K: Stored>(mut self) -> Self {
         let initial = K::initial().iter().map(to_tree).collect();
-        self.registered.push(Registered { definition: K::crd(), role: Role::Stored { initial } });
+        self.add(K::crd(), K::cells().coded(), Role::Stored { initial });
         self
     }
 
@@ -92,7 +95,7 @@ impl Kinds {
     /// objects.
     #[must_use]
     pub fn defined(mut self, definition: CustomResourceDefinition) -> Self {
-        self.registered.push(Registered { definition, role: Role::Stored { initial: Vec::new() } });
+        self.add(definition, None, Role::Stored { initial: Vec::new() });
         self
     }
 
@@ -136,8 +139,12 @@ impl Kinds {
         watched.extend(K::Related::kinds());
         let run = |sources, cache| computed::run::<K>(sources, cache).boxed();
         let role = Role::Computed { source, watched, run };
-        self.registered.push(Registered { definition: K::crd(), role });
+        self.add(K::crd(), K::cells().coded(), role);
         self
+    }
+
+    fn add(&mut self, definition: CustomResourceDefinition, cells: Option<CodedCells>, role: Role) {
+        self.registered.push(Registered { definition, cells: cells.map(Arc::new), role });
     }
 
     /// The kinds, in the order in which they were added.

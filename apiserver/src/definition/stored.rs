@@ -2,6 +2,9 @@
 
 use kube::{CustomResourceExt, Resource};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::Cells;
 
 /// A kind whose objects the server keeps. Every method has a default.
 ///
@@ -19,7 +22,9 @@ use serde::Serialize;
 ///
 /// impl Stored for Foo {}
 /// ```
-pub trait Stored: Resource<DynamicType = ()> + CustomResourceExt + Serialize + 'static {
+pub trait Stored:
+    Resource<DynamicType = ()> + CustomResourceExt + Serialize + DeserializeOwned + 'static
+{
     /// Objects that a new, empty store begins with. Each needs a name and, if
     /// the kind is namespaced, a namespace; a uid that does not change over
     /// restarts keeps what they own from being collected as garbage.
@@ -28,5 +33,13 @@ pub trait Stored: Resource<DynamicType = ()> + CustomResourceExt + Serialize + '
         Self: Sized,
     {
         Vec::new()
+    }
+
+    /// Cells of tables that no JSONPath can say.
+    fn cells() -> Cells<Self>
+    where
+        Self: Sized,
+    {
+        Cells::none()
     }
 }

@@ -1,4 +1,6 @@
-//! What tables show: columns, each a JSONPath and a type.
+//! What tables show: columns, each a JSONPath and a type, or computed by code.
+
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use jsonpath_rust::parser::model::JpQuery;
@@ -6,6 +8,8 @@ use jsonpath_rust::parser::parse_json_path;
 use jsonpath_rust::query::js_path_process;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceColumnDefinition;
 use serde_json::{Number, Value};
+
+use super::{CodedCells, age};
 
 const AGE_DESCRIPTION: &str = "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
 
@@ -53,7 +57,16 @@ pub struct Column {
     /// Above 0: only `-o wide` shows it.
     pub priority: i32,
     cell_type: CellType,
-    path: JpQuery,
+    source: Source,
+}
+
+/// Where the cells of a column come from.
+#[derive(Debug)]
+enum Source {
+    /// The first value at the path.
+    Path(JpQuery),
+    /// The value at this position of what code computes.
+    Code(usize),
 }
 
 impl Column {
@@ -62,19 +75,30 @@ impl Column {
         self.cell_type.name()
     }
 
-    /// Its cell for an object: the first value at its path, as its type prints it.
-    pub fn cell(&self, object: &Value, now: Timestamp) -> Value {
-        let found = js_path_process(&self.path, object).unwrap_or_default();
-        let Some(value) = found.into_iter().next().map(|found| found.val()) else {
-            return Value::Null;
-        };
+    /// Its cell for an object, as its type prints the value.
+    fn cell(&self, object: &Value, coded: &[Value], now: Timestamp) -> Value {
+        match &self.source {
+            Source::Path(path) => {
+                let found = js_path_process(path, object).unwrap_or_default();
+                let first = found.into_iter().next();
+                first.map_or(Value::Null, |found| self.print(found.val(), now))
+            }
+            // Nothing computed is no value, and not one that is null.
+            Source::Code(position) => match coded.get(*position) {
+                None | Some(Value::Null) => Value::Null,
+                Some(value) => self.print(value, now),
+            },
+        }
+    }
+
+    fn print(&self, value: &Value, now: Timestamp) -> Value {
         match self.cell_type {
             CellType::String => Value::String(to_text(value)),
             CellType::Boolean if value.is_boolean() => value.clone(),
             CellType::Number if value.is_number() => value.clone(),
             CellType::Integer => to_integer(value).map_or(Value::Null, Value::from),
             CellType::Date => match value {
-                Value::String(text) => Value::String(to_age(text, now)),
+                Value::String(text) => Value::String(age::of_text(text, now)),
                 _ => Value::Null,
             },
             CellType::Boolean | CellType::Number => Value::Null,
@@ -84,12 +108,17 @@ impl Column {
 
 /// The columns of a version. Where a definition names none: the age.
 #[derive(Debug)]
-pub struct Columns(Vec<Column>);
+pub struct Columns {
+    columns: Vec<Column>,
+    coded: Option<Arc<CodedCells>>,
+}
 
 impl Columns {
-    /// Parses the columns of the version at `path`; what cannot be read is left out.
+    /// Parses the columns of the version at `path`; what cannot be read is left
+    /// out. The cells of some may be computed by code.
     pub(super) fn parse(
         definitions: &[CustomResourceColumnDefinition],
+        coded: Option<Arc<CodedCells>>,
         path: &str,
         faults: &mut Vec<String>,
     ) -> Self {
@@ -101,8 +130,16 @@ impl Columns {
                 description: Some(AGE_DESCRIPTION.to_owned()),
                 ..CustomResourceColumnDefinition::default()
             };
-            return Self::parse(&[age], path, faults);
+            return Self::parse(&[age], coded, path, faults);
         }
+        for name in coded.iter().flat_map(|coded| coded.columns()) {
+            if !definitions.iter().any(|definition| definition.name == name) {
+                faults.push(format!(
+                    "{path}.additionalPrinterColumns: there is no {name:?}, whose cells are computed by code"
+                ));
+            }
+        }
+        let position = |name: &str| coded.as_ref()?.columns().position(|column| column == name);
         let columns = definitions.iter().enumerate().filter_map(|(index, definition)| {
             let mut fault = |field: &str, message: &str| {
                 faults.push(format!("{path}.additionalPrinterColumns[{index}].{field}: {message}"));
@@ -128,15 +165,26 @@ impl Columns {
                 description,
                 priority: definition.priority.unwrap_or_default(),
                 cell_type: cell_type?,
-                path: path?,
+                source: match position(&definition.name) {
+                    Some(position) => Source::Code(position),
+                    None => Source::Path(path?),
+                },
             })
         });
-        Self(columns.collect())
+        let columns = columns.collect();
+        Self { columns, coded }
     }
 
     /// The columns, in order.
     pub fn iter(&self) -> impl Iterator<Item = &Column> {
-        self.0.iter()
+        self.columns.iter()
+    }
+
+    /// The cells of an object, one for each column.
+    pub fn cells(&self, object: &Value, now: Timestamp) -> impl Iterator<Item = Value> {
+        let coded = self.coded.as_ref().map(|coded| coded.compute(object, now));
+        let coded = coded.unwrap_or_default();
+        self.columns.iter().map(move |column| column.cell(object, &coded, now))
     }
 }
 
@@ -274,45 +322,6 @@ fn to_integer(value: &Value) -> Option<i64> {
     value.as_i64().or_else(|| value.as_f64().map(|float| float as i64))
 }
 
-/// How long ago a time is, as kubectl prints ages.
-fn to_age(text: &str, now: Timestamp) -> String {
-    if text.is_empty() || text == "0001-01-01T00:00:00Z" {
-        return "<unknown>".to_owned();
-    }
-    let is_rfc_3339 = text.contains('T') && !text.contains(' ');
-    match text.parse::<Timestamp>() {
-        Ok(time) if is_rfc_3339 => age_text(now.as_second() - time.as_second()),
-        _ => "<invalid>".to_owned(),
-    }
-}
-
-fn age_text(seconds: i64) -> String {
-    const MINUTE: i64 = 60;
-    const HOUR: i64 = 60 * MINUTE;
-    const DAY: i64 = 24 * HOUR;
-    const YEAR: i64 = 365 * DAY;
-    let two = |large: i64, unit: char, small: i64, small_unit: char| {
-        if small == 0 {
-            format!("{large}{unit}")
-        } else {
-            format!("{large}{unit}{small}{small_unit}")
-        }
-    };
-    match seconds {
-        ..=-2 => "<invalid>".to_owned(),
-        -1..=0 => "0s".to_owned(),
-        s if s < 2 * MINUTE => format!("{s}s"),
-        s if s < 10 * MINUTE => two(s / MINUTE, 'm', s % MINUTE, 's'),
-        s if s < 3 * HOUR => format!("{}m", s / MINUTE),
-        s if s < 8 * HOUR => two(s / HOUR, 'h', s % HOUR / MINUTE, 'm'),
-        s if s < 2 * DAY => format!("{}h", s / HOUR),
-        s if s < 8 * DAY => two(s / DAY, 'd', s % DAY / HOUR, 'h'),
-        s if s < 2 * YEAR => format!("{}d", s / DAY),
-        s if s < 8 * YEAR => two(s / YEAR, 'y', s % YEAR / DAY, 'd'),
-        s => format!("{}y", s / YEAR),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -329,9 +338,41 @@ mod tests {
             type_: type_.to_owned(),
             ..CustomResourceColumnDefinition::default()
         };
-        let columns = Columns::parse(&[definition], "", &mut Vec::new());
+        let columns = Columns::parse(&[definition], None, "", &mut Vec::new());
         let now = "2026-01-01T00:05:00Z".parse().unwrap();
-        assert_eq!(columns.0[0].cell(&object, now), expected, "{json_path} as {type_}");
+        let cells: Vec<Value> = columns.cells(&object, now).collect();
+        assert_eq!(cells, [expected], "{json_path} as {type_}");
+    }
+
+    #[test]
+    fn code_may_compute_cells_of_columns_that_are_there() {
+        let definition = |name: &str, type_: &str| CustomResourceColumnDefinition {
+            name: name.to_owned(),
+            type_: type_.to_owned(),
+            json_path: ".spec.n".to_owned(),
+            ..CustomResourceColumnDefinition::default()
+        };
+        let coded = |columns: &[&'static str]| {
+            let compute = |object: &Value, _: Timestamp| vec![object["spec"]["m"].clone()];
+            Some(Arc::new(CodedCells::new("v1", columns.to_vec(), Box::new(compute))))
+        };
+        let mut faults = Vec::new();
+        let definitions = [
+            definition("Path", "integer"),
+            definition("Code", "string"),
+            definition("More", "date"),
+        ];
+        let columns = Columns::parse(&definitions, coded(&["Code", "More"]), "v", &mut faults);
+        let cells =
+            |object: Value| columns.cells(&object, Timestamp::UNIX_EPOCH).collect::<Vec<_>>();
+        assert_eq!(cells(json!({"spec": {"n": 1, "m": 2}})), [json!(1), json!("2"), json!(null)]);
+        assert_eq!(cells(json!({"spec": {"n": 1}})), [json!(1), json!(null), json!(null)]);
+        assert_eq!(faults, [] as [String; 0]);
+        Columns::parse(&definitions, coded(&["Other"]), "v", &mut faults);
+        assert_eq!(
+            faults,
+            ["v.additionalPrinterColumns: there is no \"Other\", whose cells are computed by code"]
+        );
     }
 
     #[test]
@@ -360,28 +401,5 @@ mod tests {
         check(".metadata.labels['a\\.b/c']", "string", json!("x"));
         check(".metadata.labels[\"x-y\"]", "string", json!("z"));
         check(".status.conditions[?(@.type==\"Ready\")].status", "string", json!("True"));
-    }
-
-    #[test]
-    fn ages() {
-        let rows = [
-            (-2, "<invalid>"),
-            (-1, "0s"),
-            (119, "119s"),
-            (120, "2m"),
-            (121, "2m1s"),
-            (600, "10m"),
-            (3 * 3600, "3h"),
-            (3 * 3600 + 60, "3h1m"),
-            (8 * 3600, "8h"),
-            (48 * 3600, "2d"),
-            (49 * 3600, "2d1h"),
-            (8 * 86400, "8d"),
-            (730 * 86400, "2y"),
-            (8 * 365 * 86400, "8y"),
-        ];
-        for (seconds, expected) in rows {
-            assert_eq!(age_text(seconds), expected, "{seconds}");
-        }
     }
 }

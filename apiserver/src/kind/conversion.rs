@@ -56,7 +56,7 @@ mod tests {
                 ],
             },
         });
-        let kind = Kind::parse(&serde_json::from_value(definition).unwrap()).unwrap();
+        let kind = Kind::parse(&serde_json::from_value(definition).unwrap(), None).unwrap();
         let tree = json!({
             "apiVersion": "example.com/v1", "kind": "Foo",
             "metadata": {"name": "a", "uid": "u"}, "new": "x", "old": "y",

@@ -1,6 +1,7 @@
 //! One version of a kind: its schema and its columns.
 
 use std::cmp::Ordering;
+use std::sync::Arc;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinitionSpec, CustomResourceDefinitionVersion,
@@ -8,7 +9,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 
 use serde_json::Value;
 
-use super::{Columns, Schema, selectable_fields, structural};
+use super::{CodedCells, Columns, Schema, selectable_fields, structural};
 use crate::object::selector::SelectableFields;
 
 /// One version of a kind.
@@ -32,6 +33,7 @@ impl Version {
     pub(super) fn parse(
         spec: &CustomResourceDefinitionSpec,
         version: &CustomResourceDefinitionVersion,
+        coded: Option<Arc<CodedCells>>,
         path: &str,
         faults: &mut Vec<String>,
     ) -> Option<Self> {
@@ -44,7 +46,7 @@ impl Version {
         let structural = structural::check(&schema, &schema_path);
         faults.extend(structural.iter().map(ToString::to_string));
         let columns = version.additional_printer_columns.as_deref().unwrap_or_default();
-        let columns = Columns::parse(columns, path, faults);
+        let columns = Columns::parse(columns, coded, path, faults);
         let open_api_schema = schema;
         let schema = Schema::parse(&open_api_schema);
         let selectable = version.selectable_fields.as_deref().unwrap_or_default();

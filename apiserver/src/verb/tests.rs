@@ -32,7 +32,8 @@ impl World {
                 }],
             },
         });
-        let kind = Arc::new(Kind::parse(&serde_json::from_value(definition).unwrap()).unwrap());
+        let kind =
+            Arc::new(Kind::parse(&serde_json::from_value(definition).unwrap(), None).unwrap());
         let now = Timestamp::from_second(1_800_000_000).unwrap();
         let sequence = Arc::new(RevisionSequence::starting(now, 7));
         let cache = Arc::new(WatchCache::new(Arc::clone(&sequence)));

@@ -27,7 +27,7 @@ fn kind() -> Kind {
             }}}],
         },
     });
-    Kind::parse(&serde_json::from_value(definition).unwrap()).unwrap()
+    Kind::parse(&serde_json::from_value(definition).unwrap(), None).unwrap()
 }
 
 fn prepare(tree: Value, field_validation: FieldValidation) -> Result<Prepared, ApiError> {

@@ -4,7 +4,6 @@ use serde_json::{Value, json};
 
 use super::super::negotiate::{Include, MetaVersion};
 use super::{Encoder, Page, json as whole, partial_metadata};
-use crate::kind::Column;
 use crate::storage::{Revision, Versioned};
 
 const NAME_DESCRIPTION: &str = "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a client to request the generation of an appropriate name automatically. Name is primarily intended for creation idempotence and configuration definition. Cannot be updated. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
@@ -39,7 +38,7 @@ pub(super) fn write_row(
 ) {
     let tree = Value::Object(versioned.object.to_tree());
     let mut cells = vec![Value::from(versioned.object.key().name())];
-    cells.extend(columns(encoder).map(|column| column.cell(&tree, encoder.now)));
+    cells.extend(encoder.version.columns.cells(&tree, encoder.now));
     out.extend_from_slice(b"{\"cells\":");
     out.extend_from_slice(Value::Array(cells).to_string().as_bytes());
     out.extend_from_slice(b",\"object\":");
@@ -56,10 +55,6 @@ pub(super) fn end(out: &mut Vec<u8>) {
     out.extend_from_slice(b"]}");
 }
 
-fn columns(encoder: &Encoder) -> impl Iterator<Item = &Column> {
-    encoder.version.columns.iter()
-}
-
 fn definitions(encoder: &Encoder) -> Value {
     let name = json!({
         "name": "Name",
@@ -68,7 +63,7 @@ fn definitions(encoder: &Encoder) -> Value {
         "description": NAME_DESCRIPTION,
         "priority": 0,
     });
-    let others = columns(encoder).map(|column| {
+    let others = encoder.version.columns.iter().map(|column| {
         json!({
             "name": column.name,
             "type": column.type_name(),

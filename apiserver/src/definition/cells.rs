@@ -1,0 +1,109 @@
+//! Cells: what tables show and no JSONPath can say.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use jiff::Timestamp;
+use kube::Resource;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::qualified;
+use crate::kind::CodedCells;
+
+type Compute<K> = Box<dyn Fn(&K, Timestamp) -> Value + Send + Sync>;
+
+/// Cells that are computed by code, each in the place of the JSONPath of a
+/// column. The heading, type and place of the column stay what the description
+/// says.
+///
+/// ```
+/// use aggregated_apiserver::{Cells, Stored, age};
+/// use kube::CustomResource;
+/// use schemars::JsonSchema;
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+/// #[kube(
+///     group = "example.com", version = "v1", kind = "Herd", namespaced,
+///     printcolumn(name = "Awake", type_ = "string", json_path = ".spec.awake"),
+/// )]
+/// pub struct HerdSpec {
+///     pub awake: u32,
+///     pub heads: u32,
+/// }
+///
+/// impl Stored for Herd {
+///     fn cells() -> Cells<Self> {
+///         Cells::none().cell("Awake", |herd: &Self, _| {
+///             format!("{}/{}", herd.spec.awake, herd.spec.heads)
+///         })
+///     }
+/// }
+/// ```
+pub struct Cells<K>(Vec<(&'static str, Compute<K>)>);
+
+impl<K> Cells<K> {
+    /// No column is computed by code.
+    pub fn none() -> Self {
+        Self(Vec::new())
+    }
+
+    /// The cells of this column are what `compute` makes of an object, at a
+    /// time: a text, a number or a boolean, as the column's type is. In a
+    /// `date` column a text in RFC 3339 is shown as an age. `None` shows
+    /// nothing, as does an object that is none of this type, or a panic.
+    #[must_use]
+    pub fn cell<V: Into<Value>>(
+        mut self,
+        column: &'static str,
+        compute: impl Fn(&K, Timestamp) -> V + Send + Sync + 'static,
+    ) -> Self {
+        self.0.push((column, Box::new(move |object, now| compute(object, now).into())));
+        self
+    }
+}
+
+impl<K: Resource<DynamicType = ()> + DeserializeOwned + 'static> Cells<K> {
+    /// The same for objects as they are kept.
+    pub(super) fn coded(self) -> Option<CodedCells> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let columns = self.0.iter().map(|(column, _)| *column).collect();
+        let compute = move |object: &Value, now: Timestamp| {
+            let Ok(object) = K::deserialize(object) else { return Vec::new() };
+            let cells = || self.0.iter().map(|(_, compute)| compute(&object, now)).collect();
+            // What the user wrote may panic; the other rows are shown.
+            catch_unwind(AssertUnwindSafe(cells)).unwrap_or_else(|_| {
+                tracing::error!("computing the cells of {} panicked", qualified::<K>());
+                Vec::new()
+            })
+        };
+        Some(CodedCells::new(&K::version(&()), columns, Box::new(compute)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use serde_json::json;
+
+    fn cells(object: &Value) -> Vec<Value> {
+        let cells = Cells::<ConfigMap>::none()
+            .cell("Keys", |map, _| map.data.as_ref().map(std::collections::BTreeMap::len))
+            .cell("Second", |map, now| {
+                assert!(map.immutable != Some(true), "what the user wrote is wrong");
+                now.as_second()
+            });
+        cells.coded().unwrap().compute(object, Timestamp::from_second(7).unwrap())
+    }
+
+    #[test]
+    fn are_computed_of_what_reads_as_the_type() {
+        assert_eq!(cells(&json!({"data": {"a": "b"}})), [json!(1), json!(7)]);
+        assert_eq!(cells(&json!({})), [json!(null), json!(7)]);
+        assert_eq!(cells(&json!({"data": 3})), [] as [Value; 0]);
+        assert_eq!(cells(&json!({"immutable": true})), [] as [Value; 0]);
+    }
+}

@@ -1,0 +1,76 @@
+//! Ages: how long ago something was, as kubectl prints it.
+
+use jiff::Timestamp;
+
+/// How long ago a time was, as kubectl prints ages: `5m`, `3d2h`; `<invalid>`
+/// if it is still to come.
+pub fn age(time: Timestamp, now: Timestamp) -> String {
+    text(now.as_second() - time.as_second())
+}
+
+/// The same of a time in RFC 3339.
+pub(super) fn of_text(text: &str, now: Timestamp) -> String {
+    if text.is_empty() || text == "0001-01-01T00:00:00Z" {
+        return "<unknown>".to_owned();
+    }
+    let is_rfc_3339 = text.contains('T') && !text.contains(' ');
+    match text.parse::<Timestamp>() {
+        Ok(time) if is_rfc_3339 => age(time, now),
+        _ => "<invalid>".to_owned(),
+    }
+}
+
+fn text(seconds: i64) -> String {
+    const MINUTE: i64 = 60;
+    const HOUR: i64 = 60 * MINUTE;
+    const DAY: i64 = 24 * HOUR;
+    const YEAR: i64 = 365 * DAY;
+    let two = |large: i64, unit: char, small: i64, small_unit: char| {
+        if small == 0 {
+            format!("{large}{unit}")
+        } else {
+            format!("{large}{unit}{small}{small_unit}")
+        }
+    };
+    match seconds {
+        ..=-2 => "<invalid>".to_owned(),
+        -1..=0 => "0s".to_owned(),
+        s if s < 2 * MINUTE => format!("{s}s"),
+        s if s < 10 * MINUTE => two(s / MINUTE, 'm', s % MINUTE, 's'),
+        s if s < 3 * HOUR => format!("{}m", s / MINUTE),
+        s if s < 8 * HOUR => two(s / HOUR, 'h', s % HOUR / MINUTE, 'm'),
+        s if s < 2 * DAY => format!("{}h", s / HOUR),
+        s if s < 8 * DAY => two(s / DAY, 'd', s % DAY / HOUR, 'h'),
+        s if s < 2 * YEAR => format!("{}d", s / DAY),
+        s if s < 8 * YEAR => two(s / YEAR, 'y', s % YEAR / DAY, 'd'),
+        s => format!("{}y", s / YEAR),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages() {
+        let rows = [
+            (-2, "<invalid>"),
+            (-1, "0s"),
+            (119, "119s"),
+            (120, "2m"),
+            (121, "2m1s"),
+            (600, "10m"),
+            (3 * 3600, "3h"),
+            (3 * 3600 + 60, "3h1m"),
+            (8 * 3600, "8h"),
+            (48 * 3600, "2d"),
+            (49 * 3600, "2d1h"),
+            (8 * 86400, "8d"),
+            (730 * 86400, "2y"),
+            (8 * 365 * 86400, "8y"),
+        ];
+        for (seconds, expected) in rows {
+            assert_eq!(text(seconds), expected, "{seconds}");
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Cells that code computes, where no JSONPath can say them.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+type Compute = Box<dyn Fn(&Value, Timestamp) -> Vec<Value> + Send + Sync>;
+
+/// Cells that code computes, for some columns of one version.
+pub struct CodedCells {
+    version: String,
+    columns: Vec<&'static str>,
+    compute: Compute,
+}
+
+impl CodedCells {
+    /// What `compute` answers for an object are the cells of these columns, in
+    /// this order.
+    pub fn new(version: &str, columns: Vec<&'static str>, compute: Compute) -> Self {
+        Self { version: version.to_owned(), columns, compute }
+    }
+
+    /// The version whose objects it is given.
+    pub(super) fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// The names of the columns.
+    pub(super) fn columns(&self) -> impl Iterator<Item = &'static str> {
+        self.columns.iter().copied()
+    }
+
+    /// The cells of an object.
+    pub fn compute(&self, object: &Value, now: Timestamp) -> Vec<Value> {
+        (self.compute)(object, now)
+    }
+}
+
+impl fmt::Debug for CodedCells {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CodedCells").field("columns", &self.columns).finish_non_exhaustive()
+    }
+}
