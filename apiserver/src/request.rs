@@ -154,7 +154,7 @@ impl Handler {
             }
             Operation::Watch(scope, options, lasts) => {
                 let watching = verb::watch(served, scope, options).await?;
-                let closing = self.closing.clone();
+                let closing = &self.closing;
                 let ambient = self.ambient.clone();
                 let events = stream::watch(encoder, watching, lasts, closing, ambient, permit);
                 Ok(encode::started(StatusCode::OK, Media::Json, events))

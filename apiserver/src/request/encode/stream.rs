@@ -7,6 +7,7 @@
 //! still.
 
 use std::io;
+use std::pin::Pin;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -14,8 +15,8 @@ use bytes::Bytes;
 use futures::{Stream, StreamExt, stream};
 use http::{Response, StatusCode};
 use tokio::sync::mpsc::{Receiver, channel};
-use tokio::time::{Instant, sleep_until, timeout_at};
-use tokio_util::sync::CancellationToken;
+use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::super::deadline::REQUEST_TIMEOUT;
 use super::super::negotiate::{Media, Presentation};
@@ -229,9 +230,10 @@ struct WatchState {
     watching: Watching,
     first: bool,
     deadline: Instant,
-    /// When the client is next told how far it has come.
-    next_bookmark: Option<Instant>,
-    closing: CancellationToken,
+    /// Rings when a bookmark is due, and at the deadline.
+    alarm: Pin<Box<Sleep>>,
+    bookmark_is_due: bool,
+    closing: Pin<Box<WaitForCancellationFutureOwned>>,
     ambient: Ambient,
     _permit: Permit,
 }
@@ -242,7 +244,7 @@ pub(in crate::request) fn watch(
     encoder: Encoder,
     mut watching: Watching,
     lasts: Option<Duration>,
-    closing: CancellationToken,
+    closing: &CancellationToken,
     ambient: Ambient,
     permit: Permit,
 ) -> Body {
@@ -274,8 +276,10 @@ pub(in crate::request) fn watch(
         watching,
         first,
         deadline,
-        next_bookmark,
-        closing,
+        alarm: Box::pin(sleep_until(next_bookmark.unwrap_or(deadline))),
+        bookmark_is_due: false,
+        // Of its own, so that watchers do not stand in line for its lock.
+        closing: Box::pin(closing.child_token().cancelled_owned()),
         ambient,
         _permit: permit,
     };
@@ -305,18 +309,26 @@ fn next_bookmark(now: Instant, deadline: Instant) -> Option<Instant> {
 
 async fn next_event(mut state: WatchState) -> Option<(Chunk, WatchState)> {
     let event = loop {
-        let bookmark_at = state.next_bookmark.unwrap_or(state.deadline);
+        if state.bookmark_is_due
+            && let Some(bookmark) = state.watching.bookmark()
+        {
+            state.bookmark_is_due = false;
+            break Ok(bookmark);
+        }
         tokio::select! {
             biased;
-            () = state.closing.cancelled() => return None,
-            () = sleep_until(state.deadline) => return None,
-            event = state.watching.next() => break event?,
-            () = sleep_until(bookmark_at) => {
-                state.next_bookmark = next_bookmark(Instant::now(), state.deadline);
-                if let Some(bookmark) = state.watching.bookmark() {
-                    break Ok(bookmark);
+            () = &mut state.closing => return None,
+            () = &mut state.alarm => {
+                let now = Instant::now();
+                if now >= state.deadline {
+                    return None;
                 }
+                // Before it come the events that are already there.
+                state.bookmark_is_due = true;
+                let next = next_bookmark(now, state.deadline).unwrap_or(state.deadline);
+                state.alarm.as_mut().reset(next);
             }
+            event = state.watching.next() => break event?,
         }
     };
     let frame = match event {
