@@ -4,15 +4,16 @@
 
 #![allow(clippy::unwrap_used)] // all of it is a test
 
-use std::convert::Infallible;
+mod in_process;
+
 use std::time::Duration;
 
-use aggregated_apiserver::{ApiServer, InProcess, Kinds, User};
+use aggregated_apiserver::InProcess;
 use axum::body::Body;
 use fastrand::Rng;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
-use kube::Client;
+use in_process::admin;
 use serde_json::Value;
 
 const DEFINITION: &str = "
@@ -156,24 +157,8 @@ const BODIES: &[&str] = &[
     "{}{}",
 ];
 
-/// A cluster that answers nothing: administrators need none.
-fn nobody() -> Client {
-    let service = tower::service_fn(|_: Request<kube::client::Body>| async {
-        let mut response = Response::new(Body::empty());
-        *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-        Ok::<_, Infallible>(response)
-    });
-    Client::new(service, "default")
-}
-
-fn admin() -> User {
-    let groups = vec!["system:masters".to_owned()];
-    User { name: "admin".to_owned(), groups, ..User::default() }
-}
-
 async fn server() -> InProcess {
-    let kinds = Kinds::new().defined_in(DEFINITION).unwrap();
-    let server = ApiServer::new("foos", kinds).in_process(nobody()).await.unwrap();
+    let server = in_process::server(DEFINITION).await;
     for name in ["a", "b"] {
         let path = "/apis/example.com/v1/namespaces/secret/foos";
         let body = format!(

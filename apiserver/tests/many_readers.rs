@@ -1,0 +1,151 @@
+//! Ten thousand watches on one kind: each is told what it asked for, an event
+//! is encoded once for all of them, and nobody is woken for others.
+
+#![allow(clippy::unwrap_used)] // all of it is a test
+
+mod in_process;
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Wake, Waker};
+
+use aggregated_apiserver::InProcess;
+use axum::body::{Body, Bytes, HttpBody};
+use futures::FutureExt;
+use http::{Request, Response, StatusCode};
+use http_body_util::BodyExt;
+
+const DEFINITION: &str = "
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: foos.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {plural: foos, kind: Foo}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+";
+const WATCHES: usize = 10_000;
+
+struct Server(InProcess);
+
+impl Server {
+    async fn start() -> Self {
+        Self(in_process::server(DEFINITION).await)
+    }
+
+    async fn ask(&self, method: &str, path: &str, body: String) -> Response<Body> {
+        let uri = format!("/apis/example.com/v1{path}");
+        let request = Request::builder().method(method).uri(uri).body(Body::from(body)).unwrap();
+        self.0.respond(in_process::admin(), request).await
+    }
+
+    async fn watch(&self, path: &str) -> Body {
+        let response = self.ask("GET", path, String::new()).await;
+        assert_eq!(response.status(), StatusCode::OK);
+        response.into_body()
+    }
+
+    async fn create(&self, namespace: &str, name: &str) {
+        let object = format!(
+            r#"{{"apiVersion":"example.com/v1","kind":"Foo","metadata":{{"name":"{name}"}}}}"#
+        );
+        let path = format!("/namespaces/{namespace}/foos");
+        assert_eq!(self.ask("POST", &path, object).await.status(), StatusCode::CREATED);
+    }
+}
+
+async fn frame(body: &mut Body) -> Bytes {
+    body.frame().await.unwrap().unwrap().into_data().unwrap()
+}
+
+#[derive(Default)]
+struct Count(AtomicUsize);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[tokio::test]
+async fn one_event_is_encoded_once_for_ten_thousand() {
+    let server = Server::start().await;
+    let mut watches = Vec::new();
+    for number in 0..WATCHES {
+        let path = ["/foos?watch=true", "/namespaces/a/foos?watch=true"][number % 2];
+        watches.push(server.watch(path).await);
+    }
+    let mut others = Vec::new();
+    for path in ["/namespaces/b/foos?watch=true", "/watch/namespaces/a/foos/other"] {
+        others.push(server.watch(path).await);
+    }
+    for name in ["x", "y"] {
+        server.create("a", name).await;
+        let first = frame(&mut watches[0]).await;
+        assert!(first.starts_with(br#"{"type":"ADDED","object":{"#) && first.ends_with(b"}\n"));
+        for watch in &mut watches[1..] {
+            let event = frame(watch).await;
+            // Not equal bytes: the same ones.
+            assert_eq!((event.as_ptr(), event.len()), (first.as_ptr(), first.len()));
+        }
+    }
+    for watch in watches.iter_mut().chain(&mut others) {
+        assert!(watch.frame().now_or_never().is_none(), "more than what happened");
+    }
+}
+
+#[tokio::test]
+async fn nobody_is_woken_for_others() {
+    let server = Server::start().await;
+    let count = Arc::new(Count::default());
+    let waker = Waker::from(Arc::clone(&count));
+    let mut watches = Vec::new();
+    for number in 0..1_000 {
+        let path = match number % 2 {
+            0 => "/namespaces/quiet/foos?watch=true",
+            _ => "/foos?watch=true&fieldSelector=metadata.name%3Dfoo,metadata.namespace%3Dbusy",
+        };
+        let mut watch = server.watch(path).await;
+        let polled = Pin::new(&mut watch).poll_frame(&mut Context::from_waker(&waker));
+        assert!(polled.is_pending());
+        watches.push(watch);
+    }
+    for number in 0..100 {
+        server.create("busy", &format!("x-{number}")).await;
+    }
+    assert_eq!(count.0.load(Ordering::SeqCst), 0);
+    // And they are, for what is theirs.
+    server.create("busy", "foo").await;
+    assert_eq!(count.0.load(Ordering::SeqCst), 500);
+    server.create("quiet", "x").await;
+    assert_eq!(count.0.load(Ordering::SeqCst), 1_000);
+}
+
+/// A watcher that does not read costs nothing per event: what it has missed is
+/// in the window that all share, and once it is not, the watcher is told.
+#[tokio::test]
+async fn a_slow_reader_is_told_what_it_lost() {
+    let server = Server::start().await;
+    let mut slow = server.watch("/foos?watch=true").await;
+    server.create("a", "first").await;
+    frame(&mut slow).await;
+    // More than the window holds.
+    let filler = "x".repeat(1 << 20);
+    for number in 0..20 {
+        let object = format!(
+            r#"{{"apiVersion":"example.com/v1","kind":"Foo","metadata":{{"name":"n-{number}"}},"filler":"{filler}"}}"#
+        );
+        let created = server.ask("POST", "/namespaces/a/foos", object).await;
+        assert_eq!(created.status(), StatusCode::CREATED);
+    }
+    let told = frame(&mut slow).await;
+    let told: serde_json::Value = serde_json::from_slice(&told).unwrap();
+    assert_eq!((&told["type"], &told["object"]["code"]), (&"ERROR".into(), &410.into()));
+    assert!(slow.frame().await.is_none(), "then it ends");
+}
