@@ -1,21 +1,28 @@
 //! Lists in pages and streaming lists, held against what was there.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use futures::FutureExt;
 use jiff::Timestamp;
 use serde_json::json;
+use tokio::task::coop::unconstrained;
 
+use super::watch::{EventType, ObjectEvent};
 use super::*;
+use crate::error::Reason;
 use crate::kind::Kind;
 use crate::object::selector::{FieldSelector, LabelSelector, Selector};
 use crate::object::{Key, Object};
 use crate::served_kind::{Backing, ServedKind};
-use crate::storage::{MemoryStore, RevisionSequence, Versioned};
+use crate::storage::{MemoryStore, Revision, RevisionSequence, Versioned};
 use crate::watch_cache::{Scope, WatchCache};
 
 struct World {
     served: ServedKind,
     random: u64,
+    /// How large objects are: the larger, the less the past holds.
+    filler: usize,
 }
 
 impl World {
@@ -39,7 +46,11 @@ impl World {
         let cache = Arc::new(WatchCache::new(Arc::clone(&sequence)));
         cache.mark_synced();
         let backing = Backing::Stored(Arc::new(MemoryStore::new(sequence)));
-        Self { served: ServedKind { kind, cache, backing }, random: 0x2545_f491_4f6c_dd1d }
+        Self {
+            served: ServedKind { kind, cache, backing },
+            random: 0x2545_f491_4f6c_dd1d,
+            filler: 0,
+        }
     }
 
     fn next(&mut self, limit: u64) -> u64 {
@@ -55,7 +66,8 @@ impl World {
         let key = Key::new(Some(namespace), &name);
         let labels = if self.next(2) == 0 { json!({"app": "x"}) } else { json!({}) };
         let metadata = json!({"name": name, "namespace": namespace, "uid": "u", "labels": labels});
-        let tree = json!({"metadata": metadata, "n": self.next(100)});
+        let filler = "x".repeat(self.filler);
+        let tree = json!({"metadata": metadata, "n": self.next(100), "filler": filler});
         let object = Object::from_tree(tree.as_object().unwrap()).unwrap();
         let kept = self.next(4) > 0;
         self.served.cache.publish(&key, kept.then_some(object));
@@ -163,7 +175,7 @@ async fn the_past_before_the_first_sync_is_not_shown() {
     world.write();
     world.served.cache.mark_synced();
     let refused = world.list(&Scope::All, "", None, Moment::Exactly(before)).await.unwrap_err();
-    assert_eq!(refused.reason(), crate::error::Reason::Expired);
+    assert_eq!(refused.reason(), Reason::Expired);
 }
 
 #[tokio::test]
@@ -204,7 +216,7 @@ async fn a_watch_of_the_future_has_no_bookmark_yet() {
     let mut world = World::new();
     world.write();
     let now = world.served.cache.snapshot().revision();
-    let future = crate::storage::Revision::new(now.number() + 4096 * 100);
+    let future = Revision::new(now.number() + 4096 * 100);
     let options = WatchOptions {
         selection: world.selection(""),
         start: WatchStart::After(future),
@@ -212,4 +224,160 @@ async fn a_watch_of_the_future_has_no_bookmark_yet() {
     };
     let mut watching = watch(&world.served, Scope::All, options).await.unwrap();
     assert!(watching.bookmark().is_none());
+}
+
+/// A client that lists, watches, reads at its own pace, loses its connection,
+/// and lists again when it was away for too long.
+struct Reflector {
+    scope: Scope,
+    labels: &'static str,
+    /// Whether it asks for the list as the beginning of its watch.
+    streams: bool,
+    seen: BTreeMap<Key, Revision>,
+    /// Up to here it has seen everything.
+    reached: Option<Revision>,
+    watching: Option<Watching>,
+    relisted: usize,
+    /// Whether the next event is the first one since it came back.
+    is_back: bool,
+    resumed: usize,
+}
+
+impl Reflector {
+    async fn connect(&mut self, world: &World) {
+        self.is_back = self.reached.is_some();
+        let start = match self.reached {
+            Some(revision) => WatchStart::After(revision),
+            None if self.streams => WatchStart::State { at_least: None, marks_end: true },
+            None => {
+                let list =
+                    world.list(&self.scope, self.labels, None, Moment::Latest).await.unwrap();
+                let wanted = list.after(None).filter(|(_, is_wanted)| *is_wanted);
+                self.seen = wanted.map(|(v, _)| (v.object.key().clone(), v.revision)).collect();
+                self.relisted += 1;
+                WatchStart::After(list.revision())
+            }
+        };
+        if let WatchStart::After(revision) = start {
+            self.reached = Some(revision);
+        }
+        let options =
+            WatchOptions { selection: world.selection(self.labels), start, bookmarks: true };
+        let mut watching = watch(&world.served, self.scope.clone(), options).await.unwrap();
+        if let Some(mut initial) = watching.take_initial() {
+            self.seen.clear();
+            self.relisted += 1;
+            while let Some(event) = initial.next() {
+                self.take(event);
+            }
+        }
+        self.watching = Some(watching);
+    }
+
+    fn take(&mut self, event: Event) {
+        let ObjectEvent { event_type, versioned, .. } = match event {
+            Event::Bookmark(bookmark) => {
+                assert!(Some(bookmark.revision) >= self.reached, "bookmarks do not go back");
+                self.reached = Some(bookmark.revision);
+                return;
+            }
+            Event::Object(event) => event,
+        };
+        self.resumed += usize::from(std::mem::take(&mut self.is_back));
+        let key = versioned.object.key().clone();
+        let before = self.seen.remove(&key);
+        match event_type {
+            EventType::Added => assert_eq!(before, None, "{key} was there"),
+            EventType::Modified | EventType::Deleted => {
+                assert!(before.is_some_and(|before| before < versioned.revision), "{key}");
+            }
+        }
+        if event_type != EventType::Deleted {
+            self.seen.insert(key, versioned.revision);
+        }
+        // What it begins with is not in the order of revisions.
+        if self.reached.is_some() {
+            assert!(self.reached < Some(versioned.revision), "in the order of revisions");
+            self.reached = Some(versioned.revision);
+        }
+    }
+
+    /// Reads so many events at most, of those that are there.
+    async fn read(&mut self, world: &World, events: usize) {
+        for _ in 0..events {
+            if self.watching.is_none() {
+                self.connect(world).await;
+            }
+            let Some(watching) = &mut self.watching else { return };
+            match unconstrained(watching.next()).now_or_never() {
+                None => return,
+                Some(None) => self.watching = None,
+                Some(Some(Ok(event))) => self.take(event),
+                Some(Some(Err(error))) => {
+                    assert_eq!(error.reason(), Reason::Expired);
+                    self.reached = None;
+                    self.watching = None;
+                }
+            }
+        }
+    }
+}
+
+/// Whatever is written, however slowly it is read, and however often a client
+/// comes back: in the end it has seen what there is.
+#[tokio::test]
+async fn every_client_sees_in_the_end_what_there_is() {
+    let mut world = World::new();
+    let mut clients = Vec::new();
+    for scope in
+        [Scope::All, Scope::Namespace("m".into()), Scope::Object(Key::new(Some("n"), "a1"))]
+    {
+        for labels in ["", "app", "app!=x", "none"] {
+            for streams in [false, true] {
+                clients.push(Reflector {
+                    scope: scope.clone(),
+                    labels,
+                    streams,
+                    seen: BTreeMap::new(),
+                    reached: None,
+                    watching: None,
+                    relisted: 0,
+                    is_back: false,
+                    resumed: 0,
+                });
+            }
+        }
+    }
+    for round in 0..2_000 {
+        // In turn everything of the past is there, and little of it.
+        world.filler = if round / 50 % 8 == 7 { 400 << 10 } else { 0 };
+        for _ in 0..world.next(6) {
+            world.write();
+        }
+        let chosen = usize::try_from(world.next(clients.len() as u64)).unwrap();
+        let client = &mut clients[chosen];
+        match world.next(4) {
+            0 => client.watching = None,
+            1 => {
+                let bookmark = client.watching.as_mut().and_then(Watching::bookmark);
+                bookmark.into_iter().for_each(|bookmark| client.take(bookmark));
+            }
+            _ => {
+                let events = usize::try_from(world.next(20)).unwrap();
+                client.read(&world, events).await;
+            }
+        }
+    }
+    for client in &mut clients {
+        client.read(&world, 10_000).await;
+        let list = world.list(&client.scope, client.labels, None, Moment::Latest).await.unwrap();
+        let wanted = list.after(None).filter(|(_, is_wanted)| *is_wanted);
+        let expected: BTreeMap<Key, Revision> =
+            wanted.map(|(v, _)| (v.object.key().clone(), v.revision)).collect();
+        assert_eq!(client.seen, expected, "{:?} {:?}", client.scope, client.labels);
+    }
+    // Both ways of coming back were taken.
+    let sum = |count: fn(&Reflector) -> usize| clients.iter().map(count).sum::<usize>();
+    assert!(sum(|client| client.relisted) > clients.len());
+    assert!(sum(|client| client.resumed) > clients.len());
 }

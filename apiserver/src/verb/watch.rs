@@ -213,6 +213,8 @@ impl Watching {
                     let events =
                         changes.into_iter().filter_map(|change| to_event(selection, change));
                     self.pending.extend(events);
+                    // Of a long past that does not match, others get their turn.
+                    tokio::task::coop::consume_budget().await;
                 }
                 Err(_) => {
                     self.subscription = None;
