@@ -1,0 +1,161 @@
+//! kube's reflector follows a server for long: connections break, the server
+//! forgets everything and starts anew, and in the end it shows what there is.
+//!
+//! `EVENTS=1000000 cargo test --release -p aggregated-apiserver --test reflector`
+//! is how far it goes on request.
+
+#![allow(clippy::unwrap_used)] // all of it is a test
+
+mod in_process;
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use aggregated_apiserver::InProcess;
+use axum::body::Body;
+use fastrand::Rng;
+use futures::StreamExt;
+use http::{Request, StatusCode};
+use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::runtime::{reflector, watcher};
+use kube::{Api, Client, ResourceExt};
+
+const DEFINITION: &str = "
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: foos.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {plural: foos, kind: Foo}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+";
+const EVENTS: usize = 20_000;
+/// So many objects there are at most.
+const NAMES: u32 = 200;
+
+/// A server that can be exchanged under its clients.
+#[derive(Clone)]
+struct World(Arc<Mutex<Arc<InProcess>>>);
+
+impl World {
+    async fn start() -> Self {
+        Self(Arc::new(Mutex::new(Arc::new(in_process::server(DEFINITION).await))))
+    }
+
+    fn server(&self) -> Arc<InProcess> {
+        Arc::clone(&self.0.lock().unwrap())
+    }
+
+    /// The old one ends its watches and is gone with all it held.
+    async fn restart(&self) {
+        let server = Arc::new(in_process::server(DEFINITION).await);
+        *self.0.lock().unwrap() = server;
+    }
+
+    async fn ask(&self, method: &str, path: &str, body: String) -> StatusCode {
+        let uri = format!("/apis/example.com/v1/namespaces/default/foos{path}");
+        let request = Request::builder().method(method).uri(uri).body(Body::from(body)).unwrap();
+        self.server().respond(in_process::admin(), request).await.status()
+    }
+
+    /// Creates an object, or deletes it if it is there. Either is one event.
+    async fn change(&self, name: u32) {
+        let object = format!(
+            r#"{{"apiVersion":"example.com/v1","kind":"Foo","metadata":{{"name":"x-{name}"}}}}"#
+        );
+        let created = self.ask("POST", "", object).await;
+        if created == StatusCode::CONFLICT {
+            let deleted = self.ask("DELETE", &format!("/x-{name}"), String::new()).await;
+            assert_eq!(deleted, StatusCode::OK);
+        } else {
+            assert_eq!(created, StatusCode::CREATED);
+        }
+    }
+
+    /// kube's client of whatever server there is at the time.
+    fn client(&self) -> Client {
+        let world = self.clone();
+        let service = tower::service_fn(move |request: Request<kube::client::Body>| {
+            let server = world.server();
+            async move {
+                let request = request.map(Body::new);
+                Ok::<_, Infallible>(server.respond(in_process::admin(), request).await)
+            }
+        });
+        Client::new(service, "default")
+    }
+
+    fn foos(&self) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client(), "default", &resource())
+    }
+}
+
+fn resource() -> ApiResource {
+    ApiResource {
+        group: "example.com".into(),
+        version: "v1".into(),
+        api_version: "example.com/v1".into(),
+        kind: "Foo".into(),
+        plural: "foos".into(),
+    }
+}
+
+type Shown = BTreeMap<String, Option<String>>;
+
+fn shown(objects: impl IntoIterator<Item = impl ResourceExt>) -> Shown {
+    let objects = objects.into_iter();
+    objects.map(|object| (object.name_any(), object.resource_version())).collect()
+}
+
+async fn follow(config: watcher::Config, seed: u64) {
+    let events = std::env::var("EVENTS").map_or(EVENTS, |events| events.parse().unwrap());
+    let world = World::start().await;
+    let mut random = Rng::with_seed(seed);
+    let writer = reflector::store::Writer::new(resource());
+    let reader = writer.as_reader();
+    let stream = reflector(writer, watcher(world.foos(), config));
+    // Errors are how it learns that a watch has ended; it goes on by itself.
+    let following = tokio::spawn(stream.for_each(async |_| {}));
+    for event in 0..events {
+        world.change(random.u32(..NAMES)).await;
+        if event % (events / 10) == events / 20 {
+            world.restart().await;
+        }
+        if random.u32(..4) == 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+    let listed = world.foos().list(&ListParams::default()).await.unwrap();
+    let expected = shown(listed.items);
+    assert!(expected.len() > 10);
+    let arrived = async {
+        while shown(reader.state().iter().map(|object| (**object).clone())) != expected {
+            tokio::task::yield_now().await;
+        }
+    };
+    let in_time = tokio::time::timeout(Duration::from_secs(60), arrived).await;
+    following.abort();
+    assert!(in_time.is_ok(), "it does not show what there is");
+}
+
+#[tokio::test]
+async fn a_list_and_then_a_watch() {
+    follow(watcher::Config::default(), 1).await;
+}
+
+#[tokio::test]
+async fn a_list_in_pages_and_then_a_watch() {
+    follow(watcher::Config::default().page_size(7), 2).await;
+}
+
+#[tokio::test]
+async fn a_watch_that_begins_with_what_there_is() {
+    follow(watcher::Config::default().streaming_lists(), 3).await;
+}
