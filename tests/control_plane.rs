@@ -5,7 +5,8 @@
 //! more. Tests run one after the other; those that disturb come last.
 //!
 //! Without a control plane, and without `go` to build one, the tests show as
-//! ignored; with `REQUIRE_CONTROL_PLANE` set they fail instead.
+//! ignored, as does one that needs something else that is missing; with
+//! `REQUIRE_CONTROL_PLANE` set they fail instead.
 
 #[path = "control_plane/clients.rs"]
 mod clients;
@@ -17,6 +18,8 @@ mod farm_pods;
 mod in_a_pod;
 #[path = "control_plane/llamas.rs"]
 mod llamas;
+#[path = "control_plane/other_languages.rs"]
+mod other_languages;
 #[path = "control_plane/registration.rs"]
 mod registration;
 #[path = "control_plane/rights.rs"]
@@ -32,8 +35,15 @@ use world::World;
 
 type Test = fn(&mut World) -> anyhow::Result<()>;
 
-/// Needs mounts of its own.
-const IN_A_POD: &str = "a_pod_finds_its_service_account";
+/// What a test needs that not every machine has.
+type Needs = fn() -> Option<&'static str>;
+
+const NEEDS: &[(&str, Needs)] = &[
+    ("a_pod_finds_its_service_account", in_a_pod::is_impossible),
+    ("client_go_lists_and_watches", other_languages::informer_is_missing),
+    ("client_go_streams", other_languages::informer_is_missing),
+    ("python_lists_and_watches", other_languages::python_is_missing),
+];
 
 /// In the order in which they run.
 const TESTS: &[(&str, Test)] = &[
@@ -51,9 +61,13 @@ const TESTS: &[(&str, Test)] = &[
     ("forged_headers_are_not_believed", rights::forged_headers_are_not_believed),
     ("tokens_and_certificates_are_believed", rights::tokens_and_certificates_are_believed),
     ("kube_lists_creates_and_watches", clients::list_create_and_watch),
+    ("client_go_lists_and_watches", other_languages::an_informer_lists_and_watches),
+    ("client_go_streams", other_languages::an_informer_streams),
+    ("python_lists_and_watches", other_languages::python_lists_and_watches),
+    ("llamas_count_against_quota", llamas::count_against_quota),
     ("openapi_is_published", registration::openapi_is_published),
     ("kubectl_explains_the_kinds", registration::kubectl_explains),
-    (IN_A_POD, in_a_pod::finds_its_service_account),
+    ("a_pod_finds_its_service_account", in_a_pod::finds_its_service_account),
     ("a_new_process_adopts_the_certificate", disturbances::a_restart_adopts_the_certificate),
     ("another_front_proxy_authority", disturbances::another_front_proxy_authority),
     ("kube_apiserver_is_killed_and_comes_back", disturbances::kube_apiserver_is_killed),
@@ -76,9 +90,9 @@ fn main() {
             for &(name, test) in TESTS {
                 let shared = Arc::clone(&shared);
                 let trial = Trial::test(name, move || run(&shared, test));
-                let cannot = name == IN_A_POD && !in_a_pod::is_possible();
-                let why = if cannot { "no mount namespaces" } else { "" };
-                trials.push(trial.with_kind(why).with_ignored_flag(cannot && !required));
+                let missing = missing(name);
+                let trial = trial.with_ignored_flag(missing.is_some() && !required);
+                trials.push(trial.with_kind(missing.unwrap_or_default()));
             }
         }
         Err(reason) => {
@@ -96,6 +110,11 @@ fn main() {
     // Everything is ended and removed before the process is.
     drop(shared.lock().unwrap_or_else(PoisonError::into_inner).take());
     conclusion.exit();
+}
+
+/// What this machine does not have and the test needs.
+fn missing(test: &str) -> Option<&'static str> {
+    NEEDS.iter().find(|(name, _)| *name == test).and_then(|(_, needs)| needs())
 }
 
 fn is_wanted(arguments: &Arguments, name: &str) -> bool {

@@ -58,7 +58,7 @@ impl Programs {
         if absent(&folder).is_none() {
             return Ok(Self { folder });
         }
-        if Command::new("go").arg("version").output().is_err() {
+        if !has_go() {
             let nothing = format!("nothing is in {}", folder.display());
             return Err(
                 Missing(format!("{missing}, {nothing}, and there is no go to build it")).into()
@@ -66,6 +66,30 @@ impl Programs {
         }
         build(&folder)?;
         Ok(Self { folder })
+    }
+
+    /// Builds `informer`, which follows a resource as controllers written in Go
+    /// do, unless it was built before: `informer KUBECONFIG GROUP VERSION RESOURCE`.
+    ///
+    /// # Errors
+    /// [`Missing`] when it was not, and there is no `go`.
+    pub fn informer() -> Result<PathBuf> {
+        let source = Path::new(MODULE).join("informer/main.go");
+        let program = cache()?.with_file_name(format!("informer-{}", hash(&[&source])?));
+        if program.is_file() {
+            return Ok(program);
+        }
+        if !has_go() {
+            return Err(Missing("there is no go to build it with".to_owned()).into());
+        }
+        let parent = program.parent().context("the cache has no parent")?;
+        fs::create_dir_all(parent)?;
+        let unfinished = tempfile::tempdir_in(parent)?;
+        let built = unfinished.path().join("informer");
+        go_build("-s -w", &built, &["./informer".to_owned()])?;
+        // Whoever does the same at the same time has the same.
+        fs::rename(built, &program)?;
+        Ok(program)
     }
 
     /// Where a program is.
@@ -83,12 +107,36 @@ fn cache() -> Result<PathBuf> {
     let base = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let base = base.or_else(|| env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")));
     let base = base.context("neither $XDG_CACHE_HOME nor $HOME is set")?;
-    let mut hash = Sha256::new();
-    for file in ["go.mod", "go.sum"] {
-        hash.update(fs::read(Path::new(MODULE).join(file))?);
-    }
-    let hash: String = hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    let sources = ["go.mod", "go.sum"].map(|file| Path::new(MODULE).join(file));
+    let hash = hash(&sources.each_ref().map(PathBuf::as_path))?;
     Ok(base.join(format!("kubernetes-control-plane/{RELEASE}-{hash}")))
+}
+
+fn hash(files: &[&Path]) -> Result<String> {
+    let mut hash = Sha256::new();
+    for file in files {
+        hash.update(fs::read(file)?);
+    }
+    Ok(hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn has_go() -> bool {
+    Command::new("go").arg("version").output().is_ok()
+}
+
+/// Builds packages of the module into a file, or several into a folder.
+fn go_build(flags: &str, into: &Path, packages: &[String]) -> Result<()> {
+    let status = Command::new("go")
+        .args(["build", "-trimpath", "-ldflags", flags, "-o"])
+        .arg(into)
+        .args(packages)
+        .current_dir(MODULE)
+        .env("CGO_ENABLED", "0")
+        .status()?;
+    if !status.success() {
+        bail!("go build: {status}");
+    }
+    Ok(())
 }
 
 fn build(folder: &Path) -> Result<()> {
@@ -111,16 +159,7 @@ fn build(folder: &Path) -> Result<()> {
     ];
     let mut packages = vec!["go.etcd.io/etcd/server/v3".to_owned()];
     packages.extend(NAMES[1..].iter().map(|name| format!("k8s.io/kubernetes/cmd/{name}")));
-    let status = Command::new("go")
-        .args(["build", "-trimpath", "-ldflags", &flags.join(" "), "-o"])
-        .arg(unfinished.path())
-        .args(packages)
-        .current_dir(MODULE)
-        .env("CGO_ENABLED", "0")
-        .status()?;
-    if !status.success() {
-        bail!("go build: {status}");
-    }
+    go_build(&flags.join(" "), unfinished.path(), &packages)?;
     // The package is called server.
     fs::rename(unfinished.path().join("server"), unfinished.path().join("etcd"))?;
     let finished = unfinished.keep();

@@ -19,11 +19,12 @@ if command -v setpriv >/dev/null; then exec setpriv --pdeathsig KILL -- "$@"; fi
 exec "$@"
 "#;
 
-/// Whether this machine lets us have mounts of our own.
-pub fn is_possible() -> bool {
+/// Why this machine does not let us have mounts of our own.
+pub fn is_impossible() -> Option<&'static str> {
     let mut unshare = Command::new("unshare");
     unshare.args(["--user", "--map-root-user", "--mount", "mount", "-t", "tmpfs", "x", "/var/run"]);
-    unshare.output().is_ok_and(|output| output.status.success())
+    let is_possible = unshare.output().is_ok_and(|output| output.status.success());
+    (!is_possible).then_some("no mount namespaces")
 }
 
 pub fn finds_its_service_account(world: &mut World) -> Result<()> {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::world::{Following, World};
 
-fn llama(name: &str) -> String {
+pub fn llama(name: &str) -> String {
     json!({
         "apiVersion": "farm.example.com/v1alpha",
         "kind": "Llama",
@@ -103,5 +103,29 @@ pub fn own_other_objects(world: &mut World) -> Result<()> {
     let refused = world.kubectl(["create", "-f", "-"]).input(&owned.to_string()).output()?;
     let expected = "metadata.ownerReferences: Forbidden: is not supported yet";
     ensure!(refused.errors.contains(expected), "{}", refused.errors);
+    Ok(())
+}
+
+pub fn count_against_quota(world: &mut World) -> Result<()> {
+    world.kubectl(["create", "namespace", "pasture"]).run()?;
+    world.kubectl(["create", "-n", "pasture", "-f", "-"]).input(&llama("shaun")).run()?;
+    let hard = "--hard=count/llamas.farm.example.com=5,count/configmaps=5";
+    world.kubectl(["create", "quota", "herd", "-n", "pasture", hard]).run()?;
+    let used = |expected: &str| {
+        let path = "-o=jsonpath={.status.used}";
+        world.eventually(|| {
+            let used = world.kubectl(["get", "quota", "herd", "-n", "pasture", path]).run()?;
+            ensure!(used == expected, "{used}");
+            Ok(())
+        })
+    };
+    // Built-in kinds are counted only if ours are.
+    used(r#"{"count/configmaps":"1","count/llamas.farm.example.com":"1"}"#)?;
+    world.kubectl(["create", "configmap", "map", "-n", "pasture"]).run()?;
+    used(r#"{"count/configmaps":"2","count/llamas.farm.example.com":"1"}"#)?;
+    // Told by its watch, long before it counts again.
+    world.kubectl(["delete", "llama", "shaun", "-n", "pasture"]).run()?;
+    used(r#"{"count/configmaps":"2","count/llamas.farm.example.com":"0"}"#)?;
+    world.kubectl(["delete", "namespace", "pasture", "--timeout=60s"]).run()?;
     Ok(())
 }

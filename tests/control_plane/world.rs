@@ -142,7 +142,7 @@ pub fn manifest_file() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("app.yaml")
 }
 
-/// A kubectl that runs on, line by line. Dropping it ends it.
+/// A client that runs on, line by line. Dropping it ends it.
 pub struct Following {
     child: Child,
     lines: Receiver<String>,
@@ -151,9 +151,12 @@ pub struct Following {
 
 impl Following {
     pub fn start(kubectl: Kubectl) -> Result<Self> {
-        let mut command = kubectl.into_command();
+        Self::run(kubectl.into_command())
+    }
+
+    pub fn run(mut command: Command) -> Result<Self> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = command.spawn()?;
+        let mut child = command.spawn().with_context(|| format!("{command:?}"))?;
         let output = child.stdout.take().context("no output")?;
         let (sender, lines) = channel();
         thread::spawn(move || {
