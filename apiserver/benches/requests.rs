@@ -1,0 +1,162 @@
+//! What requests cost in process, without sockets: mostly how that grows, or
+//! does not, with the number of objects.
+//!
+//! `cargo bench -p aggregated-apiserver`; `docs/performance.md` has figures.
+
+#![allow(clippy::unwrap_used, missing_docs)] // a benchmark is a test, and its macros document nothing
+
+#[path = "../tests/in_process/mod.rs"]
+mod in_process;
+
+use std::cell::Cell;
+
+use aggregated_apiserver::InProcess;
+use axum::body::Body;
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use http::Request;
+use http_body_util::BodyExt;
+use tokio::runtime::{Builder, Runtime};
+
+const DEFINITION: &str = "
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: foos.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {plural: foos, kind: Foo}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    additionalPrinterColumns: [{name: Colour, type: string, jsonPath: .spec.colour}]
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec:
+            type: object
+            properties: {colour: {type: string}, text: {type: string}}
+";
+const FEW: usize = 1_000;
+const MANY: usize = 50_000;
+const FOOS: &str = "/apis/example.com/v1/namespaces/default/foos";
+const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+
+struct World {
+    runtime: Runtime,
+    server: InProcess,
+}
+
+impl World {
+    /// A server with so many objects of 1 kB.
+    fn with(objects: usize) -> Self {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let server = runtime.block_on(in_process::server(DEFINITION));
+        let world = Self { runtime, server };
+        for number in 0..objects {
+            world.create(&format!("foo-{number:06}"));
+        }
+        world
+    }
+
+    /// Asks, and reads the answer; says how long it was.
+    fn ask(&self, method: &str, path: &str, accept: &str, body: String) -> usize {
+        let request = Request::builder().method(method).uri(path).header("accept", accept);
+        let request = request.body(Body::from(body)).unwrap();
+        self.runtime.block_on(async {
+            let response = self.server.respond(in_process::admin(), request).await;
+            assert!(response.status().is_success(), "{method} {path}: {}", response.status());
+            response.into_body().collect().await.unwrap().to_bytes().len()
+        })
+    }
+
+    fn get(&self, path: &str, accept: &str) -> usize {
+        self.ask("GET", path, accept, String::new())
+    }
+
+    fn create(&self, name: &str) -> usize {
+        let text = "x".repeat(600);
+        let object = format!(
+            r#"{{"apiVersion":"example.com/v1","kind":"Foo","metadata":{{"name":"{name}","labels":{{"app":"web"}}}},"spec":{{"colour":"red","text":"{text}"}}}}"#
+        );
+        self.ask("POST", FOOS, "application/json", object)
+    }
+}
+
+/// GET, CREATE with DELETE, and a page, among few and among many.
+fn growth(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("among");
+    for objects in [FEW, MANY] {
+        let world = World::with(objects);
+        let middle = format!("{FOOS}/foo-{:06}", objects / 2);
+        group.bench_function(BenchmarkId::new("get", objects), |bencher| {
+            bencher.iter(|| world.get(&middle, "application/json"));
+        });
+        let number = Cell::new(0);
+        group.bench_function(BenchmarkId::new("create and delete", objects), |bencher| {
+            bencher.iter(|| {
+                let name = format!("new-{}", number.replace(number.get() + 1));
+                world.create(&name);
+                world.ask("DELETE", &format!("{FOOS}/{name}"), "*/*", String::new())
+            });
+        });
+        let page = format!("{FOOS}?limit=100");
+        group.bench_function(BenchmarkId::new("page of 100", objects), |bencher| {
+            bencher.iter(|| world.get(&page, "application/json"));
+        });
+    }
+    group.finish();
+}
+
+/// Lists of a thousand, in all their forms.
+fn forms(criterion: &mut Criterion) {
+    let world = World::with(FEW);
+    let mut group = criterion.benchmark_group("list of 1000");
+    group.throughput(Throughput::Elements(FEW as u64));
+    let metadata = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
+    let rows = [
+        ("json", FOOS.to_owned(), "application/json"),
+        ("metadata", FOOS.to_owned(), metadata),
+        ("table", FOOS.to_owned(), TABLE),
+        ("yaml", FOOS.to_owned(), "application/yaml"),
+        ("label that all have", format!("{FOOS}?labelSelector=app%3Dweb"), "application/json"),
+        ("label that none has", format!("{FOOS}?labelSelector=app%3Ddb"), "application/json"),
+    ];
+    for (name, path, accept) in &rows {
+        group.bench_function(*name, |bencher| bencher.iter(|| world.get(path, accept)));
+    }
+    group.finish();
+}
+
+/// One change, until a thousand watchers were told.
+fn watchers(criterion: &mut Criterion) {
+    const WATCHERS: usize = 1_000;
+    let world = World::with(0);
+    let watch = |query: &str| {
+        let request = Request::get(format!("{FOOS}?watch=true{query}")).body(Body::empty());
+        let request = request.unwrap();
+        let response = world.server.respond(in_process::admin(), request);
+        world.runtime.block_on(response).into_body()
+    };
+    let mut group = criterion.benchmark_group("change for 1000 watchers");
+    group.throughput(Throughput::Elements(WATCHERS as u64));
+    for (name, query) in [("of everything", ""), ("of what matches", "&labelSelector=app%3Dweb")] {
+        let mut watches: Vec<Body> = (0..WATCHERS).map(|_| watch(query)).collect();
+        let number = Cell::new(0);
+        group.bench_function(name, |bencher| {
+            bencher.iter(|| {
+                world.create(&format!("w-{}-{}", query.len(), number.replace(number.get() + 1)));
+                world.runtime.block_on(async {
+                    for watch in &mut watches {
+                        watch.frame().await.unwrap().unwrap();
+                    }
+                });
+            });
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, growth, forms, watchers);
+criterion_main!(benches);

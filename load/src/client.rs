@@ -1,0 +1,71 @@
+//! Clients: connections of the front proxy, HTTP/2 over TLS.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use http::Request;
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http2::{Builder, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+/// A connection; clones share it.
+#[derive(Clone)]
+pub struct Client(SendRequest<Full<Bytes>>);
+
+impl Client {
+    pub async fn connect(folder: &Path, address: SocketAddr) -> Result<Self> {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_file(folder.join("ca.crt"))?)?;
+        let chain = vec![CertificateDer::from_pem_file(folder.join("front-proxy.crt"))?];
+        let key = PrivateKeyDer::from_pem_file(folder.join("front-proxy.key"))?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(roots)
+            .with_client_auth_cert(chain, key)?;
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        let tcp = TcpStream::connect(address).await?;
+        tcp.set_nodelay(true)?;
+        let name = ServerName::try_from("localhost")?;
+        let stream = TlsConnector::from(Arc::new(config)).connect(name, tcp).await?;
+        let mut builder = Builder::new(TokioExecutor::new());
+        builder.initial_stream_window_size(4 << 20).initial_connection_window_size(64 << 20);
+        let (sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
+        tokio::spawn(connection);
+        Ok(Self(sender))
+    }
+
+    /// Sends a request that must succeed; answers with its body, to be read.
+    pub async fn open(&self, method: &str, path: &str, body: String) -> Result<Incoming> {
+        let request = Request::builder()
+            .method(method)
+            .uri(format!("https://localhost{path}"))
+            .header("x-remote-user", "admin")
+            .header("x-remote-group", "system:masters")
+            .body(Full::from(body))?;
+        let mut sender = self.0.clone();
+        sender.ready().await?;
+        let response = sender.send_request(request).await?;
+        let status = response.status();
+        ensure!(status.is_success(), "{method} {path}: {status}");
+        Ok(response.into_body())
+    }
+
+    /// Sends a request that must succeed; answers with the length of its body.
+    pub async fn ask(&self, method: &str, path: &str, body: String) -> Result<usize> {
+        let mut incoming = self.open(method, path, body).await?;
+        let mut length = 0;
+        while let Some(frame) = incoming.frame().await {
+            length += frame.context("the answer breaks off")?.data_ref().map_or(0, Bytes::len);
+        }
+        Ok(length)
+    }
+}

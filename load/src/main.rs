@@ -1,0 +1,69 @@
+//! What an operation costs: of ours, and of a bare server that answers
+//! ready-made bytes over the same TLS and HTTP/2, in one run.
+//!
+//! `cargo run --release -p load` prints the table of `docs/performance.md`.
+//! Servers run as processes of their own; what is counted is their CPU time,
+//! which says more than the wall's on a machine that has other things to do.
+
+mod client;
+mod floor;
+mod ours;
+mod process;
+mod workload;
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand, ValueEnum};
+use workload::Sizes;
+
+#[derive(Parser)]
+#[command(about = "Prints what each operation costs")]
+struct Program {
+    #[command(subcommand)]
+    command: Option<Command>,
+    /// How many objects there are
+    #[arg(long, default_value_t = 10_000)]
+    objects: usize,
+    /// How many watchers there are
+    #[arg(long, default_value_t = 1_000)]
+    watchers: usize,
+    /// How often everything is measured; the median is shown, and the range
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Be a server, until standard input ends
+    #[command(hide = true)]
+    Serve {
+        server: Server,
+        /// Where certificates are, and where the address is written
+        folder: PathBuf,
+        objects: usize,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Server {
+    /// axum, axum-server and rustls, and nothing behind them
+    Floor,
+    /// aggregated-apiserver, with a kind that is kept in memory
+    Ours,
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let program = Program::parse();
+    match program.command {
+        Some(Command::Serve { server: Server::Floor, folder, objects }) => {
+            floor::serve(&folder, objects).await
+        }
+        Some(Command::Serve { server: Server::Ours, folder, .. }) => ours::serve(&folder).await,
+        None => {
+            let Program { objects, watchers, rounds, .. } = program;
+            workload::compare(Sizes { objects, watchers, rounds }).await
+        }
+    }
+}

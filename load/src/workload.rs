@@ -1,0 +1,259 @@
+//! What is measured, and how it is shown.
+
+use std::future::Future;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use http_body_util::BodyExt;
+use hyper::body::Bytes;
+use serde_json::json;
+use test_cluster::Authority;
+
+use crate::Server;
+use crate::client::Client;
+use crate::process::{Memory, Process};
+
+/// Where the objects are.
+pub const COLLECTION: &str = "/apis/load.example.com/v1/namespaces/load/samples";
+/// As kubectl asks for.
+pub const PAGE: usize = 500;
+/// So many requests are in flight at a time, over so many connections.
+const IN_FLIGHT: usize = 32;
+const CONNECTIONS: usize = 4;
+/// As the aggregator has on one.
+const WATCHERS_ON_A_CONNECTION: usize = 500;
+/// Enough for the clock of CPU time.
+const GETS: usize = 40_000;
+const LISTS: usize = 40;
+const PAGES: usize = 400;
+const EVENTS: usize = 200;
+
+/// How much of everything.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    pub objects: usize,
+    pub watchers: usize,
+    pub rounds: usize,
+}
+
+/// An object of 1.65 kB, as it is answered.
+pub fn sample(number: usize) -> String {
+    let parts: Vec<_> = (0..6)
+        .map(|part| json!({"name": format!("part-{part}"), "image": format!("registry.example.com/some/where/part-{part}:1.{number}")}))
+        .collect();
+    json!({
+        "apiVersion": "load.example.com/v1",
+        "kind": "Sample",
+        "metadata": {
+            "name": format!("sample-{number:06}"),
+            "labels": {"app.example.com/name": "sample", "app.example.com/number": format!("{number}")},
+        },
+        "spec": {"text": "x".repeat(760), "numbers": [1, 2, 3, 5, 8, 13], "parts": parts},
+    })
+    .to_string()
+}
+
+/// What one operation of each sort has cost.
+#[derive(Debug, Default)]
+struct Measured {
+    start: Duration,
+    idle: Memory,
+    full: Memory,
+    /// What a watcher takes, with its stream.
+    watcher: u64,
+    create: Duration,
+    get: Duration,
+    list: Duration,
+    page: Duration,
+    event: Duration,
+}
+
+/// Measures both servers in turn, and prints a table.
+pub async fn compare(sizes: Sizes) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let authority = Authority::new("load-ca", &folder.path().join("ca.crt"))?;
+    authority.server(folder.path(), "serving", &["localhost"])?;
+    authority.client(folder.path(), "front-proxy", "front-proxy", None)?;
+    let mut rounds: Vec<[Measured; 2]> = Vec::new();
+    for round in 1..=sizes.rounds {
+        eprintln!("round {round} of {}", sizes.rounds);
+        rounds.push([
+            measure(Server::Floor, folder.path(), sizes).await?,
+            measure(Server::Ours, folder.path(), sizes).await?,
+        ]);
+    }
+    print(&rounds, sizes);
+    Ok(())
+}
+
+async fn measure(server: Server, folder: &Path, sizes: Sizes) -> Result<Measured> {
+    let process = Process::start(server, folder, sizes.objects).await?;
+    let mut clients = Vec::new();
+    for _ in 0..CONNECTIONS {
+        clients.push(Client::connect(folder, process.address).await?);
+    }
+    let mut measured = Measured { start: process.started, ..Measured::default() };
+    clients[0].ask("GET", &format!("{COLLECTION}?limit=1"), String::new()).await?;
+    measured.idle = process.memory()?;
+    let each = Each { process: &process, clients: &clients };
+    measured.create = each
+        .times(sizes.objects, |client, number| async move {
+            client.ask("POST", COLLECTION, sample(number)).await
+        })
+        .await?;
+    measured.full = process.memory()?;
+    let objects = sizes.objects;
+    measured.get = each
+        .times(GETS, move |client, number| async move {
+            let path = format!("{COLLECTION}/sample-{:06}", number * 7 % objects);
+            client.ask("GET", &path, String::new()).await
+        })
+        .await?;
+    measured.list = each
+        .times(LISTS, |client, _| async move { client.ask("GET", COLLECTION, String::new()).await })
+        .await?;
+    let page = format!("{COLLECTION}?limit={PAGE}");
+    measured.page = each
+        .times(PAGES, move |client, _| {
+            let page = page.clone();
+            async move { client.ask("GET", &page, String::new()).await }
+        })
+        .await?;
+    watch(&each, folder, sizes, &mut measured).await?;
+    Ok(measured)
+}
+
+struct Each<'a> {
+    process: &'a Process,
+    clients: &'a [Client],
+}
+
+impl Each<'_> {
+    /// The CPU time of the server per operation.
+    async fn times<F, T>(&self, times: usize, operation: F) -> Result<Duration>
+    where
+        F: Fn(Client, usize) -> T + Clone + Send + 'static,
+        T: Future<Output = Result<usize>> + Send,
+    {
+        let next = Arc::new(AtomicUsize::new(0));
+        let before = self.process.cpu()?;
+        let workers = (0..IN_FLIGHT).map(|worker| {
+            let client = self.clients[worker % self.clients.len()].clone();
+            let (next, operation) = (Arc::clone(&next), operation.clone());
+            tokio::spawn(async move {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= times {
+                        return anyhow::Ok(());
+                    }
+                    operation(client.clone(), number).await?;
+                }
+            })
+        });
+        for worker in workers.collect::<Vec<_>>() {
+            worker.await??;
+        }
+        Ok((self.process.cpu()? - before) / u32::try_from(times)?)
+    }
+}
+
+/// The memory that a watcher takes, and the CPU time of the server per event
+/// and watcher, with its part of the write that makes the event.
+async fn watch(
+    each: &Each<'_>,
+    folder: &Path,
+    sizes: Sizes,
+    measured: &mut Measured,
+) -> Result<()> {
+    let listed =
+        each.clients[0].open("GET", &format!("{COLLECTION}?limit=1"), String::new()).await?;
+    let listed = listed.collect().await?.to_bytes();
+    let listed: serde_json::Value = serde_json::from_slice(&listed).unwrap_or_default();
+    let version = listed["metadata"]["resourceVersion"].as_str().unwrap_or("1");
+    let path = format!("{COLLECTION}?watch=true&resourceVersion={version}");
+    let (mut connections, mut watchers) = (Vec::new(), Vec::new());
+    let before = each.process.memory()?.own;
+    for number in 0..sizes.watchers {
+        if number % WATCHERS_ON_A_CONNECTION == 0 {
+            connections.push(Client::connect(folder, each.process.address).await?);
+        }
+        let connection = connections.last().context("a connection")?;
+        watchers.push(connection.open("GET", &path, String::new()).await?);
+    }
+    let grown = each.process.memory()?.own.saturating_sub(before);
+    measured.watcher = grown / sizes.watchers as u64;
+    let before = each.process.cpu()?;
+    let begun = Instant::now();
+    let reading: Vec<_> = watchers
+        .into_iter()
+        .map(|mut events| {
+            tokio::spawn(async move {
+                let mut seen = 0;
+                while seen < EVENTS {
+                    let frame = events.frame().await.context("the watch has ended")??;
+                    let data = frame.into_data().unwrap_or_else(|_| Bytes::new());
+                    seen += data.iter().filter(|&&byte| byte == b'\n').count();
+                }
+                ensure!(seen == EVENTS, "more events than changes");
+                Ok(())
+            })
+        })
+        .collect();
+    for number in 0..EVENTS {
+        let object = sample(sizes.objects + number);
+        each.clients[0].ask("POST", COLLECTION, object).await?;
+    }
+    for reader in reading {
+        reader.await??;
+    }
+    eprintln!("  {} watchers, {EVENTS} events: {:.1?}", sizes.watchers, begun.elapsed());
+    let delivered = u32::try_from(sizes.watchers * EVENTS)?;
+    measured.event = (each.process.cpu()? - before) / delivered;
+    Ok(())
+}
+
+fn print(rounds: &[[Measured; 2]], sizes: Sizes) {
+    type Show = fn(&Measured) -> f64;
+    let rows: [(String, &str, Show); 10] = [
+        ("start until it listens".into(), "ms", |one| one.start.as_secs_f64() * 1e3),
+        ("resident memory, idle".into(), "MB", |one| in_units_of(1e6, one.idle.resident)),
+        ("of it its own".into(), "MB", |one| in_units_of(1e6, one.idle.own)),
+        (format!("resident memory, {} objects", sizes.objects), "MB", |one| {
+            in_units_of(1e6, one.full.resident)
+        }),
+        ("memory per watcher, with its stream".into(), "kB", |one| in_units_of(1e3, one.watcher)),
+        ("CREATE".into(), "µs", |one| one.create.as_secs_f64() * 1e6),
+        ("GET".into(), "µs", |one| one.get.as_secs_f64() * 1e6),
+        (format!("LIST {}", sizes.objects), "ms", |one| one.list.as_secs_f64() * 1e3),
+        (format!("LIST page of {PAGE}"), "ms", |one| one.page.as_secs_f64() * 1e3),
+        (format!("WATCH, per event of {} watchers", sizes.watchers), "µs", |one| {
+            one.event.as_secs_f64() * 1e6
+        }),
+    ];
+    println!("| | | floor | ours | ours / floor |");
+    println!("|---|---|---|---|---|");
+    for (name, unit, show) in rows {
+        let of = |server: usize| {
+            let mut values: Vec<f64> = rounds.iter().map(|round| show(&round[server])).collect();
+            values.sort_by(f64::total_cmp);
+            (values[0], values[values.len() / 2], values[values.len() - 1])
+        };
+        let text =
+            |(least, median, most): (f64, f64, f64)| format!("{median:.1} ({least:.1}–{most:.1})");
+        let (floor, ours) = (of(0), of(1));
+        println!(
+            "| {name} | {unit} | {} | {} | {:.2} |",
+            text(floor),
+            text(ours),
+            ours.1 / floor.1
+        );
+    }
+}
+
+#[allow(clippy::cast_precision_loss)] // for people
+fn in_units_of(unit: f64, bytes: u64) -> f64 {
+    bytes as f64 / unit
+}
