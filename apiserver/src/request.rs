@@ -32,7 +32,7 @@ use crate::user::User;
 use crate::verb;
 use decode::Operation;
 use encode::{Encoder, stream};
-use negotiate::{Media, Presentation};
+use negotiate::{Media, Negotiated, Presentation};
 use route::{Destination, Document, Route, Target};
 use throttle::{Permit, Throttle};
 
@@ -127,11 +127,12 @@ impl Handler {
     ) -> Result<Response<Body>, ApiError> {
         let permit = self.throttle.throttle(user, &target)?;
         let _room = self.throttle.body(user, &body)?;
-        let format = negotiate::negotiate(head, target.verb)?;
+        let Negotiated { format, objection } = negotiate::negotiate(head, target.verb)?;
         let operation = decode::decode(&target, head, body).await?;
         let now = self.ambient.now();
         let encoder = Encoder::new(&target.served.kind, &target.version, format, now);
-        self.act(target, operation, encoder, permit).await
+        let response = self.act(target, operation, encoder, permit).await?;
+        objection.map_or(Ok(response), Err)
     }
 
     /// Does what was asked, and encodes what came of it.
@@ -156,7 +157,8 @@ impl Handler {
                 let watching = verb::watch(served, scope, options).await?;
                 let closing = &self.closing;
                 let ambient = self.ambient.clone();
-                let events = stream::watch(encoder, watching, lasts, closing, ambient, permit);
+                let events =
+                    stream::watch(encoder, watching, lasts, closing, ambient, permit).await;
                 Ok(encode::started(StatusCode::OK, Media::Json, events))
             }
             Operation::Create(submitted, options) => {

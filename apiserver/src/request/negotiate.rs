@@ -9,6 +9,9 @@ use http::request::Parts;
 use crate::error::{ApiError, Reason};
 use crate::verb::Verb;
 
+/// So many clauses of an Accept list are looked at.
+const CLAUSES_LIMIT: usize = 256;
+
 /// The form of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Format {
@@ -91,25 +94,41 @@ impl Media {
     }
 }
 
+/// The form of an answer, and what speaks against it. That is said after the
+/// request was fulfilled: only then there is something to bring into the form.
+#[derive(Debug)]
+pub(super) struct Negotiated {
+    pub format: Format,
+    pub objection: Option<ApiError>,
+}
+
 /// Finds the form of the answer to a verb.
-pub(super) fn negotiate(head: &Parts, verb: Verb) -> Result<Format, ApiError> {
+pub(super) fn negotiate(head: &Parts, verb: Verb) -> Result<Negotiated, ApiError> {
     let clauses = clauses(head);
     let chosen = clauses.iter().find_map(|clause| Some((clause, clause.conversion()?)));
     let Some((clause, conversion)) = chosen else { return Err(not_acceptable()) };
+    let mut objection = None;
+    let mut include = Include::Metadata;
     let form = match (conversion, verb) {
         (Conversion::None, _) => Form::Object,
-        (Conversion::Table(version), _) => Form::Table(version),
-        (Conversion::PartialMetadata(_), Verb::List) => {
-            return Err(mismatch(
+        (Conversion::Table(version), _) => {
+            match asked_to_include(head) {
+                Ok(asked) => include = asked,
+                Err(error) => objection = Some(error),
+            }
+            Form::Table(version)
+        }
+        (Conversion::PartialMetadata(version), _) => {
+            objection = (verb == Verb::List).then(|| mismatch(
                 "PartialObjectMetadata, but the requested object is a list (*unstructured.UnstructuredList)",
             ));
+            Form::PartialMetadata(version)
         }
-        (Conversion::PartialMetadata(version), _)
-        | (Conversion::PartialMetadataList(version), Verb::List) => Form::PartialMetadata(version),
-        (Conversion::PartialMetadataList(_), _) => {
-            return Err(mismatch(
+        (Conversion::PartialMetadataList(version), _) => {
+            objection = (verb != Verb::List).then(|| mismatch(
                 "PartialObjectMetadataList, but the requested object is not a list (*unstructured.Unstructured)",
             ));
+            Form::PartialMetadata(version)
         }
     };
     let presentation = if verb == Verb::Watch {
@@ -122,7 +141,7 @@ pub(super) fn negotiate(head: &Parts, verb: Verb) -> Result<Format, ApiError> {
     } else {
         clause.presentation(head)
     };
-    Ok(Format { form, include: include(head)?, presentation })
+    Ok(Negotiated { format: Format { form, include, presentation }, objection })
 }
 
 /// Whether the client wants discovery in its aggregated form, and how.
@@ -171,7 +190,7 @@ fn takes_gzip(head: &Parts) -> bool {
     tokens.any(|token| token.trim() == "gzip")
 }
 
-fn include(head: &Parts) -> Result<Include, ApiError> {
+fn asked_to_include(head: &Parts) -> Result<Include, ApiError> {
     let query = head.uri.query().unwrap_or_default();
     let given = form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == "includeObject");
     match given.as_ref().map(|(_, value)| value.as_ref()) {
@@ -204,19 +223,34 @@ enum Conversion {
 
 /// One entry of the Accept list.
 #[derive(Debug)]
-struct Clause {
-    media_type: String,
-    parameters: Vec<(String, String)>,
+struct Clause<'a> {
+    media_type: &'a str,
+    parameters: Vec<(&'a str, &'a str)>,
+    /// How much it is wanted, in thousandths.
+    quality: i64,
 }
 
-impl Clause {
+impl<'a> Clause<'a> {
+    /// What the client wrote between two commas.
+    fn parse(text: &'a str) -> Self {
+        let mut parts = text.split(';').map(str::trim);
+        let media_type = parts.next().unwrap_or_default();
+        let parameter = |part: &'a str| {
+            let (key, value) = part.split_once('=').unwrap_or((part, ""));
+            (key.trim(), value.trim().trim_matches('"'))
+        };
+        let parameters: Vec<_> = parts.map(parameter).collect();
+        let quality = quality(&parameters);
+        Self { media_type, parameters, quality }
+    }
+
     fn parameter(&self, name: &str) -> Option<&str> {
-        let found = self.parameters.iter().find(|(key, value)| key == name && !value.is_empty());
-        found.map(|(_, value)| value.as_str())
+        let found = self.parameters.iter().find(|(key, value)| *key == name && !value.is_empty());
+        found.map(|(_, value)| *value)
     }
 
     fn is_json(&self) -> bool {
-        ["application/json", "application/*", "*/*"].contains(&self.media_type.as_str())
+        ["application/json", "application/*", "*/*"].contains(&self.media_type)
     }
 
     fn is_yaml(&self) -> bool {
@@ -272,51 +306,41 @@ impl Clause {
     /// Whether this clause is tried before another that stood in front of it:
     /// it is wanted more, or names what the other leaves open.
     fn overtakes(&self, other: &Self) -> bool {
-        let parts = |clause: &'_ Self| {
-            let (kind, subtype) = clause.media_type.split_once('/').unwrap_or_default();
-            (kind == "*", subtype == "*")
+        let open = |clause: &Self| {
+            (clause.media_type.starts_with("*/"), clause.media_type.ends_with("/*"))
         };
-        let (own, others) = (parts(self), parts(other));
-        self.quality() > other.quality() || (!own.0 && others.0) || (!own.1 && others.1)
+        let (own, others) = (open(self), open(other));
+        self.quality > other.quality || (!own.0 && others.0) || (!own.1 && others.1)
     }
+}
 
-    /// Go sorts what it cannot read last, and so do we.
-    fn quality(&self) -> i64 {
-        #[allow(clippy::cast_possible_truncation)] // thousandths of a number up to 1
-        let thousandths = |quality: f64| (quality.clamp(0.0, 1.0) * 1000.0) as i64;
-        match self.parameters.iter().find(|(key, _)| key == "q") {
-            Some((_, quality)) => quality.parse().map_or(0, thousandths),
-            None => 1000,
-        }
+/// Go sorts what it cannot read last, and so do we.
+fn quality(parameters: &[(&str, &str)]) -> i64 {
+    #[allow(clippy::cast_possible_truncation)] // thousandths of a number up to 1
+    let thousandths = |quality: f64| (quality.clamp(0.0, 1.0) * 1000.0) as i64;
+    match parameters.iter().find(|(key, _)| *key == "q") {
+        Some((_, quality)) => quality.parse().map_or(0, thousandths),
+        None => 1000,
     }
 }
 
 /// The Accept list, best first; without one anything will do.
-fn clauses(head: &Parts) -> Vec<Clause> {
+fn clauses(head: &Parts) -> Vec<Clause<'_>> {
     let values = head.headers.get_all(ACCEPT).into_iter();
-    let texts: Vec<&str> = values.filter_map(|value| value.to_str().ok()).collect();
-    let list = texts.join(",");
-    let list = if list.trim().is_empty() { "*/*" } else { &list };
-    let mut clauses: Vec<Clause> = list
-        .split(',')
-        .map(|clause| {
-            let mut parts = clause.split(';').map(str::trim);
-            let media_type = parts.next().unwrap_or_default().to_owned();
-            let parameter = |part: &str| {
-                let (key, value) = part.split_once('=').unwrap_or((part, ""));
-                (key.trim().to_owned(), value.trim().trim_matches('"').to_owned())
-            };
-            Clause { media_type, parameters: parts.map(parameter).collect() }
-        })
-        .collect();
+    let texts = values.filter_map(|value| value.to_str().ok());
+    let mut clauses: Vec<Clause<'_>> =
+        texts.flat_map(|text| text.split(',')).take(CLAUSES_LIMIT).map(Clause::parse).collect();
+    if clauses.iter().all(|clause| clause.media_type.is_empty()) {
+        clauses = vec![Clause::parse("*/*")];
+    }
     sort(&mut clauses);
     clauses
 }
 
 /// Puts the best clause first, as kube-apiserver does: what comes before what
-/// is no order in the strict sense there, so the steps are part of it. A header
-/// is too short for them to take long.
-fn sort(clauses: &mut [Clause]) {
+/// is no order in the strict sense there, so the steps are part of it, and
+/// there may be many: about as many as the square of the clauses.
+fn sort(clauses: &mut [Clause<'_>]) {
     for end in 1..clauses.len() {
         let mut at = end;
         while at > 0 && clauses[at].overtakes(&clauses[at - 1]) {
@@ -339,7 +363,10 @@ mod tests {
 
     fn check(accept: &str, verb: Verb, expected: Result<Form, Reason>) {
         let found = negotiate(&head(accept, ""), verb);
-        let found = found.map(|format| format.form).map_err(|error| error.reason());
+        let found = match found {
+            Ok(Negotiated { objection: Some(error), .. }) | Err(error) => Err(error.reason()),
+            Ok(Negotiated { format, .. }) => Ok(format.form),
+        };
         assert_eq!(found, expected, "{accept}");
     }
 
@@ -374,10 +401,14 @@ mod tests {
 
     #[test]
     fn what_rows_carry() {
-        let include = |query| negotiate(&head(TABLE, query), Verb::List).map(|f| f.include);
-        assert_eq!(include("includeObject=Object").unwrap(), Include::Object);
-        assert_eq!(include("includeObject=").unwrap(), Include::Metadata);
-        assert_eq!(include("includeObject=x").unwrap_err().reason(), Reason::BadRequest);
+        let include = |accept, query| {
+            let negotiated = negotiate(&head(accept, query), Verb::List).unwrap();
+            (negotiated.format.include, negotiated.objection.map(|error| error.reason()))
+        };
+        assert_eq!(include(TABLE, "includeObject=Object"), (Include::Object, None));
+        assert_eq!(include(TABLE, "includeObject="), (Include::Metadata, None));
+        assert_eq!(include(TABLE, "includeObject=x").1, Some(Reason::BadRequest));
+        assert_eq!(include("", "includeObject=x"), (Include::Metadata, None));
     }
 
     #[test]
