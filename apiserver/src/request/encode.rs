@@ -7,6 +7,7 @@ mod json;
 mod partial_metadata;
 pub(super) mod stream;
 mod table;
+mod until;
 mod yaml;
 
 use axum::body::Body;

@@ -97,6 +97,20 @@ impl World {
     }
 }
 
+/// What a watch begins with, taken by threes.
+fn all_of(initial: &mut Initial) -> Vec<Event> {
+    let mut events = Vec::new();
+    while !initial.is_done() {
+        let mut wanted = 3;
+        initial.look(|event| {
+            events.push(event);
+            wanted -= 1;
+            wanted > 0
+        });
+    }
+    events
+}
+
 fn told(listed: &Listed) -> Vec<String> {
     let wanted = listed.after(None).filter(|(_, is_wanted)| *is_wanted);
     wanted
@@ -191,7 +205,7 @@ async fn a_streaming_list_ends_with_a_bookmark_and_goes_on() {
     let mut initial = watching.take_initial().unwrap();
     let mut seen = Vec::new();
     let mut ended = None;
-    while let Some(event) = initial.next() {
+    for event in all_of(&mut initial) {
         assert_eq!(ended, None, "the bookmark is the last one");
         match event {
             Event::Object(event) => {
@@ -267,9 +281,7 @@ impl Reflector {
         if let Some(mut initial) = watching.take_initial() {
             self.seen.clear();
             self.relisted += 1;
-            while let Some(event) = initial.next() {
-                self.take(event);
-            }
+            all_of(&mut initial).into_iter().for_each(|event| self.take(event));
         }
         self.watching = Some(watching);
     }

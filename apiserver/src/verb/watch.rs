@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::Selection;
-use super::list::{ensure_fresh, ensure_synced};
+use super::list::{LOOK, ensure_fresh, ensure_synced};
 use crate::error::{ApiError, Reason};
+use crate::object::Key;
 use crate::served_kind::ServedKind;
 use crate::storage::{Revision, Versioned};
 use crate::watch_cache::{Change, Scope, Snapshot, Subscription};
@@ -93,29 +94,39 @@ pub struct Initial {
     snapshot: Snapshot,
     scope: Scope,
     selection: Selection,
-    last: Option<Versioned>,
+    /// The first key that was not looked at.
+    next: Option<Key>,
     marks_end: bool,
     done: bool,
 }
 
 impl Initial {
-    /// The next event.
-    pub fn next(&mut self) -> Option<Event> {
-        if self.done {
-            return None;
+    /// Whether all of it was taken.
+    pub fn is_done(&self) -> bool {
+        self.done
+    }
+
+    /// Looks at some more objects, and hands on the events that come of them
+    /// until `take` says that it is enough.
+    pub fn look(&mut self, mut take: impl FnMut(Event) -> bool) {
+        let mut objects = self.snapshot.from(&self.scope, self.next.as_ref());
+        for versioned in objects.by_ref().take(LOOK) {
+            let key = versioned.object.key();
+            if self.selection.matches(&versioned.object) {
+                let (event_type, versioned) = (EventType::Added, versioned.clone());
+                let event = ObjectEvent { event_type, versioned, change: None };
+                if !take(Event::Object(event)) {
+                    self.next = Some(key.following());
+                    return;
+                }
+            }
         }
-        let next = self.last.as_ref().map(|last| last.object.key().following());
-        let mut objects = self.snapshot.from(&self.scope, next.as_ref());
-        let found = objects.find(|versioned| self.selection.matches(&versioned.object));
-        let Some(versioned) = found.cloned() else {
-            self.done = true;
+        self.next = objects.next().map(|versioned| versioned.object.key().clone());
+        self.done = self.next.is_none();
+        if self.done && self.marks_end {
             let revision = self.snapshot.revision();
-            return self
-                .marks_end
-                .then_some(Event::Bookmark(Bookmark { revision, ends_initial: true }));
-        };
-        self.last = Some(versioned.clone());
-        Some(Event::Object(ObjectEvent { event_type: EventType::Added, versioned, change: None }))
+            take(Event::Bookmark(Bookmark { revision, ends_initial: true }));
+        }
     }
 }
 
@@ -169,8 +180,8 @@ pub async fn watch(
             }
             let (snapshot, subscription) = served.cache.subscribe(scope.clone());
             let selection = watching.selection.clone();
-            let (last, done) = (None, false);
-            watching.initial = Some(Initial { snapshot, scope, selection, last, marks_end, done });
+            let (next, done) = (None, false);
+            watching.initial = Some(Initial { snapshot, scope, selection, next, marks_end, done });
             watching.subscription = Some(subscription);
         }
     }

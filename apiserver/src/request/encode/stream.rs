@@ -23,10 +23,11 @@ use super::super::negotiate::{Media, Presentation};
 use super::super::throttle::Permit;
 use super::gzip::{self, Gzip};
 use super::indent::Indenter;
+use super::until::until;
 use super::{Encoder, Page, started, yaml};
 use crate::ambient::Ambient;
 use crate::object::Key;
-use crate::verb::{LOOK, Listed, Watching};
+use crate::verb::{Initial, LOOK, Listed, Watching};
 
 /// Larger chunks do not make a list faster, smaller ones make it slower.
 const CHUNK: usize = 64 << 10;
@@ -37,6 +38,8 @@ const WATCH_SECONDS: u64 = 1_800;
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// So long before its end a watch is told for the last time.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
+/// So long after its end nothing is left of a watch that nobody reads.
+const OVERTIME: Duration = Duration::from_secs(5);
 /// No watch lasts longer than a day.
 const MAX_WATCH: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -58,15 +61,16 @@ fn received(chunks: Receiver<Option<Bytes>>) -> impl Stream<Item = Chunk> {
     })
 }
 
-/// Makes chunks in a task, where an empty one says that it goes on, until there are no more, or nobody has read them in
-/// time.
+/// Makes chunks in a task, where an empty one says that it goes on, until there
+/// are no more, nobody has read them in time, or the server closes.
 fn produce<T: Send + 'static>(
     mut state: T,
+    closing: Option<CancellationToken>,
     next: impl Fn(&mut T) -> Option<Bytes> + Send + 'static,
 ) -> impl Stream<Item = Chunk> {
     let deadline = Instant::now() + REQUEST_TIMEOUT;
     let (sender, receiver) = channel(1);
-    tokio::spawn(async move {
+    let produce = async move {
         loop {
             let chunk = next(&mut state);
             let done = chunk.is_none();
@@ -78,6 +82,12 @@ fn produce<T: Send + 'static>(
             if done || !matches!(sent, Ok(Ok(()))) {
                 return;
             }
+        }
+    };
+    tokio::spawn(async move {
+        match closing {
+            Some(closing) => drop(closing.run_until_cancelled_owned(produce).await),
+            None => produce.await,
         }
     });
     received(receiver)
@@ -148,7 +158,7 @@ pub(in crate::request) async fn list(
         Body::from(first)
     } else {
         let first = stream::once(async { Ok(first.into()) });
-        Body::from_stream(first.chain(produce(state, next_compressed)))
+        Body::from_stream(first.chain(produce(state, None, next_compressed)))
     };
     let mut response = started(StatusCode::OK, media, body);
     if is_compressed {
@@ -240,7 +250,7 @@ struct WatchState {
 
 /// A watch, event by event, until its time is over, the server closes, or an
 /// error ends it.
-pub(in crate::request) fn watch(
+pub(in crate::request) async fn watch(
     encoder: Encoder,
     mut watching: Watching,
     lasts: Option<Duration>,
@@ -256,19 +266,21 @@ pub(in crate::request) fn watch(
         return Body::empty();
     }
     // Mostly what is there fits one chunk, and no task is needed.
-    let mut initial = watching.take_initial().map(|initial| (encoder.clone(), initial, true));
-    let beginning = initial
-        .as_mut()
-        .and_then(|(encoder, initial, first)| initial_chunk(encoder, initial, first));
-    let is_large = beginning.as_ref().is_some_and(|chunk| chunk.len() >= CHUNK);
-    let first = beginning.is_none();
-    let beginning = stream::iter(beginning.map(Ok));
-    let rest = match initial {
-        Some(state) if is_large => {
-            produce(state, |(encoder, initial, first)| initial_chunk(encoder, initial, first))
-                .left_stream()
-        }
-        _ => stream::empty().right_stream(),
+    let mut beginning = Beginning { encoder, initial: watching.take_initial(), is_first: true };
+    let mut chunk = Vec::new();
+    while chunk.len() < CHUNK {
+        let Some(more) = beginning.chunk() else { break };
+        chunk.extend(more);
+        tokio::task::yield_now().await;
+    }
+    let encoder = beginning.encoder.clone();
+    let first = chunk.is_empty();
+    let chunk = stream::iter((!first).then(|| Ok(chunk.into())));
+    let rest = if beginning.is_done() {
+        stream::empty().right_stream()
+    } else {
+        let closing = Some(closing.clone());
+        produce(beginning, closing, |beginning| beginning.chunk().map(Bytes::from)).left_stream()
     };
     let next_bookmark = next_bookmark(now, deadline).filter(|_| watching.wants_bookmarks());
     let state = WatchState {
@@ -284,21 +296,34 @@ pub(in crate::request) fn watch(
         _permit: permit,
     };
     let live = stream::unfold(state, next_event);
-    Body::from_stream(beginning.chain(rest).chain(live))
+    Body::from_stream(until(deadline + OVERTIME, chunk.chain(rest).chain(live)))
 }
 
-/// What a watch begins with, as many events as fit a chunk.
-fn initial_chunk(
-    encoder: &Encoder,
-    initial: &mut crate::verb::Initial,
-    first: &mut bool,
-) -> Option<Bytes> {
-    let mut chunk = Vec::new();
-    while chunk.len() < CHUNK {
-        let Some(event) = initial.next() else { break };
-        chunk.extend_from_slice(&encoder.event(&event, std::mem::take(first)));
+/// What a watch begins with.
+struct Beginning {
+    encoder: Encoder,
+    initial: Option<Initial>,
+    is_first: bool,
+}
+
+impl Beginning {
+    /// As many events as fit a chunk, or none if it takes long to find one.
+    fn chunk(&mut self) -> Option<Vec<u8>> {
+        if self.is_done() {
+            return None;
+        }
+        let mut chunk = Vec::new();
+        let (encoder, is_first) = (&self.encoder, &mut self.is_first);
+        self.initial.as_mut()?.look(|event| {
+            chunk.extend_from_slice(&encoder.event(&event, std::mem::take(is_first)));
+            chunk.len() < CHUNK
+        });
+        Some(chunk)
     }
-    (!chunk.is_empty()).then(|| chunk.into())
+
+    fn is_done(&self) -> bool {
+        self.initial.as_ref().is_none_or(Initial::is_done)
+    }
 }
 
 /// About once a minute, and shortly before the end; as kube-apiserver.

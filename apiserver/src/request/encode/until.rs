@@ -1,0 +1,79 @@
+//! A stream that is over at a time, also if nobody reads it.
+//!
+//! A connection does not poll a body whose reader leaves no room for it. What
+//! such a body holds must not be held for ever: it is taken away.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use futures::Stream;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::task::AbortOnDropHandle;
+
+type Held<S> = Arc<Mutex<Option<Pin<Box<S>>>>>;
+
+struct Until<S> {
+    held: Held<S>,
+    _taker: AbortOnDropHandle<()>,
+}
+
+/// The same stream, which is dropped at the deadline, read or not.
+pub(super) fn until<S: Stream + Send + 'static>(
+    deadline: Instant,
+    stream: S,
+) -> impl Stream<Item = S::Item> + Send {
+    let held = Arc::new(Mutex::new(Some(Box::pin(stream))));
+    let to_take: Held<S> = Arc::clone(&held);
+    let taker = tokio::spawn(async move {
+        sleep_until(deadline).await;
+        let taken = to_take.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(taken);
+    });
+    Until { held, _taker: AbortOnDropHandle::new(taker) }
+}
+
+impl<S: Stream> Stream for Until<S> {
+    type Item = S::Item;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<S::Item>> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        match held.as_mut() {
+            Some(stream) => stream.as_mut().poll_next(context),
+            None => Poll::Ready(None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures::{StreamExt, stream};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_nobody_reads_is_dropped_all_the_same() {
+        let place = Arc::new(());
+        let kept = Arc::clone(&place);
+        let endless = stream::unfold(kept, async |kept| Some((1, kept)));
+        let mut endless = Box::pin(until(Instant::now() + Duration::from_secs(60), endless));
+        assert_eq!(endless.next().await, Some(1));
+        assert_eq!(Arc::strong_count(&place), 2);
+        tokio::time::sleep(Duration::from_secs(61)).await;
+        assert_eq!(Arc::strong_count(&place), 1);
+        assert_eq!(endless.next().await, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_left_of_one_that_ends_before() {
+        let place = Arc::new(());
+        let kept = Arc::clone(&place);
+        let endless = stream::unfold(kept, async |kept| Some((1, kept)));
+        drop(until(Instant::now() + Duration::from_secs(60), endless));
+        // The task is cancelled, and drops what it has when it is looked at.
+        tokio::task::yield_now().await;
+        assert_eq!(Arc::strong_count(&place), 1);
+    }
+}
