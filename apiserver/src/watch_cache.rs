@@ -15,7 +15,7 @@ pub use subscriber::{Lost, Scope, Subscription};
 pub use window::Change;
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
@@ -32,6 +32,8 @@ const FRESHNESS_WAIT: Duration = Duration::from_secs(3);
 /// Pages of so many lists are read side by side without going back in time
 /// for each of them. What they hold is in the window too, or in the present.
 const REWOUND: usize = 8;
+/// So many changes are undone before other requests get their turn.
+const UNDO: usize = 512;
 
 struct State {
     objects: Objects,
@@ -115,29 +117,37 @@ impl WatchCache {
 
     /// Everything there was at a revision that has arrived: what changed since
     /// is undone. `None` if the window does not reach back so far.
-    pub fn snapshot_at(&self, revision: Revision) -> Option<Snapshot> {
-        let state = self.read();
-        if !self.sequence.is_own(revision) || revision < state.window.start() {
-            return None;
-        }
-        let mut rewound = self.rewound.lock().unwrap_or_else(PoisonError::into_inner);
-        rewound.retain(|snapshot| snapshot.revision() >= state.window.start());
-        if let Some(known) = rewound.iter().find(|snapshot| snapshot.revision() == revision) {
-            return Some(known.clone());
-        }
-        drop(rewound);
-        let mut snapshot = Snapshot::new(state.objects.clone(), revision);
-        let since: Vec<Arc<Change>> = state.window.after(revision).cloned().collect();
-        drop(state);
-        for change in since.iter().rev() {
-            snapshot.undo(change);
+    pub async fn snapshot_at(&self, revision: Revision) -> Option<Snapshot> {
+        let (mut snapshot, since) = {
+            let state = self.read();
+            if !self.sequence.is_own(revision) || revision < state.window.start() {
+                return None;
+            }
+            let rewound = self.rewound();
+            if let Some(known) = rewound.iter().find(|snapshot| snapshot.revision() == revision) {
+                return Some(known.clone());
+            }
+            let since: Vec<Arc<Change>> = state.window.after(revision).cloned().collect();
+            (Snapshot::new(state.objects.clone(), revision), since)
+        };
+        for changes in since.rchunks(UNDO) {
+            changes.iter().rev().for_each(|change| snapshot.undo(change));
+            tokio::task::yield_now().await;
         }
         if !since.is_empty() {
-            let mut rewound = self.rewound.lock().unwrap_or_else(PoisonError::into_inner);
-            rewound.truncate(REWOUND - 1);
-            rewound.push_front(snapshot.clone());
+            let state = self.read();
+            let mut rewound = self.rewound();
+            // The window may have moved on meanwhile.
+            if revision >= state.window.start() {
+                rewound.truncate(REWOUND - 1);
+                rewound.push_front(snapshot.clone());
+            }
         }
         Some(snapshot)
+    }
+
+    fn rewound(&self) -> MutexGuard<'_, VecDeque<Snapshot>> {
+        self.rewound.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns when the cache is at least as new as the revision.
@@ -195,9 +205,15 @@ impl WatchCache {
         state.revision = revision;
         let change = Change::new(revision, key.clone(), before, after);
         let subscribers = &self.subscribers;
+        let start = state.window.start();
         state.window.push(Arc::new(change), Instant::now(), |left| subscribers.lose(left));
+        let oldest = state.window.start();
+        if oldest != start {
+            // What has left the window is held by nobody here.
+            self.rewound().retain(|snapshot| snapshot.revision() >= oldest);
+        }
         drop(guard);
-        self.subscribers.wake(key);
+        self.subscribers.wake(key, revision);
     }
 
     fn read(&self) -> RwLockReadGuard<'_, State> {

@@ -102,6 +102,8 @@ impl Listed {
                     let Some(end) = end else { return };
                     let left = match left {
                         Some(left) => left,
+                        // Nobody is told how many there are of what.
+                        None if !self.selection.is_everything() => 0,
                         None => self.count().await,
                     };
                     self.next = Some(Continue {
@@ -162,7 +164,7 @@ pub async fn list(
         }
         Moment::Exactly(revision) => {
             ensure_fresh(served, revision).await?;
-            let snapshot = served.cache.snapshot_at(revision).ok_or_else(too_old)?;
+            let snapshot = served.cache.snapshot_at(revision).await.ok_or_else(too_old)?;
             (snapshot, None, None)
         }
         Moment::Continued(Continue { revision: None, start, .. }) => {
@@ -180,7 +182,7 @@ pub async fn list(
                 }
                 Ok(()) => {}
             }
-            let snapshot = served.cache.snapshot_at(revision).ok_or_else(expired)?;
+            let snapshot = served.cache.snapshot_at(revision).await.ok_or_else(expired)?;
             (snapshot, Some(start), left)
         }
     };

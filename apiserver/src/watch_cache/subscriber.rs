@@ -1,7 +1,7 @@
 //! Watchers: cursors into the window, woken only for their scope.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::Notify;
@@ -12,8 +12,8 @@ use crate::storage::Revision;
 
 /// How many changes, and bytes of them, a watcher takes from the window at a
 /// time: a slow one holds no more.
-const BATCH: usize = 64;
-const BATCH_BYTES: usize = 256 << 10;
+const BATCH: usize = 16;
+const BATCH_BYTES: usize = 64 << 10;
 
 /// What a watcher can be interested in.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -55,6 +55,11 @@ pub struct Lost {
 pub(super) struct Slot {
     scope: Scope,
     changed: Notify,
+    /// Where it stands among the watchers of its scope.
+    place: AtomicUsize,
+    /// The oldest change of the scope that came since it last looked; 0 if
+    /// there is none.
+    first: AtomicU64,
     /// The newest change of the scope that has left the window.
     lost: AtomicU64,
 }
@@ -69,28 +74,42 @@ impl Subscribers {
     }
 
     pub(super) fn add(&self, scope: Scope) -> Arc<Slot> {
+        let mut slots = self.lock();
+        let same_scope = slots.entry(scope.clone()).or_default();
         let slot = Arc::new(Slot {
-            scope: scope.clone(),
+            scope,
             changed: Notify::new(),
+            place: AtomicUsize::new(same_scope.len()),
+            first: AtomicU64::new(0),
             lost: AtomicU64::new(0),
         });
-        self.lock().entry(scope).or_default().push(Arc::downgrade(&slot));
+        same_scope.push(Arc::downgrade(&slot));
         slot
     }
 
     fn remove(&self, slot: &Arc<Slot>) {
         let mut slots = self.lock();
         if let Some(same_scope) = slots.get_mut(&slot.scope) {
-            same_scope.retain(|other| !std::ptr::eq(other.as_ptr(), Arc::as_ptr(slot)));
+            // The last one takes its place. Places change under the lock alone.
+            let place = slot.place.load(Ordering::Relaxed);
+            same_scope.swap_remove(place);
+            if let Some(moved) = same_scope.get(place).and_then(Weak::upgrade) {
+                moved.place.store(place, Ordering::Relaxed);
+            }
             if same_scope.is_empty() {
                 slots.remove(&slot.scope);
             }
         }
     }
 
-    /// Wakes everybody who is interested in the key.
-    pub(super) fn wake(&self, key: &Key) {
-        self.each(key, |slot| slot.changed.notify_one());
+    /// Wakes everybody who is interested in the key, for a change of it.
+    pub(super) fn wake(&self, key: &Key, revision: Revision) {
+        self.each(key, |slot| {
+            let (acquire, relaxed) = (Ordering::AcqRel, Ordering::Relaxed);
+            // The older one stays, if it has not been looked at.
+            let _ = slot.first.compare_exchange(0, revision.number(), acquire, relaxed);
+            slot.changed.notify_one();
+        });
     }
 
     /// Notes that a change has left the window.
@@ -116,11 +135,14 @@ pub struct Subscription {
     cache: Arc<WatchCache>,
     slot: Arc<Slot>,
     cursor: Revision,
+    /// Whether it has seen all there was once: from then on it is told where
+    /// to look.
+    caught_up: bool,
 }
 
 impl Subscription {
     pub(super) fn new(cache: Arc<WatchCache>, slot: Arc<Slot>, cursor: Revision) -> Self {
-        Self { cache, slot, cursor }
+        Self { cache, slot, cursor, caught_up: false }
     }
 
     /// The next changes of the scope, at least one; waits for it.
@@ -162,22 +184,32 @@ impl Subscription {
 
     /// What is there now, without waiting; may be nothing.
     fn take(&mut self) -> Result<Vec<Arc<Change>>, Lost> {
+        // First this: what is noted after it is for the next time.
+        let first = self.slot.first.swap(0, Ordering::AcqRel);
         let state = self.cache.read();
         if self.slot.lost.load(Ordering::Acquire) > self.cursor.number() {
             return Err(Lost { oldest: state.window.start() });
         }
         let mut changes = Vec::new();
+        if self.caught_up {
+            if first == 0 {
+                return Ok(changes);
+            }
+            self.cursor = self.cursor.max(Revision::new(first - 1));
+        }
         let mut bytes = 0;
-        for change in state.window.after(self.cursor) {
+        let mut untaken = state.window.after(self.cursor);
+        self.caught_up = loop {
+            let Some(change) = untaken.next() else { break true };
             self.cursor = change.revision();
             if self.slot.scope.contains(change.key()) {
                 changes.push(Arc::clone(change));
                 bytes += change.size();
                 if changes.len() == BATCH || bytes > BATCH_BYTES {
-                    break;
+                    break false;
                 }
             }
-        }
+        };
         Ok(changes)
     }
 }
