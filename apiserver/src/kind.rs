@@ -162,6 +162,14 @@ fn parse_versions(
             served.push(parsed);
         }
     }
+    if let Some(coded) = coded
+        && !names.contains(&coded.version())
+    {
+        let version = coded.version();
+        faults.push(format!(
+            "spec.versions: there is no {version:?}, whose cells are computed by code"
+        ));
+    }
     if !spec.versions.iter().any(|version| version.served) {
         faults.push("spec.versions: no version is served".to_owned());
     }

@@ -228,6 +228,13 @@ fn sorted_keys(tree: &Tree) -> Vec<&String> {
     keys
 }
 
+/// A value as JSON, its numbers as Go writes them.
+pub fn to_json(value: &Value) -> String {
+    let mut json = Vec::new();
+    write_json(&mut json, value);
+    String::from_utf8(json).unwrap_or_default()
+}
+
 fn write_json<T: serde::Serialize + ?Sized>(json: &mut Vec<u8>, value: &T) {
     // Texts, numbers and trees with text keys always encode.
     let _ = value.serialize(&mut serde_json::Serializer::with_formatter(json, GoNumbers));

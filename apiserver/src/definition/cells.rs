@@ -1,6 +1,7 @@
 //! Cells: what tables show and no JSONPath can say.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use jiff::Timestamp;
 use kube::Resource;
@@ -51,7 +52,9 @@ impl<K> Cells<K> {
     /// The cells of this column are what `compute` makes of an object, at a
     /// time: a text, a number or a boolean, as the column's type is. In a
     /// `date` column a text in RFC 3339 is shown as an age. `None` shows
-    /// nothing, as does an object that is none of this type, or a panic.
+    /// nothing, as does an object that is none of this type, or a panic, of
+    /// which the first is logged. A definition must have the column, and the
+    /// version of this type.
     #[must_use]
     pub fn cell<V: Into<Value>>(
         mut self,
@@ -70,14 +73,29 @@ impl<K: Resource<DynamicType = ()> + DeserializeOwned + 'static> Cells<K> {
             return None;
         }
         let columns = self.0.iter().map(|(column, _)| *column).collect();
-        let compute = move |object: &Value, now: Timestamp| {
-            let Ok(object) = K::deserialize(object) else { return Vec::new() };
-            let cells = || self.0.iter().map(|(_, compute)| compute(&object, now)).collect();
-            // What the user wrote may panic; the other rows are shown.
-            catch_unwind(AssertUnwindSafe(cells)).unwrap_or_else(|_| {
+        let told = AtomicBool::new(false);
+        // What the user wrote may panic; all else is shown.
+        let panicked = move || {
+            if !told.swap(true, Ordering::Relaxed) {
                 tracing::error!("computing the cells of {} panicked", qualified::<K>());
-                Vec::new()
-            })
+            }
+        };
+        let compute = move |object: &Value, now: Timestamp| {
+            let object = match catch_unwind(|| K::deserialize(object)) {
+                Ok(Ok(object)) => object,
+                Ok(Err(_)) => return Vec::new(),
+                Err(_) => {
+                    panicked();
+                    return Vec::new();
+                }
+            };
+            let cell = |(_, compute): &(&str, Compute<K>)| {
+                catch_unwind(AssertUnwindSafe(|| compute(&object, now))).unwrap_or_else(|_| {
+                    panicked();
+                    Value::Null
+                })
+            };
+            self.0.iter().map(cell).collect()
         };
         Some(CodedCells::new(&K::version(&()), columns, Box::new(compute)))
     }
@@ -104,6 +122,6 @@ mod tests {
         assert_eq!(cells(&json!({"data": {"a": "b"}})), [json!(1), json!(7)]);
         assert_eq!(cells(&json!({})), [json!(null), json!(7)]);
         assert_eq!(cells(&json!({"data": 3})), [] as [Value; 0]);
-        assert_eq!(cells(&json!({"immutable": true})), [] as [Value; 0]);
+        assert_eq!(cells(&json!({"immutable": true})), [json!(null), json!(null)]);
     }
 }

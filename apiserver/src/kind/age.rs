@@ -13,11 +13,35 @@ pub(super) fn of_text(text: &str, now: Timestamp) -> String {
     if text.is_empty() || text == "0001-01-01T00:00:00Z" {
         return "<unknown>".to_owned();
     }
-    let is_rfc_3339 = text.contains('T') && !text.contains(' ');
     match text.parse::<Timestamp>() {
-        Ok(time) if is_rfc_3339 => age(time, now),
+        Ok(time) if is_rfc_3339(text) => age(time, now),
         _ => "<invalid>".to_owned(),
     }
+}
+
+/// Whether a time is written as Go reads it: `2026-01-01T00:00:00Z`, with a
+/// fraction or an offset if there is one, and nothing else.
+fn is_rfc_3339(text: &str) -> bool {
+    let Some((clock, zone)) = text.split_at_checked(19) else { return false };
+    let shape = |text: &str, shape: &str| {
+        text.len() == shape.len()
+            && text.bytes().zip(shape.bytes()).all(|(found, wanted)| match wanted {
+                b'0' => found.is_ascii_digit(),
+                other => found == other,
+            })
+    };
+    let zone = match zone.strip_prefix(['.', ',']) {
+        None => zone,
+        Some(fraction) => {
+            let rest = fraction.trim_start_matches(|digit: char| digit.is_ascii_digit());
+            if rest.len() == fraction.len() {
+                return false;
+            }
+            rest
+        }
+    };
+    shape(clock, "0000-00-00T00:00:00")
+        && (zone == "Z" || shape(zone, "+00:00") || shape(zone, "-00:00"))
 }
 
 fn text(seconds: i64) -> String {
@@ -50,6 +74,26 @@ fn text(seconds: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_that_go_reads() {
+        for good in ["2026-01-01T00:00:00Z", "2026-01-01T00:00:00.5Z", "2026-01-01T02:00:00+02:00"]
+        {
+            assert!(is_rfc_3339(good), "{good}");
+        }
+        for bad in [
+            "2026-01-01t00:00:00Z",
+            "2026-01-01T00:00:00z",
+            "20260101T000000Z",
+            "2026-01-01T00:00:00Z[UTC]",
+            "2026-01-01T00:00:00",
+            "2026-01-01T00:00:00.Z",
+            "",
+            "ä",
+        ] {
+            assert!(!is_rfc_3339(bad), "{bad}");
+        }
+    }
 
     #[test]
     fn ages() {

@@ -10,6 +10,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use serde_json::{Number, Value};
 
 use super::{CodedCells, age};
+use crate::object::to_json;
 
 const AGE_DESCRIPTION: &str = "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
 
@@ -132,11 +133,16 @@ impl Columns {
             };
             return Self::parse(&[age], coded, path, faults);
         }
-        for name in coded.iter().flat_map(|coded| coded.columns()) {
-            if !definitions.iter().any(|definition| definition.name == name) {
-                faults.push(format!(
-                    "{path}.additionalPrinterColumns: there is no {name:?}, whose cells are computed by code"
-                ));
+        let names: Vec<&str> = coded.iter().flat_map(|coded| coded.columns()).collect();
+        for (index, name) in names.iter().enumerate() {
+            let mut fault = |what: &str| {
+                faults.push(format!("{path}.additionalPrinterColumns: {what} {name:?}, whose cells are computed by code"));
+            };
+            if !definitions.iter().any(|definition| definition.name == *name) {
+                fault("there is no");
+            }
+            if names[..index].contains(name) {
+                fault("there are two for");
             }
         }
         let position = |name: &str| coded.as_ref()?.columns().position(|column| column == name);
@@ -288,12 +294,13 @@ fn to_text(value: &Value) -> String {
         Value::Null => "<no value>".to_owned(),
         Value::String(text) => text.clone(),
         Value::Number(number) => number_text(number),
-        // As Go's encoder, which is careful about HTML.
-        other => other
-            .to_string()
+        // As Go's encoder, which is careful about HTML and JavaScript.
+        other => to_json(other)
             .replace('<', "\\u003c")
             .replace('>', "\\u003e")
-            .replace('&', "\\u0026"),
+            .replace('&', "\\u0026")
+            .replace('\u{2028}', "\\u2028")
+            .replace('\u{2029}', "\\u2029"),
     }
 }
 
@@ -368,11 +375,11 @@ mod tests {
         assert_eq!(cells(json!({"spec": {"n": 1, "m": 2}})), [json!(1), json!("2"), json!(null)]);
         assert_eq!(cells(json!({"spec": {"n": 1}})), [json!(1), json!(null), json!(null)]);
         assert_eq!(faults, [] as [String; 0]);
-        Columns::parse(&definitions, coded(&["Other"]), "v", &mut faults);
-        assert_eq!(
-            faults,
-            ["v.additionalPrinterColumns: there is no \"Other\", whose cells are computed by code"]
-        );
+        Columns::parse(&definitions, coded(&["Other", "Code", "Code"]), "v", &mut faults);
+        let said = ["there is no \"Other\"", "there are two for \"Code\""].map(|what| {
+            format!("v.additionalPrinterColumns: {what}, whose cells are computed by code")
+        });
+        assert_eq!(faults, said);
     }
 
     #[test]

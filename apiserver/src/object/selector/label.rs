@@ -194,8 +194,8 @@ impl Parser {
             "notin" => LabelOperator::NotIn(self.values(&key)?),
             "=" | "==" => LabelOperator::In(self.value(&key)?),
             "!=" => LabelOperator::NotIn(self.value(&key)?),
-            ">" => LabelOperator::GreaterThan(self.number()?),
-            "<" => LabelOperator::LessThan(self.number()?),
+            ">" => LabelOperator::GreaterThan(self.number(&key)?),
+            "<" => LabelOperator::LessThan(self.number(&key)?),
             other => {
                 return Err(format!("found '{other}', expected: in, notin, =, ==, !=, gt, lt"));
             }
@@ -217,14 +217,16 @@ impl Parser {
         check_values(key, BTreeSet::from([self.word_or_empty()?]))
     }
 
-    fn number(&mut self) -> Result<i64, String> {
+    fn number(&mut self, key: &str) -> Result<i64, String> {
         let word = self.word_or_empty()?;
-        word.parse().map_err(|_| {
+        let number = word.parse().map_err(|_| {
             format!(
                 "values[0]: Invalid value: {}: for 'Gt', 'Lt' operators, the value must be an integer",
                 quote(&word)
             )
-        })
+        })?;
+        check_values(key, BTreeSet::from([word]))?;
+        Ok(number)
     }
 
     fn values(&mut self, key: &str) -> Result<BTreeSet<String>, String> {

@@ -120,13 +120,18 @@ impl Parameters {
     /// in words that begin differently for lists.
     pub(super) fn revision(&self, start: &str) -> Result<Option<Revision>, ApiError> {
         let Some(text) = self.filled("resourceVersion") else { return Ok(None) };
-        let invalid = |_| {
+        let invalid = |why: &str| {
             let text = quote(text);
             ApiError::bad_request(format!(
-                "{start}resourceVersion: Invalid value: {text}: strconv.ParseUint: parsing {text}: invalid syntax"
+                "{start}resourceVersion: Invalid value: {text}: strconv.ParseUint: parsing {text}: {why}"
             ))
         };
-        let number: u64 = text.parse().map_err(invalid)?;
+        // Go takes no sign here.
+        let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+        let number = text.parse::<u64>().ok().filter(|_| is_number);
+        let out_of_range = "value out of range";
+        let why = if is_number { out_of_range } else { "invalid syntax" };
+        let number = number.ok_or_else(|| invalid(why))?;
         Ok(Some(Revision::new(number)).filter(|_| number != 0))
     }
 }
