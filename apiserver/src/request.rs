@@ -206,6 +206,11 @@ impl Handler {
                 presentation = negotiate::plain(head)?;
                 self.discovery.version(group, version)
             }
+            Document::OpenApiV2 | Document::OpenApiV3Version(..)
+                if !negotiate::takes_json(head) =>
+            {
+                return Ok(encode::not_acceptable());
+            }
             Document::OpenApiV2 => Some(self.openapi.v2()),
             Document::OpenApiV3 => Some(self.openapi.v3()),
             Document::OpenApiV3Version(group, version) => {

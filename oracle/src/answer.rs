@@ -4,7 +4,7 @@
 //! placeholders in the order in which they appear in a row, so that it can
 //! still be seen whether two of them are the same.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
@@ -31,6 +31,8 @@ pub struct Answer {
     pub retry_after: Option<String>,
     /// How the body was compressed.
     pub encoding: Option<String>,
+    /// Other headers that clients and caches look at.
+    pub headers: BTreeMap<String, String>,
     /// A document, the events of a watch, or a text.
     pub body: Value,
 }
@@ -98,6 +100,7 @@ impl Placeholders {
             "warnings": warnings,
             "retryAfter": answer.retry_after,
             "encoding": answer.encoding,
+            "headers": answer.headers,
             "body": body,
         })
     }

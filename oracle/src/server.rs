@@ -1,5 +1,6 @@
 //! A server that is asked: over TLS and HTTP/2, as the front proxy.
 
+use std::collections::BTreeSet;
 use std::io::Read as _;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -138,13 +139,27 @@ impl Server {
             texts.collect::<Vec<String>>()
         };
         let content_type = header("content-type").join(", ");
+        let encoding = header("content-encoding").first().cloned();
         let is_watch = head.status.is_success() && is_watch(sent);
         let answer = Answer {
             status: head.status.as_u16(),
             content_type,
             warnings: header("warning"),
             retry_after: header("retry-after").first().cloned(),
-            encoding: header("content-encoding").first().cloned(),
+            encoding: encoding.clone(),
+            headers: HEADERS
+                .iter()
+                // The aggregator puts its own beside ours.
+                .map(|name| ((*name).to_owned(), BTreeSet::from_iter(header(name))))
+                .map(|(name, mut values)| {
+                    // What it has taken as gzip and inflated, it leaves that of.
+                    if encoding.is_none() {
+                        values.remove("Accept-Encoding");
+                    }
+                    (name, Vec::from_iter(values).join(", "))
+                })
+                .filter(|(_, value)| !value.is_empty())
+                .collect(),
             body: Value::Null,
         };
         Ok(Open { answer, body, is_watch, events: sent.events })
@@ -204,6 +219,9 @@ fn is_watch(sent: &Sent) -> bool {
         && (query.split('&').any(asks) || path.contains("/watch/"))
 }
 
+/// Headers that are compared to the letter.
+const HEADERS: [&str; 4] = ["allow", "cache-control", "vary", "x-content-type-options"];
+
 /// An answer whose body is still to be read.
 pub struct Open {
     answer: Answer,
@@ -244,9 +262,10 @@ impl Open {
                 bytes = inflated;
             }
             let text = String::from_utf8_lossy(&bytes);
-            match self.answer.content_type.as_str() {
-                "application/yaml" => serde_saphyr::from_str(&text)?,
-                _ => document(&text),
+            if self.answer.content_type.starts_with("application/yaml") {
+                serde_saphyr::from_str(&text)?
+            } else {
+                document(&text)
             }
         };
         Ok(self.answer)

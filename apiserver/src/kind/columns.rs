@@ -96,13 +96,13 @@ impl Column {
         match self.cell_type {
             CellType::String => Value::String(to_text(value)),
             CellType::Boolean if value.is_boolean() => value.clone(),
-            CellType::Number if value.is_number() => value.clone(),
+            CellType::Number => value.as_f64().map_or(Value::Null, Value::from),
             CellType::Integer => to_integer(value).map_or(Value::Null, Value::from),
             CellType::Date => match value {
                 Value::String(text) => Value::String(age::of_text(text, now)),
                 _ => Value::Null,
             },
-            CellType::Boolean | CellType::Number => Value::Null,
+            CellType::Boolean => Value::Null,
         }
     }
 }

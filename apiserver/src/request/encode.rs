@@ -275,6 +275,14 @@ pub(super) fn keep_for_a_year(response: &mut Response<Body>, now: Timestamp) {
     response.headers_mut().extend(HeaderValue::from_str(&until).ok().map(|until| (EXPIRES, until)));
 }
 
+/// A refusal without words, as kube-apiserver has it for descriptions.
+pub(super) fn not_acceptable() -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NOT_ACCEPTABLE;
+    response.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
+    response
+}
+
 /// A document that is made from the kinds; `304` if the client has it.
 pub(super) fn document(
     head: &Parts,
@@ -293,8 +301,16 @@ pub(super) fn document(
         respond(StatusCode::OK, presentation, document.body.trim_ascii_end().to_vec())
     };
     let headers = response.headers_mut();
-    if presentation.media != Media::Yaml {
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(document.content_type));
+    let parameters = document.content_type.find(';').map(|at| &document.content_type[at..]);
+    let content_type = match (presentation.media, parameters) {
+        (Media::Yaml, parameters) => {
+            let yaml = presentation.media.content_type().to_owned();
+            HeaderValue::from_str(&(yaml + parameters.unwrap_or_default())).ok()
+        }
+        _ => Some(HeaderValue::from_static(document.content_type)),
+    };
+    if let Some(content_type) = content_type {
+        headers.insert(CONTENT_TYPE, content_type);
     }
     if let Some(etag) = &document.etag {
         headers.insert(ETAG, etag.clone());

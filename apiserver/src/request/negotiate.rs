@@ -161,6 +161,11 @@ pub(super) fn plain(head: &Parts) -> Result<Presentation, ApiError> {
     Ok(clause.presentation(head))
 }
 
+/// Whether the client takes JSON of any sort: descriptions have no other form.
+pub(super) fn takes_json(head: &Parts) -> bool {
+    clauses(head).iter().any(Clause::is_json)
+}
+
 /// How a refusal is written down. Who takes nothing that we have gets JSON for
 /// people; as kube-apiserver.
 pub(super) fn refusal(head: &Parts) -> Presentation {

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::super::negotiate::{Include, MetaVersion};
 use super::{Encoder, Page, json as whole, partial_metadata};
+use crate::object::to_json;
 use crate::storage::{Revision, Versioned};
 
 const NAME_DESCRIPTION: &str = "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a client to request the generation of an appropriate name automatically. Name is primarily intended for creation idempotence and configuration definition. Cannot be updated. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
@@ -40,7 +41,7 @@ pub(super) fn write_row(
     let mut cells = vec![Value::from(versioned.object.key().name())];
     cells.extend(encoder.version.columns.cells(&tree, encoder.now));
     out.extend_from_slice(b"{\"cells\":");
-    out.extend_from_slice(Value::Array(cells).to_string().as_bytes());
+    out.extend_from_slice(to_json(&Value::Array(cells)).as_bytes());
     out.extend_from_slice(b",\"object\":");
     match encoder.format.include {
         Include::Metadata => partial_metadata::write(version, versioned, out),
