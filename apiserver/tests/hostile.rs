@@ -265,7 +265,12 @@ async fn check(server: &InProcess, seed: u64) {
     let status = response.status();
     // A revision of the future, or of another process, is waited for or gone.
     assert!(status.as_u16() < 500 || status == StatusCode::GATEWAY_TIMEOUT, "{said}: {status}");
-    let is_yaml = response.headers()["content-type"] == "application/yaml";
+    // Descriptions are refused without a word, as kube-apiserver does it.
+    let Some(content_type) = response.headers().get("content-type") else {
+        assert!(status == StatusCode::NOT_ACCEPTABLE && said.contains("/openapi/"), "{said}");
+        return;
+    };
+    let is_yaml = content_type == "application/yaml";
     let is_plain = !response.headers().contains_key("content-encoding");
     let body = read(response).await;
     let text = String::from_utf8_lossy(&body);
@@ -309,9 +314,15 @@ async fn much_of_everything() {
         let status = server.respond(admin(), request).await.status();
         assert!(status.is_success() || status == StatusCode::BAD_REQUEST, "{status}");
     }
-    let accept = vec!["application/xml;q=0.5;as=Table"; 1_000].join(",");
-    let request = Request::get(foos).header("accept", accept).body(Body::empty()).unwrap();
-    assert_eq!(server.respond(admin(), request).await.status(), StatusCode::NOT_ACCEPTABLE);
+    // As many as a head may hold, in the order that is the most work.
+    for accept in [
+        vec!["application/xml;q=0.5;as=Table"; 30_000].join(","),
+        format!("{}{}", "*/*;q=0,".repeat(50_000), "a/b,".repeat(100_000)),
+    ] {
+        let request = Request::get(foos).header("accept", accept).body(Body::empty()).unwrap();
+        let status = server.respond(admin(), request).await.status();
+        assert!(status == StatusCode::OK || status == StatusCode::NOT_ACCEPTABLE, "{status}");
+    }
     for (depth, expected) in [(60, StatusCode::CREATED), (100_000, StatusCode::BAD_REQUEST)] {
         let nested =
             format!("{}{}", "{\"a\":".repeat(depth), "}".repeat(depth).replacen('}', "1}", 1));

@@ -214,6 +214,10 @@ async fn one_connection_carries_a_thousand_watches() {
     };
     let watches = join_all((0..WATCHES).map(|_| watch())).await;
     assert!(watches.iter().all(|response| response.status() == 200));
+    // There is a place left for what must be answered at once.
+    let discovery = master("GET", "/apis/example.com/v1", Body::empty());
+    let discovered = proxy.clone().send_request(discovery).await.unwrap();
+    assert_eq!(text(discovered).await.0, 200);
     let created = proxy.clone().send_request(master("POST", FOOS, FOO)).await.unwrap();
     assert_eq!(created.status(), StatusCode::CREATED);
     let events = watches.into_iter().map(|response| async {

@@ -23,13 +23,13 @@ struct Program {
     #[command(subcommand)]
     command: Option<Command>,
     /// How many objects there are
-    #[arg(long, default_value_t = 10_000)]
+    #[arg(long, default_value_t = 10_000, value_parser = at_least_one)]
     objects: usize,
     /// How many watchers there are
-    #[arg(long, default_value_t = 1_000)]
+    #[arg(long, default_value_t = 1_000, value_parser = at_least_one)]
     watchers: usize,
     /// How often everything is measured; the median is shown, and the range
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 3, value_parser = at_least_one)]
     rounds: usize,
 }
 
@@ -51,6 +51,13 @@ enum Server {
     Floor,
     /// aggregated-apiserver, with a kind that is kept in memory
     Ours,
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(number @ 1..) => Ok(number),
+        _ => Err("must be at least 1".to_owned()),
+    }
 }
 
 #[tokio::main]
