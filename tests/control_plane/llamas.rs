@@ -113,19 +113,25 @@ pub fn count_against_quota(world: &mut World) -> Result<()> {
     world.kubectl(["create", "quota", "herd", "-n", "pasture", hard]).run()?;
     let used = |expected: &str| {
         let path = "-o=jsonpath={.status.used}";
-        world.eventually(|| {
-            let used = world.kubectl(["get", "quota", "herd", "-n", "pasture", path]).run()?;
-            ensure!(used == expected, "{used}");
-            Ok(())
-        })
+        let used = world.kubectl(["get", "quota", "herd", "-n", "pasture", path]).run()?;
+        ensure!(used == expected, "{used}");
+        Ok(())
     };
-    // Built-in kinds are counted only if ours are.
-    used(r#"{"count/configmaps":"1","count/llamas.farm.example.com":"1"}"#)?;
+    // The controller counts what its informer holds, which may lag behind, and an object that
+    // appears there later does not make it count again; new limits do.
+    let mut limit = 5;
+    world.eventually(|| {
+        limit += 1;
+        let limits = format!(r#"{{"spec":{{"hard":{{"count/configmaps":"{limit}"}}}}}}"#);
+        world.kubectl(["patch", "quota", "herd", "-n", "pasture", "-p", &limits]).run()?;
+        // Built-in kinds are counted only if ours are.
+        used(r#"{"count/configmaps":"1","count/llamas.farm.example.com":"1"}"#)
+    })?;
     world.kubectl(["create", "configmap", "map", "-n", "pasture"]).run()?;
-    used(r#"{"count/configmaps":"2","count/llamas.farm.example.com":"1"}"#)?;
+    world.eventually(|| used(r#"{"count/configmaps":"2","count/llamas.farm.example.com":"1"}"#))?;
     // Told by its watch, long before it counts again.
     world.kubectl(["delete", "llama", "shaun", "-n", "pasture"]).run()?;
-    used(r#"{"count/configmaps":"2","count/llamas.farm.example.com":"0"}"#)?;
+    world.eventually(|| used(r#"{"count/configmaps":"2","count/llamas.farm.example.com":"0"}"#))?;
     world.kubectl(["delete", "namespace", "pasture", "--timeout=60s"]).run()?;
     Ok(())
 }
