@@ -35,7 +35,7 @@ struct Answers {
 }
 
 pub async fn serve(folder: &Path, objects: usize) -> Result<()> {
-    let object = sample(0);
+    let object = sample(0).to_string();
     let answers = Arc::new(Answers {
         event: format!("{{\"type\":\"ADDED\",\"object\":{object}}}\n").into(),
         list: OnceLock::new(),
@@ -95,6 +95,6 @@ async fn collection(State(answers): State<Arc<Answers>>, RawQuery(query): RawQue
     if has("limit") {
         return json(StatusCode::OK, answers.page.clone());
     }
-    let list = answers.list.get_or_init(|| list(&sample(0), answers.objects));
+    let list = answers.list.get_or_init(|| list(&sample(0).to_string(), answers.objects));
     json(StatusCode::OK, list.clone())
 }

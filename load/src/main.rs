@@ -1,5 +1,5 @@
-//! What an operation costs: of ours, and of a bare server that answers
-//! ready-made bytes over the same TLS and HTTP/2, in one run.
+//! What an operation costs: of ours, of a bare server that answers ready-made
+//! bytes over the same TLS and HTTP/2, and of sample-apiserver, in one run.
 //!
 //! `cargo run --release -p load` prints the table of `docs/performance.md`.
 //! Servers run as processes of their own; what is counted is their CPU time,
@@ -8,6 +8,7 @@
 mod client;
 mod floor;
 mod ours;
+mod peer;
 mod process;
 mod workload;
 
@@ -31,6 +32,9 @@ struct Program {
     /// How often everything is measured; the median is shown, and the range
     #[arg(long, default_value_t = 3, value_parser = at_least_one)]
     rounds: usize,
+    /// Leave out sample-apiserver, which needs Go once and a control plane
+    #[arg(long)]
+    without_peer: bool,
 }
 
 #[derive(Subcommand)]
@@ -51,6 +55,9 @@ enum Server {
     Floor,
     /// aggregated-apiserver, with a kind that is kept in memory
     Ours,
+    /// sample-apiserver, with etcd behind it
+    #[value(skip)]
+    Peer,
 }
 
 fn at_least_one(text: &str) -> Result<usize, String> {
@@ -67,10 +74,11 @@ async fn main() -> Result<()> {
         Some(Command::Serve { server: Server::Floor, folder, objects }) => {
             floor::serve(&folder, objects).await
         }
-        Some(Command::Serve { server: Server::Ours, folder, .. }) => ours::serve(&folder).await,
+        Some(Command::Serve { folder, .. }) => ours::serve(&folder).await,
         None => {
             let Program { objects, watchers, rounds, .. } = program;
-            workload::compare(Sizes { objects, watchers, rounds }).await
+            let peer = if program.without_peer { None } else { peer::Surroundings::start()? };
+            workload::compare(Sizes { objects, watchers, rounds }, peer).await
         }
     }
 }

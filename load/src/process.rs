@@ -6,11 +6,13 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 use tokio::io::AsyncReadExt;
 
 use crate::Server;
+use crate::client::Client;
+use crate::peer::Surroundings;
 
 const ADDRESS: &str = "address";
 /// How long a server may take to listen.
@@ -32,45 +34,59 @@ pub async fn wait_for_end() {
 
 /// A server that runs. Dropping it ends it.
 pub struct Process {
-    child: Child,
+    child: Ended,
     pub address: SocketAddr,
     /// From its start until it listened.
     pub started: Duration,
 }
 
 impl Process {
+    /// Starts this program as a server, until it says where it listens.
     pub async fn start(server: Server, folder: &Path, objects: usize) -> Result<Self> {
         let _ = fs::remove_file(folder.join(ADDRESS));
         let name = server.to_possible_value().context("a server has a name")?;
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("serve").arg(name.get_name()).arg(folder).arg(objects.to_string());
+        Self::spawn(&mut command, async || {
+            fs::read_to_string(folder.join(ADDRESS)).ok()?.parse().ok()
+        })
+        .await
+    }
+
+    /// Starts another server, until it is ready.
+    pub async fn start_peer(peer: &Surroundings, folder: &Path) -> Result<Self> {
+        let (mut command, port) = peer.command(folder)?;
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        Self::spawn(&mut command, async || {
+            let client = Client::connect(folder, address).await.ok()?;
+            client.ask("GET", "/readyz", String::new()).await.ok()?;
+            Some(address)
+        })
+        .await
+    }
+
+    async fn spawn(
+        command: &mut Command,
+        listens: impl AsyncFn() -> Option<SocketAddr>,
+    ) -> Result<Self> {
         let begun = Instant::now();
-        let mut child = Command::new(std::env::current_exe()?)
-            .arg("serve")
-            .arg(name.get_name())
-            .arg(folder)
-            .arg(objects.to_string())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .env("RUST_LOG", "off")
-            .spawn()?;
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = Ended(command.env("RUST_LOG", "off").spawn()?);
         loop {
-            if let Ok(address) = fs::read_to_string(folder.join(ADDRESS)) {
-                let started = begun.elapsed();
-                return Ok(Self { child, address: address.parse()?, started });
+            if let Some(address) = listens().await {
+                return Ok(Self { child, address, started: begun.elapsed() });
             }
-            if let Some(status) = child.try_wait()? {
-                bail!("{} has ended: {status}", name.get_name());
+            if let Some(status) = child.0.try_wait()? {
+                bail!("a server has ended: {status}");
             }
-            if begun.elapsed() > START {
-                let _ = child.kill();
-                bail!("{} does not listen", name.get_name());
-            }
+            ensure!(begun.elapsed() < START, "a server does not listen");
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
 
     /// The CPU time that it has used.
     pub fn cpu(&self) -> Result<Duration> {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.0.id()))?;
         // Behind the name, which may hold anything.
         let (_, fields) = stat.rsplit_once(')').context("/proc/PID/stat")?;
         let ticks: Vec<u32> =
@@ -80,7 +96,7 @@ impl Process {
 
     /// The memory that it holds.
     pub fn memory(&self) -> Result<Memory> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.0.id()))?;
         let bytes = |name: &str| -> Result<u64> {
             let line = status.lines().find_map(|line| line.strip_prefix(name)).context("status")?;
             let kibibytes = line.split_whitespace().next().context("status")?;
@@ -99,9 +115,12 @@ pub struct Memory {
     pub own: u64,
 }
 
-impl Drop for Process {
+/// A process that is ended when this is dropped.
+struct Ended(Child);
+
+impl Drop for Ended {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }

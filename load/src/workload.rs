@@ -9,14 +9,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use http_body_util::BodyExt;
 use hyper::body::Bytes;
-use serde_json::json;
+use serde_json::{Value, json};
 use test_cluster::Authority;
 
 use crate::Server;
 use crate::client::Client;
+use crate::peer::{self, Surroundings};
 use crate::process::{Memory, Process};
 
-/// Where the objects are.
+/// Where the objects are, of ours and of the floor.
 pub const COLLECTION: &str = "/apis/load.example.com/v1/namespaces/load/samples";
 /// As kubectl asks for.
 pub const PAGE: usize = 500;
@@ -40,7 +41,7 @@ pub struct Sizes {
 }
 
 /// An object of 1.65 kB, as it is answered.
-pub fn sample(number: usize) -> String {
+pub fn sample(number: usize) -> Value {
     let parts: Vec<_> = (0..6)
         .map(|part| json!({"name": format!("part-{part}"), "image": format!("registry.example.com/some/where/part-{part}:1.{number}")}))
         .collect();
@@ -53,7 +54,25 @@ pub fn sample(number: usize) -> String {
         },
         "spec": {"text": "x".repeat(760), "numbers": [1, 2, 3, 5, 8, 13], "parts": parts},
     })
-    .to_string()
+}
+
+impl Server {
+    fn collection(self) -> &'static str {
+        if self == Self::Peer { peer::COLLECTION } else { COLLECTION }
+    }
+
+    fn sample(self, number: usize) -> String {
+        let sample = sample(number);
+        if self == Self::Peer { peer::flunder(&sample).to_string() } else { sample.to_string() }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Floor => "floor",
+            Self::Ours => "ours",
+            Self::Peer => "sample-apiserver",
+        }
+    }
 }
 
 /// What one operation of each sort has cost.
@@ -71,51 +90,65 @@ struct Measured {
     event: Duration,
 }
 
-/// Measures both servers in turn, and prints a table.
-pub async fn compare(sizes: Sizes) -> Result<()> {
+/// Measures the servers in turn, and prints a table.
+pub async fn compare(sizes: Sizes, peer: Option<Surroundings>) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let authority = Authority::new("load-ca", &folder.path().join("ca.crt"))?;
     authority.server(folder.path(), "serving", &["localhost"])?;
     authority.client(folder.path(), "front-proxy", "front-proxy", None)?;
-    let mut rounds: Vec<[Measured; 2]> = Vec::new();
+    let mut rounds: Vec<Vec<(Server, Measured)>> = Vec::new();
     for round in 1..=sizes.rounds {
         eprintln!("round {round} of {}", sizes.rounds);
-        rounds.push([
-            measure(Server::Floor, folder.path(), sizes).await?,
-            measure(Server::Ours, folder.path(), sizes).await?,
-        ]);
+        let mut measured = Vec::new();
+        for server in [Server::Floor, Server::Ours] {
+            let process = Process::start(server, folder.path(), sizes.objects).await?;
+            measured.push((server, measure(server, process, folder.path(), sizes).await?));
+        }
+        if let Some(peer) = &peer {
+            let process = Process::start_peer(peer, folder.path()).await?;
+            let peer = measure(Server::Peer, process, folder.path(), sizes).await?;
+            measured.push((Server::Peer, peer));
+        }
+        rounds.push(measured);
     }
     print(&rounds, sizes);
     Ok(())
 }
 
-async fn measure(server: Server, folder: &Path, sizes: Sizes) -> Result<Measured> {
-    let process = Process::start(server, folder, sizes.objects).await?;
+async fn measure(
+    server: Server,
+    process: Process,
+    folder: &Path,
+    sizes: Sizes,
+) -> Result<Measured> {
+    let collection = server.collection();
     let mut clients = Vec::new();
     for _ in 0..CONNECTIONS {
         clients.push(Client::connect(folder, process.address).await?);
     }
     let mut measured = Measured { start: process.started, ..Measured::default() };
-    clients[0].ask("GET", &format!("{COLLECTION}?limit=1"), String::new()).await?;
+    clients[0].ask("GET", &format!("{collection}?limit=1"), String::new()).await?;
     measured.idle = process.memory()?;
-    let each = Each { process: &process, clients: &clients };
+    let each = Each { server, process: &process, clients: &clients };
     measured.create = each
-        .times(sizes.objects, |client, number| async move {
-            client.ask("POST", COLLECTION, sample(number)).await
+        .times(sizes.objects, move |client, number| async move {
+            client.ask("POST", collection, server.sample(number)).await
         })
         .await?;
     measured.full = process.memory()?;
     let objects = sizes.objects;
     measured.get = each
         .times(GETS, move |client, number| async move {
-            let path = format!("{COLLECTION}/sample-{:06}", number * 7 % objects);
+            let path = format!("{collection}/sample-{:06}", number * 7 % objects);
             client.ask("GET", &path, String::new()).await
         })
         .await?;
-    measured.list = each
-        .times(LISTS, |client, _| async move { client.ask("GET", COLLECTION, String::new()).await })
+    measured.list =
+        each.times(LISTS, move |client, _| async move {
+            client.ask("GET", collection, String::new()).await
+        })
         .await?;
-    let page = format!("{COLLECTION}?limit={PAGE}");
+    let page = format!("{collection}?limit={PAGE}");
     measured.page = each
         .times(PAGES, move |client, _| {
             let page = page.clone();
@@ -127,6 +160,7 @@ async fn measure(server: Server, folder: &Path, sizes: Sizes) -> Result<Measured
 }
 
 struct Each<'a> {
+    server: Server,
     process: &'a Process,
     clients: &'a [Client],
 }
@@ -168,12 +202,13 @@ async fn watch(
     sizes: Sizes,
     measured: &mut Measured,
 ) -> Result<()> {
+    let collection = each.server.collection();
     let listed =
-        each.clients[0].open("GET", &format!("{COLLECTION}?limit=1"), String::new()).await?;
+        each.clients[0].open("GET", &format!("{collection}?limit=1"), String::new()).await?;
     let listed = listed.collect().await?.to_bytes();
-    let listed: serde_json::Value = serde_json::from_slice(&listed).unwrap_or_default();
+    let listed: Value = serde_json::from_slice(&listed).unwrap_or_default();
     let version = listed["metadata"]["resourceVersion"].as_str().unwrap_or("1");
-    let path = format!("{COLLECTION}?watch=true&resourceVersion={version}");
+    let path = format!("{collection}?watch=true&resourceVersion={version}");
     let (mut connections, mut watchers) = (Vec::new(), Vec::new());
     let before = each.process.memory()?.own;
     for number in 0..sizes.watchers {
@@ -203,8 +238,8 @@ async fn watch(
         })
         .collect();
     for number in 0..EVENTS {
-        let object = sample(sizes.objects + number);
-        each.clients[0].ask("POST", COLLECTION, object).await?;
+        let object = each.server.sample(sizes.objects + number);
+        each.clients[0].ask("POST", collection, object).await?;
     }
     for reader in reading {
         reader.await??;
@@ -215,7 +250,7 @@ async fn watch(
     Ok(())
 }
 
-fn print(rounds: &[[Measured; 2]], sizes: Sizes) {
+fn print(rounds: &[Vec<(Server, Measured)>], sizes: Sizes) {
     type Show = fn(&Measured) -> f64;
     let rows: [(String, &str, Show); 10] = [
         ("start until it listens".into(), "ms", |one| one.start.as_secs_f64() * 1e3),
@@ -233,23 +268,18 @@ fn print(rounds: &[[Measured; 2]], sizes: Sizes) {
             one.event.as_secs_f64() * 1e6
         }),
     ];
-    println!("| | | floor | ours | ours / floor |");
-    println!("|---|---|---|---|---|");
+    let names: Vec<_> = rounds[0].iter().map(|(server, _)| server.name()).collect();
+    println!("| | | {} |", names.join(" | "));
+    println!("|---|---{}|", "|---".repeat(names.len()));
     for (name, unit, show) in rows {
         let of = |server: usize| {
-            let mut values: Vec<f64> = rounds.iter().map(|round| show(&round[server])).collect();
+            let mut values: Vec<f64> = rounds.iter().map(|round| show(&round[server].1)).collect();
             values.sort_by(f64::total_cmp);
-            (values[0], values[values.len() / 2], values[values.len() - 1])
+            let (least, median) = (values[0], values[values.len() / 2]);
+            format!("{median:.1} ({least:.1}–{:.1})", values[values.len() - 1])
         };
-        let text =
-            |(least, median, most): (f64, f64, f64)| format!("{median:.1} ({least:.1}–{most:.1})");
-        let (floor, ours) = (of(0), of(1));
-        println!(
-            "| {name} | {unit} | {} | {} | {:.2} |",
-            text(floor),
-            text(ours),
-            ours.1 / floor.1
-        );
+        let values: Vec<_> = (0..names.len()).map(of).collect();
+        println!("| {name} | {unit} | {} |", values.join(" | "));
     }
 }
 

@@ -154,6 +154,11 @@ impl ControlPlane {
         format!("https://127.0.0.1:{}", self.ports.api_server)
     }
 
+    /// Where etcd is, as `http://127.0.0.1:1234`.
+    pub fn etcd_url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.ports.etcd_client)
+    }
+
     /// The CA of users and of kube-apiserver itself.
     pub fn authority(&self) -> &Authority {
         &self.authority

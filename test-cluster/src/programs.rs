@@ -74,19 +74,31 @@ impl Programs {
     /// # Errors
     /// [`Missing`] when it was not, and there is no `go`.
     pub fn informer() -> Result<PathBuf> {
-        let source = Path::new(MODULE).join("informer/main.go");
-        let program = cache()?.with_file_name(format!("informer-{}", hash(&[&source])?));
+        let module = Path::new(MODULE);
+        Self::built(module, "./informer", &["go.mod", "go.sum", "informer/main.go"])
+    }
+
+    /// Builds a program from a package of a Go module, unless it was built
+    /// before from the same `sources`, which are files of the module.
+    ///
+    /// # Errors
+    /// [`Missing`] when it was not, and there is no `go`.
+    pub fn built(module: &Path, package: &str, sources: &[&str]) -> Result<PathBuf> {
+        let sources: Vec<PathBuf> = sources.iter().map(|source| module.join(source)).collect();
+        let sources: Vec<&Path> = sources.iter().map(PathBuf::as_path).collect();
+        let name = package.rsplit('/').next().unwrap_or(package);
+        let program = cache()?.with_file_name(format!("{name}-{}", hash(&sources)?));
         if program.is_file() {
             return Ok(program);
         }
         if !has_go() {
-            return Err(Missing("there is no go to build it with".to_owned()).into());
+            return Err(Missing(format!("there is no go to build {name} with")).into());
         }
         let parent = program.parent().context("the cache has no parent")?;
         fs::create_dir_all(parent)?;
         let unfinished = tempfile::tempdir_in(parent)?;
-        let built = unfinished.path().join("informer");
-        go_build("-s -w", &built, &["./informer".to_owned()])?;
+        let built = unfinished.path().join(name);
+        go_build(module, "-s -w", &built, &[package.to_owned()])?;
         // Whoever does the same at the same time has the same.
         fs::rename(built, &program)?;
         Ok(program)
@@ -125,12 +137,12 @@ fn has_go() -> bool {
 }
 
 /// Builds packages of the module into a file, or several into a folder.
-fn go_build(flags: &str, into: &Path, packages: &[String]) -> Result<()> {
+fn go_build(module: &Path, flags: &str, into: &Path, packages: &[String]) -> Result<()> {
     let status = Command::new("go")
         .args(["build", "-trimpath", "-ldflags", flags, "-o"])
         .arg(into)
         .args(packages)
-        .current_dir(MODULE)
+        .current_dir(module)
         .env("CGO_ENABLED", "0")
         .status()?;
     if !status.success() {
@@ -159,7 +171,7 @@ fn build(folder: &Path) -> Result<()> {
     ];
     let mut packages = vec!["go.etcd.io/etcd/server/v3".to_owned()];
     packages.extend(NAMES[1..].iter().map(|name| format!("k8s.io/kubernetes/cmd/{name}")));
-    go_build(&flags.join(" "), unfinished.path(), &packages)?;
+    go_build(Path::new(MODULE), &flags.join(" "), unfinished.path(), &packages)?;
     // The package is called server.
     fs::rename(unfinished.path().join("server"), unfinished.path().join("etcd"))?;
     let finished = unfinished.keep();

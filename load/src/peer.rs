@@ -1,0 +1,85 @@
+//! The peer: sample-apiserver, what one writes a server like ours with in Go,
+//! as it is shipped. It wants etcd, and a cluster for its admission.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::Result;
+use serde_json::{Value, json};
+use test_cluster::{ControlPlane, Missing, Programs};
+
+const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/peer");
+const PACKAGE: &str = "k8s.io/sample-apiserver";
+/// Where its objects are.
+pub const COLLECTION: &str = "/apis/wardle.example.com/v1alpha1/namespaces/load/flunders";
+
+/// What sample-apiserver needs around it.
+pub struct Surroundings {
+    program: PathBuf,
+    cluster: ControlPlane,
+    /// Each has a part of etcd for itself.
+    servers: AtomicUsize,
+}
+
+impl Surroundings {
+    /// Builds sample-apiserver, and starts a control plane; nothing where that
+    /// cannot be had.
+    pub fn start() -> Result<Option<Self>> {
+        let programs = Programs::find().and_then(|programs| {
+            Ok((Programs::built(Path::new(MODULE), PACKAGE, &["go.mod", "go.sum"])?, programs))
+        });
+        let (program, programs) = match programs {
+            Ok(programs) => programs,
+            Err(error) if error.is::<Missing>() => {
+                eprintln!("without sample-apiserver: {error}");
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        let cluster = ControlPlane::start(&programs, &[])?;
+        cluster.kubectl(["create", "namespace", "load"]).run()?;
+        Ok(Some(Self { program, cluster, servers: AtomicUsize::new(0) }))
+    }
+
+    /// Starts a server that holds nothing yet, with the certificates of a
+    /// folder, on this port.
+    pub fn command(&self, folder: &Path) -> Result<(Command, u16)> {
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let number = self.servers.fetch_add(1, Ordering::Relaxed);
+        let file = |name: &str| folder.join(name).display().to_string();
+        let kubeconfig = self.cluster.kubeconfig().display().to_string();
+        let flags = [
+            ("etcd-servers", self.cluster.etcd_url()),
+            ("etcd-prefix", format!("/load/{number}")),
+            ("secure-port", port.to_string()),
+            ("bind-address", "127.0.0.1".to_owned()),
+            ("tls-cert-file", file("serving.crt")),
+            ("tls-private-key-file", file("serving.key")),
+            ("client-ca-file", file("ca.crt")),
+            ("requestheader-client-ca-file", file("ca.crt")),
+            ("requestheader-username-headers", "X-Remote-User".to_owned()),
+            ("requestheader-group-headers", "X-Remote-Group".to_owned()),
+            ("authentication-skip-lookup", "true".to_owned()),
+            ("authentication-kubeconfig", kubeconfig.clone()),
+            ("authorization-kubeconfig", kubeconfig.clone()),
+            ("kubeconfig", kubeconfig),
+        ];
+        let mut command = Command::new(&self.program);
+        command.args(flags.map(|(name, value)| format!("--{name}={value}")));
+        Ok((command, port))
+    }
+}
+
+/// A Flunder as large as the others' object: its kind has room for text in
+/// annotations only.
+pub fn flunder(sample: &Value) -> Value {
+    let mut flunder = json!({
+        "apiVersion": "wardle.example.com/v1alpha1",
+        "kind": "Flunder",
+        "metadata": sample["metadata"],
+    });
+    flunder["metadata"]["annotations"] = json!({"text": sample["spec"].to_string()});
+    flunder
+}
