@@ -56,11 +56,8 @@ pub async fn serve(folder: &Path, objects: usize) -> Result<()> {
     let mut server = from_tcp_rustls(listener, tls)?;
     // As many as there are watchers on a connection.
     server.http_builder().http2().max_concurrent_streams(u32::MAX);
-    let serving = tokio::spawn(server.serve(router.into_make_service()));
     process::announce(folder, address)?;
-    process::wait_for_end().await;
-    serving.abort();
-    Ok(())
+    Ok(server.serve(router.into_make_service()).await?)
 }
 
 fn list(object: &str, count: usize) -> Bytes {

@@ -39,7 +39,7 @@ struct Program {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Be a server, until standard input ends
+    /// Be a server
     #[command(hide = true)]
     Serve {
         server: Server,

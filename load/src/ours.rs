@@ -28,7 +28,8 @@ pub async fn serve(folder: &Path) -> Result<()> {
     let server = ApiServer::new("samples", Kinds::new().defined_in(DEFINITION)?);
     let running = server.bind(&args).await?.start().await?;
     process::announce(folder, running.address())?;
-    process::wait_for_end().await;
+    // Until it is killed.
+    std::future::pending::<()>().await;
     drop(running);
     Ok(())
 }

@@ -3,12 +3,11 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
-use tokio::io::AsyncReadExt;
 
 use crate::Server;
 use crate::client::Client;
@@ -27,14 +26,9 @@ pub fn announce(folder: &Path, address: SocketAddr) -> Result<()> {
     Ok(fs::rename(folder.join("address.new"), folder.join(ADDRESS))?)
 }
 
-/// Returns when whoever has started this process closes its input, or is gone.
-pub async fn wait_for_end() {
-    let _ = tokio::io::stdin().read_to_end(&mut Vec::new()).await;
-}
-
 /// A server that runs. Dropping it ends it.
 pub struct Process {
-    child: Ended,
+    process: test_cluster::Process,
     pub address: SocketAddr,
     /// From its start until it listened.
     pub started: Duration,
@@ -47,7 +41,7 @@ impl Process {
         let name = server.to_possible_value().context("a server has a name")?;
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("serve").arg(name.get_name()).arg(folder).arg(objects.to_string());
-        Self::spawn(&mut command, async || {
+        Self::spawn(&mut command, folder, async || {
             fs::read_to_string(folder.join(ADDRESS)).ok()?.parse().ok()
         })
         .await
@@ -57,7 +51,7 @@ impl Process {
     pub async fn start_peer(peer: &Surroundings, folder: &Path) -> Result<Self> {
         let (mut command, port) = peer.command(folder)?;
         let address = SocketAddr::from(([127, 0, 0, 1], port));
-        Self::spawn(&mut command, async || {
+        Self::spawn(&mut command, folder, async || {
             let client = Client::connect(folder, address).await.ok()?;
             client.ask("GET", "/readyz", String::new()).await.ok()?;
             Some(address)
@@ -67,26 +61,25 @@ impl Process {
 
     async fn spawn(
         command: &mut Command,
+        folder: &Path,
         listens: impl AsyncFn() -> Option<SocketAddr>,
     ) -> Result<Self> {
         let begun = Instant::now();
-        let command = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        let mut child = Ended(command.env("RUST_LOG", "off").spawn()?);
+        let log = folder.join("server.log");
+        let mut process = test_cluster::Process::spawn(command.env("RUST_LOG", "off"), &log)?;
         loop {
             if let Some(address) = listens().await {
-                return Ok(Self { child, address, started: begun.elapsed() });
+                return Ok(Self { process, address, started: begun.elapsed() });
             }
-            if let Some(status) = child.0.try_wait()? {
-                bail!("a server has ended: {status}");
-            }
-            ensure!(begun.elapsed() < START, "a server does not listen");
+            process.ensure_running()?;
+            ensure!(begun.elapsed() < START, "a server does not listen: {}", process.printed());
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
 
     /// The CPU time that it has used.
     pub fn cpu(&self) -> Result<Duration> {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.0.id()))?;
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.process.id()))?;
         // Behind the name, which may hold anything.
         let (_, fields) = stat.rsplit_once(')').context("/proc/PID/stat")?;
         let ticks: Vec<u32> =
@@ -96,7 +89,7 @@ impl Process {
 
     /// The memory that it holds.
     pub fn memory(&self) -> Result<Memory> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.0.id()))?;
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process.id()))?;
         let bytes = |name: &str| -> Result<u64> {
             let line = status.lines().find_map(|line| line.strip_prefix(name)).context("status")?;
             let kibibytes = line.split_whitespace().next().context("status")?;
@@ -113,14 +106,4 @@ pub struct Memory {
     pub resident: u64,
     /// What it has made itself.
     pub own: u64,
-}
-
-/// A process that is ended when this is dropped.
-struct Ended(Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
