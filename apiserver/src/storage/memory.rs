@@ -15,6 +15,9 @@ use crate::object::Key;
 /// Bytes of objects that a store in memory holds at most: what a pod of half a
 /// gigabyte bears, with the recent past beside it.
 const BYTES_LIMIT: usize = 128 << 20;
+/// A full store still takes what marks objects as going, or they could not go.
+const RESERVE: usize = 1 << 20;
+const SMALL_CHANGE: usize = 1 << 10;
 
 /// Everything that is kept.
 #[derive(Default)]
@@ -61,7 +64,9 @@ impl MemoryStore {
             let before = shelf.objects.get(&commit.key).map_or(0, |kept| kept.object.size());
             let after = commit.object.as_ref().map_or(0, |object| object.size());
             let total = *bytes - before + after;
-            if after > before && total > BYTES_LIMIT {
+            let is_small_change = before > 0 && after <= before + SMALL_CHANGE;
+            let reserve = if is_small_change { RESERVE } else { 0 };
+            if after > before && total > BYTES_LIMIT + reserve {
                 return Err(StoreError::Full { limit: BYTES_LIMIT });
             }
             *bytes = total;
@@ -133,26 +138,35 @@ mod tests {
     async fn is_full_at_last_and_has_room_again() {
         let sequence = Arc::new(RevisionSequence::starting(Timestamp::now(), 7));
         let store = MemoryStore::new(sequence);
-        let commit = |name: &str, object: bool, expected| {
-            let tree = serde_json::json!({"metadata": {"name": name, "uid": "u"}, "x": "x".repeat(1 << 20)});
-            let object = object.then(|| {
+        let commit = |name: &str, size: Option<usize>, expected| {
+            let object = size.map(|size| {
+                let metadata = serde_json::json!({"name": name, "uid": "u"});
+                let tree = serde_json::json!({"metadata": metadata, "x": "x".repeat(size)});
                 Arc::new(crate::object::Object::from_tree(tree.as_object().unwrap()).unwrap())
             });
             Commit { collection: Collection::new("c"), key: Key::new(None, name), expected, object }
         };
+        let full = StoreError::Full { limit: BYTES_LIMIT };
+        const SIZE: usize = 1 << 20;
         let mut first = None;
-        let refused = loop {
-            let name =
-                format!("{first:?}").len().to_string() + &store.sequence.current().to_string();
-            match store.commit(commit(&name, true, Expected::Absent)).await {
-                Ok(revision) => first = first.or(Some((name, revision))),
-                Err(error) => break error,
-            }
-        };
-        assert_eq!(refused, StoreError::Full { limit: BYTES_LIMIT });
-        let (name, revision) = first.unwrap();
-        store.commit(commit(&name, false, Expected::At(revision))).await.unwrap();
-        store.commit(commit("again", true, Expected::Absent)).await.unwrap();
+        for size in [SIZE, SMALL_CHANGE] {
+            let refused = loop {
+                let name = format!("{size}-{}", store.sequence.current());
+                match store.commit(commit(&name, Some(size), Expected::Absent)).await {
+                    Ok(revision) => first = first.or(Some((name, revision))),
+                    Err(error) => break error,
+                }
+            };
+            assert_eq!(refused, full);
+        }
+        let (name, mut revision) = first.unwrap();
+        // It can still be marked, and no more.
+        let large = commit(&name, Some(SIZE + 2 * SMALL_CHANGE), Expected::At(revision));
+        assert_eq!(store.commit(large).await.unwrap_err(), full);
+        let marked = commit(&name, Some(SIZE + 100), Expected::At(revision));
+        revision = store.commit(marked).await.unwrap();
+        store.commit(commit(&name, None, Expected::At(revision))).await.unwrap();
+        store.commit(commit("again", Some(SIZE), Expected::Absent)).await.unwrap();
     }
 
     #[tokio::test]
