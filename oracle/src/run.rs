@@ -65,6 +65,12 @@ impl Side {
             let at = || format!("{}, request {}", self.server.name(), index + 1);
             let variables = Variables { namespace, answers: &answers };
             let sent = fill(request, &variables).with_context(at)?;
+            if let Some(collection) = read_from_any_moment(&sent.path) {
+                // A list of now waits for the cache that a read of any moment
+                // is answered from, however old that is.
+                let list = format!("{collection}?limit=1");
+                self.server.demand("GET", &list, None).await.with_context(at)?;
+            }
             let open = self.server.send(&sent).await.with_context(at)?;
             let answer = if request.meanwhile {
                 going_on.push((index, tokio::spawn(open.read())));
@@ -110,6 +116,18 @@ impl Side {
         self.cluster.demand_or_gone("DELETE", &namespace, None).await?;
         Ok(())
     }
+}
+
+/// The collection that is read, if its state of any moment will do.
+fn read_from_any_moment(path: &str) -> Option<String> {
+    let (path, query) = path.split_once('?')?;
+    if !query.split('&').any(|parameter| parameter.trim_end_matches('0') == "resourceVersion=") {
+        return None;
+    }
+    let segments: Vec<&str> = path.split('/').filter(|segment| *segment != "watch").collect();
+    let plurals = ["widgets", "gizmos", "gadgets"];
+    let end = segments.iter().position(|segment| plurals.contains(segment))?;
+    Some(segments[..=end].join("/"))
 }
 
 fn fill(request: &Request, variables: &Variables<'_>) -> Result<Sent> {
