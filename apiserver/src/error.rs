@@ -10,4 +10,4 @@ pub use api::{ApiError, Cause, Details};
 pub use field::FieldError;
 pub use reason::Reason;
 pub use start::StartError;
-pub use text::{go_type, qualified, quote};
+pub use text::{go_type, no_object, qualified, quote};

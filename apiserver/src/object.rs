@@ -149,7 +149,7 @@ impl Object {
         self.json == other.json
     }
 
-    /// Appends its JSON, with this resourceVersion.
+    /// Appends its JSON, with this resourceVersion; without any if it is `0`.
     pub fn write(&self, revision: impl fmt::Display, out: &mut impl BufMut) {
         self.write_range(0..self.json.len(), revision, out);
     }
@@ -163,7 +163,10 @@ impl Object {
         out.put_slice(&self.json[range.start..self.splice]);
         let mut version = String::with_capacity(48);
         let _ = write!(version, ",\"resourceVersion\":\"{revision}\"");
-        out.put_slice(version.as_bytes());
+        // What is not kept has none.
+        if version != ",\"resourceVersion\":\"0\"" {
+            out.put_slice(version.as_bytes());
+        }
         out.put_slice(&self.json[self.splice..range.end]);
     }
 

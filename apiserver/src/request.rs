@@ -169,9 +169,24 @@ impl Handler {
                         .await?;
                 Ok(encoder.object(&created, StatusCode::CREATED, &warnings))
             }
+            Operation::Update(key, submitted, options) => {
+                let version = &target.version;
+                let changed = verb::update(served, version, &key, submitted, options).await?;
+                Ok(encoder.object(&changed.versioned, StatusCode::OK, &changed.warnings))
+            }
+            Operation::Patch(key, patch, options) => {
+                let version = &target.version;
+                let changed = verb::patch(served, version, &key, patch, options).await?;
+                Ok(encoder.object(&changed.versioned, StatusCode::OK, &changed.warnings))
+            }
             Operation::Delete(key, options) => {
-                let deleted = verb::delete(served, &key, &options).await?;
-                Ok(encoder.deleted(&deleted))
+                let deleted = verb::delete(served, &key, &options, &self.ambient).await?;
+                Ok(encoder.deleted(&deleted, options.tells_of_waiting))
+            }
+            Operation::DeleteCollection(scope, options, how) => {
+                let ambient = &self.ambient;
+                let listed = verb::delete_collection(served, scope, options, &how, ambient).await?;
+                Ok(stream::list(encoder, listed, permit).await)
             }
         }
     }

@@ -1,22 +1,30 @@
 //! What can be done with a kind: one file per verb.
 
+mod change;
 mod continue_token;
 mod create;
 mod delete;
+mod delete_collection;
 mod get;
 mod list;
+mod patch;
 mod selection;
+mod update;
 mod watch;
 
 pub use continue_token::Continue;
-pub use create::{CreateOptions, create};
+pub use create::create;
 pub use delete::{DeleteOptions, Deleted, delete};
+pub use delete_collection::delete_collection;
 pub use get::{GetOptions, get};
 pub use list::{LOOK, ListOptions, Listed, Moment, list};
+pub use patch::patch;
 pub use selection::Selection;
+pub use update::update;
 pub use watch::{Bookmark, Event, Initial, WatchOptions, WatchStart, Watching, watch};
 
 use crate::served_kind::{Backing, ServedKind};
+use crate::write::FieldValidation;
 
 /// A verb of Kubernetes, as authorization and discovery name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -39,12 +47,31 @@ pub enum Verb {
     Watch,
 }
 
-/// What can be done with a kind, by alphabet: what discovery says.
+/// What can be done with a kind: what discovery says, in the order in which
+/// kube-apiserver says it of custom resources.
 pub fn verbs(served: &ServedKind) -> &'static [Verb] {
     match served.backing {
-        Backing::Stored(_) => &[Verb::Create, Verb::Delete, Verb::Get, Verb::List, Verb::Watch],
+        Backing::Stored(_) => &[
+            Verb::Delete,
+            Verb::DeleteCollection,
+            Verb::Get,
+            Verb::List,
+            Verb::Patch,
+            Verb::Create,
+            Verb::Update,
+            Verb::Watch,
+        ],
         Backing::Computed(_) => &[Verb::Get, Verb::List, Verb::Watch],
     }
+}
+
+/// How an object is written.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WriteOptions {
+    /// What happens to members that are unknown or given twice.
+    pub field_validation: FieldValidation,
+    /// Whether everything is checked and nothing is kept.
+    pub dry_run: bool,
 }
 
 impl Verb {

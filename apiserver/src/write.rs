@@ -4,12 +4,23 @@
 //! know is pruned, the system's fields are stamped, the rules are checked; what
 //! is left is encoded once.
 
+mod deletion;
 mod field_validation;
+mod json_patch;
+mod merge_patch;
 mod metadata;
+mod metadata_rules;
+mod owners;
+mod patch;
 mod stamp;
+mod update;
 mod validate;
 
+pub use deletion::{Propagation, mark};
 pub use field_validation::FieldValidation;
+pub use json_patch::{OPERATIONS_LIMIT, Operation};
+pub use patch::{Patch, SubmittedPatch, apply_patch};
+pub use update::{Change, Live, PreparedChange, check_identity, check_uid, prepare_change};
 
 use serde_json::Value;
 
@@ -80,8 +91,37 @@ pub fn prepare_new(
     field_validation: FieldValidation,
     ambient: &Ambient,
 ) -> Result<Prepared, ApiError> {
+    let Decoded { tree, is_kind, mut warnings } =
+        decode(kind, version, submitted, field_validation)?;
+    let completed = complete(kind, version, namespace, tree, is_kind, ambient, &mut warnings);
+    match completed {
+        Ok((object, name_origin)) => Ok(Prepared { object, warnings, name_origin }),
+        Err(error) => Err(error.with_warnings(warnings)),
+    }
+}
+
+/// An object without what its kind does not know.
+#[derive(Clone, Debug)]
+pub struct Decoded {
+    /// The object.
+    pub tree: Tree,
+    /// Whether it says that it is of this kind; otherwise nothing was pruned.
+    pub is_kind: bool,
+    /// Texts for `Warning` headers.
+    pub warnings: Vec<String>,
+}
+
+/// Drops what the kind does not know.
+///
+/// # Errors
+/// Metadata of a wrong type, and under `Strict` unknown fields (400).
+pub fn decode(
+    kind: &Kind,
+    version: &Version,
+    submitted: Submitted,
+    field_validation: FieldValidation,
+) -> Result<Decoded, ApiError> {
     let Submitted { mut tree, duplicates } = submitted;
-    let given_kind = text(&tree, "kind");
     let unhandled = |why: &str| {
         let name = &kind.names.kind;
         let version = quote(&version.name);
@@ -89,18 +129,22 @@ pub fn prepare_new(
             "{name} in version {version} cannot be handled as a {name}: {why}"
         ))
     };
-    let mut unknown = metadata::coerce(&mut tree).map_err(|why| unhandled(&why))?;
-    let is_kind = given_kind == kind.names.kind;
-    if is_kind {
-        unknown.extend(version.schema.prune(&mut tree));
-    }
-    let warnings = field_validation::report(field_validation, duplicates, unknown)
+    let (is_kind, unknown) = prune(kind, version, &mut tree).map_err(|why| unhandled(&why))?;
+    let mut warnings = field_validation::report(field_validation, duplicates, unknown)
         .map_err(|problems| unhandled(&format!("strict decoding error: {problems}")))?;
-    let completed = complete(kind, version, namespace, tree, is_kind, ambient);
-    match completed {
-        Ok((object, name_origin)) => Ok(Prepared { object, warnings, name_origin }),
-        Err(error) => Err(error.with_warnings(warnings)),
+    warnings.extend(owners::without_duplicates(&mut tree, owners::Found::InTheRequest));
+    Ok(Decoded { tree, is_kind, warnings })
+}
+
+/// Drops what is not known; answers whether it is of the kind, and with the
+/// paths of what was dropped.
+fn prune(kind: &Kind, version: &Version, tree: &mut Tree) -> Result<(bool, Vec<String>), String> {
+    let is_kind = text(tree, "kind") == kind.names.kind;
+    let mut unknown = metadata::coerce(tree)?;
+    if is_kind {
+        unknown.extend(version.schema.prune(tree));
     }
+    Ok((is_kind, unknown))
 }
 
 /// Stamps a pruned tree, checks it and encodes it.
@@ -111,30 +155,42 @@ fn complete(
     mut tree: Tree,
     is_kind: bool,
     ambient: &Ambient,
+    warnings: &mut Vec<String>,
 ) -> Result<(Object, NameOrigin), ApiError> {
     check_namespace(&mut tree, namespace)?;
     stamp::refuse_revision(&tree)?;
     let is_generated = stamp::stamp(&mut tree, ambient);
     let name = metadata::name(&tree).to_owned();
     if !is_kind {
-        let given_kind = text(&tree, "kind");
-        let must = format!("must be {}", kind.names.kind);
-        let error = FieldError::invalid("kind", quote(&given_kind), &must);
-        return Err(ApiError::invalid(&kind.group, &given_kind, &name, vec![error]));
+        let error = wrong_kind(kind, &tree);
+        return Err(ApiError::invalid(&kind.group, &text(&tree, "kind"), &name, vec![error]));
     }
-    let mut errors = metadata::validate(&tree);
+    let mut errors = metadata_rules::validate(&tree);
     errors.extend(validate::validate(&version.schema, &tree));
     errors.truncate(ERRORS_LIMIT);
     if !errors.is_empty() {
         return Err(ApiError::invalid(&kind.group, &kind.names.kind, &name, errors));
     }
-    let object = Object::from_tree(&tree).map_err(ApiError::internal)?;
+    warnings.extend(metadata_rules::finalizer_warnings(&tree, None));
+    let object = encode(&tree)?;
+    let has_prefix = metadata::prefix(&tree).is_some();
+    Ok((object, NameOrigin { is_generated, has_prefix }))
+}
+
+/// Encodes a tree that was checked.
+fn encode(tree: &Tree) -> Result<Object, ApiError> {
+    let object = Object::from_tree(tree).map_err(ApiError::internal)?;
     if object.json_size() > OBJECT_LIMIT {
         let message = format!("Request entity too large: limit is {OBJECT_LIMIT}");
         return Err(ApiError::new(Reason::RequestEntityTooLarge, message));
     }
-    let has_prefix = metadata::prefix(&tree).is_some();
-    Ok((object, NameOrigin { is_generated, has_prefix }))
+    Ok(object)
+}
+
+/// What is wrong with an object of another kind.
+fn wrong_kind(kind: &Kind, tree: &Tree) -> FieldError {
+    let must = format!("must be {}", kind.names.kind);
+    FieldError::invalid("kind", quote(&text(tree, "kind")), &must)
 }
 
 /// Prepares an object that a new store begins with; it keeps its own uid.

@@ -27,7 +27,7 @@ pub fn discovery_names_the_kinds(world: &mut World) -> Result<()> {
             "farm.example.com/v1alpha",
             "true",
             "Llama",
-            "create,delete,get,list,watch",
+            "delete,deletecollection,get,list,patch,create,update,watch",
             "farm",
         ],
     ];

@@ -49,6 +49,14 @@ pub fn go_type(value: &Value) -> &'static str {
     }
 }
 
+/// What Go says of a document that is no object, when it looks for its kind.
+pub fn no_object(found: &Value) -> String {
+    let found = go_type(found);
+    format!(
+        "couldn't get version/kind; json parse error: json: cannot unmarshal {found} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}"
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

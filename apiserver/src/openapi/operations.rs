@@ -13,8 +13,7 @@ const PATCH: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch";
 /// What bodies and answers can be written in.
 pub(super) const MEDIA_TYPES: [&str; 2] = ["application/json", "application/yaml"];
 /// Strategic merge patches are not among them: kubectl would send those.
-const PATCH_TYPES: [&str; 3] =
-    ["application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json"];
+const PATCH_TYPES: [&str; 2] = ["application/json-patch+json", "application/merge-patch+json"];
 
 /// The paths of a kind in one version, each with its operations.
 pub(super) fn paths(served: &ServedKind, version: &Version) -> Vec<(String, Value)> {

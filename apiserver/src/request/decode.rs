@@ -1,9 +1,12 @@
 //! What exactly is to be done? Query and body become an operation.
 
 mod body;
+mod deletion;
 mod list_parameters;
 mod parameters;
+mod patch;
 mod tree;
+mod write_parameters;
 
 use std::time::Duration;
 
@@ -13,9 +16,9 @@ use http::request::Parts;
 use super::route::Target;
 use crate::error::ApiError;
 use crate::object::Key;
-use crate::verb::{CreateOptions, DeleteOptions, GetOptions, ListOptions, Verb, WatchOptions};
+use crate::verb::{DeleteOptions, GetOptions, ListOptions, Verb, WatchOptions, WriteOptions};
 use crate::watch_cache::Scope;
-use crate::write::Submitted;
+use crate::write::{Submitted, SubmittedPatch};
 use parameters::Parameters;
 
 /// What is to be done.
@@ -28,9 +31,15 @@ pub(super) enum Operation {
     /// Follow the changes of a scope; `None` leaves the duration to the server.
     Watch(Scope, WatchOptions, Option<Duration>),
     /// Make an object.
-    Create(Submitted, CreateOptions),
+    Create(Submitted, WriteOptions),
+    /// Replace one.
+    Update(Key, Submitted, WriteOptions),
+    /// Change parts of one. What cannot be read is told only if there is one.
+    Patch(Key, Result<SubmittedPatch, ApiError>, WriteOptions),
     /// Remove one.
     Delete(Key, DeleteOptions),
+    /// Remove those of a scope that a selector matches.
+    DeleteCollection(Scope, ListOptions, DeleteOptions),
 }
 
 /// Finds out what exactly is to be done.
@@ -40,9 +49,12 @@ pub(super) async fn decode(
     body: Body,
 ) -> Result<Operation, ApiError> {
     let parameters = Parameters::parse(head.uri.query().unwrap_or_default());
-    let key = || Key::new(target.namespace.as_deref(), target.name.as_deref().unwrap_or_default());
+    let key = || match &target.name {
+        Some(name) => Ok(Key::new(target.namespace.as_deref(), name)),
+        None => Err(ApiError::bad_request("name must be provided")),
+    };
     match target.verb {
-        Verb::Get => Ok(Operation::Get(key(), parameters.get_options()?)),
+        Verb::Get => Ok(Operation::Get(key()?, parameters.get_options()?)),
         Verb::List => {
             let (scope, options) = parameters.list(target)?;
             Ok(Operation::List(scope, options))
@@ -52,25 +64,59 @@ pub(super) async fn decode(
             Ok(Operation::Watch(scope, options, lasts))
         }
         Verb::Create => {
-            let language = body::language(&head.headers)?;
-            let bytes = body::read(&head.headers, body).await?;
-            let options = parameters.create_options()?;
-            let submitted = body::object(target, language, &bytes).await?;
+            let (options, submitted) = object(&parameters, target, head, body).await?;
             Ok(Operation::Create(submitted, options))
         }
-        Verb::Delete => {
-            let bytes = body::read(&head.headers, body).await?;
-            if bytes.is_empty() {
-                return Ok(Operation::Delete(key(), parameters.delete_options()?));
-            }
-            let language = body::language(&head.headers)?;
-            Ok(Operation::Delete(key(), body::delete_options(language, &bytes).await?))
+        Verb::Update => {
+            let key = key()?;
+            let (options, submitted) = object(&parameters, target, head, body).await?;
+            Ok(Operation::Update(key, submitted, options))
         }
-        // Discovery does not name them, so routing has refused them.
-        Verb::Update | Verb::Patch | Verb::DeleteCollection => {
-            let kind = &target.served.kind;
-            let verb = target.verb.name();
-            Err(ApiError::method_not_allowed(&kind.group, &kind.names.plural, verb))
+        Verb::Patch => {
+            let language = patch::language(&head.headers)?;
+            let key = key()?;
+            let bytes = body::read(&head.headers, body).await?;
+            let options = parameters.patch_options()?;
+            let patch = patch::read(language, &bytes, options.field_validation);
+            Ok(Operation::Patch(key, patch, options))
+        }
+        Verb::Delete => {
+            let options = delete_options(&parameters, head, body).await?;
+            Ok(Operation::Delete(key()?, options))
+        }
+        Verb::DeleteCollection => {
+            let (scope, list_options) = parameters.list(target)?;
+            let options = delete_options(&parameters, head, body).await?;
+            Ok(Operation::DeleteCollection(scope, list_options, options))
         }
     }
+}
+
+/// The object in the body of a CREATE or an UPDATE, and their options.
+async fn object(
+    parameters: &Parameters,
+    target: &Target,
+    head: &Parts,
+    body: Body,
+) -> Result<(WriteOptions, Submitted), ApiError> {
+    let language = body::language(&head.headers)?;
+    let bytes = body::read(&head.headers, body).await?;
+    let options = match target.verb {
+        Verb::Create => parameters.create_options()?,
+        _ => parameters.update_options()?,
+    };
+    Ok((options, body::object(target, language, &bytes).await?))
+}
+
+/// The options of a deletion: of the query only if the body has none.
+async fn delete_options(
+    parameters: &Parameters,
+    head: &Parts,
+    body: Body,
+) -> Result<DeleteOptions, ApiError> {
+    let bytes = body::read(&head.headers, body).await?;
+    if bytes.is_empty() {
+        return parameters.delete_options();
+    }
+    deletion::in_body(body::language(&head.headers)?, &bytes).await
 }

@@ -191,18 +191,26 @@ impl Encoder {
         format!("{{\"type\":\"ERROR\",\"object\":{status}}}\n").into()
     }
 
-    /// The answer to a deletion. It has no `code`, and clients wait for the `uid`.
-    pub(super) fn deleted(&self, deleted: &Deleted) -> Response<Body> {
+    /// The answer to a deletion: the object if something holds it still, else
+    /// a Status. That has no `code`, and clients wait for its `uid`.
+    pub(super) fn deleted(&self, deleted: &Deleted, tells_of_waiting: bool) -> Response<Body> {
+        let (name, uid) = match deleted {
+            Deleted::Gone { name, uid } => (name.clone(), uid.clone()),
+            Deleted::Marked(versioned) => {
+                let waits = if tells_of_waiting { StatusCode::ACCEPTED } else { StatusCode::OK };
+                return self.object(versioned, waits, &[]);
+            }
+        };
         let status = DeletionStatus {
             kind: "Status",
             api_version: "v1",
             metadata: Tree::new(),
             status: "Success",
             details: Details {
-                name: deleted.name.clone(),
+                name,
                 group: self.kind.group.clone(),
                 kind: self.kind.names.plural.clone(),
-                uid: deleted.uid.clone(),
+                uid,
                 ..Details::default()
             },
         };

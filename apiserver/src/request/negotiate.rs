@@ -104,6 +104,7 @@ pub(super) struct Negotiated {
 
 /// Finds the form of the answer to a verb.
 pub(super) fn negotiate(head: &Parts, verb: Verb) -> Result<Negotiated, ApiError> {
+    let is_list = matches!(verb, Verb::List | Verb::DeleteCollection);
     let clauses = clauses(head);
     let chosen = clauses.iter().find_map(|clause| Some((clause, clause.conversion()?)));
     let Some((clause, conversion)) = chosen else { return Err(not_acceptable()) };
@@ -119,13 +120,13 @@ pub(super) fn negotiate(head: &Parts, verb: Verb) -> Result<Negotiated, ApiError
             Form::Table(version)
         }
         (Conversion::PartialMetadata(version), _) => {
-            objection = (verb == Verb::List).then(|| mismatch(
+            objection = is_list.then(|| mismatch(
                 "PartialObjectMetadata, but the requested object is a list (*unstructured.UnstructuredList)",
             ));
             Form::PartialMetadata(version)
         }
         (Conversion::PartialMetadataList(version), _) => {
-            objection = (verb != Verb::List).then(|| mismatch(
+            objection = (!is_list).then(|| mismatch(
                 "PartialObjectMetadataList, but the requested object is not a list (*unstructured.Unstructured)",
             ));
             Form::PartialMetadata(version)

@@ -21,6 +21,9 @@ const EPOCH_SECONDS: i64 = 1_735_689_600; // 2025-01-01T00:00:00Z
 pub struct Revision(u64);
 
 impl Revision {
+    /// That of an object that is not kept.
+    pub const NONE: Self = Self(0);
+
     /// The revision of this number.
     pub fn new(number: u64) -> Self {
         Self(number)

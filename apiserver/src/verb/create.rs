@@ -2,23 +2,17 @@
 
 use std::sync::Arc;
 
+use super::WriteOptions;
 use crate::ambient::Ambient;
 use crate::error::{ApiError, Details, Reason, qualified, quote};
 use crate::kind::Version;
 use crate::object::Key;
 use crate::served_kind::ServedKind;
-use crate::storage::{Commit, Expected, StoreError, Versioned};
-use crate::write::{FieldValidation, Submitted, prepare_new};
+use crate::storage::{Commit, Expected, Revision, StoreError, Versioned};
+use crate::write::{Submitted, prepare_new};
 
 /// A generated name that is taken is tried again so often; as kube-apiserver.
 const GENERATE_NAME_ATTEMPTS: usize = 8;
-
-/// How an object is created.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct CreateOptions {
-    /// What happens to members that are unknown or given twice.
-    pub field_validation: FieldValidation,
-}
 
 /// Makes an object; answers with it and with texts for `Warning` headers.
 ///
@@ -29,7 +23,7 @@ pub async fn create(
     version: &Version,
     namespace: Option<&str>,
     submitted: Submitted,
-    options: CreateOptions,
+    options: WriteOptions,
     ambient: &Ambient,
 ) -> Result<(Versioned, Vec<String>), ApiError> {
     let kind = &served.kind;
@@ -43,13 +37,18 @@ pub async fn create(
         let object = kind.to_storage(prepared.object.clone(), version);
         let object = Arc::new(object.map_err(ApiError::internal)?);
         let name = object.key().name();
-        let commit = Commit {
-            collection: collection.clone(),
-            key: Key::new(namespace, name),
-            expected: Expected::Absent,
-            object: Some(Arc::clone(&object)),
+        let key = Key::new(namespace, name);
+        let committed = if options.dry_run {
+            match store.get(&collection, &key).await {
+                Ok(None) => Ok(Revision::NONE),
+                Ok(Some(_)) => Err(StoreError::Exists),
+                Err(error) => Err(error),
+            }
+        } else {
+            let (collection, object) = (collection.clone(), Some(Arc::clone(&object)));
+            store.commit(Commit { collection, key, expected: Expected::Absent, object }).await
         };
-        match store.commit(commit).await {
+        match committed {
             Ok(revision) => return Ok((Versioned { revision, object }, prepared.warnings)),
             Err(StoreError::Exists) if !prepared.name_origin.has_prefix => {
                 return Err(ApiError::already_exists(&kind.group, &kind.names.plural, name)

@@ -1,26 +1,42 @@
-//! DELETE: remove an object.
+//! DELETE: remove an object, or mark it as one that is to go.
 
+use std::sync::Arc;
+
+use crate::ambient::Ambient;
 use crate::error::ApiError;
 use crate::object::Key;
 use crate::served_kind::ServedKind;
 use crate::storage::{Commit, Expected, StoreError, Versioned};
+use crate::write::{Propagation, mark};
 
-/// What must be true of the object that is removed.
+/// How an object is removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeleteOptions {
-    /// Its uid.
+    /// Its uid must be this.
     pub uid: Option<String>,
-    /// Its resourceVersion, compared as text.
+    /// Its resourceVersion must be this, compared as text.
     pub resource_version: Option<String>,
+    /// What becomes of what it owns; otherwise as its finalizers say.
+    pub propagation: Option<Propagation>,
+    /// Whether the client asked in the old way that nothing be orphaned: it is
+    /// told when the object is not gone yet.
+    pub tells_of_waiting: bool,
+    /// Whether everything is checked and nothing is removed.
+    pub dry_run: bool,
 }
 
-/// An object that is gone.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Deleted {
-    /// Its name.
-    pub name: String,
-    /// Its uid.
-    pub uid: String,
+/// What became of an object.
+#[derive(Clone, Debug)]
+pub enum Deleted {
+    /// It is gone.
+    Gone {
+        /// Its name.
+        name: String,
+        /// Its uid.
+        uid: String,
+    },
+    /// Something holds it: it is marked, and goes when nothing does any more.
+    Marked(Versioned),
 }
 
 /// Removes an object.
@@ -31,6 +47,7 @@ pub async fn delete(
     served: &ServedKind,
     key: &Key,
     options: &DeleteOptions,
+    ambient: &Ambient,
 ) -> Result<Deleted, ApiError> {
     let kind = &served.kind;
     let Some((store, collection)) = served.store() else {
@@ -43,17 +60,26 @@ pub async fn delete(
         check(options, &kept).map_err(|cause| {
             ApiError::conflict(&kind.group, &kind.names.kind, key.name(), &cause)
         })?;
+        let marked = mark(&kept.object, options.propagation, ambient)?.map(Arc::new);
+        let outcome = |revision| match &marked {
+            Some(object) => Deleted::Marked(Versioned { revision, object: Arc::clone(object) }),
+            None => {
+                let uid = kept.object.uid().to_owned();
+                Deleted::Gone { name: key.name().to_owned(), uid }
+            }
+        };
+        let is_same = marked.as_ref().is_some_and(|marked| marked.same_content(&kept.object));
+        if options.dry_run || is_same {
+            return Ok(outcome(kept.revision));
+        }
         let commit = Commit {
             collection: collection.clone(),
             key: key.clone(),
             expected: Expected::At(kept.revision),
-            object: None,
+            object: marked.clone(),
         };
         match store.commit(commit).await {
-            Ok(_) => {
-                let uid = kept.object.uid().to_owned();
-                return Ok(Deleted { name: key.name().to_owned(), uid });
-            }
+            Ok(revision) => return Ok(outcome(revision)),
             Err(StoreError::Absent) => return Err(absent()),
             // Somebody else wrote it: look again.
             Err(StoreError::Changed { .. } | StoreError::Exists) => {}

@@ -20,8 +20,16 @@ pub(super) fn report(
     unknown: Vec<String>,
 ) -> Result<Vec<String>, String> {
     let duplicates = duplicates.into_iter().map(|path| format!("duplicate field \"{path}\""));
-    let unknown = unknown.into_iter().map(|path| format!("unknown field \"{path}\""));
-    let problems: Vec<String> = duplicates.chain(unknown).collect();
+    report_problems(field_validation, duplicates.collect(), unknown)
+}
+
+/// The same behind problems that have words already.
+pub(super) fn report_problems(
+    field_validation: FieldValidation,
+    mut problems: Vec<String>,
+    unknown: Vec<String>,
+) -> Result<Vec<String>, String> {
+    problems.extend(unknown.into_iter().map(|path| format!("unknown field \"{path}\"")));
     match field_validation {
         FieldValidation::Ignore => Ok(Vec::new()),
         FieldValidation::Strict if !problems.is_empty() => Err(problems.join(", ")),

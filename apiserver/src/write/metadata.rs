@@ -1,13 +1,11 @@
-//! ObjectMeta: its fields, their types and their rules.
+//! ObjectMeta: its fields and their types.
+
+use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
 
-use crate::error::{FieldError, go_type, quote};
+use crate::error::{go_type, quote};
 use crate::object::Tree;
-use crate::object::names::{check_label, check_label_key, check_label_value, check_subdomain};
-
-/// All annotations of an object together; as kube-apiserver.
-const ANNOTATIONS_LIMIT: usize = 256 << 10;
 
 #[derive(Clone, Copy)]
 enum FieldType {
@@ -49,9 +47,26 @@ pub(super) fn edit(tree: &mut Tree, change: impl FnOnce(&mut Tree)) {
     tree.insert("metadata".to_owned(), Value::Object(metadata));
 }
 
+/// The metadata of an object; nothing if there is none.
+pub(super) fn of(tree: &Tree) -> &Tree {
+    static NOTHING: LazyLock<Tree> = LazyLock::new(Tree::new);
+    tree.get("metadata").and_then(Value::as_object).unwrap_or(&NOTHING)
+}
+
+/// A text in the metadata of an object, or nothing.
+pub(super) fn text<'a>(tree: &'a Tree, field: &str) -> &'a str {
+    of(tree).get(field).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The finalizers of an object, in their order.
+pub(super) fn finalizers(tree: &Tree) -> Vec<&str> {
+    let list = of(tree).get("finalizers").and_then(Value::as_array);
+    list.into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
 /// The name of an object, or nothing.
 pub(super) fn name(tree: &Tree) -> &str {
-    tree.get("metadata").and_then(|metadata| metadata["name"].as_str()).unwrap_or_default()
+    text(tree, "name")
 }
 
 /// The prefix that a name is made from, if one is given.
@@ -85,7 +100,7 @@ pub(super) fn coerce(tree: &mut Tree) -> Result<Vec<String>, String> {
                 }
                 return false;
             };
-            match coerce_field(key, *field_type, value) {
+            match coerce_field(key, *field_type, value, &mut unknown) {
                 Ok(is_absent) => !is_absent,
                 Err(why) => {
                     fault.get_or_insert(why);
@@ -98,7 +113,12 @@ pub(super) fn coerce(tree: &mut Tree) -> Result<Vec<String>, String> {
 }
 
 /// Answers whether the field is as good as absent.
-fn coerce_field(key: &str, field_type: FieldType, value: &mut Value) -> Result<bool, String> {
+fn coerce_field(
+    key: &str,
+    field_type: FieldType,
+    value: &mut Value,
+    unknown: &mut Vec<String>,
+) -> Result<bool, String> {
     let field = format!("ObjectMeta.{key}");
     match (field_type, value) {
         (_, Value::Null) => Ok(true),
@@ -131,7 +151,9 @@ fn coerce_field(key: &str, field_type: FieldType, value: &mut Value) -> Result<b
         (FieldType::TextList, other) => Err(mismatch(other, &field, "[]string")),
         (FieldType::ObjectList, Value::Array(list)) => {
             if key == "ownerReferences" {
-                list.iter_mut().try_for_each(coerce_owner)?;
+                for (index, owner) in list.iter_mut().enumerate() {
+                    coerce_owner(index, owner, unknown)?;
+                }
             }
             Ok(list.is_empty())
         }
@@ -139,14 +161,18 @@ fn coerce_field(key: &str, field_type: FieldType, value: &mut Value) -> Result<b
     }
 }
 
-fn coerce_owner(owner: &mut Value) -> Result<(), String> {
+fn coerce_owner(index: usize, owner: &mut Value, unknown: &mut Vec<String>) -> Result<(), String> {
     const TEXTS: [&str; 4] = ["apiVersion", "kind", "name", "uid"];
     const FLAGS: [&str; 2] = ["blockOwnerDeletion", "controller"];
     let Value::Object(owner) = owner else {
         return Err(mismatch(owner, "ObjectMeta.ownerReferences", "v1.OwnerReference"));
     };
     owner.retain(|key, value| {
-        !value.is_null() && (TEXTS.contains(&key.as_str()) || FLAGS.contains(&key.as_str()))
+        let is_known = TEXTS.contains(&key.as_str()) || FLAGS.contains(&key.as_str());
+        if !is_known && unknown.len() < super::ERRORS_LIMIT {
+            unknown.push(format!("metadata.ownerReferences[{index}].{key}"));
+        }
+        is_known && !value.is_null()
     });
     for (key, value) in owner.iter() {
         let field = format!("OwnerReference.ownerReferences.{key}");
@@ -166,74 +192,4 @@ fn coerce_owner(owner: &mut Value) -> Result<(), String> {
 fn mismatch(value: &Value, field: &str, expected: &str) -> String {
     let found = go_type(value);
     format!("json: cannot unmarshal {found} into Go struct field {field} of type {expected}")
-}
-
-/// What is wrong with the metadata of a new object.
-pub(super) fn validate(tree: &Tree) -> Vec<FieldError> {
-    let empty = Map::new();
-    let metadata = tree.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
-    let mut errors = Vec::new();
-    validate_names(metadata, &mut errors);
-    for (key, value) in texts(metadata, "labels") {
-        if errors.len() >= super::ERRORS_LIMIT {
-            return errors;
-        }
-        let faults = check_label_key(key);
-        errors.extend(invalid("metadata.labels", key, faults));
-        errors.extend(invalid("metadata.labels", value, check_label_value(value)));
-    }
-    let mut annotations = 0;
-    for (key, value) in texts(metadata, "annotations") {
-        if errors.len() >= super::ERRORS_LIMIT {
-            return errors;
-        }
-        annotations += key.len() + value.len();
-        errors.extend(invalid("metadata.annotations", key, check_label_key(&key.to_lowercase())));
-    }
-    if annotations > ANNOTATIONS_LIMIT {
-        errors.push(FieldError::too_long("metadata.annotations", ANNOTATIONS_LIMIT as u64));
-    }
-    // Both are taken away again by PATCH, which is not served yet: deletions of
-    // the object, or of its owner, would wait for ever.
-    for field in ["finalizers", "ownerReferences"] {
-        if metadata.contains_key(field) {
-            let why = "is not supported yet: nobody could remove it from the object";
-            errors.push(FieldError::forbidden(format!("metadata.{field}"), why));
-        }
-    }
-    errors
-}
-
-fn validate_names(metadata: &Tree, errors: &mut Vec<FieldError>) {
-    let text = |field: &str| metadata.get(field).and_then(Value::as_str);
-    if let Some(prefix) = text("generateName") {
-        // A trailing dash is what the suffix is put behind; as kube-apiserver
-        // masks it, what is before it goes too.
-        let masked = prefix.strip_suffix('-').and_then(|rest| {
-            let last = rest.chars().next_back()?;
-            Some(format!("{}a", &rest[..rest.len() - last.len_utf8()]))
-        });
-        let faults = check_subdomain(masked.as_deref().unwrap_or(prefix));
-        errors.extend(invalid("metadata.generateName", prefix, faults));
-    }
-    match text("name") {
-        None => {
-            errors.push(FieldError::required("metadata.name", "name or generateName is required"));
-        }
-        Some(name) => errors.extend(invalid("metadata.name", name, check_subdomain(name))),
-    }
-    if let Some(namespace) = text("namespace") {
-        errors.extend(invalid("metadata.namespace", namespace, check_label(namespace)));
-    }
-}
-
-fn texts<'a>(metadata: &'a Tree, field: &str) -> impl Iterator<Item = (&'a str, &'a str)> {
-    let map = metadata.get(field).and_then(Value::as_object);
-    map.into_iter().flatten().map(|(key, value)| (key.as_str(), value.as_str().unwrap_or_default()))
-}
-
-fn invalid(field: &str, value: &str, faults: Vec<String>) -> impl Iterator<Item = FieldError> {
-    let value = quote(value);
-    let field = field.to_owned();
-    faults.into_iter().map(move |fault| FieldError::invalid(&field, &value, &fault))
 }

@@ -1,5 +1,7 @@
 //! What becomes of submitted objects.
 
+mod changes;
+
 use super::*;
 use serde_json::json;
 use uuid::Uuid;
@@ -191,12 +193,12 @@ fn the_metadata_names_the_field() {
         "metadata.annotations: Too long: may not be more than 262144 bytes",
     );
     check(
-        json!({"name": "a", "finalizers": ["x/y"]}),
-        "metadata.finalizers: Forbidden: is not supported yet",
+        json!({"name": "a", "finalizers": ["x/"]}),
+        "metadata.finalizers: Invalid value: \"x/\": name part must be non-empty",
     );
     check(
-        json!({"name": "a", "ownerReferences": [{"apiVersion": "v1", "kind": "K", "name": "n", "uid": "u"}]}),
-        "metadata.ownerReferences: Forbidden: is not supported yet: nobody could remove it",
+        json!({"name": "a", "ownerReferences": [{"apiVersion": "v1", "kind": "K", "name": "n"}]}),
+        "metadata.ownerReferences.uid: Invalid value: \"\": must not be empty",
     );
     check(
         json!({"name": "a", "namespace": "other"}),

@@ -13,11 +13,26 @@ const LARGEST_WHOLE_FLOAT: f64 = 9_007_199_254_740_991.0;
 /// `metadata` are checked elsewhere.
 pub(super) fn validate(schema: &Schema, tree: &Tree) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    members(schema, tree, "", &mut errors);
+    members(schema, tree, None, "", &mut errors);
     errors
 }
 
-fn members(schema: &Schema, tree: &Tree, path: &str, errors: &mut Vec<FieldError>) {
+/// The same of an object in place of an old one: what was wrong before and is
+/// as it was, may stay. What a definition demands anew must not lock its
+/// objects.
+pub(super) fn validate_change(schema: &Schema, tree: &Tree, old: &Tree) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    members(schema, tree, Some(old), "", &mut errors);
+    errors
+}
+
+fn members(
+    schema: &Schema,
+    tree: &Tree,
+    old: Option<&Tree>,
+    path: &str,
+    errors: &mut Vec<FieldError>,
+) {
     for name in &schema.required {
         if !tree.contains_key(name) {
             errors.push(FieldError::required(join(path, name), ""));
@@ -32,12 +47,19 @@ fn members(schema: &Schema, tree: &Tree, path: &str, errors: &mut Vec<FieldError
             (None, Additional::Of(member)) => member,
             (None, Additional::Any | Additional::Pruned) => continue,
         };
-        node(member, value, &join(path, name), errors);
+        let old = old.and_then(|old| old.get(name));
+        node(member, value, old, &join(path, name), errors);
     }
 }
 
-fn node(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    if errors.len() >= super::ERRORS_LIMIT {
+fn node(
+    schema: &Schema,
+    value: &Value,
+    old: Option<&Value>,
+    path: &str,
+    errors: &mut Vec<FieldError>,
+) {
+    if errors.len() >= super::ERRORS_LIMIT || old == Some(value) {
         return;
     }
     if value.is_null() && schema.nullable {
@@ -61,7 +83,9 @@ fn node(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<FieldError>
         errors.push(FieldError::not_supported(path, show(value), &supported));
     }
     match value {
-        Value::Object(tree) => members(schema, tree, path, errors),
+        Value::Object(tree) => {
+            members(schema, tree, old.and_then(Value::as_object), path, errors);
+        }
         Value::Array(items) => list(schema, items, path, errors),
         Value::String(text) => string(schema, text, path, errors),
         Value::Number(number) => range(schema, number.as_f64(), value, path, errors),
@@ -97,7 +121,8 @@ fn list(schema: &Schema, items: &[Value], path: &str, errors: &mut Vec<FieldErro
     }
     if let Some(schema) = &schema.items {
         for (index, item) in items.iter().enumerate() {
-            node(schema, item, &format!("{path}[{index}]"), errors);
+            // Which item was which before, nobody knows.
+            node(schema, item, None, &format!("{path}[{index}]"), errors);
         }
     }
 }

@@ -9,10 +9,8 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::Value;
 
 use super::super::route::Target;
-use super::parameters::{check_propagation, no_dry_run};
 use super::tree::{self, Parsed};
-use crate::error::{ApiError, FieldError, Reason, go_type, quote};
-use crate::verb::DeleteOptions;
+use crate::error::{ApiError, Reason, no_object};
 use crate::write::Submitted;
 
 /// As kube-apiserver.
@@ -30,7 +28,7 @@ pub(super) enum Language {
 }
 
 impl Language {
-    async fn parse(self, bytes: &Bytes) -> Result<Parsed, String> {
+    pub(super) async fn parse(self, bytes: &Bytes) -> Result<Parsed, String> {
         match self {
             Self::Json => tree::from_json(bytes)
                 .map_err(|error| format!("couldn't get version/kind; json parse error: {error}")),
@@ -123,82 +121,6 @@ pub(super) async fn object(
     Ok(Submitted { tree, duplicates: parsed.duplicates })
 }
 
-/// The options in the body of a deletion. They void those in the query.
-pub(super) async fn delete_options(
-    language: Language,
-    bytes: &Bytes,
-) -> Result<DeleteOptions, ApiError> {
-    let parsed = language.parse(bytes).await.map_err(ApiError::bad_request)?;
-    let mismatch = |found: &Value, field: &str, expected: &str| {
-        let found = go_type(found);
-        ApiError::bad_request(format!(
-            "json: cannot unmarshal {found} into Go struct field DeleteOptions.{field} of type {expected}"
-        ))
-    };
-    let tree = match parsed.value {
-        Value::Null => return Ok(DeleteOptions::default()),
-        Value::Object(tree) => tree,
-        other => return Err(ApiError::bad_request(no_object(&other))),
-    };
-    match tree.get("kind") {
-        None | Some(Value::Null) => {}
-        Some(Value::String(kind)) if kind.is_empty() || kind == "DeleteOptions" => {}
-        Some(kind) => {
-            let version = tree.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
-            return Err(ApiError::bad_request(format!(
-                "no kind {kind} is registered for version {} in scheme \"pkg/runtime/scheme.go:111\"",
-                quote(version)
-            )));
-        }
-    }
-    match tree.get("dryRun") {
-        None | Some(Value::Null) => {}
-        Some(Value::Array(list)) if list.is_empty() => {}
-        Some(Value::Array(list)) if list.iter().all(|value| value == "All") => {
-            return Err(no_dry_run());
-        }
-        Some(shown @ Value::Array(_)) => {
-            let error = FieldError::not_supported("dryRun", shown, &["All"]);
-            return Err(ApiError::invalid_options("DeleteOptions", vec![error]));
-        }
-        Some(other) => return Err(mismatch(other, "dryRun", "[]string")),
-    }
-    let orphan = match tree.get("orphanDependents") {
-        None | Some(Value::Null) => None,
-        Some(Value::Bool(orphan)) => Some(*orphan),
-        Some(other) => return Err(mismatch(other, "orphanDependents", "bool")),
-    };
-    match tree.get("gracePeriodSeconds") {
-        None | Some(Value::Null) => {}
-        Some(Value::Number(number)) if number.is_i64() => {}
-        Some(other) => return Err(mismatch(other, "gracePeriodSeconds", "int64")),
-    }
-    let policy = match tree.get("propagationPolicy") {
-        None | Some(Value::Null) => None,
-        Some(Value::String(policy)) => Some(policy.as_str()),
-        Some(other) => return Err(mismatch(other, "propagationPolicy", "string")),
-    };
-    check_propagation(policy, orphan)?;
-    let preconditions = tree.get("preconditions").unwrap_or(&Value::Null);
-    let text = |field: &str| match preconditions.get(field) {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::String(text)) => Ok(Some(text.clone())),
-        Some(other) => Err(mismatch(other, &format!("preconditions.{field}"), "string")),
-    };
-    if !matches!(preconditions, Value::Null | Value::Object(_)) {
-        return Err(mismatch(preconditions, "preconditions", "v1.Preconditions"));
-    }
-    Ok(DeleteOptions { uid: text("uid")?, resource_version: text("resourceVersion")? })
-}
-
-/// What is said of a document that is no object.
-fn no_object(found: &Value) -> String {
-    let found = go_type(found);
-    format!(
-        "couldn't get version/kind; json parse error: json: cannot unmarshal {found} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}"
-    )
-}
-
 /// The beginning of a body, as messages show it.
 fn head(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
@@ -224,36 +146,6 @@ fn head(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[tokio::test]
-    async fn options_of_a_deletion() {
-        let parse = async |text: &'static str| {
-            let bytes = Bytes::from_static(text.as_bytes());
-            delete_options(Language::Json, &bytes).await.map_err(|error| error.to_string())
-        };
-        let collector = r#"{"kind":"DeleteOptions","apiVersion":"v1","preconditions":{"uid":"u","resourceVersion":"7"},"propagationPolicy":"Background"}"#;
-        let expected = DeleteOptions { uid: Some("u".into()), resource_version: Some("7".into()) };
-        assert_eq!(parse(collector).await.unwrap(), expected);
-        for nothing in ["{}", "null", r#"{"gracePeriodSeconds": 0}"#, r#"{"dryRun":[]}"#] {
-            assert_eq!(parse(nothing).await.unwrap(), DeleteOptions::default());
-        }
-        for (text, expected) in [
-            (r#"{"dryRun":["All"]}"#, "dryRun is not supported yet"),
-            (r#"{"dryRun":"All"}"#, "json: cannot unmarshal"),
-            (r#"{"propagationPolicy":"Foreground"}"#, "propagationPolicy Foreground is not"),
-            (r#"{"kind":"Foo"}"#, "no kind \"Foo\" is registered"),
-            (
-                r#"{"propagationPolicy":"Background","orphanDependents":true}"#,
-                "DeleteOptions.meta.k8s.io",
-            ),
-            (r#"{"preconditions":{"uid":1}}"#, "json: cannot unmarshal"),
-            ("[]", "couldn't get version/kind"),
-            ("{", "couldn't get version/kind"),
-        ] {
-            let error = parse(text).await.unwrap_err();
-            assert!(error.starts_with(expected), "{text}: {error}");
-        }
-    }
 
     #[test]
     fn heads_of_bodies() {

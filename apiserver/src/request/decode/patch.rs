@@ -1,0 +1,233 @@
+//! The body of a patch. It is read before anybody knows whether there is an
+//! object, and judged only if there is one.
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http::header::CONTENT_TYPE;
+use serde_json::Value;
+
+use super::tree;
+use crate::error::{ApiError, Reason, go_type};
+use crate::object::Tree;
+use crate::write::{FieldValidation, OPERATIONS_LIMIT, Operation, Patch, SubmittedPatch};
+
+/// The languages of patches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Language {
+    /// RFC 6902.
+    Json,
+    /// RFC 7386.
+    Merge,
+}
+
+/// The language of a patch; its name must be exact.
+///
+/// # Errors
+/// 415 for any other.
+pub(super) fn language(headers: &HeaderMap) -> Result<Language, ApiError> {
+    let given = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    match given.unwrap_or_default().split(';').next().unwrap_or_default() {
+        "application/json-patch+json" => Ok(Language::Json),
+        "application/merge-patch+json" => Ok(Language::Merge),
+        _ => {
+            let message = "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json";
+            Err(ApiError::new(Reason::UnsupportedMediaType, message))
+        }
+    }
+}
+
+/// Reads a patch.
+///
+/// # Errors
+/// 400 when it is none, 413 when it has too many operations.
+pub(super) fn read(
+    language: Language,
+    bytes: &Bytes,
+    field_validation: FieldValidation,
+) -> Result<SubmittedPatch, ApiError> {
+    let is_lenient = field_validation == FieldValidation::Ignore;
+    let undecodable = |why: &str| {
+        let prefix = if is_lenient { "" } else { "error decoding patch: " };
+        ApiError::bad_request(format!("{prefix}{why}"))
+    };
+    let parsed = tree::from_json(bytes).map_err(|why| match (language, is_lenient) {
+        (Language::Merge, true) => ApiError::bad_request("Invalid JSON Patch"),
+        _ => undecodable(&why),
+    })?;
+    let duplicates = parsed.duplicates.iter().map(|path| format!("duplicate field \"{path}\""));
+    match language {
+        Language::Merge => {
+            let problems = duplicates.collect();
+            let patch = merge(parsed.value, is_lenient).map_err(|why| match why {
+                Some(why) => undecodable(&why),
+                None => ApiError::bad_request("Invalid JSON Patch"),
+            })?;
+            Ok(SubmittedPatch { patch: Patch::Merge(patch), problems })
+        }
+        Language::Json => {
+            let mut problems: Vec<String> =
+                duplicates.map(|problem| format!("json patch {problem}")).collect();
+            let operations = operations(parsed.value, is_lenient, &mut problems)
+                .map_err(|why| undecodable(&why))?;
+            if operations.len() > OPERATIONS_LIMIT {
+                let message = format!(
+                    "Request entity too large: The allowed maximum operations in a JSON patch is {OPERATIONS_LIMIT}, got {}",
+                    operations.len()
+                );
+                return Err(ApiError::new(Reason::RequestEntityTooLarge, message));
+            }
+            Ok(SubmittedPatch { patch: Patch::json(operations), problems })
+        }
+    }
+}
+
+/// Fails without words of its own where kube-apiserver has a fixed text.
+fn merge(value: Value, is_lenient: bool) -> Result<Value, Option<String>> {
+    match value {
+        Value::Object(_) => Ok(value),
+        Value::Array(_) if is_lenient => Ok(value),
+        Value::Null => Err(None),
+        _ if is_lenient => Err(None),
+        other => Err(Some(format!(
+            "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+            go_type(&other)
+        ))),
+    }
+}
+
+/// A lenient reader is another one, with other names in its errors; it finds
+/// out what is wrong with a member only when the operation is applied.
+fn operations(
+    value: Value,
+    is_lenient: bool,
+    problems: &mut Vec<String>,
+) -> Result<Vec<Operation>, String> {
+    let mismatch = |found: &Value, strict: &str, lenient: &str| {
+        let expected = if is_lenient { lenient } else { strict };
+        format!("json: cannot unmarshal {} into Go {expected}", go_type(found))
+    };
+    let items = match value {
+        Value::Null => return Ok(Vec::new()),
+        Value::Array(items) => items,
+        other => {
+            let types = ["value of type []handlers.jsonPatchOp", "value of type jsonpatch.Patch"];
+            return Err(mismatch(&other, types[0], types[1]));
+        }
+    };
+    let mut operations = Vec::with_capacity(items.len());
+    for (index, item) in items.into_iter().enumerate() {
+        let mut operation = Operation::default();
+        let members = match item {
+            Value::Object(members) => members,
+            Value::Null => Tree::new(),
+            other => {
+                let types =
+                    ["value of type handlers.jsonPatchOp", "value of type jsonpatch.Operation"];
+                return Err(mismatch(&other, types[0], types[1]));
+            }
+        };
+        for (name, value) in members {
+            let text = match name.as_str() {
+                "op" => &mut operation.op,
+                "path" => &mut operation.path,
+                "from" => &mut operation.from,
+                "value" => {
+                    operation.value = value;
+                    continue;
+                }
+                _ => {
+                    problems.push(format!("json patch unknown field \"[{index}].{name}\""));
+                    continue;
+                }
+            };
+            match value {
+                Value::String(given) => *text = given,
+                Value::Null => {}
+                // No operation has this name.
+                _ if is_lenient => operation.op = "unknown".to_owned(),
+                other => {
+                    let field = format!("struct field jsonPatchOp.{name} of type string");
+                    return Err(mismatch(&other, &field, ""));
+                }
+            }
+        }
+        operations.push(operation);
+    }
+    Ok(operations)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(language: Language, text: &str) -> Result<SubmittedPatch, String> {
+        let bytes = Bytes::copy_from_slice(text.as_bytes());
+        super::read(language, &bytes, FieldValidation::Warn).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn languages() {
+        let of = |given: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(CONTENT_TYPE, given.parse().unwrap());
+            language(&headers).ok()
+        };
+        assert_eq!(of("application/json-patch+json"), Some(Language::Json));
+        assert_eq!(of("application/merge-patch+json;charset=utf-8"), Some(Language::Merge));
+        for other in [
+            "",
+            "application/json",
+            "application/Merge-patch+json",
+            "application/merge-patch+json ;x=y",
+            "application/strategic-merge-patch+json",
+            "application/apply-patch+yaml",
+        ] {
+            assert_eq!(of(other), None, "{other}");
+        }
+        assert!(language(&HeaderMap::new()).is_err());
+    }
+
+    #[test]
+    fn what_is_odd_is_told() {
+        let twice = read(Language::Merge, r#"{"spec":{"a":1,"a":2}}"#).unwrap();
+        assert_eq!(twice.problems, ["duplicate field \"spec.a\""]);
+        let text = r#"[{"op":"add","op":"test","path":"/a","value":1,"foo":1}]"#;
+        let odd = read(Language::Json, text).unwrap();
+        let expected =
+            ["json patch duplicate field \"[0].op\"", "json patch unknown field \"[0].foo\""];
+        assert_eq!(odd.problems, expected);
+        assert!(read(Language::Json, "null").unwrap().problems.is_empty());
+    }
+
+    #[test]
+    fn what_is_no_patch_is_refused() {
+        for (language, text, expected) in [
+            (Language::Merge, "null", "Invalid JSON Patch"),
+            (
+                Language::Merge,
+                "[]",
+                "error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}",
+            ),
+            (Language::Merge, "", "error decoding patch: unexpected end of JSON input"),
+            (
+                Language::Json,
+                "{}",
+                "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp",
+            ),
+            (
+                Language::Json,
+                r#"[{"op":1}]"#,
+                "error decoding patch: json: cannot unmarshal number into Go struct field jsonPatchOp.op of type string",
+            ),
+            (
+                Language::Json,
+                "[1]",
+                "error decoding patch: json: cannot unmarshal number into Go value of type handlers.jsonPatchOp",
+            ),
+        ] {
+            assert_eq!(read(language, text).unwrap_err(), expected, "{text}");
+        }
+        let many = format!("[{}]", vec!["{}"; OPERATIONS_LIMIT + 1].join(","));
+        assert!(read(Language::Json, &many).unwrap_err().ends_with("is 10000, got 10001"));
+    }
+}

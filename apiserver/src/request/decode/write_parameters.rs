@@ -1,0 +1,108 @@
+//! The query of CREATE, UPDATE and PATCH.
+
+use super::parameters::Parameters;
+use crate::error::{ApiError, FieldError, quote};
+use crate::verb::WriteOptions;
+use crate::write::FieldValidation;
+
+/// Names of field managers are at most this long; as kube-apiserver.
+const FIELD_MANAGER_LIMIT: u64 = 128;
+
+impl Parameters {
+    pub(super) fn create_options(&self) -> Result<WriteOptions, ApiError> {
+        self.write_options("CreateOptions", Vec::new())
+    }
+
+    pub(super) fn update_options(&self) -> Result<WriteOptions, ApiError> {
+        self.write_options("UpdateOptions", Vec::new())
+    }
+
+    pub(super) fn patch_options(&self) -> Result<WriteOptions, ApiError> {
+        let mut errors = Vec::new();
+        if self.flag("force").is_some() {
+            let why = "may not be specified for non-apply patch";
+            errors.push(FieldError::forbidden("force", why));
+        }
+        self.write_options("PatchOptions", errors)
+    }
+
+    fn write_options(
+        &self,
+        kind: &str,
+        mut errors: Vec<FieldError>,
+    ) -> Result<WriteOptions, ApiError> {
+        self.check_field_manager(&mut errors);
+        let dry_run = self.dry_run(&mut errors);
+        let field_validation = self.field_validation(&mut errors);
+        if !errors.is_empty() {
+            return Err(ApiError::invalid_options(kind, errors));
+        }
+        Ok(WriteOptions { field_validation, dry_run })
+    }
+
+    fn check_field_manager(&self, errors: &mut Vec<FieldError>) {
+        let manager = self.filled("fieldManager").unwrap_or_default();
+        if manager.len() as u64 > FIELD_MANAGER_LIMIT {
+            errors.push(FieldError::too_long("fieldManager", FIELD_MANAGER_LIMIT));
+        }
+        if let Some((position, odd)) = manager.char_indices().find(|(_, c)| c.is_control()) {
+            let detail = format!("invalid character U+{:04X} (at position {position})", odd as u32);
+            errors.push(FieldError::invalid("fieldManager", quote(manager), &detail));
+        }
+    }
+
+    /// Whether everything is to be checked and nothing kept.
+    pub(super) fn dry_run(&self, errors: &mut Vec<FieldError>) -> bool {
+        match self.get("dryRun") {
+            None => false,
+            Some("All") => true,
+            Some(other) => {
+                let shown = format!("[{}]", quote(other));
+                errors.push(FieldError::not_supported("dryRun", shown, &["All"]));
+                true
+            }
+        }
+    }
+
+    fn field_validation(&self, errors: &mut Vec<FieldError>) -> FieldValidation {
+        match self.filled("fieldValidation") {
+            None | Some("Warn") => FieldValidation::Warn,
+            Some("Ignore") => FieldValidation::Ignore,
+            Some("Strict") => FieldValidation::Strict,
+            Some(other) => {
+                let supported = ["", "Ignore", "Strict", "Warn"];
+                errors.push(FieldError::not_supported("fieldValidation", quote(other), &supported));
+                FieldValidation::Warn
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(outcome: Result<WriteOptions, ApiError>) -> String {
+        outcome.unwrap_err().to_string()
+    }
+
+    #[test]
+    fn creations_and_changes() {
+        let create = |query| Parameters::parse(query).create_options();
+        let options = create("fieldValidation=Strict&dryRun=All").unwrap();
+        assert_eq!(options.field_validation, FieldValidation::Strict);
+        assert!(options.dry_run);
+        assert!(!create("").unwrap().dry_run);
+        assert_eq!(
+            refused(create("fieldValidation=x&dryRun=y")),
+            "CreateOptions.meta.k8s.io \"\" is invalid: [dryRun: Unsupported value: [\"y\"]: supported values: \"All\", fieldValidation: Unsupported value: \"x\": supported values: \"\", \"Ignore\", \"Strict\", \"Warn\"]"
+        );
+        let patch = |query| Parameters::parse(query).patch_options();
+        assert_eq!(
+            refused(patch("force=false")),
+            "PatchOptions.meta.k8s.io \"\" is invalid: force: Forbidden: may not be specified for non-apply patch"
+        );
+        let update = |query| Parameters::parse(query).update_options();
+        assert!(refused(update("fieldManager=a%00")).starts_with("UpdateOptions.meta.k8s.io"));
+    }
+}

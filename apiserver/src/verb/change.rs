@@ -1,0 +1,78 @@
+//! What UPDATE and PATCH have in common: change an object as it is now, and
+//! again if somebody else was faster.
+
+use std::sync::Arc;
+
+use crate::error::ApiError;
+use crate::kind::Version;
+use crate::object::Key;
+use crate::served_kind::ServedKind;
+use crate::storage::{Commit, Expected, StoreError, Versioned};
+use crate::write::{Change, Decoded, Live, PreparedChange, prepare_change};
+
+/// An object that was changed, or would have been.
+#[derive(Debug)]
+pub struct Changed {
+    /// The object, as it is now.
+    pub versioned: Versioned,
+    /// Texts for `Warning` headers.
+    pub warnings: Vec<String>,
+}
+
+/// Changes the object under the key to what `make` makes of it.
+///
+/// # Errors
+/// 404 when there is none; those of `make`; 409 and 422 when the change may
+/// not be made.
+pub(super) async fn change(
+    served: &ServedKind,
+    version: &Version,
+    key: &Key,
+    dry_run: bool,
+    mut make: impl FnMut(&Live) -> Result<Decoded, ApiError>,
+) -> Result<Changed, ApiError> {
+    let kind = &served.kind;
+    let Some((store, collection)) = served.store() else {
+        return Err(ApiError::method_not_allowed(&kind.group, &kind.names.plural, "update"));
+    };
+    let absent = || ApiError::not_found(&kind.group, &kind.names.plural, key.name());
+    loop {
+        let kept = store.get(&collection, key).await.map_err(ApiError::internal)?;
+        let kept = kept.ok_or_else(absent)?;
+        let tree = kind.in_version(&kept.object, version).to_tree();
+        let live = Live { tree, revision: kept.revision.to_string() };
+        let decoded = make(&live)?;
+        let PreparedChange { change, warnings } = prepare_change(kind, version, &live, decoded)?;
+        let changed = |revision, object| {
+            let versioned = Versioned { revision, object };
+            Ok(Changed { versioned, warnings: warnings.clone() })
+        };
+        let (object, goes) = match change {
+            Change::Kept(object) => (object, false),
+            Change::Gone(object) => (object, true),
+        };
+        let object = Arc::new(kind.to_storage(object, version).map_err(ApiError::internal)?);
+        if object.same_content(&kept.object) {
+            return changed(kept.revision, kept.object);
+        }
+        if dry_run {
+            return changed(kept.revision, object);
+        }
+        let commit = Commit {
+            collection: collection.clone(),
+            key: key.clone(),
+            expected: Expected::At(kept.revision),
+            object: (!goes).then(|| Arc::clone(&object)),
+        };
+        match store.commit(commit).await {
+            // Of an object that has gone nothing more was written.
+            Ok(_) if goes => return changed(kept.revision, object),
+            Ok(revision) => return changed(revision, object),
+            Err(StoreError::Absent) => return Err(absent()),
+            // Somebody else was faster: look again.
+            Err(StoreError::Changed { .. } | StoreError::Exists) => {}
+            Err(error @ StoreError::Full { .. }) => return Err(ApiError::internal(error)),
+        }
+        tokio::task::yield_now().await;
+    }
+}

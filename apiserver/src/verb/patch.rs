@@ -1,0 +1,42 @@
+//! PATCH: change parts of an object.
+
+use std::sync::Arc;
+
+use super::WriteOptions;
+use super::change::{Changed, change};
+use crate::error::ApiError;
+use crate::kind::Version;
+use crate::object::Key;
+use crate::served_kind::ServedKind;
+use crate::write::{SubmittedPatch, apply_patch, check_identity};
+
+/// Applies a patch to the object under the key. `patch` is an error if it
+/// could not be read: that counts only if there is an object.
+///
+/// # Errors
+/// 404 when there is none, 409 when the patch is for another version of it,
+/// 400 and 422 when it cannot be applied or the object may not be kept.
+pub async fn patch(
+    served: &ServedKind,
+    version: &Version,
+    key: &Key,
+    patch: Result<SubmittedPatch, ApiError>,
+    options: WriteOptions,
+) -> Result<Changed, ApiError> {
+    let kind = Arc::clone(&served.kind);
+    let mut patch = Some(patch);
+    let mut submitted = None;
+    change(served, version, key, options.dry_run, |live| {
+        if let Some(patch) = patch.take() {
+            submitted = Some(patch?);
+        }
+        let Some(submitted) = &submitted else {
+            return Err(ApiError::internal("a patch that was refused is applied again"));
+        };
+        let object = live.with_revision();
+        let mut decoded = apply_patch(&kind, version, submitted, object, options.field_validation)?;
+        check_identity(&mut decoded.tree, key)?;
+        Ok(decoded)
+    })
+    .await
+}

@@ -1,0 +1,34 @@
+//! UPDATE: replace an object.
+
+use std::sync::Arc;
+
+use super::WriteOptions;
+use super::change::{Changed, change};
+use crate::error::ApiError;
+use crate::kind::Version;
+use crate::object::Key;
+use crate::served_kind::ServedKind;
+use crate::write::{Submitted, check_identity, check_uid, decode};
+
+/// Puts an object in the place of the one under the key.
+///
+/// # Errors
+/// 404 when there is none, 409 when it is another one or was changed since,
+/// 400 and 422 when the object may not be kept.
+pub async fn update(
+    served: &ServedKind,
+    version: &Version,
+    key: &Key,
+    submitted: Submitted,
+    options: WriteOptions,
+) -> Result<Changed, ApiError> {
+    let kind = Arc::clone(&served.kind);
+    let mut decoded = decode(&kind, version, submitted, options.field_validation)?;
+    check_identity(&mut decoded.tree, key)
+        .map_err(|error| error.with_warnings(decoded.warnings.clone()))?;
+    change(served, version, key, options.dry_run, |live| {
+        check_uid(&kind, &decoded.tree, key, live)?;
+        Ok(decoded.clone())
+    })
+    .await
+}

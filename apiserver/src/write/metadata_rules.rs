@@ -1,0 +1,205 @@
+//! The rules of ObjectMeta, with kube-apiserver's words.
+
+use serde_json::Value;
+
+use super::metadata;
+use crate::error::{FieldError, quote};
+use crate::object::Tree;
+use crate::object::names::{check_label, check_label_key, check_label_value, check_subdomain};
+
+/// All annotations of an object together; as kube-apiserver.
+const ANNOTATIONS_LIMIT: usize = 256 << 10;
+/// Finalizers of the garbage collector: what is owned loses its owner first,
+/// or goes first.
+pub(super) const ORPHAN: &str = "orphan";
+pub(super) const FOREGROUND: &str = "foregroundDeletion";
+/// Finalizers that need no domain in their name.
+const WITHOUT_DOMAIN: [&str; 3] = [ORPHAN, FOREGROUND, "kubernetes"];
+
+/// What is wrong with the metadata of an object, new or not.
+pub(super) fn validate(tree: &Tree) -> Vec<FieldError> {
+    let metadata = metadata::of(tree);
+    let mut errors = Vec::new();
+    validate_names(metadata, &mut errors);
+    validate_contents(metadata, &mut errors);
+    validate_finalizers(tree, &mut errors);
+    errors
+}
+
+/// What is wrong with the change of an object's metadata. What is wrong with
+/// either is said again, as kube-apiserver does.
+pub(super) fn validate_update(tree: &Tree, old: &Tree) -> Vec<FieldError> {
+    let (new, old_metadata) = (metadata::of(tree), metadata::of(old));
+    let mut errors = Vec::new();
+    if old_metadata.contains_key("deletionTimestamp") {
+        let known = metadata::finalizers(old);
+        let mut added: Vec<&str> = metadata::finalizers(tree);
+        added.retain(|finalizer| !known.contains(finalizer));
+        added.sort_unstable();
+        added.dedup();
+        if !added.is_empty() {
+            let added: Vec<String> = added.into_iter().map(quote).collect();
+            let why = format!(
+                "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+                added.join(", ")
+            );
+            errors.push(FieldError::forbidden("metadata.finalizers", &why));
+        }
+    }
+    for field in ["uid", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+        if new.get(field) != old_metadata.get(field) {
+            let value = new.get(field).unwrap_or(&Value::Null);
+            let field = format!("metadata.{field}");
+            errors.push(FieldError::invalid(field, value, "field is immutable"));
+        }
+    }
+    validate_contents(new, &mut errors);
+    errors
+}
+
+/// What the author of finalizers should know of those that are new.
+pub(super) fn finalizer_warnings(tree: &Tree, old: Option<&Tree>) -> Vec<String> {
+    let known = old.map(metadata::finalizers).unwrap_or_default();
+    let is_odd = |finalizer: &&str| {
+        !finalizer.contains('/')
+            && !WITHOUT_DOMAIN.contains(finalizer)
+            && !known.contains(finalizer)
+    };
+    let warn = |finalizer: &str| {
+        let path = if finalizer.contains('.') { " including a path (/)" } else { "" };
+        format!(
+            "metadata.finalizers: {}: prefer a domain-qualified finalizer name{path} to avoid accidental conflicts with other finalizer writers",
+            quote(finalizer)
+        )
+    };
+    let mut odd: Vec<&str> = metadata::finalizers(tree).into_iter().filter(is_odd).collect();
+    odd.sort_unstable();
+    odd.dedup();
+    odd.truncate(super::ERRORS_LIMIT);
+    odd.into_iter().map(warn).collect()
+}
+
+fn validate_contents(metadata: &Tree, errors: &mut Vec<FieldError>) {
+    for (key, value) in texts(metadata, "labels") {
+        if errors.len() >= super::ERRORS_LIMIT {
+            return;
+        }
+        let faults = check_label_key(key);
+        errors.extend(invalid("metadata.labels", key, faults));
+        errors.extend(invalid("metadata.labels", value, check_label_value(value)));
+    }
+    let mut annotations = 0;
+    for (key, value) in texts(metadata, "annotations") {
+        if errors.len() >= super::ERRORS_LIMIT {
+            return;
+        }
+        annotations += key.len() + value.len();
+        errors.extend(invalid("metadata.annotations", key, check_label_key(&key.to_lowercase())));
+    }
+    if annotations > ANNOTATIONS_LIMIT {
+        errors.push(FieldError::too_long("metadata.annotations", ANNOTATIONS_LIMIT as u64));
+    }
+    validate_owners(metadata, errors);
+}
+
+fn validate_owners(metadata: &Tree, errors: &mut Vec<FieldError>) {
+    const FIELD: &str = "metadata.ownerReferences";
+    let owners = metadata.get("ownerReferences").and_then(Value::as_array);
+    let mut controller: Option<String> = None;
+    for owner in owners.into_iter().flatten() {
+        if errors.len() >= super::ERRORS_LIMIT {
+            return;
+        }
+        let text = |field: &str| owner[field].as_str().unwrap_or_default();
+        let version = match text("apiVersion").split_once('/') {
+            None => text("apiVersion"),
+            Some((_, version)) if !version.contains('/') => version,
+            Some(_) => "",
+        };
+        if version.is_empty() {
+            let field = format!("{FIELD}.apiVersion");
+            let value = quote(text("apiVersion"));
+            errors.push(FieldError::invalid(field, value, "version must not be empty"));
+        }
+        for field in ["kind", "name", "uid"] {
+            if text(field).is_empty() {
+                let field = format!("{FIELD}.{field}");
+                errors.push(FieldError::invalid(field, "\"\"", "must not be empty"));
+            }
+        }
+        if text("apiVersion") == "v1" && text("kind") == "Event" {
+            let why = "/v1, Kind=Event is disallowed from being an owner";
+            errors.push(FieldError::invalid(FIELD, shown(owner), why));
+        }
+        if owner["controller"] == true {
+            let name = format!("{}/{}", text("kind"), text("name"));
+            if let Some(first) = &controller {
+                let all: Vec<String> = owners.into_iter().flatten().map(shown).collect();
+                let why = format!(
+                    "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {name}"
+                );
+                errors.push(FieldError::invalid(FIELD, format!("[{}]", all.join(",")), &why));
+            } else {
+                controller = Some(name);
+            }
+        }
+    }
+}
+
+/// A reference as messages show it: in the order of its type's fields.
+fn shown(owner: &Value) -> String {
+    let fields = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
+    let given = fields.iter().filter_map(|field| Some((*field, owner.get(*field)?)));
+    let members: Vec<String> = given.map(|(field, value)| format!("\"{field}\":{value}")).collect();
+    format!("{{{}}}", members.join(","))
+}
+
+fn validate_finalizers(tree: &Tree, errors: &mut Vec<FieldError>) {
+    let finalizers = metadata::finalizers(tree);
+    for finalizer in &finalizers {
+        if errors.len() >= super::ERRORS_LIMIT {
+            return;
+        }
+        errors.extend(invalid("metadata.finalizers", finalizer, check_label_key(finalizer)));
+    }
+    if finalizers.contains(&ORPHAN) && finalizers.contains(&FOREGROUND) {
+        let shown: Vec<String> = finalizers.iter().map(|finalizer| quote(finalizer)).collect();
+        let why = "finalizer orphan and foregroundDeletion cannot be both set";
+        let shown = format!("[{}]", shown.join(","));
+        errors.push(FieldError::invalid("metadata.finalizers", shown, why));
+    }
+}
+
+fn validate_names(metadata: &Tree, errors: &mut Vec<FieldError>) {
+    let text = |field: &str| metadata.get(field).and_then(Value::as_str);
+    if let Some(prefix) = text("generateName") {
+        // A trailing dash is what the suffix is put behind; as kube-apiserver
+        // masks it, what is before it goes too.
+        let masked = prefix.strip_suffix('-').and_then(|rest| {
+            let last = rest.chars().next_back()?;
+            Some(format!("{}a", &rest[..rest.len() - last.len_utf8()]))
+        });
+        let faults = check_subdomain(masked.as_deref().unwrap_or(prefix));
+        errors.extend(invalid("metadata.generateName", prefix, faults));
+    }
+    match text("name") {
+        None => {
+            errors.push(FieldError::required("metadata.name", "name or generateName is required"));
+        }
+        Some(name) => errors.extend(invalid("metadata.name", name, check_subdomain(name))),
+    }
+    if let Some(namespace) = text("namespace") {
+        errors.extend(invalid("metadata.namespace", namespace, check_label(namespace)));
+    }
+}
+
+fn texts<'a>(metadata: &'a Tree, field: &str) -> impl Iterator<Item = (&'a str, &'a str)> {
+    let map = metadata.get(field).and_then(Value::as_object);
+    map.into_iter().flatten().map(|(key, value)| (key.as_str(), value.as_str().unwrap_or_default()))
+}
+
+fn invalid(field: &str, value: &str, faults: Vec<String>) -> impl Iterator<Item = FieldError> {
+    let value = quote(value);
+    let field = field.to_owned();
+    faults.into_iter().map(move |fault| FieldError::invalid(&field, &value, &fault))
+}

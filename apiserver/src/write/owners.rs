@@ -1,0 +1,47 @@
+//! Owners: references that were given twice.
+
+use serde_json::Value;
+
+use super::metadata;
+use crate::object::Tree;
+
+/// Where references were found to be given twice, in kube-apiserver's words.
+#[derive(Clone, Copy)]
+pub(super) enum Found {
+    InTheRequest,
+    AfterThePatch,
+}
+
+/// Drops references that are the same as one before; answers with what their
+/// author should know.
+pub(super) fn without_duplicates(tree: &mut Tree, found: Found) -> Option<String> {
+    if !metadata::of(tree).contains_key("ownerReferences") {
+        return None;
+    }
+    let mut duplicates: Vec<String> = Vec::new();
+    metadata::edit(tree, |metadata| {
+        let Some(Value::Array(owners)) = metadata.get_mut("ownerReferences") else { return };
+        let mut kept: Vec<Value> = Vec::with_capacity(owners.len());
+        for owner in owners.drain(..) {
+            if kept.contains(&owner) {
+                let uid = owner["uid"].as_str().unwrap_or_default();
+                duplicates.push(uid.to_owned());
+            } else {
+                kept.push(owner);
+            }
+        }
+        *owners = kept;
+    });
+    duplicates.sort_unstable();
+    duplicates.dedup();
+    let when = match found {
+        Found::InTheRequest => "",
+        Found::AfterThePatch => " after mutating admission happens",
+    };
+    (!duplicates.is_empty()).then(|| {
+        format!(
+            ".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+            duplicates.join(", ")
+        )
+    })
+}

@@ -1,0 +1,88 @@
+//! Patches: what becomes of an object that a patch is applied to.
+
+use serde_json::Value;
+
+use super::json_patch::{JsonPatch, Operation};
+use super::{Decoded, FieldValidation, field_validation, merge_patch, owners, prune, text};
+use crate::error::{ApiError, Details, FieldError, Reason, no_object, quote};
+use crate::kind::{Kind, Version};
+use crate::object::{Tree, to_json};
+
+/// A change of parts of an object.
+#[derive(Clone, Debug)]
+pub enum Patch {
+    /// RFC 6902.
+    Json(JsonPatch),
+    /// RFC 7386.
+    Merge(Value),
+}
+
+/// A patch as it was sent.
+#[derive(Clone, Debug)]
+pub struct SubmittedPatch {
+    /// The patch.
+    pub patch: Patch,
+    /// What is odd about it, in the words of field validation.
+    pub problems: Vec<String>,
+}
+
+impl Patch {
+    /// A JSON patch of these operations.
+    pub fn json(operations: Vec<Operation>) -> Self {
+        Self::Json(JsonPatch::new(operations))
+    }
+
+    /// Applies the patch to an object and drops what its kind does not know.
+    ///
+    /// # Errors
+    /// What kube-apiserver answers: 422 when the patch cannot be applied, or
+    /// what it makes is no object of the kind.
+    fn apply(&self, object: Tree) -> Result<Value, ApiError> {
+        match self {
+            Self::Json(patch) => patch.apply(Value::Object(object)).map_err(|why| {
+                let rejected = "the server rejected our request due to an error in our request";
+                ApiError::new(Reason::Invalid, rejected)
+                    .with_details(Details::default())
+                    .caused_by(why)
+            }),
+            Self::Merge(patch) => Ok(merge_patch::apply(object, patch)),
+        }
+    }
+}
+
+/// Applies a patch to an object, as the version of the request shows it, with
+/// its resourceVersion; drops what the kind does not know.
+///
+/// # Errors
+/// 422 when the patch cannot be applied, or what it makes is no object of the
+/// kind; under `Strict` also when something of it is unknown.
+pub fn apply_patch(
+    kind: &Kind,
+    version: &Version,
+    submitted: &SubmittedPatch,
+    object: Tree,
+    field_validation: FieldValidation,
+) -> Result<Decoded, ApiError> {
+    let patched = submitted.patch.apply(object)?;
+    let shown = to_json(&patched);
+    let unfit = |why: &str| {
+        let error = FieldError::invalid("patch", quote(&shown), why);
+        ApiError::invalid("", "", "", vec![error])
+    };
+    let Value::Object(mut tree) = patched else {
+        return Err(unfit(&no_object(&patched)));
+    };
+    if text(&tree, "kind").is_empty() {
+        return Err(unfit(&format!("Object 'Kind' is missing in '{shown}'")));
+    }
+    if text(&tree, "apiVersion").is_empty() {
+        let message = "Object 'apiVersion' is missing in 'object has no apiVersion field'";
+        return Err(ApiError::internal(message));
+    }
+    let (is_kind, unknown) = prune(kind, version, &mut tree).map_err(|why| unfit(&why))?;
+    let problems = submitted.problems.clone();
+    let mut warnings = field_validation::report_problems(field_validation, problems, unknown)
+        .map_err(|problems| unfit(&format!("strict decoding error: {problems}")))?;
+    warnings.extend(owners::without_duplicates(&mut tree, owners::Found::AfterThePatch));
+    Ok(Decoded { tree, is_kind, warnings })
+}

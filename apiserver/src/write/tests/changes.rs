@@ -1,0 +1,170 @@
+//! What becomes of an object that is there.
+
+use super::*;
+
+/// An object that is kept, at revision 5.
+fn live(metadata: Value) -> Live {
+    let mut kept = json!({
+        "name": "a", "namespace": "default", "uid": "u", "generation": 3,
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+    });
+    for (key, value) in metadata.as_object().unwrap() {
+        kept[key] = value.clone();
+    }
+    let Value::Object(tree) = foo(kept, json!({"size": 1})) else { unreachable!() };
+    Live { tree, revision: "5".to_owned() }
+}
+
+/// What becomes of the object when a merge patch is applied to it.
+fn patched(live: &Live, patch: Value) -> Result<PreparedChange, ApiError> {
+    let kind = kind();
+    let submitted = SubmittedPatch { patch: Patch::Merge(patch), problems: Vec::new() };
+    let object = live.with_revision();
+    let decoded = apply_patch(&kind, &kind.storage, &submitted, object, FieldValidation::Strict)?;
+    prepare_change(&kind, &kind.storage, live, decoded)
+}
+
+fn kept(prepared: PreparedChange) -> Tree {
+    match prepared.change {
+        Change::Kept(object) => object.to_tree(),
+        Change::Gone(_) => panic!("it is gone"),
+    }
+}
+
+#[test]
+fn the_generation_counts_changes_of_the_content() {
+    let live = live(json!({}));
+    let generation = |patch: Value| {
+        let tree = kept(patched(&live, patch).unwrap());
+        tree["metadata"]["generation"].as_i64().unwrap()
+    };
+    assert_eq!(generation(json!({})), 3);
+    assert_eq!(generation(json!({"metadata": {"labels": {"a": "b"}, "generation": 9}})), 3);
+    assert_eq!(generation(json!({"spec": {"size": 2}})), 4);
+    assert_eq!(generation(json!({"spec": {"size": 1}})), 3);
+}
+
+#[test]
+fn what_only_the_system_sets_stays() {
+    let live = live(json!({}));
+    let metadata = json!({
+        "creationTimestamp": null, "generation": null, "uid": null, "selfLink": "/x",
+        "managedFields": [{}],
+    });
+    let tree = kept(patched(&live, json!({"metadata": metadata})).unwrap());
+    assert_eq!(tree, live.tree);
+    let refused =
+        |metadata: Value| patched(&live, json!({"metadata": metadata})).unwrap_err().to_string();
+    for (metadata, expected) in [
+        (json!({"uid": "other"}), "metadata.uid: Invalid value: \"other\": field is immutable"),
+        (
+            json!({"deletionGracePeriodSeconds": 3}),
+            "metadata.deletionGracePeriodSeconds: Invalid value: 3: field is immutable",
+        ),
+        (
+            json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}),
+            "metadata.deletionTimestamp: Invalid value: \"2026-01-01T00:00:00Z\": field is immutable",
+        ),
+    ] {
+        let message = refused(metadata);
+        assert_eq!(message, format!("Foo.example.com \"a\" is invalid: {expected}"));
+    }
+}
+
+#[test]
+fn who_changes_an_object_has_seen_it() {
+    let live = live(json!({}));
+    let outcome = |revision: Value| {
+        let patch = json!({"metadata": {"resourceVersion": revision}});
+        patched(&live, patch).map(drop).map_err(|error| (error.reason(), error.to_string()))
+    };
+    assert!(outcome(json!("5")).is_ok());
+    assert!(outcome(json!("005")).is_ok());
+    for nothing in [json!(null), json!(""), json!("0"), json!("00")] {
+        let (reason, message) = outcome(nothing).unwrap_err();
+        assert_eq!(reason, Reason::Invalid);
+        assert!(message.ends_with("Invalid value: 0: must be specified for an update"));
+    }
+    assert_eq!(outcome(json!("4")).unwrap_err().0, Reason::Conflict);
+    for none in ["x", "-5", "+5", "5 ", "99999999999999999999"] {
+        assert_eq!(outcome(json!(none)).unwrap_err().0, Reason::BadRequest, "{none}");
+    }
+}
+
+#[test]
+fn what_was_wrong_before_may_stay() {
+    let mut live = live(json!({}));
+    live.tree["spec"] = json!({"size": 99, "mode": "a"});
+    assert!(patched(&live, json!({"spec": {"mode": "b"}})).is_ok());
+    let message = patched(&live, json!({"spec": {"size": 98}})).unwrap_err().to_string();
+    assert!(message.contains("spec.size in body should be less than or equal to 10"), "{message}");
+}
+
+#[test]
+fn an_object_that_goes_gains_no_finalizers() {
+    let gone = json!({
+        "deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0,
+        "finalizers": ["x/one", "x/two"],
+    });
+    let live = live(gone);
+    let with = |finalizers: Value| patched(&live, json!({"metadata": {"finalizers": finalizers}}));
+    let message = with(json!(["x/one", "x/new", "x/b"])).unwrap_err().to_string();
+    assert!(message.ends_with("found new finalizers []string{\"x/b\", \"x/new\"}"), "{message}");
+    assert!(matches!(with(json!(["x/two"])).unwrap().change, Change::Kept(_)));
+    assert!(matches!(with(json!(null)).unwrap().change, Change::Gone(_)));
+    // Nothing takes the mark away.
+    let patch = json!({"metadata": {"deletionTimestamp": null}});
+    assert_eq!(kept(patched(&live, patch).unwrap()), live.tree);
+}
+
+#[test]
+fn what_holds_an_object() {
+    let ambient =
+        Ambient::given(|| "2026-01-01T00:00:00.5Z".parse().unwrap(), || Uuid::from_u128(7), || 7);
+    let marked = |finalizers: Value, propagation| {
+        let live = live(json!({"finalizers": finalizers}));
+        let object = Object::from_tree(&live.tree).unwrap();
+        mark(&object, propagation, &ambient).unwrap().map(|object| {
+            let again = mark(&object, propagation, &ambient).unwrap().unwrap();
+            assert!(again.same_content(&object), "{again:?}");
+            object.to_tree()["metadata"].clone()
+        })
+    };
+    let held = marked(json!(["x/hold"]), None).unwrap();
+    assert_eq!(held["deletionTimestamp"], "2026-01-01T00:00:00Z");
+    assert_eq!(held["deletionGracePeriodSeconds"], 0);
+    assert_eq!(held["generation"], 4);
+    let finalizers = |before: Value, propagation| {
+        marked(before, propagation).map(|metadata| metadata["finalizers"].clone())
+    };
+    let (background, foreground, orphan) =
+        (Some(Propagation::Background), Some(Propagation::Foreground), Some(Propagation::Orphan));
+    assert_eq!(finalizers(json!([]), None), None);
+    assert_eq!(finalizers(json!([]), background), None);
+    assert_eq!(finalizers(json!([]), foreground), Some(json!(["foregroundDeletion"])));
+    assert_eq!(finalizers(json!(["x/y"]), orphan), Some(json!(["x/y", "orphan"])));
+    assert_eq!(finalizers(json!(["orphan"]), None), Some(json!(["orphan"])));
+    assert_eq!(finalizers(json!(["orphan"]), background), None);
+    let both = finalizers(json!(["orphan", "x/y"]), foreground);
+    assert_eq!(both, Some(json!(["x/y", "foregroundDeletion"])));
+}
+
+#[test]
+fn a_patch_that_makes_no_object_is_refused() {
+    let live = live(json!({}));
+    for (patch, expected) in [
+        (json!([1]), "couldn't get version/kind"),
+        (json!({"kind": null}), "Object 'Kind' is missing in"),
+        (json!({"metadata": {"labels": 5}}), "json: cannot unmarshal number into Go struct field"),
+        (json!({"odd": 1}), "strict decoding error: unknown field \"odd\""),
+    ] {
+        let error = patched(&live, patch).unwrap_err();
+        assert_eq!(error.reason(), Reason::Invalid);
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+    let error = patched(&live, json!({"kind": "Sheep", "apiVersion": "v1"})).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "Sheep \"a\" is invalid: [kind: Invalid value: \"Sheep\": must be Foo, apiVersion: Invalid value: \"v1\": must be example.com/v1]"
+    );
+}

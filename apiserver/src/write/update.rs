@@ -1,0 +1,228 @@
+//! What becomes of an object that is there, when somebody changes it.
+
+use serde_json::Value;
+
+use super::{Decoded, encode, metadata, metadata_rules, validate, wrong_kind};
+use crate::error::{ApiError, FieldError, quote};
+use crate::kind::{Kind, Version};
+use crate::object::{Key, Object, Tree};
+
+/// An object that is there.
+#[derive(Debug)]
+pub struct Live {
+    /// As the version of the request shows it.
+    pub tree: Tree,
+    /// Its resourceVersion.
+    pub revision: String,
+}
+
+impl Live {
+    /// The object with its resourceVersion, as a patch meets it.
+    pub fn with_revision(&self) -> Tree {
+        let mut tree = self.tree.clone();
+        metadata::edit(&mut tree, |metadata| {
+            metadata.insert("resourceVersion".to_owned(), self.revision.clone().into());
+        });
+        tree
+    }
+}
+
+/// What a change comes to.
+#[derive(Debug)]
+pub enum Change {
+    /// This is kept from now on, if it is another content.
+    Kept(Object),
+    /// Its last finalizer is gone, so the object goes. This is what it would
+    /// have been.
+    Gone(Object),
+}
+
+/// A change that may be made, and what its author should know.
+#[derive(Debug)]
+pub struct PreparedChange {
+    /// The change.
+    pub change: Change,
+    /// Texts for `Warning` headers.
+    pub warnings: Vec<String>,
+}
+
+/// Refuses an object that is not the one that the path names.
+///
+/// # Errors
+/// 400 with what is wrong.
+pub fn check_identity(tree: &mut Tree, key: &Key) -> Result<(), ApiError> {
+    super::check_namespace(tree, key.namespace())?;
+    let (given, name) = (metadata::name(tree), key.name());
+    if given.is_empty() {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        )));
+    }
+    if given != name {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({given}) does not match the name on the URL ({name})"
+        )));
+    }
+    Ok(())
+}
+
+/// Refuses an object that says it is another one of the same name.
+///
+/// # Errors
+/// 409.
+pub fn check_uid(kind: &Kind, tree: &Tree, key: &Key, live: &Live) -> Result<(), ApiError> {
+    let (given, uid) = (metadata::text(tree, "uid"), metadata::text(&live.tree, "uid"));
+    if given.is_empty() || given == uid {
+        return Ok(());
+    }
+    let (group, plural) = (&kind.group, &kind.names.plural);
+    let cause = format!(
+        "StorageError: invalid object, Code: 4, Key: /registry/{group}/{plural}/{key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {given}, UID in object meta: {uid}"
+    );
+    Err(ApiError::conflict(group, plural, key.name(), &cause))
+}
+
+/// Prepares a change: what was submitted, or what a patch has made, in place
+/// of what is there.
+///
+/// # Errors
+/// What kube-apiserver answers, in its order: no version to start from (422),
+/// another one than is there (409), then everything that validation finds (422).
+pub fn prepare_change(
+    kind: &Kind,
+    version: &Version,
+    live: &Live,
+    decoded: Decoded,
+) -> Result<PreparedChange, ApiError> {
+    let Decoded { mut tree, is_kind, mut warnings } = decoded;
+    let mut change = || {
+        check_revision(kind, &tree, live)?;
+        keep_what_is_the_systems(&mut tree, &live.tree);
+        let errors = faults(kind, version, &tree, is_kind, &live.tree);
+        if !errors.is_empty() {
+            let (given, version) = (super::text(&tree, "kind"), super::text(&tree, "apiVersion"));
+            let group = version.split_once('/').map_or("", |(group, _)| group);
+            return Err(ApiError::invalid(group, &given, metadata::name(&tree), errors));
+        }
+        warnings.extend(metadata_rules::finalizer_warnings(&tree, Some(&live.tree)));
+        bump_generation(&mut tree, &live.tree);
+        let object = encode(&tree)?;
+        Ok(if is_over(&tree) { Change::Gone(object) } else { Change::Kept(object) })
+    };
+    match change() {
+        Ok(change) => Ok(PreparedChange { change, warnings }),
+        Err(error) => Err(error.with_warnings(warnings)),
+    }
+}
+
+/// Who changes an object must have seen it as it is.
+fn check_revision(kind: &Kind, tree: &Tree, live: &Live) -> Result<(), ApiError> {
+    let (group, plural, name) = (&kind.group, &kind.names.plural, metadata::name(tree));
+    let given = metadata::text(tree, "resourceVersion");
+    if given == live.revision {
+        return Ok(());
+    }
+    let is_number = given.bytes().all(|byte| byte.is_ascii_digit());
+    match given.parse::<u64>() {
+        Ok(number) if is_number && Ok(number) == live.revision.parse() => Ok(()),
+        _ if given.bytes().all(|byte| byte == b'0') => {
+            let why = "must be specified for an update";
+            let error = FieldError::invalid("metadata.resourceVersion", 0, why);
+            Err(ApiError::invalid(group, plural, name, vec![error]))
+        }
+        Ok(_) if is_number => {
+            let cause = "the object has been modified; please apply your changes to the latest version and try again";
+            Err(ApiError::conflict(group, plural, name, cause))
+        }
+        _ => {
+            let why = if is_number { "value out of range" } else { "invalid syntax" };
+            Err(ApiError::bad_request(format!(
+                "strconv.ParseUint: parsing {}: {why}",
+                quote(given)
+            )))
+        }
+    }
+}
+
+/// What only the system sets stays as it is; what was left out of the rest
+/// that cannot change is filled in.
+fn keep_what_is_the_systems(tree: &mut Tree, old: &Tree) {
+    let old = metadata::of(old);
+    metadata::edit(tree, |metadata| {
+        for field in ["selfLink", "managedFields", "resourceVersion"] {
+            metadata.remove(field);
+        }
+        for field in ["creationTimestamp", "generation"] {
+            metadata.remove(field);
+            if let Some(value) = old.get(field) {
+                metadata.insert(field.to_owned(), value.clone());
+            }
+        }
+        if let Some(time) = old.get("deletionTimestamp") {
+            metadata.insert("deletionTimestamp".to_owned(), time.clone());
+        }
+        for field in ["uid", "deletionGracePeriodSeconds"] {
+            if let Some(value) = old.get(field) {
+                metadata.entry(field).or_insert_with(|| value.clone());
+            }
+        }
+    });
+}
+
+fn faults(
+    kind: &Kind,
+    version: &Version,
+    tree: &Tree,
+    is_kind: bool,
+    old: &Tree,
+) -> Vec<FieldError> {
+    let mut errors = metadata_rules::validate(tree);
+    let of_change = metadata_rules::validate_update(tree, old);
+    errors.extend(of_change.clone());
+    let api_version = kind.api_version(&version.name);
+    let given = super::text(tree, "apiVersion");
+    if !is_kind {
+        errors.push(wrong_kind(kind, tree));
+    }
+    if given != api_version {
+        let must = format!("must be {api_version}");
+        errors.push(FieldError::invalid("apiVersion", quote(&given), &must));
+    }
+    if is_kind && given == api_version {
+        errors.extend(of_change);
+        errors.extend(validate::validate_change(&version.schema, tree, old));
+    }
+    errors.truncate(super::ERRORS_LIMIT);
+    errors
+}
+
+/// The generation counts changes of everything but the metadata.
+fn bump_generation(tree: &mut Tree, old: &Tree) {
+    let contents = |tree: &Tree| -> Vec<(String, Value)> {
+        let members = tree.iter().filter(|(name, _)| *name != "metadata");
+        let mut members: Vec<_> =
+            members.map(|(name, value)| (name.clone(), value.clone())).collect();
+        members.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        members
+    };
+    if contents(tree) != contents(old) {
+        add_generation(tree);
+    }
+}
+
+/// Counts one more change.
+pub(super) fn add_generation(tree: &mut Tree) {
+    metadata::edit(tree, |metadata| {
+        let generation = metadata.get("generation").and_then(Value::as_i64).unwrap_or_default();
+        metadata.insert("generation".to_owned(), generation.saturating_add(1).into());
+    });
+}
+
+/// Whether nothing holds an object any more that is being deleted.
+pub(super) fn is_over(tree: &Tree) -> bool {
+    let metadata = metadata::of(tree);
+    let grace = metadata.get("deletionGracePeriodSeconds").and_then(Value::as_i64);
+    metadata.contains_key("deletionTimestamp")
+        && metadata::finalizers(tree).is_empty()
+        && grace.unwrap_or_default() == 0
+}
