@@ -192,6 +192,7 @@ impl Placeholders {
         for prefix in &self.prefixes {
             text = without_suffixes(&text, prefix);
         }
+        text = without_managed_fields(&text);
         if key == "message" {
             text = text.replace(PROTOBUF_WATCH_TOO, "").replace(PROTOBUF_TOO, "");
         }
@@ -201,6 +202,21 @@ impl Placeholders {
         }
         text
     }
+}
+
+/// An object that is shown in a text, without who changed what last.
+fn without_managed_fields(text: &str) -> String {
+    let Some(found) = text.find("managedFields") else { return text.to_owned() };
+    let Some(open) = text[found..].find('[').map(|at| found + at) else { return text.to_owned() };
+    let mut depth = 0;
+    let close = text[open..].find(|character| {
+        depth += i32::from(character == '[') - i32::from(character == ']');
+        depth == 0
+    });
+    let Some(close) = close.map(|at| open + at + 1) else { return text.to_owned() };
+    let before = text[..found].trim_end_matches(['"', '\\']);
+    let behind = text[close..].trim_start_matches(',');
+    format!("{before}{}", without_managed_fields(behind))
 }
 
 fn note(known: &mut Vec<String>, value: &str) {
