@@ -8,6 +8,8 @@
 //! ignored, as does one that needs something else that is missing; with
 //! `REQUIRE_CONTROL_PLANE` set they fail instead.
 
+#[path = "control_plane/changes.rs"]
+mod changes;
 #[path = "control_plane/clients.rs"]
 mod clients;
 #[path = "control_plane/disturbances.rs"]
@@ -53,7 +55,9 @@ const TESTS: &[(&str, Test)] = &[
     ("kubectl_creates_and_deletes_llamas", llamas::are_created_and_deleted),
     ("kubectl_watches_llamas", llamas::are_watched),
     ("a_namespace_with_a_llama_is_deleted", llamas::go_with_their_namespace),
-    ("what_a_deleted_llama_owns_is_collected", llamas::own_other_objects),
+    ("kubectl_applies_llamas", changes::are_applied),
+    ("kubectl_changes_llamas", changes::are_changed),
+    ("llamas_own_and_are_owned", changes::own_and_are_owned),
     ("kubectl_reads_farm_pods", farm_pods::are_read),
     ("a_deployment_is_scaled_up_and_down", farm_pods::follow_a_deployment),
     ("a_user_without_rights_is_refused", rights::are_needed),
@@ -61,6 +65,7 @@ const TESTS: &[(&str, Test)] = &[
     ("forged_headers_are_not_believed", rights::forged_headers_are_not_believed),
     ("tokens_and_certificates_are_believed", rights::tokens_and_certificates_are_believed),
     ("kube_lists_creates_and_watches", clients::list_create_and_watch),
+    ("kube_changes_llamas", changes::change_in_programs),
     ("client_go_lists_and_watches", other_languages::an_informer_lists_and_watches),
     ("client_go_streams", other_languages::an_informer_streams),
     ("python_lists_and_watches", other_languages::python_lists_and_watches),
