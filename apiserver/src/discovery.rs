@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::document::Document;
 use crate::kind::Kind;
 use crate::served_kind::{ServedKind, ServedKinds};
-use crate::verb;
+use crate::verb::{self, Subresource};
 
 /// Every document of discovery.
 #[derive(Debug)]
@@ -103,6 +103,30 @@ impl<'a> Groups<'a> {
         }
         Self(groups)
     }
+}
+
+/// A subresource, and what is answered for it: group, version and kind.
+struct Part {
+    subresource: Subresource,
+    verbs: Vec<&'static str>,
+    response_kind: (String, String, String),
+}
+
+/// The subresources of a kind in the version of this name.
+fn parts(served: &ServedKind, version: &str) -> Vec<Part> {
+    let kind = &served.kind;
+    let Some(version) = kind.version(version) else { return Vec::new() };
+    let part = |subresource: Subresource| {
+        let response_kind = match subresource {
+            Subresource::Status => {
+                (kind.group.clone(), version.name.clone(), kind.names.kind.clone())
+            }
+            Subresource::Scale => ("autoscaling".to_owned(), "v1".to_owned(), "Scale".to_owned()),
+        };
+        let verbs = subresource.verbs().iter().map(|verb| verb.name()).collect();
+        Part { subresource, verbs, response_kind }
+    };
+    verb::subresources(served, version).into_iter().map(part).collect()
 }
 
 fn verbs(served: &ServedKind) -> Vec<&'static str> {

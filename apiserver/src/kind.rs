@@ -10,16 +10,20 @@ mod columns;
 mod conversion;
 mod names;
 mod prune;
+mod scale;
 mod schema;
 mod selectable_fields;
 mod structural;
+mod subresources;
 mod version;
 
 pub use age::age;
 pub use coded_cells::CodedCells;
 pub use columns::Columns;
 pub use names::Names;
+pub use scale::scale;
 pub use schema::{Additional, JsonType, Schema};
+pub use subresources::{FieldPath, ScalePaths, Subresources};
 pub use version::{Version, compare as compare_versions};
 
 use std::sync::Arc;

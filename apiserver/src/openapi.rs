@@ -102,7 +102,9 @@ impl Documents {
         let mut v3_paths = Map::new();
         let mut v3_by_version = BTreeMap::new();
         for ((group, version), (paths, mut described)) in by_version {
-            for (name, schema) in kubernetes::map("schemas") {
+            let has_scale = paths.keys().any(|path| path.ends_with("/scale"));
+            let scale = has_scale.then(|| kubernetes::map("scale")).into_iter().flatten();
+            for (name, schema) in kubernetes::map("schemas").iter().chain(scale) {
                 described.entry(name.clone()).or_insert_with(|| schema.clone());
             }
             v2_paths

@@ -26,10 +26,12 @@ use crate::ambient::Ambient;
 use crate::cluster::Cluster;
 use crate::discovery::Discovery;
 use crate::error::{ApiError, Reason};
+use crate::kind;
 use crate::openapi::OpenApi;
 use crate::served_kind::ServedKinds;
 use crate::user::User;
-use crate::verb;
+use crate::verb::{self, Subresource};
+use crate::write::Part;
 use decode::Operation;
 use encode::{Encoder, stream};
 use negotiate::{Media, Negotiated, Presentation};
@@ -130,7 +132,12 @@ impl Handler {
         let Negotiated { format, objection } = negotiate::negotiate(head, target.verb)?;
         let operation = decode::decode(&target, head, body).await?;
         let now = self.ambient.now();
-        let encoder = Encoder::new(&target.served.kind, &target.version, format, now);
+        let encoder = match (target.subresource, kind::scale()) {
+            (Some(Subresource::Scale), Some(scale)) => {
+                Encoder::new(&scale, &scale.storage, format, now)
+            }
+            _ => Encoder::new(&target.served.kind, &target.version, format, now),
+        };
         let response = self.act(target, operation, encoder, permit).await?;
         objection.map_or(Ok(response), Err)
     }
@@ -143,10 +150,19 @@ impl Handler {
         encoder: Encoder,
         permit: Permit,
     ) -> Result<Response<Body>, ApiError> {
-        let served = &target.served;
+        let (served, version) = (&target.served, &target.version);
+        let is_scale = target.subresource == Some(Subresource::Scale);
+        let part = match target.subresource {
+            Some(Subresource::Status) => Part::Status,
+            Some(Subresource::Scale) | None => Part::Main,
+        };
         match operation {
             Operation::Get(key, options) => {
-                let versioned = verb::get(served, &key, options).await?;
+                let versioned = if is_scale {
+                    verb::get_scale(served, version, &key, options).await?
+                } else {
+                    verb::get(served, &key, options).await?
+                };
                 Ok(encoder.object(&versioned, StatusCode::OK, &[]))
             }
             Operation::List(scope, options) => {
@@ -162,7 +178,6 @@ impl Handler {
                 Ok(encode::started(StatusCode::OK, Media::Json, events))
             }
             Operation::Create(submitted, options) => {
-                let version = &target.version;
                 let namespace = target.namespace.as_deref();
                 let (created, warnings) =
                     verb::create(served, version, namespace, submitted, options, &self.ambient)
@@ -170,13 +185,19 @@ impl Handler {
                 Ok(encoder.object(&created, StatusCode::CREATED, &warnings))
             }
             Operation::Update(key, submitted, options) => {
-                let version = &target.version;
-                let changed = verb::update(served, version, &key, submitted, options).await?;
+                let changed = if is_scale {
+                    verb::update_scale(served, version, &key, submitted, options).await?
+                } else {
+                    verb::update(served, version, &key, part, submitted, options).await?
+                };
                 Ok(encoder.object(&changed.versioned, StatusCode::OK, &changed.warnings))
             }
             Operation::Patch(key, patch, options) => {
-                let version = &target.version;
-                let changed = verb::patch(served, version, &key, patch, options).await?;
+                let changed = if is_scale {
+                    verb::patch_scale(served, version, &key, patch, options).await?
+                } else {
+                    verb::patch(served, version, &key, part, patch, options).await?
+                };
                 Ok(encoder.object(&changed.versioned, StatusCode::OK, &changed.warnings))
             }
             Operation::Delete(key, options) => {

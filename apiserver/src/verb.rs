@@ -8,6 +8,7 @@ mod delete_collection;
 mod get;
 mod list;
 mod patch;
+mod scale;
 mod selection;
 mod update;
 mod watch;
@@ -19,10 +20,12 @@ pub use delete_collection::delete_collection;
 pub use get::{GetOptions, get};
 pub use list::{LOOK, ListOptions, Listed, Moment, list};
 pub use patch::patch;
+pub use scale::{get_scale, patch_scale, update_scale};
 pub use selection::Selection;
 pub use update::update;
 pub use watch::{Bookmark, Event, Initial, WatchOptions, WatchStart, Watching, watch};
 
+use crate::kind::Version;
 use crate::served_kind::{Backing, ServedKind};
 use crate::write::FieldValidation;
 
@@ -63,6 +66,40 @@ pub fn verbs(served: &ServedKind) -> &'static [Verb] {
         ],
         Backing::Computed(_) => &[Verb::Get, Verb::List, Verb::Watch],
     }
+}
+
+/// A part of an object that is read and written apart from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Subresource {
+    /// What is said about the object.
+    Status,
+    /// How many replicas are wanted, in a form that all kinds have alike.
+    Scale,
+}
+
+impl Subresource {
+    /// The name on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Status => "status",
+            Self::Scale => "scale",
+        }
+    }
+
+    /// What can be done with it.
+    pub fn verbs(self) -> &'static [Verb] {
+        &[Verb::Get, Verb::Patch, Verb::Update]
+    }
+}
+
+/// The subresources of a kind in one version.
+pub fn subresources(served: &ServedKind, version: &Version) -> Vec<Subresource> {
+    let mut subresources = Vec::new();
+    if let Backing::Stored(_) = served.backing {
+        subresources.extend(version.subresources.status.then_some(Subresource::Status));
+        subresources.extend(version.subresources.scale.as_ref().map(|_| Subresource::Scale));
+    }
+    subresources
 }
 
 /// How an object is written.

@@ -12,6 +12,7 @@ mod metadata;
 mod metadata_rules;
 mod owners;
 mod patch;
+mod scale;
 mod stamp;
 mod update;
 mod validate;
@@ -20,7 +21,8 @@ pub use deletion::{Propagation, mark};
 pub use field_validation::FieldValidation;
 pub use json_patch::{OPERATIONS_LIMIT, Operation};
 pub use patch::{Patch, SubmittedPatch, apply_patch};
-pub use update::{Change, Live, PreparedChange, check_identity, check_uid, prepare_change};
+pub use scale::{Wanted, no_scale, scale_of};
+pub use update::{Change, Live, Part, PreparedChange, check_identity, check_uid, prepare_change};
 
 use serde_json::Value;
 
@@ -165,8 +167,14 @@ fn complete(
         let error = wrong_kind(kind, &tree);
         return Err(ApiError::invalid(&kind.group, &text(&tree, "kind"), &name, vec![error]));
     }
+    if version.subresources.status {
+        tree.remove("status");
+    }
     let mut errors = metadata_rules::validate(&tree);
     errors.extend(validate::validate(&version.schema, &tree));
+    if let Some(paths) = &version.subresources.scale {
+        errors.extend(scale::validate(paths, &tree));
+    }
     errors.truncate(ERRORS_LIMIT);
     if !errors.is_empty() {
         return Err(ApiError::invalid(&kind.group, &kind.names.kind, &name, errors));
@@ -193,7 +201,8 @@ fn wrong_kind(kind: &Kind, tree: &Tree) -> FieldError {
     FieldError::invalid("kind", quote(&text(tree, "kind")), &must)
 }
 
-/// Prepares an object that a new store begins with; it keeps its own uid.
+/// Prepares an object that a new store begins with; it keeps its own uid, and
+/// its status.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -209,6 +218,7 @@ pub fn prepare_initial(
     };
     let namespace = text("namespace");
     let uid = text("uid");
+    let status = tree.get("status").filter(|_| version.subresources.status).cloned();
     if namespace.is_some() != kind.is_namespaced() {
         let scope = if kind.is_namespaced() { "must be set" } else { "must not be set" };
         return Err(ApiError::bad_request(format!("metadata.namespace: {scope}")));
@@ -216,12 +226,21 @@ pub fn prepare_initial(
     let submitted = Submitted { tree, duplicates: Vec::new() };
     let strict = FieldValidation::Strict;
     let prepared = prepare_new(kind, version, namespace.as_deref(), submitted, strict, ambient)?;
-    let Some(uid) = uid else { return Ok(prepared.object) };
     let mut tree = prepared.object.to_tree();
     metadata::edit(&mut tree, |metadata| {
-        metadata.insert("uid".to_owned(), uid.into());
+        metadata.extend(uid.map(|uid| ("uid".to_owned(), uid.into())));
     });
-    Object::from_tree(&tree).map_err(ApiError::internal)
+    tree.extend(status.map(|status| ("status".to_owned(), status)));
+    let errors = validate::validate_status(&version.schema, &tree, &Tree::new());
+    if !errors.is_empty() {
+        return Err(ApiError::invalid(
+            &kind.group,
+            &kind.names.kind,
+            metadata::name(&tree),
+            errors,
+        ));
+    }
+    encode(&tree)
 }
 
 /// Fills in the namespace of the path; another one is refused.

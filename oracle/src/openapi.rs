@@ -65,7 +65,6 @@ fn differ(part: &str, there: &Value, here: &Value, report: &mut String) {
         .flatten()
         .map(|(name, _)| name)
         .filter(|name| is_ours(name) && here.get(name.as_str()).is_none())
-        .filter(|name| !name.ends_with("/status") && !name.ends_with("/scale"))
         .collect();
     if !missing.is_empty() {
         let _ = writeln!(report, "{part}: only kube-apiserver has {missing:?}");

@@ -95,6 +95,7 @@ impl Side {
         for (collection, prefix) in [
             (format!("{own}/widgets"), ""),
             (format!("{own}/gizmos"), ""),
+            (format!("{own}/gears"), ""),
             (format!("{group}/gadgets"), namespace),
         ] {
             let list = self.server.demand("GET", &collection, None).await?;
@@ -125,7 +126,7 @@ fn read_from_any_moment(path: &str) -> Option<String> {
         return None;
     }
     let segments: Vec<&str> = path.split('/').filter(|segment| *segment != "watch").collect();
-    let plurals = ["widgets", "gizmos", "gadgets"];
+    let plurals = ["widgets", "gizmos", "gears", "gadgets"];
     let end = segments.iter().position(|segment| plurals.contains(segment))?;
     Some(segments[..=end].join("/"))
 }

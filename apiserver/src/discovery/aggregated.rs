@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Groups, add_other_names, verbs};
+use super::{Groups, Part, add_other_names, parts, verbs};
 use crate::document::Document;
 use crate::served_kind::ServedKind;
 
@@ -51,5 +51,18 @@ fn resource(group: &str, version: &str, served: &ServedKind) -> Value {
         "verbs": verbs(served),
     });
     add_other_names(&mut resource, kind);
+    let parts: Vec<Value> = parts(served, version).iter().map(subresource).collect();
+    if !parts.is_empty() {
+        resource["subresources"] = parts.into();
+    }
     resource
+}
+
+fn subresource(part: &Part) -> Value {
+    let (group, version, kind) = &part.response_kind;
+    json!({
+        "subresource": part.subresource.name(),
+        "responseKind": {"group": group, "version": version, "kind": kind},
+        "verbs": part.verbs,
+    })
 }

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use super::{Groups, Resources, Versions, add_other_names, verbs};
+use super::{Groups, Part, Resources, Versions, add_other_names, parts, verbs};
 use crate::served_kind::ServedKind;
 
 /// `/apis`
@@ -42,7 +42,14 @@ fn group_members(name: &str, versions: &Versions<'_>) -> Map<String, Value> {
 
 /// `/apis/G/V`
 pub(super) fn resource_list(group: &str, version: &str, resources: &Resources<'_>) -> Value {
-    let resources: Vec<Value> = resources.iter().map(|served| resource(served)).collect();
+    let resources: Vec<Value> = resources
+        .iter()
+        .flat_map(|served| {
+            let parts = parts(served, version);
+            let parts = parts.iter().map(|part| subresource(served, part)).collect::<Vec<_>>();
+            std::iter::once(resource(served)).chain(parts)
+        })
+        .collect();
     json!({
         "kind": "APIResourceList",
         "apiVersion": "v1",
@@ -66,6 +73,24 @@ fn resource(served: &ServedKind) -> Value {
 }
 
 /// Base64 of the first eight bytes of SHA-256 over `group/version/Kind`.
+fn subresource(served: &ServedKind, part: &Part) -> Value {
+    let kind = &served.kind;
+    let (group, version, response_kind) = &part.response_kind;
+    let mut subresource = json!({
+        "name": format!("{}/{}", kind.names.plural, part.subresource.name()),
+        "singularName": "",
+        "namespaced": kind.is_namespaced(),
+        "kind": response_kind,
+        "verbs": part.verbs,
+    });
+    // Said only where it is another one than that of the list.
+    if *group != kind.group {
+        subresource["group"] = group.clone().into();
+        subresource["version"] = version.clone().into();
+    }
+    subresource
+}
+
 fn storage_version_hash(served: &ServedKind) -> String {
     let kind = &served.kind;
     let text = format!("{}/{}/{}", kind.group, kind.storage.name, kind.names.kind);

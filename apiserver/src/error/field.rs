@@ -35,6 +35,18 @@ impl FieldError {
         Self { field: field.into(), reason: "FieldValueInvalid", body }
     }
 
+    /// The same error of a field that stands below another one.
+    #[must_use]
+    pub fn below(self, parent: &str) -> Self {
+        let field = match self.field.as_str() {
+            "" => parent.to_owned(),
+            field @ "<nil>" => field.to_owned(),
+            field if field.starts_with('[') => format!("{parent}{field}"),
+            field => format!("{parent}.{field}"),
+        };
+        Self { field, ..self }
+    }
+
     /// The value is there twice. `value` is JSON text.
     pub fn duplicate(field: impl Into<String>, value: impl fmt::Display) -> Self {
         let body = format!("Duplicate value: {value}");

@@ -1,4 +1,4 @@
-//! One version of a kind: its schema and its columns.
+//! One version of a kind: its schema, its columns and its subresources.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 
 use serde_json::Value;
 
-use super::{CodedCells, Columns, Schema, selectable_fields, structural};
+use super::{CodedCells, Columns, Schema, Subresources, selectable_fields, structural};
 use crate::object::selector::SelectableFields;
 
 /// One version of a kind.
@@ -27,6 +27,8 @@ pub struct Version {
     pub columns: Columns,
     /// What objects can be selected by, besides name and namespace.
     pub selectable: SelectableFields,
+    /// What is read and written apart from everything else.
+    pub subresources: Subresources,
 }
 
 impl Version {
@@ -51,6 +53,9 @@ impl Version {
         let schema = Schema::parse(&open_api_schema);
         let selectable = version.selectable_fields.as_deref().unwrap_or_default();
         let selectable = selectable_fields::parse(selectable, &schema, path, faults);
+        let subresources = version.subresources.as_ref();
+        let subresources =
+            Subresources::parse(subresources, &format!("{path}.subresources"), faults);
         Some(Self {
             name: version.name.clone(),
             deprecation: deprecation(spec, version),
@@ -58,6 +63,7 @@ impl Version {
             open_api_schema,
             columns,
             selectable,
+            subresources,
         })
     }
 }

@@ -5,11 +5,12 @@ use serde_json::{Map, Value, json};
 use super::{kubernetes, schemas};
 use crate::kind::{Kind, Version};
 use crate::served_kind::ServedKind;
-use crate::verb::{Verb, verbs};
+use crate::verb::{Subresource, Verb, subresources, verbs};
 
 const STATUS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Status";
 const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
 const PATCH: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch";
+const SCALE: &str = "io.k8s.api.autoscaling.v1.Scale";
 /// What bodies and answers can be written in.
 pub(super) const MEDIA_TYPES: [&str; 2] = ["application/json", "application/yaml"];
 /// Strategic merge patches are not among them: kubectl would send those.
@@ -27,7 +28,12 @@ pub(super) fn paths(served: &ServedKind, version: &Version) -> Vec<(String, Valu
         format!("{root}/{plural}")
     };
     let item = format!("{collection}/{{name}}");
-    let mut paths = vec![(collection, one.collection()), (item, one.item())];
+    let parts = subresources(served, version).into_iter().map(|subresource| {
+        let path = format!("{item}/{}", subresource.name());
+        (path, one.part(subresource))
+    });
+    let mut paths: Vec<(String, Value)> = parts.collect();
+    paths.extend([(collection, one.collection()), (item, one.item())]);
     if one.namespaced {
         paths.push((format!("{root}/{plural}"), one.over_all()));
     }
@@ -58,10 +64,24 @@ impl Operations<'_> {
             ("delete", Verb::Delete),
         ];
         let mut path = self.operations(&verbs);
+        path.insert("parameters".to_owned(), self.item_parameters().into());
+        Value::Object(path)
+    }
+
+    fn part(&self, subresource: Subresource) -> Value {
+        let verbs = [("get", Verb::Get), ("put", Verb::Update), ("patch", Verb::Patch)];
+        let mut path = Map::new();
+        for (method, verb) in verbs {
+            path.insert(method.to_owned(), self.operation_on(verb, Some(subresource)));
+        }
+        path.insert("parameters".to_owned(), self.item_parameters().into());
+        Value::Object(path)
+    }
+
+    fn item_parameters(&self) -> Vec<Value> {
         let mut name = kubernetes::path_parameter("name");
         name["description"] = format!("name of the {}", self.kind.names.kind).into();
-        path.insert("parameters".to_owned(), self.path_parameters(&[name]).into());
-        Value::Object(path)
+        self.path_parameters(&[name])
     }
 
     fn over_all(&self) -> Value {
@@ -93,10 +113,18 @@ impl Operations<'_> {
     }
 
     fn operation(&self, verb: Verb) -> Value {
+        self.operation_on(verb, None)
+    }
+
+    fn operation_on(&self, verb: Verb, subresource: Option<Subresource>) -> Value {
         let kind = &self.kind.names.kind;
-        let object = schemas::name(self.kind, self.version, kind);
+        let object = match subresource {
+            Some(Subresource::Scale) => SCALE.to_owned(),
+            Some(Subresource::Status) | None => schemas::name(self.kind, self.version, kind),
+        };
         let list = schemas::name(self.kind, self.version, &self.kind.names.list_kind);
-        let words = Words::of(verb, kind);
+        let words = Words::of(verb, kind, subresource);
+        let part = subresource.map(|part| capitalized(part.name())).unwrap_or_default();
         let (answer, statuses): (&str, &[u16]) = match verb {
             Verb::List | Verb::Watch => (&list, &[200]),
             Verb::Get | Verb::Patch => (&object, &[200]),
@@ -124,7 +152,7 @@ impl Operations<'_> {
             "tags": [format!("{}_{}", self.tag(), self.version.name)],
             "description": words.description,
             "operationId": format!(
-                "{}{}{}{namespaced}{kind}",
+                "{}{}{}{namespaced}{kind}{part}",
                 words.verb,
                 self.group_and_version(),
                 words.collection
@@ -185,16 +213,19 @@ struct Words {
 }
 
 impl Words {
-    fn of(verb: Verb, kind: &str) -> Self {
+    fn of(verb: Verb, kind: &str, subresource: Option<Subresource>) -> Self {
         let article = article(kind);
+        let of_it = subresource.map(|part| format!("{} of ", part.name())).unwrap_or_default();
         let (word, action, collection, description) = match verb {
             Verb::List | Verb::Watch => {
                 ("list", "list", "", format!("list objects of kind {kind}"))
             }
-            Verb::Get => ("read", "get", "", format!("read the specified {kind}")),
+            Verb::Get => ("read", "get", "", format!("read {of_it}the specified {kind}")),
             Verb::Create => ("create", "post", "", format!("create{article} {kind}")),
-            Verb::Update => ("replace", "put", "", format!("replace the specified {kind}")),
-            Verb::Patch => ("patch", "patch", "", format!("partially update the specified {kind}")),
+            Verb::Update => ("replace", "put", "", format!("replace {of_it}the specified {kind}")),
+            Verb::Patch => {
+                ("patch", "patch", "", format!("partially update {of_it}the specified {kind}"))
+            }
             Verb::Delete => ("delete", "delete", "", format!("delete{article} {kind}")),
             Verb::DeleteCollection => {
                 ("delete", "deletecollection", "Collection", format!("delete collection of {kind}"))

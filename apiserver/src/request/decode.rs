@@ -16,7 +16,9 @@ use http::request::Parts;
 use super::route::Target;
 use crate::error::ApiError;
 use crate::object::Key;
-use crate::verb::{DeleteOptions, GetOptions, ListOptions, Verb, WatchOptions, WriteOptions};
+use crate::verb::{
+    DeleteOptions, GetOptions, ListOptions, Subresource, Verb, WatchOptions, WriteOptions,
+};
 use crate::watch_cache::Scope;
 use crate::write::{Submitted, SubmittedPatch};
 use parameters::Parameters;
@@ -105,7 +107,11 @@ async fn object(
         Verb::Create => parameters.create_options()?,
         _ => parameters.update_options()?,
     };
-    Ok((options, body::object(target, language, &bytes).await?))
+    let submitted = match target.subresource {
+        Some(Subresource::Scale) => body::scale(language, &bytes).await?,
+        Some(Subresource::Status) | None => body::object(target, language, &bytes).await?,
+    };
+    Ok((options, submitted))
 }
 
 /// The options of a deletion: of the query only if the body has none.

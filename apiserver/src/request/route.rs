@@ -17,7 +17,7 @@ use crate::kind::Version;
 use crate::object::names::check_path_segment;
 use crate::object::selector::FieldSelector;
 use crate::served_kind::{ServedKind, ServedKinds};
-use crate::verb::{Verb, verbs};
+use crate::verb::{Subresource, Verb, subresources, verbs};
 
 /// What is asked for.
 #[derive(Debug)]
@@ -75,6 +75,8 @@ pub(super) struct Target {
     pub version: Arc<Version>,
     /// The verb.
     pub verb: Verb,
+    /// The part of the object that it is done with, if it is a part.
+    pub subresource: Option<Subresource>,
     /// The namespace in the path; `None` for cluster-scoped kinds and over all.
     pub namespace: Option<String>,
     /// The name in the path.
@@ -206,14 +208,21 @@ fn target(
             return Err(not_allowed());
         }
     }
-    if !path.subresource.is_empty() {
-        return Err(ApiError::not_found(&kind.group, &kind.names.plural, path.name));
-    }
+    let subresource = match path.subresource {
+        "" => None,
+        name => {
+            let known = subresources(served, version).into_iter();
+            let found = known.into_iter().find(|subresource| subresource.name() == name);
+            let none = || ApiError::not_found(&kind.group, &kind.names.plural, path.name);
+            Some(found.ok_or_else(none)?)
+        }
+    };
     if let Some(fault) = check_path_segment(path.name) {
         let name = crate::error::quote(path.name);
         return Err(ApiError::bad_request(format!("Name parameter invalid: {name}: {fault}")));
     }
-    let verb = verb.filter(|verb| verbs(served).contains(verb)).ok_or_else(|| {
+    let verbs = subresource.map_or_else(|| verbs(served), Subresource::verbs);
+    let verb = verb.filter(|verb| verbs.contains(verb)).ok_or_else(|| {
         let name = verb.map(Verb::name).unwrap_or_default();
         ApiError::method_not_allowed(&kind.group, &kind.names.plural, name)
     })?;
@@ -224,6 +233,7 @@ fn target(
         served: served.clone(),
         version: Arc::clone(version),
         verb,
+        subresource,
         namespace: namespace.map(str::to_owned),
         name: Some(path.name).filter(|name| !name.is_empty()).map(str::to_owned),
     })

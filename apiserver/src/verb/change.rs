@@ -8,7 +8,7 @@ use crate::kind::Version;
 use crate::object::Key;
 use crate::served_kind::ServedKind;
 use crate::storage::{Commit, Expected, StoreError, Versioned};
-use crate::write::{Change, Decoded, Live, PreparedChange, prepare_change};
+use crate::write::{Change, Decoded, Live, Part, PreparedChange, prepare_change};
 
 /// An object that was changed, or would have been.
 #[derive(Debug)]
@@ -28,6 +28,7 @@ pub(super) async fn change(
     served: &ServedKind,
     version: &Version,
     key: &Key,
+    part: Part,
     dry_run: bool,
     mut make: impl FnMut(&Live) -> Result<Decoded, ApiError>,
 ) -> Result<Changed, ApiError> {
@@ -42,7 +43,8 @@ pub(super) async fn change(
         let tree = kind.in_version(&kept.object, version).to_tree();
         let live = Live { tree, revision: kept.revision.to_string() };
         let decoded = make(&live)?;
-        let PreparedChange { change, warnings } = prepare_change(kind, version, &live, decoded)?;
+        let PreparedChange { change, warnings } =
+            prepare_change(kind, version, &live, decoded, part)?;
         let changed = |revision, object| {
             let versioned = Versioned { revision, object };
             Ok(Changed { versioned, warnings: warnings.clone() })

@@ -8,7 +8,7 @@ use crate::error::ApiError;
 use crate::kind::Version;
 use crate::object::Key;
 use crate::served_kind::ServedKind;
-use crate::write::{SubmittedPatch, apply_patch, check_identity};
+use crate::write::{Part, SubmittedPatch, apply_patch, check_identity};
 
 /// Applies a patch to the object under the key. `patch` is an error if it
 /// could not be read: that counts only if there is an object.
@@ -20,13 +20,14 @@ pub async fn patch(
     served: &ServedKind,
     version: &Version,
     key: &Key,
+    part: Part,
     patch: Result<SubmittedPatch, ApiError>,
     options: WriteOptions,
 ) -> Result<Changed, ApiError> {
     let kind = Arc::clone(&served.kind);
     let mut patch = Some(patch);
     let mut submitted = None;
-    change(served, version, key, options.dry_run, |live| {
+    change(served, version, key, part, options.dry_run, |live| {
         if let Some(patch) = patch.take() {
             submitted = Some(patch?);
         }

@@ -8,7 +8,7 @@ use crate::error::ApiError;
 use crate::kind::Version;
 use crate::object::Key;
 use crate::served_kind::ServedKind;
-use crate::write::{Submitted, check_identity, check_uid, decode};
+use crate::write::{Part, Submitted, check_identity, check_uid, decode};
 
 /// Puts an object in the place of the one under the key.
 ///
@@ -19,6 +19,7 @@ pub async fn update(
     served: &ServedKind,
     version: &Version,
     key: &Key,
+    part: Part,
     submitted: Submitted,
     options: WriteOptions,
 ) -> Result<Changed, ApiError> {
@@ -26,7 +27,7 @@ pub async fn update(
     let mut decoded = decode(&kind, version, submitted, options.field_validation)?;
     check_identity(&mut decoded.tree, key)
         .map_err(|error| error.with_warnings(decoded.warnings.clone()))?;
-    change(served, version, key, options.dry_run, |live| {
+    change(served, version, key, part, options.dry_run, |live| {
         check_uid(&kind, &decoded.tree, key, live)?;
         Ok(decoded.clone())
     })

@@ -37,7 +37,7 @@ impl Patch {
     /// # Errors
     /// What kube-apiserver answers: 422 when the patch cannot be applied, or
     /// what it makes is no object of the kind.
-    fn apply(&self, object: Tree) -> Result<Value, ApiError> {
+    pub(super) fn apply(&self, object: Tree) -> Result<Value, ApiError> {
         match self {
             Self::Json(patch) => patch.apply(Value::Object(object)).map_err(|why| {
                 let rejected = "the server rejected our request due to an error in our request";

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Decoded, encode, metadata, metadata_rules, validate, wrong_kind};
+use super::{Decoded, encode, metadata, metadata_rules, scale, validate, wrong_kind};
 use crate::error::{ApiError, FieldError, quote};
 use crate::kind::{Kind, Version};
 use crate::object::{Key, Object, Tree};
@@ -25,6 +25,15 @@ impl Live {
         });
         tree
     }
+}
+
+/// What of an object is changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Everything but what has a subresource of its own.
+    Main,
+    /// Its status alone.
+    Status,
 }
 
 /// What a change comes to.
@@ -93,19 +102,32 @@ pub fn prepare_change(
     version: &Version,
     live: &Live,
     decoded: Decoded,
+    part: Part,
 ) -> Result<PreparedChange, ApiError> {
     let Decoded { mut tree, is_kind, mut warnings } = decoded;
     let mut change = || {
         check_revision(kind, &tree, live)?;
-        keep_what_is_the_systems(&mut tree, &live.tree);
-        let errors = faults(kind, version, &tree, is_kind, &live.tree);
+        let errors = match part {
+            Part::Main => {
+                if version.subresources.status {
+                    take_status(&mut tree, &live.tree);
+                }
+                keep_what_is_the_systems(&mut tree, &live.tree);
+                faults(kind, version, &tree, is_kind, &live.tree)
+            }
+            Part::Status => {
+                let status = std::mem::replace(&mut tree, live.tree.clone());
+                take_status(&mut tree, &status);
+                faults_of_status(version, &tree, &live.tree)
+            }
+        };
         if !errors.is_empty() {
             let (given, version) = (super::text(&tree, "kind"), super::text(&tree, "apiVersion"));
             let group = version.split_once('/').map_or("", |(group, _)| group);
             return Err(ApiError::invalid(group, &given, metadata::name(&tree), errors));
         }
         warnings.extend(metadata_rules::finalizer_warnings(&tree, Some(&live.tree)));
-        bump_generation(&mut tree, &live.tree);
+        bump_generation(version, &mut tree, &live.tree);
         let object = encode(&tree)?;
         Ok(if is_over(&tree) { Change::Gone(object) } else { Change::Kept(object) })
     };
@@ -169,6 +191,23 @@ fn keep_what_is_the_systems(tree: &mut Tree, old: &Tree) {
     });
 }
 
+/// Puts the status of another state of an object in the place of its own.
+fn take_status(tree: &mut Tree, other: &Tree) {
+    tree.remove("status");
+    if let Some(status) = other.get("status") {
+        tree.insert("status".to_owned(), status.clone());
+    }
+}
+
+fn faults_of_status(version: &Version, tree: &Tree, old: &Tree) -> Vec<FieldError> {
+    let mut errors = validate::validate_status(&version.schema, tree, old);
+    if let Some(paths) = &version.subresources.scale {
+        errors.extend(scale::validate_status(paths, tree));
+    }
+    errors.truncate(super::ERRORS_LIMIT);
+    errors
+}
+
 fn faults(
     kind: &Kind,
     version: &Version,
@@ -191,15 +230,21 @@ fn faults(
     if is_kind && given == api_version {
         errors.extend(of_change);
         errors.extend(validate::validate_change(&version.schema, tree, old));
+        if let Some(paths) = &version.subresources.scale {
+            errors.extend(scale::validate(paths, tree));
+        }
     }
     errors.truncate(super::ERRORS_LIMIT);
     errors
 }
 
-/// The generation counts changes of everything but the metadata.
-fn bump_generation(tree: &mut Tree, old: &Tree) {
+/// The generation counts changes of everything but the metadata, and a status
+/// that is written apart.
+fn bump_generation(version: &Version, tree: &mut Tree, old: &Tree) {
+    let is_counted =
+        |name: &str| name != "metadata" && !(name == "status" && version.subresources.status);
     let contents = |tree: &Tree| -> Vec<(String, Value)> {
-        let members = tree.iter().filter(|(name, _)| *name != "metadata");
+        let members = tree.iter().filter(|(name, _)| is_counted(name));
         let mut members: Vec<_> =
             members.map(|(name, value)| (name.clone(), value.clone())).collect();
         members.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));

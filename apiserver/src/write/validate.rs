@@ -9,11 +9,14 @@ use crate::object::Tree;
 /// Beyond it a float skips whole numbers, and is taken for none.
 const LARGEST_WHOLE_FLOAT: f64 = 9_007_199_254_740_991.0;
 
+/// What of an object is not of its schema.
+const ELSEWHERE: [&str; 3] = ["apiVersion", "kind", "metadata"];
+
 /// What is wrong with an object, member by member. `apiVersion`, `kind` and
 /// `metadata` are checked elsewhere.
 pub(super) fn validate(schema: &Schema, tree: &Tree) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    members(schema, tree, None, "", &mut errors);
+    members(schema, tree, None, "", &ELSEWHERE, &mut errors);
     errors
 }
 
@@ -22,8 +25,17 @@ pub(super) fn validate(schema: &Schema, tree: &Tree) -> Vec<FieldError> {
 /// objects.
 pub(super) fn validate_change(schema: &Schema, tree: &Tree, old: &Tree) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    members(schema, tree, Some(old), "", &mut errors);
+    members(schema, tree, Some(old), "", &ELSEWHERE, &mut errors);
     errors
+}
+
+/// The same of the status alone. Messages speak of it as if it were all.
+pub(super) fn validate_status(schema: &Schema, tree: &Tree, old: &Tree) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if let (Some(schema), Some(status)) = (schema.properties.get("status"), tree.get("status")) {
+        node(schema, status, old.get("status"), "", &mut errors);
+    }
+    errors.into_iter().map(|error| error.below("status")).collect()
 }
 
 fn members(
@@ -31,6 +43,7 @@ fn members(
     tree: &Tree,
     old: Option<&Tree>,
     path: &str,
+    skipped: &[&str],
     errors: &mut Vec<FieldError>,
 ) {
     for name in &schema.required {
@@ -39,7 +52,7 @@ fn members(
         }
     }
     for (name, value) in tree {
-        if path.is_empty() && ["apiVersion", "kind", "metadata"].contains(&name.as_str()) {
+        if skipped.contains(&name.as_str()) {
             continue;
         }
         let member = match (schema.properties.get(name), &schema.additional) {
@@ -82,9 +95,15 @@ fn node(
         let supported: Vec<String> = allowed.iter().map(plain).collect();
         errors.push(FieldError::not_supported(path, show(value), &supported));
     }
+    if let (Some("int32"), Some(number)) = (schema.format.as_deref(), value.as_i64())
+        && i32::try_from(number).is_err()
+    {
+        let detail = format!("Checked value must be of type integer with format int32 in {path}");
+        errors.push(FieldError::invalid("<nil>", "\"\"", &detail));
+    }
     match value {
         Value::Object(tree) => {
-            members(schema, tree, old.and_then(Value::as_object), path, errors);
+            members(schema, tree, old.and_then(Value::as_object), path, &[], errors);
         }
         Value::Array(items) => list(schema, items, path, errors),
         Value::String(text) => string(schema, text, path, errors),

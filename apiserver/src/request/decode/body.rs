@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::super::route::Target;
 use super::tree::{self, Parsed};
 use crate::error::{ApiError, Reason, no_object};
-use crate::write::Submitted;
+use crate::write::{Submitted, no_scale};
 
 /// As kube-apiserver.
 pub(super) const LIMIT: usize = 3 << 20;
@@ -119,6 +119,15 @@ pub(super) async fn object(
         )));
     }
     Ok(Submitted { tree, duplicates: parsed.duplicates })
+}
+
+/// The Scale in the body of a request that writes one. It need not say what it is.
+pub(super) async fn scale(language: Language, bytes: &Bytes) -> Result<Submitted, ApiError> {
+    let parsed = language.parse(bytes).await.map_err(|_| no_scale())?;
+    match parsed.value {
+        Value::Object(tree) => Ok(Submitted { tree, duplicates: parsed.duplicates }),
+        _ => Err(no_scale()),
+    }
 }
 
 /// The beginning of a body, as messages show it.

@@ -21,7 +21,7 @@ fn patched(live: &Live, patch: Value) -> Result<PreparedChange, ApiError> {
     let submitted = SubmittedPatch { patch: Patch::Merge(patch), problems: Vec::new() };
     let object = live.with_revision();
     let decoded = apply_patch(&kind, &kind.storage, &submitted, object, FieldValidation::Strict)?;
-    prepare_change(&kind, &kind.storage, live, decoded)
+    prepare_change(&kind, &kind.storage, live, decoded, Part::Main)
 }
 
 fn kept(prepared: PreparedChange) -> Tree {
@@ -167,4 +167,113 @@ fn a_patch_that_makes_no_object_is_refused() {
         error.to_string(),
         "Sheep \"a\" is invalid: [kind: Invalid value: \"Sheep\": must be Foo, apiVersion: Invalid value: \"v1\": must be example.com/v1]"
     );
+}
+
+/// A kind whose status is written apart, and that can be scaled.
+fn scalable() -> Kind {
+    let definition = json!({
+        "metadata": {"name": "foos.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced", "names": {"kind": "Foo", "plural": "foos"},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "subresources": {"status": {}, "scale": {
+                    "specReplicasPath": ".spec.size", "statusReplicasPath": ".status.size",
+                    "labelSelectorPath": ".status.selector",
+                }},
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": {
+                    "spec": {"type": "object", "properties": {"size": {"type": "integer"}}},
+                    "status": {"type": "object", "properties": {
+                        "size": {"type": "integer", "maximum": 10}, "selector": {"type": "string"},
+                    }},
+                }}},
+            }],
+        },
+    });
+    Kind::parse(&serde_json::from_value(definition).unwrap(), None).unwrap()
+}
+
+#[test]
+fn a_status_is_written_apart() {
+    let kind = scalable();
+    let mut live = live(json!({}));
+    live.tree.insert("status".to_owned(), json!({"size": 3}));
+    let change = |spec: Value, status: Value, part| {
+        let mut tree = live.with_revision();
+        tree.insert("spec".to_owned(), spec);
+        tree.insert("status".to_owned(), status);
+        tree.get_mut("metadata").unwrap()["labels"] = json!({"a": "b"});
+        let decoded = Decoded { tree, is_kind: true, warnings: Vec::new() };
+        prepare_change(&kind, &kind.storage, &live, decoded, part)
+    };
+    let main = kept(change(json!({"size": 2}), json!({"size": 4}), Part::Main).unwrap());
+    assert_eq!(main["spec"], json!({"size": 2}));
+    assert_eq!(main["status"], json!({"size": 3}));
+    assert_eq!(main["metadata"]["generation"], 4);
+    let status = kept(change(json!({"size": -2}), json!({"size": 4}), Part::Status).unwrap());
+    assert_eq!(status["spec"], json!({"size": 1}));
+    assert_eq!(status["status"], json!({"size": 4}));
+    assert_eq!(status["metadata"], live.tree["metadata"]);
+    let error = change(json!({}), json!({"size": 11}), Part::Status).unwrap_err().to_string();
+    assert!(
+        error.ends_with(
+            "status.size: Invalid value: 11: size in body should be less than or equal to 10"
+        ),
+        "{error}"
+    );
+    let error = change(json!({"size": -1}), json!({}), Part::Main).unwrap_err().to_string();
+    assert!(
+        error.ends_with(".spec.size: Invalid value: -1: should be a non-negative integer"),
+        "{error}"
+    );
+}
+
+#[test]
+fn replicas_are_said_in_one_way() {
+    let kind = scalable();
+    let paths = kind.storage.subresources.scale.as_ref().unwrap();
+    let mut live = live(json!({}));
+    live.tree.insert("status".to_owned(), json!({"size": 3, "selector": "app=a"}));
+    let scale = scale_of(paths, &live.tree).unwrap().to_tree();
+    assert_eq!(scale["spec"], json!({"replicas": 1}));
+    assert_eq!(scale["status"], json!({"replicas": 3, "selector": "app=a"}));
+    let wanted = |tree: Value| {
+        let Value::Object(tree) = tree else { unreachable!() };
+        let submitted = Submitted { tree, duplicates: Vec::new() };
+        let wanted = Wanted::submitted(submitted, FieldValidation::Strict)?;
+        Ok::<_, ApiError>(wanted.applied_to(paths, &live).tree)
+    };
+    let metadata = json!({"name": "a", "resourceVersion": "9"});
+    let tree = wanted(json!({"metadata": metadata, "spec": {"replicas": 5}})).unwrap();
+    assert_eq!(tree["spec"], json!({"size": 5}));
+    assert_eq!(tree["metadata"]["resourceVersion"], "9");
+    assert_eq!(wanted(json!({})).unwrap()["spec"], json!({"size": 0}));
+    for none in [
+        json!({"kind": "Sheep"}),
+        json!({"spec": {"replicas": 2_147_483_648_u64}}),
+        json!({"spec": {"replicas": 1.5}}),
+        json!({"spec": {"odd": 1}}),
+        json!({"spec": 5}),
+    ] {
+        assert!(wanted(none.clone()).is_err(), "{none}");
+    }
+    live.tree.insert("spec".to_owned(), json!({}));
+    let error = scale_of(paths, &live.tree).unwrap_err().to_string();
+    assert!(error.ends_with("the spec replicas field \".spec.size\" does not exist"), "{error}");
+}
+
+#[test]
+fn an_object_that_a_store_begins_with_keeps_its_status() {
+    let kind = scalable();
+    let ambient =
+        Ambient::given(|| "2026-01-01T00:00:00Z".parse().unwrap(), || Uuid::from_u128(7), || 7);
+    let begin = |status: Value| {
+        let mut tree = foo(json!({"name": "a", "namespace": "default", "uid": "u"}), json!({}));
+        tree["status"] = status;
+        let Value::Object(tree) = tree else { unreachable!() };
+        prepare_initial(&kind, &kind.storage, tree, &ambient)
+    };
+    let tree = begin(json!({"size": 3})).unwrap().to_tree();
+    assert_eq!((&tree["status"], &tree["metadata"]["uid"]), (&json!({"size": 3}), &json!("u")));
+    assert!(begin(json!({"size": 11})).is_err());
 }

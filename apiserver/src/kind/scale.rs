@@ -1,0 +1,63 @@
+//! The kind that `scale` answers with, as Kubernetes has it.
+
+use std::sync::{Arc, LazyLock};
+
+use serde_json::json;
+
+use super::Kind;
+use super::columns::AGE_DESCRIPTION;
+
+/// `Scale` of `autoscaling/v1`; `None` only if it could not be described.
+pub fn scale() -> Option<Arc<Kind>> {
+    static SCALE: LazyLock<Option<Arc<Kind>>> = LazyLock::new(|| {
+        let columns = json!([
+            {
+                "name": "Desired", "type": "integer", "jsonPath": ".spec.replicas",
+                "description": "Number of desired replicas",
+            },
+            {
+                "name": "Available", "type": "integer", "jsonPath": ".status.replicas",
+                "description": "Number of actual replicas",
+            },
+            {
+                "name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp",
+                "description": AGE_DESCRIPTION,
+            },
+        ]);
+        let definition = json!({
+            "metadata": {},
+            "spec": {
+                // Definitions name domains.
+                "group": "autoscaling.k8s.io",
+                "scope": "Namespaced",
+                "names": {"kind": "Scale", "plural": "scales"},
+                "versions": [{
+                    "name": "v1", "served": true, "storage": true,
+                    "additionalPrinterColumns": columns,
+                    "schema": {"openAPIV3Schema": {"type": "object", "properties": {
+                        "spec": {"type": "object", "properties": {
+                            "replicas": {"type": "integer", "format": "int32"},
+                        }},
+                        "status": {"type": "object", "properties": {
+                            "replicas": {"type": "integer", "format": "int32"},
+                            "selector": {"type": "string"},
+                        }},
+                    }}},
+                }],
+            },
+        });
+        let definition = serde_json::from_value(definition).ok()?;
+        let kind = Kind::parse(&definition, None).ok()?;
+        Some(Arc::new(Kind { group: "autoscaling".to_owned(), ..kind }))
+    });
+    SCALE.clone()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn it_is_described() {
+        let scale = super::scale().unwrap();
+        assert_eq!(scale.api_version(&scale.storage.name), "autoscaling/v1");
+    }
+}

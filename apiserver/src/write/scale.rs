@@ -1,0 +1,282 @@
+//! `scale`: the number of replicas of an object, whatever its kind.
+
+use serde_json::{Map, Value, json};
+
+use super::{Decoded, FieldValidation, Live, Submitted, SubmittedPatch, metadata};
+use crate::error::{ApiError, FieldError, Reason, go_type, no_object, quote};
+use crate::kind::{FieldPath, ScalePaths};
+use crate::object::{Object, Tree, to_json};
+
+const GROUP_VERSION: &str = "autoscaling/v1";
+const KIND: &str = "Scale";
+const MOST: i64 = i32::MAX as i64;
+
+/// What is wrong with the fields that `scale` reads, in an object of a kind
+/// that has it.
+pub(super) fn validate(paths: &ScalePaths, tree: &Tree) -> Vec<FieldError> {
+    let mut errors: Vec<FieldError> =
+        [&paths.spec_replicas].into_iter().filter_map(|path| replicas(tree, path).err()).collect();
+    errors.extend(validate_status(paths, tree));
+    errors
+}
+
+/// The same of those below `status` alone.
+pub(super) fn validate_status(paths: &ScalePaths, tree: &Tree) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    errors.extend(replicas(tree, &paths.status_replicas).err());
+    if let Some(path) = &paths.label_selector
+        && let Err(why) = nested(tree, path, Value::is_string, "string")
+    {
+        errors.push(FieldError::invalid(path.text(), "\"\"", &why));
+    }
+    errors
+}
+
+/// The number at a path, if there is one.
+fn replicas(tree: &Tree, path: &FieldPath) -> Result<Option<i64>, FieldError> {
+    let invalid = |value: i64, why: &str| FieldError::invalid(path.text(), value, why);
+    let found = nested(tree, path, Value::is_i64, "int64").map_err(|why| invalid(0, &why))?;
+    match found.and_then(Value::as_i64) {
+        Some(number) if number < 0 => Err(invalid(number, "should be a non-negative integer")),
+        Some(number) if number > MOST => {
+            Err(invalid(number, &format!("should be less than or equal to {MOST}")))
+        }
+        number => Ok(number),
+    }
+}
+
+/// The value at a path, in the words of Go for what is in the way.
+fn nested<'a>(
+    tree: &'a Tree,
+    path: &FieldPath,
+    is_wanted: fn(&Value) -> bool,
+    wanted: &str,
+) -> Result<Option<&'a Value>, String> {
+    let steps: Vec<&str> = path.steps().collect();
+    let mut members = tree;
+    for (index, step) in steps.iter().enumerate() {
+        let Some(value) = members.get(*step) else { return Ok(None) };
+        let mismatch = |accessed: usize, expected: &str| {
+            let shown = format!(".{}", steps[..=accessed].join("."));
+            let (plain, found) = (plain(value), go_value_type(value));
+            Err(format!(
+                "{shown} accessor error: {plain} is of the type {found}, expected {expected}"
+            ))
+        };
+        if index + 1 == steps.len() {
+            return if is_wanted(value) { Ok(Some(value)) } else { mismatch(index, wanted) };
+        }
+        match value {
+            Value::Object(found) => members = found,
+            Value::Null => return Ok(None),
+            _ => return mismatch(index + 1, "map[string]interface{}"),
+        }
+    }
+    Ok(None)
+}
+
+fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => "<nil>".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+fn go_value_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_i64() => "int64",
+        Value::Number(_) => "float64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}
+
+/// The Scale of an object.
+///
+/// # Errors
+/// 500 when it does not say how many replicas are wanted.
+pub fn scale_of(paths: &ScalePaths, tree: &Tree) -> Result<Object, ApiError> {
+    let wanted = replicas(tree, &paths.spec_replicas).map_err(|error| internal(&error))?;
+    let Some(wanted) = wanted else {
+        let path = quote(paths.spec_replicas.text());
+        return Err(ApiError::internal(format!("the spec replicas field {path} does not exist")));
+    };
+    Object::from_tree(&scale_tree(paths, tree, wanted)?).map_err(ApiError::internal)
+}
+
+fn internal(error: &FieldError) -> ApiError {
+    ApiError::internal(error.to_string())
+}
+
+fn scale_tree(paths: &ScalePaths, tree: &Tree, wanted: i64) -> Result<Tree, ApiError> {
+    let there = replicas(tree, &paths.status_replicas).map_err(|error| internal(&error))?;
+    let mut scale = json!({
+        "apiVersion": GROUP_VERSION,
+        "kind": KIND,
+        "metadata": {},
+        "spec": {},
+        "status": {"replicas": there.unwrap_or_default()},
+    });
+    for field in ["name", "namespace", "uid", "creationTimestamp"] {
+        if let Some(value) = metadata::of(tree).get(field) {
+            scale["metadata"][field] = value.clone();
+        }
+    }
+    if wanted != 0 {
+        scale["spec"]["replicas"] = wanted.into();
+    }
+    if let Some(path) = &paths.label_selector
+        && let Ok(Some(Value::String(selector))) = nested(tree, path, Value::is_string, "string")
+        && !selector.is_empty()
+    {
+        scale["status"]["selector"] = selector.clone().into();
+    }
+    match scale {
+        Value::Object(scale) => Ok(scale),
+        _ => Ok(Tree::new()),
+    }
+}
+
+/// What is said of a body that is no Scale.
+pub fn no_scale() -> ApiError {
+    let message =
+        "no kind is registered for the type v1.Scale in scheme \"pkg/runtime/scheme.go:111\"";
+    ApiError::bad_request(message)
+}
+
+/// A Scale that somebody wants.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// Its metadata: whose it is, and of which version.
+    metadata: Map<String, Value>,
+    replicas: i64,
+    warnings: Vec<String>,
+}
+
+impl Wanted {
+    /// Reads what was put in the place of a Scale. Nothing said is none wanted.
+    ///
+    /// # Errors
+    /// 400 when it is no Scale.
+    pub fn submitted(
+        submitted: Submitted,
+        field_validation: FieldValidation,
+    ) -> Result<Self, ApiError> {
+        let Submitted { tree, duplicates } = submitted;
+        let problems = duplicates.iter().map(|path| format!("duplicate field \"{path}\""));
+        read(tree, problems.collect(), field_validation).map_err(|_| no_scale())
+    }
+
+    /// What a patch makes of the Scale of an object.
+    ///
+    /// # Errors
+    /// 422 when the patch cannot be applied, or makes no Scale; 400 when
+    /// neither object nor patch say how many replicas are wanted.
+    pub fn patched(
+        paths: &ScalePaths,
+        live: &Live,
+        patch: &SubmittedPatch,
+        field_validation: FieldValidation,
+    ) -> Result<Self, ApiError> {
+        let current = replicas(&live.tree, &paths.spec_replicas).map_err(|e| internal(&e))?;
+        let mut scale = scale_tree(paths, &live.tree, current.unwrap_or_default())?;
+        metadata::edit(&mut scale, |metadata| {
+            metadata.insert("resourceVersion".to_owned(), live.revision.clone().into());
+        });
+        let patched = patch.patch.apply(scale)?;
+        let shown = to_json(&patched);
+        let unfit = |why: &str| {
+            let error = FieldError::invalid("patch", quote(&shown), why);
+            ApiError::invalid("", "", "", vec![error])
+        };
+        let Value::Object(tree) = patched else { return Err(unfit(&no_object(&patched))) };
+        let is_said = tree.get("spec").is_some_and(|spec| !spec["replicas"].is_null());
+        let wanted =
+            read(tree, patch.problems.clone(), field_validation).map_err(|why| unfit(&why))?;
+        if current.is_none() && !is_said {
+            let path = quote(paths.spec_replicas.text());
+            let message = format!("the spec replicas field {path} cannot be empty");
+            return Err(ApiError::new(Reason::BadRequest, message));
+        }
+        Ok(wanted)
+    }
+
+    /// The metadata, as that of an object.
+    pub fn as_object(&self) -> Tree {
+        let mut tree = Tree::new();
+        tree.insert("metadata".to_owned(), self.metadata.clone().into());
+        tree
+    }
+
+    /// The object with so many replicas. What says no version is for any.
+    pub fn applied_to(&self, paths: &ScalePaths, live: &Live) -> Decoded {
+        let mut tree = live.with_revision();
+        let given = self.metadata.get("resourceVersion").and_then(Value::as_str);
+        if let Some(given) = given.filter(|given| !given.is_empty()) {
+            metadata::edit(&mut tree, |metadata| {
+                metadata.insert("resourceVersion".to_owned(), given.into());
+            });
+        }
+        set(&mut tree, paths.spec_replicas.steps().collect::<Vec<_>>().as_slice(), self.replicas);
+        Decoded { tree, is_kind: true, warnings: self.warnings.clone() }
+    }
+}
+
+fn read(
+    mut tree: Tree,
+    mut problems: Vec<String>,
+    field_validation: FieldValidation,
+) -> Result<Wanted, String> {
+    for (field, expected) in [("kind", KIND), ("apiVersion", GROUP_VERSION)] {
+        let given = super::text(&tree, field);
+        if !given.is_empty() && given != expected {
+            return Err(format!("{field} is {given}, not {expected}"));
+        }
+    }
+    let unknown = metadata::coerce(&mut tree)?;
+    let spec = tree.get("spec").unwrap_or(&Value::Null);
+    let replicas = match spec {
+        Value::Null => 0,
+        Value::Object(spec) => match spec.get("replicas") {
+            None | Some(Value::Null) => 0,
+            Some(value) => value
+                .as_i64()
+                .filter(|number| i32::try_from(*number).is_ok())
+                .ok_or_else(|| mismatch(value, "ScaleSpec.spec.replicas", "int32"))?,
+        },
+        other => return Err(mismatch(other, "Scale.spec", "v1.ScaleSpec")),
+    };
+    problems.extend(unknown.into_iter().map(|path| format!("unknown field \"{path}\"")));
+    let known = ["apiVersion", "kind", "metadata", "spec", "status"];
+    let odd = tree.keys().filter(|key| !known.contains(&key.as_str()));
+    problems.extend(odd.map(|key| format!("unknown field \"{key}\"")));
+    let odd = spec.as_object().into_iter().flatten().filter(|(key, _)| *key != "replicas");
+    problems.extend(odd.map(|(key, _)| format!("unknown field \"spec.{key}\"")));
+    let warnings = super::field_validation::report_problems(field_validation, problems, Vec::new())
+        .map_err(|problems| format!("strict decoding error: {problems}"))?;
+    Ok(Wanted { metadata: metadata::of(&tree).clone(), replicas, warnings })
+}
+
+fn mismatch(found: &Value, field: &str, expected: &str) -> String {
+    let found = go_type(found);
+    format!("json: cannot unmarshal {found} into Go struct field {field} of type {expected}")
+}
+
+fn set(tree: &mut Tree, steps: &[&str], replicas: i64) {
+    let Some((first, rest)) = steps.split_first() else { return };
+    if rest.is_empty() {
+        tree.insert((*first).to_owned(), replicas.into());
+        return;
+    }
+    let member = tree.entry(*first).or_insert_with(|| Map::new().into());
+    if !member.is_object() {
+        *member = Map::new().into();
+    }
+    if let Value::Object(member) = member {
+        set(member, rest, replicas);
+    }
+}
