@@ -54,6 +54,7 @@ const TESTS: &[(&str, Test)] = &[
     ("kubectl_reads_llamas", llamas::are_read),
     ("kubectl_creates_and_deletes_llamas", llamas::are_created_and_deleted),
     ("kubectl_watches_llamas", llamas::are_watched),
+    ("llamas_need_a_namespace_that_stays", llamas::need_a_namespace_that_stays),
     ("a_namespace_with_a_llama_is_deleted", llamas::go_with_their_namespace),
     ("kubectl_applies_llamas", changes::are_applied),
     ("kubectl_changes_llamas", changes::are_changed),

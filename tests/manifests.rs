@@ -18,11 +18,12 @@ fn the_api_service_goes_first_and_is_verified() {
     let documents: Vec<serde_json::Value> = serde_saphyr::from_multiple(&printed).unwrap();
     assert_eq!(documents[0]["kind"], "APIService");
     assert!(!printed.contains("insecureSkipTLSVerify"));
-    // Rights on everything of a sort are for reading what is computed from.
+    // Rights on everything of a sort are for reading: what is computed from, and namespaces.
     let roles = documents.iter().filter(|object| object["kind"] == "ClusterRole");
     let rules = roles.flat_map(|role| role["rules"].as_array().cloned().unwrap_or_default());
     for rule in rules.filter(|rule| rule["apiGroups"] != serde_json::json!(["farm.example.com"])) {
-        let reads = rule["verbs"] == serde_json::json!(["list", "watch"]);
+        let verbs = rule["verbs"].as_array().unwrap();
+        let reads = verbs.iter().all(|verb| ["get", "list", "watch"].iter().any(|v| verb == v));
         assert!(reads || rule["resourceNames"].is_array(), "{rule}");
     }
 }

@@ -2,6 +2,7 @@
 
 mod access_review;
 mod api_service;
+mod namespaces;
 mod request_header_ca;
 mod serving_secret;
 mod source;
@@ -9,11 +10,13 @@ mod token_review;
 
 pub use access_review::Attributes;
 pub use api_service::Registration;
+pub use namespaces::{NamespaceState, Namespaces};
 pub use request_header_ca::{DelegatedAuthentication, RequestHeader};
 pub use serving_secret::{KeptCertificates, SecretError};
 pub use source::{Changed, SourceFeed, Sources};
 
 use std::fmt;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -63,6 +66,7 @@ pub struct Cluster {
     token_reviews: Arc<token_review::Answers>,
     access_places: Places,
     token_places: Places,
+    namespace_places: Places,
 }
 
 /// Bounds the reviews of one sort.
@@ -90,6 +94,7 @@ impl Cluster {
             token_reviews: Arc::new(token_review::Answers::new()),
             access_places: Places::new(),
             token_places: Places::new(),
+            namespace_places: Places::new(),
         }
     }
 
@@ -103,20 +108,31 @@ impl Cluster {
     where
         K: Resource<DynamicType = ()> + Clone + fmt::Debug + Serialize + DeserializeOwned,
     {
+        let api: Api<K> = Api::all(self.client.clone());
+        let answered = async {
+            api.create(&PostParams::default(), review).await.map_err(|error| {
+                format!("{error} (a ClusterRoleBinding to system:auth-delegator allows it)")
+            })
+        };
+        Self::within_bounds(asked, places, answered).await
+    }
+
+    /// Waits for an answer of the cluster, within its time and its bounds.
+    async fn within_bounds<T, E: fmt::Display>(
+        asked: &'static str,
+        places: &Places,
+        answer: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, ClusterError> {
         let Ok(_waiting) = places.waiting.try_acquire() else {
             return Err(ClusterError::new(asked, "too many of them wait already"));
         };
-        let api: Api<K> = Api::all(self.client.clone());
         let answered = tokio::time::timeout(REVIEW_TIMEOUT, async {
             let _place = places.in_flight.acquire().await;
-            api.create(&PostParams::default(), review).await
+            answer.await
         });
         match answered.await {
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(error)) => Err(ClusterError::new(
-                asked,
-                format!("{error} (a ClusterRoleBinding to system:auth-delegator allows it)"),
-            )),
+            Ok(Err(error)) => Err(ClusterError::new(asked, error)),
             Err(_) => Err(ClusterError::new(asked, "it took longer than ten seconds")),
         }
     }

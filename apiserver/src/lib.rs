@@ -57,6 +57,7 @@ pub use error::StartError;
 pub use kind::age;
 pub use manifests::Options as ManifestOptions;
 pub use server::{
-    ApiServer, Args as ServeArgs, Bound, Drained, InProcess, LoggingFormat, Running, start_logging,
+    AdmissionPlugin, ApiServer, Args as ServeArgs, Bound, Drained, InProcess, LoggingFormat,
+    Running, start_logging,
 };
 pub use user::User;

@@ -28,6 +28,8 @@ pub struct Options {
 
 /// The port that a server listens on, if no flag says another.
 pub const PORT: u16 = 3000;
+/// What those who may edit a namespace may do with what is kept in it.
+const WRITING: [&str; 5] = ["create", "delete", "deletecollection", "patch", "update"];
 /// Any user but root: the image has no names.
 const USER: u32 = 65_532;
 
@@ -142,6 +144,13 @@ fn rights(name: &str, namespace: &str, kinds: &Kinds, api_services: &[String]) -
             "verbs": ["list", "watch"],
         }));
     }
+    if kinds.iter().any(|kind| matches!(kind.role, Role::Stored { .. })) {
+        rules.push(json!({
+            "apiGroups": [""],
+            "resources": ["namespaces"],
+            "verbs": ["get", "list", "watch"],
+        }));
+    }
     rules.push(json!({
         "apiGroups": ["apiregistration.k8s.io"],
         "resources": ["apiservices"],
@@ -199,7 +208,7 @@ fn roles_of_users(parsed: &[Arc<Kind>], kinds: &Kinds) -> Vec<Value> {
     for (group, (readable, writable)) in groups {
         roles.push(role(group, "view", &readable, &["get", "list", "watch"]));
         if !writable.is_empty() {
-            roles.push(role(group, "edit", &writable, &["create", "delete"]));
+            roles.push(role(group, "edit", &writable, &WRITING));
         }
     }
     roles

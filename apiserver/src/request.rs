@@ -1,8 +1,9 @@
 //! The path of a request, one line per step.
 //!
-//! route → deadline → authenticate → authorize → throttle → negotiate → decode → verb →
-//! encode. A step never calls another step; only this file does.
+//! route → deadline → authenticate → authorize → throttle → negotiate → decode →
+//! (admit →) verb → encode. A step never calls another step; only this file does.
 
+mod admit;
 mod authenticate;
 mod authorize;
 mod deadline;
@@ -23,7 +24,7 @@ use http::{Method, Request, Response, StatusCode};
 use tokio_util::sync::CancellationToken;
 
 use crate::ambient::Ambient;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Namespaces};
 use crate::discovery::Discovery;
 use crate::error::{ApiError, Reason};
 use crate::kind;
@@ -31,7 +32,7 @@ use crate::openapi::OpenApi;
 use crate::served_kind::ServedKinds;
 use crate::user::User;
 use crate::verb::{self, Subresource};
-use crate::write::Part;
+use crate::write::{self, Part};
 use decode::Operation;
 use encode::{Encoder, stream};
 use negotiate::{Media, Negotiated, Presentation};
@@ -45,6 +46,8 @@ pub struct Handler {
     kinds: ServedKinds,
     authentication: Authentication,
     cluster: Cluster,
+    /// Looked at before an object is made in one.
+    namespaces: Option<Namespaces>,
     discovery: Discovery,
     openapi: OpenApi,
     ambient: Ambient,
@@ -58,13 +61,24 @@ impl Handler {
         kinds: ServedKinds,
         authentication: Authentication,
         cluster: Cluster,
+        namespaces: Option<Namespaces>,
         ambient: Ambient,
         closing: CancellationToken,
     ) -> Self {
         let discovery = Discovery::new(&kinds);
         let openapi = OpenApi::new(&kinds);
         let throttle = Throttle::default();
-        Self { kinds, authentication, cluster, discovery, openapi, ambient, throttle, closing }
+        Self {
+            kinds,
+            authentication,
+            cluster,
+            namespaces,
+            discovery,
+            openapi,
+            ambient,
+            throttle,
+            closing,
+        }
     }
 
     /// Answers a request. A refusal is an answer too.
@@ -179,9 +193,17 @@ impl Handler {
             }
             Operation::Create(submitted, options) => {
                 let namespace = target.namespace.as_deref();
+                let validation = options.field_validation;
+                let decoded =
+                    write::decode_new(&served.kind, version, namespace, submitted, validation)?;
+                if let (Some(namespaces), Some(namespace)) = (&self.namespaces, namespace) {
+                    let kind = &served.kind;
+                    let admitted = admit::admit(namespaces, kind, namespace, &decoded.tree).await;
+                    admitted.map_err(|error| error.with_warnings(decoded.warnings.clone()))?;
+                }
+                let (dry_run, ambient) = (options.dry_run, &self.ambient);
                 let (created, warnings) =
-                    verb::create(served, version, namespace, submitted, options, &self.ambient)
-                        .await?;
+                    verb::create(served, version, namespace, decoded, dry_run, ambient).await?;
                 Ok(encoder.object(&created, StatusCode::CREATED, &warnings))
             }
             Operation::Update(key, submitted, options) => {

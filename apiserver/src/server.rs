@@ -14,7 +14,7 @@ mod logging;
 mod serving_certificate;
 mod tls;
 
-pub use args::{Args, LoggingFormat};
+pub use args::{AdmissionPlugin, Args, LoggingFormat};
 pub use logging::start_logging;
 
 use std::net::SocketAddr;
@@ -53,13 +53,14 @@ pub struct ApiServer {
     name: String,
     kinds: Kinds,
     ambient: Ambient,
+    disabled: Vec<AdmissionPlugin>,
 }
 
 impl ApiServer {
     /// A server of this name, which its Service and its objects in the
     /// cluster have too.
     pub fn new(name: &str, kinds: Kinds) -> Self {
-        Self { name: name.to_owned(), kinds, ambient: Ambient::system() }
+        Self { name: name.to_owned(), kinds, ambient: Ambient::system(), disabled: Vec::new() }
     }
 
     /// The same server with time and chance of the caller's choice.
@@ -67,6 +68,18 @@ impl ApiServer {
     pub fn with_ambient(mut self, ambient: Ambient) -> Self {
         self.ambient = ambient;
         self
+    }
+
+    /// The same server, and this does not look at objects before they are made:
+    /// where there is no cluster, no namespace would be found.
+    #[must_use]
+    pub fn without_admission_plugin(mut self, plugin: AdmissionPlugin) -> Self {
+        self.disabled.push(plugin);
+        self
+    }
+
+    fn looks_at_namespaces(&self) -> bool {
+        !self.disabled.contains(&AdmissionPlugin::NamespaceLifecycle)
     }
 
     /// Serves until SIGTERM or SIGINT, then drains.
@@ -90,7 +103,8 @@ impl ApiServer {
     /// # Errors
     /// When a kind cannot be served, a flag or file cannot be used, or the
     /// address is taken.
-    pub async fn bind(self, args: &Args) -> Result<Bound, StartError> {
+    pub async fn bind(mut self, args: &Args) -> Result<Bound, StartError> {
+        self.disabled.extend(&args.disable_admission_plugins);
         tls::install_provider();
         // What is wrong with the kinds is said before anything else is tried.
         let kinds = assemble::parse(&self.kinds)?;
@@ -123,9 +137,17 @@ impl ApiServer {
         let closing = CancellationToken::new();
         let guard = closing.clone().drop_guard();
         let kinds = assemble::parse(&self.kinds)?;
-        let assembled =
-            Assembled::new(kinds, &self.kinds, self.ambient, cluster, authentication, closing)
-                .await?;
+        let looks_at_namespaces = self.looks_at_namespaces();
+        let assembled = Assembled::new(
+            kinds,
+            &self.kinds,
+            self.ambient,
+            cluster,
+            looks_at_namespaces,
+            authentication,
+            closing,
+        )
+        .await?;
         Ok(InProcess { assembled, _closing: guard })
     }
 
@@ -163,11 +185,13 @@ impl Bound {
         let Self { server, kinds, cluster, trusted, certificate, listening } = self;
         let closing = CancellationToken::new();
         let health = Health::new(trusted.ready(), certificate.ready(), closing.clone());
+        let looks_at_namespaces = server.looks_at_namespaces();
         let assembled = Assembled::new(
             kinds,
             &server.kinds,
             server.ambient,
             cluster.clone(),
+            looks_at_namespaces,
             trusted.authentication(),
             closing.clone(),
         )

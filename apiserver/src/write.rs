@@ -79,23 +79,37 @@ impl Prepared {
     }
 }
 
-/// Prepares a new object of a kind for its namespace.
+/// Reads a new object of a kind for its namespace.
 ///
 /// # Errors
 /// What kube-apiserver answers, in its order: metadata of a wrong type (400),
-/// unknown fields under `Strict` (400), another namespace than the path's
-/// (400), then everything that validation finds (422).
-pub fn prepare_new(
+/// unknown fields under `Strict` (400), another namespace than the path's (400).
+pub fn decode_new(
     kind: &Kind,
     version: &Version,
     namespace: Option<&str>,
     submitted: Submitted,
     field_validation: FieldValidation,
+) -> Result<Decoded, ApiError> {
+    let mut decoded = decode(kind, version, submitted, field_validation)?;
+    match check_namespace(&mut decoded.tree, namespace) {
+        Ok(()) => Ok(decoded),
+        Err(error) => Err(error.with_warnings(decoded.warnings)),
+    }
+}
+
+/// Prepares a new object of a kind.
+///
+/// # Errors
+/// Everything that validation finds (422).
+pub fn prepare_new(
+    kind: &Kind,
+    version: &Version,
+    decoded: Decoded,
     ambient: &Ambient,
 ) -> Result<Prepared, ApiError> {
-    let Decoded { tree, is_kind, mut warnings } =
-        decode(kind, version, submitted, field_validation)?;
-    let completed = complete(kind, version, namespace, tree, is_kind, ambient, &mut warnings);
+    let Decoded { tree, is_kind, mut warnings } = decoded;
+    let completed = complete(kind, version, tree, is_kind, ambient, &mut warnings);
     match completed {
         Ok((object, name_origin)) => Ok(Prepared { object, warnings, name_origin }),
         Err(error) => Err(error.with_warnings(warnings)),
@@ -153,13 +167,11 @@ fn prune(kind: &Kind, version: &Version, tree: &mut Tree) -> Result<(bool, Vec<S
 fn complete(
     kind: &Kind,
     version: &Version,
-    namespace: Option<&str>,
     mut tree: Tree,
     is_kind: bool,
     ambient: &Ambient,
     warnings: &mut Vec<String>,
 ) -> Result<(Object, NameOrigin), ApiError> {
-    check_namespace(&mut tree, namespace)?;
     stamp::refuse_revision(&tree)?;
     let is_generated = stamp::stamp(&mut tree, ambient);
     let name = metadata::name(&tree).to_owned();
@@ -225,7 +237,8 @@ pub fn prepare_initial(
     }
     let submitted = Submitted { tree, duplicates: Vec::new() };
     let strict = FieldValidation::Strict;
-    let prepared = prepare_new(kind, version, namespace.as_deref(), submitted, strict, ambient)?;
+    let decoded = decode_new(kind, version, namespace.as_deref(), submitted, strict)?;
+    let prepared = prepare_new(kind, version, decoded, ambient)?;
     let mut tree = prepared.object.to_tree();
     metadata::edit(&mut tree, |metadata| {
         metadata.extend(uid.map(|uid| ("uid".to_owned(), uid.into())));

@@ -111,3 +111,33 @@ pub fn count_against_quota(world: &mut World) -> Result<()> {
     world.kubectl(["delete", "namespace", "pasture", "--timeout=60s"]).run()?;
     Ok(())
 }
+
+pub fn need_a_namespace_that_stays(world: &mut World) -> Result<()> {
+    let create = ["create", "-n", "nowhere", "-f", "-"];
+    let refused = world.kubectl(create).input(&llama("shaun")).output()?;
+    let expected = "Error from server (NotFound): error when creating \"STDIN\": namespaces \"nowhere\" not found\n";
+    ensure!(refused.errors == expected, "{}", refused.errors);
+    // It is there as soon as it was made.
+    world.kubectl(["create", "namespace", "barn"]).run()?;
+    let create = |name: &str| {
+        world.kubectl(["create", "-n", "barn", "-f", "-"]).input(&llama(name)).output()
+    };
+    ensure!(create("shaun")?.succeeded);
+    // Something holds it while it goes.
+    let held = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "held", "namespace": "barn", "finalizers": ["example.com/hold"]},
+    });
+    world.kubectl(["create", "-f", "-"]).input(&held.to_string()).run()?;
+    world.kubectl(["delete", "namespace", "barn", "--wait=false"]).run()?;
+    let expected = "unable to create new content in namespace barn because it is being terminated";
+    world.eventually(|| {
+        let refused = create("timmy")?;
+        ensure!(refused.errors.contains(expected), "{}", refused.errors);
+        Ok(())
+    })?;
+    let release = r#"{"metadata":{"finalizers":null}}"#;
+    world.kubectl(["patch", "configmap", "held", "-n", "barn", "-p", release]).run()?;
+    world.kubectl(["wait", "--for=delete", "namespace/barn", "--timeout=60s"]).run()?;
+    Ok(())
+}

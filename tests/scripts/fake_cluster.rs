@@ -79,7 +79,11 @@ impl FakeCluster {
 
     async fn answer(&self, request: Request<kube::client::Body>) -> Response<Body> {
         if self.state().away {
-            return failure(StatusCode::INTERNAL_SERVER_ERROR, "the cluster is away");
+            return failure(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "InternalError",
+                "the cluster is away",
+            );
         }
         let path = request.uri().path().to_owned();
         let query = request.uri().query().unwrap_or_default().to_owned();
@@ -87,6 +91,13 @@ impl FakeCluster {
             let body = request.into_body().collect().await.map(|body| body.to_bytes());
             let review = serde_json::from_slice(&body.unwrap_or_default()).unwrap_or_default();
             return self.review(review);
+        }
+        if let Some(name) = path.strip_prefix("/api/v1/namespaces/") {
+            let namespaces = self.state().objects.get("namespaces").cloned().unwrap_or_default();
+            return match namespaces.get(&format!("/{name}")) {
+                Some(namespace) => answer(namespace),
+                None => failure(StatusCode::NOT_FOUND, "NotFound", "not found"),
+            };
         }
         let resource = path.rsplit('/').next().unwrap_or_default();
         let state = self.state();
@@ -160,10 +171,10 @@ fn answer(body: &Value) -> Response<Body> {
     Response::new(Body::from(body.to_string()))
 }
 
-fn failure(status: StatusCode, message: &str) -> Response<Body> {
+fn failure(status: StatusCode, reason: &str, message: &str) -> Response<Body> {
     let body = json!({
         "kind": "Status", "apiVersion": "v1", "status": "Failure",
-        "message": message, "reason": "InternalError", "code": status.as_u16(),
+        "message": message, "reason": reason, "code": status.as_u16(),
     });
     let mut response = answer(&body);
     *response.status_mut() = status;

@@ -100,6 +100,7 @@ impl Stage {
             || 0,
         );
         let cluster = FakeCluster::default();
+        cluster.put("namespaces", serde_json::json!({"metadata": {"name": "default"}}));
         let server = ApiServer::new(NAME, kinds()).with_ambient(ambient);
         let server = server.in_process(cluster.client()).await?;
         Ok(Self { server, cluster, clock })

@@ -61,6 +61,18 @@ impl<K> SourceFeed<K> {
         self.shelf.read().unwrap_or_else(PoisonError::into_inner).synced
     }
 
+    /// Returns when everything there was to begin with has arrived.
+    pub async fn synced(&self) {
+        if self.is_synced() {
+            return;
+        }
+        let notify = Arc::new(Notify::new());
+        let _changed = self.follow(Arc::clone(&notify));
+        while !self.is_synced() {
+            notify.notified().await;
+        }
+    }
+
     /// Follows changes, beginning with everything there is; `notify` is told
     /// of each of them, and when the feed is synced.
     pub fn follow(&self, notify: Arc<Notify>) -> Arc<Changed> {

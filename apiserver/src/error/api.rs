@@ -99,6 +99,15 @@ impl ApiError {
         self
     }
 
+    /// The same refusal with one more cause.
+    #[must_use]
+    pub fn with_cause(mut self, reason: &'static str, message: &str, field: &str) -> Self {
+        let (message, field) = (message.to_owned(), field.to_owned());
+        let details = self.details.get_or_insert_default();
+        details.causes.push(Cause { reason, message, field });
+        self
+    }
+
     /// 400 with a free text.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(Reason::BadRequest, message)

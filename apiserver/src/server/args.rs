@@ -104,6 +104,10 @@ pub struct Args {
     )]
     pub requestheader_extra_headers_prefix: Vec<String>,
 
+    /// What does not look at objects before they are made
+    #[arg(long, value_enum, value_name = "NAMES", value_delimiter = ',')]
+    pub disable_admission_plugins: Vec<AdmissionPlugin>,
+
     /// How long to serve on, not ready, after a signal to stop: seconds, or 500ms, 1m
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
     pub shutdown_delay_duration: Duration,
@@ -116,6 +120,14 @@ pub struct Args {
     /// The form of the log
     #[arg(long, value_enum, default_value_t = LoggingFormat::Text)]
     pub logging_format: LoggingFormat,
+}
+
+/// What looks at an object before it is made, by the name that Kubernetes gives it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "PascalCase")]
+pub enum AdmissionPlugin {
+    /// Nothing is made in a namespace that is missing or being deleted.
+    NamespaceLifecycle,
 }
 
 /// The form of the log.

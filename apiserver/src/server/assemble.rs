@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::ambient::Ambient;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Namespaces};
 use crate::definition::{Kinds, Role};
 use crate::error::StartError;
 use crate::kind::Kind;
@@ -116,6 +116,7 @@ impl Assembled {
         kinds: &Kinds,
         ambient: Ambient,
         cluster: Cluster,
+        looks_at_namespaces: bool,
         authentication: Authentication,
         closing: CancellationToken,
     ) -> Result<Self, StartError> {
@@ -140,7 +141,12 @@ impl Assembled {
             served.push(ServedKind { kind, cache, backing });
         }
         let kinds = ServedKinds::new(served);
-        let handler = Handler::new(kinds.clone(), authentication, cluster, ambient, closing);
+        let is_concerned =
+            |served: &ServedKind| served.kind.is_namespaced() && served.store().is_some();
+        let namespaces = (looks_at_namespaces && kinds.iter().any(is_concerned))
+            .then(|| Namespaces::new(sources, cluster.clone()));
+        let handler =
+            Handler::new(kinds.clone(), authentication, cluster, namespaces, ambient, closing);
         // From here on nothing fails that would leave them behind.
         let tasks = runs.into_iter().map(tokio::spawn).collect();
         Ok(Self { kinds, handler: Arc::new(handler), tasks })

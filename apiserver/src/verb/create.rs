@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use super::WriteOptions;
 use crate::ambient::Ambient;
 use crate::error::{ApiError, Details, Reason, qualified, quote};
 use crate::kind::Version;
 use crate::object::Key;
 use crate::served_kind::ServedKind;
 use crate::storage::{Commit, Expected, Revision, StoreError, Versioned};
-use crate::write::{Submitted, prepare_new};
+use crate::write::{Decoded, prepare_new};
 
 /// A generated name that is taken is tried again so often; as kube-apiserver.
 const GENERATE_NAME_ATTEMPTS: usize = 8;
@@ -22,23 +21,22 @@ pub async fn create(
     served: &ServedKind,
     version: &Version,
     namespace: Option<&str>,
-    submitted: Submitted,
-    options: WriteOptions,
+    decoded: Decoded,
+    dry_run: bool,
     ambient: &Ambient,
 ) -> Result<(Versioned, Vec<String>), ApiError> {
     let kind = &served.kind;
     let Some((store, collection)) = served.store() else {
         return Err(ApiError::method_not_allowed(&kind.group, &kind.names.plural, "create"));
     };
-    let mut prepared =
-        prepare_new(kind, version, namespace, submitted, options.field_validation, ambient)?;
+    let mut prepared = prepare_new(kind, version, decoded, ambient)?;
     let mut attempt = 1;
     loop {
         let object = kind.to_storage(prepared.object.clone(), version);
         let object = Arc::new(object.map_err(ApiError::internal)?);
         let name = object.key().name();
         let key = Key::new(namespace, name);
-        let committed = if options.dry_run {
+        let committed = if dry_run {
             match store.get(&collection, &key).await {
                 Ok(None) => Ok(Revision::NONE),
                 Ok(Some(_)) => Err(StoreError::Exists),

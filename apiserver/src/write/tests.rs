@@ -38,7 +38,8 @@ fn prepare(tree: Value, field_validation: FieldValidation) -> Result<Prepared, A
         Ambient::given(|| "2026-01-01T00:00:00.5Z".parse().unwrap(), || Uuid::from_u128(7), || 7);
     let Value::Object(tree) = tree else { panic!("not an object") };
     let submitted = Submitted { tree, duplicates: Vec::new() };
-    prepare_new(&kind, &kind.storage, Some("default"), submitted, field_validation, &ambient)
+    let decoded = decode_new(&kind, &kind.storage, Some("default"), submitted, field_validation)?;
+    prepare_new(&kind, &kind.storage, decoded, &ambient)
 }
 
 fn foo(metadata: Value, spec: Value) -> Value {

@@ -3,7 +3,7 @@
 
 use std::convert::Infallible;
 
-use aggregated_apiserver::{ApiServer, InProcess, Kinds, User};
+use aggregated_apiserver::{AdmissionPlugin, ApiServer, InProcess, Kinds, User};
 use axum::body::Body;
 use http::{Request, Response, StatusCode};
 use kube::Client;
@@ -16,7 +16,9 @@ pub async fn server(definitions: &str) -> InProcess {
         Ok::<_, Infallible>(response)
     });
     let kinds = Kinds::new().defined_in(definitions).unwrap();
-    ApiServer::new("foos", kinds).in_process(Client::new(away, "default")).await.unwrap()
+    let server = ApiServer::new("foos", kinds);
+    let server = server.without_admission_plugin(AdmissionPlugin::NamespaceLifecycle);
+    server.in_process(Client::new(away, "default")).await.unwrap()
 }
 
 /// Who may do everything.

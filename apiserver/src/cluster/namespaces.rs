@@ -1,0 +1,86 @@
+//! Which namespaces there are, and which of them are going.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Api;
+use tokio::time::{sleep, timeout};
+
+use super::{Cluster, ClusterError, SourceFeed, Sources};
+use crate::object::Key;
+
+/// How long the first view of them may take to come; as kube-apiserver.
+const SYNC_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a namespace that was just made may take to come into view; as
+/// kube-apiserver.
+const LAG: Duration = Duration::from_millis(50);
+
+/// How a namespace is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NamespaceState {
+    /// Objects can be made in it.
+    Active,
+    /// It is being deleted.
+    Terminating,
+    /// There is none.
+    Missing,
+    /// Nothing is known of any namespace yet.
+    Unknown,
+}
+
+/// The namespaces of the cluster.
+pub struct Namespaces {
+    feed: Arc<SourceFeed<Namespace>>,
+    cluster: Cluster,
+    /// Their watch ends with it.
+    _sources: Arc<Sources>,
+}
+
+impl Namespaces {
+    /// Begins to watch them.
+    pub fn new(sources: Arc<Sources>, cluster: Cluster) -> Self {
+        Self { feed: sources.open(), cluster, _sources: sources }
+    }
+
+    /// How a namespace is. What is not in view is asked for.
+    ///
+    /// # Errors
+    /// When the cluster does not answer.
+    pub async fn state(&self, name: &str) -> Result<NamespaceState, ClusterError> {
+        if timeout(SYNC_TIMEOUT, self.feed.synced()).await.is_err() {
+            return Ok(NamespaceState::Unknown);
+        }
+        if let Some(state) = self.in_view(name) {
+            return Ok(state);
+        }
+        sleep(LAG).await;
+        if let Some(state) = self.in_view(name) {
+            return Ok(state);
+        }
+        let found = self.cluster.namespace(name).await?;
+        Ok(found.as_ref().map_or(NamespaceState::Missing, state))
+    }
+
+    fn in_view(&self, name: &str) -> Option<NamespaceState> {
+        self.feed.get(&Key::new(None, name)).as_deref().map(state)
+    }
+}
+
+fn state(namespace: &Namespace) -> NamespaceState {
+    let phase = namespace.status.as_ref().and_then(|status| status.phase.as_deref());
+    if phase == Some("Terminating") { NamespaceState::Terminating } else { NamespaceState::Active }
+}
+
+impl Cluster {
+    /// The namespace of this name.
+    async fn namespace(&self, name: &str) -> Result<Option<Namespace>, ClusterError> {
+        const ASKED: &str = "GET of a namespace";
+        // A name that is none would be another path.
+        if !crate::object::names::check_label(name).is_empty() {
+            return Ok(None);
+        }
+        let api: Api<Namespace> = Api::all(self.client.clone());
+        Self::within_bounds(ASKED, &self.namespace_places, api.get_opt(name)).await
+    }
+}
