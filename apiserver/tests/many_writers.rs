@@ -1,0 +1,241 @@
+//! Many writers, readers and watchers at once: no write is lost, every write
+//! that was acknowledged is seen by every later read, and watchers are told in
+//! the order of the revisions.
+
+#![allow(clippy::unwrap_used)] // all of it is a test
+
+mod in_process;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use aggregated_apiserver::InProcess;
+use axum::body::Body;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use in_process::admin;
+use serde_json::{Value, json};
+
+const DEFINITION: &str = "
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: foos.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {plural: foos, kind: Foo}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    subresources: {status: {}}
+    schema:
+      openAPIV3Schema:
+        type: object
+        x-kubernetes-preserve-unknown-fields: true
+";
+const FOOS: &str = "/apis/example.com/v1/namespaces/n/foos";
+const MERGE: &str = "application/merge-patch+json";
+const WRITERS: usize = 8;
+const WRITES: usize = 40;
+
+#[derive(Clone)]
+struct Server(Arc<InProcess>);
+
+impl Server {
+    async fn start() -> Self {
+        Self(Arc::new(in_process::server(DEFINITION).await))
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        language: &str,
+        body: String,
+    ) -> Response<Body> {
+        let request = Request::builder().method(method).uri(path).header("content-type", language);
+        self.0.respond(admin(), request.body(Body::from(body)).unwrap()).await
+    }
+
+    async fn ask(&self, method: Method, path: &str, body: &Value) -> (StatusCode, Value) {
+        let language = if method == Method::PATCH { MERGE } else { "application/json" };
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let response = self.send(method, path, language, body).await;
+        let status = response.status();
+        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        (status, serde_json::from_slice(&bytes).unwrap())
+    }
+
+    async fn get(&self, path: &str) -> Value {
+        let (status, object) = self.ask(Method::GET, path, &Value::Null).await;
+        assert_eq!(status, StatusCode::OK, "{object}");
+        object
+    }
+
+    async fn create(&self, name: &str) {
+        let object = json!({
+            "apiVersion": "example.com/v1", "kind": "Foo", "metadata": {"name": name}, "count": 0,
+        });
+        let (status, answer) = self.ask(Method::POST, FOOS, &object).await;
+        assert_eq!(status, StatusCode::CREATED, "{answer}");
+    }
+}
+
+fn revision(object: &Value) -> u64 {
+    object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_replaces_what_he_has_seen_loses_nothing() {
+    let server = Server::start().await;
+    server.create("a").await;
+    let conflicts = Arc::new(AtomicUsize::new(0));
+    let writers = (0..WRITERS).map(|_| {
+        let (server, conflicts) = (server.clone(), Arc::clone(&conflicts));
+        tokio::spawn(async move {
+            let path = format!("{FOOS}/a");
+            let mut left = WRITES;
+            while left > 0 {
+                let mut object = server.get(&path).await;
+                object["count"] = (object["count"].as_u64().unwrap() + 1).into();
+                match server.ask(Method::PUT, &path, &object).await {
+                    (StatusCode::OK, written) => {
+                        left -= 1;
+                        // What was acknowledged is seen by every later read.
+                        let read = server.get(&path).await;
+                        assert!(revision(&read) >= revision(&written));
+                        assert!(read["count"].as_u64() >= written["count"].as_u64());
+                    }
+                    (StatusCode::CONFLICT, _) => {
+                        conflicts.fetch_add(1, Ordering::Relaxed);
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+        })
+    });
+    for writer in writers.collect::<Vec<_>>() {
+        writer.await.unwrap();
+    }
+    let object = server.get(&format!("{FOOS}/a")).await;
+    assert_eq!(object["count"], WRITERS * WRITES, "{conflicts:?} conflicts");
+    assert_eq!(object["metadata"]["generation"], WRITERS * WRITES + 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn patches_of_different_parts_are_all_kept() {
+    let server = Server::start().await;
+    server.create("a").await;
+    let from = revision(&server.get(FOOS).await);
+    let watch = format!("{FOOS}?watch=true&resourceVersion={from}");
+    let watch = server.send(Method::GET, &watch, "", String::new()).await;
+    let writers = (0..WRITERS).map(|writer| {
+        let server = server.clone();
+        tokio::spawn(async move {
+            for number in 0..WRITES {
+                // Half of them write what is said about the object.
+                let (path, patch) = if writer % 2 == 0 {
+                    (format!("{FOOS}/a"), json!({"spec": {format!("w{writer}"): number}}))
+                } else {
+                    let status = json!({"status": {format!("w{writer}"): number}});
+                    (format!("{FOOS}/a/status"), status)
+                };
+                let (status, answer) = server.ask(Method::PATCH, &path, &patch).await;
+                assert_eq!(status, StatusCode::OK, "{answer}");
+            }
+        })
+    });
+    for writer in writers.collect::<Vec<_>>() {
+        writer.await.unwrap();
+    }
+    let object = server.get(&format!("{FOOS}/a")).await;
+    for writer in 0..WRITERS {
+        let part = if writer % 2 == 0 { "spec" } else { "status" };
+        assert_eq!(object[part][format!("w{writer}")], WRITES - 1, "{object}");
+    }
+    assert_eq!(object["metadata"]["generation"], 1 + (WRITERS / 2) * WRITES);
+    // The watch has told each change once, in the order of the revisions.
+    let mut body = watch.into_body();
+    let (mut last, mut seen, mut line) = (from, 0, Vec::new());
+    while seen < WRITERS * WRITES {
+        let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
+        line.extend_from_slice(&frame);
+        while let Some(end) = line.iter().position(|&byte| byte == b'\n') {
+            let event: Value = serde_json::from_slice(&line[..end]).unwrap();
+            line.drain(..=end);
+            assert_eq!(event["type"], "MODIFIED", "{event}");
+            assert!(revision(&event["object"]) > last);
+            last = revision(&event["object"]);
+            seen += 1;
+        }
+    }
+    assert_eq!(last, revision(&object));
+}
+
+/// Makers, holders, releasers and removers of the same few objects; a reader
+/// who follows them has in the end what there is.
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_follows_has_in_the_end_what_there_is() {
+    let server = Server::start().await;
+    let from = revision(&server.get(FOOS).await);
+    let watch = format!("{FOOS}?watch=true&resourceVersion={from}");
+    let watch = server.send(Method::GET, &watch, "", String::new()).await;
+    let workers = (0..WRITERS).map(|worker| {
+        let server = server.clone();
+        tokio::spawn(async move {
+            let mut rng = fastrand::Rng::with_seed(worker as u64);
+            for _ in 0..WRITES {
+                let path = format!("{FOOS}/f{}", rng.u32(..3));
+                let name = path.rsplit('/').next().unwrap();
+                let (method, path, body) = match rng.u32(..5) {
+                    0 | 1 => {
+                        let object = json!({
+                            "apiVersion": "example.com/v1", "kind": "Foo",
+                            "metadata": {"name": name, "finalizers": ["x/hold"]},
+                        });
+                        (Method::POST, FOOS, object)
+                    }
+                    2 => (Method::DELETE, path.as_str(), Value::Null),
+                    3 => {
+                        let release = json!({"metadata": {"finalizers": null}});
+                        (Method::PATCH, path.as_str(), release)
+                    }
+                    _ => (Method::PATCH, path.as_str(), json!({"count": rng.u32(..9)})),
+                };
+                let (status, answer) = server.ask(method, path, &body).await;
+                assert!(!status.is_server_error(), "{answer}");
+            }
+        })
+    });
+    for worker in workers.collect::<Vec<_>>() {
+        worker.await.unwrap();
+    }
+    // The last change of all, so that the reader knows when to stop.
+    server.create("last").await;
+    let list = server.get(FOOS).await;
+    let mut followed: BTreeMap<String, Value> = BTreeMap::new();
+    let mut body = watch.into_body();
+    let mut line = Vec::new();
+    while !followed.contains_key("last") {
+        let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
+        line.extend_from_slice(&frame);
+        while let Some(end) = line.iter().position(|&byte| byte == b'\n') {
+            let event: Value = serde_json::from_slice(&line[..end]).unwrap();
+            line.drain(..=end);
+            let object = event["object"].clone();
+            let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+            let known = match event["type"].as_str().unwrap() {
+                "ADDED" => followed.insert(name, object).is_none(),
+                "MODIFIED" => followed.insert(name, object).is_some(),
+                "DELETED" => followed.remove(&name).is_some(),
+                other => panic!("{other}"),
+            };
+            assert!(known, "{event}");
+        }
+    }
+    let there: Vec<&Value> = followed.values().collect();
+    let listed: Vec<&Value> = list["items"].as_array().unwrap().iter().collect();
+    assert_eq!(there, listed);
+}
