@@ -9,7 +9,8 @@
 //! away / back                           the cluster does not answer / answers
 //! clock 1m                              the clock of the server goes on
 //! wait 1m                               everybody waits so long
-//! GET /apis as jane                     a request, with headers, then a body
+//! GET /apis as jane                     a request, with headers, then a body; `$etag`
+//!                                       is that of the last answer that had one
 //! Accept: application/json
 //! {"kind": …}
 //! => 200 application/json               its answer, up to an empty line
@@ -17,8 +18,8 @@
 //! ```
 
 use std::fmt::Write as _;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use aggregated_apiserver::{Ambient, ApiServer, InProcess, User};
@@ -85,6 +86,8 @@ struct Stage {
     server: InProcess,
     cluster: FakeCluster,
     clock: Arc<AtomicI64>,
+    /// Of the last answer that had one: what `$etag` stands for.
+    etag: Mutex<String>,
 }
 
 impl Stage {
@@ -103,7 +106,7 @@ impl Stage {
         cluster.put("namespaces", serde_json::json!({"metadata": {"name": "default"}}));
         let server = ApiServer::new(NAME, kinds()).with_ambient(ambient);
         let server = server.in_process(cluster.client()).await?;
-        Ok(Self { server, cluster, clock })
+        Ok(Self { server, cluster, clock, etag: Mutex::default() })
     }
 
     /// Does what a line says that is no request.
@@ -139,9 +142,11 @@ impl Stage {
     async fn ask(&self, line: &str, headers: &[(String, String)], body: String) -> Outcome<String> {
         let (request, user) = line.split_once(" as ").unwrap_or((line, "admin"));
         let (method, path) = request.split_once(' ').ok_or("METHOD PATH")?;
-        let mut request = Request::builder().method(method).uri(path);
+        let etag = self.etag.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let filled = |text: &str| text.replace("$etag", etag.trim_matches('"'));
+        let mut request = Request::builder().method(method).uri(filled(path));
         for (name, value) in headers {
-            request = request.header(name, value);
+            request = request.header(name, filled(value));
         }
         let user = match user {
             "admin" => User {
@@ -156,6 +161,10 @@ impl Stage {
             },
         };
         let response = self.server.respond(user, request.body(Body::from(body))?).await;
+        if let Some(etag) = response.headers().get("etag") {
+            let mut last = self.etag.lock().unwrap_or_else(PoisonError::into_inner);
+            etag.to_str()?.clone_into(&mut last);
+        }
         show(response).await
     }
 }
