@@ -206,7 +206,7 @@ async fn http_1_is_spoken_too() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_connection_carries_a_thousand_watches() {
-    const WATCHES: usize = 999;
+    const WATCHES: usize = 1_000;
     let fixture = Fixture::start().await;
     let proxy = fixture.proxy().await;
     let watch = || async {
@@ -217,7 +217,9 @@ async fn one_connection_carries_a_thousand_watches() {
     assert!(watches.iter().all(|response| response.status() == 200));
     // There is a place left for what must be answered at once.
     let discovery = master("GET", "/apis/example.com/v1", Body::empty());
-    let discovered = proxy.clone().send_request(discovery).await.unwrap();
+    let discovered = proxy.clone().send_request(discovery);
+    let discovered = tokio::time::timeout(Duration::from_secs(20), discovered).await;
+    let discovered = discovered.expect("discovery waits for a watch to end").unwrap();
     assert_eq!(text(discovered).await.0, 200);
     let created = proxy.clone().send_request(master("POST", FOOS, FOO)).await.unwrap();
     assert_eq!(created.status(), StatusCode::CREATED);

@@ -22,9 +22,10 @@ use super::tls::Trust;
 use crate::error::StartError;
 use crate::request::{Peer, Presented, SharedHandler, panicked};
 
-/// Streams of one connection: all users of a kube-apiserver share it. As Go's
-/// aggregated servers.
-const STREAMS: u32 = 1_000;
+/// Streams of one connection: all users of a kube-apiserver share it. Twice as
+/// many as Go's aggregated servers have, so that beside a thousand watches there
+/// is room for what must be answered at once.
+const STREAMS: u32 = 2_000;
 /// Streams that the client took back before they were looked at: all users of
 /// a kube-apiserver may do so at once, and the connection is for all of them.
 const RESETS: usize = 200;
