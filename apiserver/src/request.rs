@@ -10,6 +10,7 @@ mod deadline;
 mod decode;
 mod encode;
 mod negotiate;
+mod query;
 mod route;
 mod throttle;
 
@@ -143,6 +144,7 @@ impl Handler {
     ) -> Result<Response<Body>, ApiError> {
         let permit = self.throttle.throttle(user, &target)?;
         let _room = self.throttle.body(user, &body)?;
+        decode::begin(&target, head)?;
         let Negotiated { format, objection } = negotiate::negotiate(head, target.verb)?;
         let operation = decode::decode(&target, head, body).await?;
         let now = self.ambient.now();
@@ -273,7 +275,7 @@ impl Handler {
             Document::OpenApiV3 => Some(self.openapi.v3()),
             Document::OpenApiV3Version(group, version) => {
                 let query = head.uri.query().unwrap_or_default();
-                let hash = form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == "hash");
+                let hash = query::pairs(query).find(|(key, _)| key == "hash");
                 let hash = hash.as_ref().map(|(_, hash)| hash.as_ref());
                 let document = self.openapi.v3_version(group, version, hash);
                 let document = document.ok_or_else(ApiError::no_such_resource)?;

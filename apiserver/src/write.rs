@@ -5,6 +5,7 @@
 //! is left is encoded once.
 
 mod deletion;
+mod extent;
 mod field_validation;
 mod json_patch;
 mod merge_patch;
@@ -24,6 +25,7 @@ pub use patch::{Patch, SubmittedPatch, apply_patch};
 pub use scale::{Wanted, no_scale, scale_of};
 pub use update::{Change, Live, Part, PreparedChange, check_identity, check_uid, prepare_change};
 
+use extent::{DEPTH_LIMIT, Extent};
 use serde_json::Value;
 
 use crate::ambient::Ambient;
@@ -33,6 +35,10 @@ use crate::object::{Object, Tree};
 
 /// The largest object that is kept; as etcd.
 const OBJECT_LIMIT: usize = 3 << 19;
+
+/// Values in an object, each member and item: a tree of them costs many times
+/// its text. As many as are read, and what the system adds.
+const VALUES_LIMIT: usize = 50_000 + 1_000;
 
 /// So many faults of one object are said; nobody mends more at a time.
 const ERRORS_LIMIT: usize = 100;
@@ -199,10 +205,25 @@ fn complete(
 
 /// Encodes a tree that was checked.
 fn encode(tree: &Tree) -> Result<Object, ApiError> {
+    encode_within(OBJECT_LIMIT, tree)
+}
+
+/// The same with another limit.
+fn encode_within(limit: usize, tree: &Tree) -> Result<Object, ApiError> {
+    let too_large = |what: String| {
+        let message = format!("Request entity too large: {what}");
+        Err(ApiError::new(Reason::RequestEntityTooLarge, message))
+    };
+    let extent = Extent::of(tree);
+    if extent.depth > DEPTH_LIMIT {
+        return too_large(format!("an object nests at most {DEPTH_LIMIT} levels deep"));
+    }
+    if extent.values > VALUES_LIMIT {
+        return too_large(format!("an object holds at most {VALUES_LIMIT} values"));
+    }
     let object = Object::from_tree(tree).map_err(ApiError::internal)?;
-    if object.json_size() > OBJECT_LIMIT {
-        let message = format!("Request entity too large: limit is {OBJECT_LIMIT}");
-        return Err(ApiError::new(Reason::RequestEntityTooLarge, message));
+    if object.json_size() > limit {
+        return too_large(format!("limit is {limit}"));
     }
     Ok(object)
 }
@@ -244,7 +265,10 @@ pub fn prepare_initial(
         metadata.extend(uid.map(|uid| ("uid".to_owned(), uid.into())));
     });
     tree.extend(status.map(|status| ("status".to_owned(), status)));
-    let errors = validate::validate_status(&version.schema, &tree, &Tree::new());
+    let mut errors = validate::validate_status(&version.schema, &tree, &Tree::new());
+    if let Some(paths) = &version.subresources.scale {
+        errors.extend(scale::validate_status(paths, &tree));
+    }
     if !errors.is_empty() {
         return Err(ApiError::invalid(
             &kind.group,

@@ -29,7 +29,13 @@ spec:
     served: true
     storage: true
     selectableFields: [{jsonPath: .spec.colour}]
-    additionalPrinterColumns: [{name: Colour, type: string, jsonPath: .spec.colour}]
+    subresources: {status: {}}
+    additionalPrinterColumns:
+    - {name: Colour, type: string, jsonPath: .spec.colour}
+    - {name: Free, type: integer, jsonPath: .spec.free.x}
+    - {name: Ratio, type: number, jsonPath: .spec.free.y}
+    - {name: Since, type: date, jsonPath: .spec.free.z}
+    - {name: Gone, type: date, jsonPath: .metadata.deletionTimestamp}
     schema:
       openAPIV3Schema:
         type: object
@@ -41,6 +47,7 @@ spec:
               size: {type: integer, minimum: 0}
               list: {type: array, items: {type: object, properties: {a: {type: string}}}}
               free: {type: object, x-kubernetes-preserve-unknown-fields: true}
+          status: {type: object, x-kubernetes-preserve-unknown-fields: true}
   - name: v1beta1
     served: true
     storage: false
@@ -141,6 +148,11 @@ const TYPES: &[&str] = &[
     "text/plain",
     "application/json;x",
     "APPLICATION/YAML",
+    "application/merge-patch+json",
+    "application/merge-patch+json",
+    "application/json-patch+json",
+    "application/json-patch+json",
+    "application/strategic-merge-patch+json",
 ];
 const BODIES: &[&str] = &[
     r#"{"apiVersion":"example.com/v1","kind":"Foo","metadata":{"name":"a","labels":{"a":"b"}},"spec":{"colour":"red","size":1,"list":[{"a":"x"}],"free":{"x":[null,1.5]}}}"#,
@@ -155,6 +167,13 @@ const BODIES: &[&str] = &[
     "a: !!binary x",
     "",
     "{}{}",
+    r#"{"apiVersion":"example.com/v1","kind":"Foo","metadata":{"name":"a","finalizers":["x/y"],"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"p","uid":"u","controller":true}],"creationTimestamp":"0001-01-01T00:00:00Z"},"spec":{"free":{"x":9223372036854775807,"y":1e308,"z":"9999-12-31T23:59:59Z"}}}"#,
+    r#"{"metadata":{"finalizers":["x/y","hold"],"labels":{"a":null}},"spec":{"free":{"x":[1,{"y":null}]}},"status":{"a":1}}"#,
+    r#"{"metadata":{"finalizers":null}}"#,
+    r#"[{"op":"add","path":"/spec/free/x","value":[1,2]},{"op":"copy","from":"/spec/free","path":"/spec/free/y"}]"#,
+    r#"[{"op":"move","from":"/metadata/labels","path":"/spec/list/-1"},{"op":"remove","path":"/spec/list/99999999999999999999"}]"#,
+    r#"[{"op":"test","path":"/metadata/finalizers/~1~0","value":null},{"op":"replace","path":"","value":{}}]"#,
+    r#"{"propagationPolicy":"Orphan","dryRun":["All"],"preconditions":{"resourceVersion":"1"}}"#,
 ];
 
 async fn server() -> InProcess {
@@ -230,9 +249,12 @@ fn request(rng: &mut Rng) -> Request<Body> {
     }
     let mut builder = Request::builder().method(methods[rng.usize(..methods.len())].clone());
     builder = builder.uri(uri);
-    for (name, values) in
-        [("accept", ACCEPTS), ("content-type", TYPES), ("accept-encoding", &["gzip", ""])]
-    {
+    for (name, values) in [
+        ("accept", ACCEPTS),
+        ("content-type", TYPES),
+        ("accept-encoding", &["gzip", ""]),
+        ("if-none-match", VALUES),
+    ] {
         if rng.bool() {
             let value = pick(rng, values);
             let value = if rng.u32(..3) == 0 { mutated(rng, value) } else { value.into() };

@@ -72,7 +72,6 @@ fn resource(served: &ServedKind) -> Value {
     resource
 }
 
-/// Base64 of the first eight bytes of SHA-256 over `group/version/Kind`.
 fn subresource(served: &ServedKind, part: &Part) -> Value {
     let kind = &served.kind;
     let (group, version, response_kind) = &part.response_kind;
@@ -91,6 +90,7 @@ fn subresource(served: &ServedKind, part: &Part) -> Value {
     subresource
 }
 
+/// Base64 of the first eight bytes of SHA-256 over `group/version/Kind`.
 fn storage_version_hash(served: &ServedKind) -> String {
     let kind = &served.kind;
     let text = format!("{}/{}/{}", kind.group, kind.storage.name, kind.names.kind);

@@ -19,7 +19,7 @@ const LONGEST: f64 = 9_223_372_036.0;
 /// 400 when the client's `timeout` is no duration.
 pub(super) fn deadline(head: &Parts, is_watch: bool) -> Result<Duration, ApiError> {
     let query = head.uri.query().unwrap_or_default();
-    let given = form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == "timeout");
+    let given = super::query::pairs(query).find(|(key, _)| key == "timeout");
     let Some((_, text)) = given.filter(|(_, text)| !text.is_empty()) else {
         return Ok(REQUEST_TIMEOUT);
     };

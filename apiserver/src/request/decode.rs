@@ -44,6 +44,26 @@ pub(super) enum Operation {
     DeleteCollection(Scope, ListOptions, DeleteOptions),
 }
 
+/// Refuses what is refused before it is asked which answers the client takes:
+/// a patch in no language of ours, a change of nothing in particular.
+pub(super) fn begin(target: &Target, head: &Parts) -> Result<(), ApiError> {
+    if target.verb == Verb::Patch {
+        patch::language(&head.headers)?;
+    }
+    if matches!(target.verb, Verb::Get | Verb::Update | Verb::Patch | Verb::Delete) {
+        key(target)?;
+    }
+    Ok(())
+}
+
+/// The key of the object that the path names.
+fn key(target: &Target) -> Result<Key, ApiError> {
+    match &target.name {
+        Some(name) => Ok(Key::new(target.namespace.as_deref(), name)),
+        None => Err(ApiError::bad_request("name must be provided")),
+    }
+}
+
 /// Finds out what exactly is to be done.
 pub(super) async fn decode(
     target: &Target,
@@ -51,10 +71,7 @@ pub(super) async fn decode(
     body: Body,
 ) -> Result<Operation, ApiError> {
     let parameters = Parameters::parse(head.uri.query().unwrap_or_default());
-    let key = || match &target.name {
-        Some(name) => Ok(Key::new(target.namespace.as_deref(), name)),
-        None => Err(ApiError::bad_request("name must be provided")),
-    };
+    let key = || key(target);
     match target.verb {
         Verb::Get => Ok(Operation::Get(key()?, parameters.get_options()?)),
         Verb::List => {
@@ -101,12 +118,15 @@ async fn object(
     head: &Parts,
     body: Body,
 ) -> Result<(WriteOptions, Submitted), ApiError> {
-    let language = body::language(&head.headers)?;
+    // An update looks at the language last, a creation first.
+    let language = body::language(&head.headers);
+    let language = if target.verb == Verb::Create { Ok(language?) } else { language };
     let bytes = body::read(&head.headers, body).await?;
     let options = match target.verb {
         Verb::Create => parameters.create_options()?,
         _ => parameters.update_options()?,
     };
+    let language = language?;
     let submitted = match target.subresource {
         Some(Subresource::Scale) => body::scale(language, &bytes).await?,
         Some(Subresource::Status) | None => body::object(target, language, &bytes).await?,

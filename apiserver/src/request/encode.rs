@@ -20,6 +20,7 @@ use http::{Response, StatusCode};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
 use serde::Serialize;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use self::gzip::Gzip;
@@ -297,8 +298,12 @@ pub(super) fn document(
     document: &Document,
     presentation: Presentation,
 ) -> Response<Body> {
-    let known = head.headers.get(IF_NONE_MATCH);
-    let fresh = document.etag.as_ref().is_some_and(|etag| known == Some(etag));
+    // RFC 9110, section 13.1.2: a list of them, weak or not, or any.
+    let known = head.headers.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
+    let mut known = known.flat_map(|value| value.split(',').map(str::trim));
+    let fresh = document.etag.as_ref().is_some_and(|etag| {
+        known.any(|known| known == "*" || known.trim_start_matches("W/").as_bytes() == etag)
+    });
     let mut response = if fresh {
         let mut response = Response::new(Body::empty());
         *response.status_mut() = StatusCode::NOT_MODIFIED;
@@ -332,10 +337,11 @@ pub(super) fn document(
 
 /// `299 - "text"`, once per text and within the limits.
 fn warning_headers(warnings: &[String]) -> Vec<HeaderValue> {
+    let mut seen: HashSet<&str> = HashSet::new();
     let mut texts: Vec<&str> = Vec::new();
     for warning in warnings {
         let is_sent = !warning.chars().any(char::is_control);
-        if is_sent && !texts.contains(&warning.as_str()) {
+        if is_sent && seen.insert(warning) {
             texts.push(warning);
         }
     }

@@ -10,7 +10,7 @@ use crate::error::{ApiError, Reason};
 use crate::verb::Verb;
 
 /// So many clauses of an Accept list are looked at.
-const CLAUSES_LIMIT: usize = 256;
+const CLAUSES_LIMIT: usize = 1_024;
 
 /// The form of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,7 +136,7 @@ pub(super) fn negotiate(head: &Parts, verb: Verb) -> Result<Negotiated, ApiError
         if clause.is_yaml() {
             let message =
                 "only the following media types are accepted: application/json;stream=watch";
-            return Err(ApiError::new(Reason::NotAcceptable, message));
+            objection = Some(ApiError::new(Reason::NotAcceptable, message));
         }
         Presentation { media: Media::Json, gzip: false }
     } else {
@@ -176,7 +176,7 @@ pub(super) fn refusal(head: &Parts) -> Presentation {
 /// Whether the query, or what the program calls itself, asks for JSON for people.
 fn is_for_people(head: &Parts) -> bool {
     let query = head.uri.query().unwrap_or_default();
-    let given = form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == "pretty");
+    let given = super::query::pairs(query).find(|(key, _)| key == "pretty");
     match given.as_ref().map(|(_, value)| value.as_ref()).filter(|value| !value.is_empty()) {
         Some(value) => ["1", "t", "T", "true", "True", "TRUE"].contains(&value),
         None => {
@@ -198,7 +198,7 @@ fn takes_gzip(head: &Parts) -> bool {
 
 fn asked_to_include(head: &Parts) -> Result<Include, ApiError> {
     let query = head.uri.query().unwrap_or_default();
-    let given = form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == "includeObject");
+    let given = super::query::pairs(query).find(|(key, _)| key == "includeObject");
     match given.as_ref().map(|(_, value)| value.as_ref()) {
         None | Some("" | "Metadata") => Ok(Include::Metadata),
         Some("Object") => Ok(Include::Object),

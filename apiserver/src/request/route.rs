@@ -260,7 +260,7 @@ fn is_read(method: &Method) -> bool {
 }
 
 fn parameter<'a>(query: &'a str, key: &str) -> Option<Cow<'a, str>> {
-    form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == key).map(|(_, value)| value)
+    super::query::pairs(query).find(|(name, _)| name == key).map(|(_, value)| value)
 }
 
 /// A flag in the query: there, and neither `0` nor `false`.

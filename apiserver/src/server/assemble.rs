@@ -175,6 +175,7 @@ async fn fill(
             key,
             expected: Expected::Absent,
             object: Some(Arc::new(object)),
+            marks: false,
         };
         match store.commit(commit).await {
             Ok(_) | Err(StoreError::Exists) => {}

@@ -15,9 +15,6 @@ use crate::object::Key;
 /// Bytes of objects that a store in memory holds at most: what a pod of half a
 /// gigabyte bears, with the recent past beside it.
 const BYTES_LIMIT: usize = 128 << 20;
-/// A full store still takes what marks objects as going, or they could not go.
-const RESERVE: usize = 1 << 20;
-const SMALL_CHANGE: usize = 1 << 10;
 
 /// Everything that is kept.
 #[derive(Default)]
@@ -64,9 +61,7 @@ impl MemoryStore {
             let before = shelf.objects.get(&commit.key).map_or(0, |kept| kept.object.size());
             let after = commit.object.as_ref().map_or(0, |object| object.size());
             let total = *bytes - before + after;
-            let is_small_change = before > 0 && after <= before + SMALL_CHANGE;
-            let reserve = if is_small_change { RESERVE } else { 0 };
-            if after > before && total > BYTES_LIMIT + reserve {
+            if after > before && total > BYTES_LIMIT && !commit.marks {
                 return Err(StoreError::Full { limit: BYTES_LIMIT });
             }
             *bytes = total;
@@ -144,12 +139,13 @@ mod tests {
                 let tree = serde_json::json!({"metadata": metadata, "x": "x".repeat(size)});
                 Arc::new(crate::object::Object::from_tree(tree.as_object().unwrap()).unwrap())
             });
-            Commit { collection: Collection::new("c"), key: Key::new(None, name), expected, object }
+            let (collection, key) = (Collection::new("c"), Key::new(None, name));
+            Commit { collection, key, expected, object, marks: false }
         };
         let full = StoreError::Full { limit: BYTES_LIMIT };
         const SIZE: usize = 1 << 20;
         let mut first = None;
-        for size in [SIZE, SMALL_CHANGE] {
+        for size in [SIZE, 1_000] {
             let refused = loop {
                 let name = format!("{size}-{}", store.sequence.current());
                 match store.commit(commit(&name, Some(size), Expected::Absent)).await {
@@ -161,10 +157,9 @@ mod tests {
         }
         let (name, mut revision) = first.unwrap();
         // It can still be marked, and no more.
-        let large = commit(&name, Some(SIZE + 2 * SMALL_CHANGE), Expected::At(revision));
-        assert_eq!(store.commit(large).await.unwrap_err(), full);
-        let marked = commit(&name, Some(SIZE + 100), Expected::At(revision));
-        revision = store.commit(marked).await.unwrap();
+        let larger = commit(&name, Some(SIZE + 2_000), Expected::At(revision));
+        assert_eq!(store.commit(larger.clone()).await.unwrap_err(), full);
+        revision = store.commit(Commit { marks: true, ..larger }).await.unwrap();
         store.commit(commit(&name, None, Expected::At(revision))).await.unwrap();
         store.commit(commit("again", Some(SIZE), Expected::Absent)).await.unwrap();
     }

@@ -43,7 +43,7 @@ fn commit(name: &str, expected: Expected, weight: Option<i64>) -> Commit {
         });
         Arc::new(Object::from_tree(tree.as_object().unwrap()).unwrap())
     });
-    Commit { collection: collection(), key: key(name), expected, object }
+    Commit { collection: collection(), key: key(name), expected, object, marks: false }
 }
 
 async fn creates_once<S: Store>(store: &S) {

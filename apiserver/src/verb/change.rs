@@ -41,7 +41,8 @@ pub(super) async fn change(
         let kept = store.get(&collection, key).await.map_err(ApiError::internal)?;
         let kept = kept.ok_or_else(absent)?;
         let tree = kind.in_version(&kept.object, version).to_tree();
-        let live = Live { tree, revision: kept.revision.to_string() };
+        let (revision, size) = (kept.revision.to_string(), kept.object.json_size());
+        let live = Live { tree, revision, size };
         let decoded = make(&live)?;
         let PreparedChange { change, warnings } =
             prepare_change(kind, version, &live, decoded, part)?;
@@ -65,6 +66,7 @@ pub(super) async fn change(
             key: key.clone(),
             expected: Expected::At(kept.revision),
             object: (!goes).then(|| Arc::clone(&object)),
+            marks: false,
         };
         match store.commit(commit).await {
             // Of an object that has gone nothing more was written.

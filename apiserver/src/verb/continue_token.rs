@@ -154,6 +154,26 @@ mod tests {
         assert_eq!(read.start.namespace(), Some("mine"));
     }
 
+    /// With one bit altered it is no token, or one of the same scope.
+    #[test]
+    fn an_altered_token_leads_nowhere_else() {
+        let (mine, name) = (scope(Some("mine")), "a\0".to_owned());
+        let page = Continue {
+            revision: Some(Revision::new(8_193)),
+            start: Key::new(Some("mine"), &name),
+            left: Some(5),
+        };
+        let token = page.to_token(&mine);
+        for bit in 0..token.len() * 8 {
+            let mut altered = token.clone().into_bytes();
+            altered[bit / 8] ^= 1 << (bit % 8);
+            let Ok(altered) = String::from_utf8(altered) else { continue };
+            if let Ok(page) = Continue::parse(&altered, &mine) {
+                assert_eq!(page.start.namespace(), Some("mine"), "{altered}");
+            }
+        }
+    }
+
     #[test]
     fn what_is_no_token() {
         let of = |json: &str| ENGINE.encode(json);

@@ -44,7 +44,8 @@ pub async fn create(
             }
         } else {
             let (collection, object) = (collection.clone(), Some(Arc::clone(&object)));
-            store.commit(Commit { collection, key, expected: Expected::Absent, object }).await
+            let expected = Expected::Absent;
+            store.commit(Commit { collection, key, expected, object, marks: false }).await
         };
         match committed {
             Ok(revision) => return Ok((Versioned { revision, object }, prepared.warnings)),

@@ -76,6 +76,7 @@ pub async fn delete(
             collection: collection.clone(),
             key: key.clone(),
             expected: Expected::At(kept.revision),
+            marks: marked.is_some(),
             object: marked.clone(),
         };
         match store.commit(commit).await {

@@ -1,5 +1,6 @@
 //! DELETECOLLECTION: remove the objects of a scope that a selector matches.
 
+use super::list::LOOK;
 use super::{DeleteOptions, Deleted, ListOptions, Listed, delete, list};
 use crate::ambient::Ambient;
 use crate::error::{ApiError, Reason};
@@ -23,10 +24,19 @@ pub async fn delete_collection(
     let mut last = None;
     let mut refused = None;
     loop {
-        let mut wanted = listed.after(last.as_ref());
-        let next = wanted.find(|(_, is_wanted)| *is_wanted);
-        let Some((versioned, _)) = next else { break };
-        let key = versioned.object.key().clone();
+        let mut looked_at = None;
+        let mut step = listed.after(last.as_ref()).take(LOOK);
+        let wanted = step.find_map(|(versioned, is_wanted)| {
+            let key = versioned.object.key();
+            looked_at = Some(key);
+            is_wanted.then(|| key.clone())
+        });
+        let Some(key) = wanted else {
+            let Some(looked_at) = looked_at.cloned() else { break };
+            last = Some(looked_at);
+            tokio::task::yield_now().await;
+            continue;
+        };
         match delete(served, &key, how, ambient).await {
             Ok(Deleted::Gone { .. } | Deleted::Marked(_)) => {}
             Err(error) if error.reason() == Reason::NotFound => {}

@@ -34,10 +34,11 @@ pub async fn patch(
         let Some(submitted) = &submitted else {
             return Err(ApiError::internal("a patch that was refused is applied again"));
         };
-        let object = live.with_revision();
-        let mut decoded = apply_patch(&kind, version, submitted, object, options.field_validation)?;
-        check_identity(&mut decoded.tree, key)?;
-        Ok(decoded)
+        let mut decoded = apply_patch(&kind, version, submitted, live, options.field_validation)?;
+        match check_identity(&mut decoded.tree, key) {
+            Ok(()) => Ok(decoded),
+            Err(error) => Err(error.with_warnings(decoded.warnings)),
+        }
     })
     .await
 }

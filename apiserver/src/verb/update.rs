@@ -27,9 +27,13 @@ pub async fn update(
     let mut decoded = decode(&kind, version, submitted, options.field_validation)?;
     check_identity(&mut decoded.tree, key)
         .map_err(|error| error.with_warnings(decoded.warnings.clone()))?;
-    change(served, version, key, part, options.dry_run, |live| {
+    let changed = change(served, version, key, part, options.dry_run, |live| {
         check_uid(&kind, &decoded.tree, key, live)?;
         Ok(decoded.clone())
+    });
+    // What was odd about the object is told, whatever becomes of it.
+    changed.await.map_err(|error| match error.warnings() {
+        [] => error.with_warnings(decoded.warnings.clone()),
+        _ => error,
     })
-    .await
 }

@@ -72,10 +72,14 @@ impl Change {
 
     /// What it holds, in bytes.
     pub(super) fn size(&self) -> usize {
-        // The state after it is usually the state before the next one; the
-        // frame that is encoded for watchers is about as large again.
-        let object = self.after.as_ref().or(self.before.as_ref());
-        2 * object.map_or(0, |versioned| versioned.object.size())
+        // The state after it is usually the state before the next one, or it
+        // was the larger of both; the frame that is encoded for watchers is
+        // about as large as what it shows.
+        let size = |versioned: &Option<Versioned>| {
+            versioned.as_ref().map(|versioned| versioned.object.size())
+        };
+        let (before, after) = (size(&self.before), size(&self.after));
+        before.max(after).unwrap_or_default() + after.or(before).unwrap_or_default()
     }
 }
 

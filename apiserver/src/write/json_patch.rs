@@ -3,12 +3,17 @@
 
 use serde_json::Value;
 
+use super::extent::{DEPTH_LIMIT, Extent};
+
 /// As kube-apiserver.
 pub const OPERATIONS_LIMIT: usize = 10_000;
 /// What all copies of a patch may add, in bytes of JSON; as kube-apiserver.
 const COPY_LIMIT: usize = 3 << 20;
-/// How deep an object may become; as deep as one that is read.
-const DEPTH_LIMIT: usize = 128;
+/// Values that all operations together may look at or move: seconds of work.
+const WORK_LIMIT: usize = 10_000_000;
+
+/// To move an item of a list is so much cheaper than to look at a value.
+const SHIFTED: usize = 16;
 
 /// One operation.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -43,33 +48,57 @@ impl JsonPatch {
     /// # Errors
     /// With what the first one failed for, for the log.
     pub(super) fn apply(&self, mut document: Value) -> Result<Value, String> {
-        let mut copied = 0;
+        let mut spent = Spent::default();
         for (index, operation) in self.operations.iter().enumerate() {
-            apply(operation, &mut document, &mut copied)
-                .map_err(|why| format!("operation {index}: {why}"))?;
+            let applied = apply(operation, &mut document, &mut spent);
+            applied.map_err(|why| format!("operation {index}: {why}"))?;
         }
         Ok(document)
     }
 }
 
-fn apply(operation: &Operation, document: &mut Value, copied: &mut usize) -> Result<(), String> {
+/// What the operations of a patch have cost.
+#[derive(Default)]
+struct Spent {
+    copied: usize,
+    work: usize,
+}
+
+impl Spent {
+    fn work(&mut self, values: usize) -> Result<(), String> {
+        self.work += values;
+        if self.work > WORK_LIMIT { Err("too much work".to_owned()) } else { Ok(()) }
+    }
+
+    /// Room for a value at a path.
+    fn place(&mut self, path: &[String], value: &Value) -> Result<(), String> {
+        let extent = Extent::of_value(value);
+        self.work(extent.values)?;
+        if path.len() + extent.depth > DEPTH_LIMIT {
+            return Err(format!("deeper than {DEPTH_LIMIT}"));
+        }
+        Ok(())
+    }
+}
+
+fn apply(operation: &Operation, document: &mut Value, spent: &mut Spent) -> Result<(), String> {
     let path = steps(&operation.path);
     match operation.op.as_str() {
-        "add" => add(document, &path, operation.value.clone()),
-        "remove" => remove(document, &path).map(drop),
-        "replace" => replace(document, &path, operation.value.clone()),
+        "add" => add(document, &path, operation.value.clone(), spent),
+        "remove" => remove(document, &path, spent).map(drop),
+        "replace" => replace(document, &path, operation.value.clone(), spent),
         "move" => {
-            let value = remove(document, &steps(&operation.from))?;
-            add(document, &path, value)
+            let value = remove(document, &steps(&operation.from), spent)?;
+            add(document, &path, value, spent)
         }
         "copy" => {
             let from = steps(&operation.from);
             let value = read(document, &from)?.cloned().unwrap_or(Value::Null);
-            *copied += value.to_string().len();
-            if *copied > COPY_LIMIT {
+            spent.copied += value.to_string().len();
+            if spent.copied > COPY_LIMIT {
                 return Err(format!("copies of more than {COPY_LIMIT} bytes"));
             }
-            add(document, &path, value)
+            add(document, &path, value, spent)
         }
         "test" => {
             let found = read(document, &path)?.unwrap_or(&Value::Null);
@@ -130,10 +159,13 @@ fn out_of(step: &str) -> String {
     format!("there is no item {step}")
 }
 
-fn add(document: &mut Value, path: &[String], value: Value) -> Result<(), String> {
-    if path.len() + depth(&value) > DEPTH_LIMIT {
-        return Err(format!("deeper than {DEPTH_LIMIT}"));
-    }
+fn add(
+    document: &mut Value,
+    path: &[String],
+    value: Value,
+    spent: &mut Spent,
+) -> Result<(), String> {
+    spent.place(path, &value)?;
     match container(document, path)? {
         (Value::Object(members), name) => {
             members.insert(name.to_owned(), value);
@@ -143,6 +175,7 @@ fn add(document: &mut Value, path: &[String], value: Value) -> Result<(), String
             // Behind the end there is room for one more.
             let at = place(step, items.len() + usize::from(step.starts_with('-')));
             let at = at.filter(|&at| at <= items.len()).ok_or_else(|| out_of(step))?;
+            spent.work((items.len() - at) / SHIFTED)?;
             items.insert(at, value);
         }
         _ => return Err("that has no members".to_owned()),
@@ -150,13 +183,16 @@ fn add(document: &mut Value, path: &[String], value: Value) -> Result<(), String
     Ok(())
 }
 
-fn remove(document: &mut Value, path: &[String]) -> Result<Value, String> {
+fn remove(document: &mut Value, path: &[String], spent: &mut Spent) -> Result<Value, String> {
     match container(document, path)? {
         (Value::Object(members), name) => {
             members.remove(name).ok_or_else(|| format!("nothing is at {name:?}"))
         }
         (Value::Array(items), step) => match place(step, items.len()) {
-            Some(at) if at < items.len() => Ok(items.remove(at)),
+            Some(at) if at < items.len() => {
+                spent.work((items.len() - at) / SHIFTED)?;
+                Ok(items.remove(at))
+            }
             _ => Err(out_of(step)),
         },
         _ => Err("that has no members".to_owned()),
@@ -164,10 +200,13 @@ fn remove(document: &mut Value, path: &[String]) -> Result<Value, String> {
 }
 
 /// A member that is not there is set all the same.
-fn replace(document: &mut Value, path: &[String], value: Value) -> Result<(), String> {
-    if path.len() + depth(&value) > DEPTH_LIMIT {
-        return Err(format!("deeper than {DEPTH_LIMIT}"));
-    }
+fn replace(
+    document: &mut Value,
+    path: &[String],
+    value: Value,
+    spent: &mut Spent,
+) -> Result<(), String> {
+    spent.place(path, &value)?;
     if path.is_empty() {
         *document = value;
         return Ok(());
@@ -184,14 +223,6 @@ fn replace(document: &mut Value, path: &[String], value: Value) -> Result<(), St
         _ => return Err("that has no members".to_owned()),
     }
     Ok(())
-}
-
-fn depth(value: &Value) -> usize {
-    match value {
-        Value::Object(members) => 1 + members.values().map(depth).max().unwrap_or_default(),
-        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or_default(),
-        _ => 1,
-    }
 }
 
 #[cfg(test)]
@@ -289,6 +320,13 @@ mod tests {
             .map(|depth| json!({"op": "add", "path": "/a".repeat(depth), "value": {}}))
             .collect();
         let error = patch(&Value::Array(deeper)).apply(json!({})).unwrap_err();
-        assert_eq!(error, "operation 127: deeper than 128");
+        assert_eq!(error, "operation 126: deeper than 127");
+        let many = json!({"a": {"l": vec![0; 40_000]}});
+        let moves = (0..1_000).map(|n| {
+            let (from, to) = if n % 2 == 0 { ("/a", "/b") } else { ("/b", "/a") };
+            json!({"op": "move", "from": from, "path": to})
+        });
+        let error = patch(&moves.collect()).apply(many).unwrap_err();
+        assert!(error.ends_with("too much work"), "{error}");
     }
 }

@@ -1,6 +1,6 @@
-//! JSON merge patch, RFC 7386.
+//! JSON merge patch, RFC 7386, as kube-apiserver applies it.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::object::Tree;
 
@@ -16,23 +16,30 @@ pub(super) fn apply(object: Tree, patch: &Value) -> Value {
 /// everything else is replaced.
 fn merge(object: &mut Tree, patch: &Tree) {
     for (key, value) in patch {
-        match value {
-            Value::Null => {
+        match (object.get_mut(key), value) {
+            (_, Value::Null) => {
                 object.remove(key);
             }
-            Value::Object(patch) => {
-                let member = object.entry(key.as_str()).or_insert_with(|| Map::new().into());
-                if !member.is_object() {
-                    *member = Map::new().into();
-                }
-                if let Value::Object(member) = member {
-                    merge(member, patch);
-                }
-            }
-            other => {
-                object.insert(key.clone(), other.clone());
+            (Some(Value::Object(member)), Value::Object(patch)) => merge(member, patch),
+            // A list in the place of an object stays as it is.
+            (Some(member @ Value::Object(_)), other) => *member = other.clone(),
+            (_, other) => {
+                object.insert(key.clone(), without_nulls(other));
             }
         }
+    }
+}
+
+/// What is new has no members that are null, in its lists neither: there
+/// kube-apiserver's library goes beyond the RFC.
+fn without_nulls(value: &Value) -> Value {
+    match value {
+        Value::Object(members) => {
+            let given = members.iter().filter(|(_, value)| !value.is_null());
+            given.map(|(key, value)| (key.clone(), without_nulls(value))).collect()
+        }
+        Value::Array(items) => items.iter().map(without_nulls).collect(),
+        other => other.clone(),
     }
 }
 
@@ -61,7 +68,9 @@ mod tests {
             (json!({}), json!({"a": {"bb": {"ccc": null}}}), json!({"a": {"bb": {}}})),
             (json!({"a": 1}), json!({"a": {"b": null}}), json!({"a": {}})),
             (json!({"a": 1}), json!(["c"]), json!(["c"])),
-            (json!({}), json!({"a": [null, {"b": null}]}), json!({"a": [null, {"b": null}]})),
+            (json!({"a": {}}), json!({"a": [{"b": null}]}), json!({"a": [{"b": null}]})),
+            (json!({"a": [1]}), json!({"a": [{"b": null}]}), json!({"a": [{}]})),
+            (json!({}), json!({"a": [null, {"b": null}]}), json!({"a": [null, {}]})),
         ];
         for (object, patch, expected) in rows {
             let merged = apply(object.as_object().unwrap().clone(), &patch);

@@ -1,5 +1,7 @@
 //! The rules of ObjectMeta, with kube-apiserver's words.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::metadata;
@@ -9,6 +11,8 @@ use crate::object::names::{check_label, check_label_key, check_label_value, chec
 
 /// All annotations of an object together; as kube-apiserver.
 const ANNOTATIONS_LIMIT: usize = 256 << 10;
+/// As much of all owners is shown in more than one error.
+const SHOWN_LIMIT: usize = 4_096;
 /// Finalizers of the garbage collector: what is owned loses its owner first,
 /// or goes first.
 pub(super) const ORPHAN: &str = "orphan";
@@ -32,11 +36,12 @@ pub(super) fn validate_update(tree: &Tree, old: &Tree) -> Vec<FieldError> {
     let (new, old_metadata) = (metadata::of(tree), metadata::of(old));
     let mut errors = Vec::new();
     if old_metadata.contains_key("deletionTimestamp") {
-        let known = metadata::finalizers(old);
+        let known: HashSet<&str> = metadata::finalizers(old).into_iter().collect();
         let mut added: Vec<&str> = metadata::finalizers(tree);
         added.retain(|finalizer| !known.contains(finalizer));
         added.sort_unstable();
         added.dedup();
+        added.truncate(super::ERRORS_LIMIT);
         if !added.is_empty() {
             let added: Vec<String> = added.into_iter().map(quote).collect();
             let why = format!(
@@ -60,6 +65,7 @@ pub(super) fn validate_update(tree: &Tree, old: &Tree) -> Vec<FieldError> {
 /// What the author of finalizers should know of those that are new.
 pub(super) fn finalizer_warnings(tree: &Tree, old: Option<&Tree>) -> Vec<String> {
     let known = old.map(metadata::finalizers).unwrap_or_default();
+    let known: HashSet<&str> = known.into_iter().collect();
     let is_odd = |finalizer: &&str| {
         !finalizer.contains('/')
             && !WITHOUT_DOMAIN.contains(finalizer)
@@ -106,6 +112,7 @@ fn validate_owners(metadata: &Tree, errors: &mut Vec<FieldError>) {
     const FIELD: &str = "metadata.ownerReferences";
     let owners = metadata.get("ownerReferences").and_then(Value::as_array);
     let mut controller: Option<String> = None;
+    let mut is_told = false;
     for owner in owners.into_iter().flatten() {
         if errors.len() >= super::ERRORS_LIMIT {
             return;
@@ -134,7 +141,12 @@ fn validate_owners(metadata: &Tree, errors: &mut Vec<FieldError>) {
         if owner["controller"] == true {
             let name = format!("{}/{}", text("kind"), text("name"));
             if let Some(first) = &controller {
+                // Each error shows all of them: once is enough if they are many.
                 let all: Vec<String> = owners.into_iter().flatten().map(shown).collect();
+                let is_long = all.iter().map(String::len).sum::<usize>() > SHOWN_LIMIT;
+                if is_long && std::mem::replace(&mut is_told, true) {
+                    continue;
+                }
                 let why = format!(
                     "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {name}"
                 );

@@ -1,9 +1,11 @@
 //! Owners: references that were given twice.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::metadata;
-use crate::object::Tree;
+use crate::object::{Tree, to_json};
 
 /// Where references were found to be given twice, in kube-apiserver's words.
 #[derive(Clone, Copy)]
@@ -21,19 +23,20 @@ pub(super) fn without_duplicates(tree: &mut Tree, found: Found) -> Option<String
     let mut duplicates: Vec<String> = Vec::new();
     metadata::edit(tree, |metadata| {
         let Some(Value::Array(owners)) = metadata.get_mut("ownerReferences") else { return };
-        let mut kept: Vec<Value> = Vec::with_capacity(owners.len());
-        for owner in owners.drain(..) {
-            if kept.contains(&owner) {
+        let mut seen: HashSet<String> = HashSet::new();
+        owners.retain(|owner| {
+            // Written with sorted keys, the same text is the same reference.
+            let is_new = seen.insert(to_json(owner));
+            if !is_new {
                 let uid = owner["uid"].as_str().unwrap_or_default();
                 duplicates.push(uid.to_owned());
-            } else {
-                kept.push(owner);
             }
-        }
-        *owners = kept;
+            is_new
+        });
     });
     duplicates.sort_unstable();
     duplicates.dedup();
+    duplicates.truncate(super::ERRORS_LIMIT);
     let when = match found {
         Found::InTheRequest => "",
         Found::AfterThePatch => " after mutating admission happens",

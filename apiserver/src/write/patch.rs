@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::json_patch::{JsonPatch, Operation};
-use super::{Decoded, FieldValidation, field_validation, merge_patch, owners, prune, text};
+use super::{Decoded, FieldValidation, Live, field_validation, merge_patch, owners, prune, text};
 use crate::error::{ApiError, Details, FieldError, Reason, no_object, quote};
 use crate::kind::{Kind, Version};
 use crate::object::{Tree, to_json};
@@ -32,11 +32,10 @@ impl Patch {
         Self::Json(JsonPatch::new(operations))
     }
 
-    /// Applies the patch to an object and drops what its kind does not know.
+    /// Applies the patch to an object; what comes of it need not be one.
     ///
     /// # Errors
-    /// What kube-apiserver answers: 422 when the patch cannot be applied, or
-    /// what it makes is no object of the kind.
+    /// 422 when it cannot be applied.
     pub(super) fn apply(&self, object: Tree) -> Result<Value, ApiError> {
         match self {
             Self::Json(patch) => patch.apply(Value::Object(object)).map_err(|why| {
@@ -60,19 +59,20 @@ pub fn apply_patch(
     kind: &Kind,
     version: &Version,
     submitted: &SubmittedPatch,
-    object: Tree,
+    live: &Live,
     field_validation: FieldValidation,
 ) -> Result<Decoded, ApiError> {
-    let patched = submitted.patch.apply(object)?;
-    let shown = to_json(&patched);
-    let unfit = |why: &str| {
-        let error = FieldError::invalid("patch", quote(&shown), why);
-        ApiError::invalid("", "", "", vec![error])
+    let patched = submitted.patch.apply(live.with_revision())?;
+    // It is shown as it was before anything is dropped: made again, as that is rare.
+    let unfit = |why: &str| match submitted.patch.apply(live.with_revision()) {
+        Ok(patched) => unfit_patch(&to_json(&patched), why),
+        Err(error) => error,
     };
     let Value::Object(mut tree) = patched else {
         return Err(unfit(&no_object(&patched)));
     };
     if text(&tree, "kind").is_empty() {
+        let shown = to_json(&Value::Object(tree));
         return Err(unfit(&format!("Object 'Kind' is missing in '{shown}'")));
     }
     if text(&tree, "apiVersion").is_empty() {
@@ -85,4 +85,10 @@ pub fn apply_patch(
         .map_err(|problems| unfit(&format!("strict decoding error: {problems}")))?;
     warnings.extend(owners::without_duplicates(&mut tree, owners::Found::AfterThePatch));
     Ok(Decoded { tree, is_kind, warnings })
+}
+
+/// 422 for what a patch has made.
+pub(super) fn unfit_patch(shown: &str, why: &str) -> ApiError {
+    let error = FieldError::invalid("patch", quote(shown), why);
+    ApiError::invalid("", "", "", vec![error])
 }

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::patch::unfit_patch;
 use super::{Decoded, FieldValidation, Live, Submitted, SubmittedPatch, metadata};
 use crate::error::{ApiError, FieldError, Reason, go_type, no_object, quote};
 use crate::kind::{FieldPath, ScalePaths};
@@ -189,10 +190,7 @@ impl Wanted {
         });
         let patched = patch.patch.apply(scale)?;
         let shown = to_json(&patched);
-        let unfit = |why: &str| {
-            let error = FieldError::invalid("patch", quote(&shown), why);
-            ApiError::invalid("", "", "", vec![error])
-        };
+        let unfit = |why: &str| unfit_patch(&shown, why);
         let Value::Object(tree) = patched else { return Err(unfit(&no_object(&patched))) };
         let is_said = tree.get("spec").is_some_and(|spec| !spec["replicas"].is_null());
         let wanted =

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Decoded, encode, metadata, metadata_rules, scale, validate, wrong_kind};
+use super::{Decoded, metadata, metadata_rules, scale, validate, wrong_kind};
 use crate::error::{ApiError, FieldError, quote};
 use crate::kind::{Kind, Version};
 use crate::object::{Key, Object, Tree};
@@ -14,6 +14,8 @@ pub struct Live {
     pub tree: Tree,
     /// Its resourceVersion.
     pub revision: String,
+    /// Its size as it is kept, in bytes: it may stay as large.
+    pub size: usize,
 }
 
 impl Live {
@@ -118,6 +120,10 @@ pub fn prepare_change(
             Part::Status => {
                 let status = std::mem::replace(&mut tree, live.tree.clone());
                 take_status(&mut tree, &status);
+                if !is_kind {
+                    // What says that it is something else was not pruned.
+                    version.schema.prune(&mut tree);
+                }
                 faults_of_status(version, &tree, &live.tree)
             }
         };
@@ -128,8 +134,12 @@ pub fn prepare_change(
         }
         warnings.extend(metadata_rules::finalizer_warnings(&tree, Some(&live.tree)));
         bump_generation(version, &mut tree, &live.tree);
-        let object = encode(&tree)?;
-        Ok(if is_over(&tree) { Change::Gone(object) } else { Change::Kept(object) })
+        if is_over(&tree) {
+            // It is shown, not kept: what is too large can still go.
+            return Ok(Change::Gone(Object::from_tree(&tree).map_err(ApiError::internal)?));
+        }
+        let limit = super::OBJECT_LIMIT.max(live.size);
+        Ok(Change::Kept(super::encode_within(limit, &tree)?))
     };
     match change() {
         Ok(change) => Ok(PreparedChange { change, warnings }),
@@ -243,14 +253,11 @@ fn faults(
 fn bump_generation(version: &Version, tree: &mut Tree, old: &Tree) {
     let is_counted =
         |name: &str| name != "metadata" && !(name == "status" && version.subresources.status);
-    let contents = |tree: &Tree| -> Vec<(String, Value)> {
-        let members = tree.iter().filter(|(name, _)| is_counted(name));
-        let mut members: Vec<_> =
-            members.map(|(name, value)| (name.clone(), value.clone())).collect();
-        members.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-        members
+    let count = |tree: &Tree| tree.keys().filter(|name| is_counted(name)).count();
+    let is_kept = |(name, value): (&String, &Value)| {
+        !is_counted(name) || old.get(name).is_some_and(|old| old == value)
     };
-    if contents(tree) != contents(old) {
+    if count(tree) != count(old) || !tree.iter().all(is_kept) {
         add_generation(tree);
     }
 }

@@ -97,6 +97,13 @@ fn scan(text: &str) -> Vec<Token> {
     let mut tokens = Vec::new();
     let mut rest = text.trim_start_matches(is_blank);
     while !rest.is_empty() {
+        // NUL is how Go's scanner sees the end: it ends a token and goes with
+        // it, or it is the end itself.
+        if let Some(behind) = rest.strip_prefix('\0') {
+            tokens.push(Token::End);
+            rest = behind.trim_start_matches(is_blank);
+            continue;
+        }
         let sign = SIGNS.into_iter().find(|sign| rest.starts_with(sign));
         let length = match sign {
             Some(sign) => {
@@ -104,13 +111,14 @@ fn scan(text: &str) -> Vec<Token> {
                 sign.len()
             }
             None => {
-                let ends = |c: char| is_blank(c) || "=!(),><".contains(c);
+                let ends = |c: char| is_blank(c) || "=!(),><\0".contains(c);
                 let length = rest.find(ends).unwrap_or(rest.len());
                 tokens.push(Token::Word(rest[..length].to_owned()));
                 length
             }
         };
-        rest = rest[length..].trim_start_matches(is_blank);
+        let behind = &rest[length..];
+        rest = behind.strip_prefix('\0').unwrap_or(behind).trim_start_matches(is_blank);
     }
     tokens
 }

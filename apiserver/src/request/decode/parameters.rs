@@ -13,7 +13,7 @@ pub(super) struct Parameters(HashMap<String, String>);
 impl Parameters {
     pub(super) fn parse(query: &str) -> Self {
         let mut parameters = HashMap::new();
-        for (key, value) in form_urlencoded::parse(query.as_bytes()) {
+        for (key, value) in super::super::query::pairs(query) {
             parameters.entry(key.into_owned()).or_insert_with(|| value.into_owned());
         }
         Self(parameters)

@@ -11,6 +11,9 @@ use crate::error::{ApiError, Reason, go_type};
 use crate::object::Tree;
 use crate::write::{FieldValidation, OPERATIONS_LIMIT, Operation, Patch, SubmittedPatch};
 
+/// So much of what is odd about a patch is said.
+const PROBLEMS_LIMIT: usize = 100;
+
 /// The languages of patches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Language {
@@ -136,7 +139,9 @@ fn operations(
                     continue;
                 }
                 _ => {
-                    problems.push(format!("json patch unknown field \"[{index}].{name}\""));
+                    if problems.len() < PROBLEMS_LIMIT {
+                        problems.push(format!("json patch unknown field \"[{index}].{name}\""));
+                    }
                     continue;
                 }
             };

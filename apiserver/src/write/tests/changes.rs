@@ -12,15 +12,14 @@ fn live(metadata: Value) -> Live {
         kept[key] = value.clone();
     }
     let Value::Object(tree) = foo(kept, json!({"size": 1})) else { unreachable!() };
-    Live { tree, revision: "5".to_owned() }
+    Live { tree, revision: "5".to_owned(), size: 0 }
 }
 
 /// What becomes of the object when a merge patch is applied to it.
 fn patched(live: &Live, patch: Value) -> Result<PreparedChange, ApiError> {
     let kind = kind();
     let submitted = SubmittedPatch { patch: Patch::Merge(patch), problems: Vec::new() };
-    let object = live.with_revision();
-    let decoded = apply_patch(&kind, &kind.storage, &submitted, object, FieldValidation::Strict)?;
+    let decoded = apply_patch(&kind, &kind.storage, &submitted, live, FieldValidation::Strict)?;
     prepare_change(&kind, &kind.storage, live, decoded, Part::Main)
 }
 

@@ -1,0 +1,42 @@
+//! The pairs of a query.
+
+use std::borrow::Cow;
+
+/// The pairs of a query, decoded. As Go has it, one that is badly escaped or
+/// holds a semicolon is as good as not there.
+pub(super) fn pairs(query: &str) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
+    let is_good = |pair: &&str| !pair.contains(';') && is_well_escaped(pair);
+    let pairs = query.split('&').filter(is_good);
+    pairs.flat_map(|pair| form_urlencoded::parse(pair.as_bytes()))
+}
+
+/// Two digits follow each percent sign.
+fn is_well_escaped(pair: &str) -> bool {
+    pair.split('%').skip(1).all(|behind| {
+        let digits = behind.as_bytes().get(..2);
+        digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_badly_written_is_not_there() {
+        let read = |query| pairs(query).map(|(key, value)| format!("{key}={value}")).collect();
+        let rows: [(&str, &[&str]); 7] = [
+            ("", &[]),
+            ("a", &["a="]),
+            ("a=b&&c=d", &["a=b", "c=d"]),
+            ("a=%zz&b=%2&c=%&d=%41", &["d=A"]),
+            ("a=1;b=2&c=3", &["c=3"]),
+            ("a+b=c+d", &["a b=c d"]),
+            ("a=b=c", &["a=b=c"]),
+        ];
+        for (query, expected) in rows {
+            let pairs: Vec<String> = read(query);
+            assert_eq!(pairs, expected, "{query}");
+        }
+    }
+}
