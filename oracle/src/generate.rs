@@ -16,11 +16,14 @@ pub fn row(seed: u64) -> Row {
     let mut rng = Rng::with_seed(seed);
     let mut requests = vec![get("$widgets")];
     for _ in 0..rng.usize(3..14) {
-        let request = match rng.u32(0..10) {
+        let request = match rng.u32(0..16) {
             0..4 => create(&mut rng),
             4 => delete(&mut rng),
             5 => get(&format!("$widgets/{}{}", name(&mut rng), query(&mut rng, GET, &[]))),
             6 => delete_with(&mut rng),
+            7..10 => merge_patch(&mut rng),
+            10 => json_patch(&mut rng),
+            11 => replace(&mut rng),
             _ => get(&format!("$widgets{}", query(&mut rng, LIST, SELECTORS))),
         };
         requests.push(in_some_form(&mut rng, request));
@@ -177,6 +180,84 @@ fn create(rng: &mut Rng) -> Request {
     Request {
         method: "POST".to_owned(),
         path: format!("$widgets{validation}"),
+        body: Some(body),
+        ..Request::default()
+    }
+}
+
+const METADATA: &[&str] = &[
+    "{}",
+    "{\"labels\":{\"app\":\"x\"}}",
+    "{\"labels\":{\"app\":null,\"n\":\"2\"}}",
+    "{\"labels\":null}",
+    "{\"annotations\":{\"a\":\"b\"}}",
+    "{\"finalizers\":[\"x/hold\"]}",
+    "{\"finalizers\":null}",
+    "{\"finalizers\":[\"hold\",\"x/hold\"]}",
+    "{\"resourceVersion\":\"1\"}",
+    "{\"resourceVersion\":\"\"}",
+    "{\"name\":\"b\"}",
+    "{\"labels\":{\"-\":\"x\"}}",
+    "{\"uid\":\"x\"}",
+];
+const OPERATIONS: &[&str] = &[
+    "{\"op\":\"replace\",\"path\":\"/spec/size\",\"value\":7}",
+    "{\"op\":\"test\",\"path\":\"/spec/size\",\"value\":7}",
+    "{\"op\":\"remove\",\"path\":\"/spec/colour\"}",
+    "{\"op\":\"add\",\"path\":\"/spec/tags/-\",\"value\":\"z\"}",
+    "{\"op\":\"add\",\"path\":\"/spec/tags\",\"value\":[\"a\"]}",
+    "{\"op\":\"copy\",\"from\":\"/spec/size\",\"path\":\"/spec/count\"}",
+    "{\"op\":\"move\",\"from\":\"/spec/count\",\"path\":\"/spec/size\"}",
+    "{\"op\":\"add\",\"path\":\"/metadata/labels\",\"value\":{\"app\":\"y\"}}",
+    "{\"op\":\"remove\",\"path\":\"/metadata/finalizers/0\"}",
+    "{\"op\":\"replace\",\"path\":\"/spec/size\",\"value\":-7}",
+    "{\"op\":\"poem\",\"path\":\"/spec\"}",
+];
+
+fn patch(rng: &mut Rng, language: &str, body: String) -> Request {
+    let path = format!("$widgets/{}{}", name(rng), pick(rng, &["", "", "?dryRun=All"]));
+    let content_type = format!("application/{language}+json");
+    Request {
+        method: "PATCH".to_owned(),
+        path,
+        headers: vec![("Content-Type".to_owned(), content_type)],
+        body: Some(body),
+        ..Request::default()
+    }
+}
+
+fn merge_patch(rng: &mut Rng) -> Request {
+    let metadata = if rng.bool() { METADATA[rng.usize(..7)] } else { pick(rng, METADATA) };
+    let mut spec = Vec::new();
+    for _ in 0..rng.usize(..3) {
+        let (member, values) = MEMBERS[rng.usize(..MEMBERS.len())];
+        let value = if rng.bool() { values[0] } else { values[rng.usize(..values.len())] };
+        if !spec.iter().any(|known: &String| known.starts_with(&format!("\"{member}\""))) {
+            spec.push(format!("\"{member}\":{value}"));
+        }
+    }
+    let body = format!("{{\"metadata\":{metadata},\"spec\":{{{}}}}}", spec.join(","));
+    patch(rng, "merge-patch", body)
+}
+
+fn json_patch(rng: &mut Rng) -> Request {
+    let operations: Vec<&str> = (0..rng.usize(1..4)).map(|_| pick(rng, OPERATIONS)).collect();
+    patch(rng, "json-patch", format!("[{}]", operations.join(",")))
+}
+
+/// Puts what was answered last, with another size.
+fn replace(rng: &mut Rng) -> Request {
+    let name = name(rng);
+    let version =
+        pick(rng, &["$last.metadata.resourceVersion", "$last.metadata.resourceVersion", "1", ""]);
+    let labels = LABELS[rng.usize(..3)];
+    let size = rng.u32(0..100);
+    let body = format!(
+        "{{$widget,\"metadata\":{{\"name\":\"{name}\",\"labels\":{labels},\"resourceVersion\":\"{version}\"}},\"spec\":{{\"size\":{size}}}}}"
+    );
+    Request {
+        method: "PUT".to_owned(),
+        path: format!("$widgets/{name}"),
         body: Some(body),
         ..Request::default()
     }
