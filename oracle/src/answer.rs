@@ -33,6 +33,8 @@ pub struct Answer {
     pub encoding: Option<String>,
     /// Other headers that clients and caches look at.
     pub headers: BTreeMap<String, String>,
+    /// How the body is written down.
+    pub layout: String,
     /// A document, the events of a watch, or a text.
     pub body: Value,
 }
@@ -100,6 +102,7 @@ impl Placeholders {
             "warnings": warnings,
             "retryAfter": answer.retry_after,
             "encoding": answer.encoding,
+            "layout": answer.layout,
             "headers": answer.headers,
             "body": body,
         })

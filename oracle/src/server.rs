@@ -158,8 +158,15 @@ impl Server {
                     }
                     (name, Vec::from_iter(values).join(", "))
                 })
+                .chain(
+                    PRESENT
+                        .iter()
+                        .filter(|name| !header(name).is_empty())
+                        .map(|name| ((*name).to_owned(), "<there>".to_owned())),
+                )
                 .filter(|(_, value)| !value.is_empty())
                 .collect(),
+            layout: String::new(),
             body: Value::Null,
         };
         Ok(Open { answer, body, is_watch, events: sent.events })
@@ -222,6 +229,9 @@ fn is_watch(sent: &Sent) -> bool {
 /// Headers that are compared to the letter.
 const HEADERS: [&str; 4] = ["allow", "cache-control", "vary", "x-content-type-options"];
 
+/// Headers whose values are another one's everywhere.
+const PRESENT: [&str; 2] = ["etag", "expires"];
+
 /// An answer whose body is still to be read.
 pub struct Open {
     answer: Answer,
@@ -265,11 +275,24 @@ impl Open {
             if self.answer.content_type.starts_with("application/yaml") {
                 serde_saphyr::from_str(&text)?
             } else {
+                self.answer.layout = layout(&text);
                 document(&text)
             }
         };
         Ok(self.answer)
     }
+}
+
+/// How a document of JSON is written down.
+fn layout(text: &str) -> String {
+    let mut words = Vec::new();
+    if text.starts_with("{\n  \"") {
+        words.push("indented");
+    }
+    if text.ends_with('\n') {
+        words.push("with an end of line");
+    }
+    words.join(", ")
 }
 
 /// A body: JSON, or else its text.

@@ -1,0 +1,121 @@
+//! The example that serves definitions from files, as a program.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use test_cluster::{Authority, Process};
+
+/// How long a start may take on a busy machine.
+const START: Duration = Duration::from_secs(60);
+
+/// Where `cargo test` puts examples.
+fn program() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let program = test.parent().unwrap().parent().unwrap().join("examples/serve_crd");
+    assert!(program.is_file(), "`cargo test` without --test builds {}", program.display());
+    program
+}
+
+fn definition(plural: &str, kind: &str, more: &str) -> String {
+    format!(
+        "apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {{name: {plural}.example.com}}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {{plural: {plural}, kind: {kind}}}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties: {{spec: {{type: object, properties: {{text: {{type: string{more}}}}}}}}}
+"
+    )
+}
+
+/// Two documents in one file, one in another.
+fn files(folder: &Path, more: &str) -> [PathBuf; 2] {
+    let several =
+        format!("{}---\n{}", definition("larks", "Lark", ""), definition("owls", "Owl", ""));
+    let files = [folder.join("several.yaml"), folder.join("one.yaml")];
+    std::fs::write(&files[0], several).unwrap();
+    std::fs::write(&files[1], definition("wrens", "Wren", more)).unwrap();
+    files
+}
+
+fn manifests(files: &[PathBuf], more: &[&str]) -> Output {
+    let mut command = Command::new(program());
+    command.arg("manifests").args(more).arg("--crd").args(files);
+    command.output().unwrap()
+}
+
+#[test]
+fn what_is_not_served_yet_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = files(folder.path(), ", pattern: a");
+    let refused = manifests(&files, &[]);
+    let errors = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(1), "{errors}");
+    let field = "spec.versions[0].schema.openAPIV3Schema.properties[spec].properties[text].pattern";
+    assert!(errors.contains(&format!("wrens.example.com: {field}: is not enforced")), "{errors}");
+    let served = manifests(&files, &["--allow-partial"]);
+    assert!(served.status.success(), "{}", String::from_utf8_lossy(&served.stderr));
+    let printed = String::from_utf8(served.stdout).unwrap();
+    for plural in ["larks", "owls", "wrens"] {
+        assert!(printed.contains(plural), "{printed}");
+    }
+}
+
+#[test]
+fn a_file_that_is_none_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("missing.yaml");
+    let refused = manifests(std::slice::from_ref(&missing), &[]);
+    let errors = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(errors.contains(&format!("--crd {}", missing.display())), "{errors}");
+}
+
+#[test]
+fn it_serves() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let authority = Authority::new("ca", &path.join("ca.crt")).unwrap();
+    authority.server(path, "serving", &["localhost"]).unwrap();
+    // Nobody listens there: a cluster that is away does not stop a start.
+    let kubeconfig = r#"{"apiVersion":"v1","kind":"Config","current-context":"c",
+        "clusters":[{"name":"c","cluster":{"server":"https://127.0.0.1:1"}}],
+        "contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],
+        "users":[{"name":"u","user":{}}]}"#;
+    std::fs::write(path.join("kubeconfig"), kubeconfig).unwrap();
+    let mut command = Command::new(program());
+    command
+        .args(["--bind-address", "127.0.0.1", "--secure-port", "0"])
+        .arg("--kubeconfig")
+        .arg(path.join("kubeconfig"))
+        .arg("--tls-cert-file")
+        .arg(path.join("serving.crt"))
+        .arg("--tls-private-key-file")
+        .arg(path.join("serving.key"))
+        .arg("--crd")
+        .args(files(path, ""));
+    let mut process = Process::spawn(&command, &path.join("log")).unwrap();
+    let deadline = Instant::now() + START;
+    while !process.printed().contains("listens on 127.0.0.1:") {
+        process.ensure_running().unwrap();
+        assert!(Instant::now() < deadline, "{}", process.printed());
+        thread::sleep(Duration::from_millis(10));
+    }
+    for plural in ["larks", "owls", "wrens"] {
+        let kept = format!("{plural}.example.com are kept in memory");
+        assert!(process.printed().contains(&kept), "{}", process.printed());
+    }
+}
