@@ -8,6 +8,7 @@ mod deletion;
 mod extent;
 mod field_validation;
 mod json_patch;
+mod list_types;
 mod merge_patch;
 mod metadata;
 mod metadata_rules;
@@ -24,6 +25,7 @@ pub use json_patch::{OPERATIONS_LIMIT, Operation};
 pub use patch::{Patch, SubmittedPatch, apply_patch};
 pub use scale::{Wanted, no_scale, scale_of};
 pub use update::{Change, Live, Part, PreparedChange, check_identity, check_uid, prepare_change};
+pub use validate::faults_of_defaults;
 
 use extent::{DEPTH_LIMIT, Extent};
 use serde_json::Value;
@@ -165,6 +167,7 @@ fn prune(kind: &Kind, version: &Version, tree: &mut Tree) -> Result<(bool, Vec<S
     let mut unknown = metadata::coerce(tree)?;
     if is_kind {
         unknown.extend(version.schema.prune(tree));
+        version.schema.fill_defaults(tree);
     }
     Ok((is_kind, unknown))
 }
@@ -185,14 +188,16 @@ fn complete(
         let error = wrong_kind(kind, &tree);
         return Err(ApiError::invalid(&kind.group, &text(&tree, "kind"), &name, vec![error]));
     }
-    if version.subresources.status {
-        tree.remove("status");
+    if version.subresources.status && tree.remove("status").is_some() {
+        // What it begins with is as if it was never said.
+        version.schema.fill_defaults(&mut tree);
     }
     let mut errors = metadata_rules::validate(&tree);
     errors.extend(validate::validate(&version.schema, &tree));
     if let Some(paths) = &version.subresources.scale {
         errors.extend(scale::validate(paths, &tree));
     }
+    errors.extend(list_types::validate(&version.schema, &tree));
     errors.truncate(ERRORS_LIMIT);
     if !errors.is_empty() {
         return Err(ApiError::invalid(&kind.group, &kind.names.kind, &name, errors));

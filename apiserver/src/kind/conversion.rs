@@ -32,6 +32,7 @@ impl Kind {
         let mut tree = object.to_tree();
         tree.insert("apiVersion".to_owned(), self.api_version(&version.name).into());
         version.schema.prune(&mut tree);
+        version.schema.fill_defaults(&mut tree);
         Object::from_tree(&tree)
     }
 }

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use regex::{Regex, RegexBuilder};
 use serde_json::{Map, Value};
+
+use super::formats::is_checked;
 
 /// A type of JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +55,17 @@ pub enum Additional {
     Of(Box<Schema>),
 }
 
+/// What is the same in a list, and so may not be there twice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ListType {
+    /// Nothing.
+    Atomic,
+    /// Equal items.
+    Set,
+    /// Items in which these members are equal.
+    Map(Vec<String>),
+}
+
 /// A node of the schema.
 #[derive(Clone, Debug)]
 pub struct Schema {
@@ -75,8 +89,24 @@ pub struct Schema {
     pub maximum: Option<(f64, bool)>,
     /// Shortest and longest text, in characters.
     pub length: (Option<u64>, Option<u64>),
-    /// A format that says something about a number, as `int64`.
+    /// A format, of a number or a text.
     pub format: Option<String>,
+    /// What a text must match somewhere.
+    pub pattern: Option<Regex>,
+    /// What a number must be a multiple of.
+    pub multiple_of: Option<f64>,
+    /// Fewest and most members.
+    pub member_count: (Option<u64>, Option<u64>),
+    /// Whether it is a whole number or a text.
+    pub int_or_string: bool,
+    /// What is the same in a list.
+    pub list_type: ListType,
+    /// What is there if nothing else is.
+    pub default: Option<Value>,
+    /// Whether there is a default at or below it.
+    pub has_defaults: bool,
+    /// Whether there is a list that is not atomic at or below it.
+    pub has_list_types: bool,
     /// Fewest and most items.
     pub item_count: (Option<u64>, Option<u64>),
     /// Keywords that say something which is not enforced here.
@@ -84,8 +114,9 @@ pub struct Schema {
 }
 
 /// Keywords that this server reads or that only describe.
-const KNOWN: [&str; 20] = [
+const KNOWN: [&str; 29] = [
     "additionalProperties",
+    "default",
     "description",
     "enum",
     "example",
@@ -96,20 +127,31 @@ const KNOWN: [&str; 20] = [
     "items",
     "maxItems",
     "maxLength",
+    "maxProperties",
     "maximum",
     "minItems",
     "minLength",
+    "minProperties",
     "minimum",
+    "multipleOf",
     "nullable",
+    "pattern",
     "properties",
     "required",
     "title",
     "type",
+    "x-kubernetes-int-or-string",
+    "x-kubernetes-list-map-keys",
+    "x-kubernetes-list-type",
+    "x-kubernetes-map-type",
 ];
 pub(super) const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
 
+/// How large a pattern may become when it is compiled, in bytes.
+const PATTERN_LIMIT: usize = 1 << 20;
+
 /// Formats that kube-apiserver checks. Any other binds nothing beyond its type.
-const BINDING_FORMATS: [&str; 24] = [
+const BINDING_FORMATS: [&str; 22] = [
     "bsonobjectid",
     "byte",
     "cidr",
@@ -119,10 +161,8 @@ const BINDING_FORMATS: [&str; 24] = [
     "datetime",
     "duration",
     "email",
-    "float",
     "hexcolor",
     "hostname",
-    "int32",
     "ipv4",
     "ipv6",
     "isbn",
@@ -168,10 +208,31 @@ impl Schema {
             let texts = list.into_iter().flatten().filter_map(Value::as_str);
             texts.map(str::to_owned).collect()
         };
+        let properties: BTreeMap<String, Self> = properties.collect();
+        let list_type = match schema.get("x-kubernetes-list-type").and_then(Value::as_str) {
+            Some("set") => ListType::Set,
+            Some("map") => ListType::Map(texts("x-kubernetes-list-map-keys")),
+            _ => ListType::Atomic,
+        };
+        let default = schema.get("default").cloned();
+        let below = |is: fn(&Self) -> bool| {
+            let of_others = if let Additional::Of(inner) = &additional { is(inner) } else { false };
+            properties.values().any(is) || items.as_ref().is_some_and(is) || of_others
+        };
+        let has_defaults = default.is_some() || below(|below| below.has_defaults);
+        let has_list_types = list_type != ListType::Atomic || below(|below| below.has_list_types);
         Self {
+            pattern: schema.get("pattern").and_then(Value::as_str).and_then(compile),
+            multiple_of: number("multipleOf"),
+            member_count: (count("minProperties"), count("maxProperties")),
+            int_or_string: flag("x-kubernetes-int-or-string"),
+            list_type,
+            default,
+            has_defaults,
+            has_list_types,
             json_type,
             nullable: flag("nullable"),
-            properties: properties.collect(),
+            properties,
             additional,
             required: texts("required"),
             items: items.map(Box::new),
@@ -198,12 +259,21 @@ impl Schema {
     }
 }
 
+/// RE2 and this library speak nearly the same language.
+fn compile(pattern: &str) -> Option<Regex> {
+    RegexBuilder::new(pattern).size_limit(PATTERN_LIMIT).build().ok()
+}
+
 fn unenforced(path: &str, schema: &Map<String, Value>) -> Vec<String> {
     let format = schema.get("format").and_then(Value::as_str).unwrap_or_default();
     schema
         .iter()
         .filter(|(key, _)| match key.as_str() {
-            "format" => BINDING_FORMATS.contains(&format) || format.starts_with("uuid"),
+            "format" => BINDING_FORMATS.contains(&format) && !is_checked(format),
+            "pattern" => {
+                let pattern = schema.get("pattern").and_then(Value::as_str);
+                pattern.is_some_and(|pattern| compile(pattern).is_none())
+            }
             PRESERVE => false,
             key => !KNOWN.contains(&key),
         })
@@ -235,11 +305,11 @@ mod tests {
     #[test]
     fn names_what_is_not_enforced() {
         let rows = [
-            (json!({"type": "string", "pattern": "a"}), ".properties[a].pattern"),
-            (json!({"type": "integer", "format": "int32"}), ".properties[a].format"),
+            (json!({"type": "string", "pattern": "(?=a)"}), ".properties[a].pattern"),
+            (json!({"type": "string", "format": "email"}), ".properties[a].format"),
             (
-                json!({"type": "array", "items": {"type": "string", "default": "x"}}),
-                ".properties[a].items.default",
+                json!({"type": "array", "items": {"type": "object", "x-kubernetes-embedded-resource": true}}),
+                ".properties[a].items.x-kubernetes-embedded-resource",
             ),
             (
                 json!({"type": "object", "additionalProperties": {"type": "string", "not": {}}}),

@@ -76,7 +76,13 @@ fn check_stored(
     definition: &CustomResourceDefinition,
     allow_partial: bool,
 ) -> Result<(), StartError> {
-    let faults = kind.faults_of_stored(definition);
+    let mut faults = kind.faults_of_stored(definition);
+    for (index, version) in definition.spec.versions.iter().enumerate() {
+        let Some(parsed) = kind.of_name(&version.name) else { continue };
+        let of_defaults = write::faults_of_defaults(&parsed.schema).into_iter();
+        let path = format!("spec.versions[{index}].schema.openAPIV3Schema");
+        faults.extend(of_defaults.map(|fault| format!("{path}{fault}")));
+    }
     if !faults.is_empty() {
         return Err(StartError::Kind { kind: kind.qualified(), faults });
     }
@@ -198,11 +204,12 @@ mod tests {
     use kube::CustomResource;
     use schemars::JsonSchema;
     use serde::{Deserialize, Serialize};
+    use serde_json::json;
 
     #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
     #[kube(group = "example.com", version = "v1", kind = "Foo", namespaced)]
     struct FooSpec {
-        #[schemars(regex(pattern = "^a"))]
+        #[schemars(email)]
         text: String,
     }
 
@@ -251,9 +258,26 @@ mod tests {
         );
         check(
             &Kinds::new().stored::<Foo>(),
-            "kind foos.example.com: spec.versions[0].schema.openAPIV3Schema.properties[spec].properties[text].pattern: is not enforced yet, so it may not be promised",
+            "kind foos.example.com: spec.versions[0].schema.openAPIV3Schema.properties[spec].properties[text].format: is not enforced yet, so it may not be promised",
         );
         assert!(parse(&Kinds::new().stored::<Bar>()).is_ok());
+        let definition = json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "quxes.example.com"},
+            "spec": {
+                "group": "example.com", "scope": "Cluster", "names": {"kind": "Qux", "plural": "quxes"},
+                "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
+                    "type": "object",
+                    "properties": {"spec": {"type": "object", "properties": {
+                        "size": {"type": "integer", "maximum": 5, "default": 7},
+                    }}},
+                }}}],
+            },
+        });
+        check(
+            &Kinds::new().defined_in(&definition.to_string()).unwrap(),
+            "kind quxes.example.com: spec.versions[0].schema.openAPIV3Schema.properties[spec].properties[size].default: Invalid value: 7: default in body should be less than or equal to 5",
+        );
         check(
             &Kinds::new().computed::<Baz>(),
             "kind bazes.example.com: spec.scope: must be the scope of nodes, which it is computed from",

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Decoded, metadata, metadata_rules, scale, validate, wrong_kind};
+use super::{Decoded, list_types, metadata, metadata_rules, scale, validate, wrong_kind};
 use crate::error::{ApiError, FieldError, quote};
 use crate::kind::{Kind, Version};
 use crate::object::{Key, Object, Tree};
@@ -113,6 +113,9 @@ pub fn prepare_change(
             Part::Main => {
                 if version.subresources.status {
                     take_status(&mut tree, &live.tree);
+                    if is_kind {
+                        version.schema.fill_defaults(&mut tree);
+                    }
                 }
                 keep_what_is_the_systems(&mut tree, &live.tree);
                 faults(kind, version, &tree, is_kind, &live.tree)
@@ -214,8 +217,19 @@ fn faults_of_status(version: &Version, tree: &Tree, old: &Tree) -> Vec<FieldErro
     if let Some(paths) = &version.subresources.scale {
         errors.extend(scale::validate_status(paths, tree));
     }
+    errors.extend(faults_of_lists(version, tree, old));
     errors.truncate(super::ERRORS_LIMIT);
     errors
+}
+
+/// What is there twice, unless something was before.
+fn faults_of_lists(version: &Version, tree: &Tree, old: &Tree) -> Vec<FieldError> {
+    let errors = list_types::validate(&version.schema, tree);
+    if errors.is_empty() || list_types::validate(&version.schema, old).is_empty() {
+        errors
+    } else {
+        Vec::new()
+    }
 }
 
 fn faults(
@@ -243,6 +257,7 @@ fn faults(
         if let Some(paths) = &version.subresources.scale {
             errors.extend(scale::validate(paths, tree));
         }
+        errors.extend(faults_of_lists(version, tree, old));
     }
     errors.truncate(super::ERRORS_LIMIT);
     errors

@@ -3,11 +3,39 @@
 use serde_json::Value;
 
 use crate::error::{FieldError, quote};
-use crate::kind::{Additional, JsonType, Schema};
+use crate::kind::{Additional, JsonType, Schema, is_of_format};
 use crate::object::Tree;
 
 /// Beyond it a float skips whole numbers, and is taken for none.
 const LARGEST_WHOLE_FLOAT: f64 = 9_007_199_254_740_991.0;
+
+/// What is wrong with the defaults of a schema: no object would be valid. Each
+/// with the path of its keyword.
+pub fn faults_of_defaults(schema: &Schema) -> Vec<String> {
+    let mut faults = Vec::new();
+    defaults(schema, "", &mut faults);
+    faults
+}
+
+fn defaults(schema: &Schema, path: &str, faults: &mut Vec<String>) {
+    if !schema.has_defaults || faults.len() >= super::ERRORS_LIMIT {
+        return;
+    }
+    if let Some(default) = schema.filled_default() {
+        let mut errors = Vec::new();
+        node(schema, &default, None, "default", &mut errors);
+        faults.extend(errors.into_iter().map(|error| format!("{path}.{error}")));
+    }
+    for (name, property) in &schema.properties {
+        defaults(property, &format!("{path}.properties[{name}]"), faults);
+    }
+    if let Some(items) = &schema.items {
+        defaults(items, &format!("{path}.items"), faults);
+    }
+    if let Additional::Of(inner) = &schema.additional {
+        defaults(inner, &format!("{path}.additionalProperties"), faults);
+    }
+}
 
 /// What of an object is not of its schema.
 const ELSEWHERE: [&str; 3] = ["apiVersion", "kind", "metadata"];
@@ -78,7 +106,13 @@ fn node(
     if value.is_null() && schema.nullable {
         return;
     }
-    if let Some(json_type) = schema.json_type
+    if schema.int_or_string {
+        if !(is_of_type(value, JsonType::Integer) || value.is_string()) {
+            let found = quote(type_name(value));
+            let detail = format!("{path} in body must be of type integer,string: {found}");
+            errors.push(FieldError::type_invalid(path, found, &detail));
+        }
+    } else if let Some(json_type) = schema.json_type
         && !is_of_type(value, json_type)
     {
         if json_type == JsonType::Integer && value.is_number() {
@@ -103,6 +137,7 @@ fn node(
     }
     match value {
         Value::Object(tree) => {
+            member_count(schema, tree.len(), path, errors);
             members(schema, tree, old.and_then(Value::as_object), path, &[], errors);
         }
         Value::Array(items) => list(schema, items, path, errors),
@@ -146,6 +181,19 @@ fn list(schema: &Schema, items: &[Value], path: &str, errors: &mut Vec<FieldErro
     }
 }
 
+fn member_count(schema: &Schema, count: usize, path: &str, errors: &mut Vec<FieldError>) {
+    match schema.member_count {
+        (_, Some(most)) if count as u64 > most => {
+            errors.push(FieldError::too_many(path, count, most));
+        }
+        (Some(fewest), _) if (count as u64) < fewest => {
+            let detail = format!("{path} in body should have at least {fewest} properties");
+            errors.push(FieldError::invalid(path, count, &detail));
+        }
+        _ => {}
+    }
+}
+
 fn string(schema: &Schema, text: &str, path: &str, errors: &mut Vec<FieldError>) {
     let length = text.chars().count() as u64;
     match schema.length {
@@ -158,6 +206,19 @@ fn string(schema: &Schema, text: &str, path: &str, errors: &mut Vec<FieldError>)
         }
         _ => {}
     }
+    if let Some(pattern) = &schema.pattern
+        && !pattern.is_match(text)
+    {
+        let detail = format!("{path} in body should match '{pattern}'");
+        errors.push(FieldError::invalid(path, quote(text), &detail));
+    }
+    if let Some(format) = &schema.format
+        && !is_of_format(format, text)
+    {
+        let found = quote(text);
+        let detail = format!("{path} in body must be of type {format}: {found}");
+        errors.push(FieldError::type_invalid(path, found, &detail));
+    }
 }
 
 fn range(
@@ -168,6 +229,21 @@ fn range(
     errors: &mut Vec<FieldError>,
 ) {
     let Some(number) = number else { return };
+    if let Some(of) = schema.multiple_of {
+        // A whole number is held against the whole part of the factor.
+        let of = if value.is_f64() { of } else { of.trunc() };
+        if of <= 0.0 {
+            let detail = format!("factor MultipleOf declared for {path} must be positive: {of}");
+            errors.push(FieldError::invalid(path, of, &detail));
+        } else if !is_nearly_whole(if of < 1.0 { 1.0 / of * number } else { number / of }) {
+            let detail = format!("{path} in body should be a multiple of {of}");
+            errors.push(FieldError::invalid(path, show(value), &detail));
+        }
+    }
+    if schema.format.as_deref() == Some("float") && number.abs() > f64::from(f32::MAX) {
+        let detail = format!("Checked value must be of type number with format float in {path}");
+        errors.push(FieldError::invalid("<nil>", "\"\"", &detail));
+    }
     let mut refuse = |relation: &str, bound: f64| {
         let detail = format!("{path} in body should be {relation} {bound}");
         errors.push(FieldError::invalid(path, show(value), &detail));
@@ -182,6 +258,15 @@ fn range(
         Some((bound, false)) if number < bound => refuse("greater than or equal to", bound),
         _ => {}
     }
+}
+
+/// As exact as binary fractions of decimal ones are.
+fn is_nearly_whole(number: f64) -> bool {
+    let whole = number.round();
+    let difference = (number - whole).abs();
+    number.is_finite()
+        && number.abs() <= LARGEST_WHOLE_FLOAT
+        && (difference == 0.0 || difference / (number.abs() + whole.abs()) < 1e-9)
 }
 
 fn is_of_type(value: &Value, json_type: JsonType) -> bool {

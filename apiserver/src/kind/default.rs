@@ -1,0 +1,104 @@
+//! Defaults: what an object says where its author says nothing.
+
+use serde_json::Value;
+
+use super::{Additional, Schema};
+use crate::object::Tree;
+
+/// Members of the root that no schema has defaults for.
+const ROOT: [&str; 3] = ["apiVersion", "kind", "metadata"];
+
+impl Schema {
+    /// Fills in the defaults of a whole object: of members that are absent in
+    /// what is there, be it by default too.
+    pub fn fill_defaults(&self, tree: &mut Tree) {
+        if self.has_defaults {
+            fill_members(self, tree, &ROOT);
+        }
+    }
+}
+
+impl Schema {
+    /// The default of this node as it stands in an object: with the defaults of
+    /// what is in it.
+    pub fn filled_default(&self) -> Option<Value> {
+        let mut default = self.default.clone()?;
+        fill_value(self, &mut default);
+        Some(default)
+    }
+}
+
+fn fill_members(schema: &Schema, tree: &mut Tree, skipped: &[&str]) {
+    for (name, property) in &schema.properties {
+        if let Some(default) = &property.default
+            && !tree.contains_key(name)
+            && !skipped.contains(&name.as_str())
+        {
+            tree.insert(name.clone(), default.clone());
+        }
+    }
+    for (name, value) in tree.iter_mut() {
+        if skipped.contains(&name.as_str()) {
+            continue;
+        }
+        match (schema.properties.get(name), &schema.additional) {
+            (Some(member), _) => fill_value(member, value),
+            (None, Additional::Of(member)) => fill_value(member, value),
+            (None, Additional::Any | Additional::Pruned) => {}
+        }
+    }
+}
+
+fn fill_value(schema: &Schema, value: &mut Value) {
+    if !schema.has_defaults {
+        return;
+    }
+    match value {
+        Value::Object(members) => fill_members(schema, members, &[]),
+        Value::Array(items) => {
+            let Some(schema) = &schema.items else { return };
+            items.iter_mut().for_each(|item| fill_value(schema, item));
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_is_filled_in() {
+        let schema = Schema::parse(&json!({"type": "object", "properties": {
+            "spec": {"type": "object", "properties": {
+                "a": {"type": "string", "default": "x"},
+                "maybe": {"type": "string", "nullable": true, "default": "y"},
+                "inner": {"type": "object", "default": {}, "properties": {
+                    "b": {"type": "integer", "default": 5},
+                }},
+                "absent": {"type": "object", "properties": {"c": {"type": "string", "default": "z"}}},
+                "list": {"type": "array", "items": {"type": "object", "properties": {
+                    "d": {"type": "boolean", "default": true},
+                }}},
+                "map": {"type": "object", "additionalProperties": {"type": "object", "properties": {
+                    "e": {"type": "number", "default": 1.5},
+                }}},
+            }},
+        }}));
+        let fill = |tree: Value| {
+            let Value::Object(mut tree) = tree else { unreachable!() };
+            schema.fill_defaults(&mut tree);
+            json!(tree)
+        };
+        assert_eq!(fill(json!({"kind": "Foo"})), json!({"kind": "Foo"}));
+        assert_eq!(
+            fill(json!({"spec": {"maybe": null, "list": [{}, {"d": false}], "map": {"k": {}}}})),
+            json!({"spec": {
+                "a": "x", "maybe": null, "inner": {"b": 5},
+                "list": [{"d": true}, {"d": false}], "map": {"k": {"e": 1.5}},
+            }})
+        );
+        assert_eq!(fill(json!({"spec": 5})), json!({"spec": 5}));
+    }
+}

@@ -1,0 +1,86 @@
+//! Lists in which nothing may be twice: sets, and maps by some of their members.
+
+use std::collections::HashMap;
+
+use serde_json::{Map, Value};
+
+use crate::error::FieldError;
+use crate::kind::{Additional, ListType, Schema};
+use crate::object::{Tree, to_json};
+
+/// What is there twice in the lists of an object.
+pub(super) fn validate(schema: &Schema, tree: &Tree) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    members(schema, tree, "", &mut errors);
+    errors
+}
+
+fn members(schema: &Schema, tree: &Tree, path: &str, errors: &mut Vec<FieldError>) {
+    if !schema.has_list_types {
+        return;
+    }
+    for (name, value) in tree {
+        let member = match (schema.properties.get(name), &schema.additional) {
+            (Some(member), _) => member,
+            (None, Additional::Of(member)) => member,
+            (None, Additional::Any | Additional::Pruned) => continue,
+        };
+        let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+        node(member, value, &path, errors);
+    }
+}
+
+fn node(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    if errors.len() >= super::ERRORS_LIMIT || !schema.has_list_types {
+        return;
+    }
+    match value {
+        Value::Object(tree) => members(schema, tree, path, errors),
+        Value::Array(items) => {
+            match &schema.list_type {
+                ListType::Atomic => {}
+                ListType::Set => twice(items.iter().cloned(), path, errors),
+                ListType::Map(keys) => map(items, keys, path, errors),
+            }
+            let Some(schema) = &schema.items else { return };
+            for (index, item) in items.iter().enumerate() {
+                node(schema, item, &format!("{path}[{index}]"), errors);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn map(items: &[Value], keys: &[String], path: &str, errors: &mut Vec<FieldError>) {
+    match items.iter().position(|item| !item.is_object()) {
+        // Which of the others are the same is not asked then.
+        Some(index) => {
+            let why = "must be an object for an array of list-type map";
+            let field = format!("{path}[{index}]");
+            errors.push(FieldError::invalid(field, to_json(&items[index]), why));
+        }
+        None => {
+            let objects = items.iter().filter_map(Value::as_object);
+            twice(objects.map(|item| identity(item, keys)), path, errors);
+        }
+    }
+}
+
+/// What makes an item of a map another one than the others.
+fn identity(item: &Tree, keys: &[String]) -> Value {
+    let given = keys.iter().filter_map(|key| Some((key.clone(), item.get(key)?.clone())));
+    Value::Object(given.collect::<Map<_, _>>())
+}
+
+/// Tells of each value that is there again, where it is for the second time.
+/// `1` and `1.0` are two.
+fn twice(identities: impl Iterator<Item = Value>, path: &str, errors: &mut Vec<FieldError>) {
+    let mut seen: HashMap<String, u32> = HashMap::new();
+    for (index, identity) in identities.enumerate() {
+        let count = seen.entry(identity.to_string()).or_default();
+        *count += 1;
+        if *count == 2 && errors.len() < super::ERRORS_LIMIT {
+            errors.push(FieldError::duplicate(format!("{path}[{index}]"), to_json(&identity)));
+        }
+    }
+}
