@@ -7,6 +7,7 @@ mod cells;
 mod computed;
 mod kinds;
 mod lookup;
+mod rules;
 mod stored;
 mod yaml;
 
@@ -14,6 +15,7 @@ pub use cells::Cells;
 pub use computed::{Computed, SourceType};
 pub use kinds::{Kinds, Role, SourceKind};
 pub use lookup::{Lookup, Related};
+pub use rules::Rules;
 pub use stored::Stored;
 pub use yaml::DefinitionError;
 

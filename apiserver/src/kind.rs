@@ -6,6 +6,7 @@
 
 mod age;
 mod coded_cells;
+mod coded_rules;
 mod columns;
 mod conversion;
 mod default;
@@ -21,6 +22,7 @@ mod version;
 
 pub use age::age;
 pub use coded_cells::CodedCells;
+pub use coded_rules::{CodedRules, Prepared, RuleContext, Verdict};
 pub use columns::Columns;
 pub use formats::is_of_format;
 pub use names::Names;
@@ -60,6 +62,8 @@ pub struct Kind {
     pub versions: Vec<Arc<Version>>,
     /// The version in which objects are kept, served or not.
     pub storage: Arc<Version>,
+    /// Rules that are written in Rust, if there are any.
+    pub rules: Option<Arc<CodedRules>>,
 }
 
 impl Kind {
@@ -96,10 +100,21 @@ impl Kind {
         let versions = parse_versions(spec, coded.as_ref(), &mut faults);
         match versions {
             Some((versions, storage)) if faults.is_empty() => {
-                Ok(Self { group: spec.group.clone(), names, scope, versions, storage })
+                Ok(Self { group: spec.group.clone(), names, scope, versions, storage, rules: None })
             }
             _ => Err(StartError::Kind { kind: qualified, faults }),
         }
+    }
+
+    /// The same kind with rules that are written in Rust.
+    #[must_use]
+    pub fn with_rules(self, rules: Option<Arc<CodedRules>>) -> Self {
+        Self { rules, ..self }
+    }
+
+    /// The rules for objects of a version.
+    pub fn rules_of(&self, version: &Version) -> Option<&CodedRules> {
+        self.rules.as_deref().filter(|rules| rules.is_about(&version.name))
     }
 
     /// What the definition of a kind that is kept says and may not.

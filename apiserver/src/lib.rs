@@ -51,10 +51,10 @@ mod user;
 
 pub use ambient::Ambient;
 pub use definition::{
-    Cells, Computed, DefinitionError, Kinds, Lookup, Related, SourceType, Stored,
+    Cells, Computed, DefinitionError, Kinds, Lookup, Related, Rules, SourceType, Stored,
 };
-pub use error::StartError;
-pub use kind::age;
+pub use error::{FieldError, StartError};
+pub use kind::{RuleContext, age};
 pub use manifests::Options as ManifestOptions;
 pub use server::{
     AdmissionPlugin, ApiServer, Args as ServeArgs, Bound, Drained, InProcess, LoggingFormat,

@@ -16,9 +16,11 @@ mod throttle;
 
 pub use authenticate::{Authentication, ClientCertificate, Peer, Presented};
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use axum::body::Body;
+use futures::FutureExt;
 use http::header::{CACHE_CONTROL, HeaderName, HeaderValue, RETRY_AFTER};
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
@@ -28,11 +30,11 @@ use crate::ambient::Ambient;
 use crate::cluster::{Cluster, Namespaces};
 use crate::discovery::Discovery;
 use crate::error::{ApiError, Reason};
-use crate::kind;
+use crate::kind::{self, RuleContext};
 use crate::openapi::OpenApi;
 use crate::served_kind::ServedKinds;
 use crate::user::User;
-use crate::verb::{self, Subresource};
+use crate::verb::{self, Subresource, WriteOptions};
 use crate::write::{self, Part};
 use decode::Operation;
 use encode::{Encoder, stream};
@@ -86,9 +88,17 @@ impl Handler {
     pub async fn handle(&self, peer: &Peer, request: Request<Body>) -> Response<Body> {
         let (head, body) = request.into_parts();
         let audit_id = self.audit_id(&head);
-        let answer = self.answer_in_time(peer, &head, body).await;
-        let mut response =
-            answer.unwrap_or_else(|error| refuse_as(&error, negotiate::refusal(&head)));
+        // Rules are written by users of this library.
+        let answer = AssertUnwindSafe(self.answer_in_time(peer, &head, body)).catch_unwind().await;
+        let mut response = match answer {
+            Ok(answer) => {
+                answer.unwrap_or_else(|error| refuse_as(&error, negotiate::refusal(&head)))
+            }
+            Err(what) => {
+                tracing::error!("{} {} is about to fail: {audit_id:?}", head.method, head.uri);
+                panicked(&*what)
+            }
+        };
         let headers = response.headers_mut();
         headers.insert(AUDIT_ID, audit_id);
         headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
@@ -154,19 +164,22 @@ impl Handler {
             }
             _ => Encoder::new(&target.served.kind, &target.version, format, now),
         };
-        let response = self.act(target, operation, encoder, permit).await?;
+        let response = self.act(user, target, operation, encoder, permit).await?;
         objection.map_or(Ok(response), Err)
     }
 
     /// Does what was asked, and encodes what came of it.
     async fn act(
         &self,
+        user: &User,
         target: Target,
         operation: Operation,
         encoder: Encoder,
         permit: Permit,
     ) -> Result<Response<Body>, ApiError> {
         let (served, version) = (&target.served, &target.version);
+        let context =
+            |options: WriteOptions| RuleContext::new(user, self.ambient.now(), options.dry_run);
         let is_scale = target.subresource == Some(Subresource::Scale);
         let part = match target.subresource {
             Some(Subresource::Status) => Part::Status,
@@ -203,24 +216,28 @@ impl Handler {
                     let admitted = admit::admit(namespaces, kind, namespace, &decoded.tree).await;
                     admitted.map_err(|error| error.with_warnings(decoded.warnings.clone()))?;
                 }
-                let (dry_run, ambient) = (options.dry_run, &self.ambient);
+                let (context, ambient) = (&context(options), &self.ambient);
                 let (created, warnings) =
-                    verb::create(served, version, namespace, decoded, dry_run, ambient).await?;
+                    verb::create(served, version, namespace, decoded, context, ambient).await?;
                 Ok(encoder.object(&created, StatusCode::CREATED, &warnings))
             }
             Operation::Update(key, submitted, options) => {
+                let (validation, context) = (options.field_validation, &context(options));
                 let changed = if is_scale {
-                    verb::update_scale(served, version, &key, submitted, options).await?
+                    verb::update_scale(served, version, &key, submitted, validation, context)
+                        .await?
                 } else {
-                    verb::update(served, version, &key, part, submitted, options).await?
+                    verb::update(served, version, &key, part, submitted, validation, context)
+                        .await?
                 };
                 Ok(encoder.object(&changed.versioned, StatusCode::OK, &changed.warnings))
             }
             Operation::Patch(key, patch, options) => {
+                let (validation, context) = (options.field_validation, &context(options));
                 let changed = if is_scale {
-                    verb::patch_scale(served, version, &key, patch, options).await?
+                    verb::patch_scale(served, version, &key, patch, validation, context).await?
                 } else {
-                    verb::patch(served, version, &key, part, patch, options).await?
+                    verb::patch(served, version, &key, part, patch, validation, context).await?
                 };
                 Ok(encoder.object(&changed.versioned, StatusCode::OK, &changed.warnings))
             }

@@ -32,7 +32,7 @@ use serde_json::Value;
 
 use crate::ambient::Ambient;
 use crate::error::{ApiError, FieldError, Reason, quote};
-use crate::kind::{Kind, Version};
+use crate::kind::{CodedRules, Kind, RuleContext, Version};
 use crate::object::{Object, Tree};
 
 /// The largest object that is kept; as etcd.
@@ -114,10 +114,15 @@ pub fn prepare_new(
     kind: &Kind,
     version: &Version,
     decoded: Decoded,
+    context: Option<&RuleContext<'_>>,
     ambient: &Ambient,
 ) -> Result<Prepared, ApiError> {
-    let Decoded { tree, is_kind, mut warnings } = decoded;
-    let completed = complete(kind, version, tree, is_kind, ambient, &mut warnings);
+    let Decoded { mut tree, is_kind, mut warnings } = decoded;
+    let rules = kind.rules_of(version).filter(|_| is_kind).zip(context);
+    if let Some((rules, context)) = rules {
+        rules.prepare(&mut tree, context);
+    }
+    let completed = complete(kind, version, tree, is_kind, ambient, &mut warnings, rules);
     match completed {
         Ok((object, name_origin)) => Ok(Prepared { object, warnings, name_origin }),
         Err(error) => Err(error.with_warnings(warnings)),
@@ -180,6 +185,7 @@ fn complete(
     is_kind: bool,
     ambient: &Ambient,
     warnings: &mut Vec<String>,
+    rules: Option<(&CodedRules, &RuleContext<'_>)>,
 ) -> Result<(Object, NameOrigin), ApiError> {
     stamp::refuse_revision(&tree)?;
     let is_generated = stamp::stamp(&mut tree, ambient);
@@ -198,6 +204,7 @@ fn complete(
         errors.extend(scale::validate(paths, &tree));
     }
     errors.extend(list_types::validate(&version.schema, &tree));
+    judge(rules, &tree, None, &mut errors, warnings);
     errors.truncate(ERRORS_LIMIT);
     if !errors.is_empty() {
         return Err(ApiError::invalid(&kind.group, &kind.names.kind, &name, errors));
@@ -206,6 +213,21 @@ fn complete(
     let object = encode(&tree)?;
     let has_prefix = metadata::prefix(&tree).is_some();
     Ok((object, NameOrigin { is_generated, has_prefix }))
+}
+
+/// Asks rules that are written in Rust, once everything else is as it should be.
+fn judge(
+    rules: Option<(&CodedRules, &RuleContext<'_>)>,
+    tree: &Tree,
+    old: Option<&Tree>,
+    errors: &mut Vec<FieldError>,
+    warnings: &mut Vec<String>,
+) {
+    if let Some((rules, context)) = rules.filter(|_| errors.is_empty()) {
+        let verdict = rules.judge(tree, old, context);
+        errors.extend(verdict.errors);
+        warnings.extend(verdict.warnings);
+    }
 }
 
 /// Encodes a tree that was checked.
@@ -264,7 +286,7 @@ pub fn prepare_initial(
     let submitted = Submitted { tree, duplicates: Vec::new() };
     let strict = FieldValidation::Strict;
     let decoded = decode_new(kind, version, namespace.as_deref(), submitted, strict)?;
-    let prepared = prepare_new(kind, version, decoded, ambient)?;
+    let prepared = prepare_new(kind, version, decoded, None, ambient)?;
     let mut tree = prepared.object.to_tree();
     metadata::edit(&mut tree, |metadata| {
         metadata.extend(uid.map(|uid| ("uid".to_owned(), uid.into())));

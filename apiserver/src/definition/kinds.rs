@@ -15,7 +15,7 @@ use super::stored::Stored;
 use super::to_tree;
 use super::yaml::{self, DefinitionError};
 use crate::cluster::Sources;
-use crate::kind::CodedCells;
+use crate::kind::{CodedCells, CodedRules};
 use crate::object::Tree;
 use crate::served_kind::SourceResource;
 use crate::watch_cache::WatchCache;
@@ -66,6 +66,8 @@ pub struct Registered {
     pub definition: CustomResourceDefinition,
     /// Cells of its tables that are computed by code.
     pub cells: Option<Arc<CodedCells>>,
+    /// Rules that are written in Rust.
+    pub rules: Option<Arc<CodedRules>>,
     /// How it comes to its objects.
     pub role: Role,
 }
@@ -88,6 +90,9 @@ impl Kinds {
     pub fn stored<K: Stored>(mut self) -> Self {
         let initial = K::initial().iter().map(to_tree).collect();
         self.add(K::crd(), K::cells().coded(), Role::Stored { initial });
+        if let Some(registered) = self.registered.last_mut() {
+            registered.rules = K::rules().coded().map(Arc::new);
+        }
         self
     }
 
@@ -144,7 +149,8 @@ impl Kinds {
     }
 
     fn add(&mut self, definition: CustomResourceDefinition, cells: Option<CodedCells>, role: Role) {
-        self.registered.push(Registered { definition, cells: cells.map(Arc::new), role });
+        let cells = cells.map(Arc::new);
+        self.registered.push(Registered { definition, cells, rules: None, role });
     }
 
     /// The kinds, in the order in which they were added.

@@ -4,7 +4,7 @@ use kube::{CustomResourceExt, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::Cells;
+use super::{Cells, Rules};
 
 /// A kind whose objects the server keeps. Every method has a default.
 ///
@@ -33,6 +33,14 @@ pub trait Stored:
         Self: Sized,
     {
         Vec::new()
+    }
+
+    /// Rules that no schema can say.
+    fn rules() -> Rules<Self>
+    where
+        Self: Sized,
+    {
+        Rules::none()
     }
 
     /// Cells of tables that no JSONPath can say.

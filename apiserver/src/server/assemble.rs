@@ -39,7 +39,8 @@ pub(super) fn parse(kinds: &Kinds) -> Result<Vec<Arc<Kind>>, StartError> {
     let mut parsed: Vec<Arc<Kind>> = Vec::new();
     let mut taken: HashMap<(String, String), String> = HashMap::new();
     for registered in kinds.iter() {
-        let kind = Kind::parse(&registered.definition, registered.cells.clone())?;
+        let kind = Kind::parse(&registered.definition, registered.cells.clone())?
+            .with_rules(registered.rules.clone());
         let names = &kind.names;
         let own = [
             ("spec.names.plural", &names.plural),

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::error::ApiError;
-use crate::kind::Version;
+use crate::kind::{RuleContext, Version};
 use crate::object::Key;
 use crate::served_kind::ServedKind;
 use crate::storage::{Commit, Expected, StoreError, Versioned};
@@ -29,7 +29,7 @@ pub(super) async fn change(
     version: &Version,
     key: &Key,
     part: Part,
-    dry_run: bool,
+    context: &RuleContext<'_>,
     mut make: impl FnMut(&Live) -> Result<Decoded, ApiError>,
 ) -> Result<Changed, ApiError> {
     let kind = &served.kind;
@@ -45,7 +45,7 @@ pub(super) async fn change(
         let live = Live { tree, revision, size };
         let decoded = make(&live)?;
         let PreparedChange { change, warnings } =
-            prepare_change(kind, version, &live, decoded, part)?;
+            prepare_change(kind, version, &live, decoded, part, context)?;
         let changed = |revision, object| {
             let versioned = Versioned { revision, object };
             Ok(Changed { versioned, warnings: warnings.clone() })
@@ -58,7 +58,7 @@ pub(super) async fn change(
         if object.same_content(&kept.object) {
             return changed(kept.revision, kept.object);
         }
-        if dry_run {
+        if context.dry_run {
             return changed(kept.revision, object);
         }
         let commit = Commit {

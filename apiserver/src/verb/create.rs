@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::ambient::Ambient;
 use crate::error::{ApiError, Details, Reason, qualified, quote};
-use crate::kind::Version;
+use crate::kind::{RuleContext, Version};
 use crate::object::Key;
 use crate::served_kind::ServedKind;
 use crate::storage::{Commit, Expected, Revision, StoreError, Versioned};
@@ -22,21 +22,21 @@ pub async fn create(
     version: &Version,
     namespace: Option<&str>,
     decoded: Decoded,
-    dry_run: bool,
+    context: &RuleContext<'_>,
     ambient: &Ambient,
 ) -> Result<(Versioned, Vec<String>), ApiError> {
     let kind = &served.kind;
     let Some((store, collection)) = served.store() else {
         return Err(ApiError::method_not_allowed(&kind.group, &kind.names.plural, "create"));
     };
-    let mut prepared = prepare_new(kind, version, decoded, ambient)?;
+    let mut prepared = prepare_new(kind, version, decoded, Some(context), ambient)?;
     let mut attempt = 1;
     loop {
         let object = kind.to_storage(prepared.object.clone(), version);
         let object = Arc::new(object.map_err(ApiError::internal)?);
         let name = object.key().name();
         let key = Key::new(namespace, name);
-        let committed = if dry_run {
+        let committed = if context.dry_run {
             match store.get(&collection, &key).await {
                 Ok(None) => Ok(Revision::NONE),
                 Ok(Some(_)) => Err(StoreError::Exists),

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use super::WriteOptions;
 use super::change::{Changed, change};
 use crate::error::ApiError;
-use crate::kind::Version;
+use crate::kind::{RuleContext, Version};
 use crate::object::Key;
 use crate::served_kind::ServedKind;
-use crate::write::{Part, SubmittedPatch, apply_patch, check_identity};
+use crate::write::{FieldValidation, Part, SubmittedPatch, apply_patch, check_identity};
 
 /// Applies a patch to the object under the key. `patch` is an error if it
 /// could not be read: that counts only if there is an object.
@@ -22,19 +21,20 @@ pub async fn patch(
     key: &Key,
     part: Part,
     patch: Result<SubmittedPatch, ApiError>,
-    options: WriteOptions,
+    field_validation: FieldValidation,
+    context: &RuleContext<'_>,
 ) -> Result<Changed, ApiError> {
     let kind = Arc::clone(&served.kind);
     let mut patch = Some(patch);
     let mut submitted = None;
-    change(served, version, key, part, options.dry_run, |live| {
+    change(served, version, key, part, context, |live| {
         if let Some(patch) = patch.take() {
             submitted = Some(patch?);
         }
         let Some(submitted) = &submitted else {
             return Err(ApiError::internal("a patch that was refused is applied again"));
         };
-        let mut decoded = apply_patch(&kind, version, submitted, live, options.field_validation)?;
+        let mut decoded = apply_patch(&kind, version, submitted, live, field_validation)?;
         match check_identity(&mut decoded.tree, key) {
             Ok(()) => Ok(decoded),
             Err(error) => Err(error.with_warnings(decoded.warnings)),

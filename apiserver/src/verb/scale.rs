@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use super::change::{Changed, change};
-use super::{GetOptions, WriteOptions, get};
+use super::{GetOptions, get};
 use crate::error::ApiError;
-use crate::kind::{Kind, ScalePaths, Version};
+use crate::kind::{Kind, RuleContext, ScalePaths, Version};
 use crate::object::Key;
 use crate::served_kind::ServedKind;
 use crate::storage::Versioned;
 use crate::write::{
-    Decoded, Live, Part, Submitted, SubmittedPatch, Wanted, check_identity, check_uid, scale_of,
+    Decoded, FieldValidation, Live, Part, Submitted, SubmittedPatch, Wanted, check_identity,
+    check_uid, scale_of,
 };
 
 /// Reads the Scale of an object.
@@ -36,16 +37,17 @@ pub async fn update_scale(
     version: &Version,
     key: &Key,
     submitted: Submitted,
-    options: WriteOptions,
+    field_validation: FieldValidation,
+    context: &RuleContext<'_>,
 ) -> Result<Changed, ApiError> {
     let paths = paths(&served.kind, version)?;
-    let wanted = Wanted::submitted(submitted, options.field_validation)?;
+    let wanted = Wanted::submitted(submitted, field_validation)?;
     check_identity(&mut wanted.as_object(), key)?;
     let make = |live: &Live| {
         check_uid(&served.kind, &wanted.as_object(), key, live)?;
         Ok(wanted.applied_to(paths, live))
     };
-    change_scale(served, version, key, options.dry_run, make).await
+    change_scale(served, version, key, context, make).await
 }
 
 /// Applies a patch to the Scale of an object.
@@ -57,7 +59,8 @@ pub async fn patch_scale(
     version: &Version,
     key: &Key,
     patch: Result<SubmittedPatch, ApiError>,
-    options: WriteOptions,
+    field_validation: FieldValidation,
+    context: &RuleContext<'_>,
 ) -> Result<Changed, ApiError> {
     let paths = paths(&served.kind, version)?;
     let mut patch = Some(patch);
@@ -69,21 +72,21 @@ pub async fn patch_scale(
         let Some(submitted) = &submitted else {
             return Err(ApiError::internal("a patch that was refused is applied again"));
         };
-        let wanted = Wanted::patched(paths, live, submitted, options.field_validation)?;
+        let wanted = Wanted::patched(paths, live, submitted, field_validation)?;
         check_identity(&mut wanted.as_object(), key)?;
         Ok(wanted.applied_to(paths, live))
     };
-    change_scale(served, version, key, options.dry_run, make).await
+    change_scale(served, version, key, context, make).await
 }
 
 async fn change_scale(
     served: &ServedKind,
     version: &Version,
     key: &Key,
-    dry_run: bool,
+    context: &RuleContext<'_>,
     make: impl FnMut(&Live) -> Result<Decoded, ApiError>,
 ) -> Result<Changed, ApiError> {
-    let changed = change(served, version, key, Part::Main, dry_run, make).await?;
+    let changed = change(served, version, key, Part::Main, context, make).await?;
     let versioned = scale(&served.kind, version, &changed.versioned)?;
     Ok(Changed { versioned, ..changed })
 }

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use super::WriteOptions;
 use super::change::{Changed, change};
 use crate::error::ApiError;
-use crate::kind::Version;
+use crate::kind::{RuleContext, Version};
 use crate::object::Key;
 use crate::served_kind::ServedKind;
-use crate::write::{Part, Submitted, check_identity, check_uid, decode};
+use crate::write::{FieldValidation, Part, Submitted, check_identity, check_uid, decode};
 
 /// Puts an object in the place of the one under the key.
 ///
@@ -21,13 +20,14 @@ pub async fn update(
     key: &Key,
     part: Part,
     submitted: Submitted,
-    options: WriteOptions,
+    field_validation: FieldValidation,
+    context: &RuleContext<'_>,
 ) -> Result<Changed, ApiError> {
     let kind = Arc::clone(&served.kind);
-    let mut decoded = decode(&kind, version, submitted, options.field_validation)?;
+    let mut decoded = decode(&kind, version, submitted, field_validation)?;
     check_identity(&mut decoded.tree, key)
         .map_err(|error| error.with_warnings(decoded.warnings.clone()))?;
-    let changed = change(served, version, key, part, options.dry_run, |live| {
+    let changed = change(served, version, key, part, context, |live| {
         check_uid(&kind, &decoded.tree, key, live)?;
         Ok(decoded.clone())
     });

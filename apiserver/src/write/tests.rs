@@ -39,7 +39,7 @@ fn prepare(tree: Value, field_validation: FieldValidation) -> Result<Prepared, A
     let Value::Object(tree) = tree else { panic!("not an object") };
     let submitted = Submitted { tree, duplicates: Vec::new() };
     let decoded = decode_new(&kind, &kind.storage, Some("default"), submitted, field_validation)?;
-    prepare_new(&kind, &kind.storage, decoded, &ambient)
+    prepare_new(&kind, &kind.storage, decoded, None, &ambient)
 }
 
 fn foo(metadata: Value, spec: Value) -> Value {

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{Decoded, list_types, metadata, metadata_rules, scale, validate, wrong_kind};
 use crate::error::{ApiError, FieldError, quote};
-use crate::kind::{Kind, Version};
+use crate::kind::{Kind, RuleContext, Version};
 use crate::object::{Key, Object, Tree};
 
 /// An object that is there.
@@ -105,11 +105,17 @@ pub fn prepare_change(
     live: &Live,
     decoded: Decoded,
     part: Part,
+    context: &RuleContext<'_>,
 ) -> Result<PreparedChange, ApiError> {
     let Decoded { mut tree, is_kind, mut warnings } = decoded;
+    let is_judged = is_kind && part == Part::Main;
+    let rules = kind.rules_of(version).filter(|_| is_judged).map(|rules| (rules, context));
     let mut change = || {
+        if let Some((rules, context)) = rules {
+            rules.prepare(&mut tree, context);
+        }
         check_revision(kind, &tree, live)?;
-        let errors = match part {
+        let mut errors = match part {
             Part::Main => {
                 if version.subresources.status {
                     take_status(&mut tree, &live.tree);
@@ -130,6 +136,7 @@ pub fn prepare_change(
                 faults_of_status(version, &tree, &live.tree)
             }
         };
+        super::judge(rules, &tree, Some(&live.tree), &mut errors, &mut warnings);
         if !errors.is_empty() {
             let (given, version) = (super::text(&tree, "kind"), super::text(&tree, "apiVersion"));
             let group = version.split_once('/').map_or("", |(group, _)| group);

@@ -1,6 +1,15 @@
 //! What becomes of an object that is there.
 
+use std::sync::LazyLock;
+
 use super::*;
+use crate::user::User;
+
+/// Nobody in particular writes.
+fn context() -> RuleContext<'static> {
+    static NOBODY: LazyLock<User> = LazyLock::new(User::default);
+    RuleContext::new(&NOBODY, jiff::Timestamp::UNIX_EPOCH, false)
+}
 
 /// An object that is kept, at revision 5.
 fn live(metadata: Value) -> Live {
@@ -20,7 +29,7 @@ fn patched(live: &Live, patch: Value) -> Result<PreparedChange, ApiError> {
     let kind = kind();
     let submitted = SubmittedPatch { patch: Patch::Merge(patch), problems: Vec::new() };
     let decoded = apply_patch(&kind, &kind.storage, &submitted, live, FieldValidation::Strict)?;
-    prepare_change(&kind, &kind.storage, live, decoded, Part::Main)
+    prepare_change(&kind, &kind.storage, live, decoded, Part::Main, &context())
 }
 
 fn kept(prepared: PreparedChange) -> Tree {
@@ -203,7 +212,7 @@ fn a_status_is_written_apart() {
         tree.insert("status".to_owned(), status);
         tree.get_mut("metadata").unwrap()["labels"] = json!({"a": "b"});
         let decoded = Decoded { tree, is_kind: true, warnings: Vec::new() };
-        prepare_change(&kind, &kind.storage, &live, decoded, part)
+        prepare_change(&kind, &kind.storage, &live, decoded, part, &context())
     };
     let main = kept(change(json!({"size": 2}), json!({"size": 4}), Part::Main).unwrap());
     assert_eq!(main["spec"], json!({"size": 2}));

@@ -1,0 +1,210 @@
+//! Rules: what no schema can say of objects.
+
+use kube::Resource;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::error::FieldError;
+use crate::kind::{CodedRules, Prepared, RuleContext, Verdict};
+
+type Prepare<K> = Box<dyn Fn(&mut K, &RuleContext<'_>) + Send + Sync>;
+type Validate<K> = Box<dyn Fn(&K, Option<&K>, &RuleContext<'_>) -> Vec<FieldError> + Send + Sync>;
+type Warn<K> = Box<dyn Fn(&K, Option<&K>, &RuleContext<'_>) -> Vec<String> + Send + Sync>;
+
+/// Rules of a stored kind that no schema can say, on the Rust type, in process:
+/// what a webhook is needed for elsewhere.
+///
+/// They look at every write of an object, but not at one of its `status` alone.
+/// A rule that panics fails the request with 500, and the server lives.
+///
+/// ```
+/// # use kube::CustomResource;
+/// # use schemars::JsonSchema;
+/// # use serde::{Deserialize, Serialize};
+/// use aggregated_apiserver::{FieldError, Rules, Stored};
+///
+/// # #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+/// # #[kube(group = "example.com", version = "v1", kind = "Range", namespaced)]
+/// # struct RangeSpec { least: i64, most: i64, #[serde(default)] made_by: String }
+/// impl Stored for Range {
+///     fn rules() -> Rules<Self> {
+///         Rules::<Self>::none()
+///             .prepare(|range, context| range.spec.made_by = context.user.name.clone())
+///             .validate(|range, _old, _context| {
+///                 if range.spec.least <= range.spec.most {
+///                     return Vec::new();
+///                 }
+///                 let why = "must not exceed spec.most";
+///                 vec![FieldError::invalid("spec.least", range.spec.least, why)]
+///             })
+///     }
+/// }
+/// ```
+pub struct Rules<K> {
+    prepare: Option<Prepare<K>>,
+    validate: Option<Validate<K>>,
+    warn: Option<Warn<K>>,
+}
+
+impl<K> Rules<K> {
+    /// No rules beyond the schema.
+    pub fn none() -> Self {
+        Self { prepare: None, validate: None, warn: None }
+    }
+
+    /// Changes an object before it is looked at: defaults that need code. Only
+    /// what is changed here is changed, and members that the type does not know
+    /// survive. It runs again when a change is tried again.
+    #[must_use]
+    pub fn prepare(
+        mut self,
+        prepare: impl Fn(&mut K, &RuleContext<'_>) + Send + Sync + 'static,
+    ) -> Self {
+        self.prepare = Some(Box::new(prepare));
+        self
+    }
+
+    /// Says why an object may not be kept in the place of an old one, once its
+    /// schema is satisfied. There is no old one of a new object, and none if it
+    /// no longer fits the type.
+    #[must_use]
+    pub fn validate(
+        mut self,
+        validate: impl Fn(&K, Option<&K>, &RuleContext<'_>) -> Vec<FieldError> + Send + Sync + 'static,
+    ) -> Self {
+        self.validate = Some(Box::new(validate));
+        self
+    }
+
+    /// Says what the author of an object should know: each text is a `Warning`
+    /// header, and kubectl prints it.
+    #[must_use]
+    pub fn warn(
+        mut self,
+        warn: impl Fn(&K, Option<&K>, &RuleContext<'_>) -> Vec<String> + Send + Sync + 'static,
+    ) -> Self {
+        self.warn = Some(Box::new(warn));
+        self
+    }
+}
+
+impl<K> Rules<K>
+where
+    K: Resource<DynamicType = ()> + Serialize + DeserializeOwned + 'static,
+{
+    /// The same for objects of any type, if there are any.
+    pub(super) fn coded(self) -> Option<CodedRules> {
+        let Self { prepare, validate, warn } = self;
+        if prepare.is_none() && validate.is_none() && warn.is_none() {
+            return None;
+        }
+        let prepare = move |tree: &Value, context: &RuleContext<'_>| {
+            let prepare = prepare.as_ref()?;
+            let mut typed: K = serde_json::from_value(tree.clone()).ok()?;
+            let before = serde_json::to_value(&typed).ok()?;
+            prepare(&mut typed, context);
+            Some(Prepared { before, after: serde_json::to_value(&typed).ok()? })
+        };
+        let judge = move |tree: &Value, old: Option<&Value>, context: &RuleContext<'_>| {
+            let typed: K = match serde_json::from_value(tree.clone()) {
+                Ok(typed) => typed,
+                Err(error) => {
+                    // The schema is satisfied, the type is not: they should agree.
+                    let why = format!("does not fit its type: {error}");
+                    let errors = vec![FieldError::invalid("<nil>", "\"\"", &why)];
+                    return Verdict { errors, warnings: Vec::new() };
+                }
+            };
+            let old: Option<K> = old.and_then(|old| serde_json::from_value(old.clone()).ok());
+            let old = old.as_ref();
+            Verdict {
+                errors: validate
+                    .as_ref()
+                    .map(|rule| rule(&typed, old, context))
+                    .unwrap_or_default(),
+                warnings: warn.as_ref().map(|rule| rule(&typed, old, context)).unwrap_or_default(),
+            }
+        };
+        Some(CodedRules::new(&K::version(&()), Box::new(prepare), Box::new(judge)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::user::User;
+    use jiff::Timestamp;
+    use kube::CustomResource;
+    use schemars::JsonSchema;
+    use serde::Deserialize;
+    use serde_json::json;
+
+    #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+    #[kube(group = "example.com", version = "v1", kind = "Range", namespaced)]
+    struct RangeSpec {
+        least: i64,
+        most: i64,
+        maker: Option<String>,
+    }
+
+    fn rules() -> CodedRules {
+        Rules::<Range>::none()
+            .prepare(|range, context| {
+                range.spec.maker.get_or_insert_with(|| context.user.name.clone());
+            })
+            .validate(|range, old, _| {
+                let is_less = old.is_some_and(|old| range.spec.most < old.spec.most);
+                let why = "must not shrink";
+                is_less
+                    .then(|| FieldError::invalid("spec.most", range.spec.most, why))
+                    .into_iter()
+                    .collect()
+            })
+            .warn(|range, _, _| {
+                (range.spec.least < 0).then(|| "spec.least is odd".to_owned()).into_iter().collect()
+            })
+            .coded()
+            .unwrap()
+    }
+
+    fn range(spec: Value) -> crate::object::Tree {
+        let range = json!({
+            "apiVersion": "example.com/v1", "kind": "Range", "metadata": {"name": "a"}, "spec": spec,
+        });
+        range.as_object().unwrap().clone()
+    }
+
+    #[test]
+    fn what_is_prepared_and_what_is_judged() {
+        let user = User { name: "jane".to_owned(), ..User::default() };
+        let context = RuleContext::new(&user, Timestamp::UNIX_EPOCH, false);
+        let rules = rules();
+        assert!(rules.is_about("v1") && !rules.is_about("v2"));
+        // What the type does not know survives.
+        let mut tree = range(json!({"least": 1, "most": 5, "more": {"x": 1}}));
+        rules.prepare(&mut tree, &context);
+        assert_eq!(tree["spec"], json!({"least": 1, "most": 5, "more": {"x": 1}, "maker": "jane"}));
+        assert_eq!(tree["metadata"], json!({"name": "a"}));
+        let judge = |spec: Value, old: Option<Value>| {
+            let Verdict { errors, warnings } =
+                rules.judge(&range(spec), old.map(range).as_ref(), &context);
+            let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            (errors, warnings)
+        };
+        let five = json!({"least": 1, "most": 5});
+        assert_eq!(judge(five.clone(), None), (vec![], vec![]));
+        let (errors, warnings) = judge(json!({"least": -1, "most": 4}), Some(five.clone()));
+        assert_eq!(errors, ["spec.most: Invalid value: 4: must not shrink"]);
+        assert_eq!(warnings, ["spec.least is odd"]);
+        // An old one that does not fit the type locks nobody out.
+        assert_eq!(judge(five, Some(json!({"least": "x"}))), (vec![], vec![]));
+        let (errors, _) = judge(json!({"least": "x", "most": 4}), None);
+        assert!(errors[0].starts_with("<nil>: Invalid value: \"\": does not fit its type"));
+    }
+
+    #[test]
+    fn no_rules_cost_nothing() {
+        assert!(Rules::<Range>::none().coded().is_none());
+    }
+}

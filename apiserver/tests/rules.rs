@@ -1,0 +1,136 @@
+//! Rules that are written in Rust, as clients meet them.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
+
+use std::convert::Infallible;
+
+use aggregated_apiserver::{
+    AdmissionPlugin, ApiServer, FieldError, InProcess, Kinds, Rules, Stored, User,
+};
+use axum::body::Body;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use kube::{Client, CustomResource};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+#[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[kube(group = "example.com", version = "v1", kind = "Range", namespaced)]
+struct RangeSpec {
+    least: i64,
+    most: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    maker: Option<String>,
+}
+
+impl Stored for Range {
+    fn rules() -> Rules<Self> {
+        Rules::<Self>::none()
+            .prepare(|range, context| {
+                range.spec.maker.get_or_insert_with(|| context.user.name.clone());
+            })
+            .validate(|range, old, _| {
+                let spec = &range.spec;
+                assert!(spec.most != 13, "thirteen");
+                let mut errors = Vec::new();
+                if spec.least > spec.most {
+                    let why = "must not exceed spec.most";
+                    errors.push(FieldError::invalid("spec.least", spec.least, why));
+                }
+                if old.is_some_and(|old| old.spec.maker != spec.maker) {
+                    errors.push(FieldError::forbidden("spec.maker", "stays as it is"));
+                }
+                errors
+            })
+            .warn(|range, _, _| {
+                let is_empty = range.spec.least == range.spec.most;
+                is_empty.then(|| "spec: the range is empty".to_owned()).into_iter().collect()
+            })
+    }
+}
+
+const RANGES: &str = "/apis/example.com/v1/namespaces/n/ranges";
+
+async fn server() -> InProcess {
+    let away = tower::service_fn(|_: Request<kube::client::Body>| async {
+        Ok::<_, Infallible>(Response::new(Body::empty()))
+    });
+    let server = ApiServer::new("ranges", Kinds::new().stored::<Range>());
+    let server = server.without_admission_plugin(AdmissionPlugin::NamespaceLifecycle);
+    server.in_process(Client::new(away, "default")).await.unwrap()
+}
+
+async fn ask(server: &InProcess, method: Method, path: &str, body: &Value) -> Response<Value> {
+    let user =
+        User { name: "jane".into(), groups: vec!["system:masters".into()], ..User::default() };
+    let language = match method {
+        Method::PATCH => "application/merge-patch+json",
+        _ => "application/json",
+    };
+    let request = Request::builder().method(method).uri(path).header("content-type", language);
+    let body = if body.is_null() { Body::empty() } else { Body::from(body.to_string()) };
+    let (head, body) = server.respond(user, request.body(body).unwrap()).await.into_parts();
+    let body = body.collect().await.unwrap().to_bytes();
+    Response::from_parts(head, serde_json::from_slice(&body).unwrap())
+}
+
+fn range(name: &str, least: i64, most: i64) -> Value {
+    json!({
+        "apiVersion": "example.com/v1", "kind": "Range", "metadata": {"name": name},
+        "spec": {"least": least, "most": most},
+    })
+}
+
+#[tokio::test]
+async fn rules_are_part_of_every_write() {
+    let server = server().await;
+    let created = ask(&server, Method::POST, RANGES, &range("a", 1, 1)).await;
+    assert_eq!(created.status(), StatusCode::CREATED);
+    assert_eq!(created.headers()["warning"], "299 - \"spec: the range is empty\"");
+    assert_eq!(created.body()["spec"], json!({"least": 1, "most": 1, "maker": "jane"}));
+
+    let refused = ask(&server, Method::POST, RANGES, &range("b", 2, 1)).await;
+    assert_eq!(refused.status(), StatusCode::UNPROCESSABLE_ENTITY);
+    assert_eq!(
+        refused.body()["message"],
+        "Range.example.com \"b\" is invalid: spec.least: Invalid value: 2: must not exceed spec.most"
+    );
+    assert_eq!(refused.body()["details"]["causes"][0]["field"], "spec.least");
+    // What the schema refuses, no rule is asked about.
+    let mut wrong = range("b", 2, 1);
+    wrong["spec"]["least"] = "x".into();
+    let refused = ask(&server, Method::POST, RANGES, &wrong).await;
+    assert_eq!(refused.body()["details"]["causes"].as_array().unwrap().len(), 1);
+
+    let path = format!("{RANGES}/a");
+    let patch = json!({"spec": {"maker": "joe", "most": 0}});
+    let refused = ask(&server, Method::PATCH, &path, &patch).await;
+    let causes = refused.body()["details"]["causes"].as_array().unwrap();
+    let fields: Vec<&str> = causes.iter().map(|cause| cause["field"].as_str().unwrap()).collect();
+    assert_eq!(fields, ["spec.least", "spec.maker"]);
+    let patched = ask(&server, Method::PATCH, &path, &json!({"spec": {"most": 9}})).await;
+    assert_eq!(patched.status(), StatusCode::OK);
+    assert!(!patched.headers().contains_key("warning"));
+    // Nobody takes the maker away: it is made again, and is the same.
+    let patched = ask(&server, Method::PATCH, &path, &json!({"spec": {"maker": null}})).await;
+    assert_eq!(patched.body()["spec"]["maker"], "jane");
+    assert_eq!(patched.body()["metadata"]["generation"], 2);
+
+    let rehearsed = format!("{RANGES}?dryRun=All");
+    let rehearsed = ask(&server, Method::POST, &rehearsed, &range("c", 2, 1)).await;
+    assert_eq!(rehearsed.status(), StatusCode::UNPROCESSABLE_ENTITY);
+}
+
+#[tokio::test]
+async fn a_rule_that_panics_fails_its_request_alone() {
+    let server = server().await;
+    let failed = ask(&server, Method::POST, RANGES, &range("a", 1, 13)).await;
+    assert_eq!(failed.status(), StatusCode::INTERNAL_SERVER_ERROR);
+    assert_eq!(failed.body()["reason"], "InternalError");
+    assert!(failed.headers().contains_key("audit-id"));
+    let left = ask(&server, Method::GET, RANGES, &Value::Null).await;
+    assert_eq!(left.body()["items"], json!([]));
+    let created = ask(&server, Method::POST, RANGES, &range("a", 1, 2)).await;
+    assert_eq!(created.status(), StatusCode::CREATED);
+}
