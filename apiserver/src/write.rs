@@ -8,6 +8,7 @@ mod deletion;
 mod extent;
 mod field_validation;
 mod json_patch;
+mod junctors;
 mod list_types;
 mod merge_patch;
 mod metadata;

@@ -66,6 +66,45 @@ pub enum ListType {
     Map(Vec<String>),
 }
 
+/// Schemas that judge a value together.
+#[derive(Clone, Debug, Default)]
+pub struct Junctors {
+    /// Each of them must be satisfied.
+    pub all_of: Vec<Schema>,
+    /// At least one must be.
+    pub any_of: Vec<Schema>,
+    /// Exactly one must be.
+    pub one_of: Vec<Schema>,
+    /// It must not be.
+    pub not: Option<Box<Schema>>,
+}
+
+impl Junctors {
+    fn parse(path: &str, schema: &Map<String, Value>) -> Self {
+        let list = |key: &str| -> Vec<Schema> {
+            let given = schema.get(key).and_then(Value::as_array).into_iter().flatten();
+            let numbered = given.enumerate();
+            numbered.map(|(at, given)| Schema::at(&format!("{path}.{key}[{at}]"), given)).collect()
+        };
+        let not = schema.get("not").map(|not| Schema::at(&format!("{path}.not"), not));
+        Self {
+            all_of: list("allOf"),
+            any_of: list("anyOf"),
+            one_of: list("oneOf"),
+            not: not.map(Box::new),
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.schemas().next().is_none()
+    }
+
+    fn schemas(&self) -> impl Iterator<Item = &Schema> {
+        self.all_of.iter().chain(&self.any_of).chain(&self.one_of).chain(self.not.as_deref())
+    }
+}
+
 /// A node of the schema.
 #[derive(Clone, Debug)]
 pub struct Schema {
@@ -99,6 +138,8 @@ pub struct Schema {
     pub member_count: (Option<u64>, Option<u64>),
     /// Whether it is a whole number or a text.
     pub int_or_string: bool,
+    /// Schemas that judge the same value together.
+    pub junctors: Junctors,
     /// What is the same in a list.
     pub list_type: ListType,
     /// What is there if nothing else is.
@@ -114,8 +155,10 @@ pub struct Schema {
 }
 
 /// Keywords that this server reads or that only describe.
-const KNOWN: [&str; 29] = [
+const KNOWN: [&str; 33] = [
     "additionalProperties",
+    "allOf",
+    "anyOf",
     "default",
     "description",
     "enum",
@@ -134,7 +177,9 @@ const KNOWN: [&str; 29] = [
     "minProperties",
     "minimum",
     "multipleOf",
+    "not",
     "nullable",
+    "oneOf",
     "pattern",
     "properties",
     "required",
@@ -226,6 +271,7 @@ impl Schema {
             multiple_of: number("multipleOf"),
             member_count: (count("minProperties"), count("maxProperties")),
             int_or_string: flag("x-kubernetes-int-or-string"),
+            junctors: Junctors::parse(path, schema),
             list_type,
             default,
             has_defaults,
@@ -254,6 +300,7 @@ impl Schema {
             Additional::Any | Additional::Pruned => None,
         };
         let nested = self.properties.values().chain(self.items.as_deref()).chain(additional);
+        let nested = nested.chain(self.junctors.schemas());
         let own = self.unenforced.iter().map(String::as_str);
         own.chain(nested.flat_map(Self::unenforced)).collect()
     }
@@ -275,6 +322,10 @@ fn unenforced(path: &str, schema: &Map<String, Value>) -> Vec<String> {
                 pattern.is_some_and(|pattern| compile(pattern).is_none())
             }
             PRESERVE => false,
+            // In a junctor: further members are not pruned there, but refused.
+            "additionalProperties" => {
+                schema.get("additionalProperties") == Some(&Value::Bool(false))
+            }
             key => !KNOWN.contains(&key),
         })
         .map(|(key, _)| format!("{path}.{key}"))
@@ -312,8 +363,8 @@ mod tests {
                 ".properties[a].items.x-kubernetes-embedded-resource",
             ),
             (
-                json!({"type": "object", "additionalProperties": {"type": "string", "not": {}}}),
-                ".properties[a].additionalProperties.not",
+                json!({"type": "object", "oneOf": [{"additionalProperties": false}]}),
+                ".properties[a].oneOf[0].additionalProperties",
             ),
         ];
         for (property, expected) in rows {

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::junctors;
 use crate::error::{FieldError, quote};
 use crate::kind::{Additional, JsonType, Schema, is_of_format};
 use crate::object::Tree;
@@ -45,6 +46,7 @@ const ELSEWHERE: [&str; 3] = ["apiVersion", "kind", "metadata"];
 pub(super) fn validate(schema: &Schema, tree: &Tree) -> Vec<FieldError> {
     let mut errors = Vec::new();
     members(schema, tree, None, "", &ELSEWHERE, &mut errors);
+    judge_together(schema, tree, &mut errors);
     errors
 }
 
@@ -54,7 +56,15 @@ pub(super) fn validate(schema: &Schema, tree: &Tree) -> Vec<FieldError> {
 pub(super) fn validate_change(schema: &Schema, tree: &Tree, old: &Tree) -> Vec<FieldError> {
     let mut errors = Vec::new();
     members(schema, tree, Some(old), "", &ELSEWHERE, &mut errors);
+    judge_together(schema, tree, &mut errors);
     errors
+}
+
+/// The same by schemas that judge the whole object together.
+fn judge_together(schema: &Schema, tree: &Tree, errors: &mut Vec<FieldError>) {
+    if !schema.junctors.is_empty() {
+        junctors::validate(schema, &Value::Object(tree.clone()), "", errors);
+    }
 }
 
 /// The same of the status alone. Messages speak of it as if it were all.
@@ -93,7 +103,7 @@ fn members(
     }
 }
 
-fn node(
+pub(super) fn node(
     schema: &Schema,
     value: &Value,
     old: Option<&Value>,
@@ -144,6 +154,9 @@ fn node(
         Value::String(text) => string(schema, text, path, errors),
         Value::Number(number) => range(schema, number.as_f64(), value, path, errors),
         Value::Null | Value::Bool(_) => {}
+    }
+    if !schema.junctors.is_empty() {
+        junctors::validate(schema, value, path, errors);
     }
 }
 
