@@ -38,6 +38,48 @@ spec:
             type: object
             properties: {colour: {type: string}, text: {type: string}}
 ";
+/// Everything that a schema can ask for, nearly.
+const STRICT: &str = "
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: foos.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {plural: foos, kind: Foo}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema:
+      openAPIV3Schema:
+        type: object
+        required: [spec]
+        properties:
+          spec:
+            type: object
+            properties:
+              parts:
+                type: array
+                x-kubernetes-list-type: map
+                x-kubernetes-list-map-keys: [name]
+                items:
+                  type: object
+                  required: [name, image]
+                  properties:
+                    name: {type: string, maxLength: 63, pattern: '^[a-z]([-a-z0-9]*[a-z0-9])?$'}
+                    image: {type: string, minLength: 1}
+                    policy: {type: string, default: Always, enum: [Always, Never]}
+                    count: {type: integer, format: int32, minimum: 0, default: 1}
+                    address: {type: string, format: ipv4}
+                    ports:
+                      type: array
+                      items:
+                        type: object
+                        properties:
+                          port: {x-kubernetes-int-or-string: true}
+                          protocol: {type: string, default: TCP}
+";
 const FEW: usize = 1_000;
 const MANY: usize = 50_000;
 const FOOS: &str = "/apis/example.com/v1/namespaces/default/foos";
@@ -49,11 +91,15 @@ struct World {
 }
 
 impl World {
+    fn of(definition: &str) -> Self {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let server = runtime.block_on(in_process::server(definition));
+        Self { runtime, server }
+    }
+
     /// A server with so many objects of 1 kB.
     fn with(objects: usize) -> Self {
-        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        let server = runtime.block_on(in_process::server(DEFINITION));
-        let world = Self { runtime, server };
+        let world = Self::of(DEFINITION);
         for number in 0..objects {
             world.create(&format!("foo-{number:06}"));
         }
@@ -63,6 +109,12 @@ impl World {
     /// Asks, and reads the answer; says how long it was.
     fn ask(&self, method: &str, path: &str, accept: &str, body: String) -> usize {
         let request = Request::builder().method(method).uri(path).header("accept", accept);
+        let language = match method {
+            "PATCH" if body.starts_with('[') => "application/json-patch+json",
+            "PATCH" => "application/merge-patch+json",
+            _ => "application/json",
+        };
+        let request = request.header("content-type", language);
         let request = request.body(Body::from(body)).unwrap();
         self.runtime.block_on(async {
             let response = self.server.respond(in_process::admin(), request).await;
@@ -76,7 +128,11 @@ impl World {
     }
 
     fn version(&self) -> String {
-        let request = Request::get(format!("{FOOS}?limit=1")).body(Body::empty()).unwrap();
+        self.version_of(&format!("{FOOS}?limit=1"))
+    }
+
+    fn version_of(&self, path: &str) -> String {
+        let request = Request::get(path).body(Body::empty()).unwrap();
         self.runtime.block_on(async {
             let response = self.server.respond(in_process::admin(), request).await;
             let list = response.into_body().collect().await.unwrap().to_bytes();
@@ -116,6 +172,60 @@ fn growth(criterion: &mut Criterion) {
             bencher.iter(|| world.get(&page, "application/json"));
         });
     }
+    group.finish();
+}
+
+/// Changes of an object of 1 kB, and what a schema asks of one of 10 kB.
+fn writes(criterion: &mut Criterion) {
+    let world = World::with(FEW);
+    let one = format!("{FOOS}/foo-000500");
+    let mut group = criterion.benchmark_group("write");
+    let number = Cell::new(0);
+    let next = || number.replace(number.get() + 1);
+    group.bench_function("merge patch", |bencher| {
+        bencher.iter(|| {
+            let patch = format!(r#"{{"spec":{{"colour":"c{}"}}}}"#, next());
+            world.ask("PATCH", &one, "application/json", patch)
+        });
+    });
+    group.bench_function("JSON patch", |bencher| {
+        bencher.iter(|| {
+            let number = next();
+            let patch =
+                format!(r#"[{{"op":"replace","path":"/spec/colour","value":"c{number}"}}]"#);
+            world.ask("PATCH", &one, "application/json", patch)
+        });
+    });
+    // With the version of the answer before, as one who has seen it.
+    let text = "x".repeat(600);
+    let version = Cell::new(world.version_of(&one));
+    group.bench_function("replace", |bencher| {
+        bencher.iter(|| {
+            let (number, last) = (next(), version.take());
+            let object = format!(
+                r#"{{"apiVersion":"example.com/v1","kind":"Foo","metadata":{{"name":"foo-000500","resourceVersion":"{last}"}},"spec":{{"colour":"c{number}","text":"{text}"}}}}"#
+            );
+            world.ask("PUT", &one, "application/json", object);
+            version.set(world.version_of(&one));
+        });
+    });
+    let strict = World::of(STRICT);
+    let parts: Vec<String> = (0..60)
+        .map(|part| {
+            format!(
+                r#"{{"name":"part-{part}","image":"registry.example.com/some/where/part-{part}:1.{part}","address":"10.0.0.{part}","ports":[{{"port":80}},{{"port":"https"}}]}}"#
+            )
+        })
+        .collect();
+    let object = format!(
+        r#"{{"apiVersion":"example.com/v1","kind":"Foo","metadata":{{"name":"a"}},"spec":{{"parts":[{}]}}}}"#,
+        parts.join(",")
+    );
+    group.throughput(Throughput::Bytes(object.len() as u64));
+    group.bench_function("check and fill in 10 kB", |bencher| {
+        let rehearsal = format!("{FOOS}?dryRun=All");
+        bencher.iter(|| strict.ask("POST", &rehearsal, "application/json", object.clone()));
+    });
     group.finish();
 }
 
@@ -170,5 +280,5 @@ fn watchers(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, growth, forms, watchers);
+criterion_group!(benches, growth, writes, forms, watchers);
 criterion_main!(benches);

@@ -239,3 +239,67 @@ async fn whoever_follows_has_in_the_end_what_there_is() {
     let listed: Vec<&Value> = list["items"].as_array().unwrap().iter().collect();
     assert_eq!(there, listed);
 }
+
+/// What fits can be marked as going, and can go.
+#[tokio::test]
+async fn the_largest_object_can_go() {
+    let server = Server::start().await;
+    let object = |length: usize| {
+        json!({
+            "apiVersion": "example.com/v1", "kind": "Foo", "metadata": {"name": "a"},
+            "text": "x".repeat(length),
+        })
+    };
+    // As large as may be, to the byte.
+    let mut length = (3 << 19) - 180;
+    let created = loop {
+        let (status, answer) = server.ask(Method::POST, FOOS, &object(length)).await;
+        if status == StatusCode::CREATED {
+            break answer;
+        }
+        assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE, "{answer}");
+        length -= 1;
+    };
+    assert_eq!(created["text"].as_str().unwrap().len(), length);
+    let path = format!("{FOOS}/a");
+    let foreground = json!({"propagationPolicy": "Foreground"});
+    let (status, marked) = server.ask(Method::DELETE, &path, &foreground).await;
+    assert_eq!(status, StatusCode::OK);
+    assert_eq!(marked["metadata"]["finalizers"], json!(["foregroundDeletion"]));
+    // It may stay as large as it is, and not grow.
+    let grow = json!({"metadata": {"labels": {"app": "x"}}});
+    let (status, _) = server.ask(Method::PATCH, &path, &grow).await;
+    assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE);
+    let release = json!({"metadata": {"finalizers": null}});
+    let (status, answer) = server.ask(Method::PATCH, &path, &release).await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
+    assert_eq!(server.ask(Method::GET, &path, &Value::Null).await.0, StatusCode::NOT_FOUND);
+}
+
+/// What a patch makes can be read again, and does not hold more than is read.
+#[tokio::test]
+async fn patches_make_nothing_that_could_not_be_sent() {
+    let server = Server::start().await;
+    server.create("a").await;
+    let path = format!("{FOOS}/a");
+    let patch = |operations: Value| {
+        let (server, path) = (server.clone(), path.clone());
+        async move {
+            let language = "application/json-patch+json";
+            let body = operations.to_string();
+            server.send(Method::PATCH, &path, language, body).await.status()
+        }
+    };
+    for depth in 1..130_usize {
+        let at = "/d".repeat(depth);
+        let status = patch(json!([{"op": "add", "path": at, "value": {}}])).await;
+        let expected = if depth < 127 { StatusCode::OK } else { StatusCode::UNPROCESSABLE_ENTITY };
+        assert_eq!(status, expected, "{depth}");
+    }
+    let (status, _) = server.ask(Method::GET, &path, &Value::Null).await;
+    assert_eq!(status, StatusCode::OK);
+    let items = json!([{"op": "add", "path": "/a", "value": vec![0; 30_000]}]);
+    assert_eq!(patch(items).await, StatusCode::OK);
+    let twice = json!([{"op": "copy", "from": "/a", "path": "/b"}]);
+    assert_eq!(patch(twice).await, StatusCode::PAYLOAD_TOO_LARGE);
+}

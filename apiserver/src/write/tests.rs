@@ -224,3 +224,17 @@ fn another_kind_is_said_so() {
         "Other.example.com \"a\" is invalid: kind: Invalid value: \"Other\": must be Foo"
     );
 }
+
+#[test]
+fn many_controllers_are_told_of_once() {
+    let owner = |number: usize| {
+        json!({
+            "apiVersion": "v1", "kind": "Pod", "name": "x".repeat(5_000),
+            "uid": number.to_string(), "controller": true,
+        })
+    };
+    let owners: Vec<Value> = (0..100).map(owner).collect();
+    let message = refused(json!({"name": "a", "ownerReferences": owners}), json!({"size": 1}));
+    assert!(message.len() < 2_000_000, "{}", message.len());
+    assert!(message.contains("Only one reference can have Controller set to true"));
+}
