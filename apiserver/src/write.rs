@@ -119,11 +119,17 @@ pub fn prepare_new(
     ambient: &Ambient,
 ) -> Result<Prepared, ApiError> {
     let Decoded { mut tree, is_kind, mut warnings } = decoded;
-    let rules = kind.rules_of(version).filter(|_| is_kind).zip(context);
-    if let Some((rules, context)) = rules {
-        rules.prepare(&mut tree, context);
+    // What counts for nothing, no rule sees.
+    metadata::edit(&mut tree, |metadata| {
+        metadata.remove("managedFields");
+    });
+    if version.subresources.status && tree.remove("status").is_some() {
+        // What it begins with is as if it was never said.
+        version.schema.fill_defaults(&mut tree);
     }
-    let completed = complete(kind, version, tree, is_kind, ambient, &mut warnings, rules);
+    let rules = kind.rules_of(version).filter(|_| is_kind).zip(context);
+    let rules = Asked::prepare(rules, &mut tree);
+    let completed = complete(kind, version, tree, is_kind, ambient, &mut warnings, &rules);
     match completed {
         Ok((object, name_origin)) => Ok(Prepared { object, warnings, name_origin }),
         Err(error) => Err(error.with_warnings(warnings)),
@@ -186,7 +192,7 @@ fn complete(
     is_kind: bool,
     ambient: &Ambient,
     warnings: &mut Vec<String>,
-    rules: Option<(&CodedRules, &RuleContext<'_>)>,
+    rules: &Asked<'_>,
 ) -> Result<(Object, NameOrigin), ApiError> {
     stamp::refuse_revision(&tree)?;
     let is_generated = stamp::stamp(&mut tree, ambient);
@@ -195,17 +201,13 @@ fn complete(
         let error = wrong_kind(kind, &tree);
         return Err(ApiError::invalid(&kind.group, &text(&tree, "kind"), &name, vec![error]));
     }
-    if version.subresources.status && tree.remove("status").is_some() {
-        // What it begins with is as if it was never said.
-        version.schema.fill_defaults(&mut tree);
-    }
     let mut errors = metadata_rules::validate(&tree);
     errors.extend(validate::validate(&version.schema, &tree));
     if let Some(paths) = &version.subresources.scale {
         errors.extend(scale::validate(paths, &tree));
     }
     errors.extend(list_types::validate(&version.schema, &tree));
-    judge(rules, &tree, None, &mut errors, warnings);
+    rules.judge(&tree, None, &mut errors, warnings);
     errors.truncate(ERRORS_LIMIT);
     if !errors.is_empty() {
         return Err(ApiError::invalid(&kind.group, &kind.names.kind, &name, errors));
@@ -216,15 +218,32 @@ fn complete(
     Ok((object, NameOrigin { is_generated, has_prefix }))
 }
 
-/// Asks rules that are written in Rust, once everything else is as it should be.
-fn judge(
-    rules: Option<(&CodedRules, &RuleContext<'_>)>,
-    tree: &Tree,
-    old: Option<&Tree>,
-    errors: &mut Vec<FieldError>,
-    warnings: &mut Vec<String>,
-) {
-    if let Some((rules, context)) = rules.filter(|_| errors.is_empty()) {
+/// Rules that are written in Rust, and have prepared an object.
+struct Asked<'a> {
+    rules: Option<(&'a CodedRules, &'a RuleContext<'a>)>,
+    /// Why they could not.
+    unfit: Option<String>,
+}
+
+impl<'a> Asked<'a> {
+    fn prepare(rules: Option<(&'a CodedRules, &'a RuleContext<'a>)>, tree: &mut Tree) -> Self {
+        let prepared = rules.map_or(Ok(()), |(rules, context)| rules.prepare(tree, context));
+        Self { rules, unfit: prepared.err() }
+    }
+
+    /// Asks them, once everything else is as it should be.
+    fn judge(
+        &self,
+        tree: &Tree,
+        old: Option<&Tree>,
+        errors: &mut Vec<FieldError>,
+        warnings: &mut Vec<String>,
+    ) {
+        let Some((rules, context)) = self.rules.filter(|_| errors.is_empty()) else { return };
+        if let Some(why) = &self.unfit {
+            errors.push(CodedRules::unfit(why));
+            return;
+        }
         let verdict = rules.judge(tree, old, context);
         errors.extend(verdict.errors);
         warnings.extend(verdict.warnings);

@@ -117,6 +117,17 @@ async fn rules_are_part_of_every_write() {
     assert_eq!(patched.body()["spec"]["maker"], "jane");
     assert_eq!(patched.body()["metadata"]["generation"], 2);
 
+    // What counts for nothing does not keep a rule from its work.
+    let mut forged = range("d", 1, 2);
+    forged["metadata"]["managedFields"] = json!([5]);
+    let created = ask(&server, Method::POST, RANGES, &forged).await;
+    assert_eq!(created.body()["spec"]["maker"], "jane");
+    // To JSON this is a whole number.
+    let mut whole = range("e", 1, 2);
+    whole["spec"]["least"] = json!(1.0);
+    let created = ask(&server, Method::POST, RANGES, &whole).await;
+    assert_eq!(created.status(), StatusCode::CREATED, "{}", created.body());
+
     let rehearsed = format!("{RANGES}?dryRun=All");
     let rehearsed = ask(&server, Method::POST, &rehearsed, &range("c", 2, 1)).await;
     assert_eq!(rehearsed.status(), StatusCode::UNPROCESSABLE_ENTITY);

@@ -100,23 +100,23 @@ where
             return None;
         }
         let prepare = move |tree: &Value, context: &RuleContext<'_>| {
-            let prepare = prepare.as_ref()?;
-            let mut typed: K = serde_json::from_value(tree.clone()).ok()?;
-            let before = serde_json::to_value(&typed).ok()?;
+            let Some(prepare) = prepare.as_ref() else { return Ok(None) };
+            let mut typed: K = read(tree)?;
+            let write = |typed: &K| serde_json::to_value(typed).map_err(|error| error.to_string());
+            let before = write(&typed)?;
             prepare(&mut typed, context);
-            Some(Prepared { before, after: serde_json::to_value(&typed).ok()? })
+            Ok(Some(Prepared { before, after: write(&typed)? }))
         };
         let judge = move |tree: &Value, old: Option<&Value>, context: &RuleContext<'_>| {
-            let typed: K = match serde_json::from_value(tree.clone()) {
+            let typed: K = match read(tree) {
                 Ok(typed) => typed,
-                Err(error) => {
-                    // The schema is satisfied, the type is not: they should agree.
-                    let why = format!("does not fit its type: {error}");
-                    let errors = vec![FieldError::invalid("<nil>", "\"\"", &why)];
+                // The schema is satisfied, the type is not: they should agree.
+                Err(why) => {
+                    let errors = vec![CodedRules::unfit(&why)];
                     return Verdict { errors, warnings: Vec::new() };
                 }
             };
-            let old: Option<K> = old.and_then(|old| serde_json::from_value(old.clone()).ok());
+            let old: Option<K> = old.and_then(|old| read(old).ok());
             let old = old.as_ref();
             Verdict {
                 errors: validate
@@ -126,8 +126,13 @@ where
                 warnings: warn.as_ref().map(|rule| rule(&typed, old, context)).unwrap_or_default(),
             }
         };
-        Some(CodedRules::new(&K::version(&()), Box::new(prepare), Box::new(judge)))
+        let fit = |tree: &Value| read::<K>(tree).map(drop);
+        Some(CodedRules::new(&K::version(&()), Box::new(fit), Box::new(prepare), Box::new(judge)))
     }
+}
+
+fn read<K: DeserializeOwned>(tree: &Value) -> Result<K, String> {
+    serde_json::from_value(tree.clone()).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
@@ -183,9 +188,12 @@ mod tests {
         assert!(rules.is_about("v1") && !rules.is_about("v2"));
         // What the type does not know survives.
         let mut tree = range(json!({"least": 1, "most": 5, "more": {"x": 1}}));
-        rules.prepare(&mut tree, &context);
+        rules.prepare(&mut tree, &context).unwrap();
         assert_eq!(tree["spec"], json!({"least": 1, "most": 5, "more": {"x": 1}, "maker": "jane"}));
         assert_eq!(tree["metadata"], json!({"name": "a"}));
+        assert!(rules.prepare(&mut range(json!({"least": "x"})), &context).is_err());
+        // To JSON this is a whole number.
+        rules.prepare(&mut range(json!({"least": 1.0, "most": 5})), &context).unwrap();
         let judge = |spec: Value, old: Option<Value>| {
             let Verdict { errors, warnings } =
                 rules.judge(&range(spec), old.map(range).as_ref(), &context);

@@ -45,21 +45,29 @@ pub struct Prepared {
     pub after: Value,
 }
 
-type Prepare = Box<dyn Fn(&Value, &RuleContext<'_>) -> Option<Prepared> + Send + Sync>;
+type Prepare =
+    Box<dyn Fn(&Value, &RuleContext<'_>) -> Result<Option<Prepared>, String> + Send + Sync>;
+type Fit = Box<dyn Fn(&Value) -> Result<(), String> + Send + Sync>;
 type Judge = Box<dyn Fn(&Value, Option<&Value>, &RuleContext<'_>) -> Verdict + Send + Sync>;
 
 /// Rules for the objects of one version.
 pub struct CodedRules {
     version: String,
+    fit: Fit,
     prepare: Prepare,
     judge: Judge,
 }
 
 impl CodedRules {
-    /// `prepare` answers with nothing for an object that does not fit its type:
-    /// its schema says why.
-    pub fn new(version: &str, prepare: Prepare, judge: Judge) -> Self {
-        Self { version: version.to_owned(), prepare, judge }
+    /// `prepare` answers with nothing if nothing is prepared, and with an error
+    /// for an object that does not fit its type.
+    pub fn new(version: &str, fit: Fit, prepare: Prepare, judge: Judge) -> Self {
+        Self { version: version.to_owned(), fit, prepare, judge }
+    }
+
+    /// What is said of an object that its schema allows and its type does not.
+    pub fn unfit(why: &str) -> FieldError {
+        FieldError::invalid("<nil>", "\"\"", &format!("does not fit its type: {why}"))
     }
 
     /// Whether they are about objects of this version.
@@ -69,18 +77,50 @@ impl CodedRules {
 
     /// Lets rules fill in what is missing. What they have changed is changed in
     /// the tree and nothing else: what the type does not know stays.
-    pub fn prepare(&self, tree: &mut Tree, context: &RuleContext<'_>) {
-        let object = Value::Object(tree.clone());
-        let Some(Prepared { before, after }) = (self.prepare)(&object, context) else { return };
-        if let (Value::Object(before), Value::Object(after)) = (&before, &after) {
+    ///
+    /// # Errors
+    /// When the object does not fit its type: nothing was filled in.
+    pub fn prepare(&self, tree: &mut Tree, context: &RuleContext<'_>) -> Result<(), String> {
+        let Some(prepared) = (self.prepare)(&typed(tree), context)? else { return Ok(()) };
+        if let (Value::Object(before), Value::Object(after)) = (&prepared.before, &prepared.after) {
             change(tree, before, after);
         }
+        Ok(())
+    }
+
+    /// Whether an object fits its type.
+    ///
+    /// # Errors
+    /// When it does not; why.
+    pub fn fit(&self, tree: &Tree) -> Result<(), String> {
+        (self.fit)(&typed(tree))
     }
 
     /// What rules say of an object, in the place of an old one.
     pub fn judge(&self, tree: &Tree, old: Option<&Tree>, context: &RuleContext<'_>) -> Verdict {
-        let (object, old) = (Value::Object(tree.clone()), old.cloned().map(Value::Object));
-        (self.judge)(&object, old.as_ref(), context)
+        let old = old.map(typed);
+        (self.judge)(&typed(tree), old.as_ref(), context)
+    }
+}
+
+/// An object as its type reads it: to JSON `1.0` is a whole number, to Rust it
+/// is none.
+fn typed(tree: &Tree) -> Value {
+    Value::Object(tree.iter().map(|(name, value)| (name.clone(), whole(value))).collect())
+}
+
+fn whole(value: &Value) -> Value {
+    match value {
+        Value::Object(tree) => typed(tree),
+        Value::Array(items) => items.iter().map(whole).collect(),
+        Value::Number(number) => match number.as_f64() {
+            #[allow(clippy::cast_possible_truncation)] // it is whole, and small enough
+            Some(float) if number.is_f64() && float.fract() == 0.0 && float.abs() < 9e15 => {
+                (float as i64).into()
+            }
+            _ => value.clone(),
+        },
+        other => other.clone(),
     }
 }
 

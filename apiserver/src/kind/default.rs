@@ -5,6 +5,9 @@ use serde_json::Value;
 use super::{Additional, Schema};
 use crate::object::Tree;
 
+/// Values that are filled in at most. What has more is refused for its size.
+const LIMIT: usize = 60_000;
+
 /// Members of the root that no schema has defaults for.
 const ROOT: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
@@ -13,7 +16,7 @@ impl Schema {
     /// what is there, be it by default too.
     pub fn fill_defaults(&self, tree: &mut Tree) {
         if self.has_defaults {
-            fill_members(self, tree, &ROOT);
+            fill_members(self, tree, &ROOT, &mut { LIMIT });
         }
     }
 }
@@ -23,17 +26,23 @@ impl Schema {
     /// what is in it.
     pub fn filled_default(&self) -> Option<Value> {
         let mut default = self.default.clone()?;
-        fill_value(self, &mut default);
+        fill_value(self, &mut default, &mut { LIMIT });
         Some(default)
     }
 }
 
-fn fill_members(schema: &Schema, tree: &mut Tree, skipped: &[&str]) {
+fn fill_members(schema: &Schema, tree: &mut Tree, skipped: &[&str], left: &mut usize) {
     for (name, property) in &schema.properties {
         if let Some(default) = &property.default
             && !tree.contains_key(name)
             && !skipped.contains(&name.as_str())
         {
+            let count = count(default);
+            if count > *left {
+                *left = 0;
+                return;
+            }
+            *left -= count;
             tree.insert(name.clone(), default.clone());
         }
     }
@@ -42,22 +51,31 @@ fn fill_members(schema: &Schema, tree: &mut Tree, skipped: &[&str]) {
             continue;
         }
         match (schema.properties.get(name), &schema.additional) {
-            (Some(member), _) => fill_value(member, value),
-            (None, Additional::Of(member)) => fill_value(member, value),
+            (Some(member), _) => fill_value(member, value, left),
+            (None, Additional::Of(member)) => fill_value(member, value, left),
             (None, Additional::Any | Additional::Pruned) => {}
         }
     }
 }
 
-fn fill_value(schema: &Schema, value: &mut Value) {
-    if !schema.has_defaults {
+/// How many values a value is.
+fn count(value: &Value) -> usize {
+    1 + match value {
+        Value::Object(members) => members.values().map(count).sum(),
+        Value::Array(items) => items.iter().map(count).sum(),
+        _ => 0,
+    }
+}
+
+fn fill_value(schema: &Schema, value: &mut Value, left: &mut usize) {
+    if !schema.has_defaults || *left == 0 {
         return;
     }
     match value {
-        Value::Object(members) => fill_members(schema, members, &[]),
+        Value::Object(members) => fill_members(schema, members, &[], left),
         Value::Array(items) => {
             let Some(schema) = &schema.items else { return };
-            items.iter_mut().for_each(|item| fill_value(schema, item));
+            items.iter_mut().for_each(|item| fill_value(schema, item, left));
         }
         _ => {}
     }

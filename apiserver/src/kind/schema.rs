@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use regex::{Regex, RegexBuilder};
 use serde_json::{Map, Value};
 
+use super::Pattern;
 use super::formats::is_checked;
 
 /// A type of JSON.
@@ -131,7 +131,7 @@ pub struct Schema {
     /// A format, of a number or a text.
     pub format: Option<String>,
     /// What a text must match somewhere.
-    pub pattern: Option<Regex>,
+    pub pattern: Option<Pattern>,
     /// What a number must be a multiple of.
     pub multiple_of: Option<f64>,
     /// Fewest and most members.
@@ -191,9 +191,6 @@ const KNOWN: [&str; 33] = [
     "x-kubernetes-map-type",
 ];
 pub(super) const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
-
-/// How large a pattern may become when it is compiled, in bytes.
-const PATTERN_LIMIT: usize = 1 << 20;
 
 /// Formats that kube-apiserver checks. Any other binds nothing beyond its type.
 const BINDING_FORMATS: [&str; 22] = [
@@ -267,7 +264,7 @@ impl Schema {
         let has_defaults = default.is_some() || below(|below| below.has_defaults);
         let has_list_types = list_type != ListType::Atomic || below(|below| below.has_list_types);
         Self {
-            pattern: schema.get("pattern").and_then(Value::as_str).and_then(compile),
+            pattern: schema.get("pattern").and_then(Value::as_str).and_then(Pattern::parse),
             multiple_of: number("multipleOf"),
             member_count: (count("minProperties"), count("maxProperties")),
             int_or_string: flag("x-kubernetes-int-or-string"),
@@ -306,11 +303,6 @@ impl Schema {
     }
 }
 
-/// RE2 and this library speak nearly the same language.
-fn compile(pattern: &str) -> Option<Regex> {
-    RegexBuilder::new(pattern).size_limit(PATTERN_LIMIT).build().ok()
-}
-
 fn unenforced(path: &str, schema: &Map<String, Value>) -> Vec<String> {
     let format = schema.get("format").and_then(Value::as_str).unwrap_or_default();
     schema
@@ -319,7 +311,7 @@ fn unenforced(path: &str, schema: &Map<String, Value>) -> Vec<String> {
             "format" => BINDING_FORMATS.contains(&format) && !is_checked(format),
             "pattern" => {
                 let pattern = schema.get("pattern").and_then(Value::as_str);
-                pattern.is_some_and(|pattern| compile(pattern).is_none())
+                pattern.is_some_and(|pattern| Pattern::parse(pattern).is_none())
             }
             PRESERVE => false,
             // In a junctor: further members are not pruned there, but refused.

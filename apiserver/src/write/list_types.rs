@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
+use super::validate::join;
 use crate::error::FieldError;
 use crate::kind::{Additional, ListType, Schema};
 use crate::object::{Tree, to_json};
@@ -25,8 +26,7 @@ fn members(schema: &Schema, tree: &Tree, path: &str, errors: &mut Vec<FieldError
             (None, Additional::Of(member)) => member,
             (None, Additional::Any | Additional::Pruned) => continue,
         };
-        let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-        node(member, value, &path, errors);
+        node(member, value, &join(path, name), errors);
     }
 }
 

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{Decoded, list_types, metadata, metadata_rules, scale, validate, wrong_kind};
 use crate::error::{ApiError, FieldError, quote};
-use crate::kind::{Kind, RuleContext, Version};
+use crate::kind::{CodedRules, Kind, RuleContext, Version};
 use crate::object::{Key, Object, Tree};
 
 /// An object that is there.
@@ -111,9 +111,13 @@ pub fn prepare_change(
     let is_judged = is_kind && part == Part::Main;
     let rules = kind.rules_of(version).filter(|_| is_judged).map(|rules| (rules, context));
     let mut change = || {
-        if let Some((rules, context)) = rules {
-            rules.prepare(&mut tree, context);
+        if part == Part::Main && version.subresources.status {
+            take_status(&mut tree, &live.tree);
         }
+        metadata::edit(&mut tree, |metadata| {
+            metadata.remove("managedFields");
+        });
+        let asked = super::Asked::prepare(rules, &mut tree);
         check_revision(kind, &tree, live)?;
         let mut errors = match part {
             Part::Main => {
@@ -136,7 +140,13 @@ pub fn prepare_change(
                 faults_of_status(version, &tree, &live.tree)
             }
         };
-        super::judge(rules, &tree, Some(&live.tree), &mut errors, &mut warnings);
+        asked.judge(&tree, Some(&live.tree), &mut errors, &mut warnings);
+        if let (Part::Status, Some(rules), []) = (part, kind.rules_of(version), &errors[..]) {
+            // Or nothing else of the object could be changed any more.
+            if let (Err(why), Ok(())) = (rules.fit(&tree), rules.fit(&live.tree)) {
+                errors.push(CodedRules::unfit(&why));
+            }
+        }
         if !errors.is_empty() {
             let (given, version) = (super::text(&tree, "kind"), super::text(&tree, "apiVersion"));
             let group = version.split_once('/').map_or("", |(group, _)| group);

@@ -38,6 +38,10 @@ fn defaults(schema: &Schema, path: &str, faults: &mut Vec<String>) {
     }
 }
 
+/// So much of a member's name is said, and of a path.
+const NAME_LIMIT: usize = 256;
+const PATH_LIMIT: usize = 4_096;
+
 /// What of an object is not of its schema.
 const ELSEWHERE: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
@@ -113,6 +117,12 @@ pub(super) fn node(
     if errors.len() >= super::ERRORS_LIMIT || old == Some(value) {
         return;
     }
+    if let Some(allowed) = &schema.enumeration
+        && !allowed.contains(value)
+    {
+        let supported: Vec<String> = allowed.iter().map(plain).collect();
+        errors.push(FieldError::not_supported(path, show(value), &supported));
+    }
     if value.is_null() && schema.nullable {
         return;
     }
@@ -133,14 +143,9 @@ pub(super) fn node(
             errors.push(FieldError::type_invalid(path, found, &detail));
         }
     }
-    if let Some(allowed) = &schema.enumeration
-        && !allowed.contains(value)
-    {
-        let supported: Vec<String> = allowed.iter().map(plain).collect();
-        errors.push(FieldError::not_supported(path, show(value), &supported));
-    }
-    if let (Some("int32"), Some(number)) = (schema.format.as_deref(), value.as_i64())
-        && i32::try_from(number).is_err()
+    if schema.format.as_deref() == Some("int32")
+        && is_of_type(value, JsonType::Integer)
+        && value.as_f64().is_some_and(|n| n < f64::from(i32::MIN) || n > f64::from(i32::MAX))
     {
         let detail = format!("Checked value must be of type integer with format int32 in {path}");
         errors.push(FieldError::invalid("<nil>", "\"\"", &detail));
@@ -324,6 +329,16 @@ fn plain(value: &Value) -> String {
     }
 }
 
-fn join(path: &str, name: &str) -> String {
+/// The path of a member. Of names that nobody has given in earnest the
+/// beginning is said: every member below repeats it.
+pub(super) fn join(path: &str, name: &str) -> String {
+    if path.len() > PATH_LIMIT {
+        return path.to_owned();
+    }
+    let mut end = name.len().min(NAME_LIMIT);
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    let name = &name[..end];
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
