@@ -244,8 +244,8 @@ impl Open {
     /// Reads the body: of a watch so many events as were asked for, or all
     /// until it ends.
     pub async fn read(mut self) -> Result<Answer> {
-        let mut bytes = Vec::new();
-        let mut count = 0;
+        let mut bytes: Vec<u8> = Vec::new();
+        let (mut count, mut counted) = (0, 0);
         while !(self.is_watch && self.events.is_some_and(|events| count >= events)) {
             let frame = tokio::time::timeout(PATIENCE, self.body.frame()).await;
             let frame = frame.with_context(|| {
@@ -254,13 +254,19 @@ impl Open {
             })?;
             let Some(frame) = frame else { break };
             let data = frame.context("the answer breaks off")?.into_data().unwrap_or_default();
-            count += data.iter().filter(|&&byte| byte == b'\n').count();
             bytes.extend_from_slice(&data);
+            while let Some(length) = bytes[counted..].iter().position(|&byte| byte == b'\n') {
+                let line = &bytes[counted..counted + length];
+                count += usize::from(is_counted(&String::from_utf8_lossy(line), counted == 0));
+                counted += length + 1;
+            }
             ensure!(bytes.len() <= BODY_LIMIT, "an answer of more than {BODY_LIMIT} bytes");
         }
         self.answer.body = if self.is_watch {
             let text = String::from_utf8_lossy(&bytes);
-            let mut events: Vec<Value> = text.lines().map(document).collect();
+            let lines = text.lines().enumerate();
+            let lines = lines.filter(|(index, line)| is_counted(line, *index == 0));
+            let mut events: Vec<Value> = lines.map(|(_, line)| document(line)).collect();
             if let Some(limit) = self.events {
                 events.truncate(limit);
             }
@@ -281,6 +287,12 @@ impl Open {
         };
         Ok(self.answer)
     }
+}
+
+/// Whether a line of a watch is an event that must come. How often bookmarks
+/// come in between is left to the server.
+fn is_counted(line: &str, is_first: bool) -> bool {
+    is_first || !line.contains("\"type\":\"BOOKMARK\"") || line.contains("initial-events-end")
 }
 
 /// How a document of JSON is written down.
