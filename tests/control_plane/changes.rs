@@ -157,7 +157,7 @@ pub fn own_and_are_owned(world: &mut World) -> Result<()> {
     owner(world, "owner", "owned")?;
     let delete = |what: &str, name: &str, cascade: &str| {
         let cascade = format!("--cascade={cascade}");
-        world.kubectl(["delete", what, name, &cascade, "--timeout=60s"]).run()
+        world.kubectl(["delete", what, name, &cascade, "--timeout=120s"]).run()
     };
     delete("llama", "owner", "foreground")?;
     let left = world.kubectl(["get", "configmap", "owned", "--ignore-not-found"]).run()?;
@@ -165,7 +165,7 @@ pub fn own_and_are_owned(world: &mut World) -> Result<()> {
     // It goes afterwards.
     owner(world, "owner", "owned")?;
     delete("llama", "owner", "background")?;
-    world.kubectl(["wait", "--for=delete", "configmap/owned", "--timeout=60s"]).run()?;
+    world.kubectl(["wait", "--for=delete", "configmap/owned", "--timeout=120s"]).run()?;
     // It stays.
     owner(world, "owner", "owned")?;
     delete("llama", "owner", "orphan")?;
@@ -181,7 +181,7 @@ pub fn own_and_are_owned(world: &mut World) -> Result<()> {
     ensure!(left.is_empty(), "{left}");
     dependant(world, "herd", "member")?;
     delete("configmap", "herd", "background")?;
-    world.kubectl(["wait", "--for=delete", "llama/member", "--timeout=60s"]).run()?;
+    world.kubectl(["wait", "--for=delete", "llama/member", "--timeout=120s"]).run()?;
     dependant(world, "herd", "member")?;
     delete("configmap", "herd", "orphan")?;
     ensure!(field(world, "member", ".metadata.ownerReferences")?.is_empty());

@@ -76,7 +76,7 @@ pub fn are_watched(world: &mut World) -> Result<()> {
 pub fn go_with_their_namespace(world: &mut World) -> Result<()> {
     world.kubectl(["create", "namespace", "meadow"]).run()?;
     world.kubectl(["create", "-n", "meadow", "-f", "-"]).input(&llama("shaun")).run()?;
-    world.kubectl(["delete", "namespace", "meadow", "--timeout=60s"]).run()?;
+    world.kubectl(["delete", "namespace", "meadow", "--timeout=120s"]).run()?;
     let left = world.kubectl(["get", "llamas", "-A", "-o", "name"]).run()?;
     ensure!(left == "llama.farm.example.com/dolly\n", "{left}");
     Ok(())
@@ -108,7 +108,7 @@ pub fn count_against_quota(world: &mut World) -> Result<()> {
     // Told by its watch, long before it counts again.
     world.kubectl(["delete", "llama", "shaun", "-n", "pasture"]).run()?;
     world.eventually(|| used(r#"{"count/configmaps":"2","count/llamas.farm.example.com":"0"}"#))?;
-    world.kubectl(["delete", "namespace", "pasture", "--timeout=60s"]).run()?;
+    world.kubectl(["delete", "namespace", "pasture", "--timeout=120s"]).run()?;
     Ok(())
 }
 
@@ -138,6 +138,6 @@ pub fn need_a_namespace_that_stays(world: &mut World) -> Result<()> {
     })?;
     let release = r#"{"metadata":{"finalizers":null}}"#;
     world.kubectl(["patch", "configmap", "held", "-n", "barn", "-p", release]).run()?;
-    world.kubectl(["wait", "--for=delete", "namespace/barn", "--timeout=60s"]).run()?;
+    world.kubectl(["wait", "--for=delete", "namespace/barn", "--timeout=120s"]).run()?;
     Ok(())
 }
