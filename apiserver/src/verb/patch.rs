@@ -25,20 +25,37 @@ pub async fn patch(
     context: &RuleContext<'_>,
 ) -> Result<Changed, ApiError> {
     let kind = Arc::clone(&served.kind);
-    let mut patch = Some(patch);
-    let mut submitted = None;
+    let mut patch = SentPatch::new(patch);
     change(served, version, key, part, context, |live| {
-        if let Some(patch) = patch.take() {
-            submitted = Some(patch?);
-        }
-        let Some(submitted) = &submitted else {
-            return Err(ApiError::internal("a patch that was refused is applied again"));
-        };
-        let mut decoded = apply_patch(&kind, version, submitted, live, field_validation)?;
+        let mut decoded = apply_patch(&kind, version, patch.read()?, live, field_validation)?;
         match check_identity(&mut decoded.tree, key) {
             Ok(()) => Ok(decoded),
             Err(error) => Err(error.with_warnings(decoded.warnings)),
         }
     })
     .await
+}
+
+/// A patch as it was sent. What is wrong with it is told once there is an
+/// object, and an object may have to be looked at again.
+pub(super) struct SentPatch(Option<Result<SubmittedPatch, ApiError>>);
+
+impl SentPatch {
+    pub(super) fn new(sent: Result<SubmittedPatch, ApiError>) -> Self {
+        Self(Some(sent))
+    }
+
+    /// The patch.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(super) fn read(&mut self) -> Result<&SubmittedPatch, ApiError> {
+        if let Some(Err(error)) = self.0.take_if(|sent| sent.is_err()) {
+            return Err(error);
+        }
+        match &self.0 {
+            Some(Ok(patch)) => Ok(patch),
+            _ => Err(ApiError::internal("a patch that was refused is applied again")),
+        }
+    }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::change::{Changed, change};
+use super::patch::SentPatch;
 use super::{GetOptions, get};
 use crate::error::ApiError;
 use crate::kind::{Kind, RuleContext, ScalePaths, Version};
@@ -63,16 +64,9 @@ pub async fn patch_scale(
     context: &RuleContext<'_>,
 ) -> Result<Changed, ApiError> {
     let paths = paths(&served.kind, version)?;
-    let mut patch = Some(patch);
-    let mut submitted = None;
+    let mut patch = SentPatch::new(patch);
     let make = |live: &Live| {
-        if let Some(patch) = patch.take() {
-            submitted = Some(patch?);
-        }
-        let Some(submitted) = &submitted else {
-            return Err(ApiError::internal("a patch that was refused is applied again"));
-        };
-        let wanted = Wanted::patched(paths, live, submitted, field_validation)?;
+        let wanted = Wanted::patched(paths, live, patch.read()?, field_validation)?;
         check_identity(&mut wanted.as_object(), key)?;
         Ok(wanted.applied_to(paths, live))
     };
