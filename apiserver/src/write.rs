@@ -119,10 +119,6 @@ pub fn prepare_new(
     ambient: &Ambient,
 ) -> Result<Prepared, ApiError> {
     let Decoded { mut tree, is_kind, mut warnings } = decoded;
-    // What counts for nothing, no rule sees.
-    metadata::edit(&mut tree, |metadata| {
-        metadata.remove("managedFields");
-    });
     if version.subresources.status && tree.remove("status").is_some() {
         // What it begins with is as if it was never said.
         version.schema.fill_defaults(&mut tree);
@@ -227,7 +223,13 @@ struct Asked<'a> {
 
 impl<'a> Asked<'a> {
     fn prepare(rules: Option<(&'a CodedRules, &'a RuleContext<'a>)>, tree: &mut Tree) -> Self {
-        let prepared = rules.map_or(Ok(()), |(rules, context)| rules.prepare(tree, context));
+        let prepared = rules.map_or(Ok(()), |(rules, context)| {
+            // What counts for nothing, no rule sees.
+            metadata::edit(tree, |metadata| {
+                metadata.remove("managedFields");
+            });
+            rules.prepare(tree, context)
+        });
         Self { rules, unfit: prepared.err() }
     }
 

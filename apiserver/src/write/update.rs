@@ -111,12 +111,10 @@ pub fn prepare_change(
     let is_judged = is_kind && part == Part::Main;
     let rules = kind.rules_of(version).filter(|_| is_judged).map(|rules| (rules, context));
     let mut change = || {
-        if part == Part::Main && version.subresources.status {
+        if rules.is_some() && version.subresources.status {
+            // Rules see the status that there is.
             take_status(&mut tree, &live.tree);
         }
-        metadata::edit(&mut tree, |metadata| {
-            metadata.remove("managedFields");
-        });
         let asked = super::Asked::prepare(rules, &mut tree);
         check_revision(kind, &tree, live)?;
         let mut errors = match part {
