@@ -5,11 +5,13 @@
 //! is left is encoded once.
 
 mod deletion;
+mod embedded;
 mod extent;
 mod field_validation;
 mod json_patch;
 mod junctors;
 mod list_types;
+mod member;
 mod merge_patch;
 mod metadata;
 mod metadata_rules;
@@ -175,6 +177,9 @@ fn prune(kind: &Kind, version: &Version, tree: &mut Tree) -> Result<(bool, Vec<S
     let mut unknown = metadata::coerce(tree)?;
     if is_kind {
         unknown.extend(version.schema.prune(tree));
+        let embedded =
+            embedded::coerce(&version.schema, tree).map_err(|error| error.to_string())?;
+        unknown.extend(embedded);
         version.schema.fill_defaults(tree);
     }
     Ok((is_kind, unknown))
@@ -193,20 +198,22 @@ fn complete(
     stamp::refuse_revision(&tree)?;
     let is_generated = stamp::stamp(&mut tree, ambient);
     let name = metadata::name(&tree).to_owned();
-    if !is_kind {
-        let error = wrong_kind(kind, &tree);
-        return Err(ApiError::invalid(&kind.group, &text(&tree, "kind"), &name, vec![error]));
+    let mut errors = Vec::new();
+    if is_kind {
+        errors.extend(metadata_rules::validate(&tree));
+        errors.extend(validate::validate(&version.schema, &tree));
+        if let Some(paths) = &version.subresources.scale {
+            errors.extend(scale::validate(paths, &tree));
+        }
+    } else {
+        errors.push(wrong_kind(kind, &tree));
     }
-    let mut errors = metadata_rules::validate(&tree);
-    errors.extend(validate::validate(&version.schema, &tree));
-    if let Some(paths) = &version.subresources.scale {
-        errors.extend(scale::validate(paths, &tree));
-    }
+    errors.extend(embedded::validate(&version.schema, &tree));
     errors.extend(list_types::validate(&version.schema, &tree));
     rules.judge(&tree, None, &mut errors, warnings);
     errors.truncate(ERRORS_LIMIT);
     if !errors.is_empty() {
-        return Err(ApiError::invalid(&kind.group, &kind.names.kind, &name, errors));
+        return Err(ApiError::invalid(&kind.group, &text(&tree, "kind"), &name, errors));
     }
     warnings.extend(metadata_rules::finalizer_warnings(&tree, None));
     let object = encode(&tree)?;

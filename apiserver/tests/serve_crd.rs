@@ -60,11 +60,11 @@ fn manifests(files: &[PathBuf], more: &[&str]) -> Output {
 #[test]
 fn what_is_not_served_yet_is_named() {
     let folder = tempfile::tempdir().unwrap();
-    let files = files(folder.path(), ", format: email");
+    let files = files(folder.path(), ", pattern: \"(?=a)\"");
     let refused = manifests(&files, &[]);
     let errors = String::from_utf8(refused.stderr).unwrap();
     assert_eq!(refused.status.code(), Some(1), "{errors}");
-    let field = "spec.versions[0].schema.openAPIV3Schema.properties[spec].properties[text].format";
+    let field = "spec.versions[0].schema.openAPIV3Schema.properties[spec].properties[text].pattern";
     assert!(errors.contains(&format!("wrens.example.com: {field}: is not enforced")), "{errors}");
     let served = manifests(&files, &["--allow-partial"]);
     assert!(served.status.success(), "{}", String::from_utf8_lossy(&served.stderr));

@@ -8,6 +8,7 @@
 
 pub mod answer;
 pub mod compare;
+pub mod formats;
 pub mod generate;
 pub mod openapi;
 pub mod row;

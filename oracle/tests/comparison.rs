@@ -15,10 +15,10 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::{Arguments, Failed, Trial};
-use oracle::generate;
 use oracle::row::{Row, parse};
 use oracle::run::{Outcome, Side, run};
 use oracle::world::World;
+use oracle::{formats, generate};
 use oracle::{openapi, schemas};
 use test_cluster::{Missing, Programs};
 use tokio::runtime::Runtime;
@@ -44,7 +44,7 @@ struct Shared {
 fn main() -> Result<()> {
     let mut arguments = Arguments::from_args();
     arguments.test_threads = arguments.test_threads.or(Some(THREADS));
-    let rows = rows()?;
+    let mut rows = rows()?;
     let twice = std::env::var_os("ORACLE_TWICE").is_some();
     check_reasons(&rows)?;
     let required = std::env::var_os("REQUIRE_CONTROL_PLANE").is_some();
@@ -62,6 +62,7 @@ fn main() -> Result<()> {
         summary: Mutex::default(),
     });
     let mut trials = Vec::new();
+    rows.extend(formats::rows(first_seed()?));
     for mut row in rows {
         if twice {
             row.requests.iter_mut().for_each(|request| request.known_differences.clear());
@@ -163,12 +164,15 @@ enum Check {
     OpenApi,
 }
 
+fn first_seed() -> Result<u64> {
+    let given = std::env::var("ORACLE_SEED").ok();
+    given.map_or(Ok(0), |seed| seed.parse()).context("ORACLE_SEED")
+}
+
 /// What each thread is to try.
 fn seeds() -> Result<Vec<Seeds>> {
-    let text = |name: &str| std::env::var(name).ok();
-    let base: u64 =
-        text("ORACLE_SEED").map_or(Ok(0), |seed| seed.parse()).context("ORACLE_SEED")?;
-    let count = match text("ORACLE_SEQUENCES").as_deref() {
+    let base = first_seed()?;
+    let count = match std::env::var("ORACLE_SEQUENCES").ok().as_deref() {
         Some("unbounded") => None,
         Some(count) => Some(count.parse().context("ORACLE_SEQUENCES")?),
         None => Some(SEQUENCES),

@@ -53,7 +53,7 @@ fn fill_members(schema: &Schema, tree: &mut Tree, skipped: &[&str], left: &mut u
         match (schema.properties.get(name), &schema.additional) {
             (Some(member), _) => fill_value(member, value, left),
             (None, Additional::Of(member)) => fill_value(member, value, left),
-            (None, Additional::Any | Additional::Pruned) => {}
+            (None, Additional::Any | Additional::Pruned | Additional::Forbidden) => {}
         }
     }
 }

@@ -1,22 +1,43 @@
 //! Formats of texts, as kube-apiserver checks them.
 
+mod addresses;
+mod email;
+mod numbers;
+mod times;
+mod uri;
+
 use std::sync::LazyLock;
 
 use regex::Regex;
 
+use crate::object::names::{check_label, check_subdomain};
+
 type Check = fn(&str) -> bool;
 
-/// The formats that are checked, and how.
-const CHECKED: [(&str, Check); 13] = [
+/// The formats that are checked, and how. Any other binds nothing.
+const CHECKED: [(&str, Check); 26] = [
+    ("bsonobjectid", |text| text.len() == 24 && is_hex(text)),
     ("byte", |text| BASE64.as_ref().is_some_and(|form| form.is_match(text))),
-    ("cidr", is_cidr),
-    ("date", is_date),
-    ("date-time", is_date_time),
-    ("datetime", is_date_time),
-    ("double", |_| true),
-    ("ipv4", |text| is_ip(text) && text.contains('.')),
-    ("ipv6", |text| is_ip(text) && text.contains(':')),
-    ("password", |_| true),
+    ("cidr", addresses::is_cidr),
+    ("creditcard", numbers::is_credit_card),
+    ("date", times::is_date),
+    ("date-time", times::is_date_time),
+    ("datetime", times::is_date_time),
+    ("duration", times::is_duration),
+    ("email", email::is_email),
+    ("hexcolor", is_hex_color),
+    ("hostname", addresses::is_hostname),
+    ("ipv4", |text| addresses::is_ip(text) && text.contains('.')),
+    ("ipv6", |text| addresses::is_ip(text) && text.contains(':')),
+    ("isbn", |text| numbers::is_isbn_10(text) || numbers::is_isbn_13(text)),
+    ("isbn10", numbers::is_isbn_10),
+    ("isbn13", numbers::is_isbn_13),
+    ("k8s-long-name", |text| check_subdomain(text).is_empty()),
+    ("k8s-short-name", |text| check_label(text).is_empty()),
+    ("mac", addresses::is_mac),
+    ("rgbcolor", is_rgb_color),
+    ("ssn", numbers::is_social_security_number),
+    ("uri", uri::is_request_uri),
     ("uuid", |text| is_uuid(text, None)),
     ("uuid3", |text| is_uuid(text, Some('3'))),
     ("uuid4", |text| is_uuid(text, Some('4'))),
@@ -27,53 +48,32 @@ static BASE64: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let form = "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{4})$";
     Regex::new(form).ok()
 });
-static TIME: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    let form = "^([0-9]{2}):([0-9]{2}):([0-9]{2})(.[0-9]+)?(z|([+-][0-9]{2}:[0-9]{2}))$";
-    Regex::new(form).ok()
-});
-
-/// Whether a format is checked; any other binds nothing, or is not checked yet.
-pub(super) fn is_checked(format: &str) -> bool {
-    CHECKED.iter().any(|(name, _)| *name == format)
-}
 
 /// Whether a text is of a format.
 pub fn is_of_format(format: &str, text: &str) -> bool {
     CHECKED.iter().find(|(name, _)| *name == format).is_none_or(|(_, check)| check(text))
 }
 
-fn is_date(text: &str) -> bool {
-    let is_plain = text.len() == 10 && text.bytes().all(|b| b.is_ascii_digit() || b == b'-');
-    is_plain && text.parse::<jiff::civil::Date>().is_ok()
+fn is_hex(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-fn is_date_time(text: &str) -> bool {
-    let text = text.to_lowercase();
-    let Some((date, time)) = text.split_once('t') else { return false };
-    let Some(found) = TIME.as_ref().and_then(|form| form.captures(time)) else { return false };
-    let at_most = |index: usize, most: &str| found.get(index).is_some_and(|m| m.as_str() <= most);
-    is_date(date) && at_most(1, "23") && at_most(2, "59") && at_most(3, "59")
+/// `#0af`, `00aaff`.
+fn is_hex_color(text: &str) -> bool {
+    let digits = text.strip_prefix('#').unwrap_or(text);
+    [3, 6].contains(&digits.len()) && is_hex(digits)
 }
 
-/// An address; in those of four numbers zeros may lead.
-fn is_ip(text: &str) -> bool {
-    let is_number = |part: &str| {
-        !part.is_empty()
-            && part.bytes().all(|byte| byte.is_ascii_digit())
-            && part.trim_start_matches('0').len() <= 3
-            && part.parse::<u32>().is_ok_and(|number| number <= 255)
+/// `rgb(0, 170, 255)`.
+fn is_rgb_color(text: &str) -> bool {
+    let inner = text.strip_prefix("rgb(").and_then(|rest| rest.strip_suffix(')'));
+    let is_part = |part: &str| {
+        let part = part.trim_matches(['\t', '\n', '\u{c}', '\r', ' ']);
+        let is_short = part == "0" || !part.starts_with('0');
+        let is_plain = !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+        is_plain && is_short && part.parse::<u8>().is_ok()
     };
-    if !text.contains(':') {
-        return text.split('.').count() == 4 && text.split('.').all(is_number);
-    }
-    text.parse::<std::net::Ipv6Addr>().is_ok()
-}
-
-fn is_cidr(text: &str) -> bool {
-    let Some((address, bits)) = text.split_once('/') else { return false };
-    let most = if address.contains(':') { 128 } else { 32 };
-    let is_plain = !bits.is_empty() && bits.bytes().all(|byte| byte.is_ascii_digit());
-    is_ip(address) && is_plain && bits.parse::<u32>().is_ok_and(|bits| bits <= most)
+    inner.is_some_and(|inner| inner.split(',').count() == 3 && inner.split(',').all(is_part))
 }
 
 /// With dashes or without; of a version if one is asked for.
@@ -123,6 +123,53 @@ mod tests {
                 &["0a1b2c3d-0000-4000-8000-000000000000"],
                 &["0a1b2c3d-0000-3000-8000-000000000000", "0a1b2c3d-0000-4000-7000-000000000000"],
             ),
+            ("mac", &["01:23:45:67:89:ab", "0123.4567.89ab"], &["01:23", "01:23-45:67:89:ab", ""]),
+            ("hostname", &["localhost", "a-", "a.bc"], &["a.b", "1.2.3.4", "-a", "a..bc", "a b"]),
+            (
+                "duration",
+                &["1h30m", "-1.5s", "0", "1 day", "3 weeks", "P1D", "2 minutes"],
+                &["", "1", "h", "1 x", "99999999999999999999d"],
+            ),
+            (
+                "email",
+                &["a@b", "A <a@b.c>", "\"x y\"@b", "a@[1.2.3.4]", "all: a@b;"],
+                &[
+                    "a",
+                    "a@",
+                    "@b",
+                    "a@b@c",
+                    ".a@b",
+                    "A a@b",
+                    "<a@b",
+                    "a@b,c@d",
+                    "=?x?q?A?= <a@b>",
+                    "all: a@b, c@d;",
+                ],
+            ),
+            (
+                "uri",
+                &["/a", "http://a", "mailto:x", "//a b", "*", "http://[::1]:80/", "a:b c"],
+                &[
+                    "",
+                    "a",
+                    "http://a b",
+                    "http://a:x",
+                    "http://[::1",
+                    "%",
+                    "/%z",
+                    ":a",
+                    "http://%41",
+                ],
+            ),
+            ("isbn10", &["0-306-40615-2", "080442957X"], &["0306406153", "X", ""]),
+            ("isbn13", &["978-0-306-40615-7"], &["9780306406158"]),
+            ("creditcard", &["4111 1111 1111 1111"], &["4111111111111112", "0", ""]),
+            ("ssn", &["123-45-6789", "123-45 6789"], &["123456789", "1234-5-6789"]),
+            ("hexcolor", &["#0af", "00AAFF"], &["#0", "#00aafg"]),
+            ("rgbcolor", &["rgb(0, 170,255 )"], &["rgb(0,0)", "rgb(0,0,256)", "rgb(00,0,0)"]),
+            ("bsonobjectid", &["0123456789abcdef01234567"], &["0123456789abcdef0123456"]),
+            ("k8s-short-name", &["a-b"], &["a.b", ""]),
+            ("k8s-long-name", &["a-b.c"], &["a_b", ""]),
             ("unknown", &["", "anything"], &[]),
         ];
         for (format, good, bad) in rows {

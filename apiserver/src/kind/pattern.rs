@@ -39,68 +39,108 @@ impl fmt::Display for Pattern {
 /// class in it holds no classes and no operators.
 fn translate(text: &str) -> Option<String> {
     let mut out = String::with_capacity(text.len());
-    let mut in_class = false;
     let mut rest = text;
     while let Some(character) = rest.chars().next() {
         if let Some(escaped) = rest.strip_prefix('\\') {
-            let name = escaped.chars().next()?;
-            let ascii = match (name, in_class) {
-                ('d', false) => Some("[0-9]"),
-                ('d', true) => Some("0-9"),
-                ('D', _) => Some("[^0-9]"),
-                ('w', false) => Some("[0-9A-Za-z_]"),
-                ('w', true) => Some("0-9A-Za-z_"),
-                ('W', _) => Some("[^0-9A-Za-z_]"),
-                ('s', false) => Some("[\\t\\n\\f\\r ]"),
-                ('s', true) => Some("\\t\\n\\f\\r "),
-                ('S', _) => Some("[^\\t\\n\\f\\r ]"),
-                ('b', false) => Some("(?-u:\\b)"),
-                _ => None,
-            };
-            match ascii {
-                Some(ascii) => out.push_str(ascii),
-                None => {
-                    out.push('\\');
-                    out.push(name);
-                }
+            let (escape, behind) = split_escape(escaped)?;
+            match of_ascii(escape) {
+                Some(ascii) => out.extend(["[", ascii, "]"]),
+                None if escape == "b" => out.push_str("(?-u:\\b)"),
+                None => out.extend(["\\", escape]),
             }
-            rest = &escaped[name.len_utf8()..];
-            continue;
-        }
-        if in_class {
-            if ["&&", "--", "~~"].iter().any(|operator| rest.starts_with(operator)) {
-                return None;
-            }
-            if let Some(end) = rest.strip_prefix("[:").and_then(|rest| rest.find(":]")) {
-                out.push_str(&rest[..end + 4]);
-                rest = &rest[end + 4..];
-                continue;
-            }
-            match character {
-                '[' => out.push_str("\\["),
-                ']' => {
-                    in_class = false;
-                    out.push(']');
-                }
-                other => out.push(other),
-            }
+            rest = behind;
+        } else if let Some(class) = rest.strip_prefix('[') {
+            rest = translate_class(class, &mut out)?;
+        } else {
+            out.push(character);
             rest = &rest[character.len_utf8()..];
-            continue;
-        }
-        out.push(character);
-        rest = &rest[character.len_utf8()..];
-        if character == '[' {
-            in_class = true;
-            // What stands first may be the end, and is none there.
-            for first in ["^", "]"] {
-                if let Some(behind) = rest.strip_prefix(first) {
-                    out.push_str(if first == "]" { "\\]" } else { first });
-                    rest = behind;
-                }
-            }
         }
     }
     Some(out)
+}
+
+/// Translates what is behind the `[` of a class; answers with what is behind
+/// its end.
+fn translate_class<'a>(text: &'a str, out: &mut String) -> Option<&'a str> {
+    out.push('[');
+    let mut rest = text;
+    if let Some(behind) = rest.strip_prefix('^') {
+        out.push('^');
+        rest = behind;
+    }
+    let mut is_first = true;
+    loop {
+        if let Some(behind) = rest.strip_prefix(']').filter(|_| !is_first) {
+            out.push(']');
+            return Some(behind);
+        }
+        is_first = false;
+        if let Some(end) = rest.strip_prefix("[:").and_then(|rest| rest.find(":]")) {
+            out.push_str(&rest[..end + 4]);
+            rest = &rest[end + 4..];
+            continue;
+        }
+        let (is_set, behind) = translate_member(rest, out)?;
+        rest = behind;
+        let last = rest.strip_prefix('-').filter(|last| !is_set && !last.starts_with(']'));
+        if let Some(last) = last {
+            out.push('-');
+            let (is_set, behind) = translate_member(last, out)?;
+            if is_set {
+                return None;
+            }
+            rest = behind;
+        }
+    }
+}
+
+/// Translates one member of a class; answers whether it stands for several,
+/// and with what is behind it.
+fn translate_member<'a>(text: &'a str, out: &mut String) -> Option<(bool, &'a str)> {
+    if let Some(escaped) = text.strip_prefix('\\') {
+        let (escape, behind) = split_escape(escaped)?;
+        let ascii = of_ascii(escape);
+        match ascii {
+            Some(ascii) => match ascii.strip_prefix('^') {
+                Some(_) => out.extend(["[", ascii, "]"]),
+                None => out.push_str(ascii),
+            },
+            None => out.extend(["\\", escape]),
+        }
+        return Some((ascii.is_some() || escape.starts_with(['p', 'P']), behind));
+    }
+    let character = text.chars().next()?;
+    if character.is_ascii_punctuation() {
+        out.push('\\');
+    }
+    out.push(character);
+    Some((false, &text[character.len_utf8()..]))
+}
+
+/// An escape without its backslash, and what is behind it.
+fn split_escape(text: &str) -> Option<(&str, &str)> {
+    let name = text.chars().next()?;
+    let argument = &text[name.len_utf8()..];
+    let length = match name {
+        'x' | 'p' | 'P' if argument.starts_with('{') => argument.find('}')? + 1,
+        'x' => 2,
+        'p' | 'P' => 1,
+        _ => 0,
+    };
+    text.split_at_checked(name.len_utf8() + length)
+}
+
+/// What a class of Perl's holds in RE2.
+fn of_ascii(escape: &str) -> Option<&'static str> {
+    match escape {
+        "d" => Some("0-9"),
+        "D" => Some("^0-9"),
+        "w" => Some("0-9A-Za-z_"),
+        "W" => Some("^0-9A-Za-z_"),
+        "s" => Some("\\t\\n\\f\\r "),
+        "S" => Some("^\\t\\n\\f\\r "),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -121,6 +161,12 @@ mod tests {
             ("^[[:alpha:]_]+$", &["a_"], &["1"]),
             ("\\bcat\\b", &["a cat sat"], &["concat"]),
             ("^a\\.b\\[c\\]$", &["a.b[c]"], &["axb[c]"]),
+            ("^[+--&&~~]+$", &["+,-&~"], &["a", "."]),
+            ("^[a&&b]$", &["a", "&", "b"], &["c"]),
+            ("^[\\x41-\\x{43}-]+$", &["ABC-"], &["D"]),
+            ("^[\\W\\d]+$", &["-1"], &["a"]),
+            ("^\\pL[\\p{Greek}_-]+$", &["aλ_-"], &["1λ", "aa"]),
+            ("^[---]$", &["-"], &["a"]),
         ];
         for (text, good, bad) in rows {
             let pattern = Pattern::parse(text).unwrap();
@@ -128,7 +174,7 @@ mod tests {
             good.iter().for_each(|good| assert!(pattern.is_match(good), "{text} {good}"));
             bad.iter().for_each(|bad| assert!(!pattern.is_match(bad), "{text} {bad}"));
         }
-        for other in ["(?=a)", "[a&&b]", "[a--b]", "(", "\\"] {
+        for other in ["(?=a)", "[a--b]", "[a-\\d]", "[a", "(", "\\", "\\x"] {
             assert!(Pattern::parse(other).is_none(), "{other}");
         }
     }

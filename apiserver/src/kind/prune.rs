@@ -10,8 +10,8 @@ use crate::object::Tree;
 /// So many unknown members are told; nobody mends more at a time.
 const UNKNOWN_LIMIT: usize = 100;
 
-/// Members of the root that no schema needs to name.
-const ROOT: [&str; 3] = ["apiVersion", "kind", "metadata"];
+/// Members of a resource that no schema needs to name.
+const OF_RESOURCES: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
 impl Schema {
     /// Drops the members of a whole object that the schema does not know, and
@@ -43,9 +43,9 @@ impl fmt::Display for Path<'_> {
 }
 
 fn prune_members(schema: &Schema, tree: &mut Tree, path: &Path<'_>, unknown: &mut Vec<String>) {
-    let is_root = matches!(path, Path::Root);
+    let is_resource = schema.embedded || matches!(path, Path::Root);
     tree.retain(|key, value| {
-        if is_root && ROOT.contains(&key.as_str()) {
+        if is_resource && OF_RESOURCES.contains(&key.as_str()) {
             return true;
         }
         let path = Path::Member(path, key);
@@ -53,7 +53,7 @@ fn prune_members(schema: &Schema, tree: &mut Tree, path: &Path<'_>, unknown: &mu
             (Some(member), _) => member,
             (None, Additional::Of(member)) => member,
             (None, Additional::Any) => return true,
-            (None, Additional::Pruned) => {
+            (None, Additional::Pruned | Additional::Forbidden) => {
                 if unknown.len() < UNKNOWN_LIMIT {
                     unknown.push(path.to_string());
                 }

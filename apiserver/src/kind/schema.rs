@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::Pattern;
-use super::formats::is_checked;
 
 /// A type of JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +48,8 @@ impl JsonType {
 pub enum Additional {
     /// Nothing: further members are pruned.
     Pruned,
+    /// Nothing: further members are a fault. Only where schemas judge together.
+    Forbidden,
     /// Anything.
     Any,
     /// Members of this schema.
@@ -148,6 +149,11 @@ pub struct Schema {
     pub has_defaults: bool,
     /// Whether there is a list that is not atomic at or below it.
     pub has_list_types: bool,
+    /// Whether it is a resource of its own, with `apiVersion`, `kind` and
+    /// `metadata`.
+    pub embedded: bool,
+    /// Whether there is such a resource at or below it.
+    pub has_embedded: bool,
     /// Fewest and most items.
     pub item_count: (Option<u64>, Option<u64>),
     /// Keywords that say something which is not enforced here.
@@ -155,7 +161,7 @@ pub struct Schema {
 }
 
 /// Keywords that this server reads or that only describe.
-const KNOWN: [&str; 33] = [
+const KNOWN: [&str; 35] = [
     "additionalProperties",
     "allOf",
     "anyOf",
@@ -185,38 +191,15 @@ const KNOWN: [&str; 33] = [
     "required",
     "title",
     "type",
+    EMBEDDED,
     "x-kubernetes-int-or-string",
     "x-kubernetes-list-map-keys",
     "x-kubernetes-list-type",
     "x-kubernetes-map-type",
+    PRESERVE,
 ];
+pub(super) const EMBEDDED: &str = "x-kubernetes-embedded-resource";
 pub(super) const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
-
-/// Formats that kube-apiserver checks. Any other binds nothing beyond its type.
-const BINDING_FORMATS: [&str; 22] = [
-    "bsonobjectid",
-    "byte",
-    "cidr",
-    "creditcard",
-    "date",
-    "date-time",
-    "datetime",
-    "duration",
-    "email",
-    "hexcolor",
-    "hostname",
-    "ipv4",
-    "ipv6",
-    "isbn",
-    "isbn10",
-    "isbn13",
-    "k8s-long-name",
-    "k8s-short-name",
-    "mac",
-    "rgbcolor",
-    "ssn",
-    "uri",
-];
 
 impl Schema {
     /// Reads a schema that was found to be structural; what is not, says nothing.
@@ -235,6 +218,7 @@ impl Schema {
         let preserve = schema.get(PRESERVE) == Some(&Value::Bool(true));
         let additional = match schema.get("additionalProperties") {
             Some(Value::Bool(true)) => Additional::Any,
+            Some(Value::Bool(false)) => Additional::Forbidden,
             Some(inner @ Value::Object(_)) => {
                 Additional::Of(Box::new(Self::at(&format!("{path}.additionalProperties"), inner)))
             }
@@ -262,6 +246,7 @@ impl Schema {
             properties.values().any(is) || items.as_ref().is_some_and(is) || of_others
         };
         let has_defaults = default.is_some() || below(|below| below.has_defaults);
+        let has_embedded = flag(EMBEDDED) || below(|below| below.has_embedded);
         let has_list_types = list_type != ListType::Atomic || below(|below| below.has_list_types);
         Self {
             pattern: schema.get("pattern").and_then(Value::as_str).and_then(Pattern::parse),
@@ -273,6 +258,8 @@ impl Schema {
             default,
             has_defaults,
             has_list_types,
+            embedded: flag(EMBEDDED),
+            has_embedded,
             json_type,
             nullable: flag("nullable"),
             properties,
@@ -294,7 +281,7 @@ impl Schema {
     pub fn unenforced(&self) -> Vec<&str> {
         let additional = match &self.additional {
             Additional::Of(schema) => Some(&**schema),
-            Additional::Any | Additional::Pruned => None,
+            Additional::Any | Additional::Pruned | Additional::Forbidden => None,
         };
         let nested = self.properties.values().chain(self.items.as_deref()).chain(additional);
         let nested = nested.chain(self.junctors.schemas());
@@ -304,19 +291,12 @@ impl Schema {
 }
 
 fn unenforced(path: &str, schema: &Map<String, Value>) -> Vec<String> {
-    let format = schema.get("format").and_then(Value::as_str).unwrap_or_default();
     schema
         .iter()
         .filter(|(key, _)| match key.as_str() {
-            "format" => BINDING_FORMATS.contains(&format) && !is_checked(format),
             "pattern" => {
                 let pattern = schema.get("pattern").and_then(Value::as_str);
                 pattern.is_some_and(|pattern| Pattern::parse(pattern).is_none())
-            }
-            PRESERVE => false,
-            // In a junctor: further members are not pruned there, but refused.
-            "additionalProperties" => {
-                schema.get("additionalProperties") == Some(&Value::Bool(false))
             }
             key => !KNOWN.contains(&key),
         })
@@ -349,14 +329,13 @@ mod tests {
     fn names_what_is_not_enforced() {
         let rows = [
             (json!({"type": "string", "pattern": "(?=a)"}), ".properties[a].pattern"),
-            (json!({"type": "string", "format": "email"}), ".properties[a].format"),
             (
-                json!({"type": "array", "items": {"type": "object", "x-kubernetes-embedded-resource": true}}),
-                ".properties[a].items.x-kubernetes-embedded-resource",
+                json!({"type": "array", "items": {"type": "object", "x-kubernetes-validations": []}}),
+                ".properties[a].items.x-kubernetes-validations",
             ),
             (
-                json!({"type": "object", "oneOf": [{"additionalProperties": false}]}),
-                ".properties[a].oneOf[0].additionalProperties",
+                json!({"type": "object", "oneOf": [{"x-more": false}]}),
+                ".properties[a].oneOf[0].x-more",
             ),
         ];
         for (property, expected) in rows {

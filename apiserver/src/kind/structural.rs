@@ -7,10 +7,9 @@
 use serde_json::{Map, Value};
 
 use super::JsonType;
-use super::schema::PRESERVE;
+use super::schema::{EMBEDDED, PRESERVE};
 use crate::error::{FieldError, quote};
 
-const EMBEDDED: &str = "x-kubernetes-embedded-resource";
 const INT_OR_STRING: &str = "x-kubernetes-int-or-string";
 const LIST_KEYS: &str = "x-kubernetes-list-map-keys";
 const LIST_TYPE: &str = "x-kubernetes-list-type";

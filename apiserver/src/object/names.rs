@@ -96,12 +96,18 @@ pub fn check_label_value(value: &str) -> Vec<String> {
     faults
 }
 
-/// Names that go into a path: not `.`, `..`, and without `%`.
-pub fn check_path_segment(name: &str) -> Option<String> {
+/// Names that go into a path: not `.`, `..`, without `/` and `%`.
+pub fn check_path_segment(name: &str) -> Vec<String> {
     if name == "." || name == ".." {
-        return Some(format!("may not be '{name}'"));
+        return vec![format!("may not be '{name}'")];
     }
-    ['/', '%'].into_iter().find(|&c| name.contains(c)).map(|c| format!("may not contain '{c}'"))
+    check_path_segment_prefix(name)
+}
+
+/// What such names may begin with.
+pub fn check_path_segment_prefix(prefix: &str) -> Vec<String> {
+    let held = ['/', '%'].into_iter().filter(|&held| prefix.contains(held));
+    held.map(|held| format!("may not contain '{held}'")).collect()
 }
 
 fn is_dns_label(label: &str) -> bool {
@@ -159,8 +165,8 @@ mod tests {
 
     #[test]
     fn path_segments() {
-        assert_eq!(check_path_segment("a"), None);
-        assert_eq!(check_path_segment("..").unwrap(), "may not be '..'");
-        assert_eq!(check_path_segment("a%b").unwrap(), "may not contain '%'");
+        assert!(check_path_segment("a").is_empty());
+        assert_eq!(check_path_segment(".."), ["may not be '..'"]);
+        assert_eq!(check_path_segment("a%/b"), ["may not contain '/'", "may not contain '%'"]);
     }
 }

@@ -217,7 +217,7 @@ fn target(
             Some(found.ok_or_else(none)?)
         }
     };
-    if let Some(fault) = check_path_segment(path.name) {
+    if let Some(fault) = check_path_segment(path.name).first() {
         let name = crate::error::quote(path.name);
         return Err(ApiError::bad_request(format!("Name parameter invalid: {name}: {fault}")));
     }
@@ -274,7 +274,7 @@ fn selected_name(query: &str) -> String {
     let selector = parameter(query, "fieldSelector").unwrap_or_default();
     let parsed = FieldSelector::parse(&selector).unwrap_or_default();
     let name = parsed.name().unwrap_or_default();
-    if check_path_segment(name).is_some() { String::new() } else { name.to_owned() }
+    if check_path_segment(name).is_empty() { name.to_owned() } else { String::new() }
 }
 
 fn not_allowed() -> ApiError {

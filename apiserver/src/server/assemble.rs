@@ -210,7 +210,7 @@ mod tests {
     #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
     #[kube(group = "example.com", version = "v1", kind = "Foo", namespaced)]
     struct FooSpec {
-        #[schemars(email)]
+        #[schemars(regex(pattern = "(?=a)"))]
         text: String,
     }
 
@@ -259,7 +259,7 @@ mod tests {
         );
         check(
             &Kinds::new().stored::<Foo>(),
-            "kind foos.example.com: spec.versions[0].schema.openAPIV3Schema.properties[spec].properties[text].format: is not enforced yet, so it may not be promised",
+            "kind foos.example.com: spec.versions[0].schema.openAPIV3Schema.properties[spec].properties[text].pattern: is not enforced yet, so it may not be promised",
         );
         assert!(parse(&Kinds::new().stored::<Bar>()).is_ok());
         let definition = json!({

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
-use super::validate::join;
+use super::member::member;
 use crate::error::FieldError;
-use crate::kind::{Additional, ListType, Schema};
+use crate::kind::{ListType, Schema};
 use crate::object::{Tree, to_json};
 
 /// What is there twice in the lists of an object.
@@ -21,12 +21,9 @@ fn members(schema: &Schema, tree: &Tree, path: &str, errors: &mut Vec<FieldError
         return;
     }
     for (name, value) in tree {
-        let member = match (schema.properties.get(name), &schema.additional) {
-            (Some(member), _) => member,
-            (None, Additional::Of(member)) => member,
-            (None, Additional::Any | Additional::Pruned) => continue,
-        };
-        node(member, value, &join(path, name), errors);
+        if let Some((member, path)) = member(schema, name, path) {
+            node(member, value, &path, errors);
+        }
     }
 }
 

@@ -81,15 +81,7 @@ pub(super) fn prefix(tree: &Tree) -> Option<&str> {
 /// # Errors
 /// When a field has the wrong type.
 pub(super) fn coerce(tree: &mut Tree) -> Result<Vec<String>, String> {
-    match tree.get("metadata") {
-        None | Some(Value::Null | Value::Object(_)) => {}
-        Some(other) => {
-            let found = go_type(other);
-            return Err(format!(
-                "json: cannot unmarshal {found} into Go value of type v1.ObjectMeta"
-            ));
-        }
-    }
+    check_type(tree)?;
     let mut unknown = Vec::new();
     let mut fault = None;
     edit(tree, |metadata| {
@@ -110,6 +102,16 @@ pub(super) fn coerce(tree: &mut Tree) -> Result<Vec<String>, String> {
         });
     });
     fault.map_or(Ok(unknown), Err)
+}
+
+fn check_type(tree: &Tree) -> Result<(), String> {
+    match tree.get("metadata") {
+        None | Some(Value::Null | Value::Object(_)) => Ok(()),
+        Some(other) => {
+            let found = go_type(other);
+            Err(format!("json: cannot unmarshal {found} into Go value of type v1.ObjectMeta"))
+        }
+    }
 }
 
 /// Answers whether the field is as good as absent.

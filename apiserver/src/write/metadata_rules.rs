@@ -7,7 +7,10 @@ use serde_json::Value;
 use super::metadata;
 use crate::error::{FieldError, quote};
 use crate::object::Tree;
-use crate::object::names::{check_label, check_label_key, check_label_value, check_subdomain};
+use crate::object::names::{
+    check_label, check_label_key, check_label_value, check_path_segment, check_path_segment_prefix,
+    check_subdomain,
+};
 
 /// All annotations of an object together; as kube-apiserver.
 const ANNOTATIONS_LIMIT: usize = 256 << 10;
@@ -25,6 +28,31 @@ pub(super) fn validate(tree: &Tree) -> Vec<FieldError> {
     let metadata = metadata::of(tree);
     let mut errors = Vec::new();
     validate_names(metadata, &mut errors);
+    validate_contents(metadata, &mut errors);
+    validate_finalizers(tree, &mut errors);
+    errors
+}
+
+/// The same of a resource that stands in another one: it may have any name
+/// that a path can hold, and none.
+pub(super) fn validate_embedded(tree: &Tree) -> Vec<FieldError> {
+    let metadata = metadata::of(tree);
+    let text = |field: &str| metadata.get(field).and_then(Value::as_str);
+    let mut errors = Vec::new();
+    if let Some(prefix) = text("generateName") {
+        let faults = check_path_segment_prefix(prefix);
+        errors.extend(invalid("metadata.generateName", prefix, faults));
+    }
+    if let Some(name) = text("name") {
+        errors.extend(invalid("metadata.name", name, check_path_segment(name)));
+    }
+    if let Some(namespace) = text("namespace") {
+        errors.extend(invalid("metadata.namespace", namespace, check_label(namespace)));
+    }
+    if let Some(generation) = metadata.get("generation").filter(|at| at.as_i64() < Some(0)) {
+        let why = "must be greater than or equal to 0";
+        errors.push(FieldError::invalid("metadata.generation", generation, why));
+    }
     validate_contents(metadata, &mut errors);
     validate_finalizers(tree, &mut errors);
     errors

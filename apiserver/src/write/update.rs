@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Decoded, list_types, metadata, metadata_rules, scale, validate, wrong_kind};
+use super::{Decoded, embedded, list_types, metadata, metadata_rules, scale, validate, wrong_kind};
 use crate::error::{ApiError, FieldError, quote};
 use crate::kind::{CodedRules, Kind, RuleContext, Version};
 use crate::object::{Key, Object, Tree};
@@ -272,6 +272,11 @@ fn faults(
         if let Some(paths) = &version.subresources.scale {
             errors.extend(scale::validate(paths, tree));
         }
+    }
+    // Of a version that is not there nothing is left to be looked at.
+    let is_of_group = given.split_once('/').is_some_and(|(group, _)| group == kind.group);
+    if given == api_version || !is_kind || !is_of_group {
+        errors.extend(embedded::validate(&version.schema, tree));
         errors.extend(faults_of_lists(version, tree, old));
     }
     errors.truncate(super::ERRORS_LIMIT);

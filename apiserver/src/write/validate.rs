@@ -101,6 +101,11 @@ fn members(
             (Some(member), _) => member,
             (None, Additional::Of(member)) => member,
             (None, Additional::Any | Additional::Pruned) => continue,
+            (None, Additional::Forbidden) => {
+                let detail = format!("{} in body is a forbidden property", join(path, name));
+                errors.push(FieldError::invalid(path, quote(name), &detail));
+                continue;
+            }
         };
         let old = old.and_then(|old| old.get(name));
         node(member, value, old, &join(path, name), errors);
