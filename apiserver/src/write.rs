@@ -7,6 +7,7 @@
 mod deletion;
 mod embedded;
 mod extent;
+mod faults_of_defaults;
 mod field_validation;
 mod json_patch;
 mod junctors;
@@ -23,12 +24,12 @@ mod update;
 mod validate;
 
 pub use deletion::{Propagation, mark};
+pub use faults_of_defaults::faults_of_defaults;
 pub use field_validation::FieldValidation;
 pub use json_patch::{OPERATIONS_LIMIT, Operation};
 pub use patch::{Patch, SubmittedPatch, apply_patch};
 pub use scale::{Wanted, no_scale, scale_of};
 pub use update::{Change, Live, Part, PreparedChange, check_identity, check_uid, prepare_change};
-pub use validate::faults_of_defaults;
 
 use extent::{DEPTH_LIMIT, Extent};
 use serde_json::Value;

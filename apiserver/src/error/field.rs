@@ -38,13 +38,18 @@ impl FieldError {
     /// The same error of a field that stands below another one.
     #[must_use]
     pub fn below(self, parent: &str) -> Self {
-        let field = match self.field.as_str() {
+        self.with_field(|field| match field {
             "" => parent.to_owned(),
-            field @ "<nil>" => field.to_owned(),
-            field if field.starts_with('[') => format!("{parent}{field}"),
-            field => format!("{parent}.{field}"),
-        };
-        Self { field, ..self }
+            "<nil>" => field.to_owned(),
+            _ if field.starts_with('[') => format!("{parent}{field}"),
+            _ => format!("{parent}.{field}"),
+        })
+    }
+
+    /// The same error of another field, which is made of the one that it has.
+    #[must_use]
+    pub fn with_field(self, change: impl FnOnce(&str) -> String) -> Self {
+        Self { field: change(&self.field), ..self }
     }
 
     /// The value is there twice. `value` is JSON text.

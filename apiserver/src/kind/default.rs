@@ -21,16 +21,6 @@ impl Schema {
     }
 }
 
-impl Schema {
-    /// The default of this node as it stands in an object: with the defaults of
-    /// what is in it.
-    pub fn filled_default(&self) -> Option<Value> {
-        let mut default = self.default.clone()?;
-        fill_value(self, &mut default, &mut { LIMIT });
-        Some(default)
-    }
-}
-
 fn fill_members(schema: &Schema, tree: &mut Tree, skipped: &[&str], left: &mut usize) {
     for (name, property) in &schema.properties {
         if let Some(default) = &property.default

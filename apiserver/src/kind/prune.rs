@@ -22,6 +22,13 @@ impl Schema {
         unknown.sort_unstable();
         unknown
     }
+
+    /// The same of a value of this schema.
+    pub fn prune_value(&self, value: &mut Value) -> Vec<String> {
+        let mut unknown = Vec::new();
+        prune_value(self, value, &Path::Member(&Path::Root, ""), &mut unknown);
+        unknown
+    }
 }
 
 /// Where in the object we are; written out only when it is needed.

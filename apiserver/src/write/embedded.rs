@@ -21,6 +21,17 @@ pub(super) fn coerce(schema: &Schema, tree: &mut Tree) -> Result<Vec<String>, Fi
     Ok(unknown)
 }
 
+/// The same of one value of a schema.
+pub(super) fn coerce_value(
+    schema: &Schema,
+    value: &mut Value,
+    path: &str,
+) -> Result<Vec<String>, FieldError> {
+    let mut unknown = Vec::new();
+    coerce_node(schema, value, path, &mut unknown)?;
+    Ok(unknown)
+}
+
 fn coerce_node(
     schema: &Schema,
     value: &mut Value,
@@ -89,6 +100,13 @@ fn coerce_resource(
 pub(super) fn validate(schema: &Schema, tree: &Tree) -> Vec<FieldError> {
     let mut errors = Vec::new();
     validate_members(schema, tree, "", &mut errors);
+    errors
+}
+
+/// The same of one value of a schema.
+pub(super) fn validate_value(schema: &Schema, value: &Value, path: &str) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    validate_node(schema, value, path, &mut errors);
     errors
 }
 

@@ -10,34 +10,6 @@ use crate::object::Tree;
 /// Beyond it a float skips whole numbers, and is taken for none.
 const LARGEST_WHOLE_FLOAT: f64 = 9_007_199_254_740_991.0;
 
-/// What is wrong with the defaults of a schema: no object would be valid. Each
-/// with the path of its keyword.
-pub fn faults_of_defaults(schema: &Schema) -> Vec<String> {
-    let mut faults = Vec::new();
-    defaults(schema, "", &mut faults);
-    faults
-}
-
-fn defaults(schema: &Schema, path: &str, faults: &mut Vec<String>) {
-    if !schema.has_defaults || faults.len() >= super::ERRORS_LIMIT {
-        return;
-    }
-    if let Some(default) = schema.filled_default() {
-        let mut errors = Vec::new();
-        node(schema, &default, None, "default", &mut errors);
-        faults.extend(errors.into_iter().map(|error| format!("{path}.{error}")));
-    }
-    for (name, property) in &schema.properties {
-        defaults(property, &format!("{path}.properties[{name}]"), faults);
-    }
-    if let Some(items) = &schema.items {
-        defaults(items, &format!("{path}.items"), faults);
-    }
-    if let Additional::Of(inner) = &schema.additional {
-        defaults(inner, &format!("{path}.additionalProperties"), faults);
-    }
-}
-
 /// So much of a member's name is said, and of a path.
 const NAME_LIMIT: usize = 256;
 const PATH_LIMIT: usize = 4_096;
@@ -219,21 +191,20 @@ fn member_count(schema: &Schema, count: usize, path: &str, errors: &mut Vec<Fiel
 
 fn string(schema: &Schema, text: &str, path: &str, errors: &mut Vec<FieldError>) {
     let length = text.chars().count() as u64;
-    match schema.length {
-        (_, Some(longest)) if length > longest => {
+    // Of these only the first is told.
+    match (schema.length, &schema.pattern) {
+        ((_, Some(longest)), _) if length > longest => {
             errors.push(FieldError::too_long(path, longest));
         }
-        (Some(shortest), _) if length < shortest => {
+        ((Some(shortest), _), _) if length < shortest => {
             let detail = format!("{path} in body should be at least {shortest} chars long");
             errors.push(FieldError::invalid(path, quote(text), &detail));
         }
+        (_, Some(pattern)) if !pattern.is_match(text) => {
+            let detail = format!("{path} in body should match '{pattern}'");
+            errors.push(FieldError::invalid(path, quote(text), &detail));
+        }
         _ => {}
-    }
-    if let Some(pattern) = &schema.pattern
-        && !pattern.is_match(text)
-    {
-        let detail = format!("{path} in body should match '{pattern}'");
-        errors.push(FieldError::invalid(path, quote(text), &detail));
     }
     if let Some(format) = &schema.format
         && !is_of_format(format, text)
