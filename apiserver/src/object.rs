@@ -7,6 +7,7 @@
 //! again, and partial metadata is a slice.
 
 mod labels;
+pub mod metadata;
 pub mod names;
 pub mod selector;
 

@@ -14,7 +14,6 @@ mod junctors;
 mod list_types;
 mod member;
 mod merge_patch;
-mod metadata;
 mod metadata_rules;
 mod owners;
 mod patch;
@@ -37,7 +36,7 @@ use serde_json::Value;
 use crate::ambient::Ambient;
 use crate::error::{ApiError, FieldError, Reason, quote};
 use crate::kind::{CodedRules, Kind, RuleContext, Version};
-use crate::object::{Object, Tree};
+use crate::object::{Object, Tree, metadata};
 
 /// The largest object that is kept; as etcd.
 const OBJECT_LIMIT: usize = 3 << 19;

@@ -3,10 +3,10 @@
 use serde_json::Value;
 
 use super::metadata_rules::{FOREGROUND, ORPHAN};
-use super::{metadata, update};
+use super::update;
 use crate::ambient::{Ambient, to_seconds};
 use crate::error::ApiError;
-use crate::object::{Object, Tree};
+use crate::object::{Object, Tree, metadata};
 
 /// What becomes of what an object owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

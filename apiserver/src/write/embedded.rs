@@ -4,11 +4,11 @@
 use serde_json::Value;
 
 use super::member::member;
-use super::{metadata, metadata_rules};
+use super::metadata_rules;
 use crate::error::{FieldError, quote};
 use crate::kind::Schema;
 use crate::object::names::check_dns_1035_label;
-use crate::object::{Tree, to_json};
+use crate::object::{Tree, metadata, to_json};
 
 /// Makes the metadata of each what a typed ObjectMeta would be; answers with
 /// the paths of what it does not know.

@@ -4,13 +4,12 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::metadata;
 use crate::error::{FieldError, quote};
-use crate::object::Tree;
 use crate::object::names::{
     check_label, check_label_key, check_label_value, check_path_segment, check_path_segment_prefix,
     check_subdomain,
 };
+use crate::object::{Tree, metadata};
 
 /// All annotations of an object together; as kube-apiserver.
 const ANNOTATIONS_LIMIT: usize = 256 << 10;

@@ -4,8 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::metadata;
-use crate::object::{Tree, to_json};
+use crate::object::{Tree, metadata, to_json};
 
 /// Where references were found to be given twice, in kube-apiserver's words.
 #[derive(Clone, Copy)]

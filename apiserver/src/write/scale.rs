@@ -3,10 +3,10 @@
 use serde_json::{Map, Value, json};
 
 use super::patch::unfit_patch;
-use super::{Decoded, FieldValidation, Live, Submitted, SubmittedPatch, metadata};
+use super::{Decoded, FieldValidation, Live, Submitted, SubmittedPatch};
 use crate::error::{ApiError, FieldError, Reason, go_type, no_object, quote};
 use crate::kind::{FieldPath, ScalePaths};
-use crate::object::{Object, Tree, to_json};
+use crate::object::{Object, Tree, metadata, to_json};
 
 const GROUP_VERSION: &str = "autoscaling/v1";
 const KIND: &str = "Scale";

@@ -1,9 +1,8 @@
 //! What the system says about a new object, whatever its author said.
 
-use super::metadata;
 use crate::ambient::{Ambient, to_seconds};
 use crate::error::ApiError;
-use crate::object::Tree;
+use crate::object::{Tree, metadata};
 
 /// So much of a prefix is used for a generated name; as kube-apiserver.
 const GENERATE_NAME_LIMIT: usize = 58;

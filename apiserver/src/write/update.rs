@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use super::{Decoded, embedded, list_types, metadata, metadata_rules, scale, validate, wrong_kind};
+use super::{Decoded, embedded, list_types, metadata_rules, scale, validate, wrong_kind};
 use crate::error::{ApiError, FieldError, quote};
 use crate::kind::{CodedRules, Kind, RuleContext, Version};
-use crate::object::{Key, Object, Tree};
+use crate::object::{Key, Object, Tree, metadata};
 
 /// An object that is there.
 #[derive(Debug)]

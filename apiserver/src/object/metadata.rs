@@ -4,8 +4,8 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
 
+use super::Tree;
 use crate::error::{go_type, quote};
-use crate::object::Tree;
 
 #[derive(Clone, Copy)]
 enum FieldType {
@@ -16,6 +16,9 @@ enum FieldType {
     TextList,
     ObjectList,
 }
+
+/// So many unknown members are told; nobody mends more at a time.
+const UNKNOWN_LIMIT: usize = 100;
 
 const FIELDS: [(&str, FieldType); 15] = [
     ("annotations", FieldType::TextMap),
@@ -38,7 +41,7 @@ const FIELDS: [(&str, FieldType); 15] = [
 /// Changes the metadata of an object.
 ///
 /// Anything else under `metadata`, null among it, is replaced by an empty object.
-pub(super) fn edit(tree: &mut Tree, change: impl FnOnce(&mut Tree)) {
+pub fn edit(tree: &mut Tree, change: impl FnOnce(&mut Tree)) {
     let mut metadata = match tree.remove("metadata") {
         Some(Value::Object(metadata)) => metadata,
         _ => Map::new(),
@@ -48,29 +51,29 @@ pub(super) fn edit(tree: &mut Tree, change: impl FnOnce(&mut Tree)) {
 }
 
 /// The metadata of an object; nothing if there is none.
-pub(super) fn of(tree: &Tree) -> &Tree {
+pub fn of(tree: &Tree) -> &Tree {
     static NOTHING: LazyLock<Tree> = LazyLock::new(Tree::new);
     tree.get("metadata").and_then(Value::as_object).unwrap_or(&NOTHING)
 }
 
 /// A text in the metadata of an object, or nothing.
-pub(super) fn text<'a>(tree: &'a Tree, field: &str) -> &'a str {
+pub fn text<'a>(tree: &'a Tree, field: &str) -> &'a str {
     of(tree).get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// The finalizers of an object, in their order.
-pub(super) fn finalizers(tree: &Tree) -> Vec<&str> {
+pub fn finalizers(tree: &Tree) -> Vec<&str> {
     let list = of(tree).get("finalizers").and_then(Value::as_array);
     list.into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
 /// The name of an object, or nothing.
-pub(super) fn name(tree: &Tree) -> &str {
+pub fn name(tree: &Tree) -> &str {
     text(tree, "name")
 }
 
 /// The prefix that a name is made from, if one is given.
-pub(super) fn prefix(tree: &Tree) -> Option<&str> {
+pub fn prefix(tree: &Tree) -> Option<&str> {
     let metadata = tree.get("metadata")?;
     metadata["generateName"].as_str().filter(|prefix| !prefix.is_empty())
 }
@@ -80,14 +83,14 @@ pub(super) fn prefix(tree: &Tree) -> Option<&str> {
 ///
 /// # Errors
 /// When a field has the wrong type.
-pub(super) fn coerce(tree: &mut Tree) -> Result<Vec<String>, String> {
+pub fn coerce(tree: &mut Tree) -> Result<Vec<String>, String> {
     check_type(tree)?;
     let mut unknown = Vec::new();
     let mut fault = None;
     edit(tree, |metadata| {
         metadata.retain(|key, value| {
             let Some((_, field_type)) = FIELDS.iter().find(|(name, _)| name == key) else {
-                if unknown.len() < super::ERRORS_LIMIT {
+                if unknown.len() < UNKNOWN_LIMIT {
                     unknown.push(format!("metadata.{key}"));
                 }
                 return false;
@@ -171,7 +174,7 @@ fn coerce_owner(index: usize, owner: &mut Value, unknown: &mut Vec<String>) -> R
     };
     owner.retain(|key, value| {
         let is_known = TEXTS.contains(&key.as_str()) || FLAGS.contains(&key.as_str());
-        if !is_known && unknown.len() < super::ERRORS_LIMIT {
+        if !is_known && unknown.len() < UNKNOWN_LIMIT {
             unknown.push(format!("metadata.ownerReferences[{index}].{key}"));
         }
         is_known && !value.is_null()
