@@ -12,7 +12,6 @@ mod field_validation;
 mod json_patch;
 mod junctors;
 mod list_types;
-mod member;
 mod merge_patch;
 mod metadata_rules;
 mod owners;
@@ -35,7 +34,7 @@ use serde_json::Value;
 
 use crate::ambient::Ambient;
 use crate::error::{ApiError, FieldError, Reason, quote};
-use crate::kind::{CodedRules, Kind, RuleContext, Version};
+use crate::kind::{CodedRules, Kind, Malformed, RuleContext, Version};
 use crate::object::{Object, Tree, metadata};
 
 /// The largest object that is kept; as etcd.
@@ -177,8 +176,10 @@ fn prune(kind: &Kind, version: &Version, tree: &mut Tree) -> Result<(bool, Vec<S
     let mut unknown = metadata::coerce(tree)?;
     if is_kind {
         unknown.extend(version.schema.prune(tree));
-        let embedded =
-            embedded::coerce(&version.schema, tree).map_err(|error| error.to_string())?;
+        let embedded = version
+            .schema
+            .coerce_embedded(tree, Malformed::Refused)
+            .map_err(|error| error.to_string())?;
         unknown.extend(embedded);
         version.schema.fill_defaults(tree);
     }

@@ -96,6 +96,7 @@ impl Side {
             (format!("{own}/widgets"), ""),
             (format!("{own}/gizmos"), ""),
             (format!("{own}/gears"), ""),
+            (format!("{own}/dials"), ""),
             (format!("{group}/gadgets"), namespace),
         ] {
             let list = self.server.demand("GET", &collection, None).await?;
@@ -126,7 +127,7 @@ fn read_from_any_moment(path: &str) -> Option<String> {
         return None;
     }
     let segments: Vec<&str> = path.split('/').filter(|segment| *segment != "watch").collect();
-    let plurals = ["widgets", "gizmos", "gears", "gadgets"];
+    let plurals = ["widgets", "gizmos", "gears", "dials", "gadgets"];
     let end = segments.iter().position(|segment| plurals.contains(segment))?;
     Some(segments[..=end].join("/"))
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{Kind, Version};
+use super::{Kind, Malformed, Version};
 use crate::object::{Object, ObjectError};
 
 impl Kind {
@@ -32,6 +32,8 @@ impl Kind {
         let mut tree = object.to_tree();
         tree.insert("apiVersion".to_owned(), self.api_version(&version.name).into());
         version.schema.prune(&mut tree);
+        // Nothing is refused: the other version did not ask for more.
+        let _ = version.schema.coerce_embedded(&mut tree, Malformed::Dropped);
         version.schema.fill_defaults(&mut tree);
         Object::from_tree(&tree)
     }

@@ -85,7 +85,10 @@ fn publish(schema: &Value) -> Value {
             ("properties", Value::Object(properties)) => Value::Object(
                 properties.iter().map(|(name, one)| (name.clone(), publish(one))).collect(),
             ),
-            ("items" | "additionalProperties", one @ Value::Object(_)) => publish(one),
+            ("items" | "additionalProperties" | "not", one @ Value::Object(_)) => publish(one),
+            ("allOf" | "anyOf" | "oneOf", Value::Array(all)) => all.iter().map(publish).collect(),
+            // Where it may be said, it is not published.
+            ("additionalProperties", Value::Bool(false)) => continue,
             (_, other) => whole(other),
         };
         published.insert(key.clone(), value);

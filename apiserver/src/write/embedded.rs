@@ -3,98 +3,11 @@
 
 use serde_json::Value;
 
-use super::member::member;
 use super::metadata_rules;
 use crate::error::{FieldError, quote};
 use crate::kind::Schema;
 use crate::object::names::check_dns_1035_label;
 use crate::object::{Tree, metadata, to_json};
-
-/// Makes the metadata of each what a typed ObjectMeta would be; answers with
-/// the paths of what it does not know.
-///
-/// # Errors
-/// The first member of a wrong type.
-pub(super) fn coerce(schema: &Schema, tree: &mut Tree) -> Result<Vec<String>, FieldError> {
-    let mut unknown = Vec::new();
-    coerce_members(schema, tree, "", &mut unknown)?;
-    Ok(unknown)
-}
-
-/// The same of one value of a schema.
-pub(super) fn coerce_value(
-    schema: &Schema,
-    value: &mut Value,
-    path: &str,
-) -> Result<Vec<String>, FieldError> {
-    let mut unknown = Vec::new();
-    coerce_node(schema, value, path, &mut unknown)?;
-    Ok(unknown)
-}
-
-fn coerce_node(
-    schema: &Schema,
-    value: &mut Value,
-    path: &str,
-    unknown: &mut Vec<String>,
-) -> Result<(), FieldError> {
-    if !schema.has_embedded {
-        return Ok(());
-    }
-    match value {
-        Value::Object(tree) => {
-            if schema.embedded {
-                coerce_resource(tree, path, unknown)?;
-            }
-            coerce_members(schema, tree, path, unknown)
-        }
-        Value::Array(items) => {
-            let Some(schema) = &schema.items else { return Ok(()) };
-            for (index, item) in items.iter_mut().enumerate() {
-                coerce_node(schema, item, &format!("{path}[{index}]"), unknown)?;
-            }
-            Ok(())
-        }
-        _ => Ok(()),
-    }
-}
-
-fn coerce_members(
-    schema: &Schema,
-    tree: &mut Tree,
-    path: &str,
-    unknown: &mut Vec<String>,
-) -> Result<(), FieldError> {
-    if !schema.has_embedded {
-        return Ok(());
-    }
-    for (name, value) in tree {
-        if let Some((member, path)) = member(schema, name, path) {
-            coerce_node(member, value, &path, unknown)?;
-        }
-    }
-    Ok(())
-}
-
-fn coerce_resource(
-    tree: &mut Tree,
-    path: &str,
-    unknown: &mut Vec<String>,
-) -> Result<(), FieldError> {
-    for field in ["apiVersion", "kind"] {
-        if let Some(value) = tree.get(field).filter(|value| !value.is_string()) {
-            let shown = to_json(value);
-            return Err(FieldError::invalid(format!("{path}.{field}"), shown, "must be a string"));
-        }
-    }
-    let Some(given) = tree.get("metadata") else { return Ok(()) };
-    let shown = to_json(given);
-    let found = metadata::coerce(tree)
-        .map_err(|why| FieldError::invalid(format!("{path}.metadata"), shown, &why))?;
-    let left = super::ERRORS_LIMIT.saturating_sub(unknown.len());
-    unknown.extend(found.into_iter().take(left).map(|member| format!("{path}.{member}")));
-    Ok(())
-}
 
 /// What is wrong with each.
 pub(super) fn validate(schema: &Schema, tree: &Tree) -> Vec<FieldError> {
@@ -136,7 +49,7 @@ fn validate_members(schema: &Schema, tree: &Tree, path: &str, errors: &mut Vec<F
         return;
     }
     for (name, value) in tree {
-        if let Some((member, path)) = member(schema, name, path) {
+        if let Some((member, path)) = schema.member(name, path) {
             validate_node(member, value, &path, errors);
         }
     }

@@ -41,7 +41,7 @@ fn of_default(schema: &Schema, default: &Value, is_in_metadata: bool) -> Vec<Fie
     if !schema.prune_value(&mut pruned).is_empty() && !is_in_metadata {
         errors.push(FieldError::invalid(FIELD, to_json(default), "must not have unknown fields"));
     }
-    if let Err(error) = embedded::coerce_value(schema, &mut pruned, FIELD) {
+    if let Err(error) = schema.coerce_embedded_in(&mut pruned, FIELD) {
         errors.push(error);
         return errors;
     }

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
-use super::member::member;
 use crate::error::FieldError;
 use crate::kind::{ListType, Schema};
 use crate::object::{Tree, to_json};
@@ -16,12 +15,45 @@ pub(super) fn validate(schema: &Schema, tree: &Tree) -> Vec<FieldError> {
     errors
 }
 
+/// The items of a list by what makes each another one.
+pub(super) struct ByKey<'a> {
+    keys: &'a [String],
+    items: HashMap<String, &'a Value>,
+}
+
+/// The items of a map as it was; nothing of other lists.
+pub(super) fn by_key<'a>(list_type: &'a ListType, old: Option<&'a Vec<Value>>) -> ByKey<'a> {
+    let ListType::Map(keys) = list_type else {
+        return ByKey { keys: &[], items: HashMap::new() };
+    };
+    let named = old.into_iter().flatten().filter_map(|item| {
+        let name = identity(item.as_object()?, keys).to_string();
+        Some((name, item))
+    });
+    // Of two that are the same the first counts.
+    let mut items = HashMap::new();
+    for (name, item) in named {
+        items.entry(name).or_insert(item);
+    }
+    ByKey { keys, items }
+}
+
+impl<'a> ByKey<'a> {
+    /// What an item was before.
+    pub(super) fn of(&self, item: &Value) -> Option<&'a Value> {
+        if self.items.is_empty() {
+            return None;
+        }
+        self.items.get(&identity(item.as_object()?, self.keys).to_string()).copied()
+    }
+}
+
 fn members(schema: &Schema, tree: &Tree, path: &str, errors: &mut Vec<FieldError>) {
     if !schema.has_list_types {
         return;
     }
     for (name, value) in tree {
-        if let Some((member, path)) = member(schema, name, path) {
+        if let Some((member, path)) = schema.member(name, path) {
             node(member, value, &path, errors);
         }
     }

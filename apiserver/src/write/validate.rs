@@ -2,17 +2,13 @@
 
 use serde_json::Value;
 
-use super::junctors;
-use crate::error::{FieldError, quote};
+use super::{junctors, list_types};
+use crate::error::{FieldError, member_path, quote};
 use crate::kind::{Additional, JsonType, Schema, is_of_format};
 use crate::object::Tree;
 
 /// Beyond it a float skips whole numbers, and is taken for none.
 const LARGEST_WHOLE_FLOAT: f64 = 9_007_199_254_740_991.0;
-
-/// So much of a member's name is said, and of a path.
-const NAME_LIMIT: usize = 256;
-const PATH_LIMIT: usize = 4_096;
 
 /// What of an object is not of its schema.
 const ELSEWHERE: [&str; 3] = ["apiVersion", "kind", "metadata"];
@@ -62,7 +58,7 @@ fn members(
 ) {
     for name in &schema.required {
         if !tree.contains_key(name) {
-            errors.push(FieldError::required(join(path, name), ""));
+            errors.push(FieldError::required(member_path(path, name), ""));
         }
     }
     for (name, value) in tree {
@@ -74,13 +70,13 @@ fn members(
             (None, Additional::Of(member)) => member,
             (None, Additional::Any | Additional::Pruned) => continue,
             (None, Additional::Forbidden) => {
-                let detail = format!("{} in body is a forbidden property", join(path, name));
+                let detail = format!("{} in body is a forbidden property", member_path(path, name));
                 errors.push(FieldError::invalid(path, quote(name), &detail));
                 continue;
             }
         };
         let old = old.and_then(|old| old.get(name));
-        node(member, value, old, &join(path, name), errors);
+        node(member, value, old, &member_path(path, name), errors);
     }
 }
 
@@ -132,7 +128,7 @@ pub(super) fn node(
             member_count(schema, tree.len(), path, errors);
             members(schema, tree, old.and_then(Value::as_object), path, &[], errors);
         }
-        Value::Array(items) => list(schema, items, path, errors),
+        Value::Array(items) => list(schema, items, old.and_then(Value::as_array), path, errors),
         Value::String(text) => string(schema, text, path, errors),
         Value::Number(number) => range(schema, number.as_f64(), value, path, errors),
         Value::Null | Value::Bool(_) => {}
@@ -156,7 +152,13 @@ fn fraction(format: Option<&str>, path: &str, errors: &mut Vec<FieldError>) {
     errors.push(FieldError::invalid("<nil>", "\"\"", &detail));
 }
 
-fn list(schema: &Schema, items: &[Value], path: &str, errors: &mut Vec<FieldError>) {
+fn list(
+    schema: &Schema,
+    items: &[Value],
+    old: Option<&Vec<Value>>,
+    path: &str,
+    errors: &mut Vec<FieldError>,
+) {
     let count = items.len() as u64;
     match schema.item_count {
         (_, Some(most)) if count > most => {
@@ -168,10 +170,12 @@ fn list(schema: &Schema, items: &[Value], path: &str, errors: &mut Vec<FieldErro
         }
         _ => {}
     }
-    if let Some(schema) = &schema.items {
+    if let Some(of_item) = &schema.items {
+        // Which item was which before, only a key can tell.
+        let before = list_types::by_key(&schema.list_type, old);
         for (index, item) in items.iter().enumerate() {
-            // Which item was which before, nobody knows.
-            node(schema, item, None, &format!("{path}[{index}]"), errors);
+            let old = before.of(item);
+            node(of_item, item, old, &format!("{path}[{index}]"), errors);
         }
     }
 }
@@ -303,18 +307,4 @@ fn plain(value: &Value) -> String {
         Value::String(text) => text.clone(),
         other => other.to_string(),
     }
-}
-
-/// The path of a member. Of names that nobody has given in earnest the
-/// beginning is said: every member below repeats it.
-pub(super) fn join(path: &str, name: &str) -> String {
-    if path.len() > PATH_LIMIT {
-        return path.to_owned();
-    }
-    let mut end = name.len().min(NAME_LIMIT);
-    while !name.is_char_boundary(end) {
-        end -= 1;
-    }
-    let name = &name[..end];
-    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
