@@ -13,6 +13,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
+use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
@@ -45,9 +46,11 @@ impl Client {
 
     /// Sends a request that must succeed; answers with its body, to be read.
     pub async fn open(&self, method: &str, path: &str, body: String) -> Result<Incoming> {
-        let request = Request::builder()
-            .method(method)
-            .uri(format!("https://localhost{path}"))
+        let mut request = Request::builder().method(method).uri(format!("https://localhost{path}"));
+        if method == "PATCH" {
+            request = request.header("content-type", "application/merge-patch+json");
+        }
+        let request = request
             .header("x-remote-user", "admin")
             .header("x-remote-group", "system:masters")
             .body(Full::from(body))?;
@@ -57,6 +60,14 @@ impl Client {
         let status = response.status();
         ensure!(status.is_success(), "{method} {path}: {status}");
         Ok(response.into_body())
+    }
+
+    /// Reads an object, and puts it back with an annotation.
+    pub async fn put_back(&self, path: &str, annotation: &str) -> Result<usize> {
+        let object = self.open("GET", path, String::new()).await?.collect().await?.to_bytes();
+        let mut object: Value = serde_json::from_slice(&object)?;
+        object["metadata"]["annotations"] = json!({"load": annotation});
+        self.ask("PUT", path, object.to_string()).await
     }
 
     /// Sends a request that must succeed; answers with the length of its body.

@@ -28,6 +28,7 @@ const CONNECTIONS: usize = 4;
 const WATCHERS_ON_A_CONNECTION: usize = 500;
 /// Enough for the clock of CPU time.
 const GETS: usize = 40_000;
+const CHANGES: usize = 10_000;
 const LISTS: usize = 40;
 const PAGES: usize = 400;
 const EVENTS: usize = 200;
@@ -87,6 +88,8 @@ struct Measured {
     get: Duration,
     list: Duration,
     page: Duration,
+    patch: Duration,
+    put: Duration,
     event: Duration,
 }
 
@@ -153,6 +156,18 @@ async fn measure(
         .times(PAGES, move |client, _| {
             let page = page.clone();
             async move { client.ask("GET", &page, String::new()).await }
+        })
+        .await?;
+    let path = move |number| format!("{collection}/sample-{:06}", number * 7 % objects);
+    measured.patch = each
+        .times(CHANGES, move |client, number| async move {
+            let patch = json!({"metadata": {"annotations": {"load": format!("patch {number}")}}});
+            client.ask("PATCH", &path(number), patch.to_string()).await
+        })
+        .await?;
+    measured.put = each
+        .times(CHANGES, move |client, number| async move {
+            client.put_back(&path(number), &format!("put {number}")).await
         })
         .await?;
     watch(&each, folder, sizes, &mut measured).await?;
@@ -252,7 +267,7 @@ async fn watch(
 
 fn print(rounds: &[Vec<(Server, Measured)>], sizes: Sizes) {
     type Show = fn(&Measured) -> f64;
-    let rows: [(String, &str, Show); 10] = [
+    let rows: [(String, &str, Show); 12] = [
         ("start until it listens".into(), "ms", |one| one.start.as_secs_f64() * 1e3),
         ("resident memory, idle".into(), "MB", |one| in_units_of(1e6, one.idle.resident)),
         ("of it its own".into(), "MB", |one| in_units_of(1e6, one.idle.own)),
@@ -261,6 +276,8 @@ fn print(rounds: &[Vec<(Server, Measured)>], sizes: Sizes) {
         }),
         ("memory per watcher, with its stream".into(), "kB", |one| in_units_of(1e3, one.watcher)),
         ("CREATE".into(), "µs", |one| one.create.as_secs_f64() * 1e6),
+        ("PATCH, a merge patch".into(), "µs", |one| one.patch.as_secs_f64() * 1e6),
+        ("PUT, and the GET before it".into(), "µs", |one| one.put.as_secs_f64() * 1e6),
         ("GET".into(), "µs", |one| one.get.as_secs_f64() * 1e6),
         (format!("LIST {}", sizes.objects), "ms", |one| one.list.as_secs_f64() * 1e3),
         (format!("LIST page of {PAGE}"), "ms", |one| one.page.as_secs_f64() * 1e3),

@@ -10,6 +10,7 @@ pub mod answer;
 pub mod compare;
 pub mod formats;
 pub mod generate;
+pub mod kubectl;
 pub mod openapi;
 pub mod row;
 pub mod run;

@@ -38,7 +38,7 @@ pub struct World {
     /// We, behind kube-aggregator.
     pub aggregated: Side,
     _running: Option<Running>,
-    _control_planes: [ControlPlane; 2],
+    control_planes: [ControlPlane; 2],
 }
 
 impl World {
@@ -72,13 +72,13 @@ impl World {
             wait_for_lists(&other.server).await?;
             (direct, Some(running))
         };
-        Ok(Self {
-            reference,
-            direct,
-            aggregated: other,
-            _running: running,
-            _control_planes: control_planes,
-        })
+        Ok(Self { reference, direct, aggregated: other, _running: running, control_planes })
+    }
+
+    /// The control plane that serves the definitions itself, and the one whose
+    /// aggregator asks us.
+    pub fn control_planes(&self) -> &[ControlPlane; 2] {
+        &self.control_planes
     }
 }
 

@@ -19,7 +19,7 @@ use oracle::row::{Row, parse};
 use oracle::run::{Outcome, Side, run};
 use oracle::world::World;
 use oracle::{formats, generate};
-use oracle::{openapi, schemas};
+use oracle::{kubectl, openapi, schemas};
 use test_cluster::{Missing, Programs};
 use tokio::runtime::Runtime;
 
@@ -90,6 +90,7 @@ fn main() -> Result<()> {
     for (name, check) in [
         ("definitions: schemas are judged alike", Check::Schemas),
         ("openapi: documents are alike", Check::OpenApi),
+        ("kubectl: prints the same", Check::Kubectl),
     ] {
         let shared = Arc::clone(&shared);
         let reason = missing.clone();
@@ -162,6 +163,7 @@ impl fmt::Display for Seeds {
 enum Check {
     Schemas,
     OpenApi,
+    Kubectl,
 }
 
 fn first_seed() -> Result<u64> {
@@ -263,6 +265,10 @@ impl Shared {
             match check {
                 Check::Schemas => schemas::compare(reference).await,
                 Check::OpenApi => openapi::compare(reference, direct).await,
+                Check::Kubectl => {
+                    let [there, here] = world.control_planes();
+                    kubectl::compare(there, here)
+                }
             }
         });
         match report.map_err(|error| format!("{error:#}"))? {
