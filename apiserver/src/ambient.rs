@@ -41,6 +41,12 @@ impl Ambient {
         Self { clock: Arc::new(clock), uid: Arc::new(uid), chance: Arc::new(chance) }
     }
 
+    /// The same with another clock.
+    #[must_use]
+    pub fn with_clock(self, clock: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
+        Self { clock: Arc::new(clock), ..self }
+    }
+
     /// The time.
     pub(crate) fn now(&self) -> Timestamp {
         (self.clock)()

@@ -19,6 +19,8 @@ use crate::verb::{self, Subresource};
 /// Every document of discovery.
 #[derive(Debug)]
 pub struct Discovery {
+    /// Of the core group, if there is one: as versions, and aggregated.
+    core: Option<[Document; 2]>,
     groups: Document,
     aggregated: Document,
     by_group: BTreeMap<String, Document>,
@@ -36,15 +38,26 @@ impl Discovery {
                 by_version.insert((group.clone(), version.clone()), Document::json(&list));
             }
         }
-        let by_group = groups.0.iter().map(|(group, versions)| {
+        let core = groups.core().map(|core| {
+            let (_, versions) = core;
+            let aggregated = aggregated::document(std::iter::once(core));
+            [Document::json(&legacy::core_versions(versions)), aggregated]
+        });
+        let by_group = groups.named().map(|(group, versions)| {
             (group.clone(), Document::json(&legacy::group(group, versions)))
         });
         Self {
+            core,
             groups: Document::json(&legacy::group_list(&groups)),
-            aggregated: aggregated::document(&groups),
+            aggregated: aggregated::document(groups.named()),
             by_group: by_group.collect(),
             by_version,
         }
+    }
+
+    /// `/api`, if there is a core group.
+    pub fn core(&self, aggregated: bool) -> Option<&Document> {
+        self.core.as_ref().map(|core| &core[usize::from(aggregated)])
     }
 
     /// `/apis`
@@ -78,6 +91,16 @@ type Versions<'a> = Vec<(String, Resources<'a>)>;
 struct Groups<'a>(Vec<(String, Versions<'a>)>);
 
 impl<'a> Groups<'a> {
+    /// The core group, if there is one.
+    fn core(&self) -> Option<&(String, Versions<'a>)> {
+        self.0.iter().find(|(group, _)| group.is_empty())
+    }
+
+    /// All the others.
+    fn named(&self) -> impl Iterator<Item = &(String, Versions<'a>)> {
+        self.0.iter().filter(|(group, _)| !group.is_empty())
+    }
+
     fn of(kinds: &'a ServedKinds) -> Self {
         let mut groups: Vec<(String, Versions<'a>)> = Vec::new();
         for served in kinds.iter() {

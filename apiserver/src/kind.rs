@@ -6,6 +6,7 @@
 
 mod age;
 mod coded_cells;
+mod coded_review;
 mod coded_rules;
 mod columns;
 mod conversion;
@@ -24,6 +25,7 @@ mod version;
 
 pub use age::age;
 pub use coded_cells::CodedCells;
+pub use coded_review::CodedReview;
 pub use coded_rules::{CodedRules, Prepared, RuleContext, Verdict};
 pub use columns::Columns;
 pub use embedded::Malformed;
@@ -80,14 +82,38 @@ impl Kind {
         definition: &CustomResourceDefinition,
         coded: Option<Arc<CodedCells>>,
     ) -> Result<Self, StartError> {
-        let spec = &definition.spec;
+        let group = &definition.spec.group;
         let mut faults = Vec::new();
+        if !check_subdomain(group).is_empty() || !group.contains('.') {
+            faults.push("spec.group: must be a domain with at least one dot".to_owned());
+        }
+        Self::parse_in(definition, coded, faults)
+    }
+
+    /// Parses a definition of a kind that Kubernetes has itself: its group
+    /// need not be a domain, and that of Pods has no name.
+    ///
+    /// # Errors
+    /// As `parse`.
+    pub fn parse_built_in(
+        definition: &CustomResourceDefinition,
+        coded: Option<Arc<CodedCells>>,
+    ) -> Result<Self, StartError> {
+        let group = &definition.spec.group;
+        let is_named = group.is_empty() || check_subdomain(group).is_empty();
+        let faults = (!is_named).then(|| "spec.group: must be a domain".to_owned());
+        Self::parse_in(definition, coded, faults.into_iter().collect())
+    }
+
+    fn parse_in(
+        definition: &CustomResourceDefinition,
+        coded: Option<Arc<CodedCells>>,
+        mut faults: Vec<String>,
+    ) -> Result<Self, StartError> {
+        let spec = &definition.spec;
         let qualified = crate::error::qualified(&spec.group, &spec.names.plural);
         if definition.metadata.name.as_ref().is_some_and(|name| *name != qualified) {
             faults.push(format!("metadata.name: must be {qualified:?}"));
-        }
-        if !check_subdomain(&spec.group).is_empty() || !spec.group.contains('.') {
-            faults.push("spec.group: must be a domain with at least one dot".to_owned());
         }
         let scope = match spec.scope.as_str() {
             "Namespaced" => Scope::Namespaced,
@@ -144,9 +170,9 @@ impl Kind {
         crate::error::qualified(&self.group, &self.names.plural)
     }
 
-    /// `farm.example.com/v1alpha`
+    /// `farm.example.com/v1alpha`; `v1` of the core group.
     pub fn api_version(&self, version: &str) -> String {
-        format!("{}/{version}", self.group)
+        api_version(&self.group, version)
     }
 
     /// The served version of this name.
@@ -158,6 +184,17 @@ impl Kind {
     pub fn is_namespaced(&self) -> bool {
         self.scope == Scope::Namespaced
     }
+}
+
+/// `farm.example.com/v1alpha`; `v1` of the core group.
+pub fn api_version(group: &str, version: &str) -> String {
+    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
+}
+
+/// The path of a group and version, without the slash in front:
+/// `apis/farm.example.com/v1alpha`; `api/v1` of the core group.
+pub fn root(group: &str, version: &str) -> String {
+    if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
 }
 
 /// The served versions, the preferred one first, and the stored one.

@@ -61,7 +61,7 @@ impl OpenApi {
         &self.made().v3
     }
 
-    /// `/openapi/v3/apis/G/V`; whoever names its hash may keep it for ever.
+    /// `/openapi/v3/apis/G/V`, `/openapi/v3/api/V`; whoever names its hash may keep it for ever.
     /// Another hash is an old one: to be sent elsewhere is what kube-aggregator
     /// does not stand, so the present document is the answer.
     pub fn v3_version(&self, group: &str, version: &str, asked: Option<&str>) -> Option<Document> {
@@ -120,7 +120,7 @@ impl Documents {
             });
             let text = document.to_string();
             let hash = hash(&text);
-            let path = format!("apis/{group}/{version}");
+            let path = crate::kind::root(&group, &version);
             let url = format!("/openapi/v3/{path}?hash={hash}");
             v3_paths.insert(path, json!({"serverRelativeURL": url}));
             let document = Document::json(&document).hashed(&text);

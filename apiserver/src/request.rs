@@ -32,7 +32,7 @@ use crate::discovery::Discovery;
 use crate::error::{ApiError, Reason};
 use crate::kind::{self, RuleContext};
 use crate::openapi::OpenApi;
-use crate::served_kind::ServedKinds;
+use crate::served_kind::{Backing, ServedKinds};
 use crate::user::User;
 use crate::verb::{self, Subresource, WriteOptions};
 use crate::write::{self, Part};
@@ -216,6 +216,10 @@ impl Handler {
                     let admitted = admit::admit(namespaces, kind, namespace, &decoded.tree).await;
                     admitted.map_err(|error| error.with_warnings(decoded.warnings.clone()))?;
                 }
+                if let Backing::Reviewed(review) = &served.backing {
+                    let answer = verb::review(served, review, &decoded, user)?;
+                    return Ok(encoder.review(&answer, &decoded.warnings));
+                }
                 let (context, ambient) = (&context(options), &self.ambient);
                 let (created, warnings) =
                     verb::create(served, version, namespace, decoded, context, ambient).await?;
@@ -270,6 +274,11 @@ impl Handler {
     fn document(&self, head: &Parts, document: &Document) -> Result<Response<Body>, ApiError> {
         let mut presentation = Presentation { media: Media::Json, gzip: false };
         let found = match document {
+            Document::Core => {
+                let (aggregated, wanted) = negotiate::discovery(head)?;
+                presentation = wanted;
+                self.discovery.core(aggregated)
+            }
             Document::Groups => {
                 let (aggregated, wanted) = negotiate::discovery(head)?;
                 presentation = wanted;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::kind::{Kind, Version};
+use crate::kind::{CodedReview, Kind, Version};
 use crate::storage::{Collection, Store};
 use crate::watch_cache::WatchCache;
 
@@ -29,6 +29,8 @@ pub enum Backing {
     Stored(Arc<dyn Store>),
     /// A computation: the kind can be read by whoever may read its source.
     Computed(SourceResource),
+    /// Code that answers questions: nothing is kept, and nothing can be read.
+    Reviewed(Arc<CodedReview>),
 }
 
 /// One kind in service: its description, its cache, and what is behind it.
@@ -47,7 +49,7 @@ impl ServedKind {
     pub fn store(&self) -> Option<(&Arc<dyn Store>, Collection)> {
         match &self.backing {
             Backing::Stored(store) => Some((store, Collection::new(&self.kind.qualified()))),
-            Backing::Computed(_) => None,
+            Backing::Computed(_) | Backing::Reviewed(_) => None,
         }
     }
 }

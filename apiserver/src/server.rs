@@ -11,6 +11,7 @@ mod connection;
 mod health;
 mod listener;
 mod logging;
+mod loopback;
 mod serving_certificate;
 mod tls;
 
@@ -39,6 +40,7 @@ use assemble::Assembled;
 use authentication::Trusted;
 use health::Health;
 use listener::Listening;
+use loopback::Loopback;
 use serving_certificate::Identity;
 
 /// A server that is configured: its name and its kinds are known.
@@ -54,6 +56,21 @@ pub struct ApiServer {
     kinds: Kinds,
     ambient: Ambient,
     disabled: Vec<AdmissionPlugin>,
+}
+
+/// What a server takes for the cluster: what it computes from, asks for
+/// rights, and looks for namespaces in.
+pub enum ClusterClient {
+    /// What this client speaks to.
+    Client(Client),
+    /// The server itself.
+    Itself,
+}
+
+impl From<Client> for ClusterClient {
+    fn from(client: Client) -> Self {
+        Self::Client(client)
+    }
 }
 
 impl ApiServer {
@@ -103,8 +120,7 @@ impl ApiServer {
     /// # Errors
     /// When a kind cannot be served, a flag or file cannot be used, or the
     /// address is taken.
-    pub async fn bind(mut self, args: &Args) -> Result<Bound, StartError> {
-        self.disabled.extend(&args.disable_admission_plugins);
+    pub async fn bind(self, args: &Args) -> Result<Bound, StartError> {
         tls::install_provider();
         // What is wrong with the kinds is said before anything else is tried.
         let kinds = assemble::parse(&self.kinds)?;
@@ -112,7 +128,31 @@ impl ApiServer {
         let namespace = args.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         let client =
             Client::try_from(config).map_err(|error| StartError::Cluster(error.to_string()))?;
-        let cluster = Cluster::new(client);
+        self.listen(args, kinds, Cluster::new(client), namespace, Loopback::default())
+    }
+
+    /// The same without a cluster: the server is its own.
+    ///
+    /// # Errors
+    /// As [`ApiServer::bind`].
+    pub fn bind_alone(self, args: &Args) -> Result<Bound, StartError> {
+        tls::install_provider();
+        let kinds = assemble::parse(&self.kinds)?;
+        let namespace = args.namespace.clone().unwrap_or_else(|| "default".to_owned());
+        let loopback = Loopback::default();
+        let cluster = Cluster::new(loopback.client_of_itself());
+        self.listen(args, kinds, cluster, namespace, loopback)
+    }
+
+    fn listen(
+        mut self,
+        args: &Args,
+        kinds: Vec<Arc<Kind>>,
+        cluster: Cluster,
+        namespace: String,
+        loopback: Loopback,
+    ) -> Result<Bound, StartError> {
+        self.disabled.extend(&args.disable_admission_plugins);
         let trusted = Trusted::new(args, cluster.clone())?;
         let identity = Identity {
             service: args.service_name.clone().unwrap_or_else(|| self.name.clone()),
@@ -122,16 +162,22 @@ impl ApiServer {
         };
         let certificate = serving_certificate::open(args, identity)?;
         let listening = Listening::bind(SocketAddr::new(args.bind_address, args.secure_port))?;
-        Ok(Bound { server: self, kinds, cluster, trusted, certificate, listening })
+        Ok(Bound { server: self, kinds, cluster, trusted, certificate, listening, loopback })
     }
 
-    /// The same server in this process, without a socket: the cluster is what
-    /// `client` speaks to.
+    /// The same server in this process, without a socket.
     ///
     /// # Errors
     /// When a kind cannot be served.
-    pub async fn in_process(self, client: Client) -> Result<InProcess, StartError> {
-        let cluster = Cluster::new(client);
+    pub async fn in_process(
+        self,
+        cluster: impl Into<ClusterClient>,
+    ) -> Result<InProcess, StartError> {
+        let loopback = Loopback::default();
+        let cluster = match cluster.into() {
+            ClusterClient::Client(client) => Cluster::new(client),
+            ClusterClient::Itself => Cluster::new(loopback.client_of_itself()),
+        };
         let authentication =
             Authentication { delegated: Arc::default(), cluster: Some(cluster.clone()) };
         let closing = CancellationToken::new();
@@ -148,7 +194,8 @@ impl ApiServer {
             closing,
         )
         .await?;
-        Ok(InProcess { assembled, _closing: guard })
+        loopback.connect(&assembled.handler);
+        Ok(InProcess { assembled, loopback, _closing: guard })
     }
 
     /// Everything to deploy, as YAML.
@@ -169,6 +216,7 @@ pub struct Bound {
     trusted: Trusted,
     certificate: serving_certificate::Opened,
     listening: Listening,
+    loopback: Loopback,
 }
 
 impl Bound {
@@ -182,7 +230,7 @@ impl Bound {
     /// # Errors
     /// When an initial object of a kind cannot be kept.
     pub async fn start(self) -> Result<Running, StartError> {
-        let Self { server, kinds, cluster, trusted, certificate, listening } = self;
+        let Self { server, kinds, cluster, trusted, certificate, listening, loopback } = self;
         let closing = CancellationToken::new();
         let health = Health::new(trusted.ready(), certificate.ready(), closing.clone());
         let looks_at_namespaces = server.looks_at_namespaces();
@@ -196,6 +244,7 @@ impl Bound {
             closing.clone(),
         )
         .await?;
+        loopback.connect(&assembled.handler);
         let address = listening.address();
         let handler = Arc::clone(&assembled.handler);
         let trust = trusted.trust();
@@ -203,7 +252,7 @@ impl Bound {
             vec![tokio::spawn(trusted.keep()), tokio::spawn(certificate.clone().keep(cluster))];
         let serving = listening.serve(handler, health.clone(), certificate.tls(), trust);
         tracing::info!("{} listens on {address}", server.name);
-        Ok(Running { _assembled: assembled, serving, health, closing, tasks, address })
+        Ok(Running { _assembled: assembled, serving, health, closing, tasks, address, loopback })
     }
 }
 
@@ -216,9 +265,15 @@ pub struct Running {
     closing: CancellationToken,
     tasks: Vec<tokio::task::JoinHandle<()>>,
     address: SocketAddr,
+    loopback: Loopback,
 }
 
 impl Running {
+    /// A client in this process, whose requests are this user's.
+    pub fn client(&self, user: User) -> Client {
+        self.loopback.client(user)
+    }
+
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -251,10 +306,17 @@ pub struct Drained(());
 /// A server in this process. Dropping it ends everything.
 pub struct InProcess {
     assembled: Assembled,
+    loopback: Loopback,
     _closing: DropGuard,
 }
 
 impl InProcess {
+    /// A client whose requests are this user's, who needs no credentials. It
+    /// answers errors once the server is gone.
+    pub fn client(&self, user: User) -> Client {
+        self.loopback.client(user)
+    }
+
     /// Answers a request of this user, who needs no credentials.
     pub async fn respond(&self, user: User, request: Request<Body>) -> Response<Body> {
         self.assembled.handler.handle(&Peer::InProcess(user), request).await

@@ -8,6 +8,7 @@ mod delete_collection;
 mod get;
 mod list;
 mod patch;
+mod review;
 mod scale;
 mod selection;
 mod update;
@@ -20,6 +21,7 @@ pub use delete_collection::delete_collection;
 pub use get::{GetOptions, get};
 pub use list::{LOOK, ListOptions, Listed, Moment, list};
 pub use patch::patch;
+pub use review::review;
 pub use scale::{get_scale, patch_scale, update_scale};
 pub use selection::Selection;
 pub use update::update;
@@ -65,6 +67,7 @@ pub fn verbs(served: &ServedKind) -> &'static [Verb] {
             Verb::Watch,
         ],
         Backing::Computed(_) => &[Verb::Get, Verb::List, Verb::Watch],
+        Backing::Reviewed(_) => &[Verb::Create],
     }
 }
 

@@ -8,16 +8,21 @@ use futures::future::BoxFuture;
 use k8s_openapi::ClusterResourceScope;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Resource;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use super::computed::{self, Computed, SourceType};
 use super::lookup::Related;
 use super::stored::Stored;
 use super::to_tree;
 use super::yaml::{self, DefinitionError};
+use super::{Cells, Rules};
 use crate::cluster::Sources;
-use crate::kind::{CodedCells, CodedRules};
+use crate::kind::{CodedCells, CodedReview, CodedRules};
 use crate::object::Tree;
 use crate::served_kind::SourceResource;
+use crate::user::User;
 use crate::watch_cache::WatchCache;
 
 /// A type of the cluster that a kind is computed from or looks at.
@@ -58,6 +63,8 @@ pub enum Role {
         /// Keeps the cache, for ever.
         run: fn(Arc<Sources>, Arc<WatchCache>) -> BoxFuture<'static, ()>,
     },
+    /// They are questions, which code answers.
+    Reviewed(Arc<CodedReview>),
 }
 
 /// One registered kind.
@@ -70,6 +77,8 @@ pub struct Registered {
     pub rules: Option<Arc<CodedRules>>,
     /// How it comes to its objects.
     pub role: Role,
+    /// Whether Kubernetes has it itself: then its group need not be a domain.
+    pub is_built_in: bool,
 }
 
 /// Which kinds a server has.
@@ -116,6 +125,62 @@ impl Kinds {
         Ok(self)
     }
 
+    /// Adds a kind that Kubernetes has itself, and this server keeps the objects
+    /// of: its group need not be a domain, and that of Pods is empty. An
+    /// object must fit the type.
+    #[must_use]
+    pub fn built_in<K>(
+        mut self,
+        definition: CustomResourceDefinition,
+        cells: Cells<K>,
+        rules: Rules<K>,
+    ) -> Self
+    where
+        K: Resource<DynamicType = ()> + Serialize + DeserializeOwned + 'static,
+    {
+        self.add(definition, cells.coded(), Role::Stored { initial: Vec::new() });
+        if let Some(registered) = self.registered.last_mut() {
+            registered.rules = Some(Arc::new(rules.coded_anyway()));
+        }
+        self.last_is_built_in();
+        self
+    }
+
+    /// These kinds, and those.
+    #[must_use]
+    pub fn and(mut self, others: Self) -> Self {
+        self.registered.extend(others.registered);
+        self.allow_partial |= others.allow_partial;
+        self
+    }
+
+    /// Adds a kind of Kubernetes that is a question: what is created is
+    /// answered by `review`, told by whom it was asked, and not kept.
+    #[must_use]
+    pub fn reviewed<K>(
+        mut self,
+        definition: CustomResourceDefinition,
+        review: impl Fn(&User, K) -> K + Send + Sync + 'static,
+    ) -> Self
+    where
+        K: Serialize + DeserializeOwned,
+    {
+        let review = move |user: &User, question: &Tree| {
+            let question = serde_json::from_value(Value::Object(question.clone()));
+            to_tree(&review(user, question.map_err(|error| error.to_string())?))
+        };
+        let review = Arc::new(CodedReview::new(Box::new(review)));
+        self.add(definition, None, Role::Reviewed(review));
+        self.last_is_built_in();
+        self
+    }
+
+    fn last_is_built_in(&mut self) {
+        if let Some(registered) = self.registered.last_mut() {
+            registered.is_built_in = true;
+        }
+    }
+
     /// Serves kinds also if their definitions ask for what is not served yet:
     /// then that is left out, and the log says so. Without this it stops the
     /// start.
@@ -150,7 +215,13 @@ impl Kinds {
 
     fn add(&mut self, definition: CustomResourceDefinition, cells: Option<CodedCells>, role: Role) {
         let cells = cells.map(Arc::new);
-        self.registered.push(Registered { definition, cells, rules: None, role });
+        self.registered.push(Registered {
+            definition,
+            cells,
+            rules: None,
+            role,
+            is_built_in: false,
+        });
     }
 
     /// The kinds, in the order in which they were added.

@@ -95,10 +95,13 @@ where
 {
     /// The same for objects of any type, if there are any.
     pub(super) fn coded(self) -> Option<CodedRules> {
+        let is_none = self.prepare.is_none() && self.validate.is_none() && self.warn.is_none();
+        (!is_none).then(|| self.coded_anyway())
+    }
+
+    /// The same if there are none: then objects must fit the type.
+    pub(super) fn coded_anyway(self) -> CodedRules {
         let Self { prepare, validate, warn } = self;
-        if prepare.is_none() && validate.is_none() && warn.is_none() {
-            return None;
-        }
         let prepare = move |tree: &Value, context: &RuleContext<'_>| {
             let Some(prepare) = prepare.as_ref() else { return Ok(None) };
             let mut typed: K = read(tree)?;
@@ -127,12 +130,12 @@ where
             }
         };
         let fit = |tree: &Value| read::<K>(tree).map(drop);
-        Some(CodedRules::new(&K::version(&()), Box::new(fit), Box::new(prepare), Box::new(judge)))
+        CodedRules::new(&K::version(&()), Box::new(fit), Box::new(prepare), Box::new(judge))
     }
 }
 
 fn read<K: DeserializeOwned>(tree: &Value) -> Result<K, String> {
-    serde_json::from_value(tree.clone()).map_err(|error| error.to_string())
+    serde_path_to_error::deserialize(tree).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

@@ -2,19 +2,17 @@
 
 use serde_json::{Value, json};
 
-use super::{Groups, Part, add_other_names, parts, verbs};
+use super::{Part, Versions, add_other_names, parts, verbs};
 use crate::document::Document;
 use crate::served_kind::ServedKind;
 
 /// Clients read the parameters: this text is exact.
 const CONTENT_TYPE: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// `/apis` in its aggregated form. The hash is over everything but `kind` and
+/// `/api` or `/apis` in its aggregated form. The hash is over everything but `kind` and
 /// `apiVersion`, as in kube-apiserver.
-pub(super) fn document(groups: &Groups<'_>) -> Document {
+pub(super) fn document<'a>(groups: impl Iterator<Item = &'a (String, Versions<'a>)>) -> Document {
     let items: Vec<Value> = groups
-        .0
-        .iter()
         .map(|(group, versions)| {
             let versions: Vec<Value> = versions
                 .iter()
@@ -24,7 +22,8 @@ pub(super) fn document(groups: &Groups<'_>) -> Document {
                     json!({"version": version, "freshness": "Current", "resources": resources})
                 })
                 .collect();
-            json!({"metadata": {"name": group}, "versions": versions})
+            let metadata = if group.is_empty() { json!({}) } else { json!({"name": group}) };
+            json!({"metadata": metadata, "versions": versions})
         })
         .collect();
     let content = json!({"metadata": {}, "items": items});

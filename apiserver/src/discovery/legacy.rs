@@ -6,13 +6,19 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use super::{Groups, Part, Resources, Versions, add_other_names, parts, verbs};
+use crate::kind::api_version;
 use crate::served_kind::ServedKind;
+
+/// `/api`
+pub(super) fn core_versions(versions: &Versions<'_>) -> Value {
+    let names: Vec<&String> = versions.iter().map(|(name, _)| name).collect();
+    json!({"kind": "APIVersions", "versions": names, "serverAddressByClientCIDRs": []})
+}
 
 /// `/apis`
 pub(super) fn group_list(groups: &Groups<'_>) -> Value {
     let groups: Vec<Value> = groups
-        .0
-        .iter()
+        .named()
         .map(|(name, versions)| Value::Object(group_members(name, versions)))
         .collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
@@ -29,9 +35,7 @@ pub(super) fn group(name: &str, versions: &Versions<'_>) -> Value {
 fn group_members(name: &str, versions: &Versions<'_>) -> Map<String, Value> {
     let versions: Vec<Value> = versions
         .iter()
-        .map(
-            |(version, _)| json!({"groupVersion": format!("{name}/{version}"), "version": version}),
-        )
+        .map(|(version, _)| json!({"groupVersion": api_version(name, version), "version": version}))
         .collect();
     let mut group = Map::new();
     group.insert("name".to_owned(), name.into());
@@ -53,7 +57,7 @@ pub(super) fn resource_list(group: &str, version: &str, resources: &Resources<'_
     json!({
         "kind": "APIResourceList",
         "apiVersion": "v1",
-        "groupVersion": format!("{group}/{version}"),
+        "groupVersion": api_version(group, version),
         "resources": resources,
     })
 }

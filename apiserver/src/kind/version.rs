@@ -9,7 +9,9 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 
 use serde_json::Value;
 
-use super::{CodedCells, Columns, Schema, Subresources, selectable_fields, structural};
+use super::{
+    CodedCells, Columns, Schema, Subresources, api_version, selectable_fields, structural,
+};
 use crate::object::selector::SelectableFields;
 
 /// One version of a kind.
@@ -86,8 +88,12 @@ fn deprecation(
             && rank(&other.name).is_some_and(|better| Some(better) > rank(&version.name))
     };
     let better = spec.versions.iter().filter(is_better).max_by_key(|other| rank(&other.name));
-    let advice = better.map(|better| format!("; use {group}/{} {kind}", better.name));
-    Some(format!("{group}/{} {kind} is deprecated{}", version.name, advice.unwrap_or_default()))
+    let advice = better.map(|better| format!("; use {} {kind}", api_version(group, &better.name)));
+    Some(format!(
+        "{} {kind} is deprecated{}",
+        api_version(group, &version.name),
+        advice.unwrap_or_default()
+    ))
 }
 
 /// The order of versions in discovery: `v2`, `v1`, `v1beta1`, `v1alpha1`, then

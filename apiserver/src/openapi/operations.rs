@@ -19,7 +19,7 @@ const PATCH_TYPES: [&str; 2] = ["application/json-patch+json", "application/merg
 /// The paths of a kind in one version, each with its operations.
 pub(super) fn paths(served: &ServedKind, version: &Version) -> Vec<(String, Value)> {
     let kind = &served.kind;
-    let root = format!("/apis/{}/{}", kind.group, version.name);
+    let root = format!("/{}", crate::kind::root(&kind.group, &version.name));
     let plural = &kind.names.plural;
     let one = Operations { kind, version, verbs: verbs(served), namespaced: kind.is_namespaced() };
     let collection = if one.namespaced {
@@ -199,7 +199,8 @@ impl Operations<'_> {
     }
 
     fn group_words(&self) -> impl Iterator<Item = String> {
-        let group = self.kind.group.trim_end_matches(".k8s.io");
+        let group = if self.kind.group.is_empty() { "core" } else { &self.kind.group };
+        let group = group.trim_end_matches(".k8s.io");
         group.split('.').map(str::to_owned)
     }
 }

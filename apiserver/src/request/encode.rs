@@ -20,6 +20,7 @@ use http::{Response, StatusCode};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
 use serde::Serialize;
+use serde_json::Value;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -29,7 +30,7 @@ use super::negotiate::{Form, Format, Media, Presentation};
 use crate::document::Document;
 use crate::error::{ApiError, Details};
 use crate::kind::{Kind, Version};
-use crate::object::Tree;
+use crate::object::{Tree, to_json};
 use crate::storage::{Revision, Versioned};
 use crate::verb::{Deleted, Event, Listed};
 
@@ -112,6 +113,14 @@ impl Encoder {
         let mut out = Vec::with_capacity(versioned.object.size() + 64);
         self.write_object(versioned, true, &mut out);
         let mut response = respond(status, self.format.presentation, out);
+        warn(&mut response, warnings);
+        response
+    }
+
+    /// The answer to a review.
+    pub(super) fn review(&self, answer: &Tree, warnings: &[String]) -> Response<Body> {
+        let out = to_json(&Value::Object(answer.clone())).into_bytes();
+        let mut response = respond(StatusCode::CREATED, self.format.presentation, out);
         warn(&mut response, warnings);
         response
     }

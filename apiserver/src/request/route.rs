@@ -52,17 +52,19 @@ pub(super) enum Destination {
 /// A document that is made from the kinds.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Document {
+    /// `/api`
+    Core,
     /// `/apis`
     Groups,
     /// `/apis/G`
     Group(String),
-    /// `/apis/G/V`
+    /// `/apis/G/V`, `/api/V`
     Version(String, String),
     /// `/openapi/v2`
     OpenApiV2,
     /// `/openapi/v3`
     OpenApiV3,
-    /// `/openapi/v3/apis/G/V`
+    /// `/openapi/v3/apis/G/V`, `/openapi/v3/api/V`
     OpenApiV3Version(String, String),
 }
 
@@ -93,6 +95,9 @@ pub(super) fn route(kinds: &ServedKinds, head: &Parts) -> Result<Route, ApiError
         ["apis", group, version, rest @ ..] if !rest.is_empty() => {
             Ok(resource(kinds, head, group, version, rest))
         }
+        ["api", version, rest @ ..] if !rest.is_empty() => {
+            Ok(resource(kinds, head, "", version, rest))
+        }
         _ => Ok(Route {
             attributes: Attributes::Path {
                 verb: head.method.as_str().to_ascii_lowercase(),
@@ -106,11 +111,16 @@ pub(super) fn route(kinds: &ServedKinds, head: &Parts) -> Result<Route, ApiError
 
 fn document(method: &Method, segments: &[&str]) -> Destination {
     let document = match segments {
+        ["api"] => Document::Core,
+        ["api", version] => Document::Version(String::new(), (*version).to_owned()),
         ["apis"] => Document::Groups,
         ["apis", group] => Document::Group((*group).to_owned()),
         ["apis", group, version] => Document::Version((*group).to_owned(), (*version).to_owned()),
         ["openapi", "v2"] => Document::OpenApiV2,
         ["openapi", "v3"] => Document::OpenApiV3,
+        ["openapi", "v3", "api", version] => {
+            Document::OpenApiV3Version(String::new(), (*version).to_owned())
+        }
         ["openapi", "v3", "apis", group, version] => {
             Document::OpenApiV3Version((*group).to_owned(), (*version).to_owned())
         }
@@ -133,7 +143,10 @@ struct ResourcePath<'a> {
     subresource: &'a str,
 }
 
-fn parse<'a>(mut rest: &'a [&'a str]) -> ResourcePath<'a> {
+/// What of a namespace is written apart from it.
+const OF_NAMESPACES: [&str; 2] = ["status", "finalize"];
+
+fn parse<'a>(group: &str, mut rest: &'a [&'a str]) -> ResourcePath<'a> {
     let mut path = ResourcePath::default();
     if let ["watch", behind @ ..] = rest
         && !behind.is_empty()
@@ -141,8 +154,11 @@ fn parse<'a>(mut rest: &'a [&'a str]) -> ResourcePath<'a> {
         path.is_watch = true;
         rest = behind;
     }
+    let is_namespace_itself =
+        group.is_empty() && rest.get(2).is_none_or(|part| OF_NAMESPACES.contains(part));
     if let ["namespaces", namespace, behind @ ..] = rest
         && !behind.is_empty()
+        && !is_namespace_itself
     {
         path.namespace = Some(*namespace);
         rest = behind;
@@ -155,7 +171,7 @@ fn parse<'a>(mut rest: &'a [&'a str]) -> ResourcePath<'a> {
 }
 
 fn resource(kinds: &ServedKinds, head: &Parts, group: &str, version: &str, rest: &[&str]) -> Route {
-    let path = parse(rest);
+    let path = parse(group, rest);
     let verb = verb(&head.method, &path, head.uri.query().unwrap_or_default());
     let name = match verb {
         Some(Verb::List | Verb::Watch) if path.name.is_empty() => {
@@ -169,7 +185,11 @@ fn resource(kinds: &ServedKinds, head: &Parts, group: &str, version: &str, rest:
         version: version.to_owned(),
         resource: path.resource.to_owned(),
         subresource: path.subresource.to_owned(),
-        namespace: path.namespace.unwrap_or_default().to_owned(),
+        // The rights on a namespace may be given in it.
+        namespace: match path.namespace {
+            None if group.is_empty() && path.resource == "namespaces" => path.name.to_owned(),
+            namespace => namespace.unwrap_or_default().to_owned(),
+        },
         name,
     };
     let Some((served, version)) = kinds.find(group, version, path.resource) else {
@@ -289,7 +309,7 @@ mod tests {
 
     fn check(path: &str, expected: &ResourcePath<'_>) {
         let segments: Vec<&str> = path.split('/').collect();
-        assert_eq!(&parse(&segments), expected, "{path}");
+        assert_eq!(&parse("g", &segments), expected, "{path}");
     }
 
     #[test]

@@ -39,8 +39,12 @@ pub(super) fn parse(kinds: &Kinds) -> Result<Vec<Arc<Kind>>, StartError> {
     let mut parsed: Vec<Arc<Kind>> = Vec::new();
     let mut taken: HashMap<(String, String), String> = HashMap::new();
     for registered in kinds.iter() {
-        let kind = Kind::parse(&registered.definition, registered.cells.clone())?
-            .with_rules(registered.rules.clone());
+        let kind = if registered.is_built_in {
+            Kind::parse_built_in(&registered.definition, registered.cells.clone())?
+        } else {
+            Kind::parse(&registered.definition, registered.cells.clone())?
+        };
+        let kind = kind.with_rules(registered.rules.clone());
         let names = &kind.names;
         let own = [
             ("spec.names.plural", &names.plural),
@@ -63,7 +67,7 @@ pub(super) fn parse(kinds: &Kinds) -> Result<Vec<Arc<Kind>>, StartError> {
                     format!("must be the scope of {}, which it is computed from", source.resource);
                 return Err(fault(&kind, "spec.scope", &why));
             }
-            Role::Computed { .. } => {}
+            Role::Computed { .. } | Role::Reviewed(_) => {}
         }
         parsed.push(Arc::new(kind));
     }
@@ -143,6 +147,10 @@ impl Assembled {
                 Role::Computed { source, run, .. } => {
                     runs.push(run(Arc::clone(&sources), Arc::clone(&cache)));
                     Backing::Computed(source.clone())
+                }
+                Role::Reviewed(review) => {
+                    cache.mark_synced();
+                    Backing::Reviewed(Arc::clone(review))
                 }
             };
             served.push(ServedKind { kind, cache, backing });

@@ -1,0 +1,33 @@
+//! Reviews that code answers: questions that are asked like an object is made.
+
+use std::fmt;
+
+use crate::object::Tree;
+use crate::user::User;
+
+type Review = Box<dyn Fn(&User, &Tree) -> Result<Tree, String> + Send + Sync>;
+
+/// Answers questions of one kind.
+pub struct CodedReview(Review);
+
+impl CodedReview {
+    /// What `review` answers to a question of somebody is the answer; an error
+    /// says why the question is none.
+    pub fn new(review: Review) -> Self {
+        Self(review)
+    }
+
+    /// The answer to a question.
+    ///
+    /// # Errors
+    /// Why it is none.
+    pub fn answer(&self, user: &User, question: &Tree) -> Result<Tree, String> {
+        (self.0)(user, question)
+    }
+}
+
+impl fmt::Debug for CodedReview {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CodedReview").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,65 @@
+//! The way of a server to itself: clients whose requests it answers in this
+//! process, without a socket.
+
+use std::sync::{Arc, Weak};
+
+use axum::body::Body;
+use http::{Request, Response};
+use kube::Client;
+use kube::client::Body as KubeBody;
+use tokio::sync::watch;
+
+use crate::request::{Handler, Peer};
+use crate::user::{MASTERS, User};
+
+/// Where requests without a namespace go.
+const DEFAULT_NAMESPACE: &str = "default";
+/// As whom a server asks itself; as kube-apiserver.
+const ITSELF: &str = "system:apiserver";
+
+/// The way to a server, which may not be there yet, and may be gone.
+#[derive(Clone)]
+pub(super) struct Loopback(watch::Sender<Option<Weak<Handler>>>);
+
+impl Default for Loopback {
+    fn default() -> Self {
+        Self(watch::Sender::new(None))
+    }
+}
+
+impl Loopback {
+    /// From here on the server is there; until then requests wait.
+    pub(super) fn connect(&self, handler: &Arc<Handler>) {
+        self.0.send_replace(Some(Arc::downgrade(handler)));
+    }
+
+    /// A client of the server itself, which may do everything. No connection
+    /// can be taken for it.
+    pub(super) fn client_of_itself(&self) -> Client {
+        let groups = vec![MASTERS.to_owned()];
+        self.client(User { name: ITSELF.to_owned(), groups, ..User::default() })
+    }
+
+    /// A client whose requests are this user's.
+    pub(super) fn client(&self, user: User) -> Client {
+        let (way, user) = (self.0.subscribe(), user.authenticated());
+        let service = tower::service_fn(move |request: Request<KubeBody>| {
+            let (way, user) = (way.clone(), user.clone());
+            async move { respond(way, user, request).await }
+        });
+        Client::new(service, DEFAULT_NAMESPACE)
+    }
+}
+
+async fn respond(
+    mut way: watch::Receiver<Option<Weak<Handler>>>,
+    user: User,
+    request: Request<KubeBody>,
+) -> Result<Response<Body>, &'static str> {
+    const GONE: &str = "the server in this process is gone";
+    let handler = way.wait_for(Option::is_some).await.map_err(|_| GONE)?.clone();
+    let handler = handler.as_ref().and_then(Weak::upgrade).ok_or(GONE)?;
+    // What is open ends with the server, not with the client.
+    let answer = handler.handle(&Peer::InProcess(user), request.map(Body::new)).await;
+    Ok(answer)
+}
