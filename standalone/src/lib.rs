@@ -1,0 +1,33 @@
+//! A Kubernetes API server without a cluster: kinds of your own beside the
+//! built-in ones, in this process, for tests and for trying things out.
+//!
+//! ```
+//! use k8s_openapi::api::core::v1::ConfigMap;
+//! use kube::api::{Api, ObjectMeta, PostParams};
+//! use standalone_apiserver::TestServer;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let server = TestServer::builder().start().await?;
+//! let maps: Api<ConfigMap> = Api::default_namespaced(server.client());
+//! let metadata = ObjectMeta { name: Some("a".to_owned()), ..ObjectMeta::default() };
+//! maps.create(&PostParams::default(), &ConfigMap { metadata, ..Default::default() }).await?;
+//! assert_eq!(maps.list(&Default::default()).await?.items.len(), 1);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! It answers as kube-apiserver does, but nothing else of a cluster is there:
+//! no scheduler, no kubelet, no controllers. A Pod stays Pending, a Deployment
+//! makes no ReplicaSet, what an owner leaves behind stays. Only namespaces are
+//! emptied when they are deleted.
+
+mod built_in;
+mod namespaces;
+mod objects;
+mod reviews;
+mod rights;
+mod test_server;
+
+pub use objects::ObjectError;
+pub use test_server::{TestServer, TestServerBuilder, TestServerError};

@@ -1,0 +1,71 @@
+//! Who may do what: whoever is in `system:masters` everything, every
+//! authenticated caller what a cluster lets everybody do, and nobody more.
+
+use k8s_openapi::api::authorization::v1::{NonResourceAttributes, ResourceAttributes};
+
+const MASTERS: &str = "system:masters";
+const AUTHENTICATED: &str = "system:authenticated";
+/// Questions about oneself.
+const ABOUT_ONESELF: [(&str, &str); 2] = [
+    ("authorization.k8s.io", "selfsubjectaccessreviews"),
+    ("authentication.k8s.io", "selfsubjectreviews"),
+];
+/// Where it stands what a server can do, and whether it is well.
+const DESCRIPTIONS: [&str; 7] =
+    ["/api", "/apis", "/openapi", "/version", "/healthz", "/livez", "/readyz"];
+
+/// Whether a member of these groups may do this.
+pub(crate) fn may(
+    groups: &[String],
+    resource: Option<&ResourceAttributes>,
+    path: Option<&NonResourceAttributes>,
+) -> bool {
+    let is_in = |group: &str| groups.iter().any(|one| one == group);
+    if is_in(MASTERS) {
+        return true;
+    }
+    let is_about_oneself = resource.is_some_and(|asked| {
+        let text = |field: &Option<String>| field.clone().unwrap_or_default();
+        let (group, resource) = (text(&asked.group), text(&asked.resource));
+        text(&asked.verb) == "create"
+            && text(&asked.subresource).is_empty()
+            && ABOUT_ONESELF.contains(&(group.as_str(), resource.as_str()))
+    });
+    let is_description = path.is_some_and(|asked| {
+        let (verb, path) = (asked.verb.as_deref(), asked.path.as_deref().unwrap_or_default());
+        let below = |root: &str| {
+            path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        verb == Some("get") && DESCRIPTIONS.into_iter().any(below)
+    });
+    is_in(AUTHENTICATED) && (is_about_oneself || is_description)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_may_what() {
+        let of = |group: &str| vec![group.to_owned()];
+        let asks = |verb: &str, group: &str, resource: &str| ResourceAttributes {
+            verb: Some(verb.to_owned()),
+            group: Some(group.to_owned()),
+            resource: Some(resource.to_owned()),
+            ..ResourceAttributes::default()
+        };
+        let reads = |path: &str| NonResourceAttributes {
+            verb: Some("get".to_owned()),
+            path: Some(path.to_owned()),
+        };
+        let pods = asks("get", "", "pods");
+        assert!(may(&of(MASTERS), Some(&pods), None));
+        assert!(!may(&of(AUTHENTICATED), Some(&pods), None));
+        let own = asks("create", "authentication.k8s.io", "selfsubjectreviews");
+        assert!(may(&of(AUTHENTICATED), Some(&own), None));
+        assert!(!may(&of("system:unauthenticated"), Some(&own), None));
+        assert!(may(&of(AUTHENTICATED), None, Some(&reads("/apis/apps/v1"))));
+        assert!(!may(&of(AUTHENTICATED), None, Some(&reads("/apisx"))));
+        assert!(!may(&of(AUTHENTICATED), None, None));
+    }
+}

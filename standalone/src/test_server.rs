@@ -1,0 +1,174 @@
+//! TestServer: a Kubernetes API server in this process, for one test.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use aggregated_apiserver::{Ambient, ApiServer, ClusterClient, InProcess, Kinds, StartError, User};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Client;
+use serde::Serialize;
+use serde_json::Value;
+use thiserror::Error;
+use tokio::task::JoinHandle;
+
+use crate::objects::{self, ObjectError};
+use crate::{built_in, namespaces, reviews};
+
+/// As whom [`TestServer::client`] asks.
+const ADMIN: &str = "kubernetes-admin";
+const MASTERS: &str = "system:masters";
+/// Namespaces that are there from the start.
+const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
+
+/// Why a [`TestServer`] cannot start.
+#[derive(Debug, Error)]
+pub enum TestServerError {
+    /// A kind cannot be served.
+    #[error(transparent)]
+    Kind(#[from] StartError),
+    /// An object cannot be kept.
+    #[error(transparent)]
+    Object(#[from] ObjectError),
+    /// A built-in kind is described wrongly.
+    #[error("a built-in kind cannot be described: {0}")]
+    BuiltIn(#[from] serde_json::Error),
+}
+
+/// What a [`TestServer`] is made of.
+#[derive(Default)]
+pub struct TestServerBuilder {
+    kinds: Kinds,
+    objects: Vec<Result<Value, serde_json::Error>>,
+    time: Option<Timestamp>,
+}
+
+impl TestServerBuilder {
+    /// Serves these kinds, besides the built-in ones.
+    #[must_use]
+    pub fn kinds(mut self, kinds: Kinds) -> Self {
+        self.kinds = self.kinds.and(kinds);
+        self
+    }
+
+    /// Serves the kind of a definition: `Foo::crd()`.
+    #[must_use]
+    pub fn crd(mut self, definition: CustomResourceDefinition) -> Self {
+        self.kinds = self.kinds.defined(definition);
+        self
+    }
+
+    /// Has these objects from the start, in this order, each with its status.
+    /// Their namespaces are made where they are missing.
+    #[must_use]
+    pub fn objects<K: Serialize>(mut self, objects: impl IntoIterator<Item = K>) -> Self {
+        self.objects.extend(objects.into_iter().map(serde_json::to_value));
+        self
+    }
+
+    /// Stops the clock of the server at this time; it goes on when
+    /// [`TestServer::advance`] moves it.
+    #[must_use]
+    pub fn time(mut self, time: Timestamp) -> Self {
+        self.time = Some(time);
+        self
+    }
+
+    /// Starts the server, in this process and without a socket.
+    ///
+    /// # Errors
+    /// When a kind cannot be served, or an object cannot be kept.
+    pub async fn start(self) -> Result<TestServer, TestServerError> {
+        let objects = self.objects.into_iter().collect::<Result<Vec<Value>, _>>()?;
+        let clock = Clock::new(self.time);
+        let kinds = built_in::kinds().and(reviews::kinds(Vec::new())?).and(self.kinds);
+        let ambient = Ambient::system().with_clock({
+            let clock = clock.clone();
+            move || clock.now()
+        });
+        let server = ApiServer::new("test-server", kinds).with_ambient(ambient);
+        let server = server.in_process(ClusterClient::Itself).await?;
+        let client = server.client(admin());
+        objects::create_namespaces(&client, NAMESPACES).await?;
+        let namespaces = tokio::spawn(namespaces::keep(client.clone()));
+        let server = TestServer { server, clock, namespaces };
+        objects::load(&client, objects).await?;
+        Ok(server)
+    }
+}
+
+/// A Kubernetes API server in this process. Each is a world of its own, without
+/// a port, a file or a global; dropping it ends everything that it started.
+pub struct TestServer {
+    server: InProcess,
+    clock: Clock,
+    namespaces: JoinHandle<()>,
+}
+
+impl TestServer {
+    /// A server with built-in kinds alone, until more is said.
+    pub fn builder() -> TestServerBuilder {
+        TestServerBuilder::default()
+    }
+
+    /// A client that may do everything.
+    pub fn client(&self) -> Client {
+        self.server.client(admin())
+    }
+
+    /// A client whose requests are those of this user. Only members of
+    /// `system:masters` may do anything yet.
+    pub fn client_as<G: Into<String>>(
+        &self,
+        user: impl Into<String>,
+        groups: impl IntoIterator<Item = G>,
+    ) -> Client {
+        let groups = groups.into_iter().map(Into::into).collect();
+        self.server.client(User { name: user.into(), groups, ..User::default() })
+    }
+
+    /// The time of the server.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Moves the clock of the server.
+    pub fn advance(&self, by: Duration) {
+        self.clock.advance(by);
+    }
+}
+
+impl Drop for TestServer {
+    fn drop(&mut self) {
+        self.namespaces.abort();
+    }
+}
+
+fn admin() -> User {
+    User { name: ADMIN.to_owned(), groups: vec![MASTERS.to_owned()], ..User::default() }
+}
+
+/// The clock of a server: that of the machine, moved, or one that stands.
+#[derive(Clone)]
+struct Clock {
+    standing: Option<Timestamp>,
+    moved: Arc<Mutex<SignedDuration>>,
+}
+
+impl Clock {
+    fn new(standing: Option<Timestamp>) -> Self {
+        Self { standing, moved: Arc::default() }
+    }
+
+    fn now(&self) -> Timestamp {
+        let moved = *self.moved.lock().unwrap_or_else(PoisonError::into_inner);
+        let time = self.standing.unwrap_or_else(Timestamp::now);
+        time.saturating_add(moved).unwrap_or(Timestamp::MAX)
+    }
+
+    fn advance(&self, by: Duration) {
+        let mut moved = self.moved.lock().unwrap_or_else(PoisonError::into_inner);
+        let by = SignedDuration::try_from(by).unwrap_or(SignedDuration::MAX);
+        *moved = moved.saturating_add(by);
+    }
+}
