@@ -9,7 +9,7 @@ mod text;
 
 pub use api::{ApiError, Cause, Details};
 pub use field::FieldError;
-pub use path::{key_path, member_path};
+pub use path::Path;
 pub use reason::Reason;
 pub use start::StartError;
-pub use text::{go_type, no_object, qualified, quote};
+pub use text::{go_float, go_type, is_printed, no_object, qualified, quote};

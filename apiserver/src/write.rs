@@ -126,7 +126,9 @@ pub fn prepare_new(
     }
     let rules = kind.rules_of(version).filter(|_| is_kind).zip(context);
     let rules = Asked::prepare(rules, &mut tree);
-    let completed = complete(kind, version, tree, is_kind, ambient, &mut warnings, &rules);
+    let is_dry_run = context.is_some_and(|context| context.dry_run);
+    let completed =
+        complete(kind, version, tree, is_kind, is_dry_run, ambient, &mut warnings, &rules);
     match completed {
         Ok((object, name_origin)) => Ok(Prepared { object, warnings, name_origin }),
         Err(error) => Err(error.with_warnings(warnings)),
@@ -175,13 +177,8 @@ fn prune(kind: &Kind, version: &Version, tree: &mut Tree) -> Result<(bool, Vec<S
     let is_kind = text(tree, "kind") == kind.names.kind;
     let mut unknown = metadata::coerce(tree)?;
     if is_kind {
-        unknown.extend(version.schema.prune(tree));
-        let embedded = version
-            .schema
-            .coerce_embedded(tree, Malformed::Refused)
-            .map_err(|error| error.to_string())?;
-        unknown.extend(embedded);
-        version.schema.fill_defaults(tree);
+        let taken_in = version.schema.take_in(tree, Malformed::Refused);
+        unknown.extend(taken_in.map_err(|error| error.to_string())?);
     }
     Ok((is_kind, unknown))
 }
@@ -192,11 +189,12 @@ fn complete(
     version: &Version,
     mut tree: Tree,
     is_kind: bool,
+    is_dry_run: bool,
     ambient: &Ambient,
     warnings: &mut Vec<String>,
     rules: &Asked<'_>,
 ) -> Result<(Object, NameOrigin), ApiError> {
-    stamp::refuse_revision(&tree)?;
+    let of_revision = if is_dry_run { Ok(()) } else { stamp::refuse_revision(&tree) };
     let is_generated = stamp::stamp(&mut tree, ambient);
     let name = metadata::name(&tree).to_owned();
     let mut errors = Vec::new();
@@ -217,6 +215,7 @@ fn complete(
         return Err(ApiError::invalid(&kind.group, &text(&tree, "kind"), &name, errors));
     }
     warnings.extend(metadata_rules::finalizer_warnings(&tree, None));
+    of_revision?;
     let object = encode(&tree)?;
     let has_prefix = metadata::prefix(&tree).is_some();
     Ok((object, NameOrigin { is_generated, has_prefix }))

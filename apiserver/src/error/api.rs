@@ -65,6 +65,9 @@ pub struct ApiError {
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
+/// So many bytes of errors are told, and the one that goes beyond.
+const ERRORS_LENGTH: usize = 256 << 10;
+
 impl ApiError {
     /// A refusal of this reason with this message and no details.
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
@@ -176,7 +179,13 @@ impl ApiError {
     /// 422: the object breaks rules; `errors` says which, field by field.
     ///
     /// The message names each text once; the causes keep them all.
-    pub fn invalid(group: &str, kind: &str, name: &str, errors: Vec<FieldError>) -> Self {
+    pub fn invalid(group: &str, kind: &str, name: &str, mut errors: Vec<FieldError>) -> Self {
+        let mut length = 0;
+        errors.retain(|error| {
+            let is_told = length < ERRORS_LENGTH;
+            length += error.length();
+            is_told
+        });
         let mut said = HashSet::new();
         let texts = errors.iter().map(ToString::to_string);
         let texts: Vec<String> = texts.filter(|text| said.insert(text.clone())).collect();

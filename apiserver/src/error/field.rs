@@ -31,7 +31,7 @@ impl FieldError {
 
     /// The value breaks a rule. `value` is JSON text: strings are quoted.
     pub fn invalid(field: impl Into<String>, value: impl fmt::Display, detail: &str) -> Self {
-        let body = format!("Invalid value: {value}: {detail}");
+        let body = format!("Invalid value: {}: {}", beginning(value), beginning(detail));
         Self { field: field.into(), reason: "FieldValueInvalid", body }
     }
 
@@ -54,13 +54,13 @@ impl FieldError {
 
     /// The value is there twice. `value` is JSON text.
     pub fn duplicate(field: impl Into<String>, value: impl fmt::Display) -> Self {
-        let body = format!("Duplicate value: {value}");
+        let body = format!("Duplicate value: {}", beginning(value));
         Self { field: field.into(), reason: "FieldValueDuplicate", body }
     }
 
     /// The value has the wrong type. `value` is JSON text.
     pub fn type_invalid(field: impl Into<String>, value: impl fmt::Display, detail: &str) -> Self {
-        let body = format!("Invalid value: {value}: {detail}");
+        let body = format!("Invalid value: {}: {}", beginning(value), beginning(detail));
         Self { field: field.into(), reason: "FieldValueTypeInvalid", body }
     }
 
@@ -71,7 +71,11 @@ impl FieldError {
         supported: &[S],
     ) -> Self {
         let list: Vec<String> = supported.iter().map(|one| quote(one.as_ref())).collect();
-        let body = format!("Unsupported value: {value}: supported values: {}", list.join(", "));
+        let body = format!(
+            "Unsupported value: {}: supported values: {}",
+            beginning(value),
+            list.join(", ")
+        );
         Self { field: field.into(), reason: "FieldValueNotSupported", body }
     }
 
@@ -89,9 +93,31 @@ impl FieldError {
         Self { field: field.into(), reason: "FieldValueTooMany", body }
     }
 
+    /// How long it is, in bytes.
+    pub(super) fn length(&self) -> usize {
+        self.field.len() + self.body.len()
+    }
+
     pub(super) fn into_cause(self) -> Cause {
         Cause { reason: self.reason, message: self.body, field: self.field }
     }
+}
+
+/// So much of a value is shown, in bytes.
+const SHOWN_LIMIT: usize = 16 << 10;
+
+/// A text, or the beginning of one that is long.
+fn beginning(text: impl fmt::Display) -> String {
+    let mut text = text.to_string();
+    if text.len() > SHOWN_LIMIT {
+        let mut end = SHOWN_LIMIT;
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
+        text.push_str("...");
+    }
+    text
 }
 
 impl fmt::Display for FieldError {

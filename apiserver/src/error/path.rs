@@ -1,33 +1,85 @@
 //! Paths of fields: `spec.parts[0].name`.
 //!
-//! Of names that nobody has given in earnest only the beginning is said: every
-//! member below repeats it.
+//! They are handed down unwritten, and written out only for what is wrong. Of
+//! names that nobody has given in earnest only the beginning is said: a hundred
+//! members below may repeat it.
 
-/// So much of a member's name is said, and of a path.
-const NAME_LIMIT: usize = 256;
-const PATH_LIMIT: usize = 4_096;
+use std::fmt::{self, Write as _};
 
-/// The path of a member: `spec.name`.
-pub fn member_path(path: &str, name: &str) -> String {
-    let name = beginning(name);
-    match path {
-        "" => name.to_owned(),
-        path if path.len() > PATH_LIMIT => path.to_owned(),
-        path => format!("{path}.{name}"),
+/// So much of a path is said.
+const LIMIT: usize = 2_048;
+
+/// Where in an object something is.
+#[derive(Clone, Copy, Debug)]
+pub enum Path<'a> {
+    /// The object itself.
+    Root,
+    /// A member: `spec.name`.
+    Member(&'a Path<'a>, &'a str),
+    /// The value of a key: `spec.map[key]`.
+    Key(&'a Path<'a>, &'a str),
+    /// An item of a list: `spec.parts[0]`.
+    Item(&'a Path<'a>, usize),
+}
+
+impl Path<'_> {
+    fn write(&self, out: &mut Beginning) -> fmt::Result {
+        match self {
+            Self::Root => Ok(()),
+            Self::Member(Path::Root, name) => out.write_str(name),
+            Self::Member(parent, name) => {
+                parent.write(out)?;
+                out.write_str(".")?;
+                out.write_str(name)
+            }
+            Self::Key(parent, key) => {
+                parent.write(out)?;
+                out.write_str("[")?;
+                out.write_str(key)?;
+                out.write_str("]")
+            }
+            Self::Item(parent, index) => {
+                parent.write(out)?;
+                write!(out, "[{index}]")
+            }
+        }
     }
 }
 
-/// The path of the value of a key: `spec.map[key]`.
-pub fn key_path(path: &str, key: &str) -> String {
-    if path.len() > PATH_LIMIT { path.to_owned() } else { format!("{path}[{}]", beginning(key)) }
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = Beginning::default();
+        // It fails when it has enough.
+        let _ = self.write(&mut text);
+        f.write_str(&text.0)
+    }
 }
 
-fn beginning(name: &str) -> &str {
-    let mut end = name.len().min(NAME_LIMIT);
-    while !name.is_char_boundary(end) {
-        end -= 1;
+impl From<&Path<'_>> for String {
+    fn from(path: &Path<'_>) -> Self {
+        path.to_string()
     }
-    &name[..end]
+}
+
+impl From<Path<'_>> for String {
+    fn from(path: Path<'_>) -> Self {
+        path.to_string()
+    }
+}
+
+/// The beginning of a text that may be long.
+#[derive(Default)]
+struct Beginning(String);
+
+impl fmt::Write for Beginning {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let mut end = text.len().min(LIMIT.saturating_sub(self.0.len()));
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        self.0.push_str(&text[..end]);
+        if end < text.len() { Err(fmt::Error) } else { Ok(()) }
+    }
 }
 
 #[cfg(test)]
@@ -36,12 +88,12 @@ mod tests {
 
     #[test]
     fn are_never_long() {
-        assert_eq!(key_path(&member_path("spec", "map"), "a"), "spec.map[a]");
-        let long = "\u{e9}".repeat(1_000);
-        let mut path = String::new();
-        for _ in 0..100 {
-            path = key_path(&member_path(&path, &long), &long);
-        }
-        assert!(path.len() < PATH_LIMIT + 2 * NAME_LIMIT + 3, "{}", path.len());
+        let spec = Path::Member(&Path::Root, "spec");
+        let map = Path::Member(&spec, "map");
+        let value = Path::Key(&map, "a");
+        assert_eq!(Path::Item(&value, 7).to_string(), "spec.map[a][7]");
+        let long = "\u{e9}".repeat(1_000_000);
+        let named = Path::Member(&Path::Member(&spec, &long), &long).to_string();
+        assert!(named.starts_with("spec.\u{e9}") && named.len() <= LIMIT, "{}", named.len());
     }
 }

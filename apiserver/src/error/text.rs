@@ -1,7 +1,9 @@
 //! Texts that messages are made of, as Go writes them.
 
 use std::fmt::Write as _;
+use std::sync::LazyLock;
 
+use regex::Regex;
 use serde_json::Value;
 
 /// `llamas.farm.example.com`; the core group has no suffix.
@@ -27,14 +29,42 @@ pub fn quote(text: &str) -> String {
             control if (control as u32) < 0x80 && control.is_control() => {
                 let _ = write!(quoted, "\\x{:02x}", control as u32);
             }
-            control if control.is_control() => {
-                let _ = write!(quoted, "\\u{:04x}", control as u32);
+            odd if !is_printed(odd) && (odd as u32) < 0x1_0000 => {
+                let _ = write!(quoted, "\\u{:04x}", odd as u32);
+            }
+            odd if !is_printed(odd) => {
+                let _ = write!(quoted, "\\U{:08x}", odd as u32);
             }
             plain => quoted.push(plain),
         }
     }
     quoted.push('"');
     quoted
+}
+
+/// Whether a character can be seen, as Go's `unicode.IsPrint` says.
+pub fn is_printed(character: char) -> bool {
+    static PRINTED: LazyLock<Option<Regex>> =
+        LazyLock::new(|| Regex::new(r"^[\p{L}\p{M}\p{N}\p{P}\p{S}]$").ok());
+    if character.is_ascii() {
+        return character == ' ' || character.is_ascii_graphic();
+    }
+    let text = character.encode_utf8(&mut [0; 4]).to_owned();
+    PRINTED.as_ref().is_some_and(|printed| printed.is_match(&text))
+}
+
+/// As Go prints a float: `1e+10`, and `1000` without an exponent.
+pub fn go_float(number: f64) -> String {
+    let text = format!("{number:e}");
+    let Some((digits, exponent)) = text.split_once('e') else { return text };
+    match exponent.parse::<i32>() {
+        Ok(-4..21) if number.abs() < 1e6 => number.to_string(),
+        Ok(exponent) => {
+            let sign = if exponent < 0 { '-' } else { '+' };
+            format!("{digits}e{sign}{:02}", exponent.abs())
+        }
+        Err(_) => text,
+    }
 }
 
 /// What Go calls a type of JSON.

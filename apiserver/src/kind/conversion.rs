@@ -31,10 +31,8 @@ impl Kind {
     fn convert(&self, object: &Object, version: &Version) -> Result<Object, ObjectError> {
         let mut tree = object.to_tree();
         tree.insert("apiVersion".to_owned(), self.api_version(&version.name).into());
-        version.schema.prune(&mut tree);
         // Nothing is refused: the other version did not ask for more.
-        let _ = version.schema.coerce_embedded(&mut tree, Malformed::Dropped);
-        version.schema.fill_defaults(&mut tree);
+        let _ = version.schema.take_in(&mut tree, Malformed::Dropped);
         Object::from_tree(&tree)
     }
 }

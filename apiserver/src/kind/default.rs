@@ -5,8 +5,10 @@ use serde_json::Value;
 use super::{Additional, Schema};
 use crate::object::Tree;
 
-/// Values that are filled in at most. What has more is refused for its size.
-const LIMIT: usize = 60_000;
+/// So much is filled in at most, in bytes, with so many for each value. What
+/// has more is refused for its size.
+const LIMIT: usize = 4 << 20;
+const VALUE: usize = 64;
 
 /// Members of the root that no schema has defaults for.
 const ROOT: [&str; 3] = ["apiVersion", "kind", "metadata"];
@@ -27,12 +29,12 @@ fn fill_members(schema: &Schema, tree: &mut Tree, skipped: &[&str], left: &mut u
             && !tree.contains_key(name)
             && !skipped.contains(&name.as_str())
         {
-            let count = count(default);
-            if count > *left {
+            let size = size(default);
+            if size > *left {
                 *left = 0;
                 return;
             }
-            *left -= count;
+            *left -= size;
             tree.insert(name.clone(), default.clone());
         }
     }
@@ -43,18 +45,22 @@ fn fill_members(schema: &Schema, tree: &mut Tree, skipped: &[&str], left: &mut u
         match (schema.properties.get(name), &schema.additional) {
             (Some(member), _) => fill_value(member, value, left),
             (None, Additional::Of(member)) => fill_value(member, value, left),
-            (None, Additional::Any | Additional::Pruned | Additional::Forbidden) => {}
+            (None, _) => {}
         }
     }
 }
 
-/// How many values a value is.
-fn count(value: &Value) -> usize {
-    1 + match value {
-        Value::Object(members) => members.values().map(count).sum(),
-        Value::Array(items) => items.iter().map(count).sum(),
-        _ => 0,
-    }
+/// What a value takes, about.
+fn size(value: &Value) -> usize {
+    VALUE
+        + match value {
+            Value::Object(members) => {
+                members.iter().map(|(name, value)| name.len() + size(value)).sum()
+            }
+            Value::Array(items) => items.iter().map(size).sum(),
+            Value::String(text) => text.len(),
+            _ => 0,
+        }
 }
 
 fn fill_value(schema: &Schema, value: &mut Value, left: &mut usize) {

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{Additional, Schema};
-use crate::error::{FieldError, key_path, member_path};
+use crate::error::{FieldError, Path};
 use crate::object::{Tree, metadata, to_json};
 
 /// So many unknown members are told; nobody mends more at a time.
@@ -15,13 +15,30 @@ impl Schema {
     ///
     /// # Errors
     /// The first member of a wrong type, unless they are dropped.
-    pub fn coerce_embedded(
+    fn coerce_embedded(
         &self,
         tree: &mut Tree,
         malformed: Malformed,
     ) -> Result<Vec<String>, FieldError> {
         let mut unknown = Vec::new();
-        coerce_members(self, tree, "", malformed, &mut unknown)?;
+        coerce_members(self, tree, &Path::Root, malformed, &mut unknown)?;
+        Ok(unknown)
+    }
+
+    /// Makes an object what this schema knows: what it does not know is
+    /// dropped, what is absent filled in. Answers with the paths of the former.
+    ///
+    /// # Errors
+    /// The first member of a wrong type in the metadata of a resource that
+    /// stands in it, unless they are dropped.
+    pub fn take_in(
+        &self,
+        tree: &mut Tree,
+        malformed: Malformed,
+    ) -> Result<Vec<String>, FieldError> {
+        let mut unknown = self.prune(tree);
+        unknown.extend(self.coerce_embedded(tree, malformed)?);
+        self.fill_defaults(tree);
         Ok(unknown)
     }
 
@@ -29,17 +46,17 @@ impl Schema {
     ///
     /// # Errors
     /// The first member of a wrong type.
-    pub fn coerce_embedded_in(&self, value: &mut Value, path: &str) -> Result<(), FieldError> {
+    pub fn coerce_embedded_in(&self, value: &mut Value, path: &Path<'_>) -> Result<(), FieldError> {
         coerce_node(self, value, path, Malformed::Refused, &mut Vec::new())
     }
 
     /// The schema of a member and its path, for checks that are not the
     /// schema's own: they tell members that are described from others,
     /// `spec.known`, `spec.map[key]`. Nothing if nothing is said of it.
-    pub fn member(&self, name: &str, path: &str) -> Option<(&Self, String)> {
+    pub fn member<'a>(&self, name: &'a str, path: &'a Path<'a>) -> Option<(&Self, Path<'a>)> {
         match (self.properties.get(name), &self.additional) {
-            (Some(member), _) => Some((member, member_path(path, name))),
-            (None, Additional::Of(member)) => Some((member, key_path(path, name))),
+            (Some(member), _) => Some((member, Path::Member(path, name))),
+            (None, Additional::Of(member)) => Some((member, Path::Key(path, name))),
             _ => None,
         }
     }
@@ -57,7 +74,7 @@ pub enum Malformed {
 fn coerce_node(
     schema: &Schema,
     value: &mut Value,
-    path: &str,
+    path: &Path<'_>,
     malformed: Malformed,
     unknown: &mut Vec<String>,
 ) -> Result<(), FieldError> {
@@ -74,7 +91,7 @@ fn coerce_node(
         Value::Array(items) => {
             let Some(schema) = &schema.items else { return Ok(()) };
             for (index, item) in items.iter_mut().enumerate() {
-                coerce_node(schema, item, &format!("{path}[{index}]"), malformed, unknown)?;
+                coerce_node(schema, item, &Path::Item(path, index), malformed, unknown)?;
             }
             Ok(())
         }
@@ -85,7 +102,7 @@ fn coerce_node(
 fn coerce_members(
     schema: &Schema,
     tree: &mut Tree,
-    path: &str,
+    path: &Path<'_>,
     malformed: Malformed,
     unknown: &mut Vec<String>,
 ) -> Result<(), FieldError> {
@@ -102,7 +119,7 @@ fn coerce_members(
 
 fn coerce_resource(
     tree: &mut Tree,
-    path: &str,
+    path: &Path<'_>,
     malformed: Malformed,
     unknown: &mut Vec<String>,
 ) -> Result<(), FieldError> {
@@ -120,7 +137,7 @@ fn coerce_resource(
     }
     let Some(given) = tree.get("metadata") else { return Ok(()) };
     let is_metadata = given.is_object() || given.is_null();
-    let shown = if malformed == Malformed::Refused { to_json(given) } else { String::new() };
+    let before = (malformed == Malformed::Refused).then(|| given.clone());
     match (metadata::coerce(tree), malformed) {
         (Ok(found), _) => {
             let left = UNKNOWN_LIMIT.saturating_sub(unknown.len());
@@ -132,6 +149,7 @@ fn coerce_resource(
             tree.remove("metadata");
         }
         (Err(why), Malformed::Refused) => {
+            let shown = before.as_ref().map(to_json).unwrap_or_default();
             return Err(FieldError::invalid(format!("{path}.metadata"), shown, &why));
         }
     }

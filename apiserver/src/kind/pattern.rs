@@ -46,9 +46,16 @@ fn translate(text: &str) -> Option<String> {
             match of_ascii(escape) {
                 Some(ascii) => out.extend(["[", ascii, "]"]),
                 None if escape == "b" => out.push_str("(?-u:\\b)"),
+                // That of ASCII may stand between the bytes of a letter.
+                None if escape == "B" => return None,
+                // Here these are the ends of words.
+                None if ["<", ">"].contains(&escape) => out.push_str(escape),
                 None => out.extend(["\\", escape]),
             }
             rest = behind;
+        } else if character == '{' && !is_repetition(rest) {
+            out.push_str("\\{");
+            rest = &rest[1..];
         } else if let Some(class) = rest.strip_prefix('[') {
             rest = translate_class(class, &mut out)?;
         } else {
@@ -57,6 +64,15 @@ fn translate(text: &str) -> Option<String> {
         }
     }
     Some(out)
+}
+
+/// Whether a brace says how often: `{2}`, `{2,}`, `{2,5}`.
+fn is_repetition(text: &str) -> bool {
+    let inner = text.strip_prefix('{').and_then(|rest| rest.split_once('}'));
+    let Some((inner, _)) = inner else { return false };
+    let (least, most) = inner.split_once(',').unwrap_or((inner, ""));
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    !least.is_empty() && is_number(least) && is_number(most)
 }
 
 /// Translates what is behind the `[` of a class; answers with what is behind
@@ -105,12 +121,13 @@ fn translate_member<'a>(text: &'a str, out: &mut String) -> Option<(bool, &'a st
                 Some(_) => out.extend(["[", ascii, "]"]),
                 None => out.push_str(ascii),
             },
+            None if ["<", ">"].contains(&escape) => out.push_str(escape),
             None => out.extend(["\\", escape]),
         }
         return Some((ascii.is_some() || escape.starts_with(['p', 'P']), behind));
     }
     let character = text.chars().next()?;
-    if character.is_ascii_punctuation() {
+    if character.is_ascii_punctuation() && !['<', '>'].contains(&character) {
         out.push('\\');
     }
     out.push(character);
@@ -167,6 +184,8 @@ mod tests {
             ("^[\\W\\d]+$", &["-1"], &["a"]),
             ("^\\pL[\\p{Greek}_-]+$", &["aλ_-"], &["1λ", "aa"]),
             ("^[---]$", &["-"], &["a"]),
+            ("^[^<>]\\<a\\>$", &["x<a>"], &["<<a>", "xa"]),
+            ("^{x}a{2}b{,3}$", &["{x}aab{,3}"], &["xaab"]),
         ];
         for (text, good, bad) in rows {
             let pattern = Pattern::parse(text).unwrap();
@@ -174,7 +193,7 @@ mod tests {
             good.iter().for_each(|good| assert!(pattern.is_match(good), "{text} {good}"));
             bad.iter().for_each(|bad| assert!(!pattern.is_match(bad), "{text} {bad}"));
         }
-        for other in ["(?=a)", "[a--b]", "[a-\\d]", "[a", "(", "\\", "\\x"] {
+        for other in ["(?=a)", "[a--b]", "[a-\\d]", "[a", "(", "\\", "\\x", "a\\Bb"] {
             assert!(Pattern::parse(other).is_none(), "{other}");
         }
     }

@@ -1,10 +1,9 @@
 //! Pruning: what the schema does not know is dropped.
 
-use std::fmt;
-
 use serde_json::Value;
 
 use super::{Additional, Schema};
+use crate::error::Path;
 use crate::object::Tree;
 
 /// So many unknown members are told; nobody mends more at a time.
@@ -31,24 +30,6 @@ impl Schema {
     }
 }
 
-/// Where in the object we are; written out only when it is needed.
-enum Path<'a> {
-    Root,
-    Member(&'a Path<'a>, &'a str),
-    Item(&'a Path<'a>, usize),
-}
-
-impl fmt::Display for Path<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Path::Root => Ok(()),
-            Path::Member(Path::Root, name) => f.write_str(name),
-            Path::Member(parent, name) => write!(f, "{parent}.{name}"),
-            Path::Item(parent, index) => write!(f, "{parent}[{index}]"),
-        }
-    }
-}
-
 fn prune_members(schema: &Schema, tree: &mut Tree, path: &Path<'_>, unknown: &mut Vec<String>) {
     let is_resource = schema.embedded || matches!(path, Path::Root);
     tree.retain(|key, value| {
@@ -60,7 +41,11 @@ fn prune_members(schema: &Schema, tree: &mut Tree, path: &Path<'_>, unknown: &mu
             (Some(member), _) => member,
             (None, Additional::Of(member)) => member,
             (None, Additional::Any) => return true,
-            (None, Additional::Pruned | Additional::Forbidden) => {
+            (None, Additional::Unspecified | Additional::Forbidden) => {
+                empty(value, &path, unknown);
+                return true;
+            }
+            (None, Additional::Pruned) => {
                 if unknown.len() < UNKNOWN_LIMIT {
                     unknown.push(path.to_string());
                 }
@@ -74,6 +59,24 @@ fn prune_members(schema: &Schema, tree: &mut Tree, path: &Path<'_>, unknown: &mu
         prune_value(member, value, &path, unknown);
         true
     });
+}
+
+/// Drops all members of what no schema says anything of.
+fn empty(value: &mut Value, path: &Path<'_>, unknown: &mut Vec<String>) {
+    match value {
+        Value::Object(members) => {
+            let left = UNKNOWN_LIMIT.saturating_sub(unknown.len());
+            let names = members.keys().take(left);
+            unknown.extend(names.map(|name| Path::Member(path, name).to_string()));
+            members.clear();
+        }
+        Value::Array(items) => {
+            for (index, item) in items.iter_mut().enumerate() {
+                empty(item, &Path::Item(path, index), unknown);
+            }
+        }
+        _ => {}
+    }
 }
 
 fn prune_value(schema: &Schema, value: &mut Value, path: &Path<'_>, unknown: &mut Vec<String>) {

@@ -48,8 +48,10 @@ impl JsonType {
 pub enum Additional {
     /// Nothing: further members are pruned.
     Pruned,
-    /// Nothing: further members are a fault. Only where schemas judge together.
+    /// Nothing: further members are a fault.
     Forbidden,
+    /// Anything without members of its own, as kube-apiserver takes `true`.
+    Unspecified,
     /// Anything.
     Any,
     /// Members of this schema.
@@ -217,7 +219,8 @@ impl Schema {
         });
         let preserve = schema.get(PRESERVE) == Some(&Value::Bool(true));
         let additional = match schema.get("additionalProperties") {
-            Some(Value::Bool(true)) => Additional::Any,
+            Some(Value::Bool(true)) if preserve => Additional::Any,
+            Some(Value::Bool(true)) => Additional::Unspecified,
             Some(Value::Bool(false)) => Additional::Forbidden,
             Some(inner @ Value::Object(_)) => {
                 Additional::Of(Box::new(Self::at(&format!("{path}.additionalProperties"), inner)))
@@ -281,7 +284,7 @@ impl Schema {
     pub fn unenforced(&self) -> Vec<&str> {
         let additional = match &self.additional {
             Additional::Of(schema) => Some(&**schema),
-            Additional::Any | Additional::Pruned | Additional::Forbidden => None,
+            _ => None,
         };
         let nested = self.properties.values().chain(self.items.as_deref()).chain(additional);
         let nested = nested.chain(self.junctors.schemas());
@@ -298,6 +301,8 @@ fn unenforced(path: &str, schema: &Map<String, Value>) -> Vec<String> {
                 let pattern = schema.get("pattern").and_then(Value::as_str);
                 pattern.is_some_and(|pattern| Pattern::parse(pattern).is_none())
             }
+            // Of a whole object nobody has asked for them.
+            "minProperties" | "maxProperties" | "enum" => path.is_empty(),
             key => !KNOWN.contains(&key),
         })
         .map(|(key, _)| format!("{path}.{key}"))

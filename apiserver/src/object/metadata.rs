@@ -129,10 +129,17 @@ fn coerce_field(
         (_, Value::Null) => Ok(true),
         (FieldType::Text, Value::String(text)) => Ok(text.is_empty()),
         (FieldType::Text, other) => Err(mismatch(other, &field, "string")),
-        (FieldType::Time, Value::String(text)) => match text.parse::<jiff::Timestamp>() {
-            Ok(_) => Ok(false),
-            Err(_) => Err(format!("parsing time {} as RFC 3339", quote(text))),
-        },
+        (FieldType::Time, Value::String(text)) => {
+            let time = text.parse::<jiff::Timestamp>().ok().filter(|_| text.contains('T'));
+            let whole = time.and_then(|time| jiff::Timestamp::from_second(time.as_second()).ok());
+            match whole {
+                Some(whole) => {
+                    *text = whole.to_string();
+                    Ok(false)
+                }
+                None => Err(format!("parsing time {} as RFC 3339", quote(text))),
+            }
+        }
         (FieldType::Time, other) => Err(mismatch(other, &field, "v1.Time")),
         (FieldType::Integer, Value::Number(number)) if number.is_i64() => Ok(false),
         (FieldType::Integer, other) => Err(mismatch(other, &field, "int64")),
@@ -148,6 +155,9 @@ fn coerce_field(
         }
         (FieldType::TextMap, other) => Err(mismatch(other, &field, "map[string]string")),
         (FieldType::TextList, Value::Array(list)) => {
+            for item in list.iter_mut().filter(|item| item.is_null()) {
+                *item = Value::String(String::new());
+            }
             match list.iter().find(|item| !item.is_string()) {
                 Some(item) => Err(mismatch(item, &field, "string")),
                 None => Ok(list.is_empty()),
@@ -155,10 +165,15 @@ fn coerce_field(
         }
         (FieldType::TextList, other) => Err(mismatch(other, &field, "[]string")),
         (FieldType::ObjectList, Value::Array(list)) => {
+            for item in list.iter_mut().filter(|item| item.is_null()) {
+                *item = Value::Object(Map::new());
+            }
             if key == "ownerReferences" {
                 for (index, owner) in list.iter_mut().enumerate() {
                     coerce_owner(index, owner, unknown)?;
                 }
+            } else if let Some(other) = list.iter().find(|item| !item.is_object()) {
+                return Err(mismatch(other, &field, "v1.ManagedFieldsEntry"));
             }
             Ok(list.is_empty())
         }

@@ -51,7 +51,7 @@ pub fn check_dns_1035_label(name: &str) -> Vec<String> {
 /// Keys of labels and annotations, names of finalizers: `prefix/name`.
 pub fn check_label_key(key: &str) -> Vec<String> {
     let mut faults = Vec::new();
-    let name = match key.split('/').collect::<Vec<_>>().as_slice() {
+    let name = match key.splitn(3, '/').collect::<Vec<_>>().as_slice() {
         [name] => *name,
         [prefix, name] => {
             if prefix.is_empty() {

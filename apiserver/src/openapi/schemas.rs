@@ -85,10 +85,8 @@ fn publish(schema: &Value) -> Value {
             ("properties", Value::Object(properties)) => Value::Object(
                 properties.iter().map(|(name, one)| (name.clone(), publish(one))).collect(),
             ),
-            ("items" | "additionalProperties" | "not", one @ Value::Object(_)) => publish(one),
-            ("allOf" | "anyOf" | "oneOf", Value::Array(all)) => all.iter().map(publish).collect(),
-            // Where it may be said, it is not published.
-            ("additionalProperties", Value::Bool(false)) => continue,
+            ("items" | "additionalProperties", one @ Value::Object(_)) => publish(one),
+            ("allOf" | "anyOf" | "oneOf" | "not", judging) => opened(&whole(judging)),
             (_, other) => whole(other),
         };
         published.insert(key.clone(), value);
@@ -109,6 +107,21 @@ fn publish(schema: &Value) -> Value {
         published["required"] = required.clone().into();
     }
     published
+}
+
+/// Schemas that judge together, without what they forbid: that is not published.
+fn opened(schema: &Value) -> Value {
+    match schema {
+        Value::Object(members) => {
+            let is_published = |(key, value): &(&String, &Value)| {
+                key.as_str() != "additionalProperties" || **value != Value::Bool(false)
+            };
+            let members = members.iter().filter(is_published);
+            Value::Object(members.map(|(key, value)| (key.clone(), opened(value))).collect())
+        }
+        Value::Array(items) => items.iter().map(opened).collect(),
+        other => other.clone(),
+    }
 }
 
 fn unfold_int_or_string(schema: &mut Value) {

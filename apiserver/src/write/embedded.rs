@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::metadata_rules;
-use crate::error::{FieldError, quote};
+use crate::error::{FieldError, Path, quote};
 use crate::kind::Schema;
 use crate::object::names::check_dns_1035_label;
 use crate::object::{Tree, metadata, to_json};
@@ -12,18 +12,18 @@ use crate::object::{Tree, metadata, to_json};
 /// What is wrong with each.
 pub(super) fn validate(schema: &Schema, tree: &Tree) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    validate_members(schema, tree, "", &mut errors);
+    validate_members(schema, tree, &Path::Root, &mut errors);
     errors
 }
 
 /// The same of one value of a schema.
-pub(super) fn validate_value(schema: &Schema, value: &Value, path: &str) -> Vec<FieldError> {
+pub(super) fn validate_value(schema: &Schema, value: &Value, path: &Path<'_>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     validate_node(schema, value, path, &mut errors);
     errors
 }
 
-fn validate_node(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
+fn validate_node(schema: &Schema, value: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     if !schema.has_embedded || errors.len() >= super::ERRORS_LIMIT {
         return;
     }
@@ -37,14 +37,14 @@ fn validate_node(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<Fi
         Value::Array(items) => {
             let Some(schema) = &schema.items else { return };
             for (index, item) in items.iter().enumerate() {
-                validate_node(schema, item, &format!("{path}[{index}]"), errors);
+                validate_node(schema, item, &Path::Item(path, index), errors);
             }
         }
         _ => {}
     }
 }
 
-fn validate_members(schema: &Schema, tree: &Tree, path: &str, errors: &mut Vec<FieldError>) {
+fn validate_members(schema: &Schema, tree: &Tree, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     if !schema.has_embedded {
         return;
     }
@@ -55,7 +55,7 @@ fn validate_members(schema: &Schema, tree: &Tree, path: &str, errors: &mut Vec<F
     }
 }
 
-fn validate_resource(tree: &Tree, path: &str, errors: &mut Vec<FieldError>) {
+fn validate_resource(tree: &Tree, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     for (field, check) in [("apiVersion", api_version_fault as fn(&str) -> _), ("kind", kind_fault)]
     {
         let field_path = format!("{path}.{field}");
@@ -80,7 +80,7 @@ fn validate_resource(tree: &Tree, path: &str, errors: &mut Vec<FieldError>) {
     match metadata::coerce(&mut typed) {
         Ok(_) => {
             let faults = metadata_rules::validate_embedded(&typed);
-            errors.extend(faults.into_iter().map(|fault| fault.below(path)));
+            errors.extend(faults.into_iter().map(|fault| fault.below(&path.to_string())));
         }
         Err(why) => {
             let field = format!("{path}.metadata");

@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::{ERRORS_LIMIT, embedded, validate};
-use crate::error::FieldError;
+use crate::error::{FieldError, Path};
 use crate::kind::Schema;
 use crate::object::to_json;
 
@@ -41,11 +41,11 @@ fn of_default(schema: &Schema, default: &Value, is_in_metadata: bool) -> Vec<Fie
     if !schema.prune_value(&mut pruned).is_empty() && !is_in_metadata {
         errors.push(FieldError::invalid(FIELD, to_json(default), "must not have unknown fields"));
     }
-    if let Err(error) = schema.coerce_embedded_in(&mut pruned, FIELD) {
+    if let Err(error) = schema.coerce_embedded_in(&mut pruned, &Path::Member(&Path::Root, FIELD)) {
         errors.push(error);
         return errors;
     }
-    let of_embedded = embedded::validate_value(schema, default, FIELD);
+    let of_embedded = embedded::validate_value(schema, default, &Path::Member(&Path::Root, FIELD));
     if !of_embedded.is_empty() {
         errors.extend(of_embedded);
         return errors;
@@ -55,7 +55,7 @@ fn of_default(schema: &Schema, default: &Value, is_in_metadata: bool) -> Vec<Fie
         return errors;
     }
     let mut of_schema = Vec::new();
-    validate::node(schema, default, None, "", &mut of_schema);
+    validate::node(schema, default, None, &Path::Root, &mut of_schema);
     errors.extend(of_schema.into_iter().map(|error| {
         error.with_field(|field| match field {
             "" | "<nil>" => FIELD.to_owned(),

@@ -108,9 +108,14 @@ fn apply(operation: &Operation, document: &mut Value, spent: &mut Spent) -> Resu
     }
 }
 
+/// So many steps of a path are followed; one more than an object is deep.
+const STEPS_LIMIT: usize = DEPTH_LIMIT + 1;
+
 /// What stands before the first slash does not count.
 fn steps(pointer: &str) -> Steps {
-    pointer.split('/').skip(1).map(|step| step.replace("~1", "/").replace("~0", "~")).collect()
+    // What is deeper than an object may be leads nowhere anyway.
+    let steps = pointer.split('/').skip(1).take(STEPS_LIMIT);
+    steps.map(|step| step.replace("~1", "/").replace("~0", "~")).collect()
 }
 
 /// The value that holds what a path leads to, and the last step.

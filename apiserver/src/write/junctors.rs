@@ -3,15 +3,20 @@
 use serde_json::Value;
 
 use super::validate::node;
-use crate::error::{FieldError, quote};
+use crate::error::{FieldError, Path, quote};
 use crate::kind::Schema;
 
 /// What is wrong with a value by the schemas that judge it together.
-pub(super) fn validate(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
+pub(super) fn validate(
+    schema: &Schema,
+    value: &Value,
+    path: &Path<'_>,
+    errors: &mut Vec<FieldError>,
+) {
     let junctors = &schema.junctors;
     let refuse = |errors: &mut Vec<FieldError>, what: &str| {
         // The path stands in the text alone.
-        let detail = format!("{} {what}", quote(path));
+        let detail = format!("{} {what}", quote(&path.to_string()));
         errors.push(FieldError::invalid("<nil>", "\"\"", &detail));
     };
     let judged = |schemas: &[Schema]| -> Vec<Judged> {
@@ -64,7 +69,7 @@ struct Judged {
 }
 
 impl Judged {
-    fn of(schema: &Schema, value: &Value, path: &str) -> Self {
+    fn of(schema: &Schema, value: &Value, path: &Path<'_>) -> Self {
         let mut errors = Vec::new();
         node(schema, value, None, path, &mut errors);
         Self { errors, looked_at: looked_at(schema, value) }

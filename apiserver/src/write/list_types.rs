@@ -4,14 +4,14 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
-use crate::error::FieldError;
+use crate::error::{FieldError, Path};
 use crate::kind::{ListType, Schema};
 use crate::object::{Tree, to_json};
 
 /// What is there twice in the lists of an object.
 pub(super) fn validate(schema: &Schema, tree: &Tree) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    members(schema, tree, "", &mut errors);
+    members(schema, tree, &Path::Root, &mut errors);
     errors
 }
 
@@ -26,10 +26,8 @@ pub(super) fn by_key<'a>(list_type: &'a ListType, old: Option<&'a Vec<Value>>) -
     let ListType::Map(keys) = list_type else {
         return ByKey { keys: &[], items: HashMap::new() };
     };
-    let named = old.into_iter().flatten().filter_map(|item| {
-        let name = identity(item.as_object()?, keys).to_string();
-        Some((name, item))
-    });
+    let named =
+        old.into_iter().flatten().filter_map(|item| Some((key(item.as_object()?, keys)?, item)));
     // Of two that are the same the first counts.
     let mut items = HashMap::new();
     for (name, item) in named {
@@ -44,11 +42,11 @@ impl<'a> ByKey<'a> {
         if self.items.is_empty() {
             return None;
         }
-        self.items.get(&identity(item.as_object()?, self.keys).to_string()).copied()
+        self.items.get(&key(item.as_object()?, self.keys)?).copied()
     }
 }
 
-fn members(schema: &Schema, tree: &Tree, path: &str, errors: &mut Vec<FieldError>) {
+fn members(schema: &Schema, tree: &Tree, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     if !schema.has_list_types {
         return;
     }
@@ -59,7 +57,7 @@ fn members(schema: &Schema, tree: &Tree, path: &str, errors: &mut Vec<FieldError
     }
 }
 
-fn node(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
+fn node(schema: &Schema, value: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     if errors.len() >= super::ERRORS_LIMIT || !schema.has_list_types {
         return;
     }
@@ -73,14 +71,14 @@ fn node(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<FieldError>
             }
             let Some(schema) = &schema.items else { return };
             for (index, item) in items.iter().enumerate() {
-                node(schema, item, &format!("{path}[{index}]"), errors);
+                node(schema, item, &Path::Item(path, index), errors);
             }
         }
         _ => {}
     }
 }
 
-fn map(items: &[Value], keys: &[String], path: &str, errors: &mut Vec<FieldError>) {
+fn map(items: &[Value], keys: &[String], path: &Path<'_>, errors: &mut Vec<FieldError>) {
     match items.iter().position(|item| !item.is_object()) {
         // Which of the others are the same is not asked then.
         Some(index) => {
@@ -95,6 +93,13 @@ fn map(items: &[Value], keys: &[String], path: &str, errors: &mut Vec<FieldError
     }
 }
 
+/// The key of an item, if it has all of it.
+fn key(item: &Tree, keys: &[String]) -> Option<String> {
+    let is_scalar =
+        |key: &String| item.get(key).is_some_and(|value| !value.is_object() && !value.is_array());
+    keys.iter().all(is_scalar).then(|| identity(item, keys).to_string())
+}
+
 /// What makes an item of a map another one than the others.
 fn identity(item: &Tree, keys: &[String]) -> Value {
     let given = keys.iter().filter_map(|key| Some((key.clone(), item.get(key)?.clone())));
@@ -103,7 +108,7 @@ fn identity(item: &Tree, keys: &[String]) -> Value {
 
 /// Tells of each value that is there again, where it is for the second time.
 /// `1` and `1.0` are two.
-fn twice(identities: impl Iterator<Item = Value>, path: &str, errors: &mut Vec<FieldError>) {
+fn twice(identities: impl Iterator<Item = Value>, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     let mut seen: HashMap<String, u32> = HashMap::new();
     for (index, identity) in identities.enumerate() {
         let count = seen.entry(identity.to_string()).or_default();

@@ -139,7 +139,7 @@ fn validate_owners(metadata: &Tree, errors: &mut Vec<FieldError>) {
     const FIELD: &str = "metadata.ownerReferences";
     let owners = metadata.get("ownerReferences").and_then(Value::as_array);
     let mut controller: Option<String> = None;
-    let mut is_told = false;
+    let mut all: Option<String> = None;
     for owner in owners.into_iter().flatten() {
         if errors.len() >= super::ERRORS_LIMIT {
             return;
@@ -169,15 +169,17 @@ fn validate_owners(metadata: &Tree, errors: &mut Vec<FieldError>) {
             let name = format!("{}/{}", text("kind"), text("name"));
             if let Some(first) = &controller {
                 // Each error shows all of them: once is enough if they are many.
-                let all: Vec<String> = owners.into_iter().flatten().map(shown).collect();
-                let is_long = all.iter().map(String::len).sum::<usize>() > SHOWN_LIMIT;
-                if is_long && std::mem::replace(&mut is_told, true) {
+                if all.as_ref().is_some_and(|all| all.len() > SHOWN_LIMIT) {
                     continue;
                 }
+                let all = all.get_or_insert_with(|| {
+                    let shown = owners.into_iter().flatten().map(shown);
+                    shown.collect::<Vec<_>>().join(",")
+                });
                 let why = format!(
                     "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {name}"
                 );
-                errors.push(FieldError::invalid(FIELD, format!("[{}]", all.join(",")), &why));
+                errors.push(FieldError::invalid(FIELD, format!("[{all}]"), &why));
             } else {
                 controller = Some(name);
             }

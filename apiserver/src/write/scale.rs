@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::patch::unfit_patch;
 use super::{Decoded, FieldValidation, Live, Submitted, SubmittedPatch};
-use crate::error::{ApiError, FieldError, Reason, go_type, no_object, quote};
+use crate::error::{ApiError, FieldError, Reason, go_float, go_type, no_object, quote};
 use crate::kind::{FieldPath, ScalePaths};
 use crate::object::{Object, Tree, metadata, to_json};
 
@@ -80,22 +80,8 @@ fn plain(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Null => "<nil>".to_owned(),
-        Value::Number(number) if number.is_f64() => float(number.as_f64().unwrap_or_default()),
+        Value::Number(number) if number.is_f64() => go_float(number.as_f64().unwrap_or_default()),
         other => other.to_string(),
-    }
-}
-
-/// As Go prints a float: `1e+10`, and `1000` without an exponent.
-fn float(number: f64) -> String {
-    let text = format!("{number:e}");
-    let Some((digits, exponent)) = text.split_once('e') else { return text };
-    match exponent.parse::<i32>() {
-        Ok(-4..21) if number.abs() < 1e6 => number.to_string(),
-        Ok(exponent) => {
-            let sign = if exponent < 0 { '-' } else { '+' };
-            format!("{digits}e{sign}{:02}", exponent.abs())
-        }
-        Err(_) => text,
     }
 }
 

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{Decoded, embedded, list_types, metadata_rules, scale, validate, wrong_kind};
 use crate::error::{ApiError, FieldError, quote};
-use crate::kind::{CodedRules, Kind, RuleContext, Version};
+use crate::kind::{CodedRules, Kind, Malformed, RuleContext, Version};
 use crate::object::{Key, Object, Tree, metadata};
 
 /// An object that is there.
@@ -133,7 +133,7 @@ pub fn prepare_change(
                 take_status(&mut tree, &status);
                 if !is_kind {
                     // What says that it is something else was not pruned.
-                    version.schema.prune(&mut tree);
+                    let _ = version.schema.take_in(&mut tree, Malformed::Dropped);
                 }
                 faults_of_status(version, &tree, &live.tree)
             }

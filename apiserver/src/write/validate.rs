@@ -1,11 +1,13 @@
 //! Holds an object against its schema, with kube-apiserver's words.
 
+use std::cmp::Ordering;
+
 use serde_json::Value;
 
 use super::{junctors, list_types};
-use crate::error::{FieldError, member_path, quote};
+use crate::error::{FieldError, Path, go_float, quote};
 use crate::kind::{Additional, JsonType, Schema, is_of_format};
-use crate::object::Tree;
+use crate::object::{Tree, to_json};
 
 /// Beyond it a float skips whole numbers, and is taken for none.
 const LARGEST_WHOLE_FLOAT: f64 = 9_007_199_254_740_991.0;
@@ -17,7 +19,8 @@ const ELSEWHERE: [&str; 3] = ["apiVersion", "kind", "metadata"];
 /// `metadata` are checked elsewhere.
 pub(super) fn validate(schema: &Schema, tree: &Tree) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    members(schema, tree, None, "", &ELSEWHERE, &mut errors);
+    members(schema, tree, None, &Path::Root, &ELSEWHERE, &mut errors);
+    names(schema, tree, None, &mut errors);
     judge_together(schema, tree, &mut errors);
     errors
 }
@@ -27,15 +30,30 @@ pub(super) fn validate(schema: &Schema, tree: &Tree) -> Vec<FieldError> {
 /// objects.
 pub(super) fn validate_change(schema: &Schema, tree: &Tree, old: &Tree) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    members(schema, tree, Some(old), "", &ELSEWHERE, &mut errors);
+    members(schema, tree, Some(old), &Path::Root, &ELSEWHERE, &mut errors);
+    names(schema, tree, Some(old), &mut errors);
     judge_together(schema, tree, &mut errors);
     errors
+}
+
+/// The same of names, of which alone a schema may say more than ObjectMeta does.
+fn names(schema: &Schema, tree: &Tree, old: Option<&Tree>, errors: &mut Vec<FieldError>) {
+    let metadata = schema.properties.get("metadata").zip(tree.get("metadata"));
+    let Some((schema, Value::Object(metadata))) = metadata else { return };
+    let old = old.and_then(|old| old.get("metadata"));
+    for (name, schema) in &schema.properties {
+        if let Some(value) = metadata.get(name) {
+            let path = Path::Member(&Path::Root, "metadata");
+            let old = old.and_then(|old| old.get(name));
+            node(schema, value, old, &Path::Member(&path, name), errors);
+        }
+    }
 }
 
 /// The same by schemas that judge the whole object together.
 fn judge_together(schema: &Schema, tree: &Tree, errors: &mut Vec<FieldError>) {
     if !schema.junctors.is_empty() {
-        junctors::validate(schema, &Value::Object(tree.clone()), "", errors);
+        junctors::validate(schema, &Value::Object(tree.clone()), &Path::Root, errors);
     }
 }
 
@@ -43,7 +61,7 @@ fn judge_together(schema: &Schema, tree: &Tree, errors: &mut Vec<FieldError>) {
 pub(super) fn validate_status(schema: &Schema, tree: &Tree, old: &Tree) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if let (Some(schema), Some(status)) = (schema.properties.get("status"), tree.get("status")) {
-        node(schema, status, old.get("status"), "", &mut errors);
+        node(schema, status, old.get("status"), &Path::Root, &mut errors);
     }
     errors.into_iter().map(|error| error.below("status")).collect()
 }
@@ -52,13 +70,13 @@ fn members(
     schema: &Schema,
     tree: &Tree,
     old: Option<&Tree>,
-    path: &str,
+    path: &Path<'_>,
     skipped: &[&str],
     errors: &mut Vec<FieldError>,
 ) {
     for name in &schema.required {
         if !tree.contains_key(name) {
-            errors.push(FieldError::required(member_path(path, name), ""));
+            errors.push(FieldError::required(Path::Member(path, name), ""));
         }
     }
     for (name, value) in tree {
@@ -68,15 +86,17 @@ fn members(
         let member = match (schema.properties.get(name), &schema.additional) {
             (Some(member), _) => member,
             (None, Additional::Of(member)) => member,
-            (None, Additional::Any | Additional::Pruned) => continue,
+            (None, Additional::Any | Additional::Pruned | Additional::Unspecified) => continue,
+            (None, Additional::Forbidden) if errors.len() >= super::ERRORS_LIMIT => return,
             (None, Additional::Forbidden) => {
-                let detail = format!("{} in body is a forbidden property", member_path(path, name));
+                let detail =
+                    format!("{} in body is a forbidden property", Path::Member(path, name));
                 errors.push(FieldError::invalid(path, quote(name), &detail));
                 continue;
             }
         };
         let old = old.and_then(|old| old.get(name));
-        node(member, value, old, &member_path(path, name), errors);
+        node(member, value, old, &Path::Member(path, name), errors);
     }
 }
 
@@ -84,14 +104,14 @@ pub(super) fn node(
     schema: &Schema,
     value: &Value,
     old: Option<&Value>,
-    path: &str,
+    path: &Path<'_>,
     errors: &mut Vec<FieldError>,
 ) {
     if errors.len() >= super::ERRORS_LIMIT || old == Some(value) {
         return;
     }
     if let Some(allowed) = &schema.enumeration
-        && !allowed.contains(value)
+        && !allowed.iter().any(|one| is_one(one, value))
     {
         let supported: Vec<String> = allowed.iter().map(plain).collect();
         errors.push(FieldError::not_supported(path, show(value), &supported));
@@ -130,7 +150,7 @@ pub(super) fn node(
         }
         Value::Array(items) => list(schema, items, old.and_then(Value::as_array), path, errors),
         Value::String(text) => string(schema, text, path, errors),
-        Value::Number(number) => range(schema, number.as_f64(), value, path, errors),
+        Value::Number(_) => number(schema, value, path, errors),
         Value::Null | Value::Bool(_) => {}
     }
     if !schema.junctors.is_empty() {
@@ -140,7 +160,7 @@ pub(super) fn node(
 
 /// What is said of a fraction where there should be none: two errors, whose
 /// words depend on the format.
-fn fraction(format: Option<&str>, path: &str, errors: &mut Vec<FieldError>) {
+fn fraction(format: Option<&str>, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     let (found, expected, of_format) = match format {
         Some(format @ ("int32" | "int64")) => ("float64", format, format!("with format {format}")),
         _ => ("number", "integer", "(default format)".to_owned()),
@@ -156,7 +176,7 @@ fn list(
     schema: &Schema,
     items: &[Value],
     old: Option<&Vec<Value>>,
-    path: &str,
+    path: &Path<'_>,
     errors: &mut Vec<FieldError>,
 ) {
     let count = items.len() as u64;
@@ -175,12 +195,12 @@ fn list(
         let before = list_types::by_key(&schema.list_type, old);
         for (index, item) in items.iter().enumerate() {
             let old = before.of(item);
-            node(of_item, item, old, &format!("{path}[{index}]"), errors);
+            node(of_item, item, old, &Path::Item(path, index), errors);
         }
     }
 }
 
-fn member_count(schema: &Schema, count: usize, path: &str, errors: &mut Vec<FieldError>) {
+fn member_count(schema: &Schema, count: usize, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     match schema.member_count {
         (_, Some(most)) if count as u64 > most => {
             errors.push(FieldError::too_many(path, count, most));
@@ -193,7 +213,7 @@ fn member_count(schema: &Schema, count: usize, path: &str, errors: &mut Vec<Fiel
     }
 }
 
-fn string(schema: &Schema, text: &str, path: &str, errors: &mut Vec<FieldError>) {
+fn string(schema: &Schema, text: &str, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     let length = text.chars().count() as u64;
     // Of these only the first is told.
     match (schema.length, &schema.pattern) {
@@ -219,21 +239,22 @@ fn string(schema: &Schema, text: &str, path: &str, errors: &mut Vec<FieldError>)
     }
 }
 
-fn range(
-    schema: &Schema,
-    number: Option<f64>,
-    value: &Value,
-    path: &str,
-    errors: &mut Vec<FieldError>,
-) {
-    let Some(number) = number else { return };
+/// Whole numbers are held against the whole part of a bound, others as they are.
+fn number(schema: &Schema, value: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+    let Some(number) = value.as_f64() else { return };
+    let whole = value.as_i64();
     if let Some(of) = schema.multiple_of {
-        // A whole number is held against the whole part of the factor.
-        let of = if value.is_f64() { of } else { of.trunc() };
+        let of = if whole.is_some() { of.trunc() } else { of };
+        let is_multiple = match whole {
+            Some(whole) => whole.checked_rem(truncated(of)) == Some(0),
+            None => is_nearly_whole(if of < 1.0 { 1.0 / of * number } else { number / of }),
+        };
         if of <= 0.0 {
+            let of = go_float(of);
             let detail = format!("factor MultipleOf declared for {path} must be positive: {of}");
             errors.push(FieldError::invalid(path, of, &detail));
-        } else if !is_nearly_whole(if of < 1.0 { 1.0 / of * number } else { number / of }) {
+        } else if !is_multiple {
+            let of = go_float(of);
             let detail = format!("{path} in body should be a multiple of {of}");
             errors.push(FieldError::invalid(path, show(value), &detail));
         }
@@ -242,19 +263,46 @@ fn range(
         let detail = format!("Checked value must be of type number with format float in {path}");
         errors.push(FieldError::invalid("<nil>", "\"\"", &detail));
     }
-    let mut refuse = |relation: &str, bound: f64| {
+    let against = |bound: f64| match whole {
+        Some(whole) => (whole.cmp(&truncated(bound)), truncated(bound).to_string()),
+        None => (number.total_cmp(&bound), go_float(bound)),
+    };
+    let mut refuse = |relation: &str, bound: &str| {
         let detail = format!("{path} in body should be {relation} {bound}");
         errors.push(FieldError::invalid(path, show(value), &detail));
     };
-    match schema.maximum {
-        Some((bound, true)) if number >= bound => refuse("less than", bound),
-        Some((bound, false)) if number > bound => refuse("less than or equal to", bound),
-        _ => {}
+    if let Some((bound, is_exclusive)) = schema.maximum {
+        match (against(bound), is_exclusive) {
+            ((Ordering::Greater | Ordering::Equal, bound), true) => refuse("less than", &bound),
+            ((Ordering::Greater, bound), false) => refuse("less than or equal to", &bound),
+            _ => {}
+        }
     }
-    match schema.minimum {
-        Some((bound, true)) if number <= bound => refuse("greater than", bound),
-        Some((bound, false)) if number < bound => refuse("greater than or equal to", bound),
-        _ => {}
+    if let Some((bound, is_exclusive)) = schema.minimum {
+        match (against(bound), is_exclusive) {
+            ((Ordering::Less | Ordering::Equal, bound), true) => refuse("greater than", &bound),
+            ((Ordering::Less, bound), false) => refuse("greater than or equal to", &bound),
+            _ => {}
+        }
+    }
+}
+
+#[allow(clippy::cast_possible_truncation)] // it is what is wanted
+fn truncated(number: f64) -> i64 {
+    number as i64
+}
+
+/// Whether a value is one that is allowed; a number is converted to the type of
+/// the allowed one first, as Go does it.
+fn is_one(allowed: &Value, value: &Value) -> bool {
+    match (allowed, value) {
+        (Value::Number(whole), Value::Number(number)) if whole.is_i64() && number.is_f64() => {
+            whole.as_i64() == number.as_f64().map(truncated)
+        }
+        (Value::Number(float), Value::Number(number)) if float.is_f64() => {
+            float.as_f64() == number.as_f64()
+        }
+        _ => allowed == value,
     }
 }
 
@@ -297,7 +345,8 @@ fn type_name(value: &Value) -> &'static str {
 fn show(value: &Value) -> String {
     match value {
         Value::String(text) => quote(text),
-        other => other.to_string(),
+        Value::Number(number) if number.is_f64() => go_float(number.as_f64().unwrap_or_default()),
+        other => to_json(other),
     }
 }
 
@@ -305,6 +354,6 @@ fn show(value: &Value) -> String {
 fn plain(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
-        other => other.to_string(),
+        other => show(other),
     }
 }

@@ -37,7 +37,8 @@ pub(super) fn is_cidr(text: &str) -> bool {
 /// The same address of version 6 without zeros that may lead there, as many
 /// as one likes.
 fn without_zeros(address: &str) -> String {
-    if !address.contains(':') {
+    // Eight groups, of which two may be left out.
+    if !address.contains(':') || address.matches(':').nth(9).is_some() {
         return address.to_owned();
     }
     let short = |group: &str| match group.trim_start_matches('0') {

@@ -75,7 +75,7 @@ fn phrase(text: &str) -> Option<&str> {
 /// Whether a word is plain, or encoded (RFC 2047) in an alphabet that is known.
 fn is_readable(word: &str) -> bool {
     let inner = word.strip_prefix("=?").and_then(|word| word.strip_suffix("?="));
-    let parts: Vec<&str> = inner.map(|inner| inner.split('?').collect()).unwrap_or_default();
+    let parts: Vec<&str> = inner.map(|inner| inner.splitn(4, '?').collect()).unwrap_or_default();
     let [alphabet, encoding, text] = parts[..] else { return true };
     let is_encoded = match encoding {
         "b" | "B" => STANDARD.decode(text).is_ok(),

@@ -55,7 +55,7 @@ pub(super) fn is_credit_card(text: &str) -> bool {
 
 /// Three, two and four digits, with a dash or a blank in between.
 pub(super) fn is_social_security_number(text: &str) -> bool {
-    let parts: Vec<&str> = text.split(['-', ' ']).collect();
+    let parts: Vec<&str> = text.splitn(4, ['-', ' ']).collect();
     let lengths = parts.iter().map(|part| part.len());
     lengths.eq([3, 2, 4]) && parts.iter().all(|part| digits(part).is_some())
 }

@@ -6,17 +6,23 @@ use crate::error::{ApiError, quote};
 use crate::verb::GetOptions;
 
 /// The query of a request. Unknown parameters are ignored, and of a repeated
-/// one the first counts.
+/// one the first counts, but of `dryRun`.
 #[derive(Debug, Default)]
-pub(super) struct Parameters(HashMap<String, String>);
+pub(super) struct Parameters {
+    first: HashMap<String, String>,
+    dry_run: Vec<String>,
+}
 
 impl Parameters {
     pub(super) fn parse(query: &str) -> Self {
-        let mut parameters = HashMap::new();
+        let mut parameters = Self::default();
         for (key, value) in super::super::query::pairs(query) {
-            parameters.entry(key.into_owned()).or_insert_with(|| value.into_owned());
+            if key == "dryRun" {
+                parameters.dry_run.push(value.clone().into_owned());
+            }
+            parameters.first.entry(key.into_owned()).or_insert_with(|| value.into_owned());
         }
-        Self(parameters)
+        parameters
     }
 
     pub(super) fn get_options(&self) -> Result<GetOptions, ApiError> {
@@ -28,7 +34,12 @@ impl Parameters {
     }
 
     pub(super) fn get(&self, key: &str) -> Option<&str> {
-        self.0.get(key).map(String::as_str)
+        self.first.get(key).map(String::as_str)
+    }
+
+    /// All that `dryRun` was given.
+    pub(super) fn dry_runs(&self) -> &[String] {
+        &self.dry_run
     }
 
     pub(super) fn filled(&self, key: &str) -> Option<&str> {
@@ -37,11 +48,11 @@ impl Parameters {
 
     /// Everything but `0` and `false` is true.
     pub(super) fn flag(&self, key: &str) -> Option<bool> {
-        self.0.get(key).map(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
+        self.first.get(key).map(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
     }
 
     pub(super) fn integer(&self, key: &str) -> Result<Option<i64>, ApiError> {
-        let Some(text) = self.0.get(key) else { return Ok(None) };
+        let Some(text) = self.first.get(key) else { return Ok(None) };
         text.parse().map(Some).map_err(|error: std::num::ParseIntError| {
             use std::num::IntErrorKind::{NegOverflow, PosOverflow};
             let why = match error.kind() {

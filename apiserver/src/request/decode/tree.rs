@@ -5,11 +5,14 @@
 //! bounded by the parsers, at 128.
 
 use std::cell::RefCell;
-use std::fmt::{self, Write as _};
+use std::fmt;
 
 use bytes::Bytes;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
+use tokio::sync::Semaphore;
+
+use crate::error::Path;
 
 /// A document.
 #[derive(Debug)]
@@ -22,8 +25,6 @@ pub(super) struct Parsed {
 
 /// Duplicates beyond this number are not listed: nobody reads them.
 const DUPLICATES_LIMIT: usize = 100;
-/// So much of the path of a duplicate is said.
-const PATH_LIMIT: usize = 256;
 /// Values in a document, each member and item. A tree costs up to 200 times
 /// the text that it was made of.
 const VALUES_LIMIT: usize = 50_000;
@@ -36,13 +37,21 @@ const DEPTH_LIMIT: usize = 128;
 /// The parser of YAML takes up to 50 kB a level, more than a worker has.
 const YAML_STACK: usize = 16 << 20;
 
+/// So many threads parse at a time.
+const YAML_THREADS: usize = 16;
+static THREADS: Semaphore = Semaphore::const_new(YAML_THREADS);
+
 /// Parses YAML: its only document.
 pub(super) async fn from_yaml(bytes: Bytes) -> Result<Parsed, String> {
+    // A thread goes on when nobody waits any more.
+    let place = THREADS.acquire().await.map_err(|error| error.to_string())?;
     let (sender, parsed) = tokio::sync::oneshot::channel();
     let thread = std::thread::Builder::new().name("yaml".to_owned()).stack_size(YAML_STACK);
     let parse = move || {
+        let read = read_yaml(&bytes);
+        drop(place);
         // Nobody waits any more if the request is over.
-        let _ = sender.send(read_yaml(&bytes));
+        let _ = sender.send(read);
     };
     thread.spawn(parse).map_err(|error| error.to_string())?;
     parsed.await.unwrap_or_else(|_| Err("the parser of YAML panicked".to_owned()))
@@ -91,24 +100,6 @@ fn read(bytes: &[u8]) -> Result<Parsed, serde_json::Error> {
     Ok(Parsed { value, duplicates: seen.into_inner().duplicates })
 }
 
-/// Where in the document we are; written out only when it is needed.
-enum Path<'a> {
-    Root,
-    Member(&'a Path<'a>, &'a str),
-    Item(&'a Path<'a>, usize),
-}
-
-impl fmt::Display for Path<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Path::Root => Ok(()),
-            Path::Member(Path::Root, name) => f.write_str(name),
-            Path::Member(parent, name) => write!(f, "{parent}.{name}"),
-            Path::Item(parent, index) => write!(f, "{parent}[{index}]"),
-        }
-    }
-}
-
 /// What was seen so far.
 #[derive(Default)]
 struct Seen {
@@ -143,27 +134,10 @@ impl Seen {
         if self.repeated > DUPLICATES_LIMIT {
             return;
         }
-        let mut text = Beginning::default();
-        // It fails when it has enough.
-        let _ = write!(text, "{path}");
-        if !self.duplicates.contains(&text.0) {
-            self.duplicates.push(text.0);
+        let text = path.to_string();
+        if !self.duplicates.contains(&text) {
+            self.duplicates.push(text);
         }
-    }
-}
-
-/// The beginning of a text that may be long.
-#[derive(Default)]
-struct Beginning(String);
-
-impl fmt::Write for Beginning {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        let mut end = text.len().min(PATH_LIMIT - self.0.len());
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        self.0.push_str(&text[..end]);
-        if end < text.len() { Err(fmt::Error) } else { Ok(()) }
     }
 }
 
@@ -213,8 +187,10 @@ impl<'de> Visitor<'de> for Node<'_> {
         Ok(Value::Number(value.into()))
     }
 
-    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        Ok(Number::from_f64(value).map_or(Value::Null, Value::Number))
+    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
+        // YAML knows an infinity, JSON none.
+        let number = Number::from_f64(value).map(Value::Number);
+        number.ok_or_else(|| E::custom(format_args!("json: unsupported value: {value}")))
     }
 
     fn visit_none<E>(self) -> Result<Value, E> {
@@ -279,7 +255,7 @@ mod tests {
         let repeated = "\"a\":1,".repeat(60_000) + "\"a\":1";
         assert!(from_json(format!("{{\"{long}\":{{{repeated}}}}}").as_bytes()).is_err());
         let parsed = from_json(format!("{{\"{long}\":{{\"a\":1,\"a\":2}}}}").as_bytes()).unwrap();
-        assert_eq!(parsed.duplicates[0].len(), PATH_LIMIT);
+        assert!(parsed.duplicates[0].len() < 10_000);
         let many: Vec<&str> = std::iter::repeat_n("{}", 300_000).collect();
         let error = from_json(format!("[{}]", many.join(",")).as_bytes()).unwrap_err();
         assert!(error.starts_with("more than 50000 values"), "{error}");

@@ -1,9 +1,12 @@
 //! The query of CREATE, UPDATE and PATCH.
 
 use super::parameters::Parameters;
-use crate::error::{ApiError, FieldError, quote};
+use crate::error::{ApiError, FieldError, is_printed, quote};
 use crate::verb::WriteOptions;
 use crate::write::FieldValidation;
+
+/// So many faults of a name are told.
+const ERRORS_LIMIT: usize = 100;
 
 /// Names of field managers are at most this long; as kube-apiserver.
 const FIELD_MANAGER_LIMIT: u64 = 128;
@@ -45,7 +48,10 @@ impl Parameters {
         if manager.len() as u64 > FIELD_MANAGER_LIMIT {
             errors.push(FieldError::too_long("fieldManager", FIELD_MANAGER_LIMIT));
         }
-        if let Some((position, odd)) = manager.char_indices().find(|(_, c)| c.is_control()) {
+        for (position, odd) in manager.char_indices().filter(|(_, c)| !is_printed(*c)) {
+            if errors.len() >= ERRORS_LIMIT {
+                return;
+            }
             let detail = format!("invalid character U+{:04X} (at position {position})", odd as u32);
             errors.push(FieldError::invalid("fieldManager", quote(manager), &detail));
         }
@@ -53,15 +59,13 @@ impl Parameters {
 
     /// Whether everything is to be checked and nothing kept.
     pub(super) fn dry_run(&self, errors: &mut Vec<FieldError>) -> bool {
-        match self.get("dryRun") {
-            None => false,
-            Some("All") => true,
-            Some(other) => {
-                let shown = format!("[{}]", quote(other));
-                errors.push(FieldError::not_supported("dryRun", shown, &["All"]));
-                true
-            }
+        let given = self.dry_runs();
+        if given.iter().any(|one| one != "All") {
+            let shown: Vec<String> = given.iter().map(|one| quote(one)).collect();
+            let shown = format!("[{}]", shown.join(","));
+            errors.push(FieldError::not_supported("dryRun", shown, &["All"]));
         }
+        !given.is_empty()
     }
 
     fn field_validation(&self, errors: &mut Vec<FieldError>) -> FieldValidation {
