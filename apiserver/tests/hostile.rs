@@ -47,6 +47,22 @@ spec:
               size: {type: integer, minimum: 0}
               list: {type: array, items: {type: object, properties: {a: {type: string}}}}
               free: {type: object, x-kubernetes-preserve-unknown-fields: true}
+              mail: {type: array, items: {type: string, format: email}}
+              address: {type: string, format: cidr}
+              page: {type: string, format: uri}
+              host: {type: string, format: hostname}
+              wait: {type: string, format: duration}
+              number: {type: string, format: ssn}
+              code: {type: string, pattern: '^[<>&&]+$', minLength: 2}
+              map: {type: object, additionalProperties: {type: object, properties: {a: {type: string}}}}
+              closed: {type: object, x-kubernetes-preserve-unknown-fields: true, oneOf: [{additionalProperties: false}, {required: [x]}]}
+              set: {type: array, x-kubernetes-list-type: set, items: {type: string}}
+              rows:
+                type: array
+                x-kubernetes-list-type: map
+                x-kubernetes-list-map-keys: [key]
+                items: {type: object, required: [key], properties: {key: {type: string}, value: {type: string, default: xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx}}}
+              template: {type: object, x-kubernetes-embedded-resource: true, x-kubernetes-preserve-unknown-fields: true}
           status: {type: object, x-kubernetes-preserve-unknown-fields: true}
   - name: v1beta1
     served: true
@@ -173,6 +189,9 @@ const BODIES: &[&str] = &[
     r#"[{"op":"add","path":"/spec/free/x","value":[1,2]},{"op":"copy","from":"/spec/free","path":"/spec/free/y"}]"#,
     r#"[{"op":"move","from":"/metadata/labels","path":"/spec/list/-1"},{"op":"remove","path":"/spec/list/99999999999999999999"}]"#,
     r#"[{"op":"test","path":"/metadata/finalizers/~1~0","value":null},{"op":"replace","path":"","value":{}}]"#,
+    r#"{"apiVersion":"example.com/v1","kind":"Foo","metadata":{"name":"b"},"spec":{"mail":["A <a@b.c>","\"x\\\"y\"@[::1]","=?utf-8?q?=C3?= <a@b>"],"address":"::1/64","page":"http://[fe80::1%25en0]:80/%7e","host":"a-b.example","wait":"1h 3 weeks","number":"123-45-6789","code":"<&>"}}"#,
+    r#"{"apiVersion":"example.com/v1","kind":"Foo","metadata":{"name":"b"},"spec":{"map":{"x":{"a":"b"},"":{}},"closed":{"x":1},"set":["a","b"],"rows":[{"key":"a"},{"key":"b","value":"c"}],"template":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"x","labels":{"a":"b"},"finalizers":[null]},"spec":{}}}}"#,
+    r#"{"spec":{"rows":[{"key":"a"},{"key":"a"},{}],"set":["a","a"],"template":{"kind":5},"map":{"x":null}}}"#,
     r#"{"propagationPolicy":"Orphan","dryRun":["All"],"preconditions":{"resourceVersion":"1"}}"#,
 ];
 
@@ -354,4 +373,71 @@ async fn much_of_everything() {
         let request = Request::post(foos).body(Body::from(body)).unwrap();
         assert_eq!(server.respond(admin(), request).await.status(), expected, "{depth} levels");
     }
+}
+
+/// No request may cost many times what it says: neither in its answer, nor in
+/// what is made on the way.
+#[tokio::test]
+async fn little_comes_of_much() {
+    const LARGE: usize = 2_900_000;
+    let server = server().await;
+    let foos = "/apis/example.com/v1/namespaces/open/foos";
+    let of_spec = |spec: String| {
+        format!(
+            r#"{{"apiVersion":"example.com/v1","kind":"Foo","metadata":{{"name":"x"}},"spec":{spec}}}"#
+        )
+    };
+    let of_metadata = |metadata: String| {
+        format!(
+            r#"{{"apiVersion":"example.com/v1","kind":"Foo","metadata":{{"name":"x",{metadata}}},"spec":{{}}}}"#
+        )
+    };
+    let members = |count: usize| {
+        let members = (0..count).map(|number| format!("\"m{number}\":1"));
+        members.collect::<Vec<_>>().join(",")
+    };
+    let owner = |number: usize| {
+        format!(
+            r#"{{"apiVersion":"v1","kind":"a","name":"n{number}","uid":"u","controller":true}}"#
+        )
+    };
+    let owners = (0..8_000).map(owner).collect::<Vec<_>>().join(",");
+    let name = "k".repeat(LARGE);
+    let bodies = [
+        of_metadata(format!(r#""ownerReferences":[{owners}]"#)),
+        of_metadata(format!(r#""labels":{{"{}":""}}"#, "/".repeat(LARGE))),
+        of_metadata(format!(r#""finalizers":["{}"]"#, "/".repeat(LARGE))),
+        of_spec(format!(r#"{{"map":{{"{name}":{{{}}}}}}}"#, members(1_000))),
+        of_spec(format!(r#"{{"mail":["{}"]}}"#, "\u{7f}".repeat(LARGE))),
+        of_spec(format!(r#"{{"mail":["{}"]}}"#, "(".repeat(LARGE))),
+        of_spec(format!(r#"{{"mail":["=?{}?="]}}"#, "?".repeat(LARGE))),
+        of_spec(format!(r#"{{"address":"{}/0"}}"#, ":".repeat(LARGE))),
+        of_spec(format!(r#"{{"page":"http://{}"}}"#, "%e4".repeat(LARGE / 3))),
+        of_spec(format!(r#"{{"host":"{}"}}"#, "\u{e9}.".repeat(LARGE / 3))),
+        of_spec(format!(r#"{{"wait":"{}"}}"#, "1x".repeat(LARGE / 2))),
+        of_spec(format!(r#"{{"number":"{}"}}"#, "-".repeat(LARGE))),
+        of_spec(format!(r#"{{"code":"{}"}}"#, "\u{7f}".repeat(LARGE))),
+        of_spec(format!(r#"{{"closed":{{{}}}}}"#, members(45_000))),
+        of_spec(format!(r#"{{"rows":[{}]}}"#, vec!["{}"; 45_000].join(","))),
+        of_spec(format!(r#"{{"set":[{}]}}"#, vec!["\"a\""; 45_000].join(","))),
+        of_spec(format!(r#"{{"template":{{"metadata":{{{}}}}}}}"#, members(45_000))),
+    ];
+    for body in bodies {
+        for validation in ["Strict", "Warn"] {
+            let (length, begins) = (body.len(), body[..200].to_owned());
+            let request = Request::post(format!("{foos}?dryRun=All&fieldValidation={validation}"));
+            let request = request.body(Body::from(body.clone())).unwrap();
+            let response = server.respond(admin(), request).await;
+            let status = response.status();
+            assert!(status.as_u16() < 500, "{status}: {begins}");
+            let headers: usize = response.headers().values().map(|value| value.len()).sum();
+            let answer = response.into_body().collect().await.unwrap().to_bytes().len();
+            assert!(answer < 2 * length + 1_000_000, "{answer} bytes: {begins}");
+            assert!(headers < 64 << 10, "{headers} bytes of headers: {begins}");
+        }
+    }
+    let request = Request::patch(format!("{foos}/a")).header("content-type", TYPES[8]);
+    let pointer = format!(r#"[{{"op":"remove","path":"{}"}}]"#, "/".repeat(LARGE));
+    let response = server.respond(admin(), request.body(Body::from(pointer)).unwrap()).await;
+    assert!(response.status().is_client_error(), "{}", response.status());
 }
