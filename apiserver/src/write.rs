@@ -127,8 +127,9 @@ pub fn prepare_new(
     let rules = kind.rules_of(version).filter(|_| is_kind).zip(context);
     let rules = Asked::prepare(rules, &mut tree);
     let is_dry_run = context.is_some_and(|context| context.dry_run);
-    let completed =
-        complete(kind, version, tree, is_kind, is_dry_run, ambient, &mut warnings, &rules);
+    let of_revision = if is_dry_run { Ok(()) } else { stamp::refuse_revision(&tree) };
+    let completed = complete(kind, version, tree, is_kind, ambient, &mut warnings, &rules);
+    let completed = completed.and_then(|completed| of_revision.map(|()| completed));
     match completed {
         Ok((object, name_origin)) => Ok(Prepared { object, warnings, name_origin }),
         Err(error) => Err(error.with_warnings(warnings)),
@@ -189,12 +190,10 @@ fn complete(
     version: &Version,
     mut tree: Tree,
     is_kind: bool,
-    is_dry_run: bool,
     ambient: &Ambient,
     warnings: &mut Vec<String>,
     rules: &Asked<'_>,
 ) -> Result<(Object, NameOrigin), ApiError> {
-    let of_revision = if is_dry_run { Ok(()) } else { stamp::refuse_revision(&tree) };
     let is_generated = stamp::stamp(&mut tree, ambient);
     let name = metadata::name(&tree).to_owned();
     let mut errors = Vec::new();
@@ -215,7 +214,6 @@ fn complete(
         return Err(ApiError::invalid(&kind.group, &text(&tree, "kind"), &name, errors));
     }
     warnings.extend(metadata_rules::finalizer_warnings(&tree, None));
-    of_revision?;
     let object = encode(&tree)?;
     let has_prefix = metadata::prefix(&tree).is_some();
     Ok((object, NameOrigin { is_generated, has_prefix }))
