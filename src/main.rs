@@ -1,7 +1,9 @@
-//! farm-operator: serves llamas and farm pods behind kube-apiserver.
+//! farm-operator: serves llamas and farm pods behind kube-apiserver, or without
+//! a cluster.
 
 use aggregated_apiserver::{ManifestOptions, ServeArgs, start_logging};
 use clap::{Parser, Subcommand};
+use standalone_apiserver::{Standalone, StandaloneArgs};
 
 #[derive(Parser)]
 #[command(version, about = "Serves llamas and farm pods behind kube-apiserver")]
@@ -10,6 +12,8 @@ struct Program {
     command: Option<Command>,
     #[command(flatten)]
     serve: ServeArgs,
+    #[command(flatten)]
+    standalone: StandaloneArgs,
 }
 
 #[derive(Subcommand)]
@@ -24,6 +28,11 @@ async fn main() -> anyhow::Result<()> {
     match program.command {
         Some(Command::Manifests(options)) => {
             print!("{}", farm_operator::server().manifests(&options)?);
+        }
+        None if program.standalone.standalone => {
+            start_logging(&program.serve);
+            let server = Standalone::new(farm_operator::NAME, farm_operator::kinds());
+            server.run(&program.serve, &program.standalone).await?;
         }
         None => {
             start_logging(&program.serve);

@@ -13,7 +13,7 @@ mod yaml;
 
 pub use cells::Cells;
 pub use computed::{Computed, SourceType};
-pub use kinds::{Kinds, Role, SourceKind};
+pub use kinds::{Kinds, Registered, Role, SourceKind};
 pub use lookup::{Lookup, Related};
 pub use rules::Rules;
 pub use stored::Stored;

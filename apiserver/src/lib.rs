@@ -57,7 +57,7 @@ pub use error::{FieldError, StartError};
 pub use kind::{RuleContext, age};
 pub use manifests::Options as ManifestOptions;
 pub use server::{
-    AdmissionPlugin, ApiServer, Args as ServeArgs, Bound, ClusterClient, Drained, InProcess,
-    LoggingFormat, Running, start_logging,
+    AdmissionPlugin, ApiServer, Args as ServeArgs, Bound, ClusterClient, Drained, Filling,
+    InProcess, LoggingFormat, Running, start_logging,
 };
 pub use user::User;

@@ -26,11 +26,12 @@ use axum::body::Body;
 use http::{Request, Response};
 use kube::Client;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::ambient::Ambient;
 use crate::cluster::Cluster;
-use crate::definition::Kinds;
+use crate::definition::{Kinds, Registered};
 use crate::error::StartError;
 use crate::kind::Kind;
 use crate::manifests;
@@ -106,13 +107,7 @@ impl ApiServer {
     /// cannot go on.
     pub async fn run(self, args: &Args) -> Result<(), StartError> {
         let delay = args.shutdown_delay_duration;
-        let mut running = self.bind(args).await?.start().await?;
-        tokio::select! {
-            why = running.serving.ended() => return Err(StartError::Serving(why)),
-            () = shutdown_signal() => {}
-        }
-        running.drain(delay).await;
-        Ok(())
+        self.bind(args).await?.start().await?.run(delay).await
     }
 
     /// Checks kinds and flags, and listens.
@@ -128,6 +123,11 @@ impl ApiServer {
         let namespace = args.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         let client =
             Client::try_from(config).map_err(|error| StartError::Cluster(error.to_string()))?;
+        for what in self.kinds.iter().filter_map(Registered::stored) {
+            tracing::info!(
+                "{what} are kept in memory: a restart forgets them, and the cluster then collects what they own as garbage"
+            );
+        }
         self.listen(args, kinds, Cluster::new(client), namespace, Loopback::default())
     }
 
@@ -230,9 +230,26 @@ impl Bound {
     /// # Errors
     /// When an initial object of a kind cannot be kept.
     pub async fn start(self) -> Result<Running, StartError> {
+        let (running, filling) = self.start_unready().await?;
+        filling.end();
+        Ok(running)
+    }
+
+    /// The same, and the server is not ready before [`Filling::end`]: who has
+    /// started it may put objects in first.
+    ///
+    /// # Errors
+    /// As [`Bound::start`].
+    pub async fn start_unready(self) -> Result<(Running, Filling), StartError> {
         let Self { server, kinds, cluster, trusted, certificate, listening, loopback } = self;
         let closing = CancellationToken::new();
-        let health = Health::new(trusted.ready(), certificate.ready(), closing.clone());
+        let filling = Filling(watch::Sender::new(false));
+        let health = Health::new(
+            trusted.ready(),
+            certificate.ready(),
+            filling.0.subscribe(),
+            closing.clone(),
+        );
         let looks_at_namespaces = server.looks_at_namespaces();
         let assembled = Assembled::new(
             kinds,
@@ -252,7 +269,19 @@ impl Bound {
             vec![tokio::spawn(trusted.keep()), tokio::spawn(certificate.clone().keep(cluster))];
         let serving = listening.serve(handler, health.clone(), certificate.tls(), trust);
         tracing::info!("{} listens on {address}", server.name);
-        Ok(Running { _assembled: assembled, serving, health, closing, tasks, address, loopback })
+        let running =
+            Running { _assembled: assembled, serving, health, closing, tasks, address, loopback };
+        Ok((running, filling))
+    }
+}
+
+/// The time in which a server answers, and is not ready.
+pub struct Filling(watch::Sender<bool>);
+
+impl Filling {
+    /// From here on the server is ready.
+    pub fn end(self) {
+        self.0.send_replace(true);
     }
 }
 
@@ -277,6 +306,19 @@ impl Running {
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Serves until SIGTERM or SIGINT, then drains.
+    ///
+    /// # Errors
+    /// When it cannot go on.
+    pub async fn run(mut self, delay: Duration) -> Result<(), StartError> {
+        tokio::select! {
+            why = self.serving.ended() => return Err(StartError::Serving(why)),
+            () = shutdown_signal() => {}
+        }
+        self.drain(delay).await;
+        Ok(())
     }
 
     /// Turns `/readyz` red, serves on for `delay`, then ends watches, lets

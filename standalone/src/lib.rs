@@ -23,11 +23,17 @@
 //! emptied when they are deleted.
 
 mod built_in;
+mod certificates;
+mod files;
+mod kubeconfig;
 mod namespaces;
 mod objects;
 mod reviews;
 mod rights;
+mod standalone;
 mod test_server;
+mod tokens;
 
 pub use objects::ObjectError;
+pub use standalone::{Standalone, StandaloneArgs, StandaloneError};
 pub use test_server::{TestServer, TestServerBuilder, TestServerError};

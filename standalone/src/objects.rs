@@ -9,6 +9,8 @@ use kube::{Client, Discovery};
 use serde_json::{Value, json};
 use thiserror::Error;
 
+use crate::files::Document;
+
 /// An object that cannot be kept.
 #[derive(Debug, Error)]
 #[error("{what}: {why}")]
@@ -22,6 +24,10 @@ impl ObjectError {
         Self { what: what.into(), why: why.to_string() }
     }
 }
+
+/// Namespaces that are there from the start.
+pub(crate) const NAMESPACES: [&str; 4] =
+    ["default", "kube-node-lease", "kube-public", "kube-system"];
 
 /// Makes namespaces that are missing.
 pub(crate) async fn create_namespaces<'a>(
@@ -45,9 +51,13 @@ pub(crate) async fn create_namespaces<'a>(
     Ok(())
 }
 
+/// What an owner is called: version and kind, namespace and name.
+type Owner = (String, String, Option<String>, String);
+
 /// Makes objects in their order, each with its status, and the namespaces that
-/// they need.
-pub(crate) async fn load(client: &Client, objects: Vec<Value>) -> Result<(), ObjectError> {
+/// they need. References to owners that were made before lead to these: nobody
+/// knows their uids beforehand.
+pub(crate) async fn load(client: &Client, objects: Vec<Document>) -> Result<(), ObjectError> {
     if objects.is_empty() {
         return Ok(());
     }
@@ -66,29 +76,45 @@ pub(crate) async fn load(client: &Client, objects: Vec<Value>) -> Result<(), Obj
         }
     }
     let mut made: HashSet<String> = HashSet::new();
-    for (index, object) in objects.into_iter().enumerate() {
-        let what = describe(index, &object);
+    let mut owners: HashMap<Owner, String> = HashMap::new();
+    for Document { place, object } in objects {
+        let what = describe(&place, &object);
         let status = object.get("status").filter(|status| !status.is_null()).cloned();
-        let object: DynamicObject =
+        let mut object: DynamicObject =
             serde_json::from_value(object).map_err(|error| ObjectError::new(&what, error))?;
+        let namespace = object.metadata.namespace.clone();
+        for reference in object.metadata.owner_references.iter_mut().flatten() {
+            let owner = (reference.api_version.clone(), reference.kind.clone());
+            let known = [namespace.clone(), None].into_iter().find_map(|namespace| {
+                owners.get(&(owner.0.clone(), owner.1.clone(), namespace, reference.name.clone()))
+            });
+            if let Some(uid) = known {
+                reference.uid.clone_from(uid);
+            }
+        }
         let types = object.types.clone().unwrap_or_default();
-        let Some((resource, scope)) = kinds.get(&types) else {
-            let why = format!("{} {} is not served", types.api_version, types.kind);
+        let Some((resource, scope)) = kinds.get(&types).cloned() else {
+            let why = format!(
+                "{} {} is not served: give its CustomResourceDefinition too",
+                types.api_version, types.kind
+            );
             return Err(ObjectError::new(what, why));
         };
         let failed = |error: kube::Error| ObjectError::new(&what, error);
         let api: Api<DynamicObject> = match (scope, &object.metadata.namespace) {
-            (Scope::Cluster, _) => Api::all_with(client.clone(), resource),
+            (Scope::Cluster, _) => Api::all_with(client.clone(), &resource),
             (Scope::Namespaced, namespace) => {
                 let namespace = namespace.as_deref().unwrap_or("default");
                 if made.insert(namespace.to_owned()) {
                     create_namespaces(client, [namespace]).await?;
                 }
-                Api::namespaced_with(client.clone(), namespace, resource)
+                Api::namespaced_with(client.clone(), namespace, &resource)
             }
         };
         let created = api.create(&PostParams::default(), &object).await.map_err(failed)?;
         let name = created.metadata.name.as_deref().unwrap_or_default();
+        let owner = (types.api_version, types.kind, namespace, name.to_owned());
+        owners.insert(owner, created.metadata.uid.clone().unwrap_or_default());
         let is_kept =
             status.as_ref().is_none_or(|status| created.data.get("status") == Some(status));
         if let (Some(status), false) = (status, is_kept) {
@@ -101,7 +127,7 @@ pub(crate) async fn load(client: &Client, objects: Vec<Value>) -> Result<(), Obj
 }
 
 /// `object 2 (Pod "web")`, for messages.
-fn describe(index: usize, object: &Value) -> String {
+fn describe(place: &str, object: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    format!("object {index} ({} {:?})", text(&object["kind"]), text(&object["metadata"]["name"]))
+    format!("{place} ({} {:?})", text(&object["kind"]), text(&object["metadata"]["name"]))
 }

@@ -12,14 +12,13 @@ use serde_json::Value;
 use thiserror::Error;
 use tokio::task::JoinHandle;
 
+use crate::files::Document;
 use crate::objects::{self, ObjectError};
 use crate::{built_in, namespaces, reviews};
 
 /// As whom [`TestServer::client`] asks.
 const ADMIN: &str = "kubernetes-admin";
 const MASTERS: &str = "system:masters";
-/// Namespaces that are there from the start.
-const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
 /// Why a [`TestServer`] cannot start.
 #[derive(Debug, Error)]
@@ -89,10 +88,13 @@ impl TestServerBuilder {
         let server = ApiServer::new("test-server", kinds).with_ambient(ambient);
         let server = server.in_process(ClusterClient::Itself).await?;
         let client = server.client(admin());
-        objects::create_namespaces(&client, NAMESPACES).await?;
+        objects::create_namespaces(&client, objects::NAMESPACES).await?;
         let namespaces = tokio::spawn(namespaces::keep(client.clone()));
         let server = TestServer { server, clock, namespaces };
-        objects::load(&client, objects).await?;
+        let objects = objects.into_iter().enumerate();
+        let objects =
+            objects.map(|(at, object)| Document { place: format!("object {at}"), object });
+        objects::load(&client, objects.collect()).await?;
         Ok(server)
     }
 }
@@ -144,7 +146,8 @@ impl Drop for TestServer {
     }
 }
 
-fn admin() -> User {
+/// Who may do everything.
+pub(crate) fn admin() -> User {
     User { name: ADMIN.to_owned(), groups: vec![MASTERS.to_owned()], ..User::default() }
 }
 

@@ -190,7 +190,11 @@ async fn objects_are_there_from_the_start() -> Result<()> {
     let unknown = json!({"apiVersion": "example.com/v1", "kind": "Bar", "metadata": {"name": "a"}});
     let refused = TestServer::builder().objects([unknown]).start().await.err();
     let refused = refused.context("it starts")?.to_string();
-    ensure!(refused == "object 0 (Bar \"a\"): example.com/v1 Bar is not served", "{refused}");
+    ensure!(
+        refused
+            == "object 0 (Bar \"a\"): example.com/v1 Bar is not served: give its CustomResourceDefinition too",
+        "{refused}"
+    );
     Ok(())
 }
 

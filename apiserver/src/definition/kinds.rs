@@ -81,6 +81,15 @@ pub struct Registered {
     pub is_built_in: bool,
 }
 
+impl Registered {
+    /// What the kind is called, if the server keeps its objects.
+    pub(crate) fn stored(&self) -> Option<String> {
+        let spec = &self.definition.spec;
+        let name = || crate::error::qualified(&spec.group, &spec.names.plural);
+        matches!(self.role, Role::Stored { .. }).then(name)
+    }
+}
+
 /// Which kinds a server has.
 #[derive(Default)]
 pub struct Kinds {

@@ -198,10 +198,6 @@ async fn fill(
         }
     }
     cache.mark_synced();
-    let what = kind.qualified();
-    tracing::info!(
-        "{what} are kept in memory: a restart forgets them, and the cluster then collects what they own as garbage"
-    );
     Ok(())
 }
 

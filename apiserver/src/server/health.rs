@@ -19,6 +19,8 @@ use tokio_util::sync::CancellationToken;
 pub(super) struct Health {
     trusted: watch::Receiver<bool>,
     certificate: watch::Receiver<bool>,
+    /// Whether who has started the server has no more to do first.
+    started: watch::Receiver<bool>,
     closing: CancellationToken,
     shutting_down: Arc<AtomicBool>,
 }
@@ -30,9 +32,10 @@ impl Health {
     pub(super) fn new(
         trusted: watch::Receiver<bool>,
         certificate: watch::Receiver<bool>,
+        started: watch::Receiver<bool>,
         closing: CancellationToken,
     ) -> Self {
-        Self { trusted, certificate, closing, shutting_down: Arc::default() }
+        Self { trusted, certificate, started, closing, shutting_down: Arc::default() }
     }
 
     /// Turns `/readyz` red.
@@ -53,6 +56,10 @@ impl Health {
             checks.push((
                 "serving-certificate",
                 unless(*self.certificate.borrow(), "the Secret has not been read yet"),
+            ));
+            checks.push((
+                "start",
+                unless(*self.started.borrow(), "the server is still being filled"),
             ));
             checks.push(("shutdown", unless(is_open, "process is shutting down")));
         }
@@ -141,7 +148,12 @@ mod tests {
     #[test]
     fn says_what_is_wrong_to_whom_it_may() {
         let (trusted, is_trusted) = watch::channel(false);
-        let health = Health::new(is_trusted, watch::channel(true).1, CancellationToken::new());
+        let health = Health::new(
+            is_trusted,
+            watch::channel(true).1,
+            watch::channel(true).1,
+            CancellationToken::new(),
+        );
         assert_eq!(answer(&health, "livez", ""), (200, "ok".into()));
         let failed = "[+]ping ok\n[-]authentication failed: reason withheld\n[+]serving-certificate ok\n[+]shutdown ok\nreadyz check failed\n";
         assert_eq!(answer(&health, "readyz", ""), (500, failed.into()));

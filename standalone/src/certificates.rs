@@ -1,0 +1,130 @@
+//! The certificates of a server without a cluster: its CA, its own, and that of
+//! its administrator. They are kept in a folder.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType,
+    ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose,
+};
+
+/// They are for this machine and trying things out: for ten years.
+const YEARS: i32 = 10;
+const ADMIN: &str = "kubernetes-admin";
+const MASTERS: &str = "system:masters";
+
+/// The files of the certificates and keys, PEM.
+#[derive(Clone, Debug)]
+pub(crate) struct Certificates {
+    pub ca: PathBuf,
+    /// A CA that has signed nothing: nobody speaks for others here.
+    pub front_proxy_ca: PathBuf,
+    pub serving: PathBuf,
+    pub serving_key: PathBuf,
+    pub admin: PathBuf,
+    pub admin_key: PathBuf,
+}
+
+impl Certificates {
+    /// Those of a folder; they are made if there are none.
+    ///
+    /// # Errors
+    /// When the folder cannot be read or written, or holds something else.
+    pub(crate) fn open(folder: &Path) -> Result<Self, String> {
+        let file = |name: &str| folder.join(name);
+        let files = Self {
+            ca: file("ca.crt"),
+            front_proxy_ca: file("front-proxy-ca.crt"),
+            serving: file("serving.crt"),
+            serving_key: file("serving.key"),
+            admin: file("admin.crt"),
+            admin_key: file("admin.key"),
+        };
+        let all = files.all();
+        let present = all.iter().filter(|file| file.exists()).count();
+        if present == all.len() {
+            return Ok(files);
+        }
+        let is_empty = fs::read_dir(folder).map_err(|error| error.to_string())?.next().is_none();
+        if !is_empty {
+            return Err("is not empty, and holds no certificates of ours".to_owned());
+        }
+        files.make().map_err(|error| error.to_string())?;
+        Ok(files)
+    }
+
+    fn all(&self) -> [&PathBuf; 6] {
+        let Self { ca, front_proxy_ca, serving, serving_key, admin, admin_key } = self;
+        [ca, front_proxy_ca, serving, serving_key, admin, admin_key]
+    }
+
+    fn make(&self) -> Result<(), Box<dyn std::error::Error>> {
+        let authority = authority("standalone-ca")?;
+        let mut serving = params("kube-apiserver", None);
+        let names = ["localhost", "127.0.0.1", "kubernetes", "kubernetes.default.svc"];
+        let names: Vec<String> = names.map(str::to_owned).to_vec();
+        serving.subject_alt_names = CertificateParams::new(names)?.subject_alt_names;
+        serving.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        let mut admin = params(ADMIN, Some(MASTERS));
+        admin.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        for (params, certificate, key_file) in
+            [(serving, &self.serving, &self.serving_key), (admin, &self.admin, &self.admin_key)]
+        {
+            let key = KeyPair::generate()?;
+            let signed = params.signed_by(&key, &authority)?;
+            write_private(key_file, &key.serialize_pem())?;
+            fs::write(certificate, signed.pem())?;
+        }
+        fs::write(&self.front_proxy_ca, self::authority("standalone-front-proxy-ca")?.pem())?;
+        // The last one: who finds all has found them whole.
+        fs::write(&self.ca, authority.pem())?;
+        Ok(())
+    }
+}
+
+/// A file that only its owner may read.
+pub(crate) fn write_private(file: &Path, text: &str) -> io::Result<()> {
+    let mut options = fs::OpenOptions::new();
+    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(file)?;
+    file.write_all(text.as_bytes())
+}
+
+fn authority(name: &str) -> Result<CertifiedIssuer<'static, KeyPair>, rcgen::Error> {
+    let mut params = params(name, None);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    CertifiedIssuer::self_signed(params, KeyPair::generate()?)
+}
+
+fn params(common_name: &str, organization: Option<&str>) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, common_name);
+    if let Some(organization) = organization {
+        params.distinguished_name.push(DnType::OrganizationName, organization);
+    }
+    let today = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).date();
+    let (year, month) = (i32::from(today.year()), u8::try_from(today.month()).unwrap_or(1));
+    params.not_before = rcgen::date_time_ymd(year - 1, month, 1);
+    params.not_after = rcgen::date_time_ymd(year + YEARS, month, 1);
+    params
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn are_made_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = Certificates::open(folder.path()).unwrap();
+        let ca = fs::read(&files.ca).unwrap();
+        assert_eq!(fs::read(Certificates::open(folder.path()).unwrap().ca).unwrap(), ca);
+        fs::remove_file(&files.admin).unwrap();
+        let error = Certificates::open(folder.path()).unwrap_err();
+        assert_eq!(error, "is not empty, and holds no certificates of ours");
+    }
+}

@@ -1,0 +1,57 @@
+//! The kubeconfig of the administrator.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use k8s_openapi::ByteString;
+use serde_json::json;
+
+use crate::certificates::{Certificates, write_private};
+
+/// What the name of the cluster is in it, by which it is known to be ours.
+const NAME: &str = "standalone";
+
+/// Writes a kubeconfig for a server at this address. One of ours is
+/// overwritten, another is not.
+///
+/// # Errors
+/// Why not.
+pub(crate) fn write(
+    file: &Path,
+    address: SocketAddr,
+    certificates: &Certificates,
+) -> Result<(), String> {
+    match fs::read_to_string(file) {
+        Ok(text) if is_ours(&text) => {}
+        Ok(_) => return Err("exists, and is another kubeconfig".to_owned()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error.to_string()),
+    }
+    let data = |file: &Path| {
+        let bytes = fs::read(file).map_err(|error| format!("{}: {error}", file.display()))?;
+        Ok::<_, String>(serde_json::to_value(ByteString(bytes)).unwrap_or_default())
+    };
+    let config = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": NAME,
+        "clusters": [{"name": NAME, "cluster": {
+            "server": format!("https://{address}"),
+            "certificate-authority-data": data(&certificates.ca)?,
+        }}],
+        "users": [{"name": NAME, "user": {
+            "client-certificate-data": data(&certificates.admin)?,
+            "client-key-data": data(&certificates.admin_key)?,
+        }}],
+        "contexts": [{"name": NAME, "context": {"cluster": NAME, "user": NAME}}],
+    });
+    write_private(file, &format!("{config:#}\n")).map_err(|error| error.to_string())
+}
+
+fn is_ours(text: &str) -> bool {
+    let config: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
+    config["kind"] == "Config"
+        && config["current-context"] == NAME
+        && config["clusters"][0]["name"] == NAME
+}

@@ -1,0 +1,184 @@
+//! Standalone: the server as a program, on a port of this machine.
+
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+
+use aggregated_apiserver::{ApiServer, Kinds, ServeArgs, StartError};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use tempfile::TempDir;
+use thiserror::Error;
+
+use crate::certificates::Certificates;
+use crate::files::{self, Document};
+use crate::objects::{self, ObjectError};
+use crate::test_server::admin;
+use crate::{built_in, kubeconfig, namespaces, reviews, tokens};
+
+/// Flags of a server without a cluster.
+#[derive(Clone, Debug, Default, clap::Args)]
+#[non_exhaustive]
+pub struct StandaloneArgs {
+    /// Serve on this machine alone, without a cluster, with built-in kinds too
+    #[arg(long)]
+    pub standalone: bool,
+
+    /// Have the objects of a YAML file, or of the files in a folder, from the start; may be
+    /// given several times. Kinds of CustomResourceDefinitions among them are served
+    #[arg(long, value_name = "PATH", requires = "standalone")]
+    pub load: Vec<PathBuf>,
+
+    /// Keep the certificates and the kubeconfig in this folder
+    #[arg(long, value_name = "FOLDER", requires = "standalone")]
+    pub data_dir: Option<PathBuf>,
+
+    /// Write the kubeconfig to this file; without it into the data folder, or a temporary one
+    #[arg(long, value_name = "FILE", requires = "standalone")]
+    pub write_kubeconfig: Option<PathBuf>,
+
+    /// Tokens of callers: lines of token,user,uid,"group,group"
+    #[arg(long, value_name = "FILE", requires = "standalone")]
+    pub token_auth_file: Option<PathBuf>,
+}
+
+/// Why a server without a cluster does not start, or not go on; names the flag,
+/// file or kind to change.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum StandaloneError {
+    /// The server itself.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// A flag, and what is wrong with what it names.
+    #[error("--{flag} {message}")]
+    Flag {
+        /// The flag, without the dashes.
+        flag: &'static str,
+        /// What is wrong.
+        message: String,
+    },
+    /// An object that cannot be loaded.
+    #[error("--load {0}")]
+    Object(#[from] ObjectError),
+    /// A built-in kind is described wrongly.
+    #[error("a built-in kind cannot be described: {0}")]
+    BuiltIn(#[from] serde_json::Error),
+}
+
+impl StandaloneError {
+    fn flag(flag: &'static str, message: impl Into<String>) -> Self {
+        Self::Flag { flag, message: message.into() }
+    }
+
+    fn file(flag: &'static str, file: &Path, why: &str) -> Self {
+        Self::flag(flag, format!("{}: {why}", file.display()))
+    }
+}
+
+/// A server without a cluster, with its own kinds beside the built-in ones.
+pub struct Standalone {
+    name: String,
+    kinds: Kinds,
+}
+
+impl Standalone {
+    /// A server of this name with these kinds.
+    pub fn new(name: &str, kinds: Kinds) -> Self {
+        Self { name: name.to_owned(), kinds }
+    }
+
+    /// Serves until SIGTERM or SIGINT, on the loopback address. Prints the line
+    /// that makes kubectl use it once it is ready.
+    ///
+    /// # Errors
+    /// When it cannot start; names the flag, file or kind to change.
+    pub async fn run(self, args: &ServeArgs, own: &StandaloneArgs) -> Result<(), StandaloneError> {
+        let tokens = match &own.token_auth_file {
+            Some(file) => tokens::read(file)
+                .map_err(|why| StandaloneError::file("token-auth-file", file, &why))?,
+            None => Vec::new(),
+        };
+        let mut kinds = built_in::kinds().and(reviews::kinds(tokens)?).and(self.kinds);
+        let mut documents = Vec::new();
+        for path in &own.load {
+            let read = files::read(path).map_err(|why| StandaloneError::flag("load", why))?;
+            for document in read {
+                match definition(&document) {
+                    Some(Ok(definition)) => kinds = kinds.defined(definition),
+                    Some(Err(why)) => {
+                        let why = format!("{}: {why}", document.place);
+                        return Err(StandaloneError::flag("load", why));
+                    }
+                    None => documents.push(document),
+                }
+            }
+        }
+        let folder = Folder::open(own.data_dir.as_deref())?;
+        let certificates = Certificates::open(&folder.path().join("pki"))
+            .map_err(|why| StandaloneError::file("data-dir", folder.path(), &why))?;
+        let mut args = args.clone();
+        args.bind_address = Ipv4Addr::LOCALHOST.into();
+        args.tls_cert_file = Some(certificates.serving.clone());
+        args.tls_private_key_file = Some(certificates.serving_key.clone());
+        args.client_ca_file = Some(certificates.ca.clone());
+        args.requestheader_client_ca_file = Some(certificates.front_proxy_ca.clone());
+        let bound = ApiServer::new(&self.name, kinds).bind_alone(&args)?;
+        let config = folder.path().join("kubeconfig");
+        let (flag, config) = match &own.write_kubeconfig {
+            Some(file) => ("write-kubeconfig", file.clone()),
+            None => ("data-dir", config),
+        };
+        kubeconfig::write(&config, bound.address(), &certificates)
+            .map_err(|why| StandaloneError::file(flag, &config, &why))?;
+        let (running, filling) = bound.start_unready().await?;
+        let client = running.client(admin());
+        objects::create_namespaces(&client, objects::NAMESPACES).await?;
+        objects::load(&client, documents).await?;
+        let emptying = tokio::spawn(namespaces::keep(client));
+        filling.end();
+        println!("export KUBECONFIG={}", config.display());
+        let ended = running.run(args.shutdown_delay_duration).await;
+        emptying.abort();
+        Ok(ended?)
+    }
+}
+
+/// The definition in a document, if it is one.
+fn definition(document: &Document) -> Option<Result<CustomResourceDefinition, serde_json::Error>> {
+    let object = &document.object;
+    let is_one = object["kind"] == "CustomResourceDefinition"
+        && object["apiVersion"] == "apiextensions.k8s.io/v1";
+    is_one.then(|| serde_json::from_value(object.clone()))
+}
+
+/// Where certificates and kubeconfig are: a folder of the user's, or one that
+/// ends with the server.
+enum Folder {
+    Kept(PathBuf),
+    Temporary(TempDir),
+}
+
+impl Folder {
+    fn open(given: Option<&Path>) -> Result<Self, StandaloneError> {
+        let folder = match given {
+            Some(folder) => Self::Kept(folder.to_owned()),
+            None => Self::Temporary(
+                tempfile::Builder::new()
+                    .prefix("standalone-")
+                    .tempdir()
+                    .map_err(|error| StandaloneError::flag("data-dir", error.to_string()))?,
+            ),
+        };
+        let pki = folder.path().join("pki");
+        match std::fs::create_dir_all(&pki) {
+            Ok(()) => Ok(folder),
+            Err(error) => Err(StandaloneError::file("data-dir", &pki, &error.to_string())),
+        }
+    }
+
+    fn path(&self) -> &Path {
+        match self {
+            Self::Kept(folder) => folder,
+            Self::Temporary(folder) => folder.path(),
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! The program without a cluster, used by kube and, where there is one, by kubectl.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use farm_operator::{FarmPod, Llama};
+use k8s_openapi::api::authentication::v1::SelfSubjectReview;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{Api, ListParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config, ResourceExt};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_farm-operator");
+
+fn example() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/farm.yaml")
+}
+
+/// The program, ended when it is dropped.
+struct Program {
+    child: Child,
+    kubeconfig: PathBuf,
+}
+
+impl Program {
+    fn start(arguments: &[&str]) -> Self {
+        let mut command = Command::new(PROGRAM);
+        command.args(["--standalone", "--secure-port", "0"]).args(arguments);
+        command.env_remove("KUBECONFIG").stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        // It is printed once the server is ready.
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let kubeconfig = line.trim().strip_prefix("export KUBECONFIG=").unwrap().into();
+        Self { child, kubeconfig }
+    }
+
+    async fn config(&self) -> Config {
+        let kubeconfig = Kubeconfig::read_from(&self.kubeconfig).unwrap();
+        Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap()
+    }
+
+    async fn client(&self) -> Client {
+        Client::try_from(self.config().await).unwrap()
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What the program says when it does not start.
+fn refusal(arguments: &[&str]) -> String {
+    let mut command = Command::new(PROGRAM);
+    command.args(["--standalone", "--secure-port", "0"]).args(arguments);
+    command.env("RUST_BACKTRACE", "0");
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(1), "{said}");
+    said.lines().find(|line| line.starts_with("Error: ")).unwrap_or(&said).to_owned()
+}
+
+#[tokio::test]
+async fn the_farm_is_there_at_once() {
+    let program = Program::start(&["--load", example().to_str().unwrap()]);
+    let client = program.client().await;
+    let pods: Api<FarmPod> = Api::default_namespaced(client.clone());
+    let pods = pods.list(&ListParams::default()).await.unwrap().items;
+    let fed = pods.iter().find(|pod| pod.name_any() == "farm-feeder-7d9c-2xk4p").unwrap();
+    let status = fed.status.as_ref().unwrap();
+    assert_eq!(status.owner.as_ref().map(|owner| owner.name.as_str()), Some("feeder"));
+    assert_eq!((status.node.as_deref(), status.restarts), (Some("meadow"), 2));
+    let llamas: Api<Llama> = Api::all(client);
+    let names = llamas.list(&ListParams::default()).await.unwrap().items;
+    let names: Vec<String> = names.iter().map(ResourceExt::name_any).collect();
+    assert_eq!(names, ["shaun", "timmy", "dolly"]);
+}
+
+#[tokio::test]
+async fn callers_are_those_of_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let tokens = folder.path().join("tokens");
+    std::fs::write(&tokens, "s3cret,jane,7,\"farmers,system:masters\"\nother,joe,8\n").unwrap();
+    let program = Program::start(&["--token-auth-file", tokens.to_str().unwrap()]);
+    let ask = async |token: Option<&str>| {
+        let mut config = program.config().await;
+        config.auth_info.client_certificate_data = None;
+        config.auth_info.client_key_data = None;
+        config.auth_info.token = token.map(|token| token.to_owned().into());
+        let client = Client::try_from(config).unwrap();
+        let who: Api<SelfSubjectReview> = Api::all(client.clone());
+        let who = who.create(&PostParams::default(), &SelfSubjectReview::default()).await;
+        let who = who.ok().and_then(|who| who.status?.user_info?.username);
+        let namespaces: Api<Namespace> = Api::all(client);
+        (who, namespaces.list(&ListParams::default()).await.is_ok())
+    };
+    assert_eq!(ask(Some("s3cret")).await, (Some("jane".to_owned()), true));
+    assert_eq!(ask(Some("other")).await, (Some("joe".to_owned()), false));
+    assert_eq!(ask(Some("wrong")).await, (None, false));
+    assert_eq!(ask(None).await, (None, false));
+}
+
+#[tokio::test]
+async fn certificates_are_kept_in_a_data_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let arguments = ["--data-dir", data.to_str().unwrap()];
+    let first = Program::start(&arguments);
+    let config = std::fs::read_to_string(&first.kubeconfig).unwrap();
+    assert_eq!(first.kubeconfig, data.join("kubeconfig"));
+    drop(first);
+    let second = Program::start(&arguments);
+    let again = std::fs::read_to_string(&second.kubeconfig).unwrap();
+    let ca =
+        |config: &str| config.split("certificate-authority-data").nth(1).unwrap()[..500].to_owned();
+    assert_eq!(ca(&config), ca(&again));
+    second.client().await.apiserver_version().await.unwrap();
+}
+
+#[test]
+fn what_cannot_be_used_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let file = folder.path().join(name);
+        std::fs::write(&file, text).unwrap();
+        file.display().to_string()
+    };
+    let bad = file("bad.yaml", "kind: Pod\n---\na: [\n");
+    let said = refusal(&["--load", &bad]);
+    assert!(said.contains("--load") && said.contains(&bad) && said.contains("line"), "{said}");
+    let unknown =
+        file("unknown.yaml", "apiVersion: x.example.com/v1\nkind: Foo\nmetadata: {name: a}\n");
+    let said = refusal(&["--load", &unknown]);
+    let expected = format!(
+        "Error: --load {unknown}, document 1 (Foo \"a\"): x.example.com/v1 Foo is not served: give its CustomResourceDefinition too"
+    );
+    assert_eq!(said, expected);
+    let wrong = file(
+        "wrong.yaml",
+        "apiVersion: farm.example.com/v1alpha\nkind: Llama\nmetadata: {name: a}\nspec: {weight: x, height: 1}\n",
+    );
+    let said = refusal(&["--load", &wrong]);
+    assert!(said.contains("document 1 (Llama \"a\")") && said.contains("spec.weight"), "{said}");
+    let theirs = file("config", "apiVersion: v1\nkind: Config\n");
+    let said = refusal(&["--write-kubeconfig", &theirs]);
+    assert_eq!(
+        said,
+        format!("Error: --write-kubeconfig {theirs}: exists, and is another kubeconfig")
+    );
+    assert_eq!(std::fs::read_to_string(&theirs).unwrap(), "apiVersion: v1\nkind: Config\n");
+    let said = refusal(&["--data-dir", &theirs]);
+    assert!(said.starts_with(&format!("Error: --data-dir {theirs}")), "{said}");
+    let tokens = file("tokens", "abc\n");
+    let said = refusal(&["--token-auth-file", &tokens]);
+    assert!(said.starts_with(&format!("Error: --token-auth-file {tokens}: line 1: ")), "{said}");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let output =
+        Command::new(PROGRAM).args(["--standalone", "--secure-port", &port]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("--secure-port") && said.contains(&port), "{said}");
+}
