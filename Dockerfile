@@ -3,6 +3,9 @@ FROM rust:1.95-bookworm AS build
 WORKDIR /source
 COPY Cargo.toml Cargo.lock ./
 COPY apiserver apiserver
+COPY load load
+COPY oracle oracle
+COPY standalone standalone
 COPY test-cluster test-cluster
 COPY src src
 COPY tests tests

@@ -27,3 +27,13 @@ fn the_api_service_goes_first_and_is_verified() {
         assert!(reads || rule["resourceNames"].is_array(), "{rule}");
     }
 }
+
+#[test]
+fn the_image_is_built_from_every_crate() {
+    let members = include_str!("../Cargo.toml").lines().find(|line| line.starts_with("members"));
+    let members = members.unwrap().split('"').skip(1).step_by(2).filter(|member| *member != ".");
+    for member in members {
+        let copied = format!("COPY {member} {member}\n");
+        assert!(include_str!("../Dockerfile").contains(&copied), "{copied}");
+    }
+}
