@@ -13,6 +13,7 @@ mod conversion;
 mod default;
 mod embedded;
 mod formats;
+mod merge_keys;
 mod names;
 mod pattern;
 mod prune;
@@ -30,6 +31,7 @@ pub use coded_rules::{CodedRules, Prepared, RuleContext, Verdict};
 pub use columns::Columns;
 pub use embedded::Malformed;
 pub use formats::is_of_format;
+pub use merge_keys::{ListMerge, MergeKeys};
 pub use names::Names;
 pub use pattern::Pattern;
 pub use scale::scale;
@@ -70,6 +72,8 @@ pub struct Kind {
     pub storage: Arc<Version>,
     /// Rules that are written in Rust, if there are any.
     pub rules: Option<Arc<CodedRules>>,
+    /// How strategic merge patches are applied; without it they are refused.
+    pub merge_keys: Option<Arc<MergeKeys>>,
 }
 
 impl Kind {
@@ -129,9 +133,15 @@ impl Kind {
         let names = Names::parse(&spec.names, &mut faults);
         let versions = parse_versions(spec, coded.as_ref(), &mut faults);
         match versions {
-            Some((versions, storage)) if faults.is_empty() => {
-                Ok(Self { group: spec.group.clone(), names, scope, versions, storage, rules: None })
-            }
+            Some((versions, storage)) if faults.is_empty() => Ok(Self {
+                group: spec.group.clone(),
+                names,
+                scope,
+                versions,
+                storage,
+                rules: None,
+                merge_keys: None,
+            }),
             _ => Err(StartError::Kind { kind: qualified, faults }),
         }
     }
@@ -140,6 +150,12 @@ impl Kind {
     #[must_use]
     pub fn with_rules(self, rules: Option<Arc<CodedRules>>) -> Self {
         Self { rules, ..self }
+    }
+
+    /// The same kind with what strategic merge patches need to know.
+    #[must_use]
+    pub fn with_merge_keys(self, merge_keys: Option<Arc<MergeKeys>>) -> Self {
+        Self { merge_keys, ..self }
     }
 
     /// The rules for objects of a version.

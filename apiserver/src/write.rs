@@ -18,6 +18,7 @@ mod owners;
 mod patch;
 mod scale;
 mod stamp;
+mod strategic_merge_patch;
 mod update;
 mod validate;
 
@@ -27,6 +28,7 @@ pub use field_validation::FieldValidation;
 pub use json_patch::{OPERATIONS_LIMIT, Operation};
 pub use patch::{Patch, SubmittedPatch, apply_patch};
 pub use scale::{Wanted, no_scale, scale_of};
+pub use strategic_merge_patch::StrategicMergePatch;
 pub use update::{Change, Live, Part, PreparedChange, check_identity, check_uid, prepare_change};
 
 use extent::{DEPTH_LIMIT, Extent};

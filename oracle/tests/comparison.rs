@@ -19,7 +19,7 @@ use oracle::row::{Row, parse};
 use oracle::run::{Outcome, Side, run};
 use oracle::world::World;
 use oracle::{formats, generate};
-use oracle::{kubectl, openapi, schemas};
+use oracle::{kubectl, merge_keys, openapi, schemas};
 use test_cluster::{Missing, Programs};
 use tokio::runtime::Runtime;
 
@@ -91,6 +91,7 @@ fn main() -> Result<()> {
         ("definitions: schemas are judged alike", Check::Schemas),
         ("openapi: documents are alike", Check::OpenApi),
         ("kubectl: prints the same", Check::Kubectl),
+        ("merge keys: of built-in kinds", Check::MergeKeys),
     ] {
         let shared = Arc::clone(&shared);
         let reason = missing.clone();
@@ -164,6 +165,7 @@ enum Check {
     Schemas,
     OpenApi,
     Kubectl,
+    MergeKeys,
 }
 
 fn first_seed() -> Result<u64> {
@@ -265,6 +267,7 @@ impl Shared {
             match check {
                 Check::Schemas => schemas::compare(reference).await,
                 Check::OpenApi => openapi::compare(reference, direct).await,
+                Check::MergeKeys => merge_keys::compare(reference).await,
                 Check::Kubectl => {
                     let [there, here] = world.control_planes();
                     kubectl::compare(there, here)

@@ -6,8 +6,9 @@ mod defaults;
 pub(crate) use defaults::FINALIZER;
 
 use std::any::TypeId;
+use std::sync::{Arc, LazyLock};
 
-use aggregated_apiserver::{Cells, Kinds, Rules};
+use aggregated_apiserver::{Cells, Kinds, MergeKeys, Rules};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, ServiceAccount};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -30,6 +31,11 @@ enum Parts {
 /// A column: its heading, its type, the JSONPath of its cells, and whether it
 /// is shown only to those who want it wide.
 type Column = (&'static str, &'static str, &'static str, bool);
+
+/// How strategic merge patches merge lists. What the table says a test reads.
+static MERGE_KEYS: LazyLock<Arc<MergeKeys>> = LazyLock::new(|| {
+    Arc::new(MergeKeys::parse(include_str!("built_in/merge_keys.txt")).unwrap_or_default())
+});
 
 const ALL: &[&str] = &["all"];
 const AGE: Column = ("Age", "date", ".metadata.creationTimestamp", false);
@@ -210,7 +216,7 @@ where
         }}),
     };
     match definition::<K>(short_names, categories, &version) {
-        Ok(definition) => kinds.built_in(definition, cells, rules),
+        Ok(definition) => kinds.built_in(definition, cells, rules, &MERGE_KEYS),
         Err(error) => {
             // What is made here is made of constants; a test reads all of them.
             tracing::error!("{}: {error}", K::KIND);
@@ -266,4 +272,14 @@ fn version_of<K: Resource>() -> Value {
             "type": "object", "x-kubernetes-preserve-unknown-fields": true,
         }},
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_merge_keys_can_be_read() {
+        MergeKeys::parse(include_str!("built_in/merge_keys.txt")).unwrap();
+    }
 }

@@ -34,6 +34,11 @@ mod standalone;
 mod test_server;
 mod tokens;
 
+/// The examples of `docs/testing.md`, which are compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/testing.md")]
+struct Testing;
+
 pub use objects::ObjectError;
 pub use standalone::{Standalone, StandaloneArgs, StandaloneError};
 pub use test_server::{TestServer, TestServerBuilder, TestServerError};

@@ -19,7 +19,7 @@ use super::to_tree;
 use super::yaml::{self, DefinitionError};
 use super::{Cells, Rules};
 use crate::cluster::Sources;
-use crate::kind::{CodedCells, CodedReview, CodedRules};
+use crate::kind::{CodedCells, CodedReview, CodedRules, MergeKeys};
 use crate::object::Tree;
 use crate::served_kind::SourceResource;
 use crate::user::User;
@@ -75,6 +75,8 @@ pub struct Registered {
     pub cells: Option<Arc<CodedCells>>,
     /// Rules that are written in Rust.
     pub rules: Option<Arc<CodedRules>>,
+    /// What strategic merge patches need to know.
+    pub merge_keys: Option<Arc<MergeKeys>>,
     /// How it comes to its objects.
     pub role: Role,
     /// Whether Kubernetes has it itself: then its group need not be a domain.
@@ -136,13 +138,14 @@ impl Kinds {
 
     /// Adds a kind that Kubernetes has itself, and this server keeps the objects
     /// of: its group need not be a domain, and that of Pods is empty. An
-    /// object must fit the type.
+    /// object must fit the type, and strategic merge patches are taken.
     #[must_use]
     pub fn built_in<K>(
         mut self,
         definition: CustomResourceDefinition,
         cells: Cells<K>,
         rules: Rules<K>,
+        merge_keys: &Arc<MergeKeys>,
     ) -> Self
     where
         K: Resource<DynamicType = ()> + Serialize + DeserializeOwned + 'static,
@@ -150,6 +153,7 @@ impl Kinds {
         self.add(definition, cells.coded(), Role::Stored { initial: Vec::new() });
         if let Some(registered) = self.registered.last_mut() {
             registered.rules = Some(Arc::new(rules.coded_anyway()));
+            registered.merge_keys = Some(Arc::clone(merge_keys));
         }
         self.last_is_built_in();
         self
@@ -228,6 +232,7 @@ impl Kinds {
             definition,
             cells,
             rules: None,
+            merge_keys: None,
             role,
             is_built_in: false,
         });

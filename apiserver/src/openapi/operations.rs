@@ -13,7 +13,8 @@ const PATCH: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch";
 const SCALE: &str = "io.k8s.api.autoscaling.v1.Scale";
 /// What bodies and answers can be written in.
 pub(super) const MEDIA_TYPES: [&str; 2] = ["application/json", "application/yaml"];
-/// Strategic merge patches are not among them: kubectl would send those.
+/// Strategic merge patches are not among them, also where they are taken: kubectl
+/// would look for their keys in a schema.
 const PATCH_TYPES: [&str; 2] = ["application/json-patch+json", "application/merge-patch+json"];
 
 /// The paths of a kind in one version, each with its operations.

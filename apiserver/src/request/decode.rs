@@ -48,7 +48,7 @@ pub(super) enum Operation {
 /// a patch in no language of ours, a change of nothing in particular.
 pub(super) fn begin(target: &Target, head: &Parts) -> Result<(), ApiError> {
     if target.verb == Verb::Patch {
-        patch::language(&head.headers)?;
+        patch::language(&head.headers, is_strategic(target))?;
     }
     if matches!(target.verb, Verb::Get | Verb::Update | Verb::Patch | Verb::Delete) {
         key(target)?;
@@ -62,6 +62,11 @@ fn key(target: &Target) -> Result<Key, ApiError> {
         Some(name) => Ok(Key::new(target.namespace.as_deref(), name)),
         None => Err(ApiError::bad_request("name must be provided")),
     }
+}
+
+/// Whether strategic merge patches are taken. A Scale has nothing to merge.
+fn is_strategic(target: &Target) -> bool {
+    target.served.kind.merge_keys.is_some() && target.subresource != Some(Subresource::Scale)
 }
 
 /// Finds out what exactly is to be done.
@@ -92,11 +97,12 @@ pub(super) async fn decode(
             Ok(Operation::Update(key, submitted, options))
         }
         Verb::Patch => {
-            let language = patch::language(&head.headers)?;
+            let language = patch::language(&head.headers, is_strategic(target))?;
             let key = key()?;
             let bytes = body::read(&head.headers, body).await?;
             let options = parameters.patch_options()?;
-            let patch = patch::read(language, &bytes, options.field_validation);
+            let patch =
+                patch::read(language, &target.served.kind, &bytes, options.field_validation);
             Ok(Operation::Patch(key, patch, options))
         }
         Verb::Delete => {

@@ -44,7 +44,9 @@ pub(super) fn parse(kinds: &Kinds) -> Result<Vec<Arc<Kind>>, StartError> {
         } else {
             Kind::parse(&registered.definition, registered.cells.clone())?
         };
-        let kind = kind.with_rules(registered.rules.clone());
+        let kind = kind
+            .with_rules(registered.rules.clone())
+            .with_merge_keys(registered.merge_keys.clone());
         let names = &kind.names;
         let own = [
             ("spec.names.plural", &names.plural),

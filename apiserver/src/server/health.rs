@@ -155,7 +155,7 @@ mod tests {
             CancellationToken::new(),
         );
         assert_eq!(answer(&health, "livez", ""), (200, "ok".into()));
-        let failed = "[+]ping ok\n[-]authentication failed: reason withheld\n[+]serving-certificate ok\n[+]shutdown ok\nreadyz check failed\n";
+        let failed = "[+]ping ok\n[-]authentication failed: reason withheld\n[+]serving-certificate ok\n[+]start ok\n[+]shutdown ok\nreadyz check failed\n";
         assert_eq!(answer(&health, "readyz", ""), (500, failed.into()));
         let one: Response<String> = health.answer_one("readyz", "authentication");
         assert_eq!(one.into_body(), "internal server error: the CAs of callers are not known yet");

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::json_patch::{JsonPatch, Operation};
+use super::strategic_merge_patch::StrategicMergePatch;
 use super::{Decoded, FieldValidation, Live, field_validation, merge_patch, owners, prune, text};
 use crate::error::{ApiError, Details, FieldError, Reason, no_object, quote};
 use crate::kind::{Kind, Version};
@@ -15,6 +16,8 @@ pub enum Patch {
     Json(JsonPatch),
     /// RFC 7386.
     Merge(Value),
+    /// As RFC 7386, with lists that are merged by the keys of their items.
+    Strategic(StrategicMergePatch),
 }
 
 /// A patch as it was sent.
@@ -45,6 +48,9 @@ impl Patch {
                     .caused_by(why)
             }),
             Self::Merge(patch) => Ok(merge_patch::apply(object, patch)),
+            Self::Strategic(patch) => {
+                patch.apply(object).map(Value::Object).map_err(ApiError::bad_request)
+            }
         }
     }
 }

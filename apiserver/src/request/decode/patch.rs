@@ -8,8 +8,11 @@ use serde_json::Value;
 
 use super::tree;
 use crate::error::{ApiError, Reason, go_type};
+use crate::kind::Kind;
 use crate::object::Tree;
-use crate::write::{FieldValidation, OPERATIONS_LIMIT, Operation, Patch, SubmittedPatch};
+use crate::write::{
+    FieldValidation, OPERATIONS_LIMIT, Operation, Patch, StrategicMergePatch, SubmittedPatch,
+};
 
 /// So much of what is odd about a patch is said.
 const PROBLEMS_LIMIT: usize = 100;
@@ -21,19 +24,28 @@ pub(super) enum Language {
     Json,
     /// RFC 7386.
     Merge,
+    /// With lists that are merged by keys, of kinds of Kubernetes' own.
+    Strategic,
 }
 
-/// The language of a patch; its name must be exact.
+/// The language of a patch; its name must be exact. A strategic merge patch is
+/// one only where it `is_strategic`.
 ///
 /// # Errors
 /// 415 for any other.
-pub(super) fn language(headers: &HeaderMap) -> Result<Language, ApiError> {
+pub(super) fn language(headers: &HeaderMap, is_strategic: bool) -> Result<Language, ApiError> {
     let given = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     match given.unwrap_or_default().split(';').next().unwrap_or_default() {
         "application/json-patch+json" => Ok(Language::Json),
         "application/merge-patch+json" => Ok(Language::Merge),
+        "application/strategic-merge-patch+json" if is_strategic => Ok(Language::Strategic),
         _ => {
-            let message = "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json";
+            let mut taken = vec!["application/json-patch+json", "application/merge-patch+json"];
+            taken.extend(is_strategic.then_some("application/strategic-merge-patch+json"));
+            let message = format!(
+                "the body of the request was in an unknown format - accepted media types include: {}",
+                taken.join(", ")
+            );
             Err(ApiError::new(Reason::UnsupportedMediaType, message))
         }
     }
@@ -45,6 +57,7 @@ pub(super) fn language(headers: &HeaderMap) -> Result<Language, ApiError> {
 /// 400 when it is none, 413 when it has too many operations.
 pub(super) fn read(
     language: Language,
+    kind: &Kind,
     bytes: &Bytes,
     field_validation: FieldValidation,
 ) -> Result<SubmittedPatch, ApiError> {
@@ -59,6 +72,19 @@ pub(super) fn read(
     })?;
     let duplicates = parsed.duplicates.iter().map(|path| format!("duplicate field \"{path}\""));
     match language {
+        Language::Strategic => match parsed.value {
+            Value::Object(patch) => {
+                let problems = duplicates.collect();
+                let keys = kind.merge_keys.clone().unwrap_or_default();
+                let type_name = kind.names.kind.clone();
+                let patch = StrategicMergePatch { patch, keys, type_name };
+                Ok(SubmittedPatch { patch: Patch::Strategic(patch), problems })
+            }
+            other => Err(undecodable(&format!(
+                "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+                go_type(&other)
+            ))),
+        },
         Language::Merge => {
             let problems = duplicates.collect();
             let patch = merge(parsed.value, is_lenient).map_err(|why| match why {
@@ -164,10 +190,12 @@ fn operations(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kind::scale;
 
     fn read(language: Language, text: &str) -> Result<SubmittedPatch, String> {
         let bytes = Bytes::copy_from_slice(text.as_bytes());
-        super::read(language, &bytes, FieldValidation::Warn).map_err(|error| error.to_string())
+        super::read(language, &scale().unwrap(), &bytes, FieldValidation::Warn)
+            .map_err(|error| error.to_string())
     }
 
     #[test]
@@ -175,7 +203,7 @@ mod tests {
         let of = |given: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(CONTENT_TYPE, given.parse().unwrap());
-            language(&headers).ok()
+            language(&headers, false).ok()
         };
         assert_eq!(of("application/json-patch+json"), Some(Language::Json));
         assert_eq!(of("application/merge-patch+json;charset=utf-8"), Some(Language::Merge));
@@ -189,7 +217,7 @@ mod tests {
         ] {
             assert_eq!(of(other), None, "{other}");
         }
-        assert!(language(&HeaderMap::new()).is_err());
+        assert!(language(&HeaderMap::new(), true).is_err());
     }
 
     #[test]

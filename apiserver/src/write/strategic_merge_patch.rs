@@ -1,0 +1,334 @@
+//! Strategic merge patch: as a merge patch, but lists of known types are merged
+//! by the keys of their items.
+//!
+//! Members of a patch that begin with `$` say how: `$patch` replaces or deletes,
+//! `$deleteFromPrimitiveList/F` takes items out of `F`, `$setElementOrder/F`
+//! says in which order they stand, `$retainKeys` which members stay.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::kind::{ListMerge, MergeKeys};
+use crate::object::{Tree, to_json};
+
+const PATCH: &str = "$patch";
+const RETAIN: &str = "$retainKeys";
+const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
+const ORDER: &str = "$setElementOrder/";
+
+/// A patch, and what is known of the type that it is for.
+#[derive(Clone, Debug)]
+pub struct StrategicMergePatch {
+    /// The patch.
+    pub patch: Tree,
+    /// How lists are merged.
+    pub keys: Arc<MergeKeys>,
+    /// The type of the whole object.
+    pub type_name: String,
+}
+
+impl StrategicMergePatch {
+    /// What the patch makes of an object.
+    ///
+    /// # Errors
+    /// What the patch says that cannot be done.
+    pub(super) fn apply(&self, object: Tree) -> Result<Tree, String> {
+        let mut object = object;
+        merge(&mut object, &self.patch, &self.keys, Some(&self.type_name))?;
+        Ok(object)
+    }
+}
+
+fn merge(
+    object: &mut Tree,
+    patch: &Tree,
+    keys: &MergeKeys,
+    of: Option<&str>,
+) -> Result<(), String> {
+    match patch.get(PATCH) {
+        None => {}
+        Some(Value::String(word)) if word == "replace" => {
+            *object = without_directives(patch);
+            return Ok(());
+        }
+        Some(Value::String(word)) if word == "delete" => {
+            object.clear();
+            return Ok(());
+        }
+        Some(Value::String(word)) if word == "merge" => {}
+        Some(other) => return Err(format!("unknown patch type found: {}", to_json(other))),
+    }
+    if let Some(retained) = patch.get(RETAIN) {
+        let Value::Array(retained) = retained else {
+            return Err(format!("{RETAIN} must be a list"));
+        };
+        let retained: HashSet<&str> = retained.iter().filter_map(Value::as_str).collect();
+        let given = patch.keys().filter(|key| !key.starts_with('$'));
+        if given.into_iter().any(|key| !retained.contains(key.as_str())) {
+            return Err(format!("{RETAIN} must hold all members of the patch"));
+        }
+        object.retain(|key, _| retained.contains(key.as_str()));
+    }
+    for (name, value) in patch {
+        if let Some(field) = name.strip_prefix(DELETE_FROM) {
+            let Value::Array(gone) = value else { return Err(format!("{name} must be a list")) };
+            let gone: HashSet<String> = gone.iter().map(to_json).collect();
+            if let Some(Value::Array(items)) = object.get_mut(field) {
+                items.retain(|item| !gone.contains(&to_json(item)));
+            }
+        } else if !name.starts_with('$') {
+            merge_member(object, name, value, keys, of)?;
+        }
+    }
+    for (name, order) in patch {
+        let Some(field) = name.strip_prefix(ORDER) else { continue };
+        let Value::Array(order) = order else { return Err(format!("{name} must be a list")) };
+        let list = keys.field(of, field).map(|field| &field.list);
+        if let (Some(Value::Array(items)), Some(list)) = (object.get_mut(field), list) {
+            let given = patch.get(field).and_then(Value::as_array);
+            set_order(items, order, given.map_or(&[], Vec::as_slice), list);
+        }
+    }
+    Ok(())
+}
+
+fn merge_member(
+    object: &mut Tree,
+    name: &str,
+    patch: &Value,
+    keys: &MergeKeys,
+    of: Option<&str>,
+) -> Result<(), String> {
+    let field = keys.field(of, name);
+    let of = field.and_then(|field| field.of.as_deref());
+    match (object.get_mut(name), patch) {
+        (_, Value::Null) => {
+            object.remove(name);
+        }
+        (Some(Value::Object(member)), Value::Object(patch)) => merge(member, patch, keys, of)?,
+        (Some(Value::Array(items)), Value::Array(patch)) => match field.map(|field| &field.list) {
+            Some(ListMerge::By(key)) => merge_items(items, patch, key, keys, of)?,
+            Some(ListMerge::Union) => unite(items, patch),
+            Some(ListMerge::Replace) | None => *items = patch.iter().map(plain).collect(),
+        },
+        (_, Value::Object(patch)) => {
+            let mut member = Tree::new();
+            merge(&mut member, patch, keys, of)?;
+            object.insert(name.to_owned(), Value::Object(member));
+        }
+        (_, Value::Array(patch)) => {
+            let mut items = Vec::new();
+            match field.map(|field| &field.list) {
+                Some(ListMerge::By(key)) => merge_items(&mut items, patch, key, keys, of)?,
+                _ => items = patch.iter().map(plain).collect(),
+            }
+            object.insert(name.to_owned(), Value::Array(items));
+        }
+        (_, other) => {
+            object.insert(name.to_owned(), other.clone());
+        }
+    }
+    Ok(())
+}
+
+/// Merges items that are told apart by a key.
+fn merge_items(
+    items: &mut Vec<Value>,
+    patch: &[Value],
+    key: &str,
+    keys: &MergeKeys,
+    of: Option<&str>,
+) -> Result<(), String> {
+    let says = |item: &Value, word: &str| item[PATCH] == word;
+    if patch.iter().any(|item| says(item, "replace")) {
+        let kept = patch.iter().filter(|item| item.get(PATCH).is_none());
+        *items = kept.map(plain).collect();
+        return Ok(());
+    }
+    let name = |item: &Value| -> Result<String, String> {
+        let named = item.as_object().and_then(|item| item.get(key));
+        named.map(to_json).ok_or_else(|| {
+            format!("map: {} does not contain declared merge key: {key}", to_json(item))
+        })
+    };
+    let mut gone = HashSet::new();
+    for item in patch.iter().filter(|item| says(item, "delete")) {
+        gone.insert(name(item)?);
+    }
+    if !gone.is_empty() {
+        items.retain(|item| !item.get(key).is_some_and(|named| gone.contains(&to_json(named))));
+    }
+    let places = items.iter().enumerate();
+    let places = places.filter_map(|(place, item)| Some((to_json(item.get(key)?), place)));
+    let mut places: HashMap<String, usize> = places.collect();
+    for item in patch.iter().filter(|item| !says(item, "delete")) {
+        let Value::Object(patch) = item else {
+            return Err(format!("items with the merge key {key} must be objects"));
+        };
+        let place = *places.entry(name(item)?).or_insert_with(|| {
+            items.push(Value::Object(Tree::new()));
+            items.len() - 1
+        });
+        match &mut items[place] {
+            Value::Object(member) => merge(member, patch, keys, of)?,
+            other => *other = plain(item),
+        }
+    }
+    Ok(())
+}
+
+/// Adds the items that are not there yet.
+fn unite(items: &mut Vec<Value>, patch: &[Value]) {
+    let mut known: HashSet<String> = items.iter().map(to_json).collect();
+    items.extend(patch.iter().filter(|item| known.insert(to_json(item))).cloned());
+}
+
+/// Puts what the patch names in its order; what only the object has stays
+/// where it was between them.
+fn set_order(items: &mut Vec<Value>, order: &[Value], given: &[Value], list: &ListMerge) {
+    let name = |item: &Value| match list {
+        ListMerge::By(key) => item.get(key).map(to_json),
+        ListMerge::Union | ListMerge::Replace => Some(to_json(item)),
+    };
+    let wanted: HashMap<String, usize> =
+        order.iter().enumerate().filter_map(|(place, item)| Some((name(item)?, place))).collect();
+    let new: HashSet<String> = given.iter().filter_map(name).collect();
+    let before: HashMap<String, usize> =
+        items.iter().enumerate().filter_map(|(place, item)| Some((name(item)?, place))).collect();
+    let place_before = |item: &Value| {
+        // What the patch has added stood nowhere.
+        name(item).and_then(|name| before.get(&name).copied().filter(|_| !new.contains(&name)))
+    };
+    let is_wanted = |item: &Value| name(item).is_some_and(|name| wanted.contains_key(&name));
+    let (mut ordered, others): (Vec<Value>, Vec<Value>) =
+        std::mem::take(items).into_iter().partition(is_wanted);
+    ordered.sort_by_key(|item| name(item).and_then(|name| wanted.get(&name).copied()));
+    let mut others = others.into_iter().peekable();
+    for item in ordered {
+        while let Some(other) = others.peek() {
+            let is_first = match (place_before(other), place_before(&item)) {
+                (Some(other), Some(item)) => other < item,
+                _ => false,
+            };
+            if !is_first {
+                break;
+            }
+            items.extend(others.next());
+        }
+        items.push(item);
+    }
+    items.extend(others);
+}
+
+/// A value without directives and nulls.
+fn plain(value: &Value) -> Value {
+    match value {
+        Value::Object(members) => Value::Object(without_directives(members)),
+        Value::Array(items) => items.iter().map(plain).collect(),
+        other => other.clone(),
+    }
+}
+
+fn without_directives(members: &Tree) -> Tree {
+    let kept = members.iter().filter(|(name, value)| !name.starts_with('$') && !value.is_null());
+    kept.map(|(name, value)| (name.clone(), plain(value))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const KEYS: &str = "Pod spec of Spec\nSpec containers of Container by name\nContainer ports by port\nSpec names union\nSpec volumes of Volume by name retainKeys\n";
+
+    fn patch_of(spec: Value) -> StrategicMergePatch {
+        let Value::Object(patch) = json!({"spec": spec}) else { unreachable!() };
+        let keys = Arc::new(MergeKeys::parse(KEYS).unwrap());
+        StrategicMergePatch { patch, keys, type_name: "Pod".to_owned() }
+    }
+
+    fn check(spec: Value, patch: Value, expected: Value) {
+        let Value::Object(object) = json!({"spec": spec}) else { unreachable!() };
+        let patched = patch_of(patch).apply(object).unwrap();
+        assert_eq!(json!(patched), json!({"spec": expected}));
+    }
+
+    #[test]
+    fn lists_are_merged_by_their_keys() {
+        let containers = json!([{"name": "a", "image": "x", "args": ["1"]}, {"name": "b"}]);
+        check(
+            json!({"containers": containers}),
+            json!({"containers": [{"name": "a", "image": "y", "args": ["2"]}, {"name": "c", "env": null}]}),
+            json!({"containers": [{"name": "a", "image": "y", "args": ["2"]}, {"name": "b"}, {"name": "c"}]}),
+        );
+        check(
+            json!({"containers": containers}),
+            json!({"containers": [{"name": "a", "$patch": "delete"}]}),
+            json!({"containers": [{"name": "b"}]}),
+        );
+        check(
+            json!({"containers": containers}),
+            json!({"containers": [{"$patch": "replace"}, {"name": "z"}]}),
+            json!({"containers": [{"name": "z"}]}),
+        );
+        check(
+            json!({"containers": [{"name": "a", "ports": [{"port": 1, "x": 1}]}]}),
+            json!({"containers": [{"name": "a", "ports": [{"port": 1, "y": 2}, {"port": 2}]}]}),
+            json!({"containers": [{"name": "a", "ports": [{"port": 1, "x": 1, "y": 2}, {"port": 2}]}]}),
+        );
+    }
+
+    #[test]
+    fn others_are_united_or_replaced() {
+        check(
+            json!({"names": ["a", "b"]}),
+            json!({"names": ["b", "c"]}),
+            json!({"names": ["a", "b", "c"]}),
+        );
+        check(
+            json!({"names": ["a", "b"]}),
+            json!({"$deleteFromPrimitiveList/names": ["a"]}),
+            json!({"names": ["b"]}),
+        );
+        check(json!({"other": ["a"]}), json!({"other": ["b"]}), json!({"other": ["b"]}));
+        check(
+            json!({"x": {"a": 1}}),
+            json!({"x": {"$patch": "replace", "b": 2}}),
+            json!({"x": {"b": 2}}),
+        );
+        check(json!({"x": {"a": 1}}), json!({"x": null}), json!({}));
+        check(
+            json!({"volumes": [{"name": "v", "emptyDir": {}}]}),
+            json!({"volumes": [{"$retainKeys": ["name", "secret"], "name": "v", "secret": {"s": 1}}]}),
+            json!({"volumes": [{"name": "v", "secret": {"s": 1}}]}),
+        );
+    }
+
+    #[test]
+    fn an_order_is_kept() {
+        check(
+            json!({"containers": [{"name": "a"}, {"name": "s"}, {"name": "b"}]}),
+            json!({
+                "$setElementOrder/containers": [{"name": "c"}, {"name": "a"}, {"name": "b"}],
+                "containers": [{"name": "c"}],
+            }),
+            json!({"containers": [{"name": "c"}, {"name": "a"}, {"name": "s"}, {"name": "b"}]}),
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_done_is_said() {
+        let refuse = |patch: Value| patch_of(patch).apply(Tree::new()).unwrap_err();
+        assert_eq!(
+            refuse(json!({"containers": [{"image": "x"}]})),
+            "map: {\"image\":\"x\"} does not contain declared merge key: name"
+        );
+        assert_eq!(refuse(json!({"$patch": "poem"})), "unknown patch type found: \"poem\"");
+        assert_eq!(
+            refuse(json!({"$retainKeys": ["a"], "b": 1})),
+            "$retainKeys must hold all members of the patch"
+        );
+    }
+}
