@@ -58,6 +58,6 @@ pub use kind::{MergeKeys, RuleContext, age};
 pub use manifests::Options as ManifestOptions;
 pub use server::{
     AdmissionPlugin, ApiServer, Args as ServeArgs, Bound, ClusterClient, Drained, Filling,
-    InProcess, LoggingFormat, Running, start_logging,
+    InProcess, LoggingFormat, Running, RuntimeKinds, start_logging,
 };
 pub use user::User;

@@ -19,12 +19,12 @@ pub use authenticate::{Authentication, ClientCertificate, Peer, Presented};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use axum::body::Body;
 use futures::FutureExt;
 use http::header::{CACHE_CONTROL, HeaderName, HeaderValue, RETRY_AFTER};
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
-use tokio_util::sync::CancellationToken;
 
 use crate::ambient::Ambient;
 use crate::cluster::{Cluster, Namespaces};
@@ -44,44 +44,60 @@ use throttle::{Permit, Throttle};
 
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
+/// What is served at a moment, and what is said about it.
+struct Served {
+    kinds: ServedKinds,
+    discovery: Discovery,
+    openapi: OpenApi,
+}
+
+impl Served {
+    fn new(kinds: ServedKinds) -> Self {
+        let discovery = Discovery::new(&kinds);
+        let openapi = OpenApi::new(&kinds);
+        Self { kinds, discovery, openapi }
+    }
+}
+
 /// Everything that a request needs.
 pub struct Handler {
-    kinds: ServedKinds,
+    served: ArcSwap<Served>,
     authentication: Authentication,
     cluster: Cluster,
     /// Looked at before an object is made in one.
     namespaces: Option<Namespaces>,
-    discovery: Discovery,
-    openapi: OpenApi,
     ambient: Ambient,
     throttle: Throttle,
-    closing: CancellationToken,
 }
 
 impl Handler {
-    /// A handler of these kinds. `closing` ends watches.
+    /// A handler of these kinds.
     pub fn new(
         kinds: ServedKinds,
         authentication: Authentication,
         cluster: Cluster,
         namespaces: Option<Namespaces>,
         ambient: Ambient,
-        closing: CancellationToken,
     ) -> Self {
-        let discovery = Discovery::new(&kinds);
-        let openapi = OpenApi::new(&kinds);
         let throttle = Throttle::default();
         Self {
-            kinds,
+            served: ArcSwap::from_pointee(Served::new(kinds)),
             authentication,
             cluster,
             namespaces,
-            discovery,
-            openapi,
             ambient,
             throttle,
-            closing,
         }
+    }
+
+    /// What is served now.
+    pub fn kinds(&self) -> ServedKinds {
+        self.served.load().kinds.clone()
+    }
+
+    /// Serves these kinds from now on.
+    pub fn serve(&self, kinds: ServedKinds) {
+        self.served.store(Arc::new(Served::new(kinds)));
     }
 
     /// Answers a request. A refusal is an answer too.
@@ -114,7 +130,7 @@ impl Handler {
         head: &Parts,
         body: Body,
     ) -> Result<Response<Body>, ApiError> {
-        let route = route::route(&self.kinds, head)?;
+        let route = route::route(&self.served.load().kinds, head)?;
         let deadline = deadline::deadline(head, route.is_watch())?;
         let answer = tokio::time::timeout(deadline, self.answer(peer, route, head, body)).await;
         answer.unwrap_or_else(|_| {
@@ -200,7 +216,7 @@ impl Handler {
             }
             Operation::Watch(scope, options, lasts) => {
                 let watching = verb::watch(served, scope, options).await?;
-                let closing = &self.closing;
+                let closing = &target.served.ended;
                 let ambient = self.ambient.clone();
                 let events =
                     stream::watch(encoder, watching, lasts, closing, ambient, permit).await;
@@ -265,45 +281,47 @@ impl Handler {
     pub async fn permit(&self, peer: &Peer, head: &Parts) -> Result<(), Box<Response<Body>>> {
         let permitted = async {
             let user = authenticate::authenticate(&self.authentication, peer, head).await?;
-            let route = route::route(&self.kinds, head)?;
+            let route = route::route(&self.served.load().kinds, head)?;
             authorize::authorize(&self.cluster, &user, &route).await
         };
         permitted.await.map_err(|error| Box::new(refuse(&error)))
     }
 
     fn document(&self, head: &Parts, document: &Document) -> Result<Response<Body>, ApiError> {
+        let served = self.served.load_full();
+        let (discovery, openapi) = (&served.discovery, &served.openapi);
         let mut presentation = Presentation { media: Media::Json, gzip: false };
         let found = match document {
             Document::Core => {
                 let (aggregated, wanted) = negotiate::discovery(head)?;
                 presentation = wanted;
-                self.discovery.core(aggregated)
+                discovery.core(aggregated)
             }
             Document::Groups => {
                 let (aggregated, wanted) = negotiate::discovery(head)?;
                 presentation = wanted;
-                Some(if aggregated { self.discovery.aggregated() } else { self.discovery.groups() })
+                Some(if aggregated { discovery.aggregated() } else { discovery.groups() })
             }
             Document::Group(group) => {
                 presentation = negotiate::plain(head)?;
-                self.discovery.group(group)
+                discovery.group(group)
             }
             Document::Version(group, version) => {
                 presentation = negotiate::plain(head)?;
-                self.discovery.version(group, version)
+                discovery.version(group, version)
             }
             Document::OpenApiV2 | Document::OpenApiV3Version(..)
                 if !negotiate::takes_json(head) =>
             {
                 return Ok(encode::not_acceptable());
             }
-            Document::OpenApiV2 => Some(self.openapi.v2()),
-            Document::OpenApiV3 => Some(self.openapi.v3()),
+            Document::OpenApiV2 => Some(openapi.v2()),
+            Document::OpenApiV3 => Some(openapi.v3()),
             Document::OpenApiV3Version(group, version) => {
                 let query = head.uri.query().unwrap_or_default();
                 let hash = query::pairs(query).find(|(key, _)| key == "hash");
                 let hash = hash.as_ref().map(|(_, hash)| hash.as_ref());
-                let document = self.openapi.v3_version(group, version, hash);
+                let document = openapi.v3_version(group, version, hash);
                 let document = document.ok_or_else(ApiError::no_such_resource)?;
                 let mut response = encode::document(head, &document, presentation);
                 if document.cache_control.is_some() {

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use tokio_util::sync::CancellationToken;
+
 use crate::kind::{CodedReview, Kind, Version};
 use crate::storage::{Collection, Store};
 use crate::watch_cache::WatchCache;
@@ -42,6 +44,8 @@ pub struct ServedKind {
     pub cache: Arc<WatchCache>,
     /// What stands behind the cache.
     pub backing: Backing,
+    /// When it is no longer served like this: then its watches end.
+    pub ended: CancellationToken,
 }
 
 impl ServedKind {
@@ -68,6 +72,17 @@ impl ServedKinds {
     /// These kinds.
     pub fn new(kinds: Vec<ServedKind>) -> Self {
         Self(kinds)
+    }
+
+    /// Adds a kind.
+    pub fn push(&mut self, kind: ServedKind) {
+        self.0.push(kind);
+    }
+
+    /// Takes the first kind out that is meant.
+    pub fn remove(&mut self, is_meant: impl Fn(&ServedKind) -> bool) -> Option<ServedKind> {
+        let place = self.0.iter().position(is_meant)?;
+        Some(self.0.remove(place))
     }
 
     /// All of them.

@@ -12,11 +12,13 @@ mod health;
 mod listener;
 mod logging;
 mod loopback;
+mod runtime_kinds;
 mod serving_certificate;
 mod tls;
 
 pub use args::{AdmissionPlugin, Args, LoggingFormat};
 pub use logging::start_logging;
+pub use runtime_kinds::RuntimeKinds;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -269,8 +271,7 @@ impl Bound {
             vec![tokio::spawn(trusted.keep()), tokio::spawn(certificate.clone().keep(cluster))];
         let serving = listening.serve(handler, health.clone(), certificate.tls(), trust);
         tracing::info!("{} listens on {address}", server.name);
-        let running =
-            Running { _assembled: assembled, serving, health, closing, tasks, address, loopback };
+        let running = Running { assembled, serving, health, closing, tasks, address, loopback };
         Ok((running, filling))
     }
 }
@@ -288,7 +289,7 @@ impl Filling {
 /// A server that answers. Dropping it ends everything at once;
 /// [`Running::drain`] is kinder.
 pub struct Running {
-    _assembled: Assembled,
+    assembled: Assembled,
     serving: listener::Serving,
     health: Health,
     closing: CancellationToken,
@@ -301,6 +302,11 @@ impl Running {
     /// A client in this process, whose requests are this user's.
     pub fn client(&self, user: User) -> Client {
         self.loopback.client(user)
+    }
+
+    /// Takes kinds into service, and out of it.
+    pub fn runtime_kinds(&self) -> RuntimeKinds {
+        self.assembled.runtime.clone()
     }
 
     /// Where it listens.
@@ -357,6 +363,11 @@ impl InProcess {
     /// answers errors once the server is gone.
     pub fn client(&self, user: User) -> Client {
         self.loopback.client(user)
+    }
+
+    /// Takes kinds into service, and out of it.
+    pub fn runtime_kinds(&self) -> RuntimeKinds {
+        self.assembled.runtime.clone()
     }
 
     /// Answers a request of this user, who needs no credentials.

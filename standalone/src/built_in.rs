@@ -8,10 +8,12 @@ pub(crate) use defaults::FINALIZER;
 use std::any::TypeId;
 use std::sync::{Arc, LazyLock};
 
-use aggregated_apiserver::{Cells, Kinds, MergeKeys, Rules};
+use aggregated_apiserver::{Cells, FieldError, Kinds, MergeKeys, Rules, RuntimeKinds};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, ServiceAccount};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceConversion, CustomResourceDefinition,
+};
 use k8s_openapi::{ClusterResourceScope, ListableResource, Metadata, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -93,6 +95,15 @@ pub(crate) fn kinds() -> Kinds {
     let kinds =
         row(kinds, &["cj"], ALL, Status, CRON_JOBS, cells::cron_jobs(), defaults::cron_jobs());
     let kinds = row(kinds, &[], ALL, Status, JOBS, cells::jobs(), defaults::jobs());
+    let kinds = row(
+        kinds,
+        &["crd", "crds"],
+        &["api-extensions"],
+        Status,
+        &[("Created At", "date", ".metadata.creationTimestamp", false)],
+        Cells::none(),
+        definitions(),
+    );
     row(
         kinds,
         &[],
@@ -102,6 +113,41 @@ pub(crate) fn kinds() -> Kinds {
         Cells::none(),
         defaults::none::<Lease>(),
     )
+}
+
+/// What a definition says when its author says nothing, and what it may not say.
+fn definitions() -> Rules<CustomResourceDefinition> {
+    Rules::none()
+        .prepare(|definition: &mut CustomResourceDefinition, _| {
+            let names = &mut definition.spec.names;
+            names.singular.get_or_insert_with(|| names.kind.to_lowercase());
+            names.list_kind.get_or_insert_with(|| format!("{}List", names.kind));
+            let conversion =
+                CustomResourceConversion { strategy: "None".to_owned(), webhook: None };
+            definition.spec.conversion.get_or_insert(conversion);
+            if definition.metadata.uid.is_none() {
+                definition.metadata.finalizers =
+                    Some(vec![crate::definitions::FINALIZER.to_owned()]);
+            }
+        })
+        .validate(|definition, old, _| {
+            let mut errors = RuntimeKinds::check(definition);
+            let Some(old) = old else { return errors };
+            let (new, old) = (&definition.spec, &old.spec);
+            for (field, is_kept, value) in [
+                ("spec.group", new.group == old.group, &new.group),
+                ("spec.names.plural", new.names.plural == old.names.plural, &new.names.plural),
+                ("spec.names.kind", new.names.kind == old.names.kind, &new.names.kind),
+                ("spec.scope", new.scope == old.scope, &new.scope),
+            ] {
+                if !is_kept {
+                    let why = "field is immutable";
+                    errors.push(FieldError::invalid(field, format!("{value:?}"), why));
+                }
+            }
+            errors
+        })
+        .warn(|definition, _, _| RuntimeKinds::unenforced(definition))
 }
 
 const EVENTS: &[Column] = &[

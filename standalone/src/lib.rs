@@ -24,6 +24,7 @@
 
 mod built_in;
 mod certificates;
+mod definitions;
 mod files;
 mod kubeconfig;
 mod namespaces;

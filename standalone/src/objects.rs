@@ -20,7 +20,7 @@ pub struct ObjectError {
 }
 
 impl ObjectError {
-    fn new(what: impl Into<String>, why: impl ToString) -> Self {
+    pub(crate) fn new(what: impl Into<String>, why: impl ToString) -> Self {
         Self { what: what.into(), why: why.to_string() }
     }
 }

@@ -5,10 +5,12 @@ use std::path::{Path, PathBuf};
 
 use aggregated_apiserver::{ApiServer, Kinds, ServeArgs, StartError};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::ResourceExt;
 use tempfile::TempDir;
 use thiserror::Error;
 
 use crate::certificates::Certificates;
+use crate::definitions::Definitions;
 use crate::files::{self, Document};
 use crate::objects::{self, ObjectError};
 use crate::test_server::admin;
@@ -97,13 +99,13 @@ impl Standalone {
                 .map_err(|why| StandaloneError::file("token-auth-file", file, &why))?,
             None => Vec::new(),
         };
-        let mut kinds = built_in::kinds().and(reviews::kinds(tokens)?).and(self.kinds);
-        let mut documents = Vec::new();
+        let kinds = built_in::kinds().and(reviews::kinds(tokens)?).and(self.kinds);
+        let (mut definitions, mut documents) = (Vec::new(), Vec::new());
         for path in &own.load {
             let read = files::read(path).map_err(|why| StandaloneError::flag("load", why))?;
             for document in read {
                 match definition(&document) {
-                    Some(Ok(definition)) => kinds = kinds.defined(definition),
+                    Some(Ok(definition)) => definitions.push((document.place, definition)),
                     Some(Err(why)) => {
                         let why = format!("{}: {why}", document.place);
                         return Err(StandaloneError::flag("load", why));
@@ -132,12 +134,17 @@ impl Standalone {
         let (running, filling) = bound.start_unready().await?;
         let client = running.client(admin());
         objects::create_namespaces(&client, objects::NAMESPACES).await?;
+        let serving = Definitions::new(client.clone(), running.runtime_kinds());
+        for (place, definition) in &definitions {
+            let what = format!("{place} (CustomResourceDefinition {:?})", definition.name_any());
+            serving.create(&what, definition).await?;
+        }
         objects::load(&client, documents).await?;
-        let emptying = tokio::spawn(namespaces::keep(client));
+        let keeping = [tokio::spawn(namespaces::keep(client)), tokio::spawn(serving.keep())];
         filling.end();
         println!("export KUBECONFIG={}", config.display());
         let ended = running.run(args.shutdown_delay_duration).await;
-        emptying.abort();
+        keeping.iter().for_each(tokio::task::JoinHandle::abort);
         Ok(ended?)
     }
 }

@@ -6,12 +6,13 @@ use std::time::Duration;
 use aggregated_apiserver::{Ambient, ApiServer, ClusterClient, InProcess, Kinds, StartError, User};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::Client;
+use kube::{Client, ResourceExt};
 use serde::Serialize;
 use serde_json::Value;
 use thiserror::Error;
 use tokio::task::JoinHandle;
 
+use crate::definitions::Definitions;
 use crate::files::Document;
 use crate::objects::{self, ObjectError};
 use crate::{built_in, namespaces, reviews};
@@ -38,6 +39,7 @@ pub enum TestServerError {
 #[derive(Default)]
 pub struct TestServerBuilder {
     kinds: Kinds,
+    definitions: Vec<CustomResourceDefinition>,
     objects: Vec<Result<Value, serde_json::Error>>,
     time: Option<Timestamp>,
 }
@@ -53,7 +55,7 @@ impl TestServerBuilder {
     /// Serves the kind of a definition: `Foo::crd()`.
     #[must_use]
     pub fn crd(mut self, definition: CustomResourceDefinition) -> Self {
-        self.kinds = self.kinds.defined(definition);
+        self.definitions.push(definition);
         self
     }
 
@@ -89,8 +91,14 @@ impl TestServerBuilder {
         let server = server.in_process(ClusterClient::Itself).await?;
         let client = server.client(admin());
         objects::create_namespaces(&client, objects::NAMESPACES).await?;
-        let namespaces = tokio::spawn(namespaces::keep(client.clone()));
-        let server = TestServer { server, clock, namespaces };
+        let definitions = Definitions::new(client.clone(), server.runtime_kinds());
+        for definition in &self.definitions {
+            let what = format!("CustomResourceDefinition {:?}", definition.name_any());
+            definitions.create(&what, definition).await?;
+        }
+        let keeping =
+            [tokio::spawn(namespaces::keep(client.clone())), tokio::spawn(definitions.keep())];
+        let server = TestServer { server, clock, keeping };
         let objects = objects.into_iter().enumerate();
         let objects =
             objects.map(|(at, object)| Document { place: format!("object {at}"), object });
@@ -104,7 +112,7 @@ impl TestServerBuilder {
 pub struct TestServer {
     server: InProcess,
     clock: Clock,
-    namespaces: JoinHandle<()>,
+    keeping: [JoinHandle<()>; 2],
 }
 
 impl TestServer {
@@ -142,7 +150,7 @@ impl TestServer {
 
 impl Drop for TestServer {
     fn drop(&mut self) {
-        self.namespaces.abort();
+        self.keeping.iter().for_each(JoinHandle::abort);
     }
 }
 

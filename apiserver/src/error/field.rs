@@ -35,6 +35,27 @@ impl FieldError {
         Self { field: field.into(), reason: "FieldValueInvalid", body }
     }
 
+    /// An error from its text: `spec.size: Invalid value: 0: must be positive`.
+    /// What names no sort of error is an invalid value.
+    pub(crate) fn from_text(text: &str) -> Self {
+        const SORTS: [(&str, &str); 7] = [
+            ("Required value", "FieldValueRequired"),
+            ("Forbidden", "FieldValueForbidden"),
+            ("Unsupported value", "FieldValueNotSupported"),
+            ("Duplicate value", "FieldValueDuplicate"),
+            ("Too long", "FieldValueTooLong"),
+            ("Too many", "FieldValueTooMany"),
+            ("Invalid value", "FieldValueInvalid"),
+        ];
+        let (field, body) = text.split_once(": ").unwrap_or(("<nil>", text));
+        let sort = SORTS.into_iter().find(|(sort, _)| body.starts_with(sort));
+        let (reason, body) = match sort {
+            Some((_, reason)) => (reason, body.to_owned()),
+            None => ("FieldValueInvalid", format!("Invalid value: \"\": {body}")),
+        };
+        Self { field: field.to_owned(), reason, body }
+    }
+
     /// The same error of a field that stands below another one.
     #[must_use]
     pub fn below(self, parent: &str) -> Self {

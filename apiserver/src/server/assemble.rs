@@ -7,6 +7,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::runtime_kinds::RuntimeKinds;
 use crate::ambient::Ambient;
 use crate::cluster::{Cluster, Namespaces};
 use crate::definition::{Kinds, Role};
@@ -25,6 +26,7 @@ use crate::write;
 pub(super) struct Assembled {
     pub kinds: ServedKinds,
     pub handler: SharedHandler,
+    pub runtime: RuntimeKinds,
     tasks: Vec<JoinHandle<()>>,
 }
 
@@ -78,7 +80,7 @@ pub(super) fn parse(kinds: &Kinds) -> Result<Vec<Arc<Kind>>, StartError> {
 
 /// What a definition promises and this server does not do yet stops the start,
 /// unless it may be left out.
-fn check_stored(
+pub(super) fn check_stored(
     kind: &Kind,
     definition: &CustomResourceDefinition,
     allow_partial: bool,
@@ -118,7 +120,7 @@ fn check_stored(
     }
 }
 
-fn fault(kind: &Kind, field: &str, message: &str) -> StartError {
+pub(super) fn fault(kind: &Kind, field: &str, message: &str) -> StartError {
     StartError::Kind { kind: kind.qualified(), faults: vec![format!("{field}: {message}")] }
 }
 
@@ -155,18 +157,20 @@ impl Assembled {
                     Backing::Reviewed(Arc::clone(review))
                 }
             };
-            served.push(ServedKind { kind, cache, backing });
+            let ended = closing.child_token();
+            served.push(ServedKind { kind, cache, backing, ended });
         }
         let kinds = ServedKinds::new(served);
         let is_concerned =
             |served: &ServedKind| served.kind.is_namespaced() && served.store().is_some();
         let namespaces = (looks_at_namespaces && kinds.iter().any(is_concerned))
             .then(|| Namespaces::new(sources, cluster.clone()));
-        let handler =
-            Handler::new(kinds.clone(), authentication, cluster, namespaces, ambient, closing);
+        let handler = Handler::new(kinds.clone(), authentication, cluster, namespaces, ambient);
+        let handler = Arc::new(handler);
+        let runtime = RuntimeKinds::new(&handler, store, sequence, closing);
         // From here on nothing fails that would leave them behind.
         let tasks = runs.into_iter().map(tokio::spawn).collect();
-        Ok(Self { kinds, handler: Arc::new(handler), tasks })
+        Ok(Self { kinds, handler, runtime, tasks })
     }
 }
 

@@ -17,6 +17,7 @@ use crate::object::{Key, Object};
 use crate::served_kind::{Backing, ServedKind};
 use crate::storage::{MemoryStore, Revision, RevisionSequence, Versioned};
 use crate::watch_cache::{Scope, WatchCache};
+use tokio_util::sync::CancellationToken;
 
 struct World {
     served: ServedKind,
@@ -49,7 +50,7 @@ impl World {
         cache.mark_synced();
         let backing = Backing::Stored(Arc::new(MemoryStore::new(sequence)));
         Self {
-            served: ServedKind { kind, cache, backing },
+            served: ServedKind { kind, cache, backing, ended: CancellationToken::new() },
             random: 0x2545_f491_4f6c_dd1d,
             filler: 0,
             past: Vec::new(),

@@ -1,0 +1,180 @@
+//! Kinds that come and go while a server runs.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use tokio::sync::Mutex;
+use tokio_util::sync::CancellationToken;
+
+use super::assemble;
+use crate::error::{FieldError, StartError};
+use crate::kind::{Kind, Malformed};
+use crate::object::Object;
+use crate::request::Handler;
+use crate::served_kind::{Backing, ServedKind};
+use crate::storage::{
+    Collection, Commit, Expected, MemoryStore, RevisionSequence, Store, StoreError, Versioned,
+};
+use crate::watch_cache::{Scope, WatchCache};
+
+/// Takes kinds into service, and out of it, while a server runs.
+#[derive(Clone)]
+pub struct RuntimeKinds(Arc<Shared>);
+
+struct Shared {
+    handler: Weak<Handler>,
+    store: Arc<MemoryStore>,
+    sequence: Arc<RevisionSequence>,
+    closing: CancellationToken,
+    /// The caches of all kinds that ever came, by `foos.example.com`: one that
+    /// comes again goes on. Held while kinds change.
+    caches: Mutex<HashMap<String, Arc<WatchCache>>>,
+}
+
+impl RuntimeKinds {
+    pub(super) fn new(
+        handler: &Arc<Handler>,
+        store: Arc<MemoryStore>,
+        sequence: Arc<RevisionSequence>,
+        closing: CancellationToken,
+    ) -> Self {
+        let handler = Arc::downgrade(handler);
+        Self(Arc::new(Shared { handler, store, sequence, closing, caches: Mutex::default() }))
+    }
+
+    /// What is wrong with a definition, whatever else is served.
+    pub fn check(definition: &CustomResourceDefinition) -> Vec<FieldError> {
+        let checked = Kind::parse(definition, None)
+            .and_then(|kind| assemble::check_stored(&kind, definition, true));
+        match checked {
+            Ok(()) => Vec::new(),
+            Err(StartError::Kind { faults, .. }) => {
+                faults.iter().map(|fault| FieldError::from_text(fault)).collect()
+            }
+            Err(other) => vec![FieldError::from_text(&other.to_string())],
+        }
+    }
+
+    /// What a definition that can be served asks for and will not be enforced.
+    pub fn unenforced(definition: &CustomResourceDefinition) -> Vec<String> {
+        let checked = Kind::parse(definition, None)
+            .and_then(|kind| assemble::check_stored(&kind, definition, false));
+        match checked {
+            Err(StartError::Kind { faults, .. }) => faults,
+            _ => Vec::new(),
+        }
+    }
+
+    /// Serves the kind of a definition from now on, in the place of an older
+    /// definition of it: watches of it end then, and its objects are brought to
+    /// the new schema. What cannot be enforced is left out.
+    ///
+    /// # Errors
+    /// When it cannot be served, or another kind has one of its names.
+    pub async fn serve(&self, definition: &CustomResourceDefinition) -> Result<(), StartError> {
+        let kind = Arc::new(Kind::parse(definition, None)?);
+        assemble::check_stored(&kind, definition, true)?;
+        let Some(handler) = self.0.handler.upgrade() else { return Ok(()) };
+        let mut caches = self.0.caches.lock().await;
+        let qualified = kind.qualified();
+        let mut served = handler.kinds();
+        let is_it = |one: &ServedKind| one.kind.qualified() == qualified;
+        if let Some((field, other)) = served.iter().find_map(|other| taken(&kind, &other.kind)) {
+            return Err(assemble::fault(&kind, field, &format!("is taken by {other}")));
+        }
+        let is_ours = caches.contains_key(&qualified);
+        if served.iter().any(is_it) && !is_ours {
+            return Err(assemble::fault(&kind, "metadata.name", "is a kind of the server itself"));
+        }
+        let collection = Collection::new(&qualified);
+        let cache = match caches.get(&qualified) {
+            Some(cache) => Arc::clone(cache),
+            None => {
+                let cache = Arc::new(WatchCache::new(Arc::clone(&self.0.sequence)));
+                let unusable =
+                    |error: StoreError| assemble::fault(&kind, "storage", &error.to_string());
+                self.0.store.follow(&collection, cache.clone()).await.map_err(unusable)?;
+                cache.mark_synced();
+                caches.insert(qualified.clone(), Arc::clone(&cache));
+                cache
+            }
+        };
+        let before = served.remove(is_it);
+        served.push(ServedKind {
+            kind: Arc::clone(&kind),
+            cache: Arc::clone(&cache),
+            backing: Backing::Stored(self.0.store.clone()),
+            ended: self.0.closing.child_token(),
+        });
+        handler.serve(served);
+        if let Some(before) = before {
+            before.ended.cancel();
+            self.bring_to_date(&kind, &collection, &cache).await;
+        }
+        Ok(())
+    }
+
+    /// Serves the kind of this name (`foos.example.com`) no more; its watches end.
+    pub async fn withdraw(&self, qualified: &str) {
+        let Some(handler) = self.0.handler.upgrade() else { return };
+        let caches = self.0.caches.lock().await;
+        if !caches.contains_key(qualified) {
+            return;
+        }
+        let mut served = handler.kinds();
+        if let Some(gone) = served.remove(|one| one.kind.qualified() == qualified) {
+            handler.serve(served);
+            gone.ended.cancel();
+        }
+    }
+
+    /// Brings all objects of a kind to its schema, and to the version in which
+    /// they are kept now.
+    async fn bring_to_date(&self, kind: &Kind, collection: &Collection, cache: &WatchCache) {
+        let objects: Vec<Versioned> = {
+            let snapshot = cache.snapshot();
+            snapshot.from(&Scope::All, None).cloned().collect()
+        };
+        for Versioned { revision, object } in objects {
+            let mut tree = object.to_tree();
+            let api_version = kind.api_version(&kind.storage.name);
+            tree.insert("apiVersion".to_owned(), api_version.into());
+            // What has gone in was as it should be then.
+            let _ = kind.storage.schema.take_in(&mut tree, Malformed::Dropped);
+            let Ok(new) = Object::from_tree(&tree) else { continue };
+            if new.same_content(&object) {
+                continue;
+            }
+            let commit = Commit {
+                collection: collection.clone(),
+                key: object.key().clone(),
+                expected: Expected::At(revision),
+                object: Some(Arc::new(new)),
+                marks: true,
+            };
+            // Who was faster has written by the new definition.
+            let _ = self.0.store.commit(commit).await;
+        }
+    }
+}
+
+/// A name of a kind that another one of its group has.
+fn taken(kind: &Kind, other: &Kind) -> Option<(&'static str, String)> {
+    if kind.group != other.group || kind.names.plural == other.names.plural {
+        return None;
+    }
+    let (names, others) = (&kind.names, &other.names);
+    let kinds = [&others.kind, &others.list_kind];
+    let mut resources = vec![&others.plural, &others.singular];
+    resources.extend(&others.short_names);
+    let found = [
+        ("spec.names.plural", resources.contains(&&names.plural)),
+        ("spec.names.singular", resources.contains(&&names.singular)),
+        ("spec.names.shortNames", names.short_names.iter().any(|name| resources.contains(&name))),
+        ("spec.names.kind", kinds.contains(&&names.kind)),
+        ("spec.names.listKind", kinds.contains(&&names.list_kind)),
+    ];
+    let field = found.into_iter().find(|(_, is_taken)| *is_taken)?.0;
+    Some((field, other.qualified()))
+}
