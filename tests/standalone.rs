@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -166,4 +166,91 @@ fn what_cannot_be_used_is_named() {
         Command::new(PROGRAM).args(["--standalone", "--secure-port", &port]).output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("--secure-port") && said.contains(&port), "{said}");
+}
+
+/// kubectl's typed commands send protobuf, and its patches of built-in kinds
+/// merge lists by their keys.
+#[test]
+fn kubectl_is_at_home() {
+    let programs = match test_cluster::Programs::find() {
+        Ok(programs) => programs,
+        Err(why) if std::env::var_os("REQUIRE_CONTROL_PLANE").is_none() => {
+            eprintln!("without kubectl: {why}");
+            return;
+        }
+        Err(why) => panic!("{why}"),
+    };
+    let home = tempfile::tempdir().unwrap();
+    let program = Program::start(&["--load", example().to_str().unwrap()]);
+    let run = |arguments: &str, input: Option<&str>| {
+        let mut command = Command::new(programs.path("kubectl"));
+        command.env("KUBECONFIG", &program.kubeconfig).env("HOME", home.path());
+        command.args(arguments.split(' ')).stdin(Stdio::piped());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(input.unwrap_or_default().as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        assert!(output.status.success(), "{arguments}: {}", text(output.stderr));
+        text(output.stdout)
+    };
+    let example = example().display().to_string();
+    run(&format!("apply -f {example}"), None);
+    for line in run(&format!("apply -f {example}"), None).lines() {
+        assert!(line.ends_with(" unchanged"), "{line}");
+    }
+    for (arguments, expected) in [
+        ("create ns meadow", "namespace/meadow created\n"),
+        ("create configmap c --from-literal=a=b --from-literal=e=", "configmap/c created\n"),
+        ("get configmap c -o jsonpath={.data}", r#"{"a":"b","e":""}"#),
+        ("create secret generic s --from-literal=a=b", "secret/s created\n"),
+        ("get secret s -o jsonpath={.data.a}", "Yg=="),
+        ("create deployment d --image=x:1 --replicas=0 --port=80", "deployment.apps/d created\n"),
+        (
+            "get deployment d -o jsonpath={.spec.replicas}{.spec.template.spec.containers[0].ports}",
+            r#"0[{"containerPort":80,"protocol":"TCP"}]"#,
+        ),
+        ("scale deployment d --replicas=2", "deployment.apps/d scaled\n"),
+        ("set image deployment/d x=x:2", "deployment.apps/d image updated\n"),
+        ("get deployment d -o jsonpath={.spec.template.spec.containers[*].image}", "x:2"),
+        ("rollout restart deployment/d", "deployment.apps/d restarted\n"),
+        ("create job j --image=x", "job.batch/j created\n"),
+        ("auth can-i delete pods", "yes\n"),
+        ("label pod scarecrow hat=black", "pod/scarecrow labeled\n"),
+        ("get pods -l hat -o name", "pod/scarecrow\n"),
+        (
+            "wait pod/scarecrow --for=jsonpath={.status.phase}=Running",
+            "pod/scarecrow condition met\n",
+        ),
+        ("delete pod scarecrow", "pod \"scarecrow\" deleted from default namespace\n"),
+        (
+            "get farmpods -o name",
+            "farmpod.farm.example.com/farm-feeder-7d9c-2xk4p\nfarmpod.farm.example.com/farm-feeder-7d9c-9vbqt\n",
+        ),
+        ("delete ns meadow", "namespace \"meadow\" deleted\n"),
+    ] {
+        assert_eq!(run(arguments, None), expected, "{arguments}");
+    }
+    let who = run("auth whoami -o jsonpath={.status.userInfo.username}", None);
+    assert_eq!(who, "kubernetes-admin");
+    let definition = "
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: owls.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {plural: owls, kind: Owl}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, properties: {eyes: {type: integer}}}}}}
+";
+    run("apply -f -", Some(definition));
+    run("wait crd/owls.example.com --for=condition=Established", None);
+    let owl = "apiVersion: example.com/v1\nkind: Owl\nmetadata: {name: o}\nspec: {eyes: 2}\n";
+    assert_eq!(run("apply -f -", Some(owl)), "owl.example.com/o created\n");
+    assert!(run("explain owls.spec.eyes", None).contains("eyes <integer>"));
+    run("delete crd owls.example.com", None);
+    assert!(!run("api-resources", None).contains("owls"));
 }

@@ -16,6 +16,7 @@ mod formats;
 mod merge_keys;
 mod names;
 mod pattern;
+mod protobuf_fields;
 mod prune;
 mod scale;
 mod schema;
@@ -34,6 +35,7 @@ pub use formats::is_of_format;
 pub use merge_keys::{ListMerge, MergeKeys};
 pub use names::Names;
 pub use pattern::Pattern;
+pub use protobuf_fields::{FieldCount, ProtobufField, ProtobufFields};
 pub use scale::scale;
 pub use schema::{Additional, JsonType, ListType, Schema};
 pub use subresources::{FieldPath, ScalePaths, Subresources};
@@ -74,6 +76,8 @@ pub struct Kind {
     pub rules: Option<Arc<CodedRules>>,
     /// How strategic merge patches are applied; without it they are refused.
     pub merge_keys: Option<Arc<MergeKeys>>,
+    /// What bodies in protobuf need to be read; without it they are refused.
+    pub protobuf: Option<Arc<ProtobufFields>>,
 }
 
 impl Kind {
@@ -141,6 +145,7 @@ impl Kind {
                 storage,
                 rules: None,
                 merge_keys: None,
+                protobuf: None,
             }),
             _ => Err(StartError::Kind { kind: qualified, faults }),
         }
@@ -156,6 +161,12 @@ impl Kind {
     #[must_use]
     pub fn with_merge_keys(self, merge_keys: Option<Arc<MergeKeys>>) -> Self {
         Self { merge_keys, ..self }
+    }
+
+    /// The same kind with what bodies in protobuf need to be read.
+    #[must_use]
+    pub fn with_protobuf(self, protobuf: Option<Arc<ProtobufFields>>) -> Self {
+        Self { protobuf, ..self }
     }
 
     /// The rules for objects of a version.

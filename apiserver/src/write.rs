@@ -299,6 +299,7 @@ pub fn prepare_initial(
     kind: &Kind,
     version: &Version,
     tree: Tree,
+    context: Option<&RuleContext<'_>>,
     ambient: &Ambient,
 ) -> Result<Object, ApiError> {
     let text = |field: &str| {
@@ -315,7 +316,7 @@ pub fn prepare_initial(
     let submitted = Submitted { tree, duplicates: Vec::new() };
     let strict = FieldValidation::Strict;
     let decoded = decode_new(kind, version, namespace.as_deref(), submitted, strict)?;
-    let prepared = prepare_new(kind, version, decoded, None, ambient)?;
+    let prepared = prepare_new(kind, version, decoded, context, ambient)?;
     let mut tree = prepared.object.to_tree();
     metadata::edit(&mut tree, |metadata| {
         metadata.extend(uid.map(|uid| ("uid".to_owned(), uid.into())));

@@ -13,6 +13,7 @@ pub mod generate;
 pub mod kubectl;
 pub mod merge_keys;
 pub mod openapi;
+pub mod protobuf_fields;
 pub mod row;
 pub mod run;
 pub mod schemas;

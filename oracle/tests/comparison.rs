@@ -19,7 +19,7 @@ use oracle::row::{Row, parse};
 use oracle::run::{Outcome, Side, run};
 use oracle::world::World;
 use oracle::{formats, generate};
-use oracle::{kubectl, merge_keys, openapi, schemas};
+use oracle::{kubectl, merge_keys, openapi, protobuf_fields, schemas};
 use test_cluster::{Missing, Programs};
 use tokio::runtime::Runtime;
 
@@ -92,6 +92,7 @@ fn main() -> Result<()> {
         ("openapi: documents are alike", Check::OpenApi),
         ("kubectl: prints the same", Check::Kubectl),
         ("merge keys: of built-in kinds", Check::MergeKeys),
+        ("protobuf: fields of built-in kinds", Check::Protobuf),
     ] {
         let shared = Arc::clone(&shared);
         let reason = missing.clone();
@@ -166,6 +167,7 @@ enum Check {
     OpenApi,
     Kubectl,
     MergeKeys,
+    Protobuf,
 }
 
 fn first_seed() -> Result<u64> {
@@ -267,6 +269,7 @@ impl Shared {
             match check {
                 Check::Schemas => schemas::compare(reference).await,
                 Check::OpenApi => openapi::compare(reference, direct).await,
+                Check::Protobuf => protobuf_fields::compare(),
                 Check::MergeKeys => merge_keys::compare(reference).await,
                 Check::Kubectl => {
                     let [there, here] = world.control_planes();

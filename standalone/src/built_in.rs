@@ -8,7 +8,9 @@ pub(crate) use defaults::FINALIZER;
 use std::any::TypeId;
 use std::sync::{Arc, LazyLock};
 
-use aggregated_apiserver::{Cells, FieldError, Kinds, MergeKeys, Rules, RuntimeKinds};
+use aggregated_apiserver::{
+    Cells, FieldError, Kinds, MergeKeys, ProtobufFields, Rules, RuntimeKinds,
+};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, ServiceAccount};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
@@ -43,6 +45,12 @@ const ALL: &[&str] = &["all"];
 const AGE: Column = ("Age", "date", ".metadata.creationTimestamp", false);
 /// The cells of such a column are made by code.
 const CODE: &str = ".metadata.name";
+
+/// The fields of their messages in protobuf. What the table says a test reads.
+pub(crate) static PROTOBUF: LazyLock<Arc<ProtobufFields>> = LazyLock::new(|| {
+    let table = include_str!("built_in/protobuf_fields.txt");
+    Arc::new(ProtobufFields::parse(table).unwrap_or_default())
+});
 
 /// All of them, in the order of discovery.
 pub(crate) fn kinds() -> Kinds {
@@ -325,7 +333,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_merge_keys_can_be_read() {
+    fn the_tables_can_be_read() {
         MergeKeys::parse(include_str!("built_in/merge_keys.txt")).unwrap();
+        ProtobufFields::parse(include_str!("built_in/protobuf_fields.txt")).unwrap();
     }
 }

@@ -99,7 +99,8 @@ impl Standalone {
                 .map_err(|why| StandaloneError::file("token-auth-file", file, &why))?,
             None => Vec::new(),
         };
-        let kinds = built_in::kinds().and(reviews::kinds(tokens)?).and(self.kinds);
+        let kinds = built_in::kinds().and(reviews::kinds(tokens)?);
+        let kinds = kinds.protobuf(&built_in::PROTOBUF).and(self.kinds);
         let (mut definitions, mut documents) = (Vec::new(), Vec::new());
         for path in &own.load {
             let read = files::read(path).map_err(|why| StandaloneError::flag("load", why))?;
@@ -133,13 +134,13 @@ impl Standalone {
             .map_err(|why| StandaloneError::file(flag, &config, &why))?;
         let (running, filling) = bound.start_unready().await?;
         let client = running.client(admin());
-        objects::create_namespaces(&client, objects::NAMESPACES).await?;
-        let serving = Definitions::new(client.clone(), running.runtime_kinds());
+        let kinds = running.runtime_kinds();
+        let serving = Definitions::new(client.clone(), kinds.clone());
         for (place, definition) in &definitions {
             let what = format!("{place} (CustomResourceDefinition {:?})", definition.name_any());
             serving.create(&what, definition).await?;
         }
-        objects::load(&client, documents).await?;
+        objects::load(&kinds, documents).await?;
         let keeping = [tokio::spawn(namespaces::keep(client)), tokio::spawn(serving.keep())];
         filling.end();
         println!("export KUBECONFIG={}", config.display());

@@ -82,7 +82,8 @@ impl TestServerBuilder {
     pub async fn start(self) -> Result<TestServer, TestServerError> {
         let objects = self.objects.into_iter().collect::<Result<Vec<Value>, _>>()?;
         let clock = Clock::new(self.time);
-        let kinds = built_in::kinds().and(reviews::kinds(Vec::new())?).and(self.kinds);
+        let kinds = built_in::kinds().and(reviews::kinds(Vec::new())?);
+        let kinds = kinds.protobuf(&built_in::PROTOBUF).and(self.kinds);
         let ambient = Ambient::system().with_clock({
             let clock = clock.clone();
             move || clock.now()
@@ -90,8 +91,8 @@ impl TestServerBuilder {
         let server = ApiServer::new("test-server", kinds).with_ambient(ambient);
         let server = server.in_process(ClusterClient::Itself).await?;
         let client = server.client(admin());
-        objects::create_namespaces(&client, objects::NAMESPACES).await?;
-        let definitions = Definitions::new(client.clone(), server.runtime_kinds());
+        let kinds = server.runtime_kinds();
+        let definitions = Definitions::new(client.clone(), kinds.clone());
         for definition in &self.definitions {
             let what = format!("CustomResourceDefinition {:?}", definition.name_any());
             definitions.create(&what, definition).await?;
@@ -102,7 +103,7 @@ impl TestServerBuilder {
         let objects = objects.into_iter().enumerate();
         let objects =
             objects.map(|(at, object)| Document { place: format!("object {at}"), object });
-        objects::load(&client, objects.collect()).await?;
+        objects::load(&kinds, objects.collect()).await?;
         Ok(server)
     }
 }

@@ -19,7 +19,7 @@ use super::to_tree;
 use super::yaml::{self, DefinitionError};
 use super::{Cells, Rules};
 use crate::cluster::Sources;
-use crate::kind::{CodedCells, CodedReview, CodedRules, MergeKeys};
+use crate::kind::{CodedCells, CodedReview, CodedRules, MergeKeys, ProtobufFields};
 use crate::object::Tree;
 use crate::served_kind::SourceResource;
 use crate::user::User;
@@ -77,6 +77,8 @@ pub struct Registered {
     pub rules: Option<Arc<CodedRules>>,
     /// What strategic merge patches need to know.
     pub merge_keys: Option<Arc<MergeKeys>>,
+    /// What bodies in protobuf need to be read.
+    pub protobuf: Option<Arc<ProtobufFields>>,
     /// How it comes to its objects.
     pub role: Role,
     /// Whether Kubernetes has it itself: then its group need not be a domain.
@@ -159,6 +161,15 @@ impl Kinds {
         self
     }
 
+    /// Takes bodies in protobuf for the kinds of Kubernetes among these.
+    #[must_use]
+    pub fn protobuf(mut self, fields: &Arc<ProtobufFields>) -> Self {
+        for registered in self.registered.iter_mut().filter(|registered| registered.is_built_in) {
+            registered.protobuf = Some(Arc::clone(fields));
+        }
+        self
+    }
+
     /// These kinds, and those.
     #[must_use]
     pub fn and(mut self, others: Self) -> Self {
@@ -233,6 +244,7 @@ impl Kinds {
             cells,
             rules: None,
             merge_keys: None,
+            protobuf: None,
             role,
             is_built_in: false,
         });

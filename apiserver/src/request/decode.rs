@@ -5,6 +5,7 @@ mod deletion;
 mod list_parameters;
 mod parameters;
 mod patch;
+mod protobuf;
 mod tree;
 mod write_parameters;
 
@@ -125,7 +126,10 @@ async fn object(
     body: Body,
 ) -> Result<(WriteOptions, Submitted), ApiError> {
     // An update looks at the language last, a creation first.
-    let language = body::language(&head.headers);
+    let protobuf = target.served.kind.protobuf.as_ref();
+    // A Scale is none of these kinds.
+    let protobuf = protobuf.filter(|_| target.subresource != Some(Subresource::Scale));
+    let language = body::language(&head.headers, protobuf);
     let language = if target.verb == Verb::Create { Ok(language?) } else { language };
     let bytes = body::read(&head.headers, body).await?;
     let options = match target.verb {
@@ -150,5 +154,5 @@ async fn delete_options(
     if bytes.is_empty() {
         return parameters.delete_options();
     }
-    deletion::in_body(body::language(&head.headers)?, &bytes).await
+    deletion::in_body(body::language(&head.headers, None)?, &bytes).await
 }

@@ -48,7 +48,8 @@ pub(super) fn parse(kinds: &Kinds) -> Result<Vec<Arc<Kind>>, StartError> {
         };
         let kind = kind
             .with_rules(registered.rules.clone())
-            .with_merge_keys(registered.merge_keys.clone());
+            .with_merge_keys(registered.merge_keys.clone())
+            .with_protobuf(registered.protobuf.clone());
         let names = &kind.names;
         let own = [
             ("spec.names.plural", &names.plural),
@@ -165,9 +166,10 @@ impl Assembled {
             |served: &ServedKind| served.kind.is_namespaced() && served.store().is_some();
         let namespaces = (looks_at_namespaces && kinds.iter().any(is_concerned))
             .then(|| Namespaces::new(sources, cluster.clone()));
-        let handler = Handler::new(kinds.clone(), authentication, cluster, namespaces, ambient);
+        let handler =
+            Handler::new(kinds.clone(), authentication, cluster, namespaces, ambient.clone());
         let handler = Arc::new(handler);
-        let runtime = RuntimeKinds::new(&handler, store, sequence, closing);
+        let runtime = RuntimeKinds::new(&handler, store, sequence, ambient, closing);
         // From here on nothing fails that would leave them behind.
         let tasks = runs.into_iter().map(tokio::spawn).collect();
         Ok(Self { kinds, handler, runtime, tasks })
@@ -188,7 +190,7 @@ async fn fill(
     for (index, tree) in initial.iter().enumerate() {
         let field = format!("initial object {index}");
         let tree = tree.clone().map_err(|error| fault(kind, &field, &error))?;
-        let object = write::prepare_initial(kind, &kind.storage, tree, ambient)
+        let object = write::prepare_initial(kind, &kind.storage, tree, None, ambient)
             .map_err(|error| fault(kind, &field, &error.to_string()))?;
         let key = object.key().clone();
         let commit = Commit {

@@ -4,19 +4,23 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use serde_json::Value;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::assemble;
-use crate::error::{FieldError, StartError};
-use crate::kind::{Kind, Malformed};
-use crate::object::Object;
+use crate::ambient::Ambient;
+use crate::error::{ApiError, FieldError, StartError};
+use crate::kind::{Kind, Malformed, RuleContext};
+use crate::object::{Object, metadata};
 use crate::request::Handler;
 use crate::served_kind::{Backing, ServedKind};
 use crate::storage::{
     Collection, Commit, Expected, MemoryStore, RevisionSequence, Store, StoreError, Versioned,
 };
+use crate::user::User;
 use crate::watch_cache::{Scope, WatchCache};
+use crate::write;
 
 /// Takes kinds into service, and out of it, while a server runs.
 #[derive(Clone)]
@@ -26,6 +30,7 @@ struct Shared {
     handler: Weak<Handler>,
     store: Arc<MemoryStore>,
     sequence: Arc<RevisionSequence>,
+    ambient: Ambient,
     closing: CancellationToken,
     /// The caches of all kinds that ever came, by `foos.example.com`: one that
     /// comes again goes on. Held while kinds change.
@@ -37,10 +42,12 @@ impl RuntimeKinds {
         handler: &Arc<Handler>,
         store: Arc<MemoryStore>,
         sequence: Arc<RevisionSequence>,
+        ambient: Ambient,
         closing: CancellationToken,
     ) -> Self {
         let handler = Arc::downgrade(handler);
-        Self(Arc::new(Shared { handler, store, sequence, closing, caches: Mutex::default() }))
+        let caches = Mutex::default();
+        Self(Arc::new(Shared { handler, store, sequence, ambient, closing, caches }))
     }
 
     /// What is wrong with a definition, whatever else is served.
@@ -126,6 +133,54 @@ impl RuntimeKinds {
         if let Some(gone) = served.remove(|one| one.kind.qualified() == qualified) {
             handler.serve(served);
             gone.ended.cancel();
+        }
+    }
+
+    /// Puts an object in as it is, with its uid and its status: what a server
+    /// begins with. Without a namespace it goes into `default`, if it needs one.
+    ///
+    /// # Errors
+    /// Why it cannot be kept.
+    pub async fn put(&self, object: Value) -> Result<(), String> {
+        let Value::Object(mut tree) = object else { return Err("is no object".to_owned()) };
+        let Some(handler) = self.0.handler.upgrade() else { return Ok(()) };
+        let text = |field: &str| tree.get(field).and_then(Value::as_str).unwrap_or_default();
+        let (api_version, kind_name) = (text("apiVersion").to_owned(), text("kind").to_owned());
+        let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
+        let kinds = handler.kinds();
+        let is_meant = |served: &&ServedKind| {
+            served.kind.group == group && served.kind.names.kind == kind_name
+        };
+        let served = kinds.iter().find(is_meant).filter(|served| served.store().is_some());
+        let found = served.and_then(|served| Some((served, served.kind.version(version)?)));
+        let Some((served, version)) = found else {
+            let why = "is not served: give its CustomResourceDefinition too";
+            return Err(format!("{api_version} {kind_name} {why}"));
+        };
+        let kind = &served.kind;
+        if kind.is_namespaced() {
+            metadata::edit(&mut tree, |metadata| {
+                metadata.entry("namespace").or_insert_with(|| "default".into());
+            });
+        }
+        let user = User { name: "system:apiserver".to_owned(), ..User::default() };
+        let ambient = &self.0.ambient;
+        let context = RuleContext::new(&user, ambient.now(), false);
+        let told = |error: ApiError| error.to_string();
+        let object = write::prepare_initial(kind, version, tree, Some(&context), ambient);
+        let object = kind.to_storage(object.map_err(told)?, version);
+        let object = object.map_err(|error| error.to_string())?;
+        let commit = Commit {
+            collection: Collection::new(&kind.qualified()),
+            key: object.key().clone(),
+            expected: Expected::Absent,
+            object: Some(Arc::new(object)),
+            marks: false,
+        };
+        match self.0.store.commit(commit).await {
+            Ok(_) => Ok(()),
+            Err(StoreError::Exists) => Err("is there already".to_owned()),
+            Err(error) => Err(error.to_string()),
         }
     }
 

@@ -27,10 +27,11 @@ pub(super) fn namespaces() -> Rules<Namespace> {
     Rules::none().prepare(|namespace: &mut Namespace, _| {
         let name = namespace.metadata.name.clone().unwrap_or_default();
         namespace.metadata.labels.get_or_insert_default().insert(NAME_LABEL.to_owned(), name);
-        let is_new = namespace.metadata.uid.is_none();
         let status = namespace.status.get_or_insert_with(NamespaceStatus::default);
-        status.phase.get_or_insert_with(|| "Active".to_owned());
+        // What is there has a phase.
+        let is_new = status.phase.is_none();
         if is_new {
+            status.phase = Some("Active".to_owned());
             let finalizers = vec![FINALIZER.to_owned()];
             namespace.spec = Some(NamespaceSpec { finalizers: Some(finalizers.clone()) });
             namespace.metadata.finalizers = Some(finalizers);

@@ -1,5 +1,6 @@
 //! The body of a request: bounded, JSON or YAML, an object of the kind.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
@@ -9,8 +10,10 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::Value;
 
 use super::super::route::Target;
+use super::protobuf;
 use super::tree::{self, Parsed};
 use crate::error::{ApiError, Reason, no_object};
+use crate::kind::ProtobufFields;
 use crate::write::{Submitted, no_scale};
 
 /// As kube-apiserver.
@@ -21,27 +24,37 @@ const READ_TIMEOUT: Duration = Duration::from_secs(15);
 const SHOWN: usize = 30;
 
 /// The language of a body.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) enum Language {
     Json,
     Yaml,
+    /// With the fields of its messages.
+    Protobuf(Arc<ProtobufFields>),
 }
 
 impl Language {
-    pub(super) async fn parse(self, bytes: &Bytes) -> Result<Parsed, String> {
+    pub(super) async fn parse(&self, bytes: &Bytes) -> Result<Parsed, String> {
         match self {
             Self::Json => tree::from_json(bytes)
                 .map_err(|error| format!("couldn't get version/kind; json parse error: {error}")),
             Self::Yaml => tree::from_yaml(bytes.clone()).await,
+            Self::Protobuf(fields) => {
+                let value = protobuf::read(bytes, fields)?;
+                Ok(Parsed { value, duplicates: Vec::new() })
+            }
         }
     }
 }
 
-/// The language of a body; without a type it is taken for JSON.
+/// The language of a body; without a type it is taken for JSON. Protobuf is one
+/// only where its fields are known.
 ///
 /// # Errors
 /// 415 for any other.
-pub(super) fn language(headers: &HeaderMap) -> Result<Language, ApiError> {
+pub(super) fn language(
+    headers: &HeaderMap,
+    protobuf: Option<&Arc<ProtobufFields>>,
+) -> Result<Language, ApiError> {
     let given = headers.get(CONTENT_TYPE).map(|value| value.to_str().unwrap_or("?"));
     let mut parts = given.unwrap_or_default().split(';').map(str::trim);
     let media_type = parts.next().unwrap_or_default();
@@ -49,9 +62,19 @@ pub(super) fn language(headers: &HeaderMap) -> Result<Language, ApiError> {
     match media_type.to_ascii_lowercase().as_str() {
         "" | "application/json" if is_well_formed => return Ok(Language::Json),
         "application/yaml" if is_well_formed => return Ok(Language::Yaml),
+        "application/vnd.kubernetes.protobuf" if is_well_formed => {
+            if let Some(fields) = protobuf {
+                return Ok(Language::Protobuf(Arc::clone(fields)));
+            }
+        }
         _ => {}
     }
-    let message = "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml";
+    let mut taken = vec!["application/json", "application/yaml"];
+    taken.extend(protobuf.map(|_| "application/vnd.kubernetes.protobuf"));
+    let message = format!(
+        "the body of the request was in an unknown format - accepted media types include: {}",
+        taken.join(", ")
+    );
     Err(ApiError::new(Reason::UnsupportedMediaType, message))
 }
 

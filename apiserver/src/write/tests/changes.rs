@@ -279,7 +279,7 @@ fn an_object_that_a_store_begins_with_keeps_its_status() {
         let mut tree = foo(json!({"name": "a", "namespace": "default", "uid": "u"}), json!({}));
         tree["status"] = status;
         let Value::Object(tree) = tree else { unreachable!() };
-        prepare_initial(&kind, &kind.storage, tree, &ambient)
+        prepare_initial(&kind, &kind.storage, tree, None, &ambient)
     };
     let tree = begin(json!({"size": 3})).unwrap().to_tree();
     assert_eq!((&tree["status"], &tree["metadata"]["uid"]), (&json!({"size": 3}), &json!("u")));

@@ -1,0 +1,382 @@
+//! Bodies in protobuf, of kinds of Kubernetes' own: kubectl's typed commands
+//! send them, and take no other word for it.
+//!
+//! The envelope is `k8s`, a zero, and a message of version and kind, and of the
+//! bytes of the object.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+use crate::kind::{FieldCount, ProtobufField, ProtobufFields};
+
+const MAGIC: &[u8] = b"k8s\0";
+/// Messages nest at most so deep; a Pod needs nine.
+const DEPTH_LIMIT: usize = 64;
+/// As many values as a document in JSON may have.
+const VALUES_LIMIT: usize = 50_000;
+
+/// Reads a body.
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn read(bytes: &[u8], fields: &ProtobufFields) -> Result<Value, String> {
+    let body = bytes.strip_prefix(MAGIC).ok_or("it does not begin with k8s and a zero")?;
+    let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), &[][..]);
+    let mut envelope = Wire { bytes: body };
+    while let Some((number, value)) = envelope.next()? {
+        match (number, value) {
+            (1, Part::Bytes(types)) => {
+                let mut types = Wire { bytes: types };
+                while let Some((number, value)) = types.next()? {
+                    match (number, value) {
+                        (1, Part::Bytes(text)) => api_version = utf8(text)?.to_owned(),
+                        (2, Part::Bytes(text)) => kind = utf8(text)?.to_owned(),
+                        _ => {}
+                    }
+                }
+            }
+            (2, Part::Bytes(object)) => raw = object,
+            (3, Part::Bytes(encoding)) if !encoding.is_empty() => {
+                return Err("its object is encoded once more".to_owned());
+            }
+            _ => {}
+        }
+    }
+    if fields.message(&kind).is_none() {
+        return Err(format!("nothing is known of the fields of a {kind}"));
+    }
+    let mut reader = Reader { fields, values: 0 };
+    let mut object = reader.message(&kind, raw, 0)?;
+    object.insert("apiVersion".to_owned(), api_version.into());
+    object.insert("kind".to_owned(), kind.into());
+    Ok(Value::Object(object))
+}
+
+struct Reader<'a> {
+    fields: &'a ProtobufFields,
+    values: usize,
+}
+
+impl Reader<'_> {
+    fn message(
+        &mut self,
+        name: &str,
+        bytes: &[u8],
+        depth: usize,
+    ) -> Result<Map<String, Value>, String> {
+        if depth > DEPTH_LIMIT {
+            return Err(format!("it nests deeper than {DEPTH_LIMIT}"));
+        }
+        // What has no fields that are known has no members.
+        let fields = self.fields;
+        let known = fields.message(name);
+        let mut object = Map::new();
+        let mut wire = Wire { bytes };
+        while let Some((number, part)) = wire.next()? {
+            let Some(field) = known.and_then(|known| known.get(&number)) else { continue };
+            match field.count {
+                FieldCount::One => {
+                    let value = self.value(&field.of, part, depth)?;
+                    if let Some(value) =
+                        value.filter(|value| field.keeps_nothing || is_something(value))
+                    {
+                        object.insert(field.name.clone(), value);
+                    }
+                }
+                FieldCount::List => {
+                    let value = self.value(&field.of, part, depth)?.unwrap_or(Value::Null);
+                    let list = object
+                        .entry(field.name.clone())
+                        .or_insert_with(|| Value::Array(Vec::new()));
+                    if let Value::Array(list) = list {
+                        list.push(value);
+                    }
+                }
+                FieldCount::Map => self.entry(field, part, depth, &mut object)?,
+                FieldCount::Inline => {
+                    if let Some(Value::Object(members)) = self.value(&field.of, part, depth)? {
+                        object.extend(members);
+                    }
+                }
+            }
+        }
+        Ok(object)
+    }
+
+    fn entry(
+        &mut self,
+        field: &ProtobufField,
+        part: Part<'_>,
+        depth: usize,
+        object: &mut Map<String, Value>,
+    ) -> Result<(), String> {
+        let Part::Bytes(bytes) = part else { return Err(unexpected(&field.name)) };
+        let (mut key, mut value) = (String::new(), None);
+        let mut wire = Wire { bytes };
+        while let Some((number, part)) = wire.next()? {
+            match (number, part) {
+                (1, Part::Bytes(text)) => key = utf8(text)?.to_owned(),
+                (2, part) => value = self.value(&field.of, part, depth)?,
+                _ => {}
+            }
+        }
+        // An empty text is left out on the wire.
+        let empty = if ["string", "bytes"].contains(&field.of.as_str()) {
+            Value::String(String::new())
+        } else {
+            Value::Null
+        };
+        let map = object.entry(field.name.clone()).or_insert_with(|| Value::Object(Map::new()));
+        if let Value::Object(map) = map {
+            map.insert(key, value.unwrap_or(empty));
+        }
+        Ok(())
+    }
+
+    /// A value of a type; none if it is nothing that JSON could say.
+    fn value(&mut self, of: &str, part: Part<'_>, depth: usize) -> Result<Option<Value>, String> {
+        self.values += 1;
+        if self.values > VALUES_LIMIT {
+            return Err(format!("it has more than {VALUES_LIMIT} values"));
+        }
+        let value = match (of, part) {
+            ("string", Part::Bytes(bytes)) => utf8(bytes)?.into(),
+            ("bytes", Part::Bytes(bytes)) => STANDARD.encode(bytes).into(),
+            ("bool", Part::Number(number)) => (number != 0).into(),
+            ("int32" | "int64" | "uint32" | "uint64", Part::Number(number)) => {
+                #[allow(clippy::cast_possible_wrap)] // negative numbers are written like this
+                Value::from(number as i64)
+            }
+            ("double", Part::Fixed64(bits)) => f64::from_bits(bits).into(),
+            ("Time", Part::Bytes(bytes)) => return time(bytes, false),
+            ("MicroTime", Part::Bytes(bytes)) => return time(bytes, true),
+            ("Quantity", Part::Bytes(bytes)) => first_text(bytes)?.into(),
+            ("IntOrString", Part::Bytes(bytes)) => int_or_string(bytes)?,
+            ("FieldsV1" | "RawExtension", Part::Bytes(bytes)) => {
+                let text = first_text(bytes)?;
+                serde_json::from_str(&text).map_err(|error| format!("{of}: {error}"))?
+            }
+            ("ExtraValue", Part::Bytes(bytes)) => {
+                let mut wire = Wire { bytes };
+                let mut list = Vec::new();
+                while let Some((number, part)) = wire.next()? {
+                    if let (1, Part::Bytes(text)) = (number, part) {
+                        list.push(utf8(text)?.into());
+                    }
+                }
+                Value::Array(list)
+            }
+            (message, Part::Bytes(bytes)) => {
+                Value::Object(self.message(message, bytes, depth + 1)?)
+            }
+            _ => return Err(unexpected(of)),
+        };
+        Ok(Some(value))
+    }
+}
+
+/// What Go leaves out where it may.
+fn is_something(value: &Value) -> bool {
+    match value {
+        Value::String(text) => !text.is_empty(),
+        Value::Number(number) => number.as_f64() != Some(0.0),
+        Value::Bool(is_true) => *is_true,
+        _ => true,
+    }
+}
+
+/// A time that is nothing is no time.
+fn time(bytes: &[u8], is_exact: bool) -> Result<Option<Value>, String> {
+    let (mut seconds, mut nanoseconds) = (0, 0);
+    let mut wire = Wire { bytes };
+    while let Some((number, part)) = wire.next()? {
+        #[allow(clippy::cast_possible_wrap)] // negative numbers are written like this
+        match (number, part) {
+            (1, Part::Number(number)) => seconds = number as i64,
+            (2, Part::Number(number)) => nanoseconds = i32::try_from(number as i64).unwrap_or(0),
+            _ => {}
+        }
+    }
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    let nanoseconds = if is_exact { nanoseconds } else { 0 };
+    let time = Timestamp::new(seconds, nanoseconds).map_err(|error| error.to_string())?;
+    Ok(Some(if is_exact { format!("{time:.6}") } else { time.to_string() }.into()))
+}
+
+/// The text that is the only field of a message.
+fn first_text(bytes: &[u8]) -> Result<String, String> {
+    let mut wire = Wire { bytes };
+    while let Some((number, part)) = wire.next()? {
+        if let (1, Part::Bytes(text)) = (number, part) {
+            return Ok(utf8(text)?.to_owned());
+        }
+    }
+    Ok(String::new())
+}
+
+fn int_or_string(bytes: &[u8]) -> Result<Value, String> {
+    let (mut is_text, mut number_, mut text) = (false, 0, String::new());
+    let mut wire = Wire { bytes };
+    while let Some((number, part)) = wire.next()? {
+        #[allow(clippy::cast_possible_wrap)] // negative numbers are written like this
+        match (number, part) {
+            (1, Part::Number(number)) => is_text = number == 1,
+            (2, Part::Number(number)) => number_ = number as i64,
+            (3, Part::Bytes(bytes)) => text = utf8(bytes)?.to_owned(),
+            _ => {}
+        }
+    }
+    Ok(if is_text { text.into() } else { number_.into() })
+}
+
+fn utf8(bytes: &[u8]) -> Result<&str, String> {
+    std::str::from_utf8(bytes).map_err(|_| "a text in it is not UTF-8".to_owned())
+}
+
+fn unexpected(what: &str) -> String {
+    format!("a {what} in it is written as something else")
+}
+
+/// A value on the wire.
+#[derive(Clone, Copy)]
+enum Part<'a> {
+    Number(u64),
+    Fixed64(u64),
+    Fixed32,
+    Bytes(&'a [u8]),
+}
+
+/// The fields of a message as they come.
+struct Wire<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Wire<'a> {
+    /// The next field, with its number.
+    fn next(&mut self) -> Result<Option<(u32, Part<'a>)>, String> {
+        if self.bytes.is_empty() {
+            return Ok(None);
+        }
+        let tag = self.varint()?;
+        let number = u32::try_from(tag >> 3).map_err(|_| "a number of a field is too large")?;
+        let part = match tag & 7 {
+            0 => Part::Number(self.varint()?),
+            1 => {
+                let bytes = self.take(8)?;
+                Part::Fixed64(u64::from_le_bytes(bytes.try_into().unwrap_or_default()))
+            }
+            2 => {
+                let length = usize::try_from(self.varint()?).map_err(|_| "it ends too early")?;
+                Part::Bytes(self.take(length)?)
+            }
+            5 => {
+                self.take(4)?;
+                Part::Fixed32
+            }
+            other => return Err(format!("there is no wire type {other}")),
+        };
+        Ok(Some((number, part)))
+    }
+
+    fn varint(&mut self) -> Result<u64, String> {
+        let mut number = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.take(1)?[0];
+            number |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Ok(number);
+            }
+        }
+        Err("a number in it is too long".to_owned())
+    }
+
+    fn take(&mut self, length: usize) -> Result<&'a [u8], String> {
+        let (taken, rest) = self.bytes.split_at_checked(length).ok_or("it ends too early")?;
+        self.bytes = rest;
+        Ok(taken)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const TABLE: &str = "Foo 1 metadata Meta\nFoo 2 data map string\nFoo 3 parts list Part\nFoo 4 port IntOrString\nFoo 5 since Time\nFoo 6 replicas int32 !\nFoo 7 ready bool\nFoo 8 blob bytes\nFoo 9 cpu Quantity\nFoo 10 source inline Part\nMeta 1 name string\nPart 1 name string\nPart 2 inner Part\n";
+
+    /// A field of bytes.
+    fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+        let mut out = vec![number << 3 | 2, u8::try_from(bytes.len()).unwrap()];
+        out.extend(bytes);
+        out
+    }
+
+    fn envelope(raw: &[u8]) -> Vec<u8> {
+        let types = [field(1, b"example.com/v1"), field(2, b"Foo")].concat();
+        [MAGIC, &field(1, &types), &field(2, raw)].concat()
+    }
+
+    fn read_(raw: &[u8]) -> Result<Value, String> {
+        read(&envelope(raw), &ProtobufFields::parse(TABLE).unwrap())
+    }
+
+    #[test]
+    fn an_object() {
+        let raw = [
+            field(1, &field(1, b"a")),
+            field(2, &[field(1, b"k"), field(2, b"v")].concat()),
+            field(2, &field(1, b"empty")),
+            field(3, &field(1, b"p")),
+            field(3, &[]),
+            field(4, &[8, 0, 16, 80]),
+            field(5, &[8, 100]),
+            vec![6 << 3, 0],
+            vec![7 << 3, 0],
+            field(8, b"xyz"),
+            field(9, &field(1, b"100m")),
+            field(10, &field(1, b"q")),
+            field(15, b"unknown"),
+        ];
+        assert_eq!(
+            read_(&raw.concat()).unwrap(),
+            json!({
+                "apiVersion": "example.com/v1", "kind": "Foo", "metadata": {"name": "a"},
+                "data": {"k": "v", "empty": ""}, "parts": [{"name": "p"}, {}], "port": 80,
+                "since": "1970-01-01T00:01:40Z", "replicas": 0, "blob": "eHl6", "cpu": "100m", "name": "q",
+            })
+        );
+        let text = field(4, &[&[8, 1][..], &field(3, b"http")].concat());
+        assert_eq!(read_(&text).unwrap()["port"], "http");
+        assert_eq!(read_(&field(5, &[])).unwrap().get("since"), None);
+    }
+
+    #[test]
+    fn what_is_hostile() {
+        let fields = ProtobufFields::parse(TABLE).unwrap();
+        for (bytes, expected) in [
+            (b"{}".to_vec(), "it does not begin with k8s and a zero"),
+            (MAGIC.to_vec(), "nothing is known of the fields of a "),
+            (envelope(&[0x0a, 0xff]), "it ends too early"),
+            (envelope(&[0xff; 11]), "a number in it is too long"),
+            (envelope(&[0x0b]), "there is no wire type 3"),
+            (envelope(&[0x08, 1]), "a Meta in it is written as something else"),
+            (envelope(&field(1, &field(1, b"\xff"))), "a text in it is not UTF-8"),
+        ] {
+            assert_eq!(read(&bytes, &fields).unwrap_err(), expected);
+        }
+        let mut deep = Vec::new();
+        for _ in 0..40 {
+            deep = field(2, &deep);
+        }
+        assert!(read_(&field(3, &deep)).is_ok());
+        let mut rng = fastrand::Rng::with_seed(7);
+        for _ in 0..20_000 {
+            let bytes: Vec<u8> = (0..rng.usize(..40)).map(|_| rng.u8(..)).collect();
+            let _ = read_(&bytes);
+        }
+    }
+}
