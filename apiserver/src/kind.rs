@@ -78,6 +78,8 @@ pub struct Kind {
     pub merge_keys: Option<Arc<MergeKeys>>,
     /// What bodies in protobuf need to be read; without it they are refused.
     pub protobuf: Option<Arc<ProtobufFields>>,
+    /// Whether the changes of an object are counted in it.
+    pub has_generation: bool,
 }
 
 impl Kind {
@@ -146,6 +148,7 @@ impl Kind {
                 rules: None,
                 merge_keys: None,
                 protobuf: None,
+                has_generation: true,
             }),
             _ => Err(StartError::Kind { kind: qualified, faults }),
         }
@@ -161,6 +164,12 @@ impl Kind {
     #[must_use]
     pub fn with_merge_keys(self, merge_keys: Option<Arc<MergeKeys>>) -> Self {
         Self { merge_keys, ..self }
+    }
+
+    /// The same kind, whose changes are counted or not.
+    #[must_use]
+    pub fn with_generation(self, has_generation: bool) -> Self {
+        Self { has_generation, ..self }
     }
 
     /// The same kind with what bodies in protobuf need to be read.

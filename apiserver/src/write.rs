@@ -196,7 +196,7 @@ fn complete(
     warnings: &mut Vec<String>,
     rules: &Asked<'_>,
 ) -> Result<(Object, NameOrigin), ApiError> {
-    let is_generated = stamp::stamp(&mut tree, ambient);
+    let is_generated = stamp::stamp(&mut tree, kind.has_generation, ambient);
     let name = metadata::name(&tree).to_owned();
     let mut errors = Vec::new();
     if is_kind {

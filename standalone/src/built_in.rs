@@ -41,6 +41,10 @@ static MERGE_KEYS: LazyLock<Arc<MergeKeys>> = LazyLock::new(|| {
     Arc::new(MergeKeys::parse(include_str!("built_in/merge_keys.txt")).unwrap_or_default())
 });
 
+/// Kinds whose objects count their changes.
+const COUNTED: [&str; 6] =
+    ["CronJob", "CustomResourceDefinition", "Deployment", "Job", "Pod", "ReplicaSet"];
+
 const ALL: &[&str] = &["all"];
 const AGE: Column = ("Age", "date", ".metadata.creationTimestamp", false);
 /// The cells of such a column are made by code.
@@ -270,7 +274,10 @@ where
         }}),
     };
     match definition::<K>(short_names, categories, &version) {
-        Ok(definition) => kinds.built_in(definition, cells, rules, &MERGE_KEYS),
+        Ok(definition) => {
+            let kinds = kinds.built_in(definition, cells, rules, &MERGE_KEYS);
+            if COUNTED.contains(&K::KIND) { kinds } else { kinds.without_generation() }
+        }
         Err(error) => {
             // What is made here is made of constants; a test reads all of them.
             tracing::error!("{}: {error}", K::KIND);

@@ -25,6 +25,7 @@
 mod built_in;
 mod certificates;
 mod definitions;
+mod faults;
 mod files;
 mod kubeconfig;
 mod namespaces;
@@ -40,6 +41,7 @@ mod tokens;
 #[doc = include_str!("../../docs/testing.md")]
 struct Testing;
 
+pub use faults::Faults;
 pub use objects::ObjectError;
 pub use standalone::{Standalone, StandaloneArgs, StandaloneError};
 pub use test_server::{TestServer, TestServerBuilder, TestServerError};

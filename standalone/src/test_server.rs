@@ -13,6 +13,7 @@ use thiserror::Error;
 use tokio::task::JoinHandle;
 
 use crate::definitions::Definitions;
+use crate::faults::Faults;
 use crate::files::Document;
 use crate::objects::{self, ObjectError};
 use crate::{built_in, namespaces, reviews};
@@ -99,7 +100,7 @@ impl TestServerBuilder {
         }
         let keeping =
             [tokio::spawn(namespaces::keep(client.clone())), tokio::spawn(definitions.keep())];
-        let server = TestServer { server, clock, keeping };
+        let server = TestServer { server, clock, faults: Faults::default(), keeping };
         let objects = objects.into_iter().enumerate();
         let objects =
             objects.map(|(at, object)| Document { place: format!("object {at}"), object });
@@ -113,6 +114,7 @@ impl TestServerBuilder {
 pub struct TestServer {
     server: InProcess,
     clock: Clock,
+    faults: Faults,
     keeping: [JoinHandle<()>; 2],
 }
 
@@ -124,7 +126,7 @@ impl TestServer {
 
     /// A client that may do everything.
     pub fn client(&self) -> Client {
-        self.server.client(admin())
+        self.faults.before(self.server.client(admin()))
     }
 
     /// A client whose requests are those of this user. Only members of
@@ -135,7 +137,13 @@ impl TestServer {
         groups: impl IntoIterator<Item = G>,
     ) -> Client {
         let groups = groups.into_iter().map(Into::into).collect();
-        self.server.client(User { name: user.into(), groups, ..User::default() })
+        let user = User { name: user.into(), groups, ..User::default() };
+        self.faults.before(self.server.client(user))
+    }
+
+    /// What goes wrong on purpose.
+    pub fn faults(&self) -> &Faults {
+        &self.faults
     }
 
     /// The time of the server.

@@ -77,6 +77,8 @@ pub struct Registered {
     pub rules: Option<Arc<CodedRules>>,
     /// What strategic merge patches need to know.
     pub merge_keys: Option<Arc<MergeKeys>>,
+    /// Whether the changes of an object are counted in it.
+    pub has_generation: bool,
     /// What bodies in protobuf need to be read.
     pub protobuf: Option<Arc<ProtobufFields>>,
     /// How it comes to its objects.
@@ -158,6 +160,16 @@ impl Kinds {
             registered.merge_keys = Some(Arc::clone(merge_keys));
         }
         self.last_is_built_in();
+        self
+    }
+
+    /// Does not count the changes of objects of the last kind: a ConfigMap has
+    /// no generation.
+    #[must_use]
+    pub fn without_generation(mut self) -> Self {
+        if let Some(registered) = self.registered.last_mut() {
+            registered.has_generation = false;
+        }
         self
     }
 
@@ -245,6 +257,7 @@ impl Kinds {
             rules: None,
             merge_keys: None,
             protobuf: None,
+            has_generation: true,
             role,
             is_built_in: false,
         });

@@ -16,16 +16,19 @@ const SYSTEM: [&str; 5] = [
     "selfLink",
 ];
 
-/// Sets name (if only a prefix is given), uid, creation time and generation;
-/// answers whether the name was made.
-pub(super) fn stamp(tree: &mut Tree, ambient: &Ambient) -> bool {
+/// Sets name (if only a prefix is given), uid, creation time and, where changes
+/// are counted, generation; answers whether the name was made.
+pub(super) fn stamp(tree: &mut Tree, has_generation: bool, ambient: &Ambient) -> bool {
     metadata::edit(tree, |metadata| {
         for field in SYSTEM {
             metadata.remove(field);
         }
         metadata.insert("uid".to_owned(), ambient.uid().to_string().into());
         metadata.insert("creationTimestamp".to_owned(), to_seconds(ambient.now()).into());
-        metadata.insert("generation".to_owned(), 1.into());
+        metadata.remove("generation");
+        if has_generation {
+            metadata.insert("generation".to_owned(), 1.into());
+        }
     });
     let is_generated = metadata::name(tree).is_empty() && metadata::prefix(tree).is_some();
     if is_generated {

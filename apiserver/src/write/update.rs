@@ -297,11 +297,12 @@ fn bump_generation(version: &Version, tree: &mut Tree, old: &Tree) {
     }
 }
 
-/// Counts one more change.
+/// Counts one more change, where they are counted.
 pub(super) fn add_generation(tree: &mut Tree) {
     metadata::edit(tree, |metadata| {
-        let generation = metadata.get("generation").and_then(Value::as_i64).unwrap_or_default();
-        metadata.insert("generation".to_owned(), generation.saturating_add(1).into());
+        if let Some(generation) = metadata.get("generation").and_then(Value::as_i64) {
+            metadata.insert("generation".to_owned(), generation.saturating_add(1).into());
+        }
     });
 }
 
