@@ -10,6 +10,7 @@ COPY test-cluster test-cluster
 COPY src src
 COPY tests tests
 COPY examples examples
+COPY benches benches
 RUN cargo build --release --locked --package farm-operator --bin farm-operator
 
 # glibc and CA certificates, nothing else.
