@@ -157,6 +157,15 @@ fn what_cannot_be_used_is_named() {
     assert_eq!(std::fs::read_to_string(&theirs).unwrap(), "apiVersion: v1\nkind: Config\n");
     let said = refusal(&["--data-dir", &theirs]);
     assert!(said.starts_with(&format!("Error: --data-dir {theirs}")), "{said}");
+    let theirs = folder.path().display().to_string();
+    let said = refusal(&["--data-dir", &theirs]);
+    let expected =
+        format!("Error: --data-dir {theirs}: is not empty, and holds no certificates of ours");
+    assert_eq!(said, expected);
+    assert!(!folder.path().join("pki").exists());
+    let wanted = folder.path().join("wanted").display().to_string();
+    refusal(&["--load", &unknown, "--write-kubeconfig", &wanted]);
+    assert!(!Path::new(&wanted).exists());
     let tokens = file("tokens", "abc\n");
     let said = refusal(&["--token-auth-file", &tokens]);
     assert!(said.starts_with(&format!("Error: --token-auth-file {tokens}: line 1: ")), "{said}");

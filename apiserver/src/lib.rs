@@ -58,6 +58,6 @@ pub use kind::{MergeKeys, ProtobufFields, RuleContext, age};
 pub use manifests::Options as ManifestOptions;
 pub use server::{
     AdmissionPlugin, ApiServer, Args as ServeArgs, Bound, ClusterClient, Drained, Filling,
-    InProcess, LoggingFormat, Running, RuntimeKinds, start_logging,
+    InProcess, KeptKind, LoggingFormat, Running, RuntimeKinds, start_logging,
 };
 pub use user::User;

@@ -262,6 +262,7 @@ impl Handler {
                 Ok(encoder.object(&changed.versioned, StatusCode::OK, &changed.warnings))
             }
             Operation::Delete(key, options) => {
+                admit::admit_deletion(&served.kind, key.name())?;
                 let deleted = verb::delete(served, &key, &options, &self.ambient).await?;
                 Ok(encoder.deleted(&deleted, options.tells_of_waiting))
             }

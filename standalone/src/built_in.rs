@@ -137,9 +137,13 @@ fn definitions() -> Rules<CustomResourceDefinition> {
             let conversion =
                 CustomResourceConversion { strategy: "None".to_owned(), webhook: None };
             definition.spec.conversion.get_or_insert(conversion);
-            if definition.metadata.uid.is_none() {
-                definition.metadata.finalizers =
-                    Some(vec![crate::definitions::FINALIZER.to_owned()]);
+            // A client that changes it may take it away, and then it is gone.
+            if definition.metadata.uid.is_none() && definition.metadata.resource_version.is_none() {
+                let finalizer = crate::definitions::FINALIZER.to_owned();
+                let finalizers = definition.metadata.finalizers.get_or_insert_default();
+                if !finalizers.contains(&finalizer) {
+                    finalizers.push(finalizer);
+                }
             }
         })
         .validate(|definition, old, _| {

@@ -29,31 +29,44 @@ pub(crate) struct Certificates {
 }
 
 impl Certificates {
-    /// Those of a folder; they are made if there are none.
+    /// Those in a folder of the server; they are made if it is new or empty.
     ///
     /// # Errors
     /// When the folder cannot be read or written, or holds something else.
     pub(crate) fn open(folder: &Path) -> Result<Self, String> {
+        let said = |error: io::Error| error.to_string();
+        let kept = folder.join("pki");
+        let files = Self::at(&kept);
+        if files.all().iter().all(|file| file.is_file()) {
+            return Ok(files);
+        }
+        fs::create_dir_all(folder).map_err(said)?;
+        if fs::read_dir(folder).map_err(said)?.next().is_some() {
+            return Err("is not empty, and holds no certificates of ours".to_owned());
+        }
+        // All of them appear at once.
+        let unfinished = folder.join("pki.new");
+        let made = fs::create_dir(&unfinished)
+            .map_err(Into::into)
+            .and_then(|()| Self::at(&unfinished).make())
+            .and_then(|()| fs::rename(&unfinished, &kept).map_err(Into::into));
+        if let Err(error) = made {
+            let _ = fs::remove_dir_all(&unfinished);
+            return Err(error.to_string());
+        }
+        Ok(files)
+    }
+
+    fn at(folder: &Path) -> Self {
         let file = |name: &str| folder.join(name);
-        let files = Self {
+        Self {
             ca: file("ca.crt"),
             front_proxy_ca: file("front-proxy-ca.crt"),
             serving: file("serving.crt"),
             serving_key: file("serving.key"),
             admin: file("admin.crt"),
             admin_key: file("admin.key"),
-        };
-        let all = files.all();
-        let present = all.iter().filter(|file| file.exists()).count();
-        if present == all.len() {
-            return Ok(files);
         }
-        let is_empty = fs::read_dir(folder).map_err(|error| error.to_string())?.next().is_none();
-        if !is_empty {
-            return Err("is not empty, and holds no certificates of ours".to_owned());
-        }
-        files.make().map_err(|error| error.to_string())?;
-        Ok(files)
     }
 
     fn all(&self) -> [&PathBuf; 6] {
@@ -79,17 +92,28 @@ impl Certificates {
             fs::write(certificate, signed.pem())?;
         }
         fs::write(&self.front_proxy_ca, self::authority("standalone-front-proxy-ca")?.pem())?;
-        // The last one: who finds all has found them whole.
         fs::write(&self.ca, authority.pem())?;
         Ok(())
     }
 }
 
-/// A file that only its owner may read.
+/// Writes a file that only its owner may read, all of it or nothing.
 pub(crate) fn write_private(file: &Path, text: &str) -> io::Result<()> {
+    let mut name = file.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.new", std::process::id()));
+    let unfinished = file.with_file_name(name);
     let mut options = fs::OpenOptions::new();
-    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(file)?;
-    file.write_all(text.as_bytes())
+    let written = options
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&unfinished)
+        .and_then(|mut file| file.write_all(text.as_bytes()))
+        .and_then(|()| fs::rename(&unfinished, file));
+    if written.is_err() {
+        let _ = fs::remove_file(&unfinished);
+    }
+    written
 }
 
 fn authority(name: &str) -> Result<CertifiedIssuer<'static, KeyPair>, rcgen::Error> {

@@ -1,8 +1,8 @@
 //! CustomResourceDefinitions: each is served as long as it is there, and says
 //! so in its status.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use aggregated_apiserver::RuntimeKinds;
@@ -21,6 +21,7 @@ use crate::objects::ObjectError;
 
 /// What holds a definition until its objects are gone.
 pub(crate) const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
+const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 /// How often a definition is looked at again whose objects are held.
 const AGAIN: Duration = Duration::from_millis(100);
 
@@ -29,13 +30,19 @@ const AGAIN: Duration = Duration::from_millis(100);
 pub(crate) struct Definitions {
     client: Client,
     kinds: RuntimeKinds,
-    /// The generation in which each is served, by uid.
-    served: Arc<Mutex<HashMap<String, i64>>>,
+    known: Arc<Mutex<Known>>,
+}
+
+/// What became of definitions: the generation that was looked at, by uid.
+#[derive(Default)]
+struct Known {
+    served: HashMap<String, i64>,
+    refused: HashMap<String, i64>,
 }
 
 impl Definitions {
     pub(crate) fn new(client: Client, kinds: RuntimeKinds) -> Self {
-        Self { client, kinds, served: Arc::default() }
+        Self { client, kinds, known: Arc::default() }
     }
 
     fn api(&self) -> Api<CustomResourceDefinition> {
@@ -56,17 +63,33 @@ impl Definitions {
     /// Follows definitions, for ever.
     pub(crate) async fn keep(self) {
         let changes = watcher(self.api(), watcher::Config::default()).default_backoff();
-        let mut changes = changes.applied_objects().boxed();
+        let mut changes = changes.boxed();
         let mut removing = JoinSet::new();
+        let mut begun: HashSet<String> = HashSet::new();
         while let Some(change) = changes.next().await {
             while removing.try_join_next().is_some() {}
-            let Ok(definition) = change else { continue };
-            if definition.metadata.deletion_timestamp.is_some() {
-                let definitions = self.clone();
-                removing.spawn(async move { definitions.remove(&definition).await });
-            } else if let Err(why) = self.establish(&definition).await {
-                tracing::debug!("definition {}: {why}", definition.name_any());
+            match change {
+                Ok(watcher::Event::Apply(definition) | watcher::Event::InitApply(definition)) => {
+                    let uid = definition.uid().unwrap_or_default();
+                    if definition.metadata.deletion_timestamp.is_none() {
+                        self.try_to_establish(&definition).await;
+                    } else if begun.insert(uid) {
+                        let definitions = self.clone();
+                        removing.spawn(async move { definitions.remove(&definition).await });
+                    }
+                }
+                Ok(watcher::Event::Delete(definition)) => {
+                    begun.remove(&definition.uid().unwrap_or_default());
+                    self.withdraw(&definition).await;
+                }
+                Ok(watcher::Event::Init | watcher::Event::InitDone) | Err(_) => {}
             }
+        }
+    }
+
+    async fn try_to_establish(&self, definition: &CustomResourceDefinition) {
+        if let Err(why) = self.establish(definition).await {
+            tracing::debug!("definition {}: {why}", definition.name_any());
         }
     }
 
@@ -74,46 +97,80 @@ impl Definitions {
     async fn establish(&self, definition: &CustomResourceDefinition) -> Result<(), String> {
         let uid = definition.uid().unwrap_or_default();
         let generation = definition.metadata.generation.unwrap_or_default();
+        if self.known().served.get(&uid) == Some(&generation)
+            || self.known().refused.get(&uid) == Some(&generation)
         {
-            let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
-            if served.insert(uid, generation) == Some(generation) {
-                return Ok(());
-            }
+            return Ok(());
         }
         let refused = self.kinds.serve(definition).await.err().map(|error| error.to_string());
-        let patch = Patch::Merge(json!({"status": status(definition, refused.as_deref())}));
+        {
+            let mut known = self.known();
+            let map = if refused.is_none() { &mut known.served } else { &mut known.refused };
+            map.insert(uid.clone(), generation);
+            if refused.is_none() {
+                known.refused.remove(&uid);
+            }
+        }
+        let status =
+            json!({"metadata": {"uid": uid}, "status": status(definition, refused.as_deref())});
+        let patch = Patch::Merge(status);
         let patched =
             self.api().patch_status(&definition.name_any(), &PatchParams::default(), &patch).await;
         patched.map_err(|error| error.to_string())?;
         refused.map_or(Ok(()), Err)
     }
 
-    /// Removes the objects of a definition, its kind, and what holds it.
-    async fn remove(&self, definition: &CustomResourceDefinition) {
-        let name = definition.name_any();
-        if !definition.finalizers().iter().any(|one| one == FINALIZER) {
-            self.kinds.withdraw(&name).await;
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Serves a definition no more, if it was served; its names are free then.
+    async fn withdraw(&self, definition: &CustomResourceDefinition) {
+        let uid = definition.uid().unwrap_or_default();
+        let was_served = {
+            let mut known = self.known();
+            known.refused.remove(&uid);
+            known.served.remove(&uid).is_some()
+        };
+        if !was_served {
             return;
         }
+        self.kinds.withdraw(&definition.name_any()).await;
+        self.known().refused.clear();
+        let others = self.api().list(&ListParams::default()).await;
+        for other in others.map(|found| found.items).unwrap_or_default() {
+            if other.metadata.deletion_timestamp.is_none() {
+                self.try_to_establish(&other).await;
+            }
+        }
+    }
+
+    /// Removes the objects of a definition, its kind, and the definition.
+    async fn remove(&self, definition: &CustomResourceDefinition) {
+        let (name, uid) = (definition.name_any(), definition.uid().unwrap_or_default());
         loop {
-            match self.empty(definition).await {
-                Ok(0) => break,
+            let live = match self.api().get_opt(&name).await {
+                Ok(Some(live)) if live.uid().as_deref() == Some(&uid) => live,
+                // It was let go by somebody else: the watch tells.
+                Ok(_) => return,
+                Err(_) => {
+                    tokio::time::sleep(AGAIN).await;
+                    continue;
+                }
+            };
+            // Whoever is not served has no objects.
+            let is_served = self.known().served.contains_key(&uid);
+            let left = if is_served { self.empty(definition).await } else { Ok(0) };
+            let is_held = live.finalizers().iter().any(|one| one != FINALIZER);
+            match left {
+                Ok(0) if !is_held => break,
                 Ok(left) => tracing::debug!("definition {name}: {left} objects are held"),
                 Err(error) => tracing::debug!("definition {name}: {error}"),
             }
             tokio::time::sleep(AGAIN).await;
-            if let Ok(None) = self.api().get_opt(&name).await {
-                return;
-            }
         }
-        self.kinds.withdraw(&name).await;
-        let others = definition.finalizers().iter().filter(|one| *one != FINALIZER);
-        let others: Vec<&String> = others.collect();
-        let released = Patch::Merge(json!({"metadata": {"finalizers": others}}));
-        let released = self.api().patch(&name, &PatchParams::default(), &released).await;
-        if let Err(error) = released {
-            tracing::debug!("definition {name}: {error}");
-        }
+        self.withdraw(definition).await;
+        self.kinds.remove(DEFINITIONS, None, &name, &uid).await;
     }
 
     /// Deletes all objects of a definition; answers with how many are left.

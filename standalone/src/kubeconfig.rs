@@ -12,8 +12,21 @@ use crate::certificates::{Certificates, write_private};
 /// What the name of the cluster is in it, by which it is known to be ours.
 const NAME: &str = "standalone";
 
-/// Writes a kubeconfig for a server at this address. One of ours is
-/// overwritten, another is not.
+/// Whether a kubeconfig may be written here: one of ours may be overwritten,
+/// another may not.
+///
+/// # Errors
+/// Why not.
+pub(crate) fn check(file: &Path) -> Result<(), String> {
+    match fs::read_to_string(file) {
+        Ok(text) if is_ours(&text) => Ok(()),
+        Ok(_) => Err("exists, and is another kubeconfig".to_owned()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Writes a kubeconfig for a server at this address.
 ///
 /// # Errors
 /// Why not.
@@ -22,12 +35,6 @@ pub(crate) fn write(
     address: SocketAddr,
     certificates: &Certificates,
 ) -> Result<(), String> {
-    match fs::read_to_string(file) {
-        Ok(text) if is_ours(&text) => {}
-        Ok(_) => return Err("exists, and is another kubeconfig".to_owned()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-        Err(error) => return Err(error.to_string()),
-    }
     let data = |file: &Path| {
         let bytes = fs::read(file).map_err(|error| format!("{}: {error}", file.display()))?;
         Ok::<_, String>(serde_json::to_value(ByteString(bytes)).unwrap_or_default())

@@ -1,14 +1,18 @@
 //! Empties namespaces that are being deleted, then lets them go: what the
 //! namespace controller does in a cluster.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
+use aggregated_apiserver::{KeptKind, RuntimeKinds};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
+use kube::core::GroupVersionKind;
 use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Client, Discovery, ResourceExt};
+use kube::{Client, ResourceExt};
 use serde_json::json;
+use tokio::task::JoinSet;
 
 use crate::built_in::FINALIZER;
 
@@ -17,60 +21,79 @@ use crate::built_in::FINALIZER;
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// Empties namespaces, for ever.
-pub(crate) async fn keep(client: Client) {
+pub(crate) async fn keep(client: Client, kinds: RuntimeKinds) {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let changes = watcher(namespaces, watcher::Config::default()).default_backoff();
-    let changes = changes.applied_objects();
-    // One after the other: there are few.
-    let emptied = changes.for_each(|change| async {
-        let Ok(namespace) = change else { return };
-        if namespace.metadata.deletion_timestamp.is_none() {
-            return;
-        }
-        while let Err(error) = empty(&client, &namespace).await {
-            tracing::debug!("namespace {}: {error}", namespace.name_any());
-            tokio::time::sleep(AGAIN).await;
-            let api: Api<Namespace> = Api::all(client.clone());
-            if let Ok(None) = api.get_opt(&namespace.name_any()).await {
-                return;
+    let mut changes = changes.applied_objects().boxed();
+    let mut begun: HashSet<String> = HashSet::new();
+    let mut emptying = JoinSet::new();
+    while let Some(change) = changes.next().await {
+        while let Some(ended) = emptying.try_join_next() {
+            if let Ok(uid) = ended {
+                begun.remove::<String>(&uid);
             }
         }
-    });
-    emptied.await;
+        let Ok(namespace) = change else { continue };
+        let uid = namespace.uid().unwrap_or_default();
+        // One that is held keeps no other one waiting.
+        if namespace.metadata.deletion_timestamp.is_some() && begun.insert(uid.clone()) {
+            let (client, kinds, name) = (client.clone(), kinds.clone(), namespace.name_any());
+            emptying.spawn(async move {
+                end(&client, &kinds, &name, &uid).await;
+                uid
+            });
+        }
+    }
 }
 
-/// Removes everything in a namespace, and what holds it.
-async fn empty(client: &Client, namespace: &Namespace) -> Result<(), String> {
-    let name = namespace.name_any();
+/// Empties a namespace until it can go, or is gone, or is another one.
+async fn end(client: &Client, kinds: &RuntimeKinds, name: &str, uid: &str) {
     let namespaces: Api<Namespace> = Api::all(client.clone());
-    let failed = |error: kube::Error| error.to_string();
-    let parameters = PatchParams::default();
-    let terminating = Patch::Merge(json!({"status": {"phase": "Terminating"}}));
-    namespaces.patch_status(&name, &parameters, &terminating).await.map_err(failed)?;
-    let discovered = Discovery::new(client.clone()).run().await.map_err(failed)?;
-    let mut left = 0;
-    for group in discovered.groups() {
-        for (resource, able) in group.recommended_resources() {
-            let is_kept = able.supports_operation("deletecollection");
-            if !is_kept || able.scope != kube::discovery::Scope::Namespaced {
+    loop {
+        let live = match namespaces.get_opt(name).await {
+            Ok(Some(live)) => live,
+            Ok(None) => return,
+            Err(_) => {
+                tokio::time::sleep(AGAIN).await;
                 continue;
             }
-            let objects: Api<DynamicObject> =
-                Api::namespaced_with(client.clone(), &name, &resource);
-            let all = ListParams::default();
-            objects.delete_collection(&DeleteParams::default(), &all).await.map_err(failed)?;
-            left += objects.list(&all).await.map_err(failed)?.items.len();
+        };
+        if live.uid().as_deref() != Some(uid) || live.metadata.deletion_timestamp.is_none() {
+            return;
         }
+        let is_held = live.finalizers().iter().any(|finalizer| finalizer != FINALIZER);
+        match empty(client, kinds, name, uid).await {
+            Ok(0) if !is_held => return kinds.remove("namespaces", None, name, uid).await,
+            Ok(left) => tracing::debug!("namespace {name}: {left} objects are held"),
+            Err(error) => tracing::debug!("namespace {name}: {error}"),
+        }
+        tokio::time::sleep(AGAIN).await;
     }
-    if left > 0 {
-        return Err(format!("{left} objects are held by finalizers"));
+}
+
+/// Removes everything in a namespace; answers with how much is left.
+async fn empty(
+    client: &Client,
+    kinds: &RuntimeKinds,
+    name: &str,
+    uid: &str,
+) -> kube::Result<usize> {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let terminating = json!({"metadata": {"uid": uid}, "status": {"phase": "Terminating"}});
+    let terminating = Patch::Merge(terminating);
+    namespaces.patch_status(name, &PatchParams::default(), &terminating).await?;
+    let mut left = 0;
+    for kept in kinds.kept().iter().filter(|kept| kept.is_namespaced) {
+        let objects: Api<DynamicObject> =
+            Api::namespaced_with(client.clone(), name, &resource(kept));
+        let all = ListParams::default();
+        objects.delete_collection(&DeleteParams::default(), &all).await?;
+        left += objects.list(&all).await?.items.len();
     }
-    let finalizers = namespace.finalizers().iter().filter(|one| *one != FINALIZER);
-    let finalizers: Vec<&String> = finalizers.collect();
-    let released = Patch::Merge(json!({"metadata": {"finalizers": finalizers}}));
-    match namespaces.patch(&name, &parameters, &released).await {
-        Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-        Err(error) => Err(error.to_string()),
-    }
+    Ok(left)
+}
+
+fn resource(kept: &KeptKind) -> ApiResource {
+    let kind = GroupVersionKind::gvk(&kept.group, &kept.version, &kept.kind);
+    ApiResource::from_gvk_with_plural(&kind, &kept.plural)
 }

@@ -100,6 +100,8 @@ fn owners(objects: &[Document]) -> HashMap<Name, String> {
 /// What an object is called as one of a namespace, and as one of the cluster.
 fn names(object: &Value) -> [Name; 2] {
     let namespace = text(object, "/metadata/namespace");
+    // Who says where it is, is of no cluster.
+    let of_cluster = if namespace.is_empty() { String::new() } else { namespace.clone() };
     let namespace = if namespace.is_empty() { "default".to_owned() } else { namespace };
     let name = |namespace: String| {
         (
@@ -109,7 +111,7 @@ fn names(object: &Value) -> [Name; 2] {
             text(object, "/metadata/name"),
         )
     };
-    [name(namespace), name(String::new())]
+    [name(namespace), name(of_cluster)]
 }
 
 fn text(value: &Value, pointer: &str) -> String {

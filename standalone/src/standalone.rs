@@ -115,8 +115,12 @@ impl Standalone {
                 }
             }
         }
+        if let Some(file) = &own.write_kubeconfig {
+            kubeconfig::check(file)
+                .map_err(|why| StandaloneError::file("write-kubeconfig", file, &why))?;
+        }
         let folder = Folder::open(own.data_dir.as_deref())?;
-        let certificates = Certificates::open(&folder.path().join("pki"))
+        let certificates = Certificates::open(folder.path())
             .map_err(|why| StandaloneError::file("data-dir", folder.path(), &why))?;
         let mut args = args.clone();
         args.bind_address = Ipv4Addr::LOCALHOST.into();
@@ -130,8 +134,7 @@ impl Standalone {
             Some(file) => ("write-kubeconfig", file.clone()),
             None => ("data-dir", config),
         };
-        kubeconfig::write(&config, bound.address(), &certificates)
-            .map_err(|why| StandaloneError::file(flag, &config, &why))?;
+        let address = bound.address();
         let (running, filling) = bound.start_unready().await?;
         let client = running.client(admin());
         let kinds = running.runtime_kinds();
@@ -141,7 +144,10 @@ impl Standalone {
             serving.create(&what, definition).await?;
         }
         objects::load(&kinds, documents).await?;
-        let keeping = [tokio::spawn(namespaces::keep(client)), tokio::spawn(serving.keep())];
+        let keeping = [tokio::spawn(namespaces::keep(client, kinds)), tokio::spawn(serving.keep())];
+        // The last thing that can fail, and nobody is told of a server before.
+        kubeconfig::write(&config, address, &certificates)
+            .map_err(|why| StandaloneError::file(flag, &config, &why))?;
         filling.end();
         println!("export KUBECONFIG={}", config.display());
         let ended = running.run(args.shutdown_delay_duration).await;
@@ -167,19 +173,13 @@ enum Folder {
 
 impl Folder {
     fn open(given: Option<&Path>) -> Result<Self, StandaloneError> {
-        let folder = match given {
-            Some(folder) => Self::Kept(folder.to_owned()),
-            None => Self::Temporary(
-                tempfile::Builder::new()
-                    .prefix("standalone-")
-                    .tempdir()
-                    .map_err(|error| StandaloneError::flag("data-dir", error.to_string()))?,
-            ),
-        };
-        let pki = folder.path().join("pki");
-        match std::fs::create_dir_all(&pki) {
-            Ok(()) => Ok(folder),
-            Err(error) => Err(StandaloneError::file("data-dir", &pki, &error.to_string())),
+        match given {
+            Some(folder) => Ok(Self::Kept(folder.to_owned())),
+            None => {
+                let made = tempfile::Builder::new().prefix("standalone-").tempdir();
+                let made = made.map(Self::Temporary);
+                made.map_err(|error| StandaloneError::flag("data-dir", error.to_string()))
+            }
         }
     }
 

@@ -98,8 +98,10 @@ impl TestServerBuilder {
             let what = format!("CustomResourceDefinition {:?}", definition.name_any());
             definitions.create(&what, definition).await?;
         }
-        let keeping =
-            [tokio::spawn(namespaces::keep(client.clone())), tokio::spawn(definitions.keep())];
+        let keeping = [
+            tokio::spawn(namespaces::keep(client.clone(), kinds.clone())),
+            tokio::spawn(definitions.keep()),
+        ];
         let server = TestServer { server, clock, faults: Faults::default(), keeping };
         let objects = objects.into_iter().enumerate();
         let objects =

@@ -8,6 +8,9 @@ use aggregated_apiserver::User;
 
 use crate::reviews::Tokens;
 
+/// The group of every caller that was recognised.
+const AUTHENTICATED: &str = "system:authenticated";
+
 /// Reads a file of tokens.
 ///
 /// # Errors
@@ -24,10 +27,11 @@ fn parse(text: &str) -> Result<Tokens, String> {
             continue;
         }
         let fault = |why: &str| Err(format!("line {}: {why}", index + 1));
-        let mut fields = line.splitn(4, ',').map(str::trim);
-        let (Some(token), Some(name), Some(uid)) = (fields.next(), fields.next(), fields.next())
-        else {
-            return fault("must be token,user,uid or token,user,uid,\"group,group\"");
+        let fields = fields(line);
+        let (token, name, uid, groups) = match fields.as_slice() {
+            [token, name, uid] => (token, name, uid, ""),
+            [token, name, uid, groups] => (token, name, uid, groups.as_str()),
+            _ => return fault("must be token,user,uid or token,user,uid,\"group,group\""),
         };
         if token.is_empty() || name.is_empty() {
             return fault("has no token, or no user");
@@ -35,17 +39,32 @@ fn parse(text: &str) -> Result<Tokens, String> {
         if tokens.iter().any(|(known, _)| known == token) {
             return fault("has a token that was given before");
         }
-        let groups = fields.next().unwrap_or_default().trim_matches('"');
         let groups = groups.split(',').map(str::trim).filter(|group| !group.is_empty());
+        let groups = groups.map(str::to_owned).chain([AUTHENTICATED.to_owned()]);
         let user = User {
-            name: name.to_owned(),
-            uid: Some(uid.to_owned()).filter(|uid| !uid.is_empty()),
-            groups: groups.map(str::to_owned).collect(),
+            name: name.clone(),
+            uid: Some(uid.clone()).filter(|uid| !uid.is_empty()),
+            groups: groups.collect(),
             ..User::default()
         };
-        tokens.push((token.to_owned(), user));
+        tokens.push((token.clone(), user));
     }
     Ok(tokens)
+}
+
+/// The fields of a line of CSV: what is in quotes may hold commas.
+fn fields(line: &str) -> Vec<String> {
+    let (mut fields, mut field) = (Vec::new(), String::new());
+    let mut is_quoted = false;
+    for character in line.chars() {
+        match character {
+            '"' => is_quoted = !is_quoted,
+            ',' if !is_quoted => fields.push(std::mem::take(&mut field)),
+            other => field.push(other),
+        }
+    }
+    fields.push(field);
+    fields.iter().map(|field| field.trim().to_owned()).collect()
 }
 
 #[cfg(test)]
@@ -56,10 +75,14 @@ mod tests {
     fn lines() {
         let tokens = parse("# words\n\nabc,jane,1,\"a, b\"\ndef,joe,\n").unwrap();
         assert_eq!(tokens[0].0, "abc");
-        assert_eq!(tokens[0].1.groups, ["a", "b"]);
+        assert_eq!(tokens[0].1.groups, ["a", "b", AUTHENTICATED]);
         assert_eq!(tokens[1].1.uid, None);
         for (text, expected) in [
             ("abc", "line 1: must be token,user,uid or token,user,uid,\"group,group\""),
+            (
+                "a,b,c,dev,system:masters",
+                "line 1: must be token,user,uid or token,user,uid,\"group,group\"",
+            ),
             ("a,b,c\n,b,c", "line 2: has no token, or no user"),
             ("a,b,c\na,d,e", "line 2: has a token that was given before"),
         ] {

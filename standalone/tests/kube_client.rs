@@ -180,6 +180,33 @@ async fn a_namespace_that_is_deleted_is_emptied() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_namespace_that_comes_again_is_another_one() -> Result<()> {
+    let server = server().await?;
+    let namespaces: Api<Namespace> = Api::all(server.client());
+    let metadata = ObjectMeta { name: Some("n".to_owned()), ..ObjectMeta::default() };
+    let namespace = Namespace { metadata, ..Namespace::default() };
+    for _ in 0..5 {
+        namespaces.create(&PostParams::default(), &namespace).await?;
+        let maps: Api<ConfigMap> = Api::namespaced(server.client(), "n");
+        maps.create(&PostParams::default(), &map("a")).await?;
+        let mut changes = namespaces.watch(&WatchParams::default(), "0").await?.boxed();
+        // Without its finalizer it would leave everything behind.
+        let strip = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+        namespaces.patch("n", &PatchParams::default(), &strip).await?;
+        namespaces.delete("n", &DeleteParams::default()).await?;
+        while let Some(event) = timeout(PATIENCE, changes.try_next()).await?? {
+            if matches!(&event, WatchEvent::Deleted(gone) if gone.name_any() == "n") {
+                break;
+            }
+        }
+        ensure!(maps.list(&ListParams::default()).await?.items.is_empty());
+    }
+    let refused = namespaces.delete("default", &DeleteParams::default()).await;
+    ensure!(matches!(&refused, Err(kube::Error::Api(s)) if s.is_forbidden()), "{refused:?}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn objects_are_there_from_the_start() -> Result<()> {
     let mut foo = Foo::new("a", FooSpec { size: 1 });
     foo.status = Some(FooStatus { phase: "Grown".to_owned() });

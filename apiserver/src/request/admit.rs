@@ -38,3 +38,20 @@ pub(super) async fn admit(
         }
     }
 }
+
+/// Namespaces that a cluster is not without.
+const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
+
+/// Refuses the deletion of a namespace that must stay.
+pub(super) fn admit_deletion(kind: &Kind, name: &str) -> Result<(), ApiError> {
+    let is_namespace = kind.group.is_empty() && kind.names.plural == "namespaces";
+    if is_namespace && IMMORTAL.contains(&name) {
+        return Err(ApiError::forbidden(
+            "",
+            "namespaces",
+            name,
+            "this namespace may not be deleted",
+        ));
+    }
+    Ok(())
+}

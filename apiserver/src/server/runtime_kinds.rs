@@ -11,8 +11,8 @@ use tokio_util::sync::CancellationToken;
 use super::assemble;
 use crate::ambient::Ambient;
 use crate::error::{ApiError, FieldError, StartError};
-use crate::kind::{Kind, Malformed, RuleContext};
-use crate::object::{Object, metadata};
+use crate::kind::{Kind, RuleContext};
+use crate::object::{Key, Object, metadata};
 use crate::request::Handler;
 use crate::served_kind::{Backing, ServedKind};
 use crate::storage::{
@@ -21,6 +21,21 @@ use crate::storage::{
 use crate::user::User;
 use crate::watch_cache::{Scope, WatchCache};
 use crate::write;
+
+/// A kind whose objects a server keeps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptKind {
+    /// The API group; empty for the core group.
+    pub group: String,
+    /// A version that is served.
+    pub version: String,
+    /// The kind.
+    pub kind: String,
+    /// The plural.
+    pub plural: String,
+    /// Whether it lives in namespaces.
+    pub is_namespaced: bool,
+}
 
 /// Takes kinds into service, and out of it, while a server runs.
 #[derive(Clone)]
@@ -122,7 +137,45 @@ impl RuntimeKinds {
         Ok(())
     }
 
-    /// Serves the kind of this name (`foos.example.com`) no more; its watches end.
+    /// All kinds whose objects the server keeps, in one version each.
+    pub fn kept(&self) -> Vec<KeptKind> {
+        let Some(handler) = self.0.handler.upgrade() else { return Vec::new() };
+        let kinds = handler.kinds();
+        let kept = kinds.iter().filter(|served| served.store().is_some());
+        let named = kept.filter_map(|served| {
+            let kind = &served.kind;
+            Some(KeptKind {
+                group: kind.group.clone(),
+                version: kind.versions.first()?.name.clone(),
+                kind: kind.names.kind.clone(),
+                plural: kind.names.plural.clone(),
+                is_namespaced: kind.is_namespaced(),
+            })
+        });
+        named.collect()
+    }
+
+    /// Removes an object whatever holds it, if it is still the one of this uid.
+    pub async fn remove(&self, qualified: &str, namespace: Option<&str>, name: &str, uid: &str) {
+        let collection = Collection::new(qualified);
+        let key = Key::new(namespace, name);
+        while let Ok(Some(Versioned { revision, object })) =
+            self.0.store.get(&collection, &key).await
+        {
+            if object.uid() != uid {
+                return;
+            }
+            let (collection, key) = (collection.clone(), key.clone());
+            let expected = Expected::At(revision);
+            let commit = Commit { collection, key, expected, object: None, marks: true };
+            if self.0.store.commit(commit).await.is_ok() {
+                return;
+            }
+        }
+    }
+
+    /// Serves the kind of this name (`foos.example.com`) no more; its watches
+    /// end, and what is left of its objects is gone.
     pub async fn withdraw(&self, qualified: &str) {
         let Some(handler) = self.0.handler.upgrade() else { return };
         let caches = self.0.caches.lock().await;
@@ -133,6 +186,12 @@ impl RuntimeKinds {
         if let Some(gone) = served.remove(|one| one.kind.qualified() == qualified) {
             handler.serve(served);
             gone.ended.cancel();
+            let left: Vec<Versioned> =
+                gone.cache.snapshot().from(&Scope::All, None).cloned().collect();
+            for Versioned { object, .. } in left {
+                let key = object.key();
+                self.remove(qualified, key.namespace(), key.name(), object.uid()).await;
+            }
         }
     }
 
@@ -195,8 +254,9 @@ impl RuntimeKinds {
             let mut tree = object.to_tree();
             let api_version = kind.api_version(&kind.storage.name);
             tree.insert("apiVersion".to_owned(), api_version.into());
-            // What has gone in was as it should be then.
-            let _ = kind.storage.schema.take_in(&mut tree, Malformed::Dropped);
+            // What the new schema does not know stays until the object changes:
+            // the next definition may know it again.
+            kind.storage.schema.fill_defaults(&mut tree);
             let Ok(new) = Object::from_tree(&tree) else { continue };
             if new.same_content(&object) {
                 continue;

@@ -5,6 +5,7 @@
 //! `$deleteFromPrimitiveList/F` takes items out of `F`, `$setElementOrder/F`
 //! says in which order they stand, `$retainKeys` which members stay.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -71,6 +72,10 @@ fn merge(
         }
         object.retain(|key, _| retained.contains(key.as_str()));
     }
+    // Where what is only in the object stood.
+    let ordered = patch.keys().filter_map(|name| name.strip_prefix(ORDER));
+    let before: HashMap<&str, Vec<Value>> =
+        ordered.filter_map(|field| Some((field, object.get(field)?.as_array()?.clone()))).collect();
     for (name, value) in patch {
         if let Some(field) = name.strip_prefix(DELETE_FROM) {
             let Value::Array(gone) = value else { return Err(format!("{name} must be a list")) };
@@ -87,8 +92,8 @@ fn merge(
         let Value::Array(order) = order else { return Err(format!("{name} must be a list")) };
         let list = keys.field(of, field).map(|field| &field.list);
         if let (Some(Value::Array(items)), Some(list)) = (object.get_mut(field), list) {
-            let given = patch.get(field).and_then(Value::as_array);
-            set_order(items, order, given.map_or(&[], Vec::as_slice), list);
+            let before = before.get(field).map_or(&[][..], Vec::as_slice);
+            set_order(items, order, before, list);
         }
     }
     Ok(())
@@ -108,23 +113,21 @@ fn merge_member(
             object.remove(name);
         }
         (Some(Value::Object(member)), Value::Object(patch)) => merge(member, patch, keys, of)?,
-        (Some(Value::Array(items)), Value::Array(patch)) => match field.map(|field| &field.list) {
-            Some(ListMerge::By(key)) => merge_items(items, patch, key, keys, of)?,
-            Some(ListMerge::Union) => unite(items, patch),
-            Some(ListMerge::Replace) | None => *items = patch.iter().map(plain).collect(),
-        },
-        (_, Value::Object(patch)) => {
-            let mut member = Tree::new();
-            merge(&mut member, patch, keys, of)?;
-            object.insert(name.to_owned(), Value::Object(member));
-        }
-        (_, Value::Array(patch)) => {
-            let mut items = Vec::new();
-            match field.map(|field| &field.list) {
-                Some(ListMerge::By(key)) => merge_items(&mut items, patch, key, keys, of)?,
-                _ => items = patch.iter().map(plain).collect(),
+        (Some(Value::Array(items)), Value::Array(patch)) => {
+            let list = field.map_or(&ListMerge::Replace, |field| &field.list);
+            let before = items.clone();
+            match list {
+                ListMerge::By(key) => merge_items(items, patch, key, keys, of)?,
+                ListMerge::Union => unite(items, patch),
+                ListMerge::Replace => *items = patch.iter().map(plain).collect(),
             }
-            object.insert(name.to_owned(), Value::Array(items));
+            if *list != ListMerge::Replace {
+                set_order(items, patch, &before, list);
+            }
+        }
+        // What is new is taken as it is.
+        (_, Value::Object(_) | Value::Array(_)) => {
+            object.insert(name.to_owned(), plain(patch));
         }
         (_, other) => {
             object.insert(name.to_owned(), other.clone());
@@ -167,10 +170,14 @@ fn merge_items(
         let Value::Object(patch) = item else {
             return Err(format!("items with the merge key {key} must be objects"));
         };
-        let place = *places.entry(name(item)?).or_insert_with(|| {
-            items.push(Value::Object(Tree::new()));
-            items.len() - 1
-        });
+        let place = match places.entry(name(item)?) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(new) => {
+                new.insert(items.len());
+                items.push(plain(item));
+                continue;
+            }
+        };
         match &mut items[place] {
             Value::Object(member) => merge(member, patch, keys, of)?,
             other => *other = plain(item),
@@ -186,21 +193,18 @@ fn unite(items: &mut Vec<Value>, patch: &[Value]) {
 }
 
 /// Puts what the patch names in its order; what only the object has stays
-/// where it was between them.
-fn set_order(items: &mut Vec<Value>, order: &[Value], given: &[Value], list: &ListMerge) {
+/// where it stood `before` between them.
+fn set_order(items: &mut Vec<Value>, order: &[Value], before: &[Value], list: &ListMerge) {
     let name = |item: &Value| match list {
         ListMerge::By(key) => item.get(key).map(to_json),
         ListMerge::Union | ListMerge::Replace => Some(to_json(item)),
     };
-    let wanted: HashMap<String, usize> =
-        order.iter().enumerate().filter_map(|(place, item)| Some((name(item)?, place))).collect();
-    let new: HashSet<String> = given.iter().filter_map(name).collect();
-    let before: HashMap<String, usize> =
-        items.iter().enumerate().filter_map(|(place, item)| Some((name(item)?, place))).collect();
-    let place_before = |item: &Value| {
-        // What the patch has added stood nowhere.
-        name(item).and_then(|name| before.get(&name).copied().filter(|_| !new.contains(&name)))
+    let places = |items: &[Value]| -> HashMap<String, usize> {
+        let named = items.iter().enumerate();
+        named.filter_map(|(place, item)| Some((name(item)?, place))).collect()
     };
+    let (wanted, before) = (places(order), places(before));
+    let place_before = |item: &Value| name(item).and_then(|name| before.get(&name).copied());
     let is_wanted = |item: &Value| name(item).is_some_and(|name| wanted.contains_key(&name));
     let (mut ordered, others): (Vec<Value>, Vec<Value>) =
         std::mem::take(items).into_iter().partition(is_wanted);
@@ -226,7 +230,11 @@ fn set_order(items: &mut Vec<Value>, order: &[Value], given: &[Value], list: &Li
 fn plain(value: &Value) -> Value {
     match value {
         Value::Object(members) => Value::Object(without_directives(members)),
-        Value::Array(items) => items.iter().map(plain).collect(),
+        Value::Array(items) => {
+            let kept =
+                items.iter().filter(|item| item.get(PATCH).is_none_or(|how| how != "delete"));
+            kept.map(plain).collect()
+        }
         other => other.clone(),
     }
 }
@@ -261,7 +269,7 @@ mod tests {
         check(
             json!({"containers": containers}),
             json!({"containers": [{"name": "a", "image": "y", "args": ["2"]}, {"name": "c", "env": null}]}),
-            json!({"containers": [{"name": "a", "image": "y", "args": ["2"]}, {"name": "b"}, {"name": "c"}]}),
+            json!({"containers": [{"name": "a", "image": "y", "args": ["2"]}, {"name": "c"}, {"name": "b"}]}),
         );
         check(
             json!({"containers": containers}),
@@ -307,7 +315,30 @@ mod tests {
     }
 
     #[test]
+    fn what_is_new_is_taken_as_it_is() {
+        let ports = json!([{"port": 53, "p": "UDP"}, {"port": 53, "p": "TCP"}]);
+        check(
+            json!({"containers": [{"name": "a"}]}),
+            json!({"containers": [{"name": "a", "ports": ports}, {"name": "b", "ports": ports}]}),
+            json!({"containers": [{"name": "a", "ports": ports}, {"name": "b", "ports": ports}]}),
+        );
+    }
+
+    #[test]
     fn an_order_is_kept() {
+        check(
+            json!({"containers": [{"name": "sidecar"}, {"name": "app"}]}),
+            json!({
+                "$setElementOrder/containers": [{"name": "app"}],
+                "containers": [{"name": "app", "image": "y"}],
+            }),
+            json!({"containers": [{"name": "sidecar"}, {"name": "app", "image": "y"}]}),
+        );
+        check(
+            json!({"containers": [{"name": "nginx"}]}),
+            json!({"containers": [{"name": "redis"}]}),
+            json!({"containers": [{"name": "redis"}, {"name": "nginx"}]}),
+        );
         check(
             json!({"containers": [{"name": "a"}, {"name": "s"}, {"name": "b"}]}),
             json!({
@@ -320,14 +351,19 @@ mod tests {
 
     #[test]
     fn what_cannot_be_done_is_said() {
-        let refuse = |patch: Value| patch_of(patch).apply(Tree::new()).unwrap_err();
+        let refuse_in = |patch: Value| {
+            let Value::Object(object) = json!({"spec": {}}) else { unreachable!() };
+            patch_of(patch).apply(object).unwrap_err()
+        };
+        let keyless = patch_of(json!({"containers": [{"image": "x"}]}));
+        let Value::Object(object) = json!({"spec": {"containers": []}}) else { unreachable!() };
         assert_eq!(
-            refuse(json!({"containers": [{"image": "x"}]})),
+            keyless.apply(object).unwrap_err(),
             "map: {\"image\":\"x\"} does not contain declared merge key: name"
         );
-        assert_eq!(refuse(json!({"$patch": "poem"})), "unknown patch type found: \"poem\"");
+        assert_eq!(refuse_in(json!({"$patch": "poem"})), "unknown patch type found: \"poem\"");
         assert_eq!(
-            refuse(json!({"$retainKeys": ["a"], "b": 1})),
+            refuse_in(json!({"$retainKeys": ["a"], "b": 1})),
             "$retainKeys must hold all members of the patch"
         );
     }

@@ -28,13 +28,13 @@ pub(super) fn namespaces() -> Rules<Namespace> {
         let name = namespace.metadata.name.clone().unwrap_or_default();
         namespace.metadata.labels.get_or_insert_default().insert(NAME_LABEL.to_owned(), name);
         let status = namespace.status.get_or_insert_with(NamespaceStatus::default);
-        // What is there has a phase.
-        let is_new = status.phase.is_none();
-        if is_new {
-            status.phase = Some("Active".to_owned());
-            let finalizers = vec![FINALIZER.to_owned()];
-            namespace.spec = Some(NamespaceSpec { finalizers: Some(finalizers.clone()) });
-            namespace.metadata.finalizers = Some(finalizers);
+        status.phase.get_or_insert_with(|| "Active".to_owned());
+        // Whoever writes it: it is held until it is empty.
+        let finalizer = FINALIZER.to_owned();
+        namespace.spec = Some(NamespaceSpec { finalizers: Some(vec![finalizer.clone()]) });
+        let finalizers = namespace.metadata.finalizers.get_or_insert_default();
+        if !finalizers.contains(&finalizer) {
+            finalizers.push(finalizer);
         }
     })
 }
