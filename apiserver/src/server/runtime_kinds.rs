@@ -89,8 +89,8 @@ impl RuntimeKinds {
     }
 
     /// Serves the kind of a definition from now on, in the place of an older
-    /// definition of it: watches of it end then, and its objects are brought to
-    /// the new schema. What cannot be enforced is left out.
+    /// definition of it: watches of it end then, and its objects get the new
+    /// version and defaults. What cannot be enforced is left out.
     ///
     /// # Errors
     /// When it cannot be served, or another kind has one of its names.
@@ -243,8 +243,8 @@ impl RuntimeKinds {
         }
     }
 
-    /// Brings all objects of a kind to its schema, and to the version in which
-    /// they are kept now.
+    /// Brings all objects of a kind to the version in which they are kept now,
+    /// and fills in its defaults.
     async fn bring_to_date(&self, kind: &Kind, collection: &Collection, cache: &WatchCache) {
         let objects: Vec<Versioned> = {
             let snapshot = cache.snapshot();

@@ -92,6 +92,10 @@ fn merge(
         let Value::Array(order) = order else { return Err(format!("{name} must be a list")) };
         let list = keys.field(of, field).map(|field| &field.list);
         if let (Some(Value::Array(items)), Some(list)) = (object.get_mut(field), list) {
+            let given = patch.get(field).and_then(Value::as_array);
+            if !is_in_order(given.map_or(&[], Vec::as_slice), order, list) {
+                return Err(format!("the order in the patch of {field} doesn't match {name}"));
+            }
             let before = before.get(field).map_or(&[][..], Vec::as_slice);
             set_order(items, order, before, list);
         }
@@ -190,6 +194,17 @@ fn merge_items(
 fn unite(items: &mut Vec<Value>, patch: &[Value]) {
     let mut known: HashSet<String> = items.iter().map(to_json).collect();
     items.extend(patch.iter().filter(|item| known.insert(to_json(item))).cloned());
+}
+
+/// Whether the items of a patch stand in the order that it says, each of them.
+fn is_in_order(given: &[Value], order: &[Value], list: &ListMerge) -> bool {
+    let name = |item: &Value| match list {
+        ListMerge::By(key) => item.get(key).map(to_json),
+        ListMerge::Union | ListMerge::Replace => Some(to_json(item)),
+    };
+    let mut order = order.iter().filter_map(name);
+    let given = given.iter().filter(|item| item.get(PATCH).is_none());
+    given.filter_map(name).all(|wanted| order.any(|next| next == wanted))
 }
 
 /// Puts what the patch names in its order; what only the object has stays
