@@ -13,6 +13,7 @@ use aggregated_apiserver::{
 };
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, ServiceAccount};
+use k8s_openapi::api::events::v1::Event as NewEvent;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceConversion, CustomResourceDefinition,
 };
@@ -164,6 +165,25 @@ fn definitions() -> Rules<CustomResourceDefinition> {
             errors
         })
         .warn(|definition, _, _| RuntimeKinds::unenforced(definition))
+}
+
+/// The newer form of events, which programs report by. They are kept apart from
+/// those of the core group.
+pub(crate) fn events() -> Kinds {
+    row(
+        Kinds::new(),
+        &["ev"],
+        &[],
+        Parts::None,
+        &[
+            ("Last Seen", "date", ".eventTime", false),
+            ("Type", "string", ".type", false),
+            ("Reason", "string", ".reason", false),
+            ("Message", "string", ".note", false),
+        ],
+        Cells::none(),
+        defaults::none::<NewEvent>(),
+    )
 }
 
 const EVENTS: &[Column] = &[

@@ -100,7 +100,7 @@ impl Standalone {
             None => Vec::new(),
         };
         let kinds = built_in::kinds().and(reviews::kinds(tokens)?);
-        let kinds = kinds.protobuf(&built_in::PROTOBUF).and(self.kinds);
+        let kinds = kinds.protobuf(&built_in::PROTOBUF).and(built_in::events()).and(self.kinds);
         let (mut definitions, mut documents) = (Vec::new(), Vec::new());
         for path in &own.load {
             let read = files::read(path).map_err(|why| StandaloneError::flag("load", why))?;
@@ -122,12 +122,7 @@ impl Standalone {
         let folder = Folder::open(own.data_dir.as_deref())?;
         let certificates = Certificates::open(folder.path())
             .map_err(|why| StandaloneError::file("data-dir", folder.path(), &why))?;
-        let mut args = args.clone();
-        args.bind_address = Ipv4Addr::LOCALHOST.into();
-        args.tls_cert_file = Some(certificates.serving.clone());
-        args.tls_private_key_file = Some(certificates.serving_key.clone());
-        args.client_ca_file = Some(certificates.ca.clone());
-        args.requestheader_client_ca_file = Some(certificates.front_proxy_ca.clone());
+        let args = on_this_machine(args, &certificates);
         let bound = ApiServer::new(&self.name, kinds).bind_alone(&args)?;
         let config = folder.path().join("kubeconfig");
         let (flag, config) = match &own.write_kubeconfig {
@@ -154,6 +149,17 @@ impl Standalone {
         keeping.iter().for_each(tokio::task::JoinHandle::abort);
         Ok(ended?)
     }
+}
+
+/// Flags of a server that listens on this machine alone, with these certificates.
+pub(crate) fn on_this_machine(args: &ServeArgs, certificates: &Certificates) -> ServeArgs {
+    let mut args = args.clone();
+    args.bind_address = Ipv4Addr::LOCALHOST.into();
+    args.tls_cert_file = Some(certificates.serving.clone());
+    args.tls_private_key_file = Some(certificates.serving_key.clone());
+    args.client_ca_file = Some(certificates.ca.clone());
+    args.requestheader_client_ca_file = Some(certificates.front_proxy_ca.clone());
+    args
 }
 
 /// The definition in a document, if it is one.

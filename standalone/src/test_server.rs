@@ -1,22 +1,29 @@
 //! TestServer: a Kubernetes API server in this process, for one test.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use aggregated_apiserver::{Ambient, ApiServer, ClusterClient, InProcess, Kinds, StartError, User};
+use aggregated_apiserver::{
+    Ambient, ApiServer, ClusterClient, InProcess, Kinds, Running, RuntimeKinds, ServeArgs,
+    StartError, User,
+};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Client, ResourceExt};
 use serde::Serialize;
 use serde_json::Value;
+use tempfile::TempDir;
 use thiserror::Error;
 use tokio::task::JoinHandle;
 
+use crate::certificates::Certificates;
 use crate::definitions::Definitions;
 use crate::faults::Faults;
 use crate::files::Document;
 use crate::objects::{self, ObjectError};
-use crate::{built_in, namespaces, reviews};
+use crate::standalone::on_this_machine;
+use crate::{built_in, kubeconfig, namespaces, reviews};
 
 /// As whom [`TestServer::client`] asks.
 const ADMIN: &str = "kubernetes-admin";
@@ -31,6 +38,9 @@ pub enum TestServerError {
     /// An object cannot be kept.
     #[error(transparent)]
     Object(#[from] ObjectError),
+    /// It cannot listen.
+    #[error("cannot listen: {0}")]
+    Listen(String),
     /// A built-in kind is described wrongly.
     #[error("a built-in kind cannot be described: {0}")]
     BuiltIn(#[from] serde_json::Error),
@@ -43,9 +53,18 @@ pub struct TestServerBuilder {
     definitions: Vec<CustomResourceDefinition>,
     objects: Vec<Result<Value, serde_json::Error>>,
     time: Option<Timestamp>,
+    listens: bool,
 }
 
 impl TestServerBuilder {
+    /// Listens on a free port of this machine too, for kubectl and programs in
+    /// other languages: [`TestServer::kubeconfig`] leads there.
+    #[must_use]
+    pub fn listen(mut self) -> Self {
+        self.listens = true;
+        self
+    }
+
     /// Serves these kinds, besides the built-in ones.
     #[must_use]
     pub fn kinds(mut self, kinds: Kinds) -> Self {
@@ -84,13 +103,17 @@ impl TestServerBuilder {
         let objects = self.objects.into_iter().collect::<Result<Vec<Value>, _>>()?;
         let clock = Clock::new(self.time);
         let kinds = built_in::kinds().and(reviews::kinds(Vec::new())?);
-        let kinds = kinds.protobuf(&built_in::PROTOBUF).and(self.kinds);
+        let kinds = kinds.protobuf(&built_in::PROTOBUF).and(built_in::events()).and(self.kinds);
         let ambient = Ambient::system().with_clock({
             let clock = clock.clone();
             move || clock.now()
         });
         let server = ApiServer::new("test-server", kinds).with_ambient(ambient);
-        let server = server.in_process(ClusterClient::Itself).await?;
+        let server = if self.listens {
+            Server::listening(server).await?
+        } else {
+            Server::InProcess(server.in_process(ClusterClient::Itself).await?)
+        };
         let client = server.client(admin());
         let kinds = server.runtime_kinds();
         let definitions = Definitions::new(client.clone(), kinds.clone());
@@ -114,7 +137,7 @@ impl TestServerBuilder {
 /// A Kubernetes API server in this process. Each is a world of its own, without
 /// a port, a file or a global; dropping it ends everything that it started.
 pub struct TestServer {
-    server: InProcess,
+    server: Server,
     clock: Clock,
     faults: Faults,
     keeping: [JoinHandle<()>; 2],
@@ -143,6 +166,14 @@ impl TestServer {
         self.faults.before(self.server.client(user))
     }
 
+    /// The kubeconfig of a server that listens. It is gone with the server.
+    pub fn kubeconfig(&self) -> Option<PathBuf> {
+        match &self.server {
+            Server::InProcess(_) => None,
+            Server::Listening { folder, .. } => Some(folder.path().join(KUBECONFIG)),
+        }
+    }
+
     /// What goes wrong on purpose.
     pub fn faults(&self) -> &Faults {
         &self.faults
@@ -162,6 +193,43 @@ impl TestServer {
 impl Drop for TestServer {
     fn drop(&mut self) {
         self.keeping.iter().for_each(JoinHandle::abort);
+    }
+}
+
+const KUBECONFIG: &str = "kubeconfig";
+
+/// A server, on a port or not.
+enum Server {
+    InProcess(InProcess),
+    Listening { running: Running, folder: TempDir },
+}
+
+impl Server {
+    async fn listening(server: ApiServer) -> Result<Self, TestServerError> {
+        let failed = |why: String| TestServerError::Listen(why);
+        let folder = tempfile::tempdir().map_err(|error| failed(error.to_string()))?;
+        let data = folder.path().join("data");
+        let certificates = Certificates::open(&data).map_err(failed)?;
+        let mut args = on_this_machine(&ServeArgs::default(), &certificates);
+        args.secure_port = 0;
+        let bound = server.bind_alone(&args)?;
+        let file = folder.path().join(KUBECONFIG);
+        kubeconfig::write(&file, bound.address(), &certificates).map_err(failed)?;
+        Ok(Self::Listening { running: bound.start().await?, folder })
+    }
+
+    fn client(&self, user: User) -> Client {
+        match self {
+            Self::InProcess(server) => server.client(user),
+            Self::Listening { running, .. } => running.client(user),
+        }
+    }
+
+    fn runtime_kinds(&self) -> RuntimeKinds {
+        match self {
+            Self::InProcess(server) => server.runtime_kinds(),
+            Self::Listening { running, .. } => running.runtime_kinds(),
+        }
     }
 }
 
