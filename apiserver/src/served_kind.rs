@@ -46,6 +46,8 @@ pub struct ServedKind {
     pub backing: Backing,
     /// When it is no longer served like this: then its watches end.
     pub ended: CancellationToken,
+    /// Whether objects may be made: not while its definition is being deleted.
+    pub takes_new: bool,
 }
 
 impl ServedKind {

@@ -160,6 +160,9 @@ impl Definitions {
             };
             // Whoever is not served has no objects.
             let is_served = self.known().served.contains_key(&uid);
+            if is_served {
+                self.kinds.close(&name).await;
+            }
             let left = if is_served { self.empty(definition).await } else { Ok(0) };
             let is_held = live.finalizers().iter().any(|one| one != FINALIZER);
             match left {

@@ -160,7 +160,7 @@ impl Assembled {
                 }
             };
             let ended = closing.child_token();
-            served.push(ServedKind { kind, cache, backing, ended });
+            served.push(ServedKind { kind, cache, backing, ended, takes_new: true });
         }
         let kinds = ServedKinds::new(served);
         let is_concerned =

@@ -128,6 +128,7 @@ impl RuntimeKinds {
             cache: Arc::clone(&cache),
             backing: Backing::Stored(self.0.store.clone()),
             ended: self.0.closing.child_token(),
+            takes_new: true,
         });
         handler.serve(served);
         if let Some(before) = before {
@@ -171,6 +172,20 @@ impl RuntimeKinds {
             if self.0.store.commit(commit).await.is_ok() {
                 return;
             }
+        }
+    }
+
+    /// Takes no new objects of the kind of this name from now on.
+    pub async fn close(&self, qualified: &str) {
+        let Some(handler) = self.0.handler.upgrade() else { return };
+        let caches = self.0.caches.lock().await;
+        if !caches.contains_key(qualified) {
+            return;
+        }
+        let mut served = handler.kinds();
+        if let Some(kind) = served.remove(|one| one.kind.qualified() == qualified) {
+            served.push(ServedKind { takes_new: false, ..kind });
+            handler.serve(served);
         }
     }
 

@@ -29,6 +29,10 @@ pub async fn create(
     let Some((store, collection)) = served.store() else {
         return Err(ApiError::method_not_allowed(&kind.group, &kind.names.plural, "create"));
     };
+    if !served.takes_new {
+        let message = "create not allowed while custom resource definition is terminating";
+        return Err(ApiError::new(Reason::MethodNotAllowed, message));
+    }
     let mut prepared = prepare_new(kind, version, decoded, Some(context), ambient)?;
     let mut attempt = 1;
     loop {

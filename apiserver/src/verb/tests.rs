@@ -50,7 +50,13 @@ impl World {
         cache.mark_synced();
         let backing = Backing::Stored(Arc::new(MemoryStore::new(sequence)));
         Self {
-            served: ServedKind { kind, cache, backing, ended: CancellationToken::new() },
+            served: ServedKind {
+                kind,
+                cache,
+                backing,
+                ended: CancellationToken::new(),
+                takes_new: true,
+            },
             random: 0x2545_f491_4f6c_dd1d,
             filler: 0,
             past: Vec::new(),
