@@ -39,7 +39,8 @@ fn print(what: &str, mut times: Vec<Duration>) {
     println!("| {what} | ms | {:.1} ({:.1}–{:.1}) |", at(2), at(1), at(3));
 }
 
-struct Ended(Child);
+/// A program, and what it leaves behind when it is ended at once.
+struct Ended(Child, #[allow(dead_code)] tempfile::TempDir);
 
 impl Drop for Ended {
     fn drop(&mut self) {
@@ -52,8 +53,10 @@ impl Drop for Ended {
 fn start() -> Result<(Ended, String)> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_farm-operator"));
     command.args(["--standalone", "--secure-port", "0"]);
+    let folder = tempfile::tempdir()?;
+    command.env("TMPDIR", folder.path());
     let child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
-    let mut ended = Ended(child);
+    let mut ended = Ended(child, folder);
     let output = ended.0.stdout.take().context("standard output")?;
     let mut line = String::new();
     BufReader::new(output).read_line(&mut line)?;

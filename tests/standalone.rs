@@ -23,6 +23,8 @@ fn example() -> PathBuf {
 struct Program {
     child: Child,
     kubeconfig: PathBuf,
+    /// What it leaves behind when it is ended at once.
+    _folder: tempfile::TempDir,
 }
 
 impl Program {
@@ -30,12 +32,13 @@ impl Program {
         let mut command = Command::new(PROGRAM);
         command.args(["--standalone", "--secure-port", "0"]).args(arguments);
         command.env_remove("KUBECONFIG").stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = command.spawn().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let mut child = command.env("TMPDIR", folder.path()).spawn().unwrap();
         let mut line = String::new();
         // It is printed once the server is ready.
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let kubeconfig = line.trim().strip_prefix("export KUBECONFIG=").unwrap().into();
-        Self { child, kubeconfig }
+        Self { child, kubeconfig, _folder: folder }
     }
 
     async fn config(&self) -> Config {
