@@ -24,6 +24,7 @@ mod selectable_fields;
 mod structural;
 mod subresources;
 mod version;
+mod whole;
 
 pub use age::age;
 pub use coded_cells::CodedCells;
@@ -40,6 +41,7 @@ pub use scale::scale;
 pub use schema::{Additional, JsonType, ListType, Schema};
 pub use subresources::{FieldPath, ScalePaths, Subresources};
 pub use version::{Version, compare as compare_versions};
+pub use whole::whole;
 
 use std::sync::Arc;
 

@@ -4,21 +4,19 @@ use serde_json::Value;
 
 use super::{Additional, Schema};
 use crate::object::Tree;
+use crate::object::metadata::OF_EVERY_OBJECT;
 
 /// So much is filled in at most, in bytes, with so many for each value. What
 /// has more is refused for its size.
 const LIMIT: usize = 4 << 20;
 const VALUE: usize = 64;
 
-/// Members of the root that no schema has defaults for.
-const ROOT: [&str; 3] = ["apiVersion", "kind", "metadata"];
-
 impl Schema {
     /// Fills in the defaults of a whole object: of members that are absent in
     /// what is there, be it by default too.
     pub fn fill_defaults(&self, tree: &mut Tree) {
         if self.has_defaults {
-            fill_members(self, tree, &ROOT, &mut { LIMIT });
+            fill_members(self, tree, &OF_EVERY_OBJECT, &mut { LIMIT });
         }
     }
 }

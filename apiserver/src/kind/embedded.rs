@@ -4,10 +4,8 @@ use serde_json::Value;
 
 use super::{Additional, Schema};
 use crate::error::{FieldError, Path};
+use crate::object::metadata::UNKNOWN_LIMIT;
 use crate::object::{Tree, metadata, to_json};
-
-/// So many unknown members are told; nobody mends more at a time.
-const UNKNOWN_LIMIT: usize = 100;
 
 impl Schema {
     /// Makes the metadata of each resource in an object what a typed ObjectMeta

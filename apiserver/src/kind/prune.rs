@@ -5,12 +5,7 @@ use serde_json::Value;
 use super::{Additional, Schema};
 use crate::error::Path;
 use crate::object::Tree;
-
-/// So many unknown members are told; nobody mends more at a time.
-const UNKNOWN_LIMIT: usize = 100;
-
-/// Members of a resource that no schema needs to name.
-const OF_RESOURCES: [&str; 3] = ["apiVersion", "kind", "metadata"];
+use crate::object::metadata::{OF_EVERY_OBJECT, UNKNOWN_LIMIT};
 
 impl Schema {
     /// Drops the members of a whole object that the schema does not know, and
@@ -33,7 +28,7 @@ impl Schema {
 fn prune_members(schema: &Schema, tree: &mut Tree, path: &Path<'_>, unknown: &mut Vec<String>) {
     let is_resource = schema.embedded || matches!(path, Path::Root);
     tree.retain(|key, value| {
-        if is_resource && OF_RESOURCES.contains(&key.as_str()) {
+        if is_resource && OF_EVERY_OBJECT.contains(&key.as_str()) {
             return true;
         }
         let path = Path::Member(path, key);

@@ -18,7 +18,10 @@ enum FieldType {
 }
 
 /// So many unknown members are told; nobody mends more at a time.
-const UNKNOWN_LIMIT: usize = 100;
+pub const UNKNOWN_LIMIT: usize = 100;
+
+/// Members that every object has, and no schema needs to name.
+pub const OF_EVERY_OBJECT: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
 const FIELDS: [(&str, FieldType); 15] = [
     ("annotations", FieldType::TextMap),

@@ -4,7 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use super::kubernetes;
-use crate::kind::{Kind, Version};
+use crate::kind::{Kind, Version, whole};
 
 const EMBEDDED: &str = "x-kubernetes-embedded-resource";
 const GROUP_VERSION_KIND: &str = "x-kubernetes-group-version-kind";
@@ -135,22 +135,6 @@ fn unfold_int_or_string(schema: &mut Value) {
         let mut all = vec![json!({"anyOf": both})];
         all.extend(schema["allOf"].as_array().cloned().unwrap_or_default());
         schema["allOf"] = all.into();
-    }
-}
-
-/// Numbers without a fraction as whole numbers, as Go writes them.
-fn whole(value: &Value) -> Value {
-    #[allow(clippy::cast_possible_truncation)] // checked to be small
-    match value {
-        Value::Number(number) if number.is_f64() => match number.as_f64() {
-            Some(float) if float.fract() == 0.0 && float.abs() < 1e15 => (float as i64).into(),
-            _ => value.clone(),
-        },
-        Value::Array(items) => items.iter().map(whole).collect(),
-        Value::Object(members) => {
-            Value::Object(members.iter().map(|(key, one)| (key.clone(), whole(one))).collect())
-        }
-        other => other.clone(),
     }
 }
 

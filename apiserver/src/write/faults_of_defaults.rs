@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{ERRORS_LIMIT, embedded, validate};
 use crate::error::{FieldError, Path};
-use crate::kind::Schema;
+use crate::kind::{Schema, whole};
 use crate::object::to_json;
 
 /// What is wrong with the defaults of a schema, each with its path from there.
@@ -63,20 +63,4 @@ fn of_default(schema: &Schema, default: &Value, is_in_metadata: bool) -> Vec<Fie
         })
     }));
     errors
-}
-
-/// The same value with numbers as Go reads them: `1.0` is `1`.
-fn whole(value: &Value) -> Value {
-    #[allow(clippy::cast_possible_truncation)] // checked to be small
-    match value {
-        Value::Number(number) if number.is_f64() => match number.as_f64() {
-            Some(float) if float.fract() == 0.0 && float.abs() < 1e15 => (float as i64).into(),
-            _ => value.clone(),
-        },
-        Value::Array(items) => items.iter().map(whole).collect(),
-        Value::Object(members) => {
-            Value::Object(members.iter().map(|(key, one)| (key.clone(), whole(one))).collect())
-        }
-        other => other.clone(),
-    }
 }

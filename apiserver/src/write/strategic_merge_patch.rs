@@ -196,12 +196,17 @@ fn unite(items: &mut Vec<Value>, patch: &[Value]) {
     items.extend(patch.iter().filter(|item| known.insert(to_json(item))).cloned());
 }
 
-/// Whether the items of a patch stand in the order that it says, each of them.
-fn is_in_order(given: &[Value], order: &[Value], list: &ListMerge) -> bool {
-    let name = |item: &Value| match list {
+/// What tells an item of a list from the others, if it says it.
+fn name_in(list: &ListMerge, item: &Value) -> Option<String> {
+    match list {
         ListMerge::By(key) => item.get(key).map(to_json),
         ListMerge::Union | ListMerge::Replace => Some(to_json(item)),
-    };
+    }
+}
+
+/// Whether the items of a patch stand in the order that it says, each of them.
+fn is_in_order(given: &[Value], order: &[Value], list: &ListMerge) -> bool {
+    let name = |item: &Value| name_in(list, item);
     let mut order = order.iter().filter_map(name);
     let given = given.iter().filter(|item| item.get(PATCH).is_none());
     given.filter_map(name).all(|wanted| order.any(|next| next == wanted))
@@ -210,10 +215,7 @@ fn is_in_order(given: &[Value], order: &[Value], list: &ListMerge) -> bool {
 /// Puts what the patch names in its order; what only the object has stays
 /// where it stood `before` between them.
 fn set_order(items: &mut Vec<Value>, order: &[Value], before: &[Value], list: &ListMerge) {
-    let name = |item: &Value| match list {
-        ListMerge::By(key) => item.get(key).map(to_json),
-        ListMerge::Union | ListMerge::Replace => Some(to_json(item)),
-    };
+    let name = |item: &Value| name_in(list, item);
     let places = |items: &[Value]| -> HashMap<String, usize> {
         let named = items.iter().enumerate();
         named.filter_map(|(place, item)| Some((name(item)?, place))).collect()
