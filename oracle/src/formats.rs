@@ -176,6 +176,7 @@ pub fn rows(seed: u64) -> Vec<Row> {
             title: format!("{format} from seed {seed}"),
             alone: false,
             aggregated: false,
+            standalone: false,
             requests: requests.collect(),
         }
     };

@@ -24,6 +24,8 @@ pub struct Row {
     pub alone: bool,
     /// It is compared a second time, through kube-aggregator.
     pub aggregated: bool,
+    /// It is compared once more, with our server without a cluster.
+    pub standalone: bool,
     pub requests: Vec<Request>,
 }
 
@@ -75,7 +77,10 @@ pub fn parse(topic: &str, text: &str) -> Result<Vec<Row>> {
             rows.push(header(topic, title, &lines[1..]).with_context(at)?);
         } else {
             let row = rows.last_mut().with_context(|| format!("{}: no row yet", at()))?;
-            row.requests.push(request(&lines).with_context(at)?);
+            let request = request(&lines).with_context(at)?;
+            // Nobody but the administrator may do anything there.
+            row.standalone &= request.user.is_none();
+            row.requests.push(request);
         }
     }
     let mut titles = BTreeSet::new();
@@ -92,12 +97,14 @@ fn header(topic: &str, title: &str, directives: &[&str]) -> Result<Row> {
         title: title.trim().to_owned(),
         alone: false,
         aggregated: false,
+        standalone: true,
         requests: Vec::new(),
     };
     for directive in directives {
         match directive.trim() {
             "@alone" => row.alone = true,
             "@aggregated" => row.aggregated = true,
+            "@cluster" => row.standalone = false,
             other => bail!("{other:?} says nothing about a row"),
         }
     }
@@ -158,6 +165,10 @@ pub struct Variables<'a> {
     /// The answers so far, as they came; `$1.metadata.uid` is of the first.
     pub answers: &'a [Value],
 }
+
+/// The folder of rows about kinds that Kubernetes has itself: they are compared
+/// with our server without a cluster alone.
+pub const BUILT_IN: &str = "built_in";
 
 /// The group that is served twice.
 pub const GROUP: &str = "oracle.example.com";
@@ -230,6 +241,9 @@ impl Variables<'_> {
         let text = match name {
             "ns" => (*namespace).to_owned(),
             "group" => GROUP.to_owned(),
+            "core" => format!("/api/v1/namespaces/{namespace}"),
+            "apps" => format!("/apis/apps/v1/namespaces/{namespace}"),
+            "batch" => format!("/apis/batch/v1/namespaces/{namespace}"),
             "v1" => format!("/apis/{GROUP}/v1"),
             "v1beta1" => format!("/apis/{GROUP}/v1beta1"),
             "widgets" => collection("widgets"),
@@ -273,6 +287,11 @@ impl Variables<'_> {
 }
 
 impl Row {
+    /// Whether it is about kinds that Kubernetes has itself.
+    pub fn is_built_in(&self) -> bool {
+        self.topic.starts_with(BUILT_IN)
+    }
+
     /// The row as it would stand in a file.
     pub fn to_text(&self) -> String {
         let mut text = format!("== {}\n", self.title);
@@ -281,6 +300,9 @@ impl Row {
         }
         if self.aggregated {
             text.push_str("@aggregated\n");
+        }
+        if !self.standalone {
+            text.push_str("@cluster\n");
         }
         for request in &self.requests {
             let _ = write!(text, "\n{}", request.to_text());

@@ -89,16 +89,17 @@ impl Side {
     }
 
     /// Removes what a row has left.
-    async fn clean(&self, namespace: &str) -> Result<()> {
+    async fn clean(&self, row: &Row, namespace: &str) -> Result<()> {
         let group = format!("/apis/{}/v1", crate::row::GROUP);
         let own = format!("{group}/namespaces/{namespace}");
-        for (collection, prefix) in [
+        let collections = [
             (format!("{own}/widgets"), ""),
             (format!("{own}/gizmos"), ""),
             (format!("{own}/gears"), ""),
             (format!("{own}/dials"), ""),
             (format!("{group}/gadgets"), namespace),
-        ] {
+        ];
+        for (collection, prefix) in collections.into_iter().filter(|_| !row.is_built_in()) {
             let list = self.server.demand("GET", &collection, None).await?;
             for object in list["items"].as_array().into_iter().flatten() {
                 let Some(name) = object["metadata"]["name"].as_str() else { continue };
@@ -150,7 +151,7 @@ pub async fn run(row: &Row, reference: &Side, other: &Side, namespace: &str) -> 
     tokio::try_join!(reference.make_namespace(namespace), other.make_namespace(namespace))?;
     // Both are cleaned whatever happens.
     let (there, here) = tokio::join!(reference.run(row, namespace), other.run(row, namespace));
-    tokio::try_join!(reference.clean(namespace), other.clean(namespace))?;
+    tokio::try_join!(reference.clean(row, namespace), other.clean(row, namespace))?;
     let ((there, there_done), (here, here_done)) = (there, here);
     let mut placeholders = (Placeholders::new(namespace), Placeholders::new(namespace));
     let mut outcome = Outcome::default();

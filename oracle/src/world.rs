@@ -1,5 +1,6 @@
-//! Two control planes: one that serves the definitions itself, one whose
-//! aggregator sends requests for them on to us.
+//! Three control planes: one that serves the definitions itself, one whose
+//! aggregator sends requests for them on to us, and one in which nothing happens
+//! by itself, beside our server without a cluster.
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,8 @@ use anyhow::{Context, Result, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use test_cluster::{ControlPlane, Programs};
+use standalone_apiserver::TestServer;
+use test_cluster::{Certificate, ControlPlane, Programs};
 
 use crate::row::GROUP;
 use crate::run::Side;
@@ -37,26 +39,35 @@ pub struct World {
     pub direct: Side,
     /// We, behind kube-aggregator.
     pub aggregated: Side,
+    /// kube-apiserver and no controllers, with the definitions as custom
+    /// resources.
+    pub plain: Side,
+    /// We without a cluster: its kinds, and the definitions at run time.
+    pub standalone: Side,
     _running: Option<Running>,
-    control_planes: [ControlPlane; 2],
+    _test_server: Option<TestServer>,
+    control_planes: [ControlPlane; 3],
 }
 
 impl World {
     /// Starts everything. `twice`: instead of us a second kube-apiserver
     /// serves the definitions, which shows what is noise.
     pub async fn start(programs: &Programs, twice: bool) -> Result<Self> {
-        let start = || {
+        let start = |has_controllers: bool| {
             let programs = programs.clone();
-            thread::spawn(move || ControlPlane::start(&programs, &[]))
+            thread::spawn(move || match has_controllers {
+                true => ControlPlane::start(&programs, &[]),
+                false => ControlPlane::start_without_controllers(&programs),
+            })
         };
-        let starting = [start(), start()];
+        let starting = [start(true), start(true), start(false)];
         let mut started = Vec::new();
         for one in starting {
             started.push(one.join().map_err(|_| anyhow::anyhow!("starting panicked"))??);
         }
-        let control_planes: [ControlPlane; 2] =
-            started.try_into().map_err(|_| anyhow::anyhow!("two were started"))?;
-        let [there, here] = &control_planes;
+        let control_planes: [ControlPlane; 3] =
+            started.try_into().map_err(|_| anyhow::anyhow!("three were started"))?;
+        let [there, here, alone] = &control_planes;
         let reference = cluster("kube-apiserver", there)?;
         let other = cluster("kube-aggregator", here)?;
         for plane in [there, here] {
@@ -72,13 +83,32 @@ impl World {
             wait_for_lists(&other.server).await?;
             (direct, Some(running))
         };
-        Ok(Self { reference, direct, aggregated: other, _running: running, control_planes })
+        let plain = cluster("kube-apiserver", alone)?;
+        define(alone, &plain.server).await?;
+        let (standalone, test_server) = if twice {
+            (cluster("the same kube-apiserver", alone)?, None)
+        } else {
+            let (server, running) = without_a_cluster(alone.folder()).await?;
+            let server = Arc::new(server);
+            (Side { cluster: Arc::clone(&server), server }, Some(running))
+        };
+        Ok(Self {
+            reference,
+            direct,
+            aggregated: other,
+            plain,
+            standalone,
+            _running: running,
+            _test_server: test_server,
+            control_planes,
+        })
     }
 
     /// The control plane that serves the definitions itself, and the one whose
     /// aggregator asks us.
-    pub fn control_planes(&self) -> &[ControlPlane; 2] {
-        &self.control_planes
+    pub fn control_planes(&self) -> (&ControlPlane, &ControlPlane) {
+        let [there, here, _] = &self.control_planes;
+        (there, here)
     }
 }
 
@@ -184,5 +214,33 @@ async fn serve(control_plane: &ControlPlane) -> Result<(Server, Running)> {
     }
     let server =
         Server::new("aggregated-apiserver", address, &authority.file, control_plane.front_proxy())?;
+    Ok((server, running))
+}
+
+/// Our server without a cluster, which is given the definitions at run time.
+async fn without_a_cluster(folder: &Path) -> Result<(Server, TestServer)> {
+    let running = TestServer::builder().listen().start().await?;
+    let kubeconfig = running.kubeconfig().context("it listens")?;
+    let kubeconfig: Value = serde_json::from_slice(&std::fs::read(kubeconfig)?)?;
+    let (cluster, user) =
+        (&kubeconfig["clusters"][0]["cluster"], &kubeconfig["users"][0]["user"]);
+    let file = |name: &str, data: &Value| -> Result<PathBuf> {
+        let file = folder.join(name);
+        std::fs::write(&file, STANDARD.decode(data.as_str().context("data of a kubeconfig")?)?)?;
+        Ok(file)
+    };
+    let authority = file("standalone-ca.crt", &cluster["certificate-authority-data"])?;
+    let admin = Certificate {
+        certificate: file("standalone-admin.crt", &user["client-certificate-data"])?,
+        key: file("standalone-admin.key", &user["client-key-data"])?,
+    };
+    let address = cluster["server"].as_str().and_then(|url| url.strip_prefix("https://"));
+    let address = address.context("an URL of https")?.parse()?;
+    let server = Server::new("standalone-apiserver", address, &authority, &admin)?;
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    for definition in serde_saphyr::from_multiple::<Value>(&std::fs::read_to_string(definitions_file())?)? {
+        server.demand("POST", definitions, Some(definition.to_string())).await?;
+    }
+    wait_for_lists(&server).await?;
     Ok((server, running))
 }

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::{Arguments, Failed, Trial};
-use oracle::row::{Row, parse};
+use oracle::row::{BUILT_IN, Row, parse};
 use oracle::run::{Outcome, Side, run};
 use oracle::world::World;
 use oracle::{formats, generate};
@@ -115,13 +115,18 @@ fn main() -> Result<()> {
 /// The rows of all files.
 fn rows() -> Result<Vec<Row>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("rows");
-    let mut files: Vec<_> =
-        std::fs::read_dir(&folder)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
-    files.sort();
     let mut rows = Vec::new();
-    for file in files {
-        let topic = file.file_stem().context("a file has a name")?.to_string_lossy();
-        rows.extend(parse(&topic, &std::fs::read_to_string(&file)?)?);
+    for (folder, of) in [(folder.clone(), ""), (folder.join(BUILT_IN), BUILT_IN)] {
+        let entries = std::fs::read_dir(&folder)?;
+        let mut files: Vec<_> =
+            entries.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+        files.retain(|file| file.is_file());
+        files.sort();
+        for file in files {
+            let topic = file.file_stem().context("a file has a name")?.to_string_lossy();
+            let topic = format!("{of} {topic}");
+            rows.extend(parse(topic.trim(), &std::fs::read_to_string(&file)?)?);
+        }
     }
     Ok(rows)
 }
@@ -272,7 +277,7 @@ impl Shared {
                 Check::Protobuf => protobuf_fields::compare(),
                 Check::MergeKeys => merge_keys::compare(reference).await,
                 Check::Kubectl => {
-                    let [there, here] = world.control_planes();
+                    let (there, here) = world.control_planes();
                     kubectl::compare(there, here)
                 }
             }
@@ -285,7 +290,13 @@ impl Shared {
 
     fn run(&self, row: &Row) -> Result<Outcome> {
         let world = self.world.as_ref().context("there is no world")?;
+        if row.is_built_in() {
+            return self.run_on(row, &world.plain, &world.standalone);
+        }
         let mut outcome = self.run_on(row, &world.reference, &world.direct)?;
+        if row.standalone && outcome.report.is_empty() {
+            outcome.report = self.run_on(row, &world.plain, &world.standalone)?.report;
+        }
         if row.aggregated && outcome.report.is_empty() {
             let aggregated = self.run_on(row, &world.reference, &world.aggregated)?;
             outcome.report = aggregated.report;

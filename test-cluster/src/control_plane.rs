@@ -49,7 +49,7 @@ impl Token {
 /// A control plane. Dropping it ends its programs and removes its files.
 pub struct ControlPlane {
     // Dropped in this order: those who write to a folder before the folder.
-    _controller_manager: Process,
+    _controller_manager: Option<Process>,
     api_server: Process,
     etcd: Process,
     programs: Programs,
@@ -57,6 +57,13 @@ pub struct ControlPlane {
     authority: Authority,
     front_proxy: Certificate,
     folder: TempDir,
+}
+
+/// What happens by itself.
+#[derive(Clone, Copy)]
+enum Controllers {
+    All,
+    None,
 }
 
 #[derive(Clone, Copy)]
@@ -73,9 +80,26 @@ impl ControlPlane {
     /// # Errors
     /// When a program does not start; with the end of what it printed.
     pub fn start(programs: &Programs, tokens: &[Token]) -> Result<Self> {
+        Self::start_with(programs, tokens, Controllers::All)
+    }
+
+    /// Starts a control plane in which nothing happens by itself: an API server
+    /// and its store.
+    ///
+    /// # Errors
+    /// As [`ControlPlane::start`].
+    pub fn start_without_controllers(programs: &Programs) -> Result<Self> {
+        Self::start_with(programs, &[], Controllers::None)
+    }
+
+    fn start_with(
+        programs: &Programs,
+        tokens: &[Token],
+        controllers: Controllers,
+    ) -> Result<Self> {
         let mut attempt = 1;
         loop {
-            match Self::try_start(programs, tokens) {
+            match Self::try_start(programs, tokens, controllers) {
                 Err(error) if attempt < ATTEMPTS && format!("{error:?}").contains("in use") => {
                     attempt += 1;
                 }
@@ -84,7 +108,11 @@ impl ControlPlane {
         }
     }
 
-    fn try_start(programs: &Programs, tokens: &[Token]) -> Result<Self> {
+    fn try_start(
+        programs: &Programs,
+        tokens: &[Token],
+        controllers: Controllers,
+    ) -> Result<Self> {
         sweep();
         let folder = tempfile::Builder::new().prefix(PREFIX).tempdir()?;
         let path = folder.path().to_owned();
@@ -115,8 +143,12 @@ impl ControlPlane {
         let mut etcd = spawn_etcd(programs, &path, ports)?;
         let mut api_server = spawn_api_server(programs, &path, ports)?;
         wait_ready(programs, &path, &mut [&mut etcd, &mut api_server])?;
+        let controller_manager = match controllers {
+            Controllers::All => Some(spawn_controller_manager(programs, &path)?),
+            Controllers::None => None,
+        };
         let control_plane = Self {
-            _controller_manager: spawn_controller_manager(programs, &path)?,
+            _controller_manager: controller_manager,
             api_server,
             etcd,
             programs: programs.clone(),
