@@ -12,12 +12,14 @@ mod columns;
 mod conversion;
 mod default;
 mod embedded;
+mod field_table;
 mod formats;
+mod go_shape;
 mod merge_keys;
 mod names;
 mod pattern;
-mod protobuf_fields;
 mod prune;
+mod quantity;
 mod scale;
 mod schema;
 mod selectable_fields;
@@ -32,11 +34,12 @@ pub use coded_review::CodedReview;
 pub use coded_rules::{CodedRules, Prepared, RuleContext, Verdict};
 pub use columns::Columns;
 pub use embedded::Malformed;
+pub use field_table::{Field, FieldCount, FieldTable, Presence};
 pub use formats::is_of_format;
 pub use merge_keys::{ListMerge, MergeKeys};
 pub use names::Names;
 pub use pattern::Pattern;
-pub use protobuf_fields::{FieldCount, ProtobufField, ProtobufFields};
+pub use quantity::Quantity;
 pub use scale::scale;
 pub use schema::{Additional, JsonType, ListType, Schema};
 pub use subresources::{FieldPath, ScalePaths, Subresources};
@@ -50,6 +53,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 
 use crate::error::StartError;
+use crate::object::Tree;
 use crate::object::names::{check_dns_1035_label, check_subdomain};
 
 /// Whether objects live in namespaces.
@@ -78,8 +82,9 @@ pub struct Kind {
     pub rules: Option<Arc<CodedRules>>,
     /// How strategic merge patches are applied; without it they are refused.
     pub merge_keys: Option<Arc<MergeKeys>>,
-    /// What bodies in protobuf need to be read; without it they are refused.
-    pub protobuf: Option<Arc<ProtobufFields>>,
+    /// Its fields, if it is one of Kubernetes' own: then bodies in protobuf are
+    /// taken, and objects get the shape that they have in Go.
+    pub fields: Option<Arc<FieldTable>>,
     /// Whether the changes of an object are counted in it.
     pub has_generation: bool,
 }
@@ -149,7 +154,7 @@ impl Kind {
                 storage,
                 rules: None,
                 merge_keys: None,
-                protobuf: None,
+                fields: None,
                 has_generation: true,
             }),
             _ => Err(StartError::Kind { kind: qualified, faults }),
@@ -174,10 +179,23 @@ impl Kind {
         Self { has_generation, ..self }
     }
 
-    /// The same kind with what bodies in protobuf need to be read.
+    /// The same kind with its fields, as one of Kubernetes' own.
     #[must_use]
-    pub fn with_protobuf(self, protobuf: Option<Arc<ProtobufFields>>) -> Self {
-        Self { protobuf, ..self }
+    pub fn with_fields(self, fields: Option<Arc<FieldTable>>) -> Self {
+        Self { fields, ..self }
+    }
+
+    /// Gives an object of one of Kubernetes' own kinds the shape that it has in
+    /// Go; answers with the paths of what was dropped. Others stay as they are.
+    ///
+    /// # Errors
+    /// What has another type, in the words of Go's decoder.
+    pub fn give_shape(&self, tree: &mut Tree) -> Result<Vec<String>, String> {
+        let Some(table) = &self.fields else { return Ok(Vec::new()) };
+        let Some(message) = table.kind(&self.group, &self.names.kind) else {
+            return Ok(Vec::new());
+        };
+        go_shape::give_shape(table, message, tree)
     }
 
     /// The rules for objects of a version.

@@ -54,7 +54,7 @@ pub use definition::{
     Cells, Computed, DefinitionError, Kinds, Lookup, Related, Rules, SourceType, Stored,
 };
 pub use error::{FieldError, StartError};
-pub use kind::{MergeKeys, ProtobufFields, RuleContext, age};
+pub use kind::{FieldTable, MergeKeys, Quantity, RuleContext, age};
 pub use manifests::Options as ManifestOptions;
 pub use server::{
     AdmissionPlugin, ApiServer, Args as ServeArgs, Bound, ClusterClient, Drained, Filling,

@@ -128,6 +128,7 @@ pub fn prepare_new(
     }
     let rules = kind.rules_of(version).filter(|_| is_kind).zip(context);
     let rules = Asked::prepare(rules, &mut tree);
+    reshape(kind, &mut tree, is_kind);
     let is_dry_run = context.is_some_and(|context| context.dry_run);
     let of_revision = if is_dry_run { Ok(()) } else { stamp::refuse_revision(&tree) };
     let completed = complete(kind, version, tree, is_kind, ambient, &mut warnings, &rules);
@@ -178,12 +179,21 @@ pub fn decode(
 /// paths of what was dropped.
 fn prune(kind: &Kind, version: &Version, tree: &mut Tree) -> Result<(bool, Vec<String>), String> {
     let is_kind = text(tree, "kind") == kind.names.kind;
-    let mut unknown = metadata::coerce(tree)?;
+    let mut unknown = if is_kind { kind.give_shape(tree)? } else { Vec::new() };
+    unknown.extend(metadata::coerce(tree)?);
     if is_kind {
         let taken_in = version.schema.take_in(tree, Malformed::Refused);
         unknown.extend(taken_in.map_err(|error| error.to_string())?);
     }
     Ok((is_kind, unknown))
+}
+
+/// Gives what was filled in the shape of the rest.
+fn reshape(kind: &Kind, tree: &mut Tree, is_kind: bool) {
+    if is_kind {
+        // It is of its types, because its rules have read it.
+        let _ = kind.give_shape(tree);
+    }
 }
 
 /// Stamps a pruned tree, checks it and encodes it.

@@ -47,7 +47,7 @@ pub fn row(seed: u64) -> Row {
         title: format!("from seed {seed}"),
         alone: false,
         aggregated: false,
-            standalone: false,
+        standalone: false,
         requests,
     }
 }

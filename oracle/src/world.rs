@@ -222,8 +222,7 @@ async fn without_a_cluster(folder: &Path) -> Result<(Server, TestServer)> {
     let running = TestServer::builder().listen().start().await?;
     let kubeconfig = running.kubeconfig().context("it listens")?;
     let kubeconfig: Value = serde_json::from_slice(&std::fs::read(kubeconfig)?)?;
-    let (cluster, user) =
-        (&kubeconfig["clusters"][0]["cluster"], &kubeconfig["users"][0]["user"]);
+    let (cluster, user) = (&kubeconfig["clusters"][0]["cluster"], &kubeconfig["users"][0]["user"]);
     let file = |name: &str, data: &Value| -> Result<PathBuf> {
         let file = folder.join(name);
         std::fs::write(&file, STANDARD.decode(data.as_str().context("data of a kubeconfig")?)?)?;
@@ -238,7 +237,9 @@ async fn without_a_cluster(folder: &Path) -> Result<(Server, TestServer)> {
     let address = address.context("an URL of https")?.parse()?;
     let server = Server::new("standalone-apiserver", address, &authority, &admin)?;
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    for definition in serde_saphyr::from_multiple::<Value>(&std::fs::read_to_string(definitions_file())?)? {
+    for definition in
+        serde_saphyr::from_multiple::<Value>(&std::fs::read_to_string(definitions_file())?)?
+    {
         server.demand("POST", definitions, Some(definition.to_string())).await?;
     }
     wait_for_lists(&server).await?;

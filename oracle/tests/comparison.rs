@@ -19,7 +19,7 @@ use oracle::row::{BUILT_IN, Row, parse};
 use oracle::run::{Outcome, Side, run};
 use oracle::world::World;
 use oracle::{formats, generate};
-use oracle::{kubectl, merge_keys, openapi, protobuf_fields, schemas};
+use oracle::{kubectl, merge_keys, openapi, schemas};
 use test_cluster::{Missing, Programs};
 use tokio::runtime::Runtime;
 
@@ -92,7 +92,6 @@ fn main() -> Result<()> {
         ("openapi: documents are alike", Check::OpenApi),
         ("kubectl: prints the same", Check::Kubectl),
         ("merge keys: of built-in kinds", Check::MergeKeys),
-        ("protobuf: fields of built-in kinds", Check::Protobuf),
     ] {
         let shared = Arc::clone(&shared);
         let reason = missing.clone();
@@ -118,8 +117,7 @@ fn rows() -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for (folder, of) in [(folder.clone(), ""), (folder.join(BUILT_IN), BUILT_IN)] {
         let entries = std::fs::read_dir(&folder)?;
-        let mut files: Vec<_> =
-            entries.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+        let mut files: Vec<_> = entries.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
         files.retain(|file| file.is_file());
         files.sort();
         for file in files {
@@ -172,7 +170,6 @@ enum Check {
     OpenApi,
     Kubectl,
     MergeKeys,
-    Protobuf,
 }
 
 fn first_seed() -> Result<u64> {
@@ -274,7 +271,6 @@ impl Shared {
             match check {
                 Check::Schemas => schemas::compare(reference).await,
                 Check::OpenApi => openapi::compare(reference, direct).await,
-                Check::Protobuf => protobuf_fields::compare(),
                 Check::MergeKeys => merge_keys::compare(reference).await,
                 Check::Kubectl => {
                     let (there, here) = world.control_planes();

@@ -8,9 +8,7 @@ pub(crate) use defaults::FINALIZER;
 use std::any::TypeId;
 use std::sync::{Arc, LazyLock};
 
-use aggregated_apiserver::{
-    Cells, FieldError, Kinds, MergeKeys, ProtobufFields, Rules, RuntimeKinds,
-};
+use aggregated_apiserver::{Cells, FieldError, FieldTable, Kinds, MergeKeys, Rules, RuntimeKinds};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, ServiceAccount};
 use k8s_openapi::api::events::v1::Event as NewEvent;
@@ -51,10 +49,10 @@ const AGE: Column = ("Age", "date", ".metadata.creationTimestamp", false);
 /// The cells of such a column are made by code.
 const CODE: &str = ".metadata.name";
 
-/// The fields of their messages in protobuf. What the table says a test reads.
-pub(crate) static PROTOBUF: LazyLock<Arc<ProtobufFields>> = LazyLock::new(|| {
-    let table = include_str!("built_in/protobuf_fields.txt");
-    Arc::new(ProtobufFields::parse(table).unwrap_or_default())
+/// Their fields. What the table says a test reads.
+pub(crate) static FIELDS: LazyLock<Arc<FieldTable>> = LazyLock::new(|| {
+    let table = include_str!("built_in/fields.txt");
+    Arc::new(FieldTable::parse(table).unwrap_or_default())
 });
 
 /// All of them, in the order of discovery.
@@ -366,6 +364,6 @@ mod tests {
     #[test]
     fn the_tables_can_be_read() {
         MergeKeys::parse(include_str!("built_in/merge_keys.txt")).unwrap();
-        ProtobufFields::parse(include_str!("built_in/protobuf_fields.txt")).unwrap();
+        FieldTable::parse(include_str!("built_in/fields.txt")).unwrap();
     }
 }

@@ -103,7 +103,7 @@ impl TestServerBuilder {
         let objects = self.objects.into_iter().collect::<Result<Vec<Value>, _>>()?;
         let clock = Clock::new(self.time);
         let kinds = built_in::kinds().and(reviews::kinds(Vec::new())?);
-        let kinds = kinds.protobuf(&built_in::PROTOBUF).and(built_in::events()).and(self.kinds);
+        let kinds = kinds.and(built_in::events()).fields(&built_in::FIELDS).and(self.kinds);
         let ambient = Ambient::system().with_clock({
             let clock = clock.clone();
             move || clock.now()

@@ -92,11 +92,7 @@ impl ControlPlane {
         Self::start_with(programs, &[], Controllers::None)
     }
 
-    fn start_with(
-        programs: &Programs,
-        tokens: &[Token],
-        controllers: Controllers,
-    ) -> Result<Self> {
+    fn start_with(programs: &Programs, tokens: &[Token], controllers: Controllers) -> Result<Self> {
         let mut attempt = 1;
         loop {
             match Self::try_start(programs, tokens, controllers) {
@@ -108,11 +104,7 @@ impl ControlPlane {
         }
     }
 
-    fn try_start(
-        programs: &Programs,
-        tokens: &[Token],
-        controllers: Controllers,
-    ) -> Result<Self> {
+    fn try_start(programs: &Programs, tokens: &[Token], controllers: Controllers) -> Result<Self> {
         sweep();
         let folder = tempfile::Builder::new().prefix(PREFIX).tempdir()?;
         let path = folder.path().to_owned();

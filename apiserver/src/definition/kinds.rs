@@ -19,7 +19,7 @@ use super::to_tree;
 use super::yaml::{self, DefinitionError};
 use super::{Cells, Rules};
 use crate::cluster::Sources;
-use crate::kind::{CodedCells, CodedReview, CodedRules, MergeKeys, ProtobufFields};
+use crate::kind::{CodedCells, CodedReview, CodedRules, FieldTable, MergeKeys};
 use crate::object::Tree;
 use crate::served_kind::SourceResource;
 use crate::user::User;
@@ -79,8 +79,8 @@ pub struct Registered {
     pub merge_keys: Option<Arc<MergeKeys>>,
     /// Whether the changes of an object are counted in it.
     pub has_generation: bool,
-    /// What bodies in protobuf need to be read.
-    pub protobuf: Option<Arc<ProtobufFields>>,
+    /// Its fields, if it is one of Kubernetes' own.
+    pub fields: Option<Arc<FieldTable>>,
     /// How it comes to its objects.
     pub role: Role,
     /// Whether Kubernetes has it itself: then its group need not be a domain.
@@ -173,11 +173,12 @@ impl Kinds {
         self
     }
 
-    /// Takes bodies in protobuf for the kinds of Kubernetes among these.
+    /// Says what the fields of the kinds of Kubernetes among these are: bodies in
+    /// protobuf are taken then, and an object is read as Go reads it.
     #[must_use]
-    pub fn protobuf(mut self, fields: &Arc<ProtobufFields>) -> Self {
+    pub fn fields(mut self, fields: &Arc<FieldTable>) -> Self {
         for registered in self.registered.iter_mut().filter(|registered| registered.is_built_in) {
-            registered.protobuf = Some(Arc::clone(fields));
+            registered.fields = Some(Arc::clone(fields));
         }
         self
     }
@@ -256,7 +257,7 @@ impl Kinds {
             cells,
             rules: None,
             merge_keys: None,
-            protobuf: None,
+            fields: None,
             has_generation: true,
             role,
             is_built_in: false,

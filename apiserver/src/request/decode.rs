@@ -126,7 +126,7 @@ async fn object(
     body: Body,
 ) -> Result<(WriteOptions, Submitted), ApiError> {
     // An update looks at the language last, a creation first.
-    let protobuf = target.served.kind.protobuf.as_ref();
+    let protobuf = target.served.kind.fields.as_ref();
     // A Scale is none of these kinds.
     let protobuf = protobuf.filter(|_| target.subresource != Some(Subresource::Scale));
     let language = body::language(&head.headers, protobuf);

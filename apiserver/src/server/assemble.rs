@@ -49,7 +49,7 @@ pub(super) fn parse(kinds: &Kinds) -> Result<Vec<Arc<Kind>>, StartError> {
         let kind = kind
             .with_rules(registered.rules.clone())
             .with_merge_keys(registered.merge_keys.clone())
-            .with_protobuf(registered.protobuf.clone())
+            .with_fields(registered.fields.clone())
             .with_generation(registered.has_generation);
         let names = &kind.names;
         let own = [

@@ -116,6 +116,7 @@ pub fn prepare_change(
             take_status(&mut tree, &live.tree);
         }
         let asked = super::Asked::prepare(rules, &mut tree);
+        super::reshape(kind, &mut tree, is_kind);
         check_revision(kind, &tree, live)?;
         let mut errors = match part {
             Part::Main => {

@@ -13,7 +13,7 @@ use super::super::route::Target;
 use super::protobuf;
 use super::tree::{self, Parsed};
 use crate::error::{ApiError, Reason, no_object};
-use crate::kind::ProtobufFields;
+use crate::kind::FieldTable;
 use crate::write::{Submitted, no_scale};
 
 /// As kube-apiserver.
@@ -29,7 +29,7 @@ pub(super) enum Language {
     Json,
     Yaml,
     /// With the fields of its messages.
-    Protobuf(Arc<ProtobufFields>),
+    Protobuf(Arc<FieldTable>),
 }
 
 impl Language {
@@ -53,7 +53,7 @@ impl Language {
 /// 415 for any other.
 pub(super) fn language(
     headers: &HeaderMap,
-    protobuf: Option<&Arc<ProtobufFields>>,
+    protobuf: Option<&Arc<FieldTable>>,
 ) -> Result<Language, ApiError> {
     let given = headers.get(CONTENT_TYPE).map(|value| value.to_str().unwrap_or("?"));
     let mut parts = given.unwrap_or_default().split(';').map(str::trim);

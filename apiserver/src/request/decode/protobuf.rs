@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use crate::kind::{FieldCount, ProtobufField, ProtobufFields};
+use crate::kind::{Field, FieldCount, FieldTable, Presence};
 
 const MAGIC: &[u8] = b"k8s\0";
 /// Messages nest at most so deep; a Pod needs nine.
@@ -21,7 +21,7 @@ const VALUES_LIMIT: usize = 50_000;
 ///
 /// # Errors
 /// What is wrong with it.
-pub(super) fn read(bytes: &[u8], fields: &ProtobufFields) -> Result<Value, String> {
+pub(super) fn read(bytes: &[u8], fields: &FieldTable) -> Result<Value, String> {
     let body = bytes.strip_prefix(MAGIC).ok_or("it does not begin with k8s and a zero")?;
     let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), &[][..]);
     let mut envelope = Wire { bytes: body };
@@ -44,18 +44,19 @@ pub(super) fn read(bytes: &[u8], fields: &ProtobufFields) -> Result<Value, Strin
             _ => {}
         }
     }
-    if fields.message(&kind).is_none() {
+    let group = api_version.split_once('/').map_or("", |(group, _)| group);
+    let Some(message) = fields.kind(group, &kind) else {
         return Err(format!("nothing is known of the fields of a {kind}"));
-    }
+    };
     let mut reader = Reader { fields, values: 0 };
-    let mut object = reader.message(&kind, raw, 0)?;
+    let mut object = reader.message(message, raw, 0)?;
     object.insert("apiVersion".to_owned(), api_version.into());
     object.insert("kind".to_owned(), kind.into());
     Ok(Value::Object(object))
 }
 
 struct Reader<'a> {
-    fields: &'a ProtobufFields,
+    fields: &'a FieldTable,
     values: usize,
 }
 
@@ -75,13 +76,13 @@ impl Reader<'_> {
         let mut object = Map::new();
         let mut wire = Wire { bytes };
         while let Some((number, part)) = wire.next()? {
-            let Some(field) = known.and_then(|known| known.get(&number)) else { continue };
+            let Some(field) = known.and_then(|known| known.numbered(number)) else { continue };
             match field.count {
                 FieldCount::One => {
                     let value = self.value(&field.of, part, depth)?;
-                    if let Some(value) =
-                        value.filter(|value| field.keeps_nothing || is_something(value))
-                    {
+                    if let Some(value) = value.filter(|value| {
+                        field.presence != Presence::Something || is_something(value)
+                    }) {
                         object.insert(field.name.clone(), value);
                     }
                 }
@@ -107,7 +108,7 @@ impl Reader<'_> {
 
     fn entry(
         &mut self,
-        field: &ProtobufField,
+        field: &Field,
         part: Part<'_>,
         depth: usize,
         object: &mut Map<String, Value>,
@@ -306,7 +307,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    const TABLE: &str = "Foo 1 metadata Meta\nFoo 2 data map string\nFoo 3 parts list Part\nFoo 4 port IntOrString\nFoo 5 since Time\nFoo 6 replicas int32 !\nFoo 7 ready bool\nFoo 8 blob bytes\nFoo 9 cpu Quantity\nFoo 10 source inline Part\nMeta 1 name string\nPart 1 name string\nPart 2 inner Part\n";
+    const TABLE: &str = "Foo 1 metadata Meta\nFoo 2 data map string\nFoo 3 parts list Part\nFoo 4 port IntOrString\nFoo 5 since Time\nFoo 6 replicas int32 *\nFoo 7 ready bool\nFoo 8 blob bytes\nFoo 9 cpu Quantity\nFoo 10 - inline Part\nMeta 1 name string\nPart 1 name string\nPart 2 inner Part\n";
 
     /// A field of bytes.
     fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
@@ -321,7 +322,7 @@ mod tests {
     }
 
     fn read_(raw: &[u8]) -> Result<Value, String> {
-        read(&envelope(raw), &ProtobufFields::parse(TABLE).unwrap())
+        read(&envelope(raw), &FieldTable::parse(TABLE).unwrap())
     }
 
     #[test]
@@ -356,7 +357,7 @@ mod tests {
 
     #[test]
     fn what_is_hostile() {
-        let fields = ProtobufFields::parse(TABLE).unwrap();
+        let fields = FieldTable::parse(TABLE).unwrap();
         for (bytes, expected) in [
             (b"{}".to_vec(), "it does not begin with k8s and a zero"),
             (MAGIC.to_vec(), "nothing is known of the fields of a "),

@@ -1,0 +1,194 @@
+//! Quantities: amounts of resources, as `100m`, `1.5Gi` or `12e6`.
+//!
+//! <https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/>
+
+use std::fmt;
+
+/// What kube-apiserver says of a text that is none.
+const FAULT: &str =
+    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
+/// The smallest part of one that is kept; what is smaller is rounded up.
+const NANO: i128 = 1_000_000_000;
+/// The largest whole amount; what is larger is cut down to it.
+const LARGEST: i128 = i64::MAX as i128;
+const DIGITS_LIMIT: usize = 64;
+
+/// An amount, and how it was written.
+#[derive(Clone, Copy, Debug)]
+pub struct Quantity {
+    nanos: i128,
+    suffix: Suffix,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Suffix {
+    Decimal,
+    Binary,
+    Exponent,
+}
+
+impl Quantity {
+    /// Reads one.
+    ///
+    /// # Errors
+    /// When it is none, in the words of kube-apiserver.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let fault = || FAULT.to_owned();
+        let (is_negative, unsigned) = match text.as_bytes().first() {
+            Some(b'-') => (true, &text[1..]),
+            Some(b'+') => (false, &text[1..]),
+            _ => (false, text),
+        };
+        let end = unsigned.find(|c: char| !(c.is_ascii_digit() || c == '.'));
+        let (number, suffix) = unsigned.split_at(end.unwrap_or(unsigned.len()));
+        let (whole, part) = number.split_once('.').unwrap_or((number, ""));
+        if (whole.is_empty() && part.is_empty())
+            || part.contains('.')
+            || number.len() > DIGITS_LIMIT
+        {
+            return Err(fault());
+        }
+        let (base, power, suffix) = scale(suffix).ok_or_else(fault)?;
+        let mut nanos = magnitude(whole, part, base, power).unwrap_or(LARGEST * NANO);
+        nanos = nanos.min(LARGEST * NANO);
+        Ok(Self { nanos: if is_negative { -nanos } else { nanos }, suffix })
+    }
+
+    /// Billionths of it.
+    pub fn nanos(&self) -> i128 {
+        self.nanos
+    }
+}
+
+/// The base and power that a suffix stands for.
+fn scale(suffix: &str) -> Option<(i128, i32, Suffix)> {
+    let decimal = |power| Some((10, power, Suffix::Decimal));
+    let binary = |power| Some((1024, power, Suffix::Binary));
+    match suffix {
+        "" => decimal(0),
+        "n" => decimal(-9),
+        "u" => decimal(-6),
+        "m" => decimal(-3),
+        "k" => decimal(3),
+        "M" => decimal(6),
+        "G" => decimal(9),
+        "T" => decimal(12),
+        "P" => decimal(15),
+        "E" => decimal(18),
+        "Ki" => binary(1),
+        "Mi" => binary(2),
+        "Gi" => binary(3),
+        "Ti" => binary(4),
+        "Pi" => binary(5),
+        "Ei" => binary(6),
+        other => {
+            let power = other.strip_prefix(['e', 'E'])?;
+            Some((10, power.parse().ok()?, Suffix::Exponent))
+        }
+    }
+}
+
+/// A number in billionths, rounded up; none if it is too large.
+fn magnitude(whole: &str, part: &str, base: i128, power: i32) -> Option<i128> {
+    let digits = format!("{whole}{part}");
+    let digits = digits.trim_start_matches('0');
+    if digits.is_empty() {
+        return Some(0);
+    }
+    let mut value: i128 = digits.parse().ok()?;
+    // All of it is `value` times a power of ten, and of two.
+    let mut tens = 9 - i32::try_from(part.len()).ok()?;
+    if base == 1024 {
+        value = value.checked_mul(1024_i128.checked_pow(u32::try_from(power).ok()?)?)?;
+    } else {
+        tens = tens.saturating_add(power);
+    }
+    if tens >= 0 {
+        return value.checked_mul(10_i128.checked_pow(u32::try_from(tens).ok()?)?);
+    }
+    let divisor = 10_i128.checked_pow(tens.unsigned_abs());
+    // What is beyond every divisor is still something.
+    Some(divisor.map_or(1, |divisor| value / divisor + i128::from(value % divisor != 0)))
+}
+
+/// As kube-apiserver writes it: with the largest suffix that leaves a whole number.
+impl fmt::Display for Quantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.nanos == 0 {
+            return f.write_str("0");
+        }
+        let is_small = self.nanos.abs() < 1024 * NANO;
+        if self.suffix == Suffix::Binary && !is_small {
+            let mut whole = self.nanos / NANO;
+            whole += i128::from(self.nanos > 0 && self.nanos % NANO != 0);
+            let mut power = 0;
+            while whole % 1024 == 0 && power < 6 {
+                whole /= 1024;
+                power += 1;
+            }
+            return write!(f, "{whole}{}", ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"][power]);
+        }
+        let (mut number, mut power) = (self.nanos, -9);
+        while number % 1000 == 0 && power < 18 {
+            number /= 1000;
+            power += 3;
+        }
+        if self.suffix == Suffix::Exponent {
+            return match power {
+                0 => write!(f, "{number}"),
+                power => write!(f, "{number}e{power}"),
+            };
+        }
+        let suffix = match power {
+            -9 => "n",
+            -6 => "u",
+            -3 => "m",
+            0 => "",
+            3 => "k",
+            6 => "M",
+            9 => "G",
+            12 => "T",
+            15 => "P",
+            _ => "E",
+        };
+        write!(f, "{number}{suffix}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn are_written_as_short_as_they_can_be() {
+        for (text, expected) in [
+            ("1000m", "1"),
+            ("0.5", "500m"),
+            ("1024Mi", "1Gi"),
+            ("1500Mi", "1500Mi"),
+            ("1.5Gi", "1536Mi"),
+            ("0.5Ki", "512"),
+            ("1e3", "1e3"),
+            ("12e6", "12e6"),
+            ("1E2", "100"),
+            ("1000", "1k"),
+            ("1234567", "1234567"),
+            ("0", "0"),
+            ("-0", "0"),
+            ("-1.5", "-1500m"),
+            ("+5", "5"),
+            (".5", "500m"),
+            ("5.", "5"),
+            ("0.0000000001", "1n"),
+            ("8Ei", "9223372036854775807"),
+            ("1E", "1E"),
+        ] {
+            assert_eq!(Quantity::parse(text).unwrap().to_string(), expected, "{text}");
+        }
+        for text in ["", "much", "1.2.3", "1 ", "--1", "1x", "1e", "1mm", ".", "1kk"] {
+            assert!(Quantity::parse(text).is_err(), "{text}");
+        }
+        assert!(Quantity::parse("1e-400").unwrap().nanos() == 1);
+        assert!(Quantity::parse("1e999999999").unwrap().nanos() == LARGEST * NANO);
+    }
+}
