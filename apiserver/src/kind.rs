@@ -15,6 +15,7 @@ mod embedded;
 mod field_table;
 mod formats;
 mod go_shape;
+mod manners;
 mod merge_keys;
 mod names;
 mod pattern;
@@ -36,6 +37,7 @@ pub use columns::Columns;
 pub use embedded::Malformed;
 pub use field_table::{Field, FieldCount, FieldTable, Presence};
 pub use formats::is_of_format;
+pub use manners::{Manners, NameRule};
 pub use merge_keys::{ListMerge, MergeKeys};
 pub use names::Names;
 pub use pattern::Pattern;
@@ -55,6 +57,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use crate::error::StartError;
 use crate::object::Tree;
 use crate::object::names::{check_dns_1035_label, check_subdomain};
+use crate::object::selector::SelectableFields;
 
 /// Whether objects live in namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,8 +88,8 @@ pub struct Kind {
     /// Its fields, if it is one of Kubernetes' own: then bodies in protobuf are
     /// taken, and objects get the shape that they have in Go.
     pub fields: Option<Arc<FieldTable>>,
-    /// Whether the changes of an object are counted in it.
-    pub has_generation: bool,
+    /// In what it differs from a kind that a definition describes.
+    pub manners: Manners,
 }
 
 impl Kind {
@@ -155,7 +158,7 @@ impl Kind {
                 rules: None,
                 merge_keys: None,
                 fields: None,
-                has_generation: true,
+                manners: Manners::default(),
             }),
             _ => Err(StartError::Kind { kind: qualified, faults }),
         }
@@ -173,10 +176,18 @@ impl Kind {
         Self { merge_keys, ..self }
     }
 
-    /// The same kind, whose changes are counted or not.
+    /// The same kind with manners of its own.
     #[must_use]
-    pub fn with_generation(self, has_generation: bool) -> Self {
-        Self { has_generation, ..self }
+    pub fn with_manners(self, manners: Manners) -> Self {
+        Self { manners, ..self }
+    }
+
+    /// What objects of a version are selected by, besides name and namespace.
+    pub fn selectable<'a>(&'a self, version: &'a Version) -> &'a SelectableFields {
+        match self.fields {
+            Some(_) => &self.manners.selectable,
+            None => &version.selectable,
+        }
     }
 
     /// The same kind with its fields, as one of Kubernetes' own.

@@ -54,8 +54,10 @@ pub use definition::{
     Cells, Computed, DefinitionError, Kinds, Lookup, Related, Rules, SourceType, Stored,
 };
 pub use error::{FieldError, StartError};
-pub use kind::{FieldTable, MergeKeys, Quantity, RuleContext, age};
+pub use kind::{FieldTable, Manners, MergeKeys, NameRule, Quantity, RuleContext, age};
 pub use manifests::Options as ManifestOptions;
+pub use object::names;
+pub use object::selector::SelectableFields;
 pub use server::{
     AdmissionPlugin, ApiServer, Args as ServeArgs, Bound, ClusterClient, Drained, Filling,
     InProcess, KeptKind, LoggingFormat, Running, RuntimeKinds, start_logging,

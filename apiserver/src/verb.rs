@@ -56,6 +56,15 @@ pub enum Verb {
 /// kube-apiserver says it of custom resources.
 pub fn verbs(served: &ServedKind) -> &'static [Verb] {
     match served.backing {
+        Backing::Stored(_) if !served.kind.manners.deletes_collections => &[
+            Verb::Delete,
+            Verb::Get,
+            Verb::List,
+            Verb::Patch,
+            Verb::Create,
+            Verb::Update,
+            Verb::Watch,
+        ],
         Backing::Stored(_) => &[
             Verb::Delete,
             Verb::DeleteCollection,

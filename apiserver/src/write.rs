@@ -22,7 +22,7 @@ mod strategic_merge_patch;
 mod update;
 mod validate;
 
-pub use deletion::{Propagation, mark};
+pub use deletion::{Manner, Propagation, as_it_goes, mark};
 pub use faults_of_defaults::faults_of_defaults;
 pub use field_validation::FieldValidation;
 pub use json_patch::{OPERATIONS_LIMIT, Operation};
@@ -127,14 +127,25 @@ pub fn prepare_new(
         version.schema.fill_defaults(&mut tree);
     }
     let rules = kind.rules_of(version).filter(|_| is_kind).zip(context);
+    let of_revision = match context {
+        Some(RuleContext { dry_run: true, .. }) => Ok(()),
+        _ => stamp::refuse_revision(&tree),
+    };
+    // Kinds of Kubernetes' own fill in what depends on name and uid.
+    let stamped = kind.fields.is_some();
+    let mut is_generated = stamped && stamp::stamp(&mut tree, kind.manners.counts_changes, ambient);
     let rules = Asked::prepare(rules, &mut tree);
     reshape(kind, &mut tree, is_kind);
-    let is_dry_run = context.is_some_and(|context| context.dry_run);
-    let of_revision = if is_dry_run { Ok(()) } else { stamp::refuse_revision(&tree) };
-    let completed = complete(kind, version, tree, is_kind, ambient, &mut warnings, &rules);
+    if !stamped {
+        is_generated = stamp::stamp(&mut tree, kind.manners.counts_changes, ambient);
+    }
+    let completed = complete(kind, version, tree, is_kind, &mut warnings, &rules);
     let completed = completed.and_then(|completed| of_revision.map(|()| completed));
     match completed {
-        Ok((object, name_origin)) => Ok(Prepared { object, warnings, name_origin }),
+        Ok((object, has_prefix)) => {
+            let name_origin = NameOrigin { is_generated, has_prefix };
+            Ok(Prepared { object, warnings, name_origin })
+        }
         Err(error) => Err(error.with_warnings(warnings)),
     }
 }
@@ -196,21 +207,20 @@ fn reshape(kind: &Kind, tree: &mut Tree, is_kind: bool) {
     }
 }
 
-/// Stamps a pruned tree, checks it and encodes it.
+/// Checks a stamped tree and encodes it; answers also whether its name could be
+/// made from a prefix.
 fn complete(
     kind: &Kind,
     version: &Version,
-    mut tree: Tree,
+    tree: Tree,
     is_kind: bool,
-    ambient: &Ambient,
     warnings: &mut Vec<String>,
     rules: &Asked<'_>,
-) -> Result<(Object, NameOrigin), ApiError> {
-    let is_generated = stamp::stamp(&mut tree, kind.has_generation, ambient);
+) -> Result<(Object, bool), ApiError> {
     let name = metadata::name(&tree).to_owned();
     let mut errors = Vec::new();
     if is_kind {
-        errors.extend(metadata_rules::validate(&tree));
+        errors.extend(metadata_rules::validate(&tree, kind.manners.names));
         errors.extend(validate::validate(&version.schema, &tree));
         if let Some(paths) = &version.subresources.scale {
             errors.extend(scale::validate(paths, &tree));
@@ -228,7 +238,7 @@ fn complete(
     warnings.extend(metadata_rules::finalizer_warnings(&tree, None));
     let object = encode(&tree)?;
     let has_prefix = metadata::prefix(&tree).is_some();
-    Ok((object, NameOrigin { is_generated, has_prefix }))
+    Ok((object, has_prefix))
 }
 
 /// Rules that are written in Rust, and have prepared an object.

@@ -1,20 +1,26 @@
 //! The kinds that Kubernetes has itself: one row each.
 
+mod addresses;
 mod cells;
 mod defaults;
+mod events;
+mod manners;
+mod rules;
 
 pub(crate) use defaults::FINALIZER;
 
 use std::any::TypeId;
 use std::sync::{Arc, LazyLock};
 
-use aggregated_apiserver::{Cells, FieldError, FieldTable, Kinds, MergeKeys, Rules, RuntimeKinds};
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, ServiceAccount};
+use aggregated_apiserver::{
+    Cells, FieldError, FieldTable, Kinds, Manners, MergeKeys, Rules, RuntimeKinds, age,
+};
+use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::events::v1::Event as NewEvent;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceConversion, CustomResourceDefinition,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::{ClusterResourceScope, ListableResource, Metadata, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -40,12 +46,9 @@ static MERGE_KEYS: LazyLock<Arc<MergeKeys>> = LazyLock::new(|| {
     Arc::new(MergeKeys::parse(include_str!("built_in/merge_keys.txt")).unwrap_or_default())
 });
 
-/// Kinds whose objects count their changes.
-const COUNTED: [&str; 6] =
-    ["CronJob", "CustomResourceDefinition", "Deployment", "Job", "Pod", "ReplicaSet"];
-
 const ALL: &[&str] = &["all"];
-const AGE: Column = ("Age", "date", ".metadata.creationTimestamp", false);
+/// Every table of Kubernetes shows the age as a text.
+const AGE: Column = ("Age", "string", CODE, false);
 /// The cells of such a column are made by code.
 const CODE: &str = ".metadata.name";
 
@@ -57,73 +60,110 @@ pub(crate) static FIELDS: LazyLock<Arc<FieldTable>> = LazyLock::new(|| {
 
 /// All of them, in the order of discovery.
 pub(crate) fn kinds() -> Kinds {
-    use Parts::{None, Status, StatusAndScale};
-    let kinds = Kinds::new();
-    let kinds = row(
-        kinds,
-        &["cm"],
-        &[],
-        None,
-        &[("Data", "integer", CODE, false), AGE],
-        cells::config_maps(),
-        defaults::none::<ConfigMap>(),
-    );
-    let kinds = row(kinds, &["ev"], &[], None, EVENTS, cells::events(), defaults::none::<Event>());
-    let kinds = row(
-        kinds,
-        &["ns"],
-        &[],
-        Status,
-        &[("Status", "string", ".status.phase", false), AGE],
-        Cells::none(),
-        defaults::namespaces(),
-    );
-    let kinds = row(kinds, &["no"], &[], Status, NODES, cells::nodes(), defaults::none::<Node>());
-    let kinds = row(kinds, &["po"], ALL, Status, PODS, cells::pods(), defaults::pods());
-    let kinds = row(kinds, &[], &[], None, SECRETS, cells::secrets(), defaults::secrets());
+    use Parts::{Status, StatusAndScale};
+    let config_maps = Row {
+        short_names: &["cm"],
+        columns: CONFIG_MAPS,
+        cells: cells::config_maps(),
+        rules: rules::config_maps(),
+        ..Row::new(manners::plain())
+    };
+    let events = Row {
+        short_names: &["ev"],
+        columns: EVENTS,
+        cells: cells::events(),
+        rules: rules::events(),
+        ..Row::new(manners::events("involvedObject"))
+    };
+    let namespaces = Row {
+        short_names: &["ns"],
+        parts: Status,
+        columns: NAMESPACES,
+        rules: defaults::namespaces(),
+        ..Row::new(manners::namespaces())
+    };
+    let nodes = Row {
+        short_names: &["no"],
+        parts: Status,
+        columns: NODES,
+        cells: cells::nodes(),
+        rules: rules::nodes(defaults::nodes()),
+        ..Row::new(manners::nodes())
+    };
+    let pods = Row {
+        short_names: &["po"],
+        categories: ALL,
+        parts: Status,
+        columns: PODS,
+        cells: cells::pods(),
+        rules: rules::pods(defaults::pods()),
+        ..Row::new(manners::pods())
+    };
+    let secrets = Row {
+        columns: SECRETS,
+        cells: cells::secrets(),
+        rules: rules::secrets(defaults::secrets()),
+        ..Row::new(manners::secrets())
+    };
+    let service_accounts: Row<ServiceAccount> =
+        Row { short_names: &["sa"], ..Row::new(manners::service_accounts()) };
+    let services = Row {
+        short_names: &["svc"],
+        categories: ALL,
+        parts: Status,
+        columns: SERVICES,
+        cells: cells::services(),
+        rules: rules::services(defaults::services()),
+        ..Row::new(manners::services())
+    };
+    let deployments = Row {
+        short_names: &["deploy"],
+        categories: ALL,
+        parts: StatusAndScale,
+        columns: DEPLOYMENTS,
+        cells: cells::deployments(),
+        rules: rules::deployments(defaults::deployments()),
+        ..Row::new(manners::counted())
+    };
+    let replica_sets = Row {
+        short_names: &["rs"],
+        categories: ALL,
+        parts: StatusAndScale,
+        columns: REPLICA_SETS,
+        cells: cells::replica_sets(),
+        rules: rules::replica_sets(defaults::replica_sets()),
+        ..Row::new(manners::counted())
+    };
+    let cron_jobs = Row {
+        short_names: &["cj"],
+        categories: ALL,
+        parts: Status,
+        columns: CRON_JOBS,
+        cells: cells::cron_jobs(),
+        rules: rules::cron_jobs(defaults::cron_jobs()),
+        ..Row::new(manners::counted())
+    };
+    let jobs = Row {
+        categories: ALL,
+        parts: Status,
+        columns: JOBS,
+        cells: cells::jobs(),
+        rules: rules::jobs(defaults::jobs()),
+        ..Row::new(manners::jobs())
+    };
+    let definitions = Row {
+        short_names: &["crd", "crds"],
+        categories: &["api-extensions"],
+        parts: Status,
+        columns: DEFINITIONS,
+        rules: definitions(),
+        ..Row::new(manners::definitions())
+    };
+    let leases = Row { columns: LEASES, rules: rules::leases(), ..Row::new(manners::guarded()) };
     let kinds =
-        row(kinds, &["sa"], &[], None, &[AGE], Cells::none(), defaults::none::<ServiceAccount>());
-    let kinds =
-        row(kinds, &["svc"], ALL, Status, SERVICES, cells::services(), defaults::services());
-    let kinds = row(
-        kinds,
-        &["deploy"],
-        ALL,
-        StatusAndScale,
-        DEPLOYMENTS,
-        cells::deployments(),
-        defaults::deployments(),
-    );
-    let kinds = row(
-        kinds,
-        &["rs"],
-        ALL,
-        StatusAndScale,
-        REPLICA_SETS,
-        cells::replica_sets(),
-        defaults::replica_sets(),
-    );
-    let kinds =
-        row(kinds, &["cj"], ALL, Status, CRON_JOBS, cells::cron_jobs(), defaults::cron_jobs());
-    let kinds = row(kinds, &[], ALL, Status, JOBS, cells::jobs(), defaults::jobs());
-    let kinds = row(
-        kinds,
-        &["crd", "crds"],
-        &["api-extensions"],
-        Status,
-        &[("Created At", "date", ".metadata.creationTimestamp", false)],
-        Cells::none(),
-        definitions(),
-    );
-    row(
-        kinds,
-        &[],
-        &[],
-        None,
-        &[("Holder", "string", ".spec.holderIdentity", false), AGE],
-        Cells::none(),
-        defaults::none::<Lease>(),
-    )
+        definitions.add(jobs.add(cron_jobs.add(replica_sets.add(deployments.add(Kinds::new())))));
+    let kinds = services.add(service_accounts.add(secrets.add(pods.add(nodes.add(kinds)))));
+    leases.add(namespaces.add(events.add(config_maps.add(kinds))))
 }
 
 /// What a definition says when its author says nothing, and what it may not say.
@@ -168,29 +208,31 @@ fn definitions() -> Rules<CustomResourceDefinition> {
 /// The newer form of events, which programs report by. They are kept apart from
 /// those of the core group.
 pub(crate) fn events() -> Kinds {
-    row(
-        Kinds::new(),
-        &["ev"],
-        &[],
-        Parts::None,
-        &[
-            ("Last Seen", "date", ".eventTime", false),
-            ("Type", "string", ".type", false),
-            ("Reason", "string", ".reason", false),
-            ("Message", "string", ".note", false),
-        ],
-        Cells::none(),
-        defaults::none::<NewEvent>(),
-    )
+    let events: Row<NewEvent> = Row {
+        short_names: &["ev"],
+        columns: EVENTS,
+        cells: cells::new_events(),
+        rules: rules::new_events(),
+        ..Row::new(manners::events("regarding"))
+    };
+    events.add(Kinds::new())
 }
 
+const CONFIG_MAPS: &[Column] = &[("Data", "string", CODE, false), AGE];
+const NAMESPACES: &[Column] = &[("Status", "string", ".status.phase", false), AGE];
+const LEASES: &[Column] = &[("Holder", "string", ".spec.holderIdentity", false), AGE];
+const DEFINITIONS: &[Column] = &[("Created At", "date", ".metadata.creationTimestamp", false)];
 const EVENTS: &[Column] = &[
-    ("Last Seen", "date", ".lastTimestamp", false),
+    ("Last Seen", "string", CODE, false),
     ("Type", "string", ".type", false),
     ("Reason", "string", ".reason", false),
     ("Object", "string", CODE, false),
-    ("Message", "string", ".message", false),
-    ("Count", "integer", ".count", true),
+    ("Subobject", "string", CODE, true),
+    ("Source", "string", CODE, true),
+    ("Message", "string", CODE, false),
+    ("First Seen", "string", CODE, true),
+    ("Count", "string", CODE, true),
+    ("Name", "string", CODE, true),
 ];
 const NODES: &[Column] = &[
     ("Status", "string", CODE, false),
@@ -214,7 +256,7 @@ const PODS: &[Column] = &[
     ("Readiness Gates", "string", CODE, true),
 ];
 const SECRETS: &[Column] =
-    &[("Type", "string", ".type", false), ("Data", "integer", CODE, false), AGE];
+    &[("Type", "string", ".type", false), ("Data", "string", CODE, false), AGE];
 const SERVICES: &[Column] = &[
     ("Type", "string", ".spec.type", false),
     ("Cluster-IP", "string", CODE, false),
@@ -228,8 +270,8 @@ const IMAGES: Column = ("Images", "string", CODE, true);
 const SELECTOR: Column = ("Selector", "string", CODE, true);
 const DEPLOYMENTS: &[Column] = &[
     ("Ready", "string", CODE, false),
-    ("Up-to-date", "integer", CODE, false),
-    ("Available", "integer", CODE, false),
+    ("Up-to-date", "string", CODE, false),
+    ("Available", "string", CODE, false),
     AGE,
     CONTAINERS,
     IMAGES,
@@ -256,54 +298,78 @@ const JOBS: &[Column] = &[
 const CRON_JOBS: &[Column] = &[
     ("Schedule", "string", ".spec.schedule", false),
     ("Timezone", "string", CODE, false),
-    ("Suspend", "string", CODE, false),
+    ("Suspend", "boolean", CODE, false),
     ("Active", "integer", CODE, false),
-    ("Last Schedule", "date", ".status.lastScheduleTime", false),
+    ("Last Schedule", "string", CODE, false),
     AGE,
     CONTAINERS,
     IMAGES,
     SELECTOR,
 ];
 
-/// Adds the kind of a type. What it is called, and where it lives, the type says.
-fn row<K>(
-    kinds: Kinds,
-    short_names: &[&str],
-    categories: &[&str],
+/// Everything that is said about a kind here. What it is called, and where it
+/// lives, its type says.
+struct Row<K> {
+    short_names: &'static [&'static str],
+    categories: &'static [&'static str],
     parts: Parts,
-    columns: &[Column],
+    columns: &'static [Column],
     cells: Cells<K>,
     rules: Rules<K>,
-) -> Kinds
+    manners: Manners,
+}
+
+impl<K> Row<K>
 where
-    K: ListableResource + Metadata + Serialize + DeserializeOwned + 'static,
+    K: ListableResource + Metadata<Ty = ObjectMeta> + Serialize + DeserializeOwned + 'static,
     K: kube::Resource<DynamicType = ()>,
     <K as Resource>::Scope: 'static,
 {
-    let mut version = version_of::<K>();
-    version["additionalPrinterColumns"] = columns
-        .iter()
-        .map(|(name, column_type, path, is_wide)| {
-            json!({"name": name, "type": column_type, "jsonPath": path, "priority": i32::from(*is_wide)})
-        })
-        .collect();
-    version["subresources"] = match parts {
-        Parts::None => json!({}),
-        Parts::Status => json!({"status": {}}),
-        Parts::StatusAndScale => json!({"status": {}, "scale": {
-            "specReplicasPath": ".spec.replicas",
-            "statusReplicasPath": ".status.replicas",
-        }}),
-    };
-    match definition::<K>(short_names, categories, &version) {
-        Ok(definition) => {
-            let kinds = kinds.built_in(definition, cells, rules, &MERGE_KEYS);
-            if COUNTED.contains(&K::KIND) { kinds } else { kinds.without_generation() }
+    /// A kind of which nothing is said but its manners.
+    fn new(manners: Manners) -> Self {
+        Self {
+            short_names: &[],
+            categories: &[],
+            parts: Parts::None,
+            columns: &[AGE],
+            cells: Cells::none(),
+            rules: Rules::none(),
+            manners,
         }
-        Err(error) => {
-            // What is made here is made of constants; a test reads all of them.
-            tracing::error!("{}: {error}", K::KIND);
-            kinds
+    }
+
+    fn add(self, kinds: Kinds) -> Kinds {
+        let Self { short_names, categories, parts, columns, mut cells, rules, manners } = self;
+        let mut version = version_of::<K>();
+        version["additionalPrinterColumns"] = columns
+            .iter()
+            .map(|(name, column_type, path, is_wide)| {
+                json!({"name": name, "type": column_type, "jsonPath": path, "priority": i32::from(*is_wide)})
+            })
+            .collect();
+        version["subresources"] = match parts {
+            Parts::None => json!({}),
+            Parts::Status => json!({"status": {}}),
+            Parts::StatusAndScale => json!({"status": {}, "scale": {
+                "specReplicasPath": ".spec.replicas",
+                "statusReplicasPath": ".status.replicas",
+            }}),
+        };
+        if columns.contains(&AGE) {
+            cells = cells.cell(AGE.0, |object: &K, now| {
+                let made = Metadata::metadata(object).creation_timestamp.as_ref();
+                made.map_or_else(|| "<unknown>".to_owned(), |made| age(made.0, now))
+            });
+        }
+        match definition::<K>(short_names, categories, &version) {
+            Ok(definition) => {
+                kinds.built_in(definition, cells, rules, &MERGE_KEYS).with_manners(manners)
+            }
+            Err(error) => {
+                // What is made here is made of constants; a test reads all of them.
+                tracing::error!("{}: {error}", K::KIND);
+                kinds
+            }
         }
     }
 }

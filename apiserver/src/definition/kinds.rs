@@ -19,7 +19,7 @@ use super::to_tree;
 use super::yaml::{self, DefinitionError};
 use super::{Cells, Rules};
 use crate::cluster::Sources;
-use crate::kind::{CodedCells, CodedReview, CodedRules, FieldTable, MergeKeys};
+use crate::kind::{CodedCells, CodedReview, CodedRules, FieldTable, Manners, MergeKeys};
 use crate::object::Tree;
 use crate::served_kind::SourceResource;
 use crate::user::User;
@@ -77,8 +77,8 @@ pub struct Registered {
     pub rules: Option<Arc<CodedRules>>,
     /// What strategic merge patches need to know.
     pub merge_keys: Option<Arc<MergeKeys>>,
-    /// Whether the changes of an object are counted in it.
-    pub has_generation: bool,
+    /// In what it differs from a kind that a definition describes.
+    pub manners: Manners,
     /// Its fields, if it is one of Kubernetes' own.
     pub fields: Option<Arc<FieldTable>>,
     /// How it comes to its objects.
@@ -154,7 +154,8 @@ impl Kinds {
     where
         K: Resource<DynamicType = ()> + Serialize + DeserializeOwned + 'static,
     {
-        self.add(definition, cells.coded(), Role::Stored { initial: Vec::new() });
+        let cells = cells.coded().map(CodedCells::as_they_are);
+        self.add(definition, cells, Role::Stored { initial: Vec::new() });
         if let Some(registered) = self.registered.last_mut() {
             registered.rules = Some(Arc::new(rules.coded_anyway()));
             registered.merge_keys = Some(Arc::clone(merge_keys));
@@ -163,12 +164,11 @@ impl Kinds {
         self
     }
 
-    /// Does not count the changes of objects of the last kind: a ConfigMap has
-    /// no generation.
+    /// Gives the last kind manners of its own.
     #[must_use]
-    pub fn without_generation(mut self) -> Self {
+    pub fn with_manners(mut self, manners: Manners) -> Self {
         if let Some(registered) = self.registered.last_mut() {
-            registered.has_generation = false;
+            registered.manners = manners;
         }
         self
     }
@@ -258,7 +258,7 @@ impl Kinds {
             rules: None,
             merge_keys: None,
             fields: None,
-            has_generation: true,
+            manners: Manners::default(),
             role,
             is_built_in: false,
         });

@@ -29,6 +29,12 @@ impl FieldError {
         Self { field: field.into(), reason: "FieldValueForbidden", body }
     }
 
+    /// What the value names is not there. `value` is JSON text.
+    pub fn not_found(field: impl Into<String>, value: impl fmt::Display) -> Self {
+        let body = format!("Not found: {}", beginning(value));
+        Self { field: field.into(), reason: "FieldValueNotFound", body }
+    }
+
     /// The value breaks a rule. `value` is JSON text: strings are quoted.
     pub fn invalid(field: impl Into<String>, value: impl fmt::Display, detail: &str) -> Self {
         let body = format!("Invalid value: {}: {}", beginning(value), beginning(detail));

@@ -66,8 +66,11 @@ pub struct Column {
 enum Source {
     /// The first value at the path.
     Path(JpQuery),
-    /// The value at this position of what code computes.
+    /// The value at this position of what code computes, as the type of the
+    /// column prints it.
     Code(usize),
+    /// The same, as it is.
+    CodeAsItIs(usize),
 }
 
 impl Column {
@@ -84,6 +87,7 @@ impl Column {
                 let first = found.into_iter().next();
                 first.map_or(Value::Null, |found| self.print(found.val(), now))
             }
+            Source::CodeAsItIs(position) => coded.get(*position).cloned().unwrap_or_default(),
             // Nothing computed is no value, and not one that is null.
             Source::Code(position) => match coded.get(*position) {
                 None | Some(Value::Null) => Value::Null,
@@ -145,6 +149,7 @@ impl Columns {
                 fault("there are two for");
             }
         }
+        let as_they_are = coded.as_ref().is_some_and(|coded| coded.are_shown_as_they_are());
         let position = |name: &str| coded.as_ref()?.columns().position(|column| column == name);
         let columns = definitions.iter().enumerate().filter_map(|(index, definition)| {
             let mut fault = |field: &str, message: &str| {
@@ -172,6 +177,7 @@ impl Columns {
                 priority: definition.priority.unwrap_or_default(),
                 cell_type: cell_type?,
                 source: match position(&definition.name) {
+                    Some(position) if as_they_are => Source::CodeAsItIs(position),
                     Some(position) => Source::Code(position),
                     None => Source::Path(path?),
                 },

@@ -205,7 +205,10 @@ impl Encoder {
     /// a Status. That has no `code`, and clients wait for its `uid`.
     pub(super) fn deleted(&self, deleted: &Deleted, tells_of_waiting: bool) -> Response<Body> {
         let (name, uid) = match deleted {
-            Deleted::Gone { name, uid } => (name.clone(), uid.clone()),
+            Deleted::Gone { shown: Some(versioned), .. } => {
+                return self.object(versioned, StatusCode::OK, &[]);
+            }
+            Deleted::Gone { name, uid, .. } => (name.clone(), uid.clone()),
             Deleted::Marked(versioned) => {
                 let waits = if tells_of_waiting { StatusCode::ACCEPTED } else { StatusCode::OK };
                 return self.object(versioned, waits, &[]);

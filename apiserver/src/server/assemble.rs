@@ -50,7 +50,7 @@ pub(super) fn parse(kinds: &Kinds) -> Result<Vec<Arc<Kind>>, StartError> {
             .with_rules(registered.rules.clone())
             .with_merge_keys(registered.merge_keys.clone())
             .with_fields(registered.fields.clone())
-            .with_generation(registered.has_generation);
+            .with_manners(registered.manners.clone());
         let names = &kind.names;
         let own = [
             ("spec.names.plural", &names.plural),

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use crate::ambient::Ambient;
 use crate::error::ApiError;
+use crate::kind::Manners;
 use crate::object::Key;
 use crate::served_kind::ServedKind;
 use crate::storage::{Commit, Expected, StoreError, Versioned};
-use crate::write::{Propagation, mark};
+use crate::write::{Manner, Propagation, as_it_goes, mark};
 
 /// How an object is removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,6 +19,8 @@ pub struct DeleteOptions {
     pub resource_version: Option<String>,
     /// What becomes of what it owns; otherwise as its finalizers say.
     pub propagation: Option<Propagation>,
+    /// How many seconds it has to end, where that counts.
+    pub grace_period: Option<i64>,
     /// Whether the client asked in the old way that nothing be orphaned: it is
     /// told when the object is not gone yet.
     pub tells_of_waiting: bool,
@@ -34,6 +37,8 @@ pub enum Deleted {
         name: String,
         /// Its uid.
         uid: String,
+        /// As it went, if its kind shows that.
+        shown: Option<Versioned>,
     },
     /// Something holds it: it is marked, and goes when nothing does any more.
     Marked(Versioned),
@@ -60,12 +65,22 @@ pub async fn delete(
         check(options, &kept).map_err(|cause| {
             ApiError::conflict(&kind.group, &kind.names.kind, key.name(), &cause)
         })?;
-        let marked = mark(&kept.object, options.propagation, ambient)?.map(Arc::new);
+        let Manners { shows_deleted, .. } = kind.manners;
+        let manner =
+            Manner { propagation: options.propagation, grace_period: options.grace_period };
+        let marked = mark(&kept.object, &kind.manners, &manner, ambient)?.map(Arc::new);
+        let gone = match &marked {
+            None if shows_deleted => Some(as_it_goes(&kept.object, &kind.manners, ambient)?),
+            _ => None,
+        };
+        let gone = gone.map(Arc::new);
         let outcome = |revision| match &marked {
             Some(object) => Deleted::Marked(Versioned { revision, object: Arc::clone(object) }),
             None => {
                 let uid = kept.object.uid().to_owned();
-                Deleted::Gone { name: key.name().to_owned(), uid }
+                let shown =
+                    gone.clone().map(|object| Versioned { revision: kept.revision, object });
+                Deleted::Gone { name: key.name().to_owned(), uid, shown }
             }
         };
         let is_same = marked.as_ref().is_some_and(|marked| marked.same_content(&kept.object));

@@ -24,7 +24,7 @@ impl Selection {
         if !labels.matches(object.labels()) {
             return false;
         }
-        let selectable = &self.version.selectable;
+        let selectable = self.kind.selectable(&self.version);
         if fields.needs_content() {
             fields.matches(&self.kind.in_version(object, &self.version), selectable)
         } else {

@@ -1,11 +1,13 @@
 //! What becomes of an object that is deleted while something holds it.
 
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use super::metadata_rules::{FOREGROUND, ORPHAN};
 use super::update;
 use crate::ambient::{Ambient, to_seconds};
 use crate::error::ApiError;
+use crate::kind::Manners;
 use crate::object::{Object, Tree, metadata};
 
 /// What becomes of what an object owns.
@@ -19,6 +21,26 @@ pub enum Propagation {
     Orphan,
 }
 
+/// How an object is deleted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Manner {
+    /// What becomes of what it owns.
+    pub propagation: Option<Propagation>,
+    /// How many seconds it has to end, where objects have any.
+    pub grace_period: Option<i64>,
+}
+
+impl Manner {
+    /// How many seconds an object has to end.
+    fn seconds(&self, manners: &Manners, tree: &Tree) -> i64 {
+        let Some(usual) = manners.grace_period.and_then(|period| period(tree)) else { return 0 };
+        match self.grace_period.unwrap_or(usual) {
+            given if given < 0 => 1,
+            given => given,
+        }
+    }
+}
+
 /// Marks an object as being deleted, with the finalizers that the propagation
 /// asks for; `None` if nothing holds it, so that it can go at once.
 ///
@@ -26,26 +48,66 @@ pub enum Propagation {
 /// None that could be met: it was an object before.
 pub fn mark(
     object: &Object,
-    propagation: Option<Propagation>,
+    manners: &Manners,
+    manner: &Manner,
     ambient: &Ambient,
 ) -> Result<Option<Object>, ApiError> {
     let mut tree = object.to_tree();
-    set_finalizers(&mut tree, propagation);
-    if metadata::finalizers(&tree).is_empty() {
+    set_finalizers(&mut tree, manner.propagation);
+    let seconds = manner.seconds(manners, &tree);
+    if !manners.holds(&tree) && seconds == 0 {
         return Ok(None);
     }
-    if !metadata::of(&tree).contains_key("deletionTimestamp") {
-        update::add_generation(&mut tree);
-        metadata::edit(&mut tree, |metadata| {
-            let now = to_seconds(ambient.now());
-            metadata.insert("deletionTimestamp".to_owned(), now.into());
-        });
+    if let Some(note) = manners.on_mark {
+        note(&mut tree);
     }
-    metadata::edit(&mut tree, |metadata| {
-        metadata.insert("deletionGracePeriodSeconds".to_owned(), 0.into());
-    });
+    end_in(&mut tree, seconds, manner.grace_period, ambient);
     // However large it is: what cannot be marked could never go.
     Object::from_tree(&tree).map(Some).map_err(ApiError::internal)
+}
+
+/// An object that is to end in so many seconds, if it was not to end sooner.
+fn end_in(tree: &mut Tree, seconds: i64, given: Option<i64>, ambient: &Ambient) {
+    let metadata = metadata::of(tree);
+    let ends = metadata.get("deletionTimestamp").and_then(Value::as_str);
+    let ends: Option<Timestamp> = ends.and_then(|time| time.parse().ok());
+    let before = metadata.get("deletionGracePeriodSeconds").and_then(Value::as_i64);
+    let begun = match ends {
+        None => {
+            update::add_generation(tree);
+            ambient.now()
+        }
+        Some(ends) => {
+            let before = before.unwrap_or_default();
+            // It gets no more time than it had, and less only if that is asked for.
+            if before > 0 && (seconds >= before || (given.is_none() && seconds > 0)) {
+                return;
+            }
+            ends.saturating_sub(SignedDuration::from_secs(before)).unwrap_or(ends)
+        }
+    };
+    let ends = begun.saturating_add(SignedDuration::from_secs(seconds)).unwrap_or(begun);
+    metadata::edit(tree, |metadata| {
+        metadata.insert("deletionTimestamp".to_owned(), to_seconds(ends).into());
+        metadata.insert("deletionGracePeriodSeconds".to_owned(), seconds.into());
+    });
+}
+
+/// An object as it goes.
+///
+/// # Errors
+/// None that could be met: it was an object before.
+pub fn as_it_goes(
+    object: &Object,
+    manners: &Manners,
+    ambient: &Ambient,
+) -> Result<Object, ApiError> {
+    let mut tree = object.to_tree();
+    // Others go without a mark.
+    if manners.grace_period.is_some() {
+        end_in(&mut tree, 0, Some(0), ambient);
+    }
+    Object::from_tree(&tree).map_err(ApiError::internal)
 }
 
 /// Those of the garbage collector follow the propagation; where none is asked

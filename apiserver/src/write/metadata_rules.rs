@@ -5,9 +5,9 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use crate::error::{FieldError, quote};
+use crate::kind::NameRule;
 use crate::object::names::{
     check_label, check_label_key, check_label_value, check_path_segment, check_path_segment_prefix,
-    check_subdomain,
 };
 use crate::object::{Tree, metadata};
 
@@ -23,10 +23,10 @@ pub(super) const FOREGROUND: &str = "foregroundDeletion";
 const WITHOUT_DOMAIN: [&str; 3] = [ORPHAN, FOREGROUND, "kubernetes"];
 
 /// What is wrong with the metadata of an object, new or not.
-pub(super) fn validate(tree: &Tree) -> Vec<FieldError> {
+pub(super) fn validate(tree: &Tree, names: NameRule) -> Vec<FieldError> {
     let metadata = metadata::of(tree);
     let mut errors = Vec::new();
-    validate_names(metadata, &mut errors);
+    validate_names(metadata, names, &mut errors);
     validate_contents(metadata, &mut errors);
     validate_finalizers(tree, &mut errors);
     errors
@@ -211,7 +211,7 @@ fn validate_finalizers(tree: &Tree, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn validate_names(metadata: &Tree, errors: &mut Vec<FieldError>) {
+fn validate_names(metadata: &Tree, names: NameRule, errors: &mut Vec<FieldError>) {
     let text = |field: &str| metadata.get(field).and_then(Value::as_str);
     if let Some(prefix) = text("generateName") {
         // A trailing dash is what the suffix is put behind; as kube-apiserver
@@ -220,14 +220,14 @@ fn validate_names(metadata: &Tree, errors: &mut Vec<FieldError>) {
             let last = rest.chars().next_back()?;
             Some(format!("{}a", &rest[..rest.len() - last.len_utf8()]))
         });
-        let faults = check_subdomain(masked.as_deref().unwrap_or(prefix));
+        let faults = names.check(masked.as_deref().unwrap_or(prefix));
         errors.extend(invalid("metadata.generateName", prefix, faults));
     }
     match text("name") {
         None => {
             errors.push(FieldError::required("metadata.name", "name or generateName is required"));
         }
-        Some(name) => errors.extend(invalid("metadata.name", name, check_subdomain(name))),
+        Some(name) => errors.extend(invalid("metadata.name", name, names.check(name))),
     }
     if let Some(namespace) = text("namespace") {
         errors.extend(invalid("metadata.namespace", namespace, check_label(namespace)));

@@ -115,6 +115,12 @@ pub fn prepare_change(
             // Rules see the status that there is.
             take_status(&mut tree, &live.tree);
         }
+        if kind.manners.unconditional_update {
+            take_revision(&mut tree, live);
+        }
+        if part == Part::Main {
+            kind.manners.keep(&mut tree, &live.tree);
+        }
         let asked = super::Asked::prepare(rules, &mut tree);
         super::reshape(kind, &mut tree, is_kind);
         check_revision(kind, &tree, live)?;
@@ -132,6 +138,12 @@ pub fn prepare_change(
             Part::Status => {
                 let status = std::mem::replace(&mut tree, live.tree.clone());
                 take_status(&mut tree, &status);
+                if let Some(rules) = kind.rules_of(version).filter(|_| kind.fields.is_some()) {
+                    // Fields of a status depend on each other. What does not fit
+                    // its type is told below.
+                    let _ = rules.prepare(&mut tree, context);
+                    super::reshape(kind, &mut tree, is_kind);
+                }
                 if !is_kind {
                     // What says that it is something else was not pruned.
                     let _ = version.schema.take_in(&mut tree, Malformed::Dropped);
@@ -153,7 +165,7 @@ pub fn prepare_change(
         }
         warnings.extend(metadata_rules::finalizer_warnings(&tree, Some(&live.tree)));
         bump_generation(version, &mut tree, &live.tree);
-        if is_over(&tree) {
+        if is_over(kind, &tree) {
             // It is shown, not kept: what is too large can still go.
             return Ok(Change::Gone(Object::from_tree(&tree).map_err(ApiError::internal)?));
         }
@@ -163,6 +175,15 @@ pub fn prepare_change(
     match change() {
         Ok(change) => Ok(PreparedChange { change, warnings }),
         Err(error) => Err(error.with_warnings(warnings)),
+    }
+}
+
+/// Who says nothing means the object as it is.
+fn take_revision(tree: &mut Tree, live: &Live) {
+    if metadata::text(tree, "resourceVersion").is_empty() {
+        metadata::edit(tree, |metadata| {
+            metadata.insert("resourceVersion".to_owned(), live.revision.clone().into());
+        });
     }
 }
 
@@ -255,7 +276,7 @@ fn faults(
     is_kind: bool,
     old: &Tree,
 ) -> Vec<FieldError> {
-    let mut errors = metadata_rules::validate(tree);
+    let mut errors = metadata_rules::validate(tree, kind.manners.names);
     let of_change = metadata_rules::validate_update(tree, old);
     errors.extend(of_change.clone());
     let api_version = kind.api_version(&version.name);
@@ -308,10 +329,10 @@ pub(super) fn add_generation(tree: &mut Tree) {
 }
 
 /// Whether nothing holds an object any more that is being deleted.
-pub(super) fn is_over(tree: &Tree) -> bool {
+pub(super) fn is_over(kind: &Kind, tree: &Tree) -> bool {
     let metadata = metadata::of(tree);
     let grace = metadata.get("deletionGracePeriodSeconds").and_then(Value::as_i64);
     metadata.contains_key("deletionTimestamp")
-        && metadata::finalizers(tree).is_empty()
+        && !kind.manners.holds(tree)
         && grace.unwrap_or_default() == 0
 }

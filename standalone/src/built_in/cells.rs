@@ -7,12 +7,19 @@ use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{
-    ConfigMap, ContainerStatus, Event, Node, Pod, PodSpec, Secret, Service, ServiceSpec,
+    ConfigMap, ContainerStatus, Event, Node, ObjectReference, Pod, PodSpec, Secret, Service,
+    ServiceSpec,
 };
+use k8s_openapi::api::events::v1::Event as NewEvent;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use serde_json::Value;
+
+use super::events::to_core;
 
 /// What stands where there is nothing.
 const NONE: &str = "<none>";
+/// What stands where nobody knows.
+const UNKNOWN: &str = "<unknown>";
 
 pub(super) fn config_maps() -> Cells<ConfigMap> {
     Cells::none().cell("Data", |map: &ConfigMap, _| {
@@ -25,11 +32,86 @@ pub(super) fn secrets() -> Cells<Secret> {
     Cells::none().cell("Data", |secret: &Secret, _| secret.data.as_ref().map_or(0, BTreeMap::len))
 }
 
+/// The cells of an event, whichever group it is of.
+struct Shown {
+    first: Option<Timestamp>,
+    last: Option<Timestamp>,
+    about: ObjectReference,
+    source: String,
+    message: String,
+    count: i32,
+}
+
+fn shown(event: &Event) -> Shown {
+    let event_time = event.event_time.as_ref().map(|time| time.0);
+    let first = event.first_timestamp.as_ref().map(|time| time.0).or(event_time);
+    let last = event.last_timestamp.as_ref().map(|time| time.0).or(first);
+    let series = event.series.as_ref();
+    let component = |text: Option<&String>| text.filter(|text| !text.is_empty()).cloned();
+    let (source, host) = match &event.source {
+        Some(source) => (component(source.component.as_ref()), component(source.host.as_ref())),
+        None => (None, None),
+    };
+    let source = source.or_else(|| component(event.reporting_component.as_ref()));
+    let host = host.or_else(|| component(event.reporting_instance.as_ref()));
+    let both = [source, host].into_iter().flatten();
+    Shown {
+        first,
+        last: match series {
+            Some(series) => series.last_observed_time.as_ref().map(|time| time.0),
+            None => last,
+        },
+        about: event.involved_object.clone(),
+        source: both.collect::<Vec<_>>().join(", "),
+        message: event.message.as_deref().unwrap_or_default().trim().to_owned(),
+        count: match series {
+            Some(series) => series.count.unwrap_or_default(),
+            None => event.count.filter(|count| *count != 0).unwrap_or(1),
+        },
+    }
+}
+
+/// The columns of events that code fills.
+const OF_EVENTS: [&str; 7] =
+    ["Last Seen", "Object", "Subobject", "Source", "Message", "First Seen", "Count"];
+
+fn of_event(column: &str, event: &Event, now: Timestamp) -> Value {
+    let since = |time: Option<Timestamp>| match time {
+        Some(time) => Value::String(age(time, now)),
+        None => UNKNOWN.into(),
+    };
+    let Shown { first, last, about, source, message, count } = shown(event);
+    match column {
+        "Last Seen" => since(last),
+        "First Seen" => since(first),
+        "Subobject" => about.field_path.unwrap_or_default().into(),
+        "Source" => source.into(),
+        "Message" => message.into(),
+        "Count" => count.into(),
+        _ => {
+            let kind = about.kind.unwrap_or_default().to_lowercase();
+            match about.name.filter(|name| !name.is_empty()) {
+                Some(name) => format!("{kind}/{name}").into(),
+                None => kind.into(),
+            }
+        }
+    }
+}
+
 pub(super) fn events() -> Cells<Event> {
-    Cells::none().cell("Object", |event: &Event, _| {
-        let about = &event.involved_object;
-        let kind = about.kind.as_deref().unwrap_or_default().to_lowercase();
-        format!("{kind}/{}", about.name.as_deref().unwrap_or_default())
+    OF_EVENTS.into_iter().fold(Cells::none(), |cells, column| {
+        cells.cell(column, move |event: &Event, now| of_event(column, event, now))
+    })
+}
+
+pub(super) fn new_events() -> Cells<NewEvent> {
+    OF_EVENTS.into_iter().fold(Cells::none(), |cells, column| {
+        cells.cell(column, move |event: &NewEvent, now| {
+            let tree = serde_json::to_value(event).unwrap_or_default();
+            let core = tree.as_object().cloned().map(to_core).map(Value::Object);
+            let core: Option<Event> = core.and_then(|core| serde_json::from_value(core).ok());
+            core.map_or(Value::Null, |core| of_event(column, &core, now))
+        })
     })
 }
 
@@ -276,6 +358,10 @@ pub(super) fn cron_jobs() -> Cells<CronJob> {
             Some(true) => "True",
             Some(false) => "False",
             None => NONE,
+        })
+        .cell("Last Schedule", |job: &CronJob, now| {
+            let last = job.status.as_ref().and_then(|status| status.last_schedule_time.as_ref());
+            last.map_or_else(|| NONE.to_owned(), |last| age(last.0, now))
         })
         .cell("Active", |job: &CronJob, _| {
             let active = job.status.as_ref().and_then(|status| status.active.as_ref());

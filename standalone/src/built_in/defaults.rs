@@ -1,41 +1,47 @@
 //! What kube-apiserver fills in where the author of an object said nothing.
 
-use aggregated_apiserver::Rules;
+use std::collections::BTreeMap;
+
+use aggregated_apiserver::{Quantity, Rules};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::apps::v1::{
     Deployment, DeploymentStrategy, ReplicaSet, RollingUpdateDeployment,
 };
 use k8s_openapi::api::batch::v1::{CronJob, Job, JobSpec};
 use k8s_openapi::api::core::v1::{
-    Container, Namespace, NamespaceSpec, NamespaceStatus, Pod, PodSpec, PodStatus, PodTemplateSpec,
-    Probe, ResourceRequirements, Secret, Service,
+    Container, DownwardAPIVolumeFile, EmptyDirVolumeSource, HTTPGetAction, HostIP, Namespace,
+    NamespaceSpec, NamespaceStatus, Node, Pod, PodIP, PodSpec, PodStatus, PodTemplateSpec, Probe,
+    ResourceRequirements, Secret, Service, Taint, Toleration, Volume,
 };
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use super::addresses::Addresses;
 
 /// The label by which a namespace can be selected.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 /// What holds a namespace until it is empty.
 pub(crate) const FINALIZER: &str = "kubernetes";
+/// Taints of nodes that cannot take Pods.
+const NOT_READY: &str = "node.kubernetes.io/not-ready";
+const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
+/// For so long a Pod stays on such a node.
+const TOLERATED_SECONDS: i64 = 300;
+/// How long a token in a volume is good for.
+const TOKEN_SECONDS: i64 = 3_600;
+/// How long a client of a Service meets the same Pod, if it is to.
+const SESSION_SECONDS: i32 = 10_800;
 /// How files of a volume may be used: readable by all, writable by their owner.
 const MODE: i32 = 0o644;
-
-pub(super) fn none<K>() -> Rules<K> {
-    Rules::none()
-}
 
 pub(super) fn namespaces() -> Rules<Namespace> {
     Rules::none().prepare(|namespace: &mut Namespace, _| {
         let name = namespace.metadata.name.clone().unwrap_or_default();
         namespace.metadata.labels.get_or_insert_default().insert(NAME_LABEL.to_owned(), name);
         let status = namespace.status.get_or_insert_with(NamespaceStatus::default);
-        status.phase.get_or_insert_with(|| "Active".to_owned());
+        fill(&mut status.phase, "Active");
         // Whoever writes it: it is held until it is empty.
-        let finalizer = FINALIZER.to_owned();
-        namespace.spec = Some(NamespaceSpec { finalizers: Some(vec![finalizer.clone()]) });
-        let finalizers = namespace.metadata.finalizers.get_or_insert_default();
-        if !finalizers.contains(&finalizer) {
-            finalizers.push(finalizer);
-        }
+        namespace.spec = Some(NamespaceSpec { finalizers: Some(vec![FINALIZER.to_owned()]) });
     })
 }
 
@@ -50,35 +56,158 @@ pub(super) fn secrets() -> Rules<Secret> {
 }
 
 pub(super) fn services() -> Rules<Service> {
-    Rules::none().prepare(|service: &mut Service, _| {
+    let addresses = Addresses::default();
+    Rules::none().prepare(move |service: &mut Service, _| {
         service.status.get_or_insert_default().load_balancer.get_or_insert_default();
         let Some(spec) = &mut service.spec else { return };
+        if spec.ports.as_ref().is_none_or(Vec::is_empty)
+            && spec.cluster_ip.is_none()
+            && spec.type_.is_none()
+        {
+            // What it lacks is told; it takes no address.
+            fill(&mut spec.type_, "ClusterIP");
+            fill(&mut spec.session_affinity, "None");
+            return;
+        }
         fill(&mut spec.type_, "ClusterIP");
         fill(&mut spec.session_affinity, "None");
         if spec.type_.as_deref() != Some("ExternalName") {
             fill(&mut spec.internal_traffic_policy, "Cluster");
         }
+        if spec.session_affinity.as_deref() == Some("ClientIP") {
+            let config = spec.session_affinity_config.get_or_insert_default();
+            config.client_ip.get_or_insert_default().timeout_seconds.get_or_insert(SESSION_SECONDS);
+        }
+        if matches!(spec.type_.as_deref(), Some("NodePort" | "LoadBalancer")) {
+            fill(&mut spec.external_traffic_policy, "Cluster");
+        }
+        if spec.type_.as_deref() == Some("LoadBalancer") {
+            spec.allocate_load_balancer_node_ports.get_or_insert(true);
+        }
         for port in spec.ports.iter_mut().flatten() {
             fill(&mut port.protocol, "TCP");
-            port.target_port.get_or_insert(IntOrString::Int(port.port));
+            if port.target_port.as_ref().is_none_or(|port| *port == IntOrString::Int(0)) {
+                port.target_port = Some(IntOrString::Int(port.port));
+            }
+        }
+        addresses.fill(spec);
+    })
+}
+
+pub(super) fn nodes() -> Rules<Node> {
+    Rules::none().prepare(|node: &mut Node, _| {
+        if let Some(status) = &mut node.status
+            && status.allocatable.as_ref().is_none_or(BTreeMap::is_empty)
+        {
+            status.allocatable.clone_from(&status.capacity);
+        }
+        let spec = node.spec.get_or_insert_default();
+        match (&spec.pod_cidr, &spec.pod_cidrs) {
+            (Some(range), None) => spec.pod_cidrs = Some(vec![range.clone()]),
+            (None, Some(ranges)) => spec.pod_cidr = ranges.first().cloned(),
+            _ => {}
+        }
+        // What a cluster does when a node is made.
+        let is_new = node.metadata.resource_version.is_none();
+        let taints = spec.taints.get_or_insert_default();
+        if is_new && !taints.iter().any(|taint| taint.key == NOT_READY) {
+            let effect = "NoSchedule".to_owned();
+            taints.push(Taint { key: NOT_READY.to_owned(), effect, ..Taint::default() });
         }
     })
 }
 
 pub(super) fn pods() -> Rules<Pod> {
     Rules::none().prepare(|pod: &mut Pod, _| {
+        let is_new = pod.metadata.resource_version.is_none();
+        let spec = pod.spec.get_or_insert_default();
+        fill_pod(spec);
+        spec.enable_service_links.get_or_insert(true);
+        for container in spec.init_containers.iter_mut().flatten().chain(&mut spec.containers) {
+            fill_requests(container);
+        }
+        if is_new {
+            // What a cluster does when a Pod is made.
+            spec.priority.get_or_insert(0);
+            fill(&mut spec.preemption_policy, "PreemptLowerPriority");
+        }
+        tolerate_lost_nodes(spec);
+        let class = quality(spec);
         let status = pod.status.get_or_insert_with(PodStatus::default);
         fill(&mut status.phase, "Pending");
-        if let Some(spec) = &mut pod.spec {
-            fill_pod(spec);
-            spec.enable_service_links.get_or_insert(true);
+        fill(&mut status.qos_class, class);
+        if let Some(address) = status.pod_ip.clone()
+            && status.pod_ips.as_ref().is_none_or(Vec::is_empty)
+        {
+            status.pod_ips = Some(vec![PodIP { ip: address }]);
+        }
+        if let Some(address) = status.host_ip.clone()
+            && status.host_ips.as_ref().is_none_or(Vec::is_empty)
+        {
+            status.host_ips = Some(vec![HostIP { ip: address }]);
         }
     })
 }
 
+/// A Pod stays for a while on a node that is not ready, or out of reach.
+fn tolerate_lost_nodes(spec: &mut PodSpec) {
+    let tolerations = spec.tolerations.get_or_insert_default();
+    let is_of = |text: &Option<String>, wanted: &str| {
+        text.as_deref().is_none_or(|text| text.is_empty() || text == wanted)
+    };
+    for key in [NOT_READY, UNREACHABLE] {
+        let mut all = tolerations.iter();
+        if all.any(|one| is_of(&one.key, key) && is_of(&one.effect, "NoExecute")) {
+            continue;
+        }
+        tolerations.push(Toleration {
+            key: Some(key.to_owned()),
+            operator: Some("Exists".to_owned()),
+            effect: Some("NoExecute".to_owned()),
+            toleration_seconds: Some(TOLERATED_SECONDS),
+            value: None,
+        });
+    }
+}
+
+/// Whoever limits a resource asks for as much of it.
+fn fill_requests(container: &mut Container) {
+    let Some(resources) = &mut container.resources else { return };
+    let Some(limits) = resources.limits.clone() else { return };
+    let requests = resources.requests.get_or_insert_default();
+    for (name, limit) in limits {
+        requests.entry(name).or_insert(limit);
+    }
+}
+
+/// How well a Pod is treated when resources run out.
+fn quality(spec: &PodSpec) -> &'static str {
+    let mut is_guaranteed = true;
+    let mut is_best_effort = true;
+    for container in spec.init_containers.iter().flatten().chain(&spec.containers) {
+        let resources = container.resources.clone().unwrap_or_default();
+        let amount = |of: &Option<BTreeMap<String, Amount>>, name: &str| {
+            let given = of.as_ref().and_then(|amounts| amounts.get(name));
+            given.and_then(|given| Quantity::parse(&given.0).ok()).map(|given| given.nanos())
+        };
+        for name in ["cpu", "memory"] {
+            let (limit, request) =
+                (amount(&resources.limits, name), amount(&resources.requests, name));
+            let is_something = |amount: Option<i128>| amount.is_some_and(|amount| amount > 0);
+            is_best_effort &= !is_something(limit) && !is_something(request);
+            is_guaranteed &= is_something(limit) && limit == request;
+        }
+    }
+    match (is_best_effort, is_guaranteed) {
+        (true, _) => "BestEffort",
+        (false, true) => "Guaranteed",
+        (false, false) => "Burstable",
+    }
+}
+
 pub(super) fn deployments() -> Rules<Deployment> {
     Rules::none().prepare(|deployment: &mut Deployment, _| {
-        let Some(spec) = &mut deployment.spec else { return };
+        let spec = deployment.spec.get_or_insert_default();
         spec.replicas.get_or_insert(1);
         spec.revision_history_limit.get_or_insert(10);
         spec.progress_deadline_seconds.get_or_insert(600);
@@ -97,17 +226,23 @@ pub(super) fn deployments() -> Rules<Deployment> {
 
 pub(super) fn replica_sets() -> Rules<ReplicaSet> {
     Rules::none().prepare(|set: &mut ReplicaSet, _| {
-        let Some(spec) = &mut set.spec else { return };
+        let spec = set.spec.get_or_insert_default();
         spec.replicas.get_or_insert(1);
         if let Some(template) = &mut spec.template {
             fill_template(template);
+            let labels = template.metadata.as_ref().and_then(|metadata| metadata.labels.clone());
+            if set.metadata.labels.as_ref().is_none_or(BTreeMap::is_empty) {
+                set.metadata.labels = labels.filter(|labels| !labels.is_empty());
+            }
         }
     })
 }
 
 pub(super) fn jobs() -> Rules<Job> {
     Rules::none().prepare(|job: &mut Job, _| {
-        let Some(spec) = &mut job.spec else { return };
+        let (name, uid) = (job.metadata.name.clone(), job.metadata.uid.clone());
+        let is_new = job.metadata.resource_version.is_none();
+        let spec = job.spec.get_or_insert_default();
         if spec.completions.is_none() && spec.parallelism.is_none() {
             spec.completions = Some(1);
         }
@@ -118,7 +253,31 @@ pub(super) fn jobs() -> Rules<Job> {
         fill(&mut spec.completion_mode, "NonIndexed");
         fill(&mut spec.pod_replacement_policy, "TerminatingOrFailed");
         fill_job(spec);
+        if is_new && spec.manual_selector != Some(true) {
+            select(spec, &name.unwrap_or_default(), &uid.unwrap_or_default());
+        }
+        let labels = spec.template.metadata.as_ref().and_then(|metadata| metadata.labels.clone());
+        if job.metadata.labels.as_ref().is_none_or(BTreeMap::is_empty) {
+            job.metadata.labels = labels.filter(|labels| !labels.is_empty());
+        }
     })
+}
+
+/// The labels by which a Job knows its Pods: in their old and in their new form.
+fn select(spec: &mut JobSpec, name: &str, uid: &str) {
+    let labels = spec.template.metadata.get_or_insert_default().labels.get_or_insert_default();
+    for (label, value) in [
+        ("batch.kubernetes.io/controller-uid", uid),
+        ("batch.kubernetes.io/job-name", name),
+        ("controller-uid", uid),
+        ("job-name", name),
+    ] {
+        labels.entry(label.to_owned()).or_insert_with(|| value.to_owned());
+    }
+    let selected = spec.selector.get_or_insert_default().match_labels.get_or_insert_default();
+    selected
+        .entry("batch.kubernetes.io/controller-uid".to_owned())
+        .or_insert_with(|| uid.to_owned());
 }
 
 pub(super) fn cron_jobs() -> Rules<CronJob> {
@@ -152,13 +311,54 @@ fn fill_pod(spec: &mut PodSpec) {
     spec.security_context.get_or_insert_default();
     let containers = spec.init_containers.iter_mut().flatten().chain(&mut spec.containers);
     containers.for_each(fill_container);
-    for volume in spec.volumes.iter_mut().flatten() {
-        if let Some(map) = &mut volume.config_map {
-            map.default_mode.get_or_insert(MODE);
+    spec.volumes.iter_mut().flatten().for_each(fill_volume);
+    match (&spec.service_account_name, &spec.service_account) {
+        (Some(name), _) => spec.service_account = Some(name.clone()),
+        (None, Some(name)) => spec.service_account_name = Some(name.clone()),
+        (None, None) => {}
+    }
+    if spec.host_network == Some(true) {
+        let containers = spec.init_containers.iter_mut().flatten().chain(&mut spec.containers);
+        for port in containers.flat_map(|container| container.ports.iter_mut().flatten()) {
+            port.host_port.get_or_insert(port.container_port);
         }
-        if let Some(secret) = &mut volume.secret {
-            secret.default_mode.get_or_insert(MODE);
+    }
+}
+
+fn fill_volume(volume: &mut Volume) {
+    let name = std::mem::take(&mut volume.name);
+    if *volume == Volume::default() {
+        volume.empty_dir = Some(EmptyDirVolumeSource::default());
+    }
+    volume.name = name;
+    if let Some(map) = &mut volume.config_map {
+        map.default_mode.get_or_insert(MODE);
+    }
+    if let Some(secret) = &mut volume.secret {
+        secret.default_mode.get_or_insert(MODE);
+    }
+    if let Some(path) = &mut volume.host_path {
+        path.type_.get_or_insert_default();
+    }
+    if let Some(downward) = &mut volume.downward_api {
+        downward.default_mode.get_or_insert(MODE);
+        downward.items.iter_mut().flatten().for_each(fill_downward);
+    }
+    if let Some(projected) = &mut volume.projected {
+        projected.default_mode.get_or_insert(MODE);
+        for source in projected.sources.iter_mut().flatten() {
+            if let Some(token) = &mut source.service_account_token {
+                token.expiration_seconds.get_or_insert(TOKEN_SECONDS);
+            }
+            let items = source.downward_api.iter_mut().flat_map(|one| &mut one.items).flatten();
+            items.for_each(fill_downward);
         }
+    }
+}
+
+fn fill_downward(file: &mut DownwardAPIVolumeFile) {
+    if let Some(field) = &mut file.field_ref {
+        fill(&mut field.api_version, "v1");
     }
 }
 
@@ -186,16 +386,34 @@ fn fill_container(container: &mut Container) {
         &mut container.startup_probe,
     ];
     probes.into_iter().flatten().for_each(fill_probe);
+    if let Some(lifecycle) = &mut container.lifecycle {
+        let handlers = [&mut lifecycle.post_start, &mut lifecycle.pre_stop];
+        let gets = handlers.into_iter().flatten().filter_map(|handler| handler.http_get.as_mut());
+        gets.for_each(fill_get);
+    }
+}
+
+fn fill_get(get: &mut HTTPGetAction) {
+    fill(&mut get.path, "/");
+    fill(&mut get.scheme, "HTTP");
 }
 
 fn fill_probe(probe: &mut Probe) {
-    probe.timeout_seconds.get_or_insert(1);
-    probe.period_seconds.get_or_insert(10);
-    probe.success_threshold.get_or_insert(1);
-    probe.failure_threshold.get_or_insert(3);
+    for (field, default) in [
+        (&mut probe.timeout_seconds, 1),
+        (&mut probe.period_seconds, 10),
+        (&mut probe.success_threshold, 1),
+        (&mut probe.failure_threshold, 3),
+    ] {
+        if field.is_none_or(|seconds| seconds == 0) {
+            *field = Some(default);
+        }
+    }
     if let Some(get) = &mut probe.http_get {
-        fill(&mut get.path, "/");
-        fill(&mut get.scheme, "HTTP");
+        fill_get(get);
+    }
+    if let Some(call) = &mut probe.grpc {
+        call.service.get_or_insert_default();
     }
 }
 

@@ -58,6 +58,9 @@ impl FieldSelector {
             key == NAME || (namespaced && key == NAMESPACE) || fields.position(key).is_some()
         };
         match self.0.iter().find(|requirement| !is_known(&requirement.key)) {
+            Some(FieldRequirement { key, .. }) if fields.tells() => Err(format!(
+                "\"{key}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+            )),
             Some(FieldRequirement { key, .. }) => Err(format!("field label not supported: {key}")),
             None => Ok(()),
         }

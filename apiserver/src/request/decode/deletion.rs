@@ -12,7 +12,7 @@ use crate::write::Propagation;
 
 impl Parameters {
     pub(super) fn delete_options(&self) -> Result<DeleteOptions, ApiError> {
-        self.integer("gracePeriodSeconds")?;
+        let grace_period = self.integer("gracePeriodSeconds")?;
         let orphan = self.flag("orphanDependents");
         let mut errors = Vec::new();
         let propagation = propagation(self.filled("propagationPolicy"), orphan, &mut errors);
@@ -24,6 +24,7 @@ impl Parameters {
             uid: self.filled("uid").map(str::to_owned),
             resource_version: self.filled("resourceVersion").map(str::to_owned),
             propagation,
+            grace_period,
             tells_of_waiting: orphan == Some(false),
             dry_run,
         })
@@ -59,11 +60,11 @@ pub(super) async fn in_body(language: Language, bytes: &Bytes) -> Result<DeleteO
         Some(Value::Bool(orphan)) => Some(*orphan),
         Some(other) => return Err(mismatch(other, "orphanDependents", "bool")),
     };
-    match tree.get("gracePeriodSeconds") {
-        None | Some(Value::Null) => {}
-        Some(Value::Number(number)) if number.is_i64() => {}
+    let grace_period = match tree.get("gracePeriodSeconds") {
+        None | Some(Value::Null) => None,
+        Some(Value::Number(number)) if number.is_i64() => number.as_i64(),
         Some(other) => return Err(mismatch(other, "gracePeriodSeconds", "int64")),
-    }
+    };
     let policy = text(&tree, "", "propagationPolicy")?;
     let nothing = Tree::new();
     let preconditions = match tree.get("preconditions") {
@@ -86,6 +87,7 @@ pub(super) async fn in_body(language: Language, bytes: &Bytes) -> Result<DeleteO
         uid,
         resource_version,
         propagation,
+        grace_period,
         tells_of_waiting: orphan == Some(false),
         dry_run: !dry_run.is_empty(),
     })

@@ -90,7 +90,7 @@ impl Parameters {
             return Err(ApiError::invalid_options("ListOptions", faults));
         }
         let fields = &query.selection.selector.fields;
-        let checked = fields.check(kind.is_namespaced(), &target.version.selectable);
+        let checked = fields.check(kind.is_namespaced(), kind.selectable(&target.version));
         checked.map_err(ApiError::bad_request)?;
         Ok(query)
     }

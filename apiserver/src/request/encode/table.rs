@@ -38,8 +38,9 @@ pub(super) fn write_row(
     out: &mut Vec<u8>,
 ) {
     let tree = Value::Object(versioned.object.to_tree());
-    let mut cells = vec![Value::from(versioned.object.key().name())];
-    cells.extend(encoder.version.columns.cells(&tree, encoder.now));
+    let name = (!encoder.kind.manners.names_itself).then(|| versioned.object.key().name().into());
+    let cells: Vec<Value> =
+        name.into_iter().chain(encoder.version.columns.cells(&tree, encoder.now)).collect();
     out.extend_from_slice(b"{\"cells\":");
     out.extend_from_slice(to_json(&Value::Array(cells)).as_bytes());
     out.extend_from_slice(b",\"object\":");
@@ -73,5 +74,6 @@ fn definitions(encoder: &Encoder) -> Value {
             "priority": column.priority,
         })
     });
-    std::iter::once(name).chain(others).collect()
+    let name = (!encoder.kind.manners.names_itself).then_some(name);
+    name.into_iter().chain(others).collect()
 }

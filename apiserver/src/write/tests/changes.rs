@@ -132,8 +132,11 @@ fn what_holds_an_object() {
     let marked = |finalizers: Value, propagation| {
         let live = live(json!({"finalizers": finalizers}));
         let object = Object::from_tree(&live.tree).unwrap();
-        mark(&object, propagation, &ambient).unwrap().map(|object| {
-            let again = mark(&object, propagation, &ambient).unwrap().unwrap();
+        let manner = Manner { propagation, ..Manner::default() };
+        mark(&object, &crate::kind::Manners::default(), &manner, &ambient).unwrap().map(|object| {
+            let again = mark(&object, &crate::kind::Manners::default(), &manner, &ambient)
+                .unwrap()
+                .unwrap();
             assert!(again.same_content(&object), "{again:?}");
             object.to_tree()["metadata"].clone()
         })

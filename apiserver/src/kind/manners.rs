@@ -1,0 +1,116 @@
+//! Manners: in what kinds of Kubernetes' own differ from those that definitions
+//! describe.
+
+use serde_json::Value;
+
+use crate::object::names::{
+    check_dns_1035_label, check_label, check_path_segment, check_subdomain,
+};
+use crate::object::selector::SelectableFields;
+use crate::object::{Tree, metadata};
+
+/// In what a kind of Kubernetes' own differs from one that a definition
+/// describes.
+#[derive(Clone, Debug)]
+pub struct Manners {
+    /// What its objects may be called.
+    pub names: NameRule,
+    /// Whether the changes of an object are counted in it.
+    pub counts_changes: bool,
+    /// What its objects are selected by, besides name and namespace.
+    pub selectable: SelectableFields,
+    /// Whether the columns of its tables say the name themselves.
+    pub names_itself: bool,
+    /// Whether an object that is gone is the answer to its deletion, and not a
+    /// Status.
+    pub shows_deleted: bool,
+    /// Whether an object may be replaced by who has not seen it.
+    pub unconditional_update: bool,
+    /// Whether all of its objects in a scope can be deleted at once.
+    pub deletes_collections: bool,
+    /// How many seconds an object has to end after it was deleted, if whoever
+    /// deletes it does not say; without it, it goes at once. `None` of an
+    /// object: that goes at once, whatever is said.
+    pub grace_period: Option<fn(&Tree) -> Option<i64>>,
+    /// A list, as a JSON pointer, that holds an object as finalizers do, while
+    /// there is something in it.
+    pub held_by: Option<&'static str>,
+    /// What else is noted in an object that is deleted while something holds it.
+    pub on_mark: Option<fn(&mut Tree)>,
+    /// What is taken from the object that is there, where a change leaves it
+    /// out: JSON pointers.
+    pub kept: &'static [&'static str],
+}
+
+/// What objects may be called.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NameRule {
+    /// A domain in lower case: RFC 1123.
+    #[default]
+    Subdomain,
+    /// A label of one: RFC 1123.
+    Label,
+    /// A label of one that begins with a letter: RFC 1035.
+    LabelOfLetters,
+    /// Whatever a path can hold.
+    PathSegment,
+}
+
+impl NameRule {
+    /// What is wrong with a name.
+    pub fn check(self, name: &str) -> Vec<String> {
+        match self {
+            Self::Subdomain => check_subdomain(name),
+            Self::Label => check_label(name),
+            Self::LabelOfLetters => check_dns_1035_label(name),
+            Self::PathSegment => check_path_segment(name),
+        }
+    }
+}
+
+impl Manners {
+    /// Whether something holds an object that is deleted.
+    pub fn holds(&self, tree: &Tree) -> bool {
+        let list = self.held_by.and_then(|pointer| find(tree, pointer)).and_then(Value::as_array);
+        !metadata::finalizers(tree).is_empty() || list.is_some_and(|list| !list.is_empty())
+    }
+
+    /// Fills in what a change left out.
+    pub fn keep(&self, tree: &mut Tree, old: &Tree) {
+        for pointer in self.kept {
+            let (parents, name) = pointer.rsplit_once('/').unwrap_or(("", pointer));
+            let Some(value) = find(old, pointer) else { continue };
+            let mut members = Some(&mut *tree);
+            for step in parents.split('/').skip(1) {
+                members = members.and_then(|members| members.get_mut(step)?.as_object_mut());
+            }
+            if let Some(members) = members {
+                members.entry(name).or_insert_with(|| value.clone());
+            }
+        }
+    }
+}
+
+fn find<'a>(tree: &'a Tree, pointer: &str) -> Option<&'a Value> {
+    let mut steps = pointer.split('/').skip(1);
+    let first = tree.get(steps.next()?)?;
+    steps.try_fold(first, |value, step| value.get(step))
+}
+
+impl Default for Manners {
+    fn default() -> Self {
+        Self {
+            names: NameRule::default(),
+            counts_changes: true,
+            selectable: SelectableFields::default(),
+            names_itself: false,
+            shows_deleted: false,
+            unconditional_update: false,
+            deletes_collections: true,
+            grace_period: None,
+            held_by: None,
+            on_mark: None,
+            kept: &[],
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! In what each of these kinds differs from one that a definition describes.
+
+use aggregated_apiserver::{Manners, NameRule, SelectableFields};
+use serde_json::{Map, Value, json};
+
+/// An object that does not count its changes, and is selected by nothing but its
+/// name and namespace.
+pub(super) fn plain() -> Manners {
+    Manners { counts_changes: false, ..counted() }
+}
+
+/// One that may be replaced by who has not seen it.
+fn base() -> Manners {
+    Manners { unconditional_update: true, ..Manners::default() }
+}
+
+/// One that may be replaced only by who has seen it.
+pub(super) fn guarded() -> Manners {
+    Manners { unconditional_update: false, ..plain() }
+}
+
+/// One that does.
+pub(super) fn counted() -> Manners {
+    Manners { selectable: SelectableFields::none(), ..base() }
+}
+
+pub(super) fn definitions() -> Manners {
+    Manners { unconditional_update: false, ..counted() }
+}
+
+pub(super) fn pods() -> Manners {
+    let selectable = SelectableFields::default()
+        .or("spec.nodeName", "")
+        .or("spec.restartPolicy", "")
+        .or("spec.schedulerName", "")
+        .or("spec.serviceAccountName", "")
+        .or("spec.hostNetwork", "false")
+        .or("status.phase", "")
+        .or("status.podIP", "")
+        .or("status.nominatedNodeName", "");
+    Manners {
+        selectable,
+        shows_deleted: true,
+        grace_period: Some(grace_period_of_pod),
+        kept: &["/spec/priority", "/spec/preemptionPolicy"],
+        ..base()
+    }
+}
+
+/// Nobody has to be waited for where nothing runs, or runs any more.
+fn grace_period_of_pod(pod: &Map<String, Value>) -> Option<i64> {
+    let text = |part: &str, field: &str| pod.get(part).and_then(|part| part[field].as_str());
+    let is_bound = text("spec", "nodeName").is_some_and(|node| !node.is_empty());
+    let is_over = matches!(text("status", "phase"), Some("Succeeded" | "Failed"));
+    let usual = pod.get("spec").and_then(|spec| spec["terminationGracePeriodSeconds"].as_i64());
+    (is_bound && !is_over).then(|| usual.unwrap_or(30))
+}
+
+pub(super) fn namespaces() -> Manners {
+    Manners {
+        names: NameRule::Label,
+        counts_changes: false,
+        selectable: SelectableFields::default()
+            .or("status.phase", "")
+            .found_at("name", &["metadata.name"]),
+        deletes_collections: false,
+        held_by: Some("/spec/finalizers"),
+        on_mark: Some(|namespace| {
+            namespace.insert("status".to_owned(), json!({"phase": "Terminating"}));
+        }),
+        kept: &["/spec"],
+        ..base()
+    }
+}
+
+pub(super) fn nodes() -> Manners {
+    let selectable = SelectableFields::default().or("spec.unschedulable", "false");
+    Manners { counts_changes: false, selectable, ..base() }
+}
+
+pub(super) fn secrets() -> Manners {
+    let selectable = SelectableFields::default().or("type", "");
+    Manners { counts_changes: false, selectable, kept: &["/type"], ..base() }
+}
+
+pub(super) fn service_accounts() -> Manners {
+    Manners { shows_deleted: true, ..plain() }
+}
+
+pub(super) fn services() -> Manners {
+    let selectable = SelectableFields::default().or("spec.clusterIP", "").or("spec.type", "");
+    Manners {
+        counts_changes: false,
+        selectable,
+        shows_deleted: true,
+        kept: &["/spec/clusterIP", "/spec/clusterIPs", "/spec/ipFamilies", "/spec/ipFamilyPolicy"],
+        ..base()
+    }
+}
+
+pub(super) fn jobs() -> Manners {
+    let selectable =
+        SelectableFields::default().found_at("status.successful", &["status.succeeded"]);
+    Manners { selectable, ..base() }
+}
+
+/// Events, by what they are called about.
+pub(super) fn events(about: &str) -> Manners {
+    let mut selectable = SelectableFields::default();
+    for field in ["kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath"]
+    {
+        selectable = selectable.or(&format!("{about}.{field}"), "");
+    }
+    selectable = selectable.or("reason", "").or("type", "");
+    selectable = match about {
+        "involvedObject" => selectable
+            .or("reportingComponent", "")
+            .found_at("source", &["source.component", "reportingComponent"]),
+        _ => selectable.or("reportingController", ""),
+    };
+    Manners {
+        names: NameRule::PathSegment,
+        counts_changes: false,
+        selectable,
+        names_itself: true,
+        ..base()
+    }
+}

@@ -1,0 +1,66 @@
+//! What kube-apiserver demands of built-in kinds, beyond their types. Each rule
+//! is here because programs meet it; what is not demanded, `docs/testing.md` says.
+
+mod batch;
+mod config;
+mod containers;
+mod events;
+mod nodes;
+mod pods;
+mod selectors;
+mod services;
+mod workloads;
+
+pub(super) use batch::{cron_jobs, jobs};
+pub(super) use config::{config_maps, secrets};
+pub(super) use events::{events, leases, new_events};
+pub(super) use nodes::nodes;
+pub(super) use pods::pods;
+pub(super) use services::services;
+pub(super) use workloads::{deployments, replica_sets};
+
+use aggregated_apiserver::FieldError;
+use serde::Serialize;
+
+/// Faults, as they are found.
+type Faults = Vec<FieldError>;
+
+/// A text as messages show it.
+fn quote(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+/// A value as messages show it.
+fn shown(value: &impl Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}
+
+const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
+const IMMUTABLE: &str = "field is immutable";
+
+fn check_not_negative(
+    field: impl Into<String>,
+    value: Option<impl Into<i64>>,
+    faults: &mut Faults,
+) {
+    if let Some(value) = value.map(Into::into).filter(|value| *value < 0) {
+        faults.push(FieldError::invalid(field, value, NOT_NEGATIVE));
+    }
+}
+
+/// A text that must be one of several.
+fn check_one_of(
+    field: impl Into<String>,
+    value: Option<&String>,
+    all: &[&str],
+    faults: &mut Faults,
+) {
+    if let Some(value) = value.filter(|value| !all.contains(&value.as_str())) {
+        faults.push(FieldError::not_supported(field, quote(value), all));
+    }
+}
+
+/// What is wrong with a name, each as a fault of its own.
+fn check_with(field: &str, value: &str, check: impl Fn(&str) -> Vec<String>, faults: &mut Faults) {
+    faults.extend(check(value).iter().map(|why| FieldError::invalid(field, quote(value), why)));
+}

@@ -1,0 +1,197 @@
+//! Jobs and CronJobs.
+
+use aggregated_apiserver::{FieldError, Rules};
+use k8s_openapi::api::batch::v1::{CronJob, Job, JobSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+
+use super::{Faults, IMMUTABLE, check_not_negative, check_one_of, pods, quote, selectors, shown};
+
+/// A Job is called after its CronJob and a time.
+const CRON_NAME_LIMIT: usize = 52;
+
+pub(in super::super) fn jobs(rules: Rules<Job>) -> Rules<Job> {
+    rules.validate(|job: &Job, old, _| {
+        let mut faults = Vec::new();
+        let Some(spec) = &job.spec else { return faults };
+        check_job(spec, "spec", &mut faults);
+        let labels = spec.template.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref());
+        match &spec.selector {
+            None => faults.push(FieldError::required("spec.selector", "")),
+            Some(selector) => {
+                selectors::check(selector, "spec.selector", &mut faults);
+                let is_own = spec.manual_selector == Some(true) || is_generated(selector);
+                if old.is_none() && !is_own {
+                    let why = "`selector` not auto-generated";
+                    faults.push(FieldError::invalid("spec.selector", shown(selector), why));
+                }
+                if !selectors::matches(selector, labels) {
+                    let why = "`selector` does not match template `labels`";
+                    let at = "spec.template.metadata.labels";
+                    faults.push(FieldError::invalid(at, shown(&labels), why));
+                }
+            }
+        }
+        let Some(old) = old.and_then(|old| old.spec.as_ref()) else { return faults };
+        let is_suspended = old.suspend == Some(true);
+        for (field, is_kept, value) in [
+            ("spec.completions", spec.completions == old.completions, shown(&spec.completions)),
+            ("spec.selector", spec.selector == old.selector, shown(&spec.selector)),
+            ("spec.template", spec.template == old.template || is_suspended, shown(&spec.template)),
+            (
+                "spec.completionMode",
+                spec.completion_mode == old.completion_mode,
+                shown(&spec.completion_mode),
+            ),
+        ] {
+            if !is_kept {
+                faults.push(FieldError::invalid(field, value, IMMUTABLE));
+            }
+        }
+        faults
+    })
+}
+
+/// Whether a selector is that of one Job alone.
+fn is_generated(selector: &LabelSelector) -> bool {
+    selector.match_labels.as_ref().is_some_and(|labels| labels.len() == 1)
+        && selector.match_expressions.as_ref().is_none_or(Vec::is_empty)
+}
+
+pub(in super::super) fn cron_jobs(rules: Rules<CronJob>) -> Rules<CronJob> {
+    rules.validate(|job: &CronJob, old, _| {
+        let mut faults = Vec::new();
+        let spec = &job.spec;
+        if spec.schedule.is_empty() {
+            faults.push(FieldError::required("spec.schedule", ""));
+        } else if let Some(why) = fault_of_schedule(&spec.schedule) {
+            faults.push(FieldError::invalid("spec.schedule", quote(&spec.schedule), &why));
+        }
+        if let Some(zone) = &spec.time_zone
+            && old.is_none_or(|old| old.spec.time_zone != spec.time_zone)
+            && jiff::tz::TimeZone::get(zone).is_err()
+        {
+            let why = format!("unknown time zone {zone}");
+            faults.push(FieldError::invalid("spec.timeZone", quote(zone), &why));
+        }
+        for (field, value) in [
+            ("spec.startingDeadlineSeconds", spec.starting_deadline_seconds),
+            ("spec.successfulJobsHistoryLimit", spec.successful_jobs_history_limit.map(i64::from)),
+            ("spec.failedJobsHistoryLimit", spec.failed_jobs_history_limit.map(i64::from)),
+        ] {
+            check_not_negative(field, value, &mut faults);
+        }
+        let policies = ["Allow", "Forbid", "Replace"];
+        let policy = spec.concurrency_policy.as_ref();
+        check_one_of("spec.concurrencyPolicy", policy, &policies, &mut faults);
+        let nothing = JobSpec::default();
+        let template = spec.job_template.spec.as_ref().unwrap_or(&nothing);
+        check_job(template, "spec.jobTemplate.spec", &mut faults);
+        let name = job.metadata.name.as_deref().unwrap_or_default();
+        if old.is_none() && name.len() > CRON_NAME_LIMIT {
+            let why = format!("must be no more than {CRON_NAME_LIMIT} characters");
+            faults.push(FieldError::invalid("metadata.name", quote(name), &why));
+        }
+        faults
+    })
+}
+
+fn check_job(spec: &JobSpec, at: &str, faults: &mut Faults) {
+    for (field, value) in [
+        ("parallelism", spec.parallelism.map(i64::from)),
+        ("completions", spec.completions.map(i64::from)),
+        ("activeDeadlineSeconds", spec.active_deadline_seconds),
+        ("backoffLimit", spec.backoff_limit.map(i64::from)),
+        ("ttlSecondsAfterFinished", spec.ttl_seconds_after_finished.map(i64::from)),
+    ] {
+        check_not_negative(format!("{at}.{field}"), value, faults);
+    }
+    let modes = ["NonIndexed", "Indexed"];
+    check_one_of(format!("{at}.completionMode"), spec.completion_mode.as_ref(), &modes, faults);
+    if spec.completion_mode.as_deref() == Some("Indexed") && spec.completions.is_none() {
+        let why = "when completion mode is Indexed";
+        faults.push(FieldError::required(format!("{at}.completions"), why));
+    }
+    let template = format!("{at}.template");
+    pods::check_template(&spec.template, &template, faults);
+    let policy = spec.template.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref());
+    let at = format!("{template}.spec.restartPolicy");
+    match policy.unwrap_or("Always") {
+        "OnFailure" | "Never" => {}
+        "Always" => {
+            let why = "valid values: \"OnFailure\", \"Never\"";
+            faults.push(FieldError::required(at, why));
+        }
+        other => {
+            faults.push(FieldError::not_supported(at, quote(other), &["OnFailure", "Never"]));
+        }
+    }
+}
+
+/// What is wrong with a schedule in the language of cron.
+fn fault_of_schedule(schedule: &str) -> Option<String> {
+    const NAMES: [&str; 7] =
+        ["@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"];
+    const BOUNDS: [(u32, u32); 5] = [(0, 59), (0, 23), (1, 31), (1, 12), (0, 6)];
+    if schedule.starts_with('@') {
+        let is_known = NAMES.contains(&schedule) || schedule.starts_with("@every ");
+        return (!is_known).then(|| format!("unrecognized descriptor: {schedule}"));
+    }
+    let fields: Vec<&str> = schedule.split_whitespace().collect();
+    if fields.len() != 5 {
+        let found = fields.join(" ");
+        return Some(format!("expected exactly 5 fields, found {}: [{found}]", fields.len()));
+    }
+    let mut parts = fields
+        .iter()
+        .zip(BOUNDS)
+        .flat_map(|(field, bounds)| field.split(',').map(move |part| (part, bounds)));
+    parts.find_map(|(part, bounds)| fault_of_range(part, bounds))
+}
+
+fn fault_of_range(part: &str, (least, most): (u32, u32)) -> Option<String> {
+    let names = [
+        "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec", "sun",
+        "mon", "tue", "wed", "thu", "fri", "sat",
+    ];
+    let (range, step) =
+        part.split_once('/').map_or((part, None), |(range, step)| (range, Some(step)));
+    let is_number = |text: &str| text.parse::<u32>();
+    if let Some(step) = step {
+        match is_number(step) {
+            Err(_) => {
+                return Some(format!(
+                    "failed to parse int from {step}: strconv.Atoi: parsing {}: invalid syntax",
+                    quote(step)
+                ));
+            }
+            Ok(0) => return Some(format!("step of range should be a positive number: {part}")),
+            Ok(_) => {}
+        }
+    }
+    if ["*", "?"].contains(&range) {
+        return None;
+    }
+    for end in range.split('-') {
+        if names.contains(&end.to_lowercase().as_str()) {
+            continue;
+        }
+        match is_number(end) {
+            Err(_) => {
+                return Some(format!(
+                    "failed to parse int from {end}: strconv.Atoi: parsing {}: invalid syntax",
+                    quote(end)
+                ));
+            }
+            Ok(number) if number < least => {
+                return Some(format!(
+                    "beginning of range ({number}) below minimum ({least}): {part}"
+                ));
+            }
+            Ok(number) if number > most => {
+                return Some(format!("end of range ({number}) above maximum ({most}): {part}"));
+            }
+            Ok(_) => {}
+        }
+    }
+    None
+}

@@ -1,0 +1,71 @@
+//! Label selectors.
+
+use std::collections::BTreeMap;
+
+use aggregated_apiserver::{FieldError, names};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+
+use super::{Faults, check_with, quote};
+
+/// What is wrong with a selector.
+pub(super) fn check(selector: &LabelSelector, at: &str, faults: &mut Faults) {
+    check_labels(selector.match_labels.as_ref(), &format!("{at}.matchLabels"), faults);
+    for (index, term) in selector.match_expressions.iter().flatten().enumerate() {
+        let at = format!("{at}.matchExpressions[{index}]");
+        let values = term.values.as_deref().unwrap_or_default();
+        match term.operator.as_str() {
+            "In" | "NotIn" if values.is_empty() => {
+                let why = "must be specified when `operator` is 'In' or 'NotIn'";
+                faults.push(FieldError::required(format!("{at}.values"), why));
+            }
+            "Exists" | "DoesNotExist" if !values.is_empty() => {
+                let why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
+                faults.push(FieldError::forbidden(format!("{at}.values"), why));
+            }
+            "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
+            other => {
+                let why = "not a valid selector operator";
+                faults.push(FieldError::invalid(format!("{at}.operator"), quote(other), why));
+            }
+        }
+        check_with(&format!("{at}.key"), &term.key, names::check_label_key, faults);
+        for (number, value) in values.iter().enumerate() {
+            check_with(&format!("{at}.values[{number}]"), value, names::check_label_value, faults);
+        }
+    }
+}
+
+/// What is wrong with labels, wherever they stand.
+pub(super) fn check_labels(
+    labels: Option<&BTreeMap<String, String>>,
+    at: &str,
+    faults: &mut Faults,
+) {
+    for (key, value) in labels.into_iter().flatten() {
+        check_with(at, key, names::check_label_key, faults);
+        check_with(at, value, names::check_label_value, faults);
+    }
+}
+
+pub(super) fn is_empty(selector: &LabelSelector) -> bool {
+    selector.match_labels.as_ref().is_none_or(BTreeMap::is_empty)
+        && selector.match_expressions.as_ref().is_none_or(Vec::is_empty)
+}
+
+/// Whether a selector that is nothing wrong with selects these labels.
+pub(super) fn matches(selector: &LabelSelector, labels: Option<&BTreeMap<String, String>>) -> bool {
+    let value = |key: &str| labels.and_then(|labels| labels.get(key));
+    let equal =
+        selector.match_labels.iter().flatten().all(|(key, wanted)| value(key) == Some(wanted));
+    let others = selector.match_expressions.iter().flatten().all(|term| {
+        let found = value(&term.key);
+        let is_in = found.is_some_and(|found| term.values.iter().flatten().any(|one| one == found));
+        match term.operator.as_str() {
+            "In" => is_in,
+            "NotIn" => !is_in,
+            "Exists" => found.is_some(),
+            _ => found.is_none(),
+        }
+    });
+    equal && others
+}

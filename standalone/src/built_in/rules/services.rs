@@ -1,0 +1,107 @@
+//! Services.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use aggregated_apiserver::{FieldError, Rules, names};
+use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use super::{Faults, check_one_of, check_with, containers, quote, selectors, shown};
+
+const TYPES: [&str; 4] = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
+
+pub(in super::super) fn services(rules: Rules<Service>) -> Rules<Service> {
+    rules.validate(|service: &Service, old, _| {
+        let mut faults = Vec::new();
+        let nothing = ServiceSpec::default();
+        let spec = service.spec.as_ref().unwrap_or(&nothing);
+        check(spec, &mut faults);
+        let Some(old) = old.and_then(|old| old.spec.as_ref()) else { return faults };
+        let is_of_cluster = |spec: &ServiceSpec| spec.type_.as_deref() != Some("ExternalName");
+        if is_of_cluster(old) && is_of_cluster(spec) && spec.cluster_ips != old.cluster_ips {
+            let why = "may not change once set";
+            let at = "spec.clusterIPs[0]";
+            faults.push(FieldError::invalid(at, shown(&spec.cluster_ips), why));
+        }
+        faults
+    })
+}
+
+fn check(spec: &ServiceSpec, faults: &mut Faults) {
+    let is_headless = spec.cluster_ip.as_deref() == Some("None");
+    let is_external = spec.type_.as_deref() == Some("ExternalName");
+    let ports = spec.ports.as_deref().unwrap_or_default();
+    if ports.is_empty() && !is_headless && !is_external {
+        faults.push(FieldError::required("spec.ports", ""));
+    }
+    check_one_of("spec.type", spec.type_.as_ref(), &TYPES, faults);
+    check_one_of(
+        "spec.sessionAffinity",
+        spec.session_affinity.as_ref(),
+        &["ClientIP", "None"],
+        faults,
+    );
+    selectors::check_labels(spec.selector.as_ref(), "spec.selector", faults);
+    if is_external {
+        let name = spec.external_name.as_deref().unwrap_or_default();
+        match name {
+            "" => faults.push(FieldError::required("spec.externalName", "")),
+            name => {
+                let name = name.trim_end_matches('.');
+                check_with("spec.externalName", name, names::check_subdomain, faults);
+            }
+        }
+    }
+    for (index, address) in spec.cluster_ips.iter().flatten().enumerate() {
+        if address != "None" && address.parse::<IpAddr>().is_err() {
+            let at = format!("spec.clusterIPs[{index}]");
+            let why = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
+            faults.push(FieldError::invalid(at, quote(address), why));
+        }
+    }
+    let mut called = BTreeSet::new();
+    let mut taken = BTreeSet::new();
+    for (index, port) in ports.iter().enumerate() {
+        let at = format!("spec.ports[{index}]");
+        check_port(port, &at, ports.len() > 1, &mut called, faults);
+        let protocol = port.protocol.clone().unwrap_or_default();
+        if !taken.insert((port.port, protocol.clone())) {
+            let value = format!("{{\"port\":{},\"protocol\":{}}}", port.port, quote(&protocol));
+            faults.push(FieldError::duplicate(at, value));
+        }
+    }
+}
+
+fn check_port<'a>(
+    port: &'a ServicePort,
+    at: &str,
+    needs_name: bool,
+    called: &mut BTreeSet<&'a str>,
+    faults: &mut Faults,
+) {
+    match port.name.as_deref().unwrap_or_default() {
+        "" if needs_name => faults.push(FieldError::required(format!("{at}.name"), "")),
+        "" => {}
+        name => {
+            let at = format!("{at}.name");
+            check_with(&at, name, names::check_label, faults);
+            if !called.insert(name) {
+                faults.push(FieldError::duplicate(at, quote(name)));
+            }
+        }
+    }
+    containers::check_port_number(&format!("{at}.port"), i64::from(port.port), faults);
+    let protocol = port.protocol.as_ref();
+    check_one_of(format!("{at}.protocol"), protocol, &["SCTP", "TCP", "UDP"], faults);
+    let at = format!("{at}.targetPort");
+    match &port.target_port {
+        Some(IntOrString::Int(number)) => {
+            containers::check_port_number(&at, i64::from(*number), faults);
+        }
+        Some(IntOrString::String(name)) => {
+            check_with(&at, name, containers::faults_of_port_name, faults);
+        }
+        None => {}
+    }
+}
