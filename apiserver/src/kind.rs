@@ -27,11 +27,12 @@ mod selectable_fields;
 mod structural;
 mod subresources;
 mod version;
+mod view;
 mod whole;
 
 pub use age::age;
 pub use coded_cells::CodedCells;
-pub use coded_review::CodedReview;
+pub use coded_review::{CodedReview, NoQuestion};
 pub use coded_rules::{CodedRules, Prepared, RuleContext, Verdict};
 pub use columns::Columns;
 pub use embedded::Malformed;
@@ -46,6 +47,7 @@ pub use scale::scale;
 pub use schema::{Additional, JsonType, ListType, Schema};
 pub use subresources::{FieldPath, ScalePaths, Subresources};
 pub use version::{Version, compare as compare_versions};
+pub use view::View;
 pub use whole::whole;
 
 use std::sync::Arc;
@@ -90,6 +92,8 @@ pub struct Kind {
     pub fields: Option<Arc<FieldTable>>,
     /// In what it differs from a kind that a definition describes.
     pub manners: Manners,
+    /// Whose objects it shows, if they are not its own.
+    pub view: Option<View>,
 }
 
 impl Kind {
@@ -159,6 +163,7 @@ impl Kind {
                 merge_keys: None,
                 fields: None,
                 manners: Manners::default(),
+                view: None,
             }),
             _ => Err(StartError::Kind { kind: qualified, faults }),
         }
@@ -180,6 +185,22 @@ impl Kind {
     #[must_use]
     pub fn with_manners(self, manners: Manners) -> Self {
         Self { manners, ..self }
+    }
+
+    /// The same kind as a view of another one.
+    #[must_use]
+    pub fn with_view(self, view: Option<View>) -> Self {
+        Self { view, ..self }
+    }
+
+    /// Where its objects are kept.
+    pub fn collection(&self) -> String {
+        self.view.as_ref().map_or_else(|| self.qualified(), View::collection)
+    }
+
+    /// Whether objects of this version are shown as they are kept.
+    pub fn keeps(&self, version: &Version) -> bool {
+        self.view.is_none() && version.name == self.storage.name
     }
 
     /// What objects of a version are selected by, besides name and namespace.

@@ -54,7 +54,9 @@ pub use definition::{
     Cells, Computed, DefinitionError, Kinds, Lookup, Related, Rules, SourceType, Stored,
 };
 pub use error::{FieldError, StartError};
-pub use kind::{FieldTable, Manners, MergeKeys, NameRule, Quantity, RuleContext, age};
+pub use kind::{
+    FieldTable, Manners, MergeKeys, NameRule, NoQuestion, Quantity, RuleContext, View, age,
+};
 pub use manifests::Options as ManifestOptions;
 pub use object::names;
 pub use object::selector::SelectableFields;

@@ -54,7 +54,7 @@ impl ServedKind {
     /// The store behind it, if it can be written.
     pub fn store(&self) -> Option<(&Arc<dyn Store>, Collection)> {
         match &self.backing {
-            Backing::Stored(store) => Some((store, Collection::new(&self.kind.qualified()))),
+            Backing::Stored(store) => Some((store, Collection::new(&self.kind.collection()))),
             Backing::Computed(_) | Backing::Reviewed(_) => None,
         }
     }

@@ -36,7 +36,7 @@ use serde_json::Value;
 
 use crate::ambient::Ambient;
 use crate::error::{ApiError, FieldError, Reason, quote};
-use crate::kind::{CodedRules, Kind, Malformed, RuleContext, Version};
+use crate::kind::{CodedRules, Kind, Malformed, RuleContext, ScalePaths, Version};
 use crate::object::{Object, Tree, metadata};
 
 /// The largest object that is kept; as etcd.
@@ -122,7 +122,8 @@ pub fn prepare_new(
     ambient: &Ambient,
 ) -> Result<Prepared, ApiError> {
     let Decoded { mut tree, is_kind, mut warnings } = decoded;
-    if version.subresources.status && tree.remove("status").is_some() {
+    let drops_status = version.subresources.status && !kind.manners.is_made_with_status;
+    if drops_status && tree.remove("status").is_some() {
         // What it begins with is as if it was never said.
         version.schema.fill_defaults(&mut tree);
     }
@@ -222,7 +223,7 @@ fn complete(
     if is_kind {
         errors.extend(metadata_rules::validate(&tree, kind.manners.names));
         errors.extend(validate::validate(&version.schema, &tree));
-        if let Some(paths) = &version.subresources.scale {
+        if let Some(paths) = scale_paths(kind, version) {
             errors.extend(scale::validate(paths, &tree));
         }
     } else {
@@ -239,6 +240,12 @@ fn complete(
     let object = encode(&tree)?;
     let has_prefix = metadata::prefix(&tree).is_some();
     Ok((object, has_prefix))
+}
+
+/// Where the numbers of replicas are that are looked at for their own sake; the
+/// rules of Kubernetes' own kinds do that themselves.
+fn scale_paths<'a>(kind: &Kind, version: &'a Version) -> Option<&'a ScalePaths> {
+    version.subresources.scale.as_ref().filter(|_| kind.fields.is_none())
 }
 
 /// Rules that are written in Rust, and have prepared an object.
@@ -343,7 +350,7 @@ pub fn prepare_initial(
     });
     tree.extend(status.map(|status| ("status".to_owned(), status)));
     let mut errors = validate::validate_status(&version.schema, &tree, &Tree::new());
-    if let Some(paths) = &version.subresources.scale {
+    if let Some(paths) = scale_paths(kind, version) {
         errors.extend(scale::validate_status(paths, &tree));
     }
     if !errors.is_empty() {

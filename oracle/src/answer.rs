@@ -63,7 +63,9 @@ impl Placeholders {
         if let Some(prefix) = body["metadata"]["generateName"].as_str()
             && !prefix.is_empty()
         {
-            note(&mut self.prefixes, &prefix[..prefix.len().min(PREFIX_LIMIT)]);
+            let prefix = &prefix[..prefix.len().min(PREFIX_LIMIT)];
+            // Namespaces are replaced first.
+            note(&mut self.prefixes, &prefix.replace(&self.namespace, "<namespace>"));
         }
     }
 
@@ -97,7 +99,13 @@ impl Placeholders {
             }
             self.document(&mut body);
         }
-        let mut warnings: Value = answer.warnings.clone().into();
+        let mut warnings = answer.warnings.clone();
+        if !sent.path.contains(GROUP) {
+            // Go reads built-in kinds in the order in which they are written down.
+            warnings.sort();
+            sort_unknown(&mut body);
+        }
+        let mut warnings: Value = warnings.into();
         self.texts(&mut warnings, "");
         json!({
             "status": answer.status,
@@ -254,6 +262,16 @@ fn without_descriptions(body: &mut Value) {
     for column in columns.into_iter().flatten().filter_map(Value::as_object_mut) {
         column.remove("description");
     }
+}
+
+/// The members that nobody knows, or that are there twice, in one order.
+fn sort_unknown(status: &mut Value) {
+    const BEFORE: &str = "strict decoding error: ";
+    let Some(message) = status["message"].as_str() else { return };
+    let Some((before, list)) = message.split_once(BEFORE) else { return };
+    let mut parts: Vec<&str> = list.split(", ").collect();
+    parts.sort_unstable();
+    status["message"] = format!("{before}{BEFORE}{}", parts.join(", ")).into();
 }
 
 fn is_list(body: &Value) -> bool {

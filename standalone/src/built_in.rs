@@ -13,7 +13,7 @@ use std::any::TypeId;
 use std::sync::{Arc, LazyLock};
 
 use aggregated_apiserver::{
-    Cells, FieldError, FieldTable, Kinds, Manners, MergeKeys, Rules, RuntimeKinds, age,
+    Cells, FieldError, FieldTable, Kinds, Manners, MergeKeys, Rules, RuntimeKinds, View, age,
 };
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::events::v1::Event as NewEvent;
@@ -123,7 +123,7 @@ pub(crate) fn kinds() -> Kinds {
         columns: DEPLOYMENTS,
         cells: cells::deployments(),
         rules: rules::deployments(defaults::deployments()),
-        ..Row::new(manners::counted())
+        ..Row::new(manners::deployments())
     };
     let replica_sets = Row {
         short_names: &["rs"],
@@ -205,8 +205,8 @@ fn definitions() -> Rules<CustomResourceDefinition> {
         .warn(|definition, _, _| RuntimeKinds::unenforced(definition))
 }
 
-/// The newer form of events, which programs report by. They are kept apart from
-/// those of the core group.
+/// The newer form of events, which programs report by: they are those of the core
+/// group.
 pub(crate) fn events() -> Kinds {
     let events: Row<NewEvent> = Row {
         short_names: &["ev"],
@@ -215,7 +215,14 @@ pub(crate) fn events() -> Kinds {
         rules: rules::new_events(),
         ..Row::new(manners::events("regarding"))
     };
-    events.add(Kinds::new())
+    let view = View {
+        group: "",
+        version: "v1",
+        plural: "events",
+        to_kept: events::to_core,
+        from_kept: events::from_core,
+    };
+    events.add(Kinds::new()).viewing(view)
 }
 
 const CONFIG_MAPS: &[Column] = &[("Data", "string", CODE, false), AGE];
@@ -232,7 +239,7 @@ const EVENTS: &[Column] = &[
     ("Message", "string", CODE, false),
     ("First Seen", "string", CODE, true),
     ("Count", "string", CODE, true),
-    ("Name", "string", CODE, true),
+    ("Name", "string", ".metadata.name", true),
 ];
 const NODES: &[Column] = &[
     ("Status", "string", CODE, false),
@@ -344,7 +351,11 @@ where
         version["additionalPrinterColumns"] = columns
             .iter()
             .map(|(name, column_type, path, is_wide)| {
-                json!({"name": name, "type": column_type, "jsonPath": path, "priority": i32::from(*is_wide)})
+                let format = if *name == "Name" { "name" } else { "" };
+                json!({
+                    "name": name, "type": column_type, "format": format, "jsonPath": path,
+                    "priority": i32::from(*is_wide),
+                })
             })
             .collect();
         version["subresources"] = match parts {
@@ -353,6 +364,7 @@ where
             Parts::StatusAndScale => json!({"status": {}, "scale": {
                 "specReplicasPath": ".spec.replicas",
                 "statusReplicasPath": ".status.replicas",
+                "labelSelectorPath": ".spec.selector",
             }}),
         };
         if columns.contains(&AGE) {

@@ -1,15 +1,19 @@
 //! Questions about callers: what may they do, and who are they?
 
-use aggregated_apiserver::{Kinds, User};
+use aggregated_apiserver::{FieldError, Kinds, NoQuestion, User};
 use k8s_openapi::api::authentication::v1::{
     SelfSubjectReview, SelfSubjectReviewStatus, TokenReview, TokenReviewStatus, UserInfo,
 };
 use k8s_openapi::api::authorization::v1::{
-    SelfSubjectAccessReview, SubjectAccessReview, SubjectAccessReviewStatus,
+    LocalSubjectAccessReview, NonResourceAttributes, ResourceAttributes, SelfSubjectAccessReview,
+    SelfSubjectRulesReview, SubjectAccessReview, SubjectAccessReviewSpec,
+    SubjectAccessReviewStatus,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use serde::Serialize;
 
 use crate::built_in::review;
-use crate::rights::may;
+use crate::rights::{may, rules};
 
 /// Whose token is whose.
 pub(crate) type Tokens = Vec<(String, User)>;
@@ -18,38 +22,116 @@ pub(crate) type Tokens = Vec<(String, User)>;
 pub(crate) fn kinds(tokens: Tokens) -> Result<Kinds, serde_json::Error> {
     let kinds = Kinds::new()
         .reviewed(review::<SelfSubjectReview>()?, |user, mut asked: SelfSubjectReview| {
+            asked.metadata.creation_timestamp = Some(Time(jiff::Timestamp::now()));
             asked.status = Some(SelfSubjectReviewStatus { user_info: Some(info(user)) });
-            asked
+            Ok(asked)
         })
         .reviewed(review::<TokenReview>()?, move |_, mut asked: TokenReview| {
-            let token = &asked.spec.token;
+            let token = asked.spec.token.as_str();
+            if token.is_empty() {
+                let why = "token is required for TokenReview in authentication";
+                return Err(NoQuestion::BadRequest(why.to_owned()));
+            }
             let found = tokens.iter().find(|(known, _)| known == token);
             asked.status = Some(TokenReviewStatus {
                 authenticated: Some(found.is_some()),
                 user: found.map(|(_, user)| info(user)),
+                error: found.is_none().then(|| "invalid bearer token".to_owned()),
                 ..TokenReviewStatus::default()
             });
-            asked
+            Ok(asked)
         })
         .reviewed(
             review::<SelfSubjectAccessReview>()?,
             |user, mut asked: SelfSubjectAccessReview| {
                 let (resource, path) =
                     (&asked.spec.resource_attributes, &asked.spec.non_resource_attributes);
+                check(&asked.metadata, about(resource, path))?;
                 let allowed = may(&user.groups, resource.as_ref(), path.as_ref());
                 asked.status = Some(status(allowed));
-                asked
+                Ok(asked)
             },
         )
+        .reviewed(review::<SelfSubjectRulesReview>()?, |user, mut asked: SelfSubjectRulesReview| {
+            if asked.spec.namespace.as_ref().is_none_or(String::is_empty) {
+                return Err(NoQuestion::BadRequest("no namespace on request".to_owned()));
+            }
+            asked.status = Some(rules(&user.groups));
+            Ok(asked)
+        })
         .reviewed(review::<SubjectAccessReview>()?, |_, mut asked: SubjectAccessReview| {
-            let (resource, path) =
-                (&asked.spec.resource_attributes, &asked.spec.non_resource_attributes);
-            let groups = asked.spec.groups.as_deref().unwrap_or_default();
-            let allowed = may(groups, resource.as_ref(), path.as_ref());
-            asked.status = Some(status(allowed));
-            asked
-        });
+            check(&asked.metadata, of_subject(&asked.spec))?;
+            asked.status = Some(answer(&asked.spec));
+            Ok(asked)
+        })
+        .reviewed(
+            review::<LocalSubjectAccessReview>()?,
+            |_, mut asked: LocalSubjectAccessReview| {
+                let mut faults = of_subject(&asked.spec);
+                let own = asked.metadata.namespace.clone().unwrap_or_default();
+                let resource = asked.spec.resource_attributes.as_ref();
+                let named = resource.and_then(|resource| resource.namespace.clone());
+                if named.unwrap_or_default() != own {
+                    let why = "must match metadata.namespace";
+                    let at = "spec.resourceAttributes.namespace";
+                    faults.push(FieldError::invalid(at, format!("{own:?}"), why));
+                }
+                let namespace = asked.metadata.namespace.take();
+                check(&asked.metadata, faults)?;
+                asked.metadata.namespace = namespace;
+                asked.status = Some(answer(&asked.spec));
+                Ok(asked)
+            },
+        );
     Ok(kinds)
+}
+
+/// A question is about one thing, and is called nothing.
+fn check(metadata: &ObjectMeta, mut faults: Vec<FieldError>) -> Result<(), NoQuestion> {
+    let given = ObjectMeta { managed_fields: None, ..metadata.clone() };
+    if given != ObjectMeta::default() {
+        faults.push(FieldError::invalid("metadata", shown(&given), "must be empty"));
+    }
+    if faults.is_empty() { Ok(()) } else { Err(NoQuestion::Invalid(faults)) }
+}
+
+fn about(
+    resource: &Option<ResourceAttributes>,
+    path: &Option<NonResourceAttributes>,
+) -> Vec<FieldError> {
+    match (resource, path) {
+        (Some(_), Some(path)) => {
+            let why = "cannot be specified in combination with resourceAttributes";
+            vec![FieldError::invalid("spec.nonResourceAttributes", shown(path), why)]
+        }
+        (None, None) => {
+            let why =
+                "exactly one of nonResourceAttributes or resourceAttributes must be specified";
+            vec![FieldError::invalid("spec.resourceAttributes", "null", why)]
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn of_subject(spec: &SubjectAccessReviewSpec) -> Vec<FieldError> {
+    let mut faults = about(&spec.resource_attributes, &spec.non_resource_attributes);
+    let is_nobody = spec.user.as_ref().is_none_or(String::is_empty)
+        && spec.groups.as_ref().is_none_or(Vec::is_empty);
+    if is_nobody {
+        let why = "at least one of user or group must be specified";
+        faults.push(FieldError::invalid("spec.user", "\"\"", why));
+    }
+    faults
+}
+
+fn answer(spec: &SubjectAccessReviewSpec) -> SubjectAccessReviewStatus {
+    let (resource, path) = (&spec.resource_attributes, &spec.non_resource_attributes);
+    let groups = spec.groups.as_deref().unwrap_or_default();
+    status(may(groups, resource.as_ref(), path.as_ref()))
+}
+
+fn shown(value: &impl Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_default()
 }
 
 fn status(allowed: bool) -> SubjectAccessReviewStatus {

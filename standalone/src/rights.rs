@@ -1,12 +1,16 @@
 //! Who may do what: whoever is in `system:masters` everything, every
 //! authenticated caller what a cluster lets everybody do, and nobody more.
 
-use k8s_openapi::api::authorization::v1::{NonResourceAttributes, ResourceAttributes};
+use k8s_openapi::api::authorization::v1::{
+    NonResourceAttributes, NonResourceRule, ResourceAttributes, ResourceRule,
+    SubjectRulesReviewStatus,
+};
 
 const MASTERS: &str = "system:masters";
 const AUTHENTICATED: &str = "system:authenticated";
 /// Questions about oneself.
-const ABOUT_ONESELF: [(&str, &str); 2] = [
+const ABOUT_ONESELF: [(&str, &str); 3] = [
+    ("authorization.k8s.io", "selfsubjectrulesreviews"),
     ("authorization.k8s.io", "selfsubjectaccessreviews"),
     ("authentication.k8s.io", "selfsubjectreviews"),
 ];
@@ -39,6 +43,42 @@ pub(crate) fn may(
         verb == Some("get") && DESCRIPTIONS.into_iter().any(below)
     });
     is_in(AUTHENTICATED) && (is_about_oneself || is_description)
+}
+
+/// Everything that a member of these groups may do.
+pub(crate) fn rules(groups: &[String]) -> SubjectRulesReviewStatus {
+    let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+    let is_in = |group: &str| groups.iter().any(|one| one == group);
+    let mut resource_rules = Vec::new();
+    let mut non_resource_rules = Vec::new();
+    if is_in(MASTERS) {
+        resource_rules.push(ResourceRule {
+            verbs: texts(&["*"]),
+            api_groups: Some(texts(&["*"])),
+            resources: Some(texts(&["*"])),
+            resource_names: None,
+        });
+        let all = Some(texts(&["*"]));
+        non_resource_rules.push(NonResourceRule { verbs: texts(&["*"]), non_resource_urls: all });
+    }
+    if is_in(AUTHENTICATED) {
+        resource_rules.extend(ABOUT_ONESELF.iter().map(|(group, resource)| ResourceRule {
+            verbs: texts(&["create"]),
+            api_groups: Some(texts(&[group])),
+            resources: Some(texts(&[resource])),
+            resource_names: None,
+        }));
+        let paths = DESCRIPTIONS.iter().flat_map(|root| [(*root).to_owned(), format!("{root}/*")]);
+        let paths = Some(paths.collect());
+        non_resource_rules
+            .push(NonResourceRule { verbs: texts(&["get"]), non_resource_urls: paths });
+    }
+    SubjectRulesReviewStatus {
+        incomplete: false,
+        evaluation_error: None,
+        resource_rules,
+        non_resource_rules,
+    }
 }
 
 #[cfg(test)]

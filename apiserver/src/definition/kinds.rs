@@ -19,7 +19,9 @@ use super::to_tree;
 use super::yaml::{self, DefinitionError};
 use super::{Cells, Rules};
 use crate::cluster::Sources;
-use crate::kind::{CodedCells, CodedReview, CodedRules, FieldTable, Manners, MergeKeys};
+use crate::kind::{
+    CodedCells, CodedReview, CodedRules, FieldTable, Manners, MergeKeys, NoQuestion, View,
+};
 use crate::object::Tree;
 use crate::served_kind::SourceResource;
 use crate::user::User;
@@ -79,6 +81,8 @@ pub struct Registered {
     pub merge_keys: Option<Arc<MergeKeys>>,
     /// In what it differs from a kind that a definition describes.
     pub manners: Manners,
+    /// Whose objects it shows, if they are not its own.
+    pub view: Option<View>,
     /// Its fields, if it is one of Kubernetes' own.
     pub fields: Option<Arc<FieldTable>>,
     /// How it comes to its objects.
@@ -164,6 +168,16 @@ impl Kinds {
         self
     }
 
+    /// Makes the last kind a view: it shows the objects of another kind, which
+    /// was added before.
+    #[must_use]
+    pub fn viewing(mut self, view: View) -> Self {
+        if let Some(registered) = self.registered.last_mut() {
+            registered.view = Some(view);
+        }
+        self
+    }
+
     /// Gives the last kind manners of its own.
     #[must_use]
     pub fn with_manners(mut self, manners: Manners) -> Self {
@@ -197,14 +211,15 @@ impl Kinds {
     pub fn reviewed<K>(
         mut self,
         definition: CustomResourceDefinition,
-        review: impl Fn(&User, K) -> K + Send + Sync + 'static,
+        review: impl Fn(&User, K) -> Result<K, NoQuestion> + Send + Sync + 'static,
     ) -> Self
     where
         K: Serialize + DeserializeOwned,
     {
         let review = move |user: &User, question: &Tree| {
             let question = serde_json::from_value(Value::Object(question.clone()));
-            to_tree(&review(user, question.map_err(|error| error.to_string())?))
+            let question = question.map_err(|error| NoQuestion::BadRequest(error.to_string()))?;
+            to_tree(&review(user, question)?).map_err(NoQuestion::BadRequest)
         };
         let review = Arc::new(CodedReview::new(Box::new(review)));
         self.add(definition, None, Role::Reviewed(review));
@@ -259,6 +274,7 @@ impl Kinds {
             merge_keys: None,
             fields: None,
             manners: Manners::default(),
+            view: None,
             role,
             is_built_in: false,
         });

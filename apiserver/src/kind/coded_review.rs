@@ -2,10 +2,20 @@
 
 use std::fmt;
 
+use crate::error::FieldError;
 use crate::object::Tree;
 use crate::user::User;
 
-type Review = Box<dyn Fn(&User, &Tree) -> Result<Tree, String> + Send + Sync>;
+type Review = Box<dyn Fn(&User, &Tree) -> Result<Tree, NoQuestion> + Send + Sync>;
+
+/// Why a question is none.
+#[derive(Clone, Debug)]
+pub enum NoQuestion {
+    /// Fields of it are wrong (422).
+    Invalid(Vec<FieldError>),
+    /// It cannot be answered at all (400).
+    BadRequest(String),
+}
 
 /// Answers questions of one kind.
 pub struct CodedReview(Review);
@@ -21,7 +31,7 @@ impl CodedReview {
     ///
     /// # Errors
     /// Why it is none.
-    pub fn answer(&self, user: &User, question: &Tree) -> Result<Tree, String> {
+    pub fn answer(&self, user: &User, question: &Tree) -> Result<Tree, NoQuestion> {
         (self.0)(user, question)
     }
 }

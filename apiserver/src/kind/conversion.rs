@@ -3,15 +3,20 @@
 
 use std::sync::Arc;
 
+use super::go_shape::give_shape;
 use super::{Kind, Malformed, Version};
-use crate::object::{Object, ObjectError};
+use crate::object::{Object, ObjectError, Tree};
 
 impl Kind {
     /// An object that is kept, in another version. It is made anew each time:
     /// what readers ask for must not add to what is kept.
     pub fn in_version(&self, object: &Arc<Object>, version: &Version) -> Arc<Object> {
-        if version.name == self.storage.name {
+        if self.keeps(version) {
             return Arc::clone(object);
+        }
+        if let Some(view) = &self.view {
+            let seen = self.seen(object, view.from_kept, &self.group, &version.name);
+            return seen.map_or_else(|_| Arc::clone(object), Arc::new);
         }
         // What made it an object, no version takes away.
         self.convert(object, version).map_or_else(|_| Arc::clone(object), Arc::new)
@@ -22,10 +27,32 @@ impl Kind {
     /// # Errors
     /// None that could be met: it was an object before.
     pub fn to_storage(&self, object: Object, version: &Version) -> Result<Object, ObjectError> {
-        if version.name == self.storage.name {
+        if self.keeps(version) {
             return Ok(object);
         }
+        if let Some(view) = &self.view {
+            return self.seen(&object, view.to_kept, view.group, view.version);
+        }
         self.convert(&object, &self.storage)
+    }
+
+    /// An object in the form of another kind of the same name.
+    fn seen(
+        &self,
+        object: &Object,
+        form: fn(Tree) -> Tree,
+        group: &str,
+        version: &str,
+    ) -> Result<Object, ObjectError> {
+        let mut tree = form(object.to_tree());
+        tree.insert("apiVersion".to_owned(), super::api_version(group, version).into());
+        if let Some(table) = &self.fields
+            && let Some(message) = table.kind(group, &self.names.kind)
+        {
+            // It was of its types before.
+            let _ = give_shape(table, message, &mut tree);
+        }
+        Object::from_tree(&tree)
     }
 
     fn convert(&self, object: &Object, version: &Version) -> Result<Object, ObjectError> {

@@ -119,12 +119,21 @@ impl FieldTable {
         self.messages.get(name)
     }
 
-    /// The field of a name, also if another message brings it along.
-    pub fn field<'a>(&'a self, message: &'a Message, name: &str) -> Option<&'a Field> {
+    /// The field of a name, also if another message brings it along; and which
+    /// messages do, from the outermost on.
+    pub fn field<'a>(
+        &'a self,
+        message: &'a Message,
+        name: &str,
+    ) -> Option<(&'a Field, Vec<&'a str>)> {
         let own = message.numbers.get(name).and_then(|number| message.by_number.get(number));
-        own.or_else(|| {
-            let inlined = message.inlined.iter().filter_map(|name| self.messages.get(name));
-            inlined.filter_map(|one| self.field(one, name)).next()
+        if let Some(field) = own {
+            return Some((field, Vec::new()));
+        }
+        message.inlined.iter().find_map(|inlined| {
+            let (field, mut through) = self.field(self.messages.get(inlined)?, name)?;
+            through.insert(0, inlined);
+            Some((field, through))
         })
     }
 
@@ -178,8 +187,9 @@ mod tests {
             (&*containers.go_type, containers.presence),
             ("[]v1.Container", Presence::Something)
         );
-        assert_eq!(fields.field(spec, "replicas").unwrap().presence, Presence::Given);
-        assert_eq!(fields.field(spec, "policy").unwrap().go_type, "v1.Policy");
+        assert_eq!(fields.field(spec, "replicas").unwrap().0.presence, Presence::Given);
+        let (policy, through) = fields.field(spec, "policy").unwrap();
+        assert_eq!((&*policy.go_type, through), ("v1.Policy", vec!["More"]));
         assert!(fields.field(spec, "-").is_none());
         let names: Vec<&str> = fields.fields(spec).iter().map(|field| &*field.name).collect();
         assert_eq!(names, ["containers", "replicas", "policy"]);

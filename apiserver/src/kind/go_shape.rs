@@ -65,6 +65,15 @@ impl At {
         Self { path: join(&self.path), go: join(&self.go) }
     }
 
+    /// A member that other messages bring along: Go names them.
+    fn member_through(&self, through: &[&str], name: &str) -> Self {
+        let mut path = vec![self.go.as_str()];
+        path.extend(through);
+        path.push(name);
+        path.retain(|step| !step.is_empty());
+        Self { go: path.join("."), ..self.member(name) }
+    }
+
     fn item(&self, index: usize) -> Self {
         Self { path: format!("{}[{index}]", self.path), go: self.go.clone() }
     }
@@ -85,7 +94,7 @@ impl Shaping<'_> {
         let table = self.table;
         let mut fault = None;
         tree.retain(|key, value| {
-            let Some(field) = table.field(message, key) else {
+            let Some((field, through)) = table.field(message, key) else {
                 if self.unknown.len() < UNKNOWN_LIMIT {
                     self.unknown.push(at.member(key).path);
                 }
@@ -94,7 +103,7 @@ impl Shaping<'_> {
             if fault.is_some() || value.is_null() {
                 return false;
             }
-            match self.field(field, name, &at.member(key), value) {
+            match self.field(field, name, &at.member_through(&through, key), value) {
                 Ok(()) => field.presence != Presence::Something || is_something(value),
                 Err(why) => {
                     fault = Some(why);

@@ -21,6 +21,11 @@ pub struct Manners {
     pub selectable: SelectableFields,
     /// Whether the columns of its tables say the name themselves.
     pub names_itself: bool,
+    /// Whether an object may have its status from the start.
+    pub is_made_with_status: bool,
+    /// Whether who writes the status may change labels, annotations and
+    /// finalizers too.
+    pub status_takes_metadata: bool,
     /// Whether an object that is gone is the answer to its deletion, and not a
     /// Status.
     pub shows_deleted: bool,
@@ -104,6 +109,8 @@ impl Default for Manners {
             counts_changes: true,
             selectable: SelectableFields::default(),
             names_itself: false,
+            is_made_with_status: false,
+            status_takes_metadata: false,
             shows_deleted: false,
             unconditional_update: false,
             deletes_collections: true,

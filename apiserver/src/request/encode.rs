@@ -188,7 +188,7 @@ impl Encoder {
             Bytes::from(out)
         };
         match (&event.change, self.format.form) {
-            (Some(change), Form::Object) if self.version.name == self.kind.storage.name => {
+            (Some(change), Form::Object) if self.kind.keeps(&self.version) => {
                 change.frame(event.event_type as usize, encode)
             }
             _ => encode(),

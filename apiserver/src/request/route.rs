@@ -244,7 +244,10 @@ fn target(
     let verbs = subresource.map_or_else(|| verbs(served), Subresource::verbs);
     let verb = verb.filter(|verb| verbs.contains(verb)).ok_or_else(|| {
         let name = verb.map(Verb::name).unwrap_or_default();
-        ApiError::method_not_allowed(&kind.group, &kind.names.plural, name)
+        match kind.fields {
+            Some(_) => not_allowed(),
+            None => ApiError::method_not_allowed(&kind.group, &kind.names.plural, name),
+        }
     })?;
     if verb == Verb::Create && !path.name.is_empty() {
         return Err(not_allowed());

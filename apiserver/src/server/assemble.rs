@@ -50,7 +50,8 @@ pub(super) fn parse(kinds: &Kinds) -> Result<Vec<Arc<Kind>>, StartError> {
             .with_rules(registered.rules.clone())
             .with_merge_keys(registered.merge_keys.clone())
             .with_fields(registered.fields.clone())
-            .with_manners(registered.manners.clone());
+            .with_manners(registered.manners.clone())
+            .with_view(registered.view.clone());
         let names = &kind.names;
         let own = [
             ("spec.names.plural", &names.plural),
@@ -144,8 +145,16 @@ impl Assembled {
         let mut served = Vec::new();
         let mut runs = Vec::new();
         for (kind, registered) in parsed.into_iter().zip(kinds.iter()) {
-            let cache = Arc::new(WatchCache::new(Arc::clone(&sequence)));
+            let shown = kind.view.as_ref().map(crate::kind::View::collection);
+            let shown = shown.and_then(|collection| {
+                served.iter().find(|other: &&ServedKind| other.kind.qualified() == collection)
+            });
+            let cache = match shown {
+                Some(other) => Arc::clone(&other.cache),
+                None => Arc::new(WatchCache::new(Arc::clone(&sequence))),
+            };
             let backing = match &registered.role {
+                Role::Stored { .. } if shown.is_some() => Backing::Stored(store.clone()),
                 Role::Stored { initial } => {
                     fill(&kind, &*store, &cache, initial, &ambient).await?;
                     Backing::Stored(store.clone())

@@ -142,7 +142,8 @@ impl RuntimeKinds {
     pub fn kept(&self) -> Vec<KeptKind> {
         let Some(handler) = self.0.handler.upgrade() else { return Vec::new() };
         let kinds = handler.kinds();
-        let kept = kinds.iter().filter(|served| served.store().is_some());
+        let kept = kinds.iter().filter(|served| served.kind.view.is_none());
+        let kept = kept.filter(|served| served.store().is_some());
         let named = kept.filter_map(|served| {
             let kind = &served.kind;
             Some(KeptKind {
@@ -245,7 +246,7 @@ impl RuntimeKinds {
         let object = kind.to_storage(object.map_err(told)?, version);
         let object = object.map_err(|error| error.to_string())?;
         let commit = Commit {
-            collection: Collection::new(&kind.qualified()),
+            collection: Collection::new(&kind.collection()),
             key: object.key().clone(),
             expected: Expected::Absent,
             object: Some(Arc::new(object)),

@@ -78,8 +78,7 @@ pub async fn delete(
             Some(object) => Deleted::Marked(Versioned { revision, object: Arc::clone(object) }),
             None => {
                 let uid = kept.object.uid().to_owned();
-                let shown =
-                    gone.clone().map(|object| Versioned { revision: kept.revision, object });
+                let shown = gone.clone().map(|object| Versioned { revision, object });
                 Deleted::Gone { name: key.name().to_owned(), uid, shown }
             }
         };

@@ -1,7 +1,7 @@
 //! CREATE of a review: ask a question. Nothing is kept.
 
 use crate::error::ApiError;
-use crate::kind::CodedReview;
+use crate::kind::{CodedReview, NoQuestion};
 use crate::object::Tree;
 use crate::served_kind::ServedKind;
 use crate::user::User;
@@ -21,8 +21,14 @@ pub fn review(
     if !decoded.is_kind {
         return Err(ApiError::bad_request(format!("the object is no {}", kind.names.kind)));
     }
-    review.answer(user, &decoded.tree).map_err(|why| {
-        let name = &kind.names.kind;
-        ApiError::bad_request(format!("the {name} cannot be handled as a {name}: {why}"))
+    let answered = review.answer(user, &decoded.tree).map_err(|refused| match refused {
+        NoQuestion::BadRequest(why) => ApiError::bad_request(why),
+        // kube-apiserver names no kind here.
+        NoQuestion::Invalid(errors) => ApiError::invalid(&kind.group, "", "", errors),
+    });
+    answered.map(|mut tree| {
+        // It is of its types: it was made of them.
+        let _ = kind.give_shape(&mut tree);
+        tree
     })
 }

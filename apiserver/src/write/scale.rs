@@ -132,6 +132,16 @@ fn scale_tree(paths: &ScalePaths, tree: &Tree, wanted: i64) -> Result<Tree, ApiE
         scale["spec"]["replicas"] = wanted.into();
     }
     if let Some(path) = &paths.label_selector
+        && let Ok(Some(selector @ Value::Object(_))) =
+            nested(tree, path, Value::is_object, "object")
+    {
+        // Kubernetes' own kinds hold it in parts.
+        let selector = selector_text(selector);
+        if !selector.is_empty() {
+            scale["status"]["selector"] = selector.into();
+        }
+    }
+    if let Some(path) = &paths.label_selector
         && let Ok(Some(Value::String(selector))) = nested(tree, path, Value::is_string, "string")
         && !selector.is_empty()
     {
@@ -141,6 +151,31 @@ fn scale_tree(paths: &ScalePaths, tree: &Tree, wanted: i64) -> Result<Tree, ApiE
         Value::Object(scale) => Ok(scale),
         _ => Ok(Tree::new()),
     }
+}
+
+/// A label selector as one text: `app=web,tier in (a,b)`.
+fn selector_text(selector: &Value) -> String {
+    let text = |value: &Value, field: &str| value[field].as_str().unwrap_or_default().to_owned();
+    let labels = selector["matchLabels"].as_object().into_iter().flatten();
+    let mut terms: Vec<(String, String)> = labels
+        .map(|(key, value)| (key.clone(), format!("{key}={}", value.as_str().unwrap_or_default())))
+        .collect();
+    for term in selector["matchExpressions"].as_array().into_iter().flatten() {
+        let key = text(term, "key");
+        let mut values: Vec<&str> =
+            term["values"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        values.sort_unstable();
+        let values = values.join(",");
+        let shown = match text(term, "operator").as_str() {
+            "In" => format!("{key} in ({values})"),
+            "NotIn" => format!("{key} notin ({values})"),
+            "DoesNotExist" => format!("!{key}"),
+            _ => key.clone(),
+        };
+        terms.push((key, shown));
+    }
+    terms.sort();
+    terms.into_iter().map(|(_, shown)| shown).collect::<Vec<_>>().join(",")
 }
 
 /// What is said of a body that is no Scale.

@@ -138,17 +138,24 @@ pub fn prepare_change(
             Part::Status => {
                 let status = std::mem::replace(&mut tree, live.tree.clone());
                 take_status(&mut tree, &status);
+                if kind.manners.status_takes_metadata {
+                    take_metadata(&mut tree, &status);
+                }
                 if let Some(rules) = kind.rules_of(version).filter(|_| kind.fields.is_some()) {
                     // Fields of a status depend on each other. What does not fit
                     // its type is told below.
+                    take_revision(&mut tree, live);
                     let _ = rules.prepare(&mut tree, context);
                     super::reshape(kind, &mut tree, is_kind);
+                    metadata::edit(&mut tree, |metadata| {
+                        metadata.remove("resourceVersion");
+                    });
                 }
                 if !is_kind {
                     // What says that it is something else was not pruned.
                     let _ = version.schema.take_in(&mut tree, Malformed::Dropped);
                 }
-                faults_of_status(version, &tree, &live.tree)
+                faults_of_status(kind, version, &tree, &live.tree)
             }
         };
         asked.judge(&tree, Some(&live.tree), &mut errors, &mut warnings);
@@ -249,9 +256,26 @@ fn take_status(tree: &mut Tree, other: &Tree) {
     }
 }
 
-fn faults_of_status(version: &Version, tree: &Tree, old: &Tree) -> Vec<FieldError> {
+/// Puts what is said about an object in the place of what was said.
+fn take_metadata(tree: &mut Tree, other: &Tree) {
+    let other = metadata::of(other);
+    metadata::edit(tree, |metadata| {
+        for field in ["labels", "annotations", "finalizers"] {
+            match other.get(field) {
+                Some(value) => metadata.insert(field.to_owned(), value.clone()),
+                None => metadata.remove(field),
+            };
+        }
+    });
+}
+
+fn faults_of_status(kind: &Kind, version: &Version, tree: &Tree, old: &Tree) -> Vec<FieldError> {
     let mut errors = validate::validate_status(&version.schema, tree, old);
-    if let Some(paths) = &version.subresources.scale {
+    if kind.manners.status_takes_metadata {
+        errors.extend(metadata_rules::validate(tree, kind.manners.names));
+        errors.extend(metadata_rules::validate_update(tree, old));
+    }
+    if let Some(paths) = super::scale_paths(kind, version) {
         errors.extend(scale::validate_status(paths, tree));
     }
     errors.extend(faults_of_lists(version, tree, old));
@@ -291,7 +315,7 @@ fn faults(
     if is_kind && given == api_version {
         errors.extend(of_change);
         errors.extend(validate::validate_change(&version.schema, tree, old));
-        if let Some(paths) = &version.subresources.scale {
+        if let Some(paths) = super::scale_paths(kind, version) {
             errors.extend(scale::validate(paths, tree));
         }
     }

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
 use k8s_openapi::api::core::v1::ServiceSpec;
 
+use super::defaults::agree;
+
 /// As most clusters have it: 10.96.0.0/12. The first one is that of the API.
 const RANGE: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 0);
 const SIZE: u32 = 1 << 20;
@@ -27,16 +29,23 @@ impl Addresses {
         if !["ClusterIP", "NodePort", "LoadBalancer"].contains(&kind.as_str()) {
             return;
         }
-        let first = spec.cluster_ips.as_ref().and_then(|addresses| addresses.first().cloned());
-        let address = spec.cluster_ip.clone().filter(|address| !address.is_empty()).or(first);
-        let address = address.unwrap_or_else(|| self.address().to_string());
-        spec.cluster_ip = Some(address.clone());
-        if spec.cluster_ips.as_ref().is_none_or(Vec::is_empty) {
+        agree(&mut spec.cluster_ip, &mut spec.cluster_ips, Clone::clone, |address| address);
+        if spec.cluster_ip.as_ref().is_none_or(String::is_empty) {
+            let address = self.address().to_string();
             spec.cluster_ips = Some(vec![address.clone()]);
+            spec.cluster_ip = Some(address);
         }
-        let family = if address.contains(':') { "IPv6" } else { "IPv4" };
-        spec.ip_families.get_or_insert_with(|| vec![family.to_owned()]);
-        spec.ip_family_policy.get_or_insert_with(|| "SingleStack".to_owned());
+        let address = spec.cluster_ip.clone().unwrap_or_default();
+        let selects = spec.selector.as_ref().is_some_and(|selector| !selector.is_empty());
+        let (families, policy) = match address.as_str() {
+            // Whoever names the addresses himself may name some of both.
+            "None" if !selects => (&["IPv4", "IPv6"][..], "RequireDualStack"),
+            address if address.contains(':') => (&["IPv6"][..], "SingleStack"),
+            _ => (&["IPv4"][..], "SingleStack"),
+        };
+        let families = families.iter().map(|family| (*family).to_owned());
+        spec.ip_families.get_or_insert_with(|| families.collect());
+        spec.ip_family_policy.get_or_insert_with(|| policy.to_owned());
         let needs_ports = kind == "NodePort"
             || (kind == "LoadBalancer" && spec.allocate_load_balancer_node_ports != Some(false));
         if needs_ports {

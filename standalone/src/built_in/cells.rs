@@ -337,9 +337,9 @@ pub(super) fn jobs() -> Cells<Job> {
             }
         })
         .cell("Duration", |job: &Job, now| {
-            let status = job.status.as_ref()?;
-            let begun = status.start_time.as_ref()?.0;
-            Some(age(begun, status.completion_time.as_ref().map_or(now, |time| time.0)))
+            let begun = job.status.as_ref().and_then(|status| status.start_time.as_ref());
+            let ended = job.status.as_ref().and_then(|status| status.completion_time.as_ref());
+            begun.map(|begun| age(begun.0, ended.map_or(now, |time| time.0))).unwrap_or_default()
         })
         .cell("Containers", move |one: &Job, _| containers(pod(one).as_ref()))
         .cell("Images", move |one: &Job, _| images(pod(one).as_ref()))

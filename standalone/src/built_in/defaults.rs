@@ -102,11 +102,7 @@ pub(super) fn nodes() -> Rules<Node> {
             status.allocatable.clone_from(&status.capacity);
         }
         let spec = node.spec.get_or_insert_default();
-        match (&spec.pod_cidr, &spec.pod_cidrs) {
-            (Some(range), None) => spec.pod_cidrs = Some(vec![range.clone()]),
-            (None, Some(ranges)) => spec.pod_cidr = ranges.first().cloned(),
-            _ => {}
-        }
+        agree(&mut spec.pod_cidr, &mut spec.pod_cidrs, |range| range.clone(), |range| range);
         // What a cluster does when a node is made.
         let is_new = node.metadata.resource_version.is_none();
         let taints = spec.taints.get_or_insert_default();
@@ -136,16 +132,8 @@ pub(super) fn pods() -> Rules<Pod> {
         let status = pod.status.get_or_insert_with(PodStatus::default);
         fill(&mut status.phase, "Pending");
         fill(&mut status.qos_class, class);
-        if let Some(address) = status.pod_ip.clone()
-            && status.pod_ips.as_ref().is_none_or(Vec::is_empty)
-        {
-            status.pod_ips = Some(vec![PodIP { ip: address }]);
-        }
-        if let Some(address) = status.host_ip.clone()
-            && status.host_ips.as_ref().is_none_or(Vec::is_empty)
-        {
-            status.host_ips = Some(vec![HostIP { ip: address }]);
-        }
+        agree(&mut status.pod_ip, &mut status.pod_ips, |one| one.ip.clone(), |ip| PodIP { ip });
+        agree(&mut status.host_ip, &mut status.host_ips, |one| one.ip.clone(), |ip| HostIP { ip });
     })
 }
 
@@ -230,10 +218,6 @@ pub(super) fn replica_sets() -> Rules<ReplicaSet> {
         spec.replicas.get_or_insert(1);
         if let Some(template) = &mut spec.template {
             fill_template(template);
-            let labels = template.metadata.as_ref().and_then(|metadata| metadata.labels.clone());
-            if set.metadata.labels.as_ref().is_none_or(BTreeMap::is_empty) {
-                set.metadata.labels = labels.filter(|labels| !labels.is_empty());
-            }
         }
     })
 }
@@ -414,6 +398,21 @@ fn fill_probe(probe: &mut Probe) {
     }
     if let Some(call) = &mut probe.grpc {
         call.service.get_or_insert_default();
+    }
+}
+
+/// What is said once in an old field is the first of several in a new one.
+pub(super) fn agree<T>(
+    one: &mut Option<String>,
+    several: &mut Option<Vec<T>>,
+    text: impl Fn(&T) -> String,
+    of: impl Fn(String) -> T,
+) {
+    let first = several.as_ref().and_then(|several| several.first()).map(&text);
+    match (one.clone().filter(|one| !one.is_empty()), first) {
+        (Some(one), first) if first.as_ref() != Some(&one) => *several = Some(vec![of(one)]),
+        (None, Some(first)) => *one = Some(first),
+        _ => {}
     }
 }
 

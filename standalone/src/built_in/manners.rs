@@ -11,7 +11,7 @@ pub(super) fn plain() -> Manners {
 
 /// One that may be replaced by who has not seen it.
 fn base() -> Manners {
-    Manners { unconditional_update: true, ..Manners::default() }
+    Manners { unconditional_update: true, status_takes_metadata: true, ..Manners::default() }
 }
 
 /// One that may be replaced only by who has seen it.
@@ -60,9 +60,11 @@ pub(super) fn namespaces() -> Manners {
     Manners {
         names: NameRule::Label,
         counts_changes: false,
-        selectable: SelectableFields::default()
-            .or("status.phase", "")
-            .found_at("name", &["metadata.name"]),
+        selectable: SelectableFields::default().or("status.phase", "").found_at(
+            "name",
+            &["metadata.name"],
+            "",
+        ),
         deletes_collections: false,
         held_by: Some("/spec/finalizers"),
         on_mark: Some(|namespace| {
@@ -75,7 +77,11 @@ pub(super) fn namespaces() -> Manners {
 
 pub(super) fn nodes() -> Manners {
     let selectable = SelectableFields::default().or("spec.unschedulable", "false");
-    Manners { counts_changes: false, selectable, ..base() }
+    Manners { counts_changes: false, selectable, is_made_with_status: true, ..base() }
+}
+
+pub(super) fn deployments() -> Manners {
+    Manners { status_takes_metadata: false, ..counted() }
 }
 
 pub(super) fn secrets() -> Manners {
@@ -100,7 +106,7 @@ pub(super) fn services() -> Manners {
 
 pub(super) fn jobs() -> Manners {
     let selectable =
-        SelectableFields::default().found_at("status.successful", &["status.succeeded"]);
+        SelectableFields::default().found_at("status.successful", &["status.succeeded"], "0");
     Manners { selectable, ..base() }
 }
 
@@ -113,9 +119,11 @@ pub(super) fn events(about: &str) -> Manners {
     }
     selectable = selectable.or("reason", "").or("type", "");
     selectable = match about {
-        "involvedObject" => selectable
-            .or("reportingComponent", "")
-            .found_at("source", &["source.component", "reportingComponent"]),
+        "involvedObject" => selectable.or("reportingComponent", "").found_at(
+            "source",
+            &["source.component", "reportingComponent"],
+            "",
+        ),
         _ => selectable.or("reportingController", ""),
     };
     Manners {

@@ -75,11 +75,11 @@ impl SelectableFields {
     }
 
     /// One more, by its name, that is found at the first of these paths where
-    /// something is.
+    /// something is, and is `absent` where nothing is.
     #[must_use]
-    pub fn found_at(mut self, name: &str, paths: &[&str]) -> Self {
+    pub fn found_at(mut self, name: &str, paths: &[&str], absent: &'static str) -> Self {
         let paths = paths.iter().map(|path| (*path).to_owned()).collect();
-        self.fields.push(Field { name: name.to_owned(), paths, absent: "" });
+        self.fields.push(Field { name: name.to_owned(), paths, absent });
         self
     }
 

@@ -17,7 +17,7 @@ pub(super) fn start_list(kind: &Kind, version: &str, out: &mut Vec<u8>) {
 
 /// What a list ends with.
 pub(super) fn end_list(kind: &Kind, page: &Page, out: &mut Vec<u8>) {
-    let (list_kind, metadata) = (&kind.names.list_kind, page.metadata(true));
+    let (list_kind, metadata) = (&kind.names.list_kind, page.metadata(kind.fields.is_none()));
     let end = format!("],\"kind\":\"{list_kind}\",\"metadata\":{{{metadata}}}}}");
     out.extend_from_slice(end.as_bytes());
 }

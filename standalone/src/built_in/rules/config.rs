@@ -12,6 +12,8 @@ use super::{Faults, IMMUTABLE, check_with, quote};
 const SIZE_LIMIT: usize = 1 << 20;
 const KEY_LIMIT: usize = 253;
 const KEY: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
+/// What a certificate begins with.
+const PEM: &[u8] = b"-----BEGIN";
 const SEALED: &str = "field is immutable when `immutable` is set";
 const ACCOUNT: &str = "kubernetes.io/service-account.name";
 
@@ -51,31 +53,44 @@ pub(in super::super) fn config_maps() -> Rules<ConfigMap> {
 }
 
 pub(in super::super) fn secrets(rules: Rules<Secret>) -> Rules<Secret> {
-    rules.validate(|secret: &Secret, old, _| {
-        let mut faults = Vec::new();
-        let data = secret.data.clone().unwrap_or_default();
-        for key in data.keys() {
-            check_with(&format!("data[{key}]"), key, check_key, &mut faults);
-        }
-        if data.values().map(|value| value.0.len()).sum::<usize>() > SIZE_LIMIT {
-            faults.push(FieldError::too_long("data", SIZE_LIMIT as u64));
-        }
-        check_type(secret, &data, &mut faults);
-        let Some(old) = old else { return faults };
-        if secret.type_ != old.type_ {
-            let value = quote(secret.type_.as_deref().unwrap_or_default());
-            faults.push(FieldError::invalid("type", value, IMMUTABLE));
-        }
-        if old.immutable == Some(true) {
-            if secret.immutable != Some(true) {
-                faults.push(FieldError::forbidden("immutable", SEALED));
+    rules
+        .validate(|secret: &Secret, old, _| {
+            let mut faults = Vec::new();
+            let data = secret.data.clone().unwrap_or_default();
+            for key in data.keys() {
+                check_with(&format!("data[{key}]"), key, check_key, &mut faults);
             }
-            if filled(&secret.data) != filled(&old.data) {
-                faults.push(FieldError::forbidden("data", SEALED));
+            if data.values().map(|value| value.0.len()).sum::<usize>() > SIZE_LIMIT {
+                faults.push(FieldError::too_long("data", SIZE_LIMIT as u64));
             }
-        }
-        faults
-    })
+            check_type(secret, &data, &mut faults);
+            let Some(old) = old else { return faults };
+            if secret.type_ != old.type_ {
+                let value = quote(secret.type_.as_deref().unwrap_or_default());
+                faults.push(FieldError::invalid("type", value, IMMUTABLE));
+            }
+            if old.immutable == Some(true) {
+                if secret.immutable != Some(true) {
+                    faults.push(FieldError::forbidden("immutable", SEALED));
+                }
+                if filled(&secret.data) != filled(&old.data) {
+                    faults.push(FieldError::forbidden("data", SEALED));
+                }
+            }
+            faults
+        })
+        .warn(|secret: &Secret, _, _| {
+            let data = secret.data.clone().unwrap_or_default();
+            let is_tls = secret.type_.as_deref() == Some("kubernetes.io/tls")
+                && data.contains_key("tls.key")
+                && data.contains_key("tls.crt");
+            let certificate = data.get("tls.crt");
+            let is_pem = certificate.is_some_and(|certificate| {
+                certificate.0.windows(PEM.len()).any(|bytes| bytes == PEM)
+            });
+            let why = "tls: failed to find any PEM data in certificate input";
+            (is_tls && !is_pem).then(|| why.to_owned()).into_iter().collect()
+        })
 }
 
 /// What a Secret of a type of Kubernetes must hold.

@@ -42,7 +42,11 @@ pub(in super::super) fn new_events() -> Rules<NewEvent> {
             let own = event.metadata.namespace.as_deref().unwrap_or_default();
             let about = event.regarding.as_ref().and_then(|about| about.namespace.as_deref());
             check_place("involvedObject.namespace", about.unwrap_or_default(), own, &mut faults);
-            // Who still writes the fields of the older form is let be.
+            let sort = text(&event.type_);
+            if !["Normal", "Warning"].contains(&sort.as_str()) {
+                let why = format!("has invalid value: {sort}");
+                faults.push(FieldError::invalid("type", quote(""), &why));
+            }
             if event.event_time.is_none() {
                 faults.push(FieldError::required("eventTime", ""));
                 return faults;
@@ -61,11 +65,6 @@ pub(in super::super) fn new_events() -> Rules<NewEvent> {
                     let why = format!("can have at most {limit} characters");
                     faults.push(FieldError::invalid(field, quote(""), &why));
                 }
-            }
-            let sort = text(&event.type_);
-            if !["Normal", "Warning"].contains(&sort.as_str()) {
-                let why = format!("has invalid value: {sort}");
-                faults.push(FieldError::invalid("type", quote(""), &why));
             }
             return faults;
         };
@@ -89,7 +88,9 @@ pub(in super::super) fn new_events() -> Rules<NewEvent> {
             ("eventTime", event.event_time == old.event_time, shown(&event.event_time)),
         ] {
             if !is_kept {
-                faults.push(FieldError::invalid(field, value, IMMUTABLE));
+                // kube-apiserver finds it twice.
+                let fault = FieldError::invalid(field, value, IMMUTABLE);
+                faults.extend([fault.clone(), fault]);
             }
         }
         faults
@@ -105,10 +106,6 @@ pub(in super::super) fn leases() -> Rules<Lease> {
             faults.push(FieldError::invalid("spec.leaseDurationSeconds", seconds, why));
         }
         super::check_not_negative("spec.leaseTransitions", spec.lease_transitions, &mut faults);
-        if spec.holder_identity.as_deref() == Some("") {
-            let why = "must not be empty";
-            faults.push(FieldError::invalid("spec.holderIdentity", quote(""), why));
-        }
         faults
     })
 }

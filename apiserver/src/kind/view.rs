@@ -1,0 +1,26 @@
+//! Views: kinds that show the objects of another kind in a form of their own, as
+//! the events of `events.k8s.io` are those of the core group.
+
+use crate::object::Tree;
+
+/// What a kind is that shows the objects of another one.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// The group of the other kind.
+    pub group: &'static str,
+    /// Its version.
+    pub version: &'static str,
+    /// Its plural.
+    pub plural: &'static str,
+    /// What an object becomes when it is kept.
+    pub to_kept: fn(Tree) -> Tree,
+    /// What an object becomes when it is shown.
+    pub from_kept: fn(Tree) -> Tree,
+}
+
+impl View {
+    /// Where the objects are kept.
+    pub fn collection(&self) -> String {
+        crate::error::qualified(self.group, self.plural)
+    }
+}
