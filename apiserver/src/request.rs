@@ -365,7 +365,7 @@ fn refuse_as(error: &ApiError, presentation: Presentation) -> Response<Body> {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
     encode::warn(&mut response, error.warnings());
-    if error.reason() == Reason::Forbidden {
+    if error.is_of_authorization() {
         let header = http::header::X_CONTENT_TYPE_OPTIONS;
         response.headers_mut().insert(header, HeaderValue::from_static("nosniff"));
     }

@@ -7,8 +7,6 @@ mod events;
 mod manners;
 mod rules;
 
-pub(crate) use defaults::FINALIZER;
-
 use std::any::TypeId;
 use std::sync::{Arc, LazyLock};
 

@@ -30,6 +30,7 @@ mod files;
 mod kubeconfig;
 mod namespaces;
 mod objects;
+mod pods;
 mod reviews;
 mod rights;
 mod standalone;

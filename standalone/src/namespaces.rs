@@ -14,8 +14,6 @@ use kube::{Client, ResourceExt};
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use crate::built_in::FINALIZER;
-
 /// How often a namespace is looked at again in which something is held by
 /// finalizers.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -61,7 +59,7 @@ async fn end(client: &Client, kinds: &RuntimeKinds, name: &str, uid: &str) {
         if live.uid().as_deref() != Some(uid) || live.metadata.deletion_timestamp.is_none() {
             return;
         }
-        let is_held = live.finalizers().iter().any(|finalizer| finalizer != FINALIZER);
+        let is_held = !live.finalizers().is_empty();
         match empty(client, kinds, name, uid).await {
             Ok(0) if !is_held => return kinds.remove("namespaces", None, name, uid).await,
             Ok(left) => tracing::debug!("namespace {name}: {left} objects are held"),
@@ -87,7 +85,8 @@ async fn empty(
         let objects: Api<DynamicObject> =
             Api::namespaced_with(client.clone(), name, &resource(kept));
         let all = ListParams::default();
-        objects.delete_collection(&DeleteParams::default(), &all).await?;
+        // Nothing runs, so nothing has to be waited for.
+        objects.delete_collection(&DeleteParams::default().grace_period(0), &all).await?;
         left += objects.list(&all).await?.items.len();
     }
     Ok(left)

@@ -4,6 +4,7 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
 use aggregated_apiserver::{ApiServer, Kinds, ServeArgs, StartError};
+use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt;
 use tempfile::TempDir;
@@ -14,7 +15,7 @@ use crate::definitions::Definitions;
 use crate::files::{self, Document};
 use crate::objects::{self, ObjectError};
 use crate::test_server::admin;
-use crate::{built_in, kubeconfig, namespaces, reviews, tokens};
+use crate::{built_in, kubeconfig, namespaces, pods, reviews, tokens};
 
 /// Flags of a server without a cluster.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -139,7 +140,11 @@ impl Standalone {
             serving.create(&what, definition).await?;
         }
         objects::load(&kinds, documents).await?;
-        let keeping = [tokio::spawn(namespaces::keep(client, kinds)), tokio::spawn(serving.keep())];
+        let keeping = [
+            tokio::spawn(namespaces::keep(client.clone(), kinds)),
+            tokio::spawn(pods::keep(client, Timestamp::now)),
+            tokio::spawn(serving.keep()),
+        ];
         // The last thing that can fail, and nobody is told of a server before.
         kubeconfig::write(&config, address, &certificates)
             .map_err(|why| StandaloneError::file(flag, &config, &why))?;

@@ -23,7 +23,7 @@ use crate::faults::Faults;
 use crate::files::Document;
 use crate::objects::{self, ObjectError};
 use crate::standalone::on_this_machine;
-use crate::{built_in, kubeconfig, namespaces, reviews};
+use crate::{built_in, kubeconfig, namespaces, pods, reviews};
 
 /// As whom [`TestServer::client`] asks.
 const ADMIN: &str = "kubernetes-admin";
@@ -123,6 +123,10 @@ impl TestServerBuilder {
         }
         let keeping = [
             tokio::spawn(namespaces::keep(client.clone(), kinds.clone())),
+            tokio::spawn(pods::keep(client, {
+                let clock = clock.clone();
+                move || clock.now()
+            })),
             tokio::spawn(definitions.keep()),
         ];
         let server = TestServer { server, clock, faults: Faults::default(), keeping };
@@ -140,7 +144,7 @@ pub struct TestServer {
     server: Server,
     clock: Clock,
     faults: Faults,
-    keeping: [JoinHandle<()>; 2],
+    keeping: [JoinHandle<()>; 3],
 }
 
 impl TestServer {

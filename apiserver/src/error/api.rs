@@ -62,6 +62,8 @@ pub struct ApiError {
     warnings: Vec<String>,
     /// A token with which a list may be continued all the same.
     continue_token: Option<String>,
+    /// Whether somebody may not ask at all.
+    is_of_authorization: bool,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
@@ -77,6 +79,7 @@ impl ApiError {
             details: None,
             warnings: Vec::new(),
             continue_token: None,
+            is_of_authorization: false,
             source: None,
         }
     }
@@ -93,6 +96,18 @@ impl ApiError {
     pub fn with_warnings(mut self, warnings: Vec<String>) -> Self {
         self.warnings = warnings;
         self
+    }
+
+    /// The same refusal, of somebody who may not ask at all.
+    #[must_use]
+    pub fn of_authorization(mut self) -> Self {
+        self.is_of_authorization = true;
+        self
+    }
+
+    /// Whether somebody may not ask at all.
+    pub fn is_of_authorization(&self) -> bool {
+        self.is_of_authorization
     }
 
     /// The same refusal with what caused it, for the log.

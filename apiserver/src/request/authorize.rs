@@ -98,8 +98,8 @@ fn cannot(user: &User, attributes: &Attributes) -> String {
 fn forbidden(attributes: &Attributes, why: &str) -> ApiError {
     match attributes {
         Attributes::Resource { group, resource, name, .. } => {
-            ApiError::forbidden(group, resource, name, why)
+            ApiError::forbidden(group, resource, name, why).of_authorization()
         }
-        Attributes::Path { .. } => ApiError::forbidden_path(why),
+        Attributes::Path { .. } => ApiError::forbidden_path(why).of_authorization(),
     }
 }

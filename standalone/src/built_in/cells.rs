@@ -108,9 +108,10 @@ pub(super) fn new_events() -> Cells<NewEvent> {
     OF_EVENTS.into_iter().fold(Cells::none(), |cells, column| {
         cells.cell(column, move |event: &NewEvent, now| {
             let tree = serde_json::to_value(event).unwrap_or_default();
-            let core = tree.as_object().cloned().map(to_core).map(Value::Object);
-            let core: Option<Event> = core.and_then(|core| serde_json::from_value(core).ok());
-            core.map_or(Value::Null, |core| of_event(column, &core, now))
+            let mut core = tree.as_object().cloned().map(to_core).unwrap_or_default();
+            core.insert("apiVersion".to_owned(), "v1".into());
+            let core = serde_json::from_value(Value::Object(core));
+            core.map_or(Value::Null, |core: Event| of_event(column, &core, now))
         })
     })
 }

@@ -21,7 +21,7 @@ use super::addresses::Addresses;
 /// The label by which a namespace can be selected.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 /// What holds a namespace until it is empty.
-pub(crate) const FINALIZER: &str = "kubernetes";
+const FINALIZER: &str = "kubernetes";
 /// Taints of nodes that cannot take Pods.
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
