@@ -18,6 +18,7 @@ mod go_shape;
 mod manners;
 mod merge_keys;
 mod names;
+mod open_api_schemas;
 mod pattern;
 mod prune;
 mod quantity;
@@ -41,6 +42,7 @@ pub use formats::is_of_format;
 pub use manners::{Manners, NameRule};
 pub use merge_keys::{ListMerge, MergeKeys};
 pub use names::Names;
+pub use open_api_schemas::OpenApiSchemas;
 pub use pattern::Pattern;
 pub use quantity::Quantity;
 pub use scale::scale;
@@ -94,6 +96,8 @@ pub struct Kind {
     pub manners: Manners,
     /// Whose objects it shows, if they are not its own.
     pub view: Option<View>,
+    /// The schemas of its types, if those say more than the definition.
+    pub open_api: Option<OpenApiSchemas>,
 }
 
 impl Kind {
@@ -164,6 +168,7 @@ impl Kind {
                 fields: None,
                 manners: Manners::default(),
                 view: None,
+                open_api: None,
             }),
             _ => Err(StartError::Kind { kind: qualified, faults }),
         }
@@ -191,6 +196,12 @@ impl Kind {
     #[must_use]
     pub fn with_view(self, view: Option<View>) -> Self {
         Self { view, ..self }
+    }
+
+    /// The same kind with the schemas of its types.
+    #[must_use]
+    pub fn with_open_api(self, open_api: Option<OpenApiSchemas>) -> Self {
+        Self { open_api, ..self }
     }
 
     /// Where its objects are kept.

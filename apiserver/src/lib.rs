@@ -55,7 +55,8 @@ pub use definition::{
 };
 pub use error::{FieldError, StartError};
 pub use kind::{
-    FieldTable, Manners, MergeKeys, NameRule, NoQuestion, Quantity, RuleContext, View, age,
+    FieldTable, Manners, MergeKeys, NameRule, NoQuestion, OpenApiSchemas, Quantity, RuleContext,
+    View, age,
 };
 pub use manifests::Options as ManifestOptions;
 pub use object::names;

@@ -5,6 +5,7 @@
 //! lists, kube-aggregator publishes under our name. Each ETag is the hash of
 //! its content, because kube-aggregator believes it more than the content.
 
+mod built_in;
 mod kubernetes;
 mod operations;
 mod schemas;
@@ -84,6 +85,9 @@ impl Documents {
                 let key = (kind.group.clone(), version.name.clone());
                 let (paths, described) = by_version.entry(key).or_default();
                 paths.extend(operations::paths(served, version));
+                if let Some(own) = &kind.open_api {
+                    described.extend(built_in::schemas(own, kind.merge_keys.as_deref()));
+                }
                 described.extend([
                     (
                         schemas::name(kind, version, &kind.names.kind),

@@ -6,12 +6,14 @@ mod defaults;
 mod events;
 mod manners;
 mod rules;
+mod schemas;
 
 use std::any::TypeId;
 use std::sync::{Arc, LazyLock};
 
 use aggregated_apiserver::{
-    Cells, FieldError, FieldTable, Kinds, Manners, MergeKeys, Rules, RuntimeKinds, View, age,
+    Cells, FieldError, FieldTable, Kinds, Manners, MergeKeys, OpenApiSchemas, Rules, RuntimeKinds,
+    View, age,
 };
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::events::v1::Event as NewEvent;
@@ -20,6 +22,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::{ClusterResourceScope, ListableResource, Metadata, Resource};
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -327,7 +330,7 @@ struct Row<K> {
 impl<K> Row<K>
 where
     K: ListableResource + Metadata<Ty = ObjectMeta> + Serialize + DeserializeOwned + 'static,
-    K: kube::Resource<DynamicType = ()>,
+    K: kube::Resource<DynamicType = ()> + JsonSchema,
     <K as Resource>::Scope: 'static,
 {
     /// A kind of which nothing is said but its manners.
@@ -373,7 +376,10 @@ where
         }
         match definition::<K>(short_names, categories, &version) {
             Ok(definition) => {
-                kinds.built_in(definition, cells, rules, &MERGE_KEYS).with_manners(manners)
+                let root = K::schema_name().into_owned();
+                let schemas = OpenApiSchemas { root, all: schemas::all };
+                let kinds = kinds.built_in(definition, cells, rules, &MERGE_KEYS);
+                kinds.with_manners(manners).described_by(schemas)
             }
             Err(error) => {
                 // What is made here is made of constants; a test reads all of them.

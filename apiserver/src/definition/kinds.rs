@@ -20,7 +20,8 @@ use super::yaml::{self, DefinitionError};
 use super::{Cells, Rules};
 use crate::cluster::Sources;
 use crate::kind::{
-    CodedCells, CodedReview, CodedRules, FieldTable, Manners, MergeKeys, NoQuestion, View,
+    CodedCells, CodedReview, CodedRules, FieldTable, Manners, MergeKeys, NoQuestion,
+    OpenApiSchemas, View,
 };
 use crate::object::Tree;
 use crate::served_kind::SourceResource;
@@ -83,6 +84,8 @@ pub struct Registered {
     pub manners: Manners,
     /// Whose objects it shows, if they are not its own.
     pub view: Option<View>,
+    /// The schemas of its types, if those say more than the definition.
+    pub open_api: Option<OpenApiSchemas>,
     /// Its fields, if it is one of Kubernetes' own.
     pub fields: Option<Arc<FieldTable>>,
     /// How it comes to its objects.
@@ -174,6 +177,15 @@ impl Kinds {
     pub fn viewing(mut self, view: View) -> Self {
         if let Some(registered) = self.registered.last_mut() {
             registered.view = Some(view);
+        }
+        self
+    }
+
+    /// Describes the last kind by the schemas of its types.
+    #[must_use]
+    pub fn described_by(mut self, schemas: OpenApiSchemas) -> Self {
+        if let Some(registered) = self.registered.last_mut() {
+            registered.open_api = Some(schemas);
         }
         self
     }
@@ -275,6 +287,7 @@ impl Kinds {
             fields: None,
             manners: Manners::default(),
             view: None,
+            open_api: None,
             role,
             is_built_in: false,
         });

@@ -13,9 +13,11 @@ const PATCH: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch";
 const SCALE: &str = "io.k8s.api.autoscaling.v1.Scale";
 /// What bodies and answers can be written in.
 pub(super) const MEDIA_TYPES: [&str; 2] = ["application/json", "application/yaml"];
-/// Strategic merge patches are not among them, also where they are taken: kubectl
-/// would look for their keys in a schema.
-const PATCH_TYPES: [&str; 2] = ["application/json-patch+json", "application/merge-patch+json"];
+const PATCH_TYPES: [&str; 3] = [
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/strategic-merge-patch+json",
+];
 
 /// The paths of a kind in one version, each with its operations.
 pub(super) fn paths(served: &ServedKind, version: &Version) -> Vec<(String, Value)> {
@@ -172,7 +174,12 @@ impl Operations<'_> {
         }
         let body = match verb {
             Verb::Create | Verb::Update => Some((&MEDIA_TYPES[..], object.as_str(), true)),
-            Verb::Patch => Some((&PATCH_TYPES[..], PATCH, true)),
+            Verb::Patch => {
+                // kubectl looks for the keys of lists in the schemas.
+                let is_strategic = self.kind.merge_keys.is_some() && self.kind.open_api.is_some();
+                let types = if is_strategic { &PATCH_TYPES[..] } else { &PATCH_TYPES[..2] };
+                Some((types, PATCH, true))
+            }
             Verb::Delete => Some((&MEDIA_TYPES[..], DELETE_OPTIONS, false)),
             _ => None,
         };

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::kubernetes;
+use super::{built_in, kubernetes};
 use crate::kind::{Kind, Version, whole};
 
 const EMBEDDED: &str = "x-kubernetes-embedded-resource";
@@ -17,6 +17,9 @@ pub(super) const V2: &str = "#/definitions/";
 
 /// The name of a schema: `com.example.farm.v1alpha.Llama`.
 pub(super) fn name(kind: &Kind, version: &Version, name: &str) -> String {
+    if let Some((package, _)) = kind.open_api.as_ref().and_then(|own| own.root.rsplit_once('.')) {
+        return format!("{package}.{name}");
+    }
     let reversed: Vec<&str> = kind.group.rsplit('.').collect();
     format!("{}.{}.{name}", reversed.join("."), version.name)
 }
@@ -28,6 +31,11 @@ pub(super) fn group_version_kind(kind: &Kind, version: &Version, name: &str) -> 
 
 /// The schema of an object.
 pub(super) fn object(kind: &Kind, version: &Version) -> Value {
+    if let Some(own) = &kind.open_api {
+        let mut all = built_in::schemas(own, kind.merge_keys.as_deref());
+        let schema = all.remove(&own.root).unwrap_or_default();
+        return finish(kind, version, &kind.names.kind, schema);
+    }
     let mut schema = publish(&version.open_api_schema);
     add_properties(&mut schema, kubernetes::map("object"));
     finish(kind, version, &kind.names.kind, schema)

@@ -51,7 +51,8 @@ pub(super) fn parse(kinds: &Kinds) -> Result<Vec<Arc<Kind>>, StartError> {
             .with_merge_keys(registered.merge_keys.clone())
             .with_fields(registered.fields.clone())
             .with_manners(registered.manners.clone())
-            .with_view(registered.view.clone());
+            .with_view(registered.view.clone())
+            .with_open_api(registered.open_api.clone());
         let names = &kind.names;
         let own = [
             ("spec.names.plural", &names.plural),

@@ -1,0 +1,45 @@
+//! The schemas of these kinds, as their Rust types describe themselves: made once
+//! in a process, when somebody asks.
+
+use std::sync::LazyLock;
+
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::batch::v1::{CronJob, Job};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{
+    ConfigMap, Event, Namespace, Node, Pod, Secret, Service, ServiceAccount,
+};
+use k8s_openapi::api::events::v1::Event as NewEvent;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use schemars::SchemaGenerator;
+use schemars::generate::SchemaSettings;
+use serde_json::{Map, Value};
+
+/// All of them, by their names.
+pub(super) fn all() -> &'static Map<String, Value> {
+    static ALL: LazyLock<Map<String, Value>> = LazyLock::new(|| {
+        let settings = SchemaSettings::openapi3().with(|settings| {
+            settings.definitions_path = "/components/schemas".into();
+            // They are in these words already.
+            settings.transforms.clear();
+        });
+        let mut generator = SchemaGenerator::new(settings);
+        generator.subschema_for::<ConfigMap>();
+        generator.subschema_for::<CronJob>();
+        generator.subschema_for::<CustomResourceDefinition>();
+        generator.subschema_for::<Deployment>();
+        generator.subschema_for::<Event>();
+        generator.subschema_for::<Job>();
+        generator.subschema_for::<Lease>();
+        generator.subschema_for::<Namespace>();
+        generator.subschema_for::<NewEvent>();
+        generator.subschema_for::<Node>();
+        generator.subschema_for::<Pod>();
+        generator.subschema_for::<ReplicaSet>();
+        generator.subschema_for::<Secret>();
+        generator.subschema_for::<Service>();
+        generator.subschema_for::<ServiceAccount>();
+        generator.take_definitions(false)
+    });
+    &ALL
+}
