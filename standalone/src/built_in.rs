@@ -12,14 +12,11 @@ use std::any::TypeId;
 use std::sync::{Arc, LazyLock};
 
 use aggregated_apiserver::{
-    Cells, FieldError, FieldTable, Kinds, Manners, MergeKeys, OpenApiSchemas, Rules, RuntimeKinds,
-    View, age,
+    Cells, FieldTable, Kinds, Manners, MergeKeys, OpenApiSchemas, Rules, View, age,
 };
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::events::v1::Event as NewEvent;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceConversion, CustomResourceDefinition,
-};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::{ClusterResourceScope, ListableResource, Metadata, Resource};
 use schemars::JsonSchema;
@@ -157,7 +154,7 @@ pub(crate) fn kinds() -> Kinds {
         categories: &["api-extensions"],
         parts: Status,
         columns: DEFINITIONS,
-        rules: definitions(),
+        rules: rules::definitions(),
         ..Row::new(manners::definitions())
     };
     let leases = Row { columns: LEASES, rules: rules::leases(), ..Row::new(manners::guarded()) };
@@ -165,45 +162,6 @@ pub(crate) fn kinds() -> Kinds {
         definitions.add(jobs.add(cron_jobs.add(replica_sets.add(deployments.add(Kinds::new())))));
     let kinds = services.add(service_accounts.add(secrets.add(pods.add(nodes.add(kinds)))));
     leases.add(namespaces.add(events.add(config_maps.add(kinds))))
-}
-
-/// What a definition says when its author says nothing, and what it may not say.
-fn definitions() -> Rules<CustomResourceDefinition> {
-    Rules::none()
-        .prepare(|definition: &mut CustomResourceDefinition, _| {
-            let names = &mut definition.spec.names;
-            names.singular.get_or_insert_with(|| names.kind.to_lowercase());
-            names.list_kind.get_or_insert_with(|| format!("{}List", names.kind));
-            let conversion =
-                CustomResourceConversion { strategy: "None".to_owned(), webhook: None };
-            definition.spec.conversion.get_or_insert(conversion);
-            // A client that changes it may take it away, and then it is gone.
-            if definition.metadata.uid.is_none() && definition.metadata.resource_version.is_none() {
-                let finalizer = crate::definitions::FINALIZER.to_owned();
-                let finalizers = definition.metadata.finalizers.get_or_insert_default();
-                if !finalizers.contains(&finalizer) {
-                    finalizers.push(finalizer);
-                }
-            }
-        })
-        .validate(|definition, old, _| {
-            let mut errors = RuntimeKinds::check(definition);
-            let Some(old) = old else { return errors };
-            let (new, old) = (&definition.spec, &old.spec);
-            for (field, is_kept, value) in [
-                ("spec.group", new.group == old.group, &new.group),
-                ("spec.names.plural", new.names.plural == old.names.plural, &new.names.plural),
-                ("spec.names.kind", new.names.kind == old.names.kind, &new.names.kind),
-                ("spec.scope", new.scope == old.scope, &new.scope),
-            ] {
-                if !is_kept {
-                    let why = "field is immutable";
-                    errors.push(FieldError::invalid(field, format!("{value:?}"), why));
-                }
-            }
-            errors
-        })
-        .warn(|definition, _, _| RuntimeKinds::unenforced(definition))
 }
 
 /// The newer form of events, which programs report by: they are those of the core

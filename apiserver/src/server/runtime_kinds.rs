@@ -80,9 +80,11 @@ impl RuntimeKinds {
 
     /// What a definition that can be served asks for and will not be enforced.
     pub fn unenforced(definition: &CustomResourceDefinition) -> Vec<String> {
-        let checked = Kind::parse(definition, None)
-            .and_then(|kind| assemble::check_stored(&kind, definition, false));
-        match checked {
+        let Ok(kind) = Kind::parse(definition, None) else { return Vec::new() };
+        if assemble::check_stored(&kind, definition, true).is_err() {
+            return Vec::new();
+        }
+        match assemble::check_stored(&kind, definition, false) {
             Err(StartError::Kind { faults, .. }) => faults,
             _ => Vec::new(),
         }

@@ -3,6 +3,8 @@
 use aggregated_apiserver::{Manners, NameRule, SelectableFields};
 use serde_json::{Map, Value, json};
 
+use crate::definitions::FINALIZER;
+
 /// An object that does not count its changes, and is selected by nothing but its
 /// name and namespace.
 pub(super) fn plain() -> Manners {
@@ -25,7 +27,24 @@ pub(super) fn counted() -> Manners {
 }
 
 pub(super) fn definitions() -> Manners {
-    Manners { unconditional_update: false, ..counted() }
+    Manners {
+        unconditional_update: false,
+        status_takes_metadata: false,
+        // Whoever serves it lets it go when its objects are gone.
+        held_by: Some("/spec/versions"),
+        on_mark: Some(|definition| {
+            let metadata = definition.entry("metadata").or_insert_with(|| json!({}));
+            let finalizers = metadata
+                .as_object_mut()
+                .map(|metadata| metadata.entry("finalizers").or_insert_with(|| json!([])));
+            if let Some(Value::Array(finalizers)) = finalizers
+                && !finalizers.contains(&FINALIZER.into())
+            {
+                finalizers.push(FINALIZER.into());
+            }
+        }),
+        ..counted()
+    }
 }
 
 pub(super) fn pods() -> Manners {

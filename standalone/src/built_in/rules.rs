@@ -4,6 +4,7 @@
 mod batch;
 mod config;
 mod containers;
+mod definitions;
 mod events;
 mod nodes;
 mod pods;
@@ -13,6 +14,7 @@ mod workloads;
 
 pub(super) use batch::{cron_jobs, jobs};
 pub(super) use config::{config_maps, secrets};
+pub(super) use definitions::definitions;
 pub(super) use events::{events, leases, new_events};
 pub(super) use nodes::nodes;
 pub(super) use pods::pods;

@@ -1,0 +1,170 @@
+//! CustomResourceDefinitions.
+
+use std::collections::BTreeSet;
+
+use aggregated_apiserver::{FieldError, Rules, RuntimeKinds, names};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceConversion, CustomResourceDefinition, CustomResourceDefinitionSpec,
+};
+
+use super::{Faults, IMMUTABLE, check_one_of, check_with, quote, shown};
+
+/// What a definition says when its author says nothing, and what it may not say.
+pub(in super::super) fn definitions() -> Rules<CustomResourceDefinition> {
+    Rules::none()
+        .prepare(|definition: &mut CustomResourceDefinition, _| prepare(definition))
+        .validate(|definition, old, _| {
+            let mut faults = Vec::new();
+            let spec = &definition.spec;
+            if old.is_none() {
+                let name = definition.metadata.name.as_deref().unwrap_or_default();
+                if name != format!("{}.{}", spec.names.plural, spec.group) {
+                    let why = "must be spec.names.plural+\".\"+spec.group";
+                    faults.push(FieldError::invalid("metadata.name", quote(name), why));
+                }
+            }
+            check_change(definition, old, &mut faults);
+            if faults.is_empty() {
+                check(spec, &mut faults);
+            }
+            if faults.is_empty() {
+                let of_schemas = RuntimeKinds::check(definition).into_iter();
+                faults.extend(of_schemas.map(|fault| fault.with_field(|at| hoisted(spec, at))));
+            }
+            faults
+        })
+        .warn(|definition, _, _| RuntimeKinds::unenforced(definition))
+}
+
+fn prepare(definition: &mut CustomResourceDefinition) {
+    let is_new = definition.metadata.resource_version.is_none();
+    let names = &mut definition.spec.names;
+    if !names.kind.is_empty() {
+        names.singular.get_or_insert_with(|| names.kind.to_lowercase());
+        names.list_kind.get_or_insert_with(|| format!("{}List", names.kind));
+    }
+    let conversion = CustomResourceConversion { strategy: "None".to_owned(), webhook: None };
+    definition.spec.conversion.get_or_insert(conversion);
+    if is_new {
+        let stored = definition.spec.versions.iter().filter(|version| version.storage);
+        let stored: Vec<String> = stored.map(|version| version.name.clone()).collect();
+        definition.status.get_or_insert_default().stored_versions = Some(stored);
+    }
+}
+
+fn check_change(
+    definition: &CustomResourceDefinition,
+    old: Option<&CustomResourceDefinition>,
+    faults: &mut Faults,
+) {
+    let Some(old_spec) = old.map(|old| &old.spec) else { return };
+    let new = &definition.spec;
+    for (field, is_kept, value) in [
+        ("spec.group", new.group == old_spec.group, &new.group),
+        ("spec.names.plural", new.names.plural == old_spec.names.plural, &new.names.plural),
+        ("spec.names.kind", new.names.kind == old_spec.names.kind, &new.names.kind),
+        ("spec.scope", new.scope == old_spec.scope, &new.scope),
+    ] {
+        if !is_kept {
+            faults.push(FieldError::invalid(field, quote(value), IMMUTABLE));
+        }
+    }
+    // Where objects may still be kept in a version, it must be known.
+    let stored = old.and_then(|old| old.status.as_ref()?.stored_versions.as_ref());
+    for (index, stored) in stored.into_iter().flatten().enumerate() {
+        if !new.versions.iter().any(|version| version.name == *stored) {
+            let why = format!(
+                "missing from spec.versions; {stored} was previously a storage version, and must remain in spec.versions until a storage migration ensures no data remains persisted in {stored} and removes {stored} from status.storedVersions"
+            );
+            let at = format!("status.storedVersions[{index}]");
+            faults.push(FieldError::invalid(at, quote(stored), &why));
+        }
+    }
+}
+
+fn check(spec: &CustomResourceDefinitionSpec, faults: &mut Faults) {
+    if spec.group.is_empty() {
+        faults.push(FieldError::required("spec.group", ""));
+    } else {
+        check_with("spec.group", &spec.group, names::check_subdomain, faults);
+        if !spec.group.contains('.') {
+            let why = "should be a domain with at least one dot";
+            faults.push(FieldError::invalid("spec.group", quote(&spec.group), why));
+        }
+    }
+    check_one_of("spec.scope", Some(&spec.scope), &["Cluster", "Namespaced"], faults);
+    let names: BTreeSet<&str> = spec.versions.iter().map(|version| version.name.as_str()).collect();
+    let mut check_versions = |is_right: bool, why: &str| {
+        if !is_right {
+            faults.push(FieldError::invalid("spec.versions", shown(&spec.versions), why));
+        }
+    };
+    check_versions(names.len() == spec.versions.len(), "must contain unique version names");
+    let stored = spec.versions.iter().filter(|version| version.storage).count();
+    check_versions(stored == 1, "must have exactly one version marked as storage version");
+    if stored == 0 {
+        let why = "must have at least one stored version";
+        faults.push(FieldError::invalid("status.storedVersions", "null", why));
+    }
+    for (index, version) in spec.versions.iter().enumerate() {
+        let schema = version.schema.as_ref().and_then(|schema| schema.open_api_v3_schema.as_ref());
+        if schema.is_none() {
+            let at = format!("spec.versions[{index}].schema.openAPIV3Schema");
+            faults.push(FieldError::required(at, ""));
+        }
+    }
+    check_names(spec, faults);
+}
+
+fn check_names(spec: &CustomResourceDefinitionSpec, faults: &mut Faults) {
+    let names = &spec.names;
+    let label = |text: &str| names::check_dns_1035_label(text);
+    let mixed = |text: &str| {
+        let faults = names::check_dns_1035_label(&text.to_lowercase());
+        let why = "may have mixed case, but should otherwise match";
+        faults.iter().map(|fault| format!("{why}: {fault}")).collect::<Vec<_>>()
+    };
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    type Check<'a> = &'a dyn Fn(&str) -> Vec<String>;
+    let checks: [(&str, String, Check<'_>); 4] = [
+        ("plural", names.plural.clone(), &label),
+        ("singular", text(&names.singular), &label),
+        ("kind", names.kind.clone(), &mixed),
+        ("listKind", text(&names.list_kind), &mixed),
+    ];
+    for (field, name, check) in checks {
+        let at = format!("spec.names.{field}");
+        match name.as_str() {
+            "" => faults.push(FieldError::required(at, "")),
+            name => check_with(&at, name, check, faults),
+        }
+    }
+    if !names.kind.is_empty() && names.list_kind.as_ref() == Some(&names.kind) {
+        let why = "kind and listKind may not be the same";
+        faults.push(FieldError::invalid("spec.names.listKind", quote(&names.kind), why));
+    }
+    for (list, given) in [("shortNames", &names.short_names), ("categories", &names.categories)] {
+        for (index, name) in given.iter().flatten().enumerate() {
+            check_with(
+                &format!("spec.names.{list}[{index}]"),
+                name,
+                names::check_dns_1035_label,
+                faults,
+            );
+        }
+    }
+}
+
+/// Where kube-apiserver finds what all versions say alike.
+fn hoisted(spec: &CustomResourceDefinitionSpec, at: &str) -> String {
+    const FIRST: &str = "spec.versions[0].";
+    let [only] = spec.versions.as_slice() else { return at.to_owned() };
+    let Some(rest) = at.strip_prefix(FIRST) else { return at.to_owned() };
+    match rest.split_once(['.', '[']).map_or(rest, |(first, _)| first) {
+        "schema" if only.schema.is_some() => {
+            format!("spec.validation.{}", &rest["schema.".len()..])
+        }
+        "additionalPrinterColumns" | "subresources" | "selectableFields" => format!("spec.{rest}"),
+        _ => at.to_owned(),
+    }
+}
