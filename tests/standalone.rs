@@ -180,31 +180,115 @@ fn what_cannot_be_used_is_named() {
     assert!(said.contains("--secure-port") && said.contains(&port), "{said}");
 }
 
-/// kubectl's typed commands send protobuf, and its patches of built-in kinds
-/// merge lists by their keys.
-#[test]
-fn kubectl_is_at_home() {
-    let programs = match test_cluster::Programs::find() {
-        Ok(programs) => programs,
-        Err(why) if std::env::var_os("REQUIRE_CONTROL_PLANE").is_none() => {
-            eprintln!("without kubectl: {why}");
-            return;
-        }
-        Err(why) => panic!("{why}"),
-    };
-    let home = tempfile::tempdir().unwrap();
-    let program = Program::start(&["--load", example().to_str().unwrap()]);
-    let run = |arguments: &str, input: Option<&str>| {
-        let mut command = Command::new(programs.path("kubectl"));
-        command.env("KUBECONFIG", &program.kubeconfig).env("HOME", home.path());
+/// kubectl, a program, and a home of its own.
+struct Kubectl {
+    path: PathBuf,
+    program: Program,
+    home: tempfile::TempDir,
+}
+
+impl Kubectl {
+    /// None where there is no kubectl, and none is demanded.
+    fn find() -> Option<Self> {
+        let programs = match test_cluster::Programs::find() {
+            Ok(programs) => programs,
+            Err(why) if std::env::var_os("REQUIRE_CONTROL_PLANE").is_none() => {
+                eprintln!("without kubectl: {why}");
+                return None;
+            }
+            Err(why) => panic!("{why}"),
+        };
+        let home = tempfile::tempdir().unwrap();
+        let program = Program::start(&["--load", example().to_str().unwrap()]);
+        Some(Self { path: programs.path("kubectl"), program, home })
+    }
+
+    fn command(&self, arguments: &str) -> Command {
+        let mut command = Command::new(&self.path);
+        command.env("KUBECONFIG", &self.program.kubeconfig).env("HOME", self.home.path());
         command.args(arguments.split(' ')).stdin(Stdio::piped());
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// What a call prints that must succeed.
+    fn run(&self, arguments: &str, input: Option<&str>) -> String {
+        let mut child = self.command(arguments).spawn().unwrap();
         child.stdin.take().unwrap().write_all(input.unwrap_or_default().as_bytes()).unwrap();
         let output = child.wait_with_output().unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         assert!(output.status.success(), "{arguments}: {}", text(output.stderr));
         text(output.stdout)
-    };
+    }
+}
+
+/// What kubectl looks for in descriptions, events and watches.
+#[test]
+fn kubectl_explains_describes_and_watches() {
+    let Some(kubectl) = Kubectl::find() else { return };
+    for (arguments, expected) in [
+        ("explain deployment.spec.template.spec.containers.image", "FIELD: image <string>"),
+        ("explain pod.spec.tolerations", "FIELD: tolerations <[]Toleration>"),
+        ("explain crd.spec.scope", "FIELD: scope <string>"),
+        ("explain pod.spec.nodeName --output=plaintext-openapiv2", "FIELD:    nodeName <string>"),
+        ("auth can-i --list", "selfsubjectrulesreviews.authorization.k8s.io"),
+        ("describe node", "Roles:"),
+        ("describe pod scarecrow", "Tolerations:"),
+        ("describe llama dolly", "Kind:         Llama"),
+        ("get all", "pod/scarecrow"),
+        ("get pods -o wide", "NOMINATED NODE"),
+        ("get ns --show-labels", "kubernetes.io/metadata.name=default"),
+        ("api-resources --api-group=events.k8s.io", "events"),
+    ] {
+        let printed = kubectl.run(arguments, None);
+        assert!(printed.contains(expected), "{arguments}: {printed}");
+    }
+    let deployment = "
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: barn}
+spec:
+  selector: {matchLabels: {app: barn}}
+  template:
+    metadata: {labels: {app: barn}}
+    spec:
+      containers:
+      - {name: a, image: \"a:1\", env: [{name: X, value: \"1\"}]}
+      - {name: b, image: \"b:1\"}
+";
+    kubectl.run("create -f -", Some(deployment));
+    kubectl.run("apply -f -", Some(deployment));
+    // What kubectl applies it merges by the keys that the descriptions name.
+    let less = deployment
+        .replace("      - {name: a, image: \"a:1\", env: [{name: X, value: \"1\"}]}\n", "");
+    kubectl.run("apply -f -", Some(&less));
+    let images = "get deploy barn -o jsonpath={.spec.template.spec.containers[*].name}";
+    assert_eq!(kubectl.run(images, None), "b");
+    assert!(kubectl.run("describe deploy barn", None).contains("Selector:               app=barn"));
+    let unknown = kubectl.command("apply -f -").spawn().map(|mut child| {
+        let odd = deployment.replace("image: \"b:1\"", "imaeg: \"b:1\"");
+        child.stdin.take().unwrap().write_all(odd.as_bytes()).unwrap();
+        String::from_utf8(child.wait_with_output().unwrap().stderr).unwrap()
+    });
+    let unknown = unknown.unwrap();
+    let expected = "unknown field \"spec.template.spec.containers[1].imaeg\"";
+    assert!(unknown.contains(expected), "{unknown}");
+
+    let mut watching = kubectl.command("get configmaps -w --no-headers").spawn().unwrap();
+    let mut lines = BufReader::new(watching.stdout.take().unwrap()).lines();
+    kubectl.run("create configmap seen --from-literal=a=b", None);
+    let line = lines.next().unwrap().unwrap();
+    watching.kill().unwrap();
+    watching.wait().unwrap();
+    assert!(line.starts_with("seen "), "{line}");
+}
+
+/// kubectl's typed commands send protobuf, and its patches of built-in kinds
+/// merge lists by their keys.
+#[test]
+fn kubectl_is_at_home() {
+    let Some(kubectl) = Kubectl::find() else { return };
+    let run = |arguments: &str, input: Option<&str>| kubectl.run(arguments, input);
     let example = example().display().to_string();
     run(&format!("apply -f {example}"), None);
     for line in run(&format!("apply -f {example}"), None).lines() {

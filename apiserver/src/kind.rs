@@ -409,7 +409,7 @@ mod tests {
                 spec["versions"][0]["additionalPrinterColumns"] =
                     json!([{"name": "A", "type": "colour", "jsonPath": ".spec.a"}]);
             },
-            "spec.versions[0].additionalPrinterColumns[0].type: must be boolean, date, integer, number or string",
+            "spec.versions[0].additionalPrinterColumns[0].type: Invalid value: \"colour\": must be one of boolean,date,integer,number,string",
         );
         check(
             |spec| spec["names"]["listKind"] = json!("Foo"),

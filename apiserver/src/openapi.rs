@@ -8,6 +8,7 @@
 mod built_in;
 mod kubernetes;
 mod operations;
+mod protobuf;
 mod schemas;
 
 use std::collections::BTreeMap;
@@ -23,6 +24,7 @@ use crate::served_kind::ServedKinds;
 pub struct OpenApi {
     kinds: ServedKinds,
     made: OnceLock<Documents>,
+    v2_in_protobuf: OnceLock<Document>,
 }
 
 #[derive(Debug)]
@@ -45,7 +47,7 @@ struct Version {
 impl OpenApi {
     /// The documents of these kinds.
     pub fn new(kinds: &ServedKinds) -> Self {
-        Self { kinds: kinds.clone(), made: OnceLock::new() }
+        Self { kinds: kinds.clone(), made: OnceLock::new(), v2_in_protobuf: OnceLock::new() }
     }
 
     fn made(&self) -> &Documents {
@@ -55,6 +57,19 @@ impl OpenApi {
     /// `/openapi/v2`
     pub fn v2(&self) -> &Document {
         &self.made().v2
+    }
+
+    /// `/openapi/v2` in protobuf.
+    pub fn v2_in_protobuf(&self) -> &Document {
+        self.v2_in_protobuf.get_or_init(|| {
+            let v2 = self.v2();
+            let content: Value = serde_json::from_slice(&v2.body).unwrap_or_default();
+            Document {
+                body: protobuf::document(&content).into(),
+                content_type: "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
+                ..v2.clone()
+            }
+        })
     }
 
     /// `/openapi/v3`

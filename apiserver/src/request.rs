@@ -311,6 +311,9 @@ impl Handler {
                 presentation = negotiate::plain(head)?;
                 discovery.version(group, version)
             }
+            Document::OpenApiV2 if negotiate::prefers_openapi_in_protobuf(head) => {
+                Some(openapi.v2_in_protobuf())
+            }
             Document::OpenApiV2 | Document::OpenApiV3Version(..)
                 if !negotiate::takes_json(head) =>
             {

@@ -161,7 +161,7 @@ impl Kinds {
     where
         K: Resource<DynamicType = ()> + Serialize + DeserializeOwned + 'static,
     {
-        let cells = cells.coded().map(CodedCells::as_they_are);
+        let cells = cells.coded().map(CodedCells::shown_unchanged);
         self.add(definition, cells, Role::Stored { initial: Vec::new() });
         if let Some(registered) = self.registered.last_mut() {
             registered.rules = Some(Arc::new(rules.coded_anyway()));

@@ -13,25 +13,25 @@ pub struct CodedCells {
     columns: Vec<&'static str>,
     compute: Compute,
     /// Whether the type of a column is a hint alone.
-    as_they_are: bool,
+    is_shown_unchanged: bool,
 }
 
 impl CodedCells {
     /// What `compute` answers for an object are the cells of these columns, in
     /// this order.
     pub fn new(version: &str, columns: Vec<&'static str>, compute: Compute) -> Self {
-        Self { version: version.to_owned(), columns, compute, as_they_are: false }
+        Self { version: version.to_owned(), columns, compute, is_shown_unchanged: false }
     }
 
     /// The same, shown as they are computed, whatever the type of the column.
     #[must_use]
-    pub fn as_they_are(self) -> Self {
-        Self { as_they_are: true, ..self }
+    pub fn shown_unchanged(self) -> Self {
+        Self { is_shown_unchanged: true, ..self }
     }
 
     /// Whether they are shown as they are computed.
-    pub(super) fn are_shown_as_they_are(&self) -> bool {
-        self.as_they_are
+    pub(super) fn are_shown_unchanged(&self) -> bool {
+        self.is_shown_unchanged
     }
 
     /// The version whose objects it is given.

@@ -10,6 +10,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use serde_json::{Number, Value};
 
 use super::{CodedCells, age};
+use crate::error::quote;
 use crate::object::to_json;
 
 pub(super) const AGE_DESCRIPTION: &str = "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
@@ -149,18 +150,20 @@ impl Columns {
                 fault("there are two for");
             }
         }
-        let as_they_are = coded.as_ref().is_some_and(|coded| coded.are_shown_as_they_are());
+        let is_shown_unchanged = coded.as_ref().is_some_and(|coded| coded.are_shown_unchanged());
         let position = |name: &str| coded.as_ref()?.columns().position(|column| column == name);
         let columns = definitions.iter().enumerate().filter_map(|(index, definition)| {
             let mut fault = |field: &str, message: &str| {
                 faults.push(format!("{path}.additionalPrinterColumns[{index}].{field}: {message}"));
             };
             if definition.name.is_empty() {
-                fault("name", "must not be empty");
+                fault("name", "Required value");
             }
             let cell_type = CellType::parse(&definition.type_);
             if cell_type.is_none() {
-                fault("type", "must be boolean, date, integer, number or string");
+                let given = quote(&definition.type_);
+                let why = "must be one of boolean,date,integer,number,string";
+                fault("type", &format!("Invalid value: {given}: {why}"));
             }
             let path = parse_path(&definition.json_path);
             if path.is_none() {
@@ -177,7 +180,7 @@ impl Columns {
                 priority: definition.priority.unwrap_or_default(),
                 cell_type: cell_type?,
                 source: match position(&definition.name) {
-                    Some(position) if as_they_are => Source::CodeAsItIs(position),
+                    Some(position) if is_shown_unchanged => Source::CodeAsItIs(position),
                     Some(position) => Source::Code(position),
                     None => Source::Path(path?),
                 },

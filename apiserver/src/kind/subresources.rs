@@ -4,6 +4,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceSubresourceScale, CustomResourceSubresources,
 };
 
+use crate::error::{FieldError, quote};
+
 /// The subresources of a version.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Subresources {
@@ -65,8 +67,10 @@ fn parse_scale(
         let is_below = |root: &&str| text.strip_prefix(*root).is_some_and(|rest| rest.len() > 1);
         let is_plain = !text.contains(['[', ']', '*', '\'', '"', '@', '?']) && !text.contains("..");
         if !roots.iter().any(is_below) || !is_plain || text.ends_with('.') {
-            let roots = roots.join(" or ");
-            faults.push(format!("{path}.{name}: {text:?} must be a path below {roots}"));
+            let roots: Vec<&str> = roots.iter().map(|root| root.trim_end_matches('.')).collect();
+            let why = format!("should be a json path under {}", roots.join(" or "));
+            faults
+                .push(FieldError::invalid(format!("{path}.{name}"), quote(text), &why).to_string());
         }
         FieldPath(text.to_owned())
     };
@@ -99,8 +103,8 @@ mod tests {
         assert_eq!(
             parse(".status.replicas", ".status.a[0]"),
             [
-                "s.specReplicasPath: \".status.replicas\" must be a path below .spec.",
-                "s.statusReplicasPath: \".status.a[0]\" must be a path below .status.",
+                "s.specReplicasPath: Invalid value: \".status.replicas\": should be a json path under .spec",
+                "s.statusReplicasPath: Invalid value: \".status.a[0]\": should be a json path under .status",
             ]
         );
         assert_eq!(parse(".spec.", ".status..a").len(), 2);

@@ -167,6 +167,19 @@ pub(super) fn takes_json(head: &Parts) -> bool {
     clauses(head).iter().any(Clause::is_json)
 }
 
+/// Whether the client wants the description of version 2 in protobuf; kubectl
+/// takes no other.
+pub(super) fn prefers_openapi_in_protobuf(head: &Parts) -> bool {
+    const PROTOBUF: [&str; 2] = [
+        "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
+        "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
+    ];
+    let is_protobuf = |clause: &Clause<'_>| PROTOBUF.contains(&clause.media_type);
+    let clauses = clauses(head);
+    let first = clauses.iter().find(|clause| clause.is_json() || is_protobuf(clause));
+    first.is_some_and(is_protobuf)
+}
+
 /// How a refusal is written down. Who takes nothing that we have gets JSON for
 /// people; as kube-apiserver.
 pub(super) fn refusal(head: &Parts) -> Presentation {

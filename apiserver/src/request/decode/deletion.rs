@@ -150,7 +150,7 @@ mod tests {
             ..DeleteOptions::default()
         };
         assert_eq!(parse(collector).await.unwrap(), expected);
-        for nothing in ["{}", "null", r#"{"gracePeriodSeconds": 0}"#, r#"{"dryRun":[]}"#] {
+        for nothing in ["{}", "null", r#"{"gracePeriodSeconds": null}"#, r#"{"dryRun":[]}"#] {
             assert_eq!(parse(nothing).await.unwrap(), DeleteOptions::default());
         }
         assert!(parse(r#"{"dryRun":["All"]}"#).await.unwrap().dry_run);

@@ -103,10 +103,10 @@ fn check_type(secret: &Secret, data: &BTreeMap<String, ByteString>, faults: &mut
     match secret.type_.as_deref().unwrap_or_default() {
         "kubernetes.io/tls" => need(&["tls.crt", "tls.key"]),
         "kubernetes.io/ssh-auth" => need(&["ssh-privatekey"]),
-        "kubernetes.io/basic-auth" => {
-            if !data.contains_key("username") && !data.contains_key("password") {
-                need(&["username", "password"]);
-            }
+        "kubernetes.io/basic-auth"
+            if !data.contains_key("username") && !data.contains_key("password") =>
+        {
+            need(&["username", "password"]);
         }
         "kubernetes.io/dockercfg" => check_json(".dockercfg", data, faults),
         "kubernetes.io/dockerconfigjson" => check_json(".dockerconfigjson", data, faults),

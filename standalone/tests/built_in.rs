@@ -1,0 +1,180 @@
+//! Built-in kinds, as kube-rs code meets them. What each request answers the
+//! comparison with kube-apiserver says; this is what programs live by.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
+
+use std::time::Duration;
+
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Event, Namespace, ObjectReference, Pod, Service};
+use k8s_openapi::api::events::v1::Event as NewEvent;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::runtime::events::{EventType, Recorder, Reporter};
+use kube::runtime::wait::{await_condition, conditions};
+use kube::{Client, ResourceExt};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use standalone_apiserver::TestServer;
+
+async fn server() -> (TestServer, Client) {
+    let server = TestServer::builder().start().await.unwrap();
+    let client = server.client();
+    (server, client)
+}
+
+fn object<K: DeserializeOwned>(tree: Value) -> K {
+    serde_json::from_value(tree).unwrap()
+}
+
+fn pod(node: Option<&str>) -> Pod {
+    object(json!({
+        "metadata": {"name": "a"},
+        "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i"}]},
+    }))
+}
+
+fn code(error: kube::Error) -> u16 {
+    match error {
+        kube::Error::Api(status) => status.code,
+        other => panic!("{other}"),
+    }
+}
+
+#[tokio::test]
+async fn what_is_reported_in_one_group_is_read_in_the_other() {
+    let (_server, client) = server().await;
+    let reporter = Reporter { controller: "example.com/c".to_owned(), instance: None };
+    let recorder = Recorder::new(client.clone(), reporter);
+    let about = ObjectReference {
+        kind: Some("Pod".to_owned()),
+        name: Some("p".to_owned()),
+        namespace: Some("default".to_owned()),
+        ..ObjectReference::default()
+    };
+    let event = kube::runtime::events::Event {
+        type_: EventType::Warning,
+        reason: "Slipped".to_owned(),
+        note: Some("on a peel".to_owned()),
+        action: "Walking".to_owned(),
+        secondary: None,
+    };
+    recorder.publish(&event, &about).await.unwrap();
+    let core: Api<Event> = Api::default_namespaced(client.clone());
+    let of_pod = ListParams::default().fields("involvedObject.name=p,type=Warning");
+    let found = core.list(&of_pod).await.unwrap().items;
+    assert_eq!(found[0].message.as_deref(), Some("on a peel"));
+    let new: Api<NewEvent> = Api::default_namespaced(client);
+    // Told again, it is a series of the same event.
+    recorder.publish(&event, &about).await.unwrap();
+    let found = new.list(&ListParams::default().fields("regarding.name=p")).await.unwrap().items;
+    assert_eq!((found.len(), found[0].series.as_ref().map(|series| series.count)), (1, Some(2)));
+    core.delete(&found[0].name_any(), &DeleteParams::default()).await.unwrap();
+    assert!(new.list(&ListParams::default()).await.unwrap().items.is_empty());
+}
+
+#[tokio::test]
+async fn a_lease_has_one_holder() {
+    let (_server, client) = server().await;
+    let leases: Api<Lease> = Api::default_namespaced(client);
+    let lease: Lease = object(json!({
+        "metadata": {"name": "leader"},
+        "spec": {"holderIdentity": "a", "leaseDurationSeconds": 15, "renewTime": "2020-01-01T00:00:00.000000Z"},
+    }));
+    let held = leases.create(&PostParams::default(), &lease).await.unwrap();
+    assert_eq!(code(leases.create(&PostParams::default(), &lease).await.unwrap_err()), 409);
+    let mut mine = held.clone();
+    mine.spec.as_mut().unwrap().holder_identity = Some("b".to_owned());
+    leases.replace("leader", &PostParams::default(), &mine).await.unwrap();
+    // Who has not seen that is too late, and who has seen nothing is told so.
+    assert_eq!(
+        code(leases.replace("leader", &PostParams::default(), &held).await.unwrap_err()),
+        409
+    );
+    mine.metadata.resource_version = None;
+    assert_eq!(
+        code(leases.replace("leader", &PostParams::default(), &mine).await.unwrap_err()),
+        422
+    );
+}
+
+#[tokio::test]
+async fn a_pod_on_a_node_has_its_grace() {
+    let (server, client) = server().await;
+    let pods: Api<Pod> = Api::default_namespaced(client);
+    pods.create(&PostParams::default(), &pod(None)).await.unwrap();
+    // Nobody runs it.
+    let gone = pods.delete("a", &DeleteParams::default()).await.unwrap();
+    assert!(gone.left().is_some_and(|pod| pod.metadata.deletion_timestamp.is_some()));
+    assert!(pods.get_opt("a").await.unwrap().is_none());
+    let uid = pods.create(&PostParams::default(), &pod(Some("n"))).await.unwrap().uid().unwrap();
+    pods.delete("a", &DeleteParams::default()).await.unwrap();
+    let going = pods.get("a").await.unwrap();
+    assert_eq!(going.metadata.deletion_grace_period_seconds, Some(30));
+    // It is gone when its time is over, by the clock of the server.
+    let gone = await_condition(pods.clone(), "a", conditions::is_deleted(&uid));
+    server.advance(Duration::from_secs(31));
+    tokio::time::timeout(Duration::from_secs(20), gone).await.unwrap().unwrap();
+    // Who cannot wait says so.
+    pods.create(&PostParams::default(), &pod(Some("n"))).await.unwrap();
+    pods.delete("a", &DeleteParams::default().grace_period(0)).await.unwrap();
+    assert!(pods.get_opt("a").await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_namespace_does_not_wait_for_pods() {
+    let (_server, client) = server().await;
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let made = object(json!({"metadata": {"generateName": "made-"}}));
+    let made = namespaces.create(&PostParams::default(), &made).await.unwrap();
+    let (name, uid) = (made.name_any(), made.uid().unwrap());
+    assert_eq!(made.labels().get("kubernetes.io/metadata.name"), Some(&name));
+    let pods: Api<Pod> = Api::namespaced(client, &name);
+    pods.create(&PostParams::default(), &pod(Some("n"))).await.unwrap();
+    let marked = namespaces.delete(&name, &DeleteParams::default()).await.unwrap().left().unwrap();
+    assert_eq!(marked.status.unwrap().phase.as_deref(), Some("Terminating"));
+    let gone = await_condition(namespaces, &name, conditions::is_deleted(&uid));
+    tokio::time::timeout(Duration::from_secs(20), gone).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn services_get_addresses_and_keep_them() {
+    let (_server, client) = server().await;
+    let services: Api<Service> = Api::default_namespaced(client);
+    let service = |name: &str, kind: &str| -> Service {
+        object(json!({"metadata": {"name": name}, "spec": {"type": kind, "ports": [{"port": 80}]}}))
+    };
+    let mut addresses = Vec::new();
+    for (name, kind) in [("a", "ClusterIP"), ("b", "NodePort")] {
+        let made = services.create(&PostParams::default(), &service(name, kind)).await.unwrap();
+        let spec = made.spec.unwrap();
+        addresses.push(spec.cluster_ip.unwrap());
+        let has_port = spec.ports.unwrap()[0].node_port.is_some();
+        assert_eq!(has_port, kind == "NodePort");
+    }
+    assert_ne!(addresses[0], addresses[1]);
+    // Who leaves the address out does not lose it, nor has to have seen it.
+    let again = services.replace("a", &PostParams::default(), &service("a", "ClusterIP")).await;
+    assert_eq!(again.unwrap().spec.unwrap().cluster_ip.as_deref(), Some(&*addresses[0]));
+    let moved = json!({"spec": {"clusterIP": "10.96.9.9"}});
+    let moved = services.patch("a", &PatchParams::default(), &Patch::Merge(moved)).await;
+    assert_eq!(code(moved.unwrap_err()), 422);
+}
+
+#[tokio::test]
+async fn a_job_selects_its_own_pods() {
+    let (_server, client) = server().await;
+    let jobs: Api<Job> = Api::default_namespaced(client);
+    let job: Job = object(json!({
+        "metadata": {"generateName": "count-"},
+        "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}},
+    }));
+    let made = jobs.create(&PostParams::default(), &job).await.unwrap();
+    let labels = made.spec.as_ref().unwrap().template.metadata.clone().unwrap().labels.unwrap();
+    assert_eq!(labels["batch.kubernetes.io/job-name"], made.name_any());
+    assert_eq!(labels["batch.kubernetes.io/controller-uid"], made.uid().unwrap());
+    let more =
+        json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "j"}]}}}});
+    let changed = jobs.patch(&made.name_any(), &PatchParams::default(), &Patch::Merge(more)).await;
+    assert_eq!(code(changed.unwrap_err()), 422);
+}
