@@ -301,7 +301,8 @@ impl Row {
         if self.aggregated {
             text.push_str("@aggregated\n");
         }
-        if !self.standalone {
+        let is_of_users = self.requests.iter().any(|request| request.user.is_some());
+        if !self.standalone && !is_of_users {
             text.push_str("@cluster\n");
         }
         for request in &self.requests {
