@@ -1,4 +1,5 @@
-//! Calls of kubectl, whose output is compared: `kubectl.calls`.
+//! Calls of kubectl, whose output is compared: `kubectl.calls` behind an
+//! aggregator, `kubectl-built-in.calls` without a cluster.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -47,19 +48,20 @@ fn parse(text: &str, namespace: &str) -> Vec<Call> {
     calls
 }
 
-/// Runs every call against both; answers with what is printed differently, for
-/// people.
+/// Runs every call of a file against both kubeconfigs; answers with what is
+/// printed differently, for people.
 ///
 /// # Errors
 /// When the file or kubectl is not there.
-pub fn compare(there: &ControlPlane, here: &ControlPlane) -> Result<String> {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("kubectl.calls");
+pub fn compare(plane: &ControlPlane, file: &str, there: &Path, here: &Path) -> Result<String> {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
     let calls = parse(&std::fs::read_to_string(file)?, "kubectl-calls");
     ensure!(!calls.is_empty(), "there are no calls");
     let mut report = String::new();
     for call in calls {
-        let ask = |plane: &ControlPlane| -> Result<String> {
-            let asked = plane.kubectl(&call.arguments).input(&call.input).output()?;
+        let ask = |kubeconfig: &Path| -> Result<String> {
+            let asked =
+                plane.kubectl_as(kubeconfig, &call.arguments).input(&call.input).output()?;
             let text = format!("{}{}", asked.output, asked.errors);
             Ok(format!("{}\n(succeeded: {})\n", masked(&text)?, asked.succeeded))
         };

@@ -45,7 +45,7 @@ pub struct World {
     /// We without a cluster: its kinds, and the definitions at run time.
     pub standalone: Side,
     _running: Option<Running>,
-    _test_server: Option<TestServer>,
+    test_server: Option<TestServer>,
     control_planes: [ControlPlane; 3],
 }
 
@@ -99,7 +99,7 @@ impl World {
             plain,
             standalone,
             _running: running,
-            _test_server: test_server,
+            test_server,
             control_planes,
         })
     }
@@ -109,6 +109,14 @@ impl World {
     pub fn control_planes(&self) -> (&ControlPlane, &ControlPlane) {
         let [there, here, _] = &self.control_planes;
         (there, here)
+    }
+
+    /// The control plane in which nothing happens by itself, and the kubeconfig
+    /// of our server without a cluster.
+    pub fn without_a_cluster(&self) -> (&ControlPlane, PathBuf) {
+        let [_, _, alone] = &self.control_planes;
+        let ours = self.test_server.as_ref().and_then(TestServer::kubeconfig);
+        (alone, ours.unwrap_or_else(|| alone.kubeconfig()))
     }
 }
 

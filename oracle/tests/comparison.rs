@@ -91,6 +91,7 @@ fn main() -> Result<()> {
         ("definitions: schemas are judged alike", Check::Schemas),
         ("openapi: documents are alike", Check::OpenApi),
         ("kubectl: prints the same", Check::Kubectl),
+        ("kubectl: prints the same of built-in kinds", Check::KubectlBuiltIn),
         ("merge keys: of built-in kinds", Check::MergeKeys),
     ] {
         let shared = Arc::clone(&shared);
@@ -169,6 +170,7 @@ enum Check {
     Schemas,
     OpenApi,
     Kubectl,
+    KubectlBuiltIn,
     MergeKeys,
 }
 
@@ -272,9 +274,14 @@ impl Shared {
                 Check::Schemas => schemas::compare(reference).await,
                 Check::OpenApi => openapi::compare(reference, direct).await,
                 Check::MergeKeys => merge_keys::compare(reference).await,
+                Check::KubectlBuiltIn => {
+                    let (there, ours) = world.without_a_cluster();
+                    kubectl::compare(there, "kubectl-built-in.calls", &there.kubeconfig(), &ours)
+                }
                 Check::Kubectl => {
                     let (there, here) = world.control_planes();
-                    kubectl::compare(there, here)
+                    let (theirs, ours) = (there.kubeconfig(), here.kubeconfig());
+                    kubectl::compare(there, "kubectl.calls", &theirs, &ours)
                 }
             }
         });
