@@ -58,7 +58,9 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, CustomResourceDefinitionSpec,
 };
 
-use crate::error::StartError;
+use serde_json::Value;
+
+use crate::error::{StartError, quote};
 use crate::object::Tree;
 use crate::object::names::{check_dns_1035_label, check_subdomain};
 use crate::object::selector::SelectableFields;
@@ -228,6 +230,43 @@ impl Kind {
         Self { fields, ..self }
     }
 
+    /// Says for an object of one of Kubernetes' own kinds what it is, where its
+    /// author does not.
+    ///
+    /// # Errors
+    /// When it says that it is something else, in the words of Go's decoder.
+    pub fn complete_type(&self, tree: &mut Tree, version: &Version) -> Result<(), String> {
+        let expected = self.api_version(&version.name);
+        for (field, value) in [("apiVersion", &expected), ("kind", &self.names.kind)] {
+            let is_said = |said: &Value| !said.is_null() && *said != "";
+            if !tree.get(field).is_some_and(is_said) {
+                tree.insert(field.to_owned(), value.as_str().into());
+            }
+        }
+        let text = |field: &str| tree.get(field).and_then(Value::as_str).unwrap_or_default();
+        let (given, kind) = (text("apiVersion"), text("kind"));
+        if given == expected && kind == self.names.kind {
+            return Ok(());
+        }
+        let (group, name) = given.split_once('/').unwrap_or(("", given));
+        let is_known = given == expected
+            && self.fields.as_ref().is_some_and(|fields| fields.kind(group, kind).is_some());
+        let own = &self.names.kind;
+        let why = if is_known {
+            let package = match self.group.split('.').next() {
+                None | Some("") => "core",
+                Some(package) => package,
+            };
+            format!("converting ({name}.{kind}) to ({package}.{own}): unknown conversion")
+        } else {
+            let (kind, given) = (quote(kind), quote(given));
+            format!(
+                "no kind {kind} is registered for version {given} in scheme \"pkg/runtime/scheme.go:111\""
+            )
+        };
+        Err(format!("{kind} in version {} cannot be handled as a {own}: {why}", quote(name)))
+    }
+
     /// Gives an object of one of Kubernetes' own kinds the shape that it has in
     /// Go; answers with the paths of what was dropped. Others stay as they are.
     ///
@@ -345,7 +384,7 @@ fn parse_versions(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     fn definition(change: impl FnOnce(&mut Value)) -> CustomResourceDefinition {
         let mut tree = json!({

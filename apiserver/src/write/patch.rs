@@ -77,6 +77,9 @@ pub fn apply_patch(
     let Value::Object(mut tree) = patched else {
         return Err(unfit(&no_object(&patched)));
     };
+    if kind.fields.is_some() {
+        kind.complete_type(&mut tree, version).map_err(|why| unfit(&why))?;
+    }
     if text(&tree, "kind").is_empty() {
         let shown = to_json(&Value::Object(tree));
         return Err(unfit(&format!("Object 'Kind' is missing in '{shown}'")));

@@ -14,6 +14,7 @@ use super::protobuf;
 use super::tree::{self, Parsed};
 use crate::error::{ApiError, Reason, no_object};
 use crate::kind::FieldTable;
+use crate::object::Tree;
 use crate::write::{Submitted, no_scale};
 
 /// As kube-apiserver.
@@ -119,7 +120,15 @@ pub(super) async fn object(
             head(bytes)
         ))
     };
-    let parsed = language.parse(bytes).await.map_err(|error| unrecognized(&error))?;
+    let mut parsed = language.parse(bytes).await.map_err(|error| unrecognized(&error))?;
+    if kind.fields.is_some() {
+        if parsed.value.is_null() {
+            parsed.value = Value::Object(Tree::new());
+        }
+        if let Value::Object(tree) = &mut parsed.value {
+            kind.complete_type(tree, &target.version).map_err(ApiError::bad_request)?;
+        }
+    }
     let Value::Object(tree) = parsed.value else {
         return Err(match parsed.value {
             Value::Null => unrecognized("Object 'Kind' is missing in 'null'"),
