@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Event, Namespace, ObjectReference, Pod, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, ObjectReference, Pod, Service};
 use k8s_openapi::api::events::v1::Event as NewEvent;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::events::{EventType, Recorder, Reporter};
@@ -129,8 +129,13 @@ async fn a_namespace_does_not_wait_for_pods() {
     let made = namespaces.create(&PostParams::default(), &made).await.unwrap();
     let (name, uid) = (made.name_any(), made.uid().unwrap());
     assert_eq!(made.labels().get("kubernetes.io/metadata.name"), Some(&name));
-    let pods: Api<Pod> = Api::namespaced(client, &name);
+    let pods: Api<Pod> = Api::namespaced(client.clone(), &name);
     pods.create(&PostParams::default(), &pod(Some("n"))).await.unwrap();
+    // Nor for what waits for a collector, who is not there.
+    let maps: Api<ConfigMap> = Api::namespaced(client, &name);
+    let map = object(json!({"metadata": {"name": "m"}}));
+    maps.create(&PostParams::default(), &map).await.unwrap();
+    assert!(maps.delete("m", &DeleteParams::foreground()).await.unwrap().is_left());
     let marked = namespaces.delete(&name, &DeleteParams::default()).await.unwrap().left().unwrap();
     assert_eq!(marked.status.unwrap().phase.as_deref(), Some("Terminating"));
     let gone = await_condition(namespaces, &name, conditions::is_deleted(&uid));
