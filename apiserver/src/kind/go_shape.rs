@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::field_table::{Field, FieldCount, FieldTable, Message, Presence};
 use super::quantity::Quantity;
-use crate::error::quote;
+use crate::error::{Path, quote};
 use crate::object::Tree;
 
 /// So many unknown members are named.
@@ -34,7 +34,7 @@ pub fn give_shape(
         .collect();
     let name = types.iter().find(|(name, _)| name == "kind").and_then(|(_, kind)| kind.as_str());
     let name = name.unwrap_or_default().to_owned();
-    shaping.members(message, &name, &At::default(), tree)?;
+    shaping.members(message, &name, At { path: &Path::Root, go: &GoPath::Root }, tree)?;
     tree.extend(types);
     match shaping.mismatch {
         Some(mismatch) => Err(mismatch),
@@ -49,37 +49,32 @@ struct Shaping<'a> {
     mismatch: Option<String>,
 }
 
-/// Where a value is: with its indices, and as Go says it.
-#[derive(Clone, Debug, Default)]
-struct At {
-    path: String,
-    go: String,
+/// Where a value is: with its indices, and as Go says it. Both are written down
+/// only when somebody is told, however many values there are.
+#[derive(Clone, Copy)]
+struct At<'a> {
+    path: &'a Path<'a>,
+    go: &'a GoPath<'a>,
 }
 
-impl At {
-    fn member(&self, name: &str) -> Self {
-        let join = |path: &str| match path {
-            "" => name.to_owned(),
-            path => format!("{path}.{name}"),
-        };
-        Self { path: join(&self.path), go: join(&self.go) }
-    }
+/// The names on the way to a value; Go says nothing of indices and keys.
+enum GoPath<'a> {
+    Root,
+    /// A member, and the messages that bring it along.
+    Member(&'a GoPath<'a>, &'a [&'a str], &'a str),
+}
 
-    /// A member that other messages bring along: Go names them.
-    fn member_through(&self, through: &[&str], name: &str) -> Self {
-        let mut path = vec![self.go.as_str()];
-        path.extend(through);
-        path.push(name);
-        path.retain(|step| !step.is_empty());
-        Self { go: path.join("."), ..self.member(name) }
-    }
-
-    fn item(&self, index: usize) -> Self {
-        Self { path: format!("{}[{index}]", self.path), go: self.go.clone() }
-    }
-
-    fn key(&self, key: &str) -> Self {
-        Self { path: format!("{}.{key}", self.path), go: self.go.clone() }
+impl GoPath<'_> {
+    fn text(&self) -> String {
+        let mut steps = Vec::new();
+        let mut at = self;
+        while let GoPath::Member(parent, through, name) = at {
+            steps.push(*name);
+            steps.extend(through.iter().rev());
+            at = parent;
+        }
+        steps.reverse();
+        steps.join(".")
     }
 }
 
@@ -88,7 +83,7 @@ impl Shaping<'_> {
         &mut self,
         message: &Message,
         name: &str,
-        at: &At,
+        at: At<'_>,
         tree: &mut Tree,
     ) -> Result<(), String> {
         let table = self.table;
@@ -96,14 +91,18 @@ impl Shaping<'_> {
         tree.retain(|key, value| {
             let Some((field, through)) = table.field(message, key) else {
                 if self.unknown.len() < UNKNOWN_LIMIT {
-                    self.unknown.push(at.member(key).path);
+                    self.unknown.push(Path::Member(at.path, key).to_string());
                 }
                 return false;
             };
             if fault.is_some() || value.is_null() {
                 return false;
             }
-            match self.field(field, name, &at.member_through(&through, key), value) {
+            match {
+                let (path, go) =
+                    (Path::Member(at.path, key), GoPath::Member(at.go, &through, &field.name));
+                self.field(field, name, At { path: &path, go: &go }, value)
+            } {
                 Ok(()) => field.presence != Presence::Something || is_something(value),
                 Err(why) => {
                     fault = Some(why);
@@ -119,19 +118,27 @@ impl Shaping<'_> {
         fault.map_or(Ok(()), Err)
     }
 
-    fn field(&mut self, field: &Field, of: &str, at: &At, value: &mut Value) -> Result<(), String> {
+    fn field(
+        &mut self,
+        field: &Field,
+        of: &str,
+        at: At<'_>,
+        value: &mut Value,
+    ) -> Result<(), String> {
         let go_type = field.go_type.as_str();
         match (field.count, &mut *value) {
             (FieldCount::List, Value::Array(items)) => {
                 let go_type = go_type.strip_prefix("[]").unwrap_or(go_type);
                 for (index, item) in items.iter_mut().enumerate() {
-                    self.value(&field.of, go_type, of, &at.item(index), item)?;
+                    let path = Path::Item(at.path, index);
+                    self.value(&field.of, go_type, of, At { path: &path, ..at }, item)?;
                 }
             }
             (FieldCount::Map, Value::Object(members)) => {
                 let go_type = go_type.split_once(']').map_or(go_type, |(_, value)| value);
                 for (key, member) in members.iter_mut() {
-                    self.value(&field.of, go_type, of, &at.key(key), member)?;
+                    let path = Path::Member(at.path, key);
+                    self.value(&field.of, go_type, of, At { path: &path, ..at }, member)?;
                 }
             }
             (FieldCount::List | FieldCount::Map, other) => self.differs(other, of, at, go_type),
@@ -154,7 +161,7 @@ impl Shaping<'_> {
         wanted: &str,
         go_type: &str,
         of: &str,
-        at: &At,
+        at: At<'_>,
         value: &mut Value,
     ) -> Result<(), String> {
         if value.is_null() {
@@ -224,14 +231,16 @@ impl Shaping<'_> {
     }
 
     /// A schema, or several, or something else that may stand there.
-    fn schema(&mut self, of: &str, at: &At, value: &mut Value) -> Result<(), String> {
+    fn schema(&mut self, of: &str, at: At<'_>, value: &mut Value) -> Result<(), String> {
         match value {
             Value::Object(_) => self.value("JSONSchemaProps", "v1.JSONSchemaProps", of, at, value),
             Value::Array(items) => {
                 for (index, item) in
                     items.iter_mut().enumerate().filter(|(_, item)| item.is_object())
                 {
-                    self.value("JSONSchemaProps", "v1.JSONSchemaProps", of, &at.item(index), item)?;
+                    let path = Path::Item(at.path, index);
+                    let at = At { path: &path, ..at };
+                    self.value("JSONSchemaProps", "v1.JSONSchemaProps", of, at, item)?;
                 }
                 Ok(())
             }
@@ -239,11 +248,11 @@ impl Shaping<'_> {
         }
     }
 
-    fn differs(&mut self, value: &Value, of: &str, at: &At, go_type: &str) {
+    fn differs(&mut self, value: &Value, of: &str, at: At<'_>, go_type: &str) {
         self.note(go_name(value), of, at, go_type);
     }
 
-    fn note(&mut self, found: &str, of: &str, at: &At, go_type: &str) {
+    fn note(&mut self, found: &str, of: &str, at: At<'_>, go_type: &str) {
         self.mismatch.get_or_insert_with(|| unfit(found, of, at, go_type));
     }
 
@@ -277,8 +286,8 @@ impl Shaping<'_> {
     }
 }
 
-fn unfit(found: &str, of: &str, at: &At, go_type: &str) -> String {
-    let path = &at.go;
+fn unfit(found: &str, of: &str, at: At<'_>, go_type: &str) -> String {
+    let path = at.go.text();
     format!("json: cannot unmarshal {found} into Go struct field {of}.{path} of type {go_type}")
 }
 

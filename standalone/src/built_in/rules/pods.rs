@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use aggregated_apiserver::{FieldError, NameRule, Rules, names};
 use k8s_openapi::api::core::v1::{Pod, PodSpec, PodTemplateSpec, Toleration, Volume};
 
-use super::{Faults, check_one_of, check_with, containers, quote, selectors};
+use super::{Faults, check_one_of, check_with, containers, quote, selectors, shown};
 
 const MAY_CHANGE: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
@@ -268,14 +268,10 @@ fn check_change(spec: &PodSpec, old: &PodSpec, faults: &mut Faults) {
     }
     let before = old.tolerations.as_deref().unwrap_or_default();
     let now = spec.tolerations.as_deref().unwrap_or_default();
-    let is_kept = |one: &Toleration| {
-        now.iter().any(|new| {
-            let mut same = new.clone();
-            same.toleration_seconds = one.toleration_seconds;
-            same == *one
-        })
-    };
-    if !before.iter().all(is_kept) {
+    // How long they hold may change.
+    let lasting = |one: &Toleration| shown(&Toleration { toleration_seconds: None, ..one.clone() });
+    let now: BTreeSet<String> = now.iter().map(lasting).collect();
+    if !before.iter().map(lasting).all(|one| now.contains(&one)) {
         let why = "existing toleration can not be modified except its tolerationSeconds";
         faults.push(FieldError::forbidden("spec.tolerations", why));
     }
