@@ -78,19 +78,6 @@ pub struct NameOrigin {
     pub has_prefix: bool,
 }
 
-impl Prepared {
-    /// The same object under another generated name.
-    ///
-    /// # Errors
-    /// None that could be met: it was an object before.
-    pub fn renamed(self, ambient: &Ambient) -> Result<Self, ApiError> {
-        let mut tree = self.object.to_tree();
-        stamp::rename(&mut tree, ambient);
-        let object = Object::from_tree(&tree).map_err(ApiError::internal)?;
-        Ok(Self { object, ..self })
-    }
-}
-
 /// Reads a new object of a kind for its namespace.
 ///
 /// # Errors
@@ -121,8 +108,27 @@ pub fn prepare_new(
     context: Option<&RuleContext<'_>>,
     ambient: &Ambient,
 ) -> Result<Prepared, ApiError> {
+    prepare_made(kind, version, decoded, context, ambient, None)
+}
+
+/// What an object has from the start that clients may not give it.
+struct Initial {
+    uid: Option<String>,
+}
+
+/// The same of an object that may have more than clients may give it.
+fn prepare_made(
+    kind: &Kind,
+    version: &Version,
+    decoded: Decoded,
+    context: Option<&RuleContext<'_>>,
+    ambient: &Ambient,
+    initial: Option<&Initial>,
+) -> Result<Prepared, ApiError> {
     let Decoded { mut tree, is_kind, mut warnings } = decoded;
-    let drops_status = version.subresources.status && !kind.manners.is_made_with_status;
+    let is_own = kind.fields.is_some();
+    let keeps_status = kind.manners.is_made_with_status || (is_own && initial.is_some());
+    let drops_status = version.subresources.status && !keeps_status;
     if drops_status && tree.remove("status").is_some() {
         // What it begins with is as if it was never said.
         version.schema.fill_defaults(&mut tree);
@@ -133,11 +139,13 @@ pub fn prepare_new(
         _ => stamp::refuse_revision(&tree),
     };
     // Kinds of Kubernetes' own fill in what depends on name and uid.
-    let stamped = kind.fields.is_some();
-    let mut is_generated = stamped && stamp::stamp(&mut tree, kind.manners.counts_changes, ambient);
+    let mut is_generated = is_own && stamp::stamp(&mut tree, kind.manners.counts_changes, ambient);
+    if let Some(uid) = initial.and_then(|initial| initial.uid.as_deref()).filter(|_| is_own) {
+        give_uid(&mut tree, uid);
+    }
     let rules = Asked::prepare(rules, &mut tree);
     reshape(kind, &mut tree, is_kind);
-    if !stamped {
+    if !is_own {
         is_generated = stamp::stamp(&mut tree, kind.manners.counts_changes, ambient);
     }
     let completed = complete(kind, version, tree, is_kind, &mut warnings, &rules);
@@ -343,11 +351,15 @@ pub fn prepare_initial(
     let submitted = Submitted { tree, duplicates: Vec::new() };
     let strict = FieldValidation::Strict;
     let decoded = decode_new(kind, version, namespace.as_deref(), submitted, strict)?;
-    let prepared = prepare_new(kind, version, decoded, context, ambient)?;
+    let initial = Initial { uid };
+    let prepared = prepare_made(kind, version, decoded, context, ambient, Some(&initial))?;
+    if kind.fields.is_some() {
+        return Ok(prepared.object);
+    }
     let mut tree = prepared.object.to_tree();
-    metadata::edit(&mut tree, |metadata| {
-        metadata.extend(uid.map(|uid| ("uid".to_owned(), uid.into())));
-    });
+    if let Some(uid) = &initial.uid {
+        give_uid(&mut tree, uid);
+    }
     tree.extend(status.map(|status| ("status".to_owned(), status)));
     let mut errors = validate::validate_status(&version.schema, &tree, &Tree::new());
     if let Some(paths) = scale_paths(kind, version) {
@@ -362,6 +374,12 @@ pub fn prepare_initial(
         ));
     }
     encode(&tree)
+}
+
+fn give_uid(tree: &mut Tree, uid: &str) {
+    metadata::edit(tree, |metadata| {
+        metadata.insert("uid".to_owned(), uid.into());
+    });
 }
 
 /// Fills in the namespace of the path; another one is refused.

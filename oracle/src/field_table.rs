@@ -203,6 +203,7 @@ fn go_fields(package: &Path) -> Result<BTreeMap<(String, u32), GoField>> {
     let tag = r#"`json:"([^"]*)"[^`]*protobuf:"\w+,(\d+),"#;
     let field = Regex::new(&format!(r"^\s+(?:\w+\s+)?(\S+)\s+{tag}"))?;
     let bare = Regex::new(r"\b(\w+\.)?([A-Z]\w*)\b")?;
+    let byte = Regex::new(r"\bbyte\b")?;
     let mut fields = BTreeMap::new();
     let mut text = String::new();
     for file in ["types.go", "types_jsonschema.go"] {
@@ -244,7 +245,7 @@ fn go_fields(package: &Path) -> Result<BTreeMap<(String, u32), GoField>> {
                 Some(other) => format!("{other}{}", &name[2]),
             }
         });
-        let go_type = qualified.replace("byte", "uint8");
+        let go_type = byte.replace_all(&qualified, "uint8").into_owned();
         let number = found[3].parse()?;
         let field = GoField { name: name.to_owned(), go_type, is_inlined, mark };
         fields.insert((of.clone(), number), field);

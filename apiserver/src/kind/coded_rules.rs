@@ -4,6 +4,7 @@
 use std::fmt;
 
 use jiff::Timestamp;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::error::FieldError;
@@ -20,11 +21,25 @@ pub struct RuleContext<'a> {
     pub now: Timestamp,
     /// Whether everything is checked and nothing is kept.
     pub dry_run: bool,
+    old: Option<&'a Tree>,
 }
 
 impl<'a> RuleContext<'a> {
     pub(crate) fn new(user: &'a User, now: Timestamp, dry_run: bool) -> Self {
-        Self { user, now, dry_run }
+        Self { user, now, dry_run, old: None }
+    }
+
+    /// The same of a change of this object.
+    pub(crate) fn changing<'b>(&self, old: &'b Tree) -> RuleContext<'b>
+    where
+        'a: 'b,
+    {
+        RuleContext { user: self.user, now: self.now, dry_run: self.dry_run, old: Some(old) }
+    }
+
+    /// The object that is there, as its type, if one is changed.
+    pub fn old<K: DeserializeOwned>(&self) -> Option<K> {
+        serde_json::from_value(Value::Object(self.old?.clone())).ok()
     }
 }
 

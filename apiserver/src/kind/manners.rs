@@ -26,6 +26,10 @@ pub struct Manners {
     /// Whether who writes the status may change labels, annotations and
     /// finalizers too.
     pub status_takes_metadata: bool,
+    /// Which of these it may not change all the same.
+    pub status_keeps: &'static [&'static str],
+    /// Whether a change of its annotations counts as one of the object.
+    pub counts_annotations: bool,
     /// Whether an object that is gone is the answer to its deletion, and not a
     /// Status.
     pub shows_deleted: bool,
@@ -111,6 +115,8 @@ impl Default for Manners {
             names_itself: false,
             is_made_with_status: false,
             status_takes_metadata: false,
+            status_keeps: &[],
+            counts_annotations: false,
             shows_deleted: false,
             unconditional_update: false,
             deletes_collections: true,

@@ -11,7 +11,8 @@ const FAULT: &str =
 const NANO: i128 = 1_000_000_000;
 /// The largest whole amount; what is larger is cut down to it.
 const LARGEST: i128 = i64::MAX as i128;
-const DIGITS_LIMIT: usize = 64;
+/// So many digits behind the point are looked at.
+const KEPT_DIGITS: usize = 18;
 
 /// An amount, and how it was written.
 #[derive(Clone, Copy, Debug)]
@@ -42,10 +43,7 @@ impl Quantity {
         let end = unsigned.find(|c: char| !(c.is_ascii_digit() || c == '.'));
         let (number, suffix) = unsigned.split_at(end.unwrap_or(unsigned.len()));
         let (whole, part) = number.split_once('.').unwrap_or((number, ""));
-        if (whole.is_empty() && part.is_empty())
-            || part.contains('.')
-            || number.len() > DIGITS_LIMIT
-        {
+        if (whole.is_empty() && part.is_empty()) || part.contains('.') {
             return Err(fault());
         }
         let (base, power, suffix) = scale(suffix).ok_or_else(fault)?;
@@ -90,14 +88,18 @@ fn scale(suffix: &str) -> Option<(i128, i32, Suffix)> {
 
 /// A number in billionths, rounded up; none if it is too large.
 fn magnitude(whole: &str, part: &str, base: i128, power: i32) -> Option<i128> {
-    let digits = format!("{whole}{part}");
+    // What is far behind the point only says that there is more.
+    let part = part.trim_end_matches('0');
+    let (part, rest) = part.split_at(part.len().min(KEPT_DIGITS));
+    let digits = format!("{whole}{part}{}", if rest.is_empty() { "" } else { "1" });
     let digits = digits.trim_start_matches('0');
     if digits.is_empty() {
         return Some(0);
     }
     let mut value: i128 = digits.parse().ok()?;
     // All of it is `value` times a power of ten, and of two.
-    let mut tens = 9 - i32::try_from(part.len()).ok()?;
+    let behind = part.len() + usize::from(!rest.is_empty());
+    let mut tens = 9 - i32::try_from(behind).ok()?;
     if base == 1024 {
         value = value.checked_mul(1024_i128.checked_pow(u32::try_from(power).ok()?)?)?;
     } else {
@@ -182,6 +184,9 @@ mod tests {
             ("0.0000000001", "1n"),
             ("8Ei", "9223372036854775807"),
             ("1E", "1E"),
+            ("0.1000000000000000055511151231257827021181583404541015625", "100000001n"),
+            ("0.000000000000000000000000000000000000000000000000000000000000000001Ki", "1n"),
+            ("1.5000000000000000000000000000000000000000000000000000000000000000000000", "1500m"),
         ] {
             assert_eq!(Quantity::parse(text).unwrap().to_string(), expected, "{text}");
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::ambient::Ambient;
 use crate::error::{ApiError, Details, Reason, qualified, quote};
 use crate::kind::{RuleContext, Version};
-use crate::object::Key;
+use crate::object::{Key, metadata};
 use crate::served_kind::ServedKind;
 use crate::storage::{Commit, Expected, Revision, StoreError, Versioned};
 use crate::write::{Decoded, prepare_new};
@@ -33,6 +33,8 @@ pub async fn create(
         let message = "create not allowed while custom resource definition is terminating";
         return Err(ApiError::new(Reason::MethodNotAllowed, message));
     }
+    // Where a name is made, another one may have to be.
+    let again = metadata::prefix(&decoded.tree).is_some().then(|| decoded.clone());
     let mut prepared = prepare_new(kind, version, decoded, Some(context), ambient)?;
     let mut attempt = 1;
     loop {
@@ -63,7 +65,10 @@ pub async fn create(
                         .with_warnings(prepared.warnings));
                 }
                 attempt += 1;
-                prepared = prepared.renamed(ambient)?;
+                let Some(again) = again.clone() else {
+                    return Err(ApiError::internal("a name was made of no prefix"));
+                };
+                prepared = prepare_new(kind, version, again, Some(context), ambient)?;
             }
             Err(error) => return Err(ApiError::internal(error)),
         }

@@ -80,7 +80,7 @@ fn end_in(tree: &mut Tree, seconds: i64, given: Option<i64>, ambient: &Ambient) 
         Some(ends) => {
             let before = before.unwrap_or_default();
             // It gets no more time than it had, and less only if that is asked for.
-            if before > 0 && (seconds >= before || (given.is_none() && seconds > 0)) {
+            if seconds >= before || (given.is_none() && seconds > 0) {
                 return;
             }
             ends.saturating_sub(SignedDuration::from_secs(before)).unwrap_or(ends)

@@ -109,6 +109,7 @@ pub fn prepare_change(
 ) -> Result<PreparedChange, ApiError> {
     let Decoded { mut tree, is_kind, mut warnings } = decoded;
     let is_judged = is_kind && part == Part::Main;
+    let context = &context.changing(&live.tree);
     let rules = kind.rules_of(version).filter(|_| is_judged).map(|rules| (rules, context));
     let mut change = || {
         if rules.is_some() && version.subresources.status {
@@ -139,7 +140,7 @@ pub fn prepare_change(
                 let status = std::mem::replace(&mut tree, live.tree.clone());
                 take_status(&mut tree, &status);
                 if kind.manners.status_takes_metadata {
-                    take_metadata(&mut tree, &status);
+                    take_metadata(&mut tree, &status, kind.manners.status_keeps);
                 }
                 if let Some(rules) = kind.rules_of(version).filter(|_| kind.fields.is_some()) {
                     // Fields of a status depend on each other. What does not fit
@@ -171,7 +172,7 @@ pub fn prepare_change(
             return Err(ApiError::invalid(group, &given, metadata::name(&tree), errors));
         }
         warnings.extend(metadata_rules::finalizer_warnings(&tree, Some(&live.tree)));
-        bump_generation(version, &mut tree, &live.tree);
+        bump_generation(kind, version, &mut tree, &live.tree);
         if is_over(kind, &tree) {
             // It is shown, not kept: what is too large can still go.
             return Ok(Change::Gone(Object::from_tree(&tree).map_err(ApiError::internal)?));
@@ -187,7 +188,7 @@ pub fn prepare_change(
 
 /// Who says nothing means the object as it is.
 fn take_revision(tree: &mut Tree, live: &Live) {
-    if metadata::text(tree, "resourceVersion").is_empty() {
+    if ["", "0"].contains(&metadata::text(tree, "resourceVersion")) {
         metadata::edit(tree, |metadata| {
             metadata.insert("resourceVersion".to_owned(), live.revision.clone().into());
         });
@@ -257,10 +258,11 @@ fn take_status(tree: &mut Tree, other: &Tree) {
 }
 
 /// Puts what is said about an object in the place of what was said.
-fn take_metadata(tree: &mut Tree, other: &Tree) {
+fn take_metadata(tree: &mut Tree, other: &Tree, kept: &[&str]) {
     let other = metadata::of(other);
     metadata::edit(tree, |metadata| {
-        for field in ["labels", "annotations", "finalizers"] {
+        let fields = ["annotations", "finalizers", "labels"];
+        for field in fields.into_iter().filter(|field| !kept.contains(field)) {
             match other.get(field) {
                 Some(value) => metadata.insert(field.to_owned(), value.clone()),
                 None => metadata.remove(field),
@@ -331,14 +333,16 @@ fn faults(
 
 /// The generation counts changes of everything but the metadata, and a status
 /// that is written apart.
-fn bump_generation(version: &Version, tree: &mut Tree, old: &Tree) {
+fn bump_generation(kind: &Kind, version: &Version, tree: &mut Tree, old: &Tree) {
     let is_counted =
         |name: &str| name != "metadata" && !(name == "status" && version.subresources.status);
     let count = |tree: &Tree| tree.keys().filter(|name| is_counted(name)).count();
     let is_kept = |(name, value): (&String, &Value)| {
         !is_counted(name) || old.get(name).is_some_and(|old| old == value)
     };
-    if count(tree) != count(old) || !tree.iter().all(is_kept) {
+    let annotations = |tree: &Tree| metadata::of(tree).get("annotations").cloned();
+    let is_noted = kind.manners.counts_annotations && annotations(tree) != annotations(old);
+    if is_noted || count(tree) != count(old) || !tree.iter().all(is_kept) {
         add_generation(tree);
     }
 }

@@ -1,5 +1,6 @@
-//! Addresses and ports of Services: each is given once, in their order. What a
-//! Service was given is not given again when it is gone; there are a million.
+//! Addresses and ports of Services: given in their order, whoever has named one
+//! himself. What a Service was given is not given again when it is gone, until all
+//! have had their turn: a million addresses, and 2,768 ports.
 
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
@@ -23,10 +24,14 @@ pub(super) struct Addresses {
 }
 
 impl Addresses {
-    /// Fills in what a Service needs and does not have.
-    pub(super) fn fill(&self, spec: &mut ServiceSpec) {
-        let kind = spec.type_.clone().unwrap_or_default();
-        if !["ClusterIP", "NodePort", "LoadBalancer"].contains(&kind.as_str()) {
+    /// Fills in what a Service needs and does not have; what it had before, in the
+    /// place of `old`, it keeps.
+    pub(super) fn fill(&self, spec: &mut ServiceSpec, old: Option<&ServiceSpec>) {
+        if let Some(old) = old {
+            keep(spec, old);
+            drop_what_is_of_another_type(spec, old);
+        }
+        if !has_address(spec) {
             return;
         }
         agree(&mut spec.cluster_ip, &mut spec.cluster_ips, Clone::clone, |address| address);
@@ -46,14 +51,16 @@ impl Addresses {
         let families = families.iter().map(|family| (*family).to_owned());
         spec.ip_families.get_or_insert_with(|| families.collect());
         spec.ip_family_policy.get_or_insert_with(|| policy.to_owned());
-        let needs_ports = kind == "NodePort"
-            || (kind == "LoadBalancer" && spec.allocate_load_balancer_node_ports != Some(false));
-        if needs_ports {
+        let allocates = spec.allocate_load_balancer_node_ports != Some(false);
+        if has_node_ports(spec) && (spec.type_.as_deref() == Some("NodePort") || allocates) {
             for port in spec.ports.iter_mut().flatten() {
                 if port.node_port.is_none_or(|port| port == 0) {
                     port.node_port = Some(self.port().into());
                 }
             }
+        }
+        if checks_health(spec) && spec.health_check_node_port.is_none_or(|port| port == 0) {
+            spec.health_check_node_port = Some(self.port().into());
         }
     }
 
@@ -67,12 +74,101 @@ impl Addresses {
     }
 }
 
+fn has_address(spec: &ServiceSpec) -> bool {
+    matches!(spec.type_.as_deref(), Some("ClusterIP" | "NodePort" | "LoadBalancer"))
+}
+
+fn has_node_ports(spec: &ServiceSpec) -> bool {
+    matches!(spec.type_.as_deref(), Some("NodePort" | "LoadBalancer"))
+}
+
+fn checks_health(spec: &ServiceSpec) -> bool {
+    spec.type_.as_deref() == Some("LoadBalancer")
+        && spec.external_traffic_policy.as_deref() == Some("Local")
+}
+
+/// Whether it can be reached from without a cluster.
+pub(super) fn is_external(spec: &ServiceSpec) -> bool {
+    let has_addresses = spec.external_ips.as_ref().is_some_and(|addresses| !addresses.is_empty());
+    has_node_ports(spec) || (spec.type_.as_deref() == Some("ClusterIP") && has_addresses)
+}
+
+/// What a Service was given, its author need not say again.
+fn keep(spec: &mut ServiceSpec, old: &ServiceSpec) {
+    if has_address(spec)
+        && has_address(old)
+        && spec.cluster_ip.as_ref().is_none_or(String::is_empty)
+    {
+        spec.cluster_ip.clone_from(&old.cluster_ip);
+        spec.cluster_ips.clone_from(&old.cluster_ips);
+    }
+    if has_address(spec) && has_address(old) {
+        if spec.ip_families.as_ref().is_none_or(Vec::is_empty) {
+            spec.ip_families.clone_from(&old.ip_families);
+        }
+        spec.ip_family_policy = spec.ip_family_policy.take().or(old.ip_family_policy.clone());
+    }
+    if has_node_ports(spec) && has_node_ports(old) {
+        for port in spec.ports.iter_mut().flatten().filter(|port| port.node_port.unwrap_or(0) == 0)
+        {
+            let before = old.ports.iter().flatten().find(|old| old.name == port.name);
+            port.node_port = before.and_then(|old| old.node_port);
+        }
+    }
+    if checks_health(spec) && checks_health(old) {
+        spec.health_check_node_port = spec.health_check_node_port.or(old.health_check_node_port);
+    }
+}
+
+/// What a Service of another type has no use for, and its author did not touch.
+fn drop_what_is_of_another_type(spec: &mut ServiceSpec, old: &ServiceSpec) {
+    if has_address(old) && !has_address(spec) {
+        if spec.cluster_ips == old.cluster_ips {
+            (spec.cluster_ip, spec.cluster_ips) = (None, None);
+        }
+        if spec.ip_families == old.ip_families {
+            spec.ip_families = None;
+        }
+        if spec.ip_family_policy == old.ip_family_policy {
+            spec.ip_family_policy = None;
+        }
+    }
+    let ports = |spec: &ServiceSpec| {
+        let ports = spec.ports.iter().flatten().filter_map(|port| port.node_port);
+        ports.filter(|port| *port != 0).collect::<std::collections::BTreeSet<_>>()
+    };
+    if has_node_ports(old) && !has_node_ports(spec) && ports(spec) == ports(old) {
+        spec.ports.iter_mut().flatten().for_each(|port| port.node_port = None);
+    }
+    if checks_health(old)
+        && !checks_health(spec)
+        && spec.health_check_node_port == old.health_check_node_port
+    {
+        spec.health_check_node_port = None;
+    }
+    let is_balanced = |spec: &ServiceSpec| spec.type_.as_deref() == Some("LoadBalancer");
+    if is_balanced(old) && !is_balanced(spec) {
+        if spec.allocate_load_balancer_node_ports == old.allocate_load_balancer_node_ports {
+            spec.allocate_load_balancer_node_ports = None;
+        }
+        if spec.load_balancer_class == old.load_balancer_class {
+            spec.load_balancer_class = None;
+        }
+    }
+    if is_external(old)
+        && !is_external(spec)
+        && spec.external_traffic_policy == old.external_traffic_policy
+    {
+        spec.external_traffic_policy = None;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn each_is_given_once() {
+    fn they_are_given_in_their_order() {
         let addresses = Addresses::default();
         let filled = |kind: &str, given: Option<&str>| {
             let mut spec = ServiceSpec {
@@ -81,7 +177,7 @@ mod tests {
                 ports: Some(vec![Default::default()]),
                 ..ServiceSpec::default()
             };
-            addresses.fill(&mut spec);
+            addresses.fill(&mut spec, None);
             let port = spec.ports.unwrap()[0].node_port;
             (spec.cluster_ip, spec.cluster_ips.map(|all| all.len()), port)
         };

@@ -16,7 +16,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::addresses::Addresses;
+use super::addresses::{Addresses, is_external};
 
 /// The label by which a namespace can be selected.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
@@ -41,7 +41,11 @@ pub(super) fn namespaces() -> Rules<Namespace> {
         let status = namespace.status.get_or_insert_with(NamespaceStatus::default);
         fill(&mut status.phase, "Active");
         // Whoever writes it: it is held until it is empty.
-        namespace.spec = Some(NamespaceSpec { finalizers: Some(vec![FINALIZER.to_owned()]) });
+        let spec = namespace.spec.get_or_insert_with(NamespaceSpec::default);
+        let finalizers = spec.finalizers.get_or_insert_default();
+        if !finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
+            finalizers.push(FINALIZER.to_owned());
+        }
     })
 }
 
@@ -57,18 +61,13 @@ pub(super) fn secrets() -> Rules<Secret> {
 
 pub(super) fn services() -> Rules<Service> {
     let addresses = Addresses::default();
-    Rules::none().prepare(move |service: &mut Service, _| {
-        service.status.get_or_insert_default().load_balancer.get_or_insert_default();
-        let Some(spec) = &mut service.spec else { return };
-        if spec.ports.as_ref().is_none_or(Vec::is_empty)
-            && spec.cluster_ip.is_none()
-            && spec.type_.is_none()
-        {
-            // What it lacks is told; it takes no address.
-            fill(&mut spec.type_, "ClusterIP");
-            fill(&mut spec.session_affinity, "None");
-            return;
+    Rules::none().prepare(move |service: &mut Service, context| {
+        let status = service.status.get_or_insert_default();
+        let balancer = status.load_balancer.get_or_insert_default();
+        for ingress in balancer.ingress.iter_mut().flatten().filter(|one| one.ip.is_some()) {
+            fill(&mut ingress.ip_mode, "VIP");
         }
+        let Some(spec) = &mut service.spec else { return };
         fill(&mut spec.type_, "ClusterIP");
         fill(&mut spec.session_affinity, "None");
         if spec.type_.as_deref() != Some("ExternalName") {
@@ -78,7 +77,10 @@ pub(super) fn services() -> Rules<Service> {
             let config = spec.session_affinity_config.get_or_insert_default();
             config.client_ip.get_or_insert_default().timeout_seconds.get_or_insert(SESSION_SECONDS);
         }
-        if matches!(spec.type_.as_deref(), Some("NodePort" | "LoadBalancer")) {
+        if spec.session_affinity.as_deref() == Some("None") {
+            spec.session_affinity_config = None;
+        }
+        if is_external(spec) {
             fill(&mut spec.external_traffic_policy, "Cluster");
         }
         if spec.type_.as_deref() == Some("LoadBalancer") {
@@ -90,7 +92,12 @@ pub(super) fn services() -> Rules<Service> {
                 port.target_port = Some(IntOrString::Int(port.port));
             }
         }
-        addresses.fill(spec);
+        let old = context.old::<Service>().and_then(|old| old.spec);
+        // What lacks its ports is refused, and takes no address.
+        let has_ports = spec.ports.as_ref().is_some_and(|ports| !ports.is_empty());
+        if has_ports || spec.cluster_ip.is_some() || old.is_some() {
+            addresses.fill(spec, old.as_ref());
+        }
     })
 }
 
@@ -122,6 +129,7 @@ pub(super) fn pods() -> Rules<Pod> {
         for container in spec.init_containers.iter_mut().flatten().chain(&mut spec.containers) {
             fill_requests(container);
         }
+        share_ports(spec);
         if is_new {
             // What a cluster does when a Pod is made.
             spec.priority.get_or_insert(0);
@@ -158,6 +166,19 @@ fn tolerate_lost_nodes(spec: &mut PodSpec) {
     }
 }
 
+/// On the network of its node, a container's ports are the node's.
+fn share_ports(spec: &mut PodSpec) {
+    if spec.host_network != Some(true) {
+        return;
+    }
+    let containers = spec.init_containers.iter_mut().flatten().chain(&mut spec.containers);
+    for port in containers.flat_map(|container| container.ports.iter_mut().flatten()) {
+        if port.host_port.unwrap_or(0) == 0 {
+            port.host_port = Some(port.container_port);
+        }
+    }
+}
+
 /// Whoever limits a resource asks for as much of it.
 fn fill_requests(container: &mut Container) {
     let Some(resources) = &mut container.resources else { return };
@@ -168,22 +189,28 @@ fn fill_requests(container: &mut Container) {
     }
 }
 
-/// How well a Pod is treated when resources run out.
+/// How well a Pod is treated when resources run out: by what it asks for itself,
+/// or else by what its containers do.
 fn quality(spec: &PodSpec) -> &'static str {
+    let containers = spec.init_containers.iter().flatten().chain(&spec.containers);
+    let of_containers = containers.map(|container| container.resources.clone().unwrap_or_default());
+    let all: Vec<ResourceRequirements> = match &spec.resources {
+        Some(own) => vec![own.clone()],
+        None => of_containers.collect(),
+    };
     let mut is_guaranteed = true;
     let mut is_best_effort = true;
-    for container in spec.init_containers.iter().flatten().chain(&spec.containers) {
-        let resources = container.resources.clone().unwrap_or_default();
+    for resources in &all {
         let amount = |of: &Option<BTreeMap<String, Amount>>, name: &str| {
             let given = of.as_ref().and_then(|amounts| amounts.get(name));
-            given.and_then(|given| Quantity::parse(&given.0).ok()).map(|given| given.nanos())
+            let nanos = given.and_then(|given| Quantity::parse(&given.0).ok())?.nanos();
+            Some(nanos).filter(|nanos| *nanos > 0)
         };
         for name in ["cpu", "memory"] {
-            let (limit, request) =
-                (amount(&resources.limits, name), amount(&resources.requests, name));
-            let is_something = |amount: Option<i128>| amount.is_some_and(|amount| amount > 0);
-            is_best_effort &= !is_something(limit) && !is_something(request);
-            is_guaranteed &= is_something(limit) && limit == request;
+            let limit = amount(&resources.limits, name);
+            let request = amount(&resources.requests, name);
+            is_best_effort &= limit.is_none() && request.is_none();
+            is_guaranteed &= limit.is_some() && limit == request;
         }
     }
     match (is_best_effort, is_guaranteed) {
@@ -231,11 +258,15 @@ pub(super) fn jobs() -> Rules<Job> {
             spec.completions = Some(1);
         }
         spec.parallelism.get_or_insert(1);
-        spec.backoff_limit.get_or_insert(6);
+        // Where each index has a limit of its own, all together have none.
+        let limit = if spec.backoff_limit_per_index.is_some() { i32::MAX } else { 6 };
+        spec.backoff_limit.get_or_insert(limit);
         spec.suspend.get_or_insert(false);
         spec.manual_selector.get_or_insert(false);
         fill(&mut spec.completion_mode, "NonIndexed");
-        fill(&mut spec.pod_replacement_policy, "TerminatingOrFailed");
+        let has_policy = spec.pod_failure_policy.is_some();
+        let replaced = if has_policy { "Failed" } else { "TerminatingOrFailed" };
+        fill(&mut spec.pod_replacement_policy, replaced);
         fill_job(spec);
         if is_new && spec.manual_selector != Some(true) {
             select(spec, &name.unwrap_or_default(), &uid.unwrap_or_default());
@@ -278,6 +309,10 @@ pub(super) fn cron_jobs() -> Rules<CronJob> {
 }
 
 fn fill_job(spec: &mut JobSpec) {
+    let rules = spec.pod_failure_policy.iter_mut().flat_map(|policy| &mut policy.rules);
+    for pattern in rules.flat_map(|rule| rule.on_pod_conditions.iter_mut().flatten()) {
+        fill(&mut pattern.status, "True");
+    }
     fill_template(&mut spec.template);
 }
 
@@ -301,12 +336,6 @@ fn fill_pod(spec: &mut PodSpec) {
         (None, Some(name)) => spec.service_account_name = Some(name.clone()),
         (None, None) => {}
     }
-    if spec.host_network == Some(true) {
-        let containers = spec.init_containers.iter_mut().flatten().chain(&mut spec.containers);
-        for port in containers.flat_map(|container| container.ports.iter_mut().flatten()) {
-            port.host_port.get_or_insert(port.container_port);
-        }
-    }
 }
 
 fn fill_volume(volume: &mut Volume) {
@@ -320,6 +349,15 @@ fn fill_volume(volume: &mut Volume) {
     }
     if let Some(secret) = &mut volume.secret {
         secret.default_mode.get_or_insert(MODE);
+    }
+    if let Some(image) = &mut volume.image {
+        let policy = pull_policy(image.reference.as_deref().unwrap_or_default());
+        fill(&mut image.pull_policy, policy);
+    }
+    if let Some(template) =
+        volume.ephemeral.iter_mut().find_map(|one| one.volume_claim_template.as_mut())
+    {
+        fill(&mut template.spec.volume_mode, "Filesystem");
     }
     if let Some(path) = &mut volume.host_path {
         path.type_.get_or_insert_default();
@@ -350,11 +388,8 @@ fn fill_container(container: &mut Container) {
     fill(&mut container.termination_message_path, "/dev/termination-log");
     fill(&mut container.termination_message_policy, "File");
     container.resources.get_or_insert_with(ResourceRequirements::default);
-    let image = container.image.as_deref().unwrap_or_default();
-    let name = image.rsplit('/').next().unwrap_or_default();
-    let is_fixed =
-        image.contains('@') || name.split_once(':').is_some_and(|(_, tag)| tag != "latest");
-    fill(&mut container.image_pull_policy, if is_fixed { "IfNotPresent" } else { "Always" });
+    let policy = pull_policy(container.image.as_deref().unwrap_or_default());
+    fill(&mut container.image_pull_policy, policy);
     for port in container.ports.iter_mut().flatten() {
         fill(&mut port.protocol, "TCP");
     }
@@ -375,6 +410,19 @@ fn fill_container(container: &mut Container) {
         let gets = handlers.into_iter().flatten().filter_map(|handler| handler.http_get.as_mut());
         gets.for_each(fill_get);
     }
+}
+
+/// When an image is fetched: always, if it may be another one by now.
+fn pull_policy(image: &str) -> &'static str {
+    let name = image.rsplit('/').next().unwrap_or_default();
+    let (name, digest) =
+        name.split_once('@').map_or((name, None), |(name, digest)| (name, Some(digest)));
+    // The tag counts first.
+    let is_fixed = match name.split_once(':') {
+        Some((_, tag)) => tag != "latest",
+        None => digest.is_some(),
+    };
+    if is_fixed { "IfNotPresent" } else { "Always" }
 }
 
 fn fill_get(get: &mut HTTPGetAction) {

@@ -100,7 +100,7 @@ pub(super) fn nodes() -> Manners {
 }
 
 pub(super) fn deployments() -> Manners {
-    Manners { status_takes_metadata: false, ..counted() }
+    Manners { status_keeps: &["labels"], counts_annotations: true, ..counted() }
 }
 
 pub(super) fn secrets() -> Manners {
@@ -115,10 +115,10 @@ pub(super) fn service_accounts() -> Manners {
 pub(super) fn services() -> Manners {
     let selectable = SelectableFields::default().or("spec.clusterIP", "").or("spec.type", "");
     Manners {
+        names: NameRule::Label,
         counts_changes: false,
         selectable,
         shows_deleted: true,
-        kept: &["/spec/clusterIP", "/spec/clusterIPs", "/spec/ipFamilies", "/spec/ipFamilyPolicy"],
         ..base()
     }
 }

@@ -33,14 +33,40 @@ pub(in super::super) fn jobs(rules: Rules<Job>) -> Rules<Job> {
         }
         let Some(old) = old.and_then(|old| old.spec.as_ref()) else { return faults };
         let is_suspended = old.suspend == Some(true);
+        let is_indexed = spec.completion_mode.as_deref() == Some("Indexed");
+        if is_indexed && spec.completions != old.completions && spec.completions != spec.parallelism
+        {
+            let why = "can only be modified in tandem with spec.parallelism";
+            faults.push(FieldError::invalid("spec.completions", shown(&spec.completions), why));
+        }
         for (field, is_kept, value) in [
-            ("spec.completions", spec.completions == old.completions, shown(&spec.completions)),
+            (
+                "spec.completions",
+                is_indexed || spec.completions == old.completions,
+                shown(&spec.completions),
+            ),
             ("spec.selector", spec.selector == old.selector, shown(&spec.selector)),
             ("spec.template", spec.template == old.template || is_suspended, shown(&spec.template)),
             (
                 "spec.completionMode",
                 spec.completion_mode == old.completion_mode,
                 shown(&spec.completion_mode),
+            ),
+            (
+                "spec.podFailurePolicy",
+                spec.pod_failure_policy == old.pod_failure_policy,
+                shown(&spec.pod_failure_policy),
+            ),
+            (
+                "spec.backoffLimitPerIndex",
+                spec.backoff_limit_per_index == old.backoff_limit_per_index,
+                shown(&spec.backoff_limit_per_index),
+            ),
+            ("spec.managedBy", spec.managed_by == old.managed_by, shown(&spec.managed_by)),
+            (
+                "spec.successPolicy",
+                spec.success_policy == old.success_policy,
+                shown(&spec.success_policy),
             ),
         ] {
             if !is_kept {
@@ -131,9 +157,19 @@ fn check_job(spec: &JobSpec, at: &str, faults: &mut Faults) {
 fn fault_of_schedule(schedule: &str) -> Option<String> {
     const NAMES: [&str; 7] =
         ["@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"];
-    const BOUNDS: [(u32, u32); 5] = [(0, 59), (0, 23), (1, 31), (1, 12), (0, 6)];
+    const MONTHS: &[&str] =
+        &["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
+    const DAYS: &[&str] = &["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
+    const FIELDS: [CronField; 5] = [
+        CronField { least: 0, most: 59, names: &[] },
+        CronField { least: 0, most: 23, names: &[] },
+        CronField { least: 1, most: 31, names: &[] },
+        CronField { least: 1, most: 12, names: MONTHS },
+        CronField { least: 0, most: 6, names: DAYS },
+    ];
     if schedule.starts_with('@') {
-        let is_known = NAMES.contains(&schedule) || schedule.starts_with("@every ");
+        let is_known =
+            NAMES.contains(&schedule) || schedule.strip_prefix("@every ").is_some_and(is_duration);
         return (!is_known).then(|| format!("unrecognized descriptor: {schedule}"));
     }
     let fields: Vec<&str> = schedule.split_whitespace().collect();
@@ -143,55 +179,112 @@ fn fault_of_schedule(schedule: &str) -> Option<String> {
     }
     let mut parts = fields
         .iter()
-        .zip(BOUNDS)
-        .flat_map(|(field, bounds)| field.split(',').map(move |part| (part, bounds)));
-    parts.find_map(|(part, bounds)| fault_of_range(part, bounds))
+        .zip(FIELDS)
+        .flat_map(|(field, of)| field.split(',').map(move |part| (part, of)));
+    parts.find_map(|(part, of)| of.fault(part))
 }
 
-fn fault_of_range(part: &str, (least, most): (u32, u32)) -> Option<String> {
-    let names = [
-        "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec", "sun",
-        "mon", "tue", "wed", "thu", "fri", "sat",
-    ];
-    let (range, step) =
-        part.split_once('/').map_or((part, None), |(range, step)| (range, Some(step)));
-    let is_number = |text: &str| text.parse::<u32>();
-    if let Some(step) = step {
-        match is_number(step) {
-            Err(_) => {
-                return Some(format!(
-                    "failed to parse int from {step}: strconv.Atoi: parsing {}: invalid syntax",
-                    quote(step)
-                ));
+/// Whether a text is a duration of Go: `1h30m`.
+fn is_duration(text: &str) -> bool {
+    let mut rest = text;
+    while !rest.is_empty() {
+        let end = rest.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(rest.len());
+        let (number, behind) = rest.split_at(end);
+        let units = ["ns", "us", "ms", "s", "m", "h"];
+        let Some(unit) = units.into_iter().find(|unit| behind.starts_with(unit)) else {
+            return false;
+        };
+        if number.parse::<f64>().is_err() {
+            return false;
+        }
+        rest = &behind[unit.len()..];
+    }
+    !text.is_empty()
+}
+
+/// What a field of a schedule may say.
+#[derive(Clone, Copy)]
+struct CronField {
+    least: u32,
+    most: u32,
+    names: &'static [&'static str],
+}
+
+impl CronField {
+    fn fault(&self, part: &str) -> Option<String> {
+        let (range, step) =
+            part.split_once('/').map_or((part, None), |(range, step)| (range, Some(step)));
+        let (least, most) = (self.least, self.most);
+        let ends: Vec<&str> = range.split('-').collect();
+        if ends.len() > 2 {
+            return Some(format!("too many hyphens: {part}"));
+        }
+        let mut numbers = vec![least, most];
+        if !["*", "?"].contains(&range) {
+            numbers.clear();
+            for end in ends {
+                match self.number(end) {
+                    Ok(number) => numbers.push(number),
+                    Err(why) => return Some(why),
+                }
             }
-            Ok(0) => return Some(format!("step of range should be a positive number: {part}")),
-            Ok(_) => {}
+        }
+        match step.map(number) {
+            Some(Err(why)) => return Some(why),
+            Some(Ok(0)) => {
+                return Some(format!("step of range should be a positive number: {part}"));
+            }
+            Some(Ok(_)) | None => {}
+        }
+        let (first, last) = (numbers.first().copied()?, numbers.last().copied()?);
+        if first < least {
+            return Some(format!("beginning of range ({first}) below minimum ({least}): {part}"));
+        }
+        if last > most {
+            return Some(format!("end of range ({last}) above maximum ({most}): {part}"));
+        }
+        (first > last)
+            .then(|| format!("beginning of range ({first}) beyond end of range ({last}): {part}"))
+    }
+
+    fn number(&self, text: &str) -> Result<u32, String> {
+        let named = self.names.iter().position(|name| *name == text.to_lowercase());
+        match named.and_then(|at| u32::try_from(at).ok()) {
+            Some(at) => Ok(at + self.least),
+            None => number(text),
         }
     }
-    if ["*", "?"].contains(&range) {
-        return None;
-    }
-    for end in range.split('-') {
-        if names.contains(&end.to_lowercase().as_str()) {
-            continue;
+}
+
+fn number(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| {
+        let shown = quote(text);
+        format!("failed to parse int from {text}: strconv.Atoi: parsing {shown}: invalid syntax")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn schedules() {
+        for good in ["* * * * *", "*/5 0-6 1,15 jan-MAR mon", "0 0 ? * 0", "@daily", "@every 1h30m"]
+        {
+            assert_eq!(fault_of_schedule(good), None, "{good}");
         }
-        match is_number(end) {
-            Err(_) => {
-                return Some(format!(
-                    "failed to parse int from {end}: strconv.Atoi: parsing {}: invalid syntax",
-                    quote(end)
-                ));
-            }
-            Ok(number) if number < least => {
-                return Some(format!(
-                    "beginning of range ({number}) below minimum ({least}): {part}"
-                ));
-            }
-            Ok(number) if number > most => {
-                return Some(format!("end of range ({number}) above maximum ({most}): {part}"));
-            }
-            Ok(_) => {}
+        for bad in [
+            "60 * * * *",
+            "30-10 * * * *",
+            "1-2-3 * * * *",
+            "mon * * * *",
+            "* * 0 * *",
+            "*/0 * * * *",
+            "@never",
+            "@every x",
+            "* * * *",
+        ] {
+            assert!(fault_of_schedule(bad).is_some(), "{bad}");
         }
     }
-    None
 }

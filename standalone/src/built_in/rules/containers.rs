@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
+use super::pods::Of;
 use super::{Faults, check_not_negative, check_one_of, check_with, quote};
 
 const PORT: &str = "must be between 1 and 65535, inclusive";
@@ -30,7 +31,13 @@ const FIELDS: [&str; 9] = [
 const RESOURCES: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 
 /// What is wrong with the containers of a Pod whose volumes are called so.
-pub(super) fn check_all(spec: &PodSpec, at: &str, volumes: &BTreeSet<&str>, faults: &mut Faults) {
+pub(super) fn check_all(
+    spec: &PodSpec,
+    at: &str,
+    of: Of,
+    volumes: &BTreeSet<&str>,
+    faults: &mut Faults,
+) {
     if spec.containers.is_empty() {
         faults.push(FieldError::required(format!("{at}.containers"), ""));
     }
@@ -49,16 +56,16 @@ pub(super) fn check_all(spec: &PodSpec, at: &str, volumes: &BTreeSet<&str>, faul
                     faults.push(FieldError::duplicate(at, quote(&container.name)));
                 }
             }
-            check(container, &at, volumes, faults);
+            check(container, &at, of, volumes, faults);
         }
     }
 }
 
-fn check(container: &Container, at: &str, volumes: &BTreeSet<&str>, faults: &mut Faults) {
+fn check(container: &Container, at: &str, of: Of, volumes: &BTreeSet<&str>, faults: &mut Faults) {
     let image = container.image.as_deref().unwrap_or_default();
     if image.is_empty() {
         faults.push(FieldError::required(format!("{at}.image"), ""));
-    } else if image.trim() != image {
+    } else if of == Of::Pod && image.trim() != image {
         let why = "must not have leading or trailing whitespace";
         faults.push(FieldError::invalid(format!("{at}.image"), quote(image), why));
     }

@@ -14,7 +14,7 @@ pub(in super::super) fn pods(rules: Rules<Pod>) -> Rules<Pod> {
         let mut faults = Vec::new();
         let nothing = PodSpec::default();
         let spec = pod.spec.as_ref().unwrap_or(&nothing);
-        check(spec, "spec", &mut faults);
+        check(spec, "spec", Of::Pod, &mut faults);
         if let Some(old) = old.and_then(|old| old.spec.as_ref()) {
             check_change(spec, old, &mut faults);
         }
@@ -27,12 +27,20 @@ pub(super) fn check_template(template: &PodTemplateSpec, at: &str, faults: &mut 
     let labels = template.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref());
     selectors::check_labels(labels, &format!("{at}.metadata.labels"), faults);
     let nothing = PodSpec::default();
-    check(template.spec.as_ref().unwrap_or(&nothing), &format!("{at}.spec"), faults);
+    let spec = template.spec.as_ref().unwrap_or(&nothing);
+    check(spec, &format!("{at}.spec"), Of::Template, faults);
 }
 
-fn check(spec: &PodSpec, at: &str, faults: &mut Faults) {
-    let volumes = check_volumes(spec, at, faults);
-    containers::check_all(spec, at, &volumes, faults);
+/// What a spec is of: less is demanded of one that Pods are made from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Of {
+    Pod,
+    Template,
+}
+
+fn check(spec: &PodSpec, at: &str, of: Of, faults: &mut Faults) {
+    let volumes = check_volumes(spec, at, of, faults);
+    containers::check_all(spec, at, of, &volumes, faults);
     if let Some(policy) = &spec.restart_policy
         && !["Always", "OnFailure", "Never"].contains(&policy.as_str())
     {
@@ -122,6 +130,11 @@ fn check_toleration(toleration: &Toleration, at: &str, faults: &mut Faults) {
             faults.push(FieldError::not_supported(format!("{at}.operator"), quote(other), &all));
         }
     }
+    let effect = toleration.effect.as_deref().unwrap_or_default();
+    if toleration.toleration_seconds.is_some() && effect != "NoExecute" {
+        let why = "effect must be 'NoExecute' when `tolerationSeconds` is set";
+        faults.push(FieldError::invalid(format!("{at}.effect"), quote(effect), why));
+    }
     if let Some(effect) = toleration.effect.as_ref().filter(|effect| !effect.is_empty()) {
         let all = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
         check_one_of(format!("{at}.effect"), Some(effect), &all, faults);
@@ -129,12 +142,17 @@ fn check_toleration(toleration: &Toleration, at: &str, faults: &mut Faults) {
 }
 
 /// What is wrong with volumes; answers with the names of those that are right.
-fn check_volumes<'a>(spec: &'a PodSpec, at: &str, faults: &mut Faults) -> BTreeSet<&'a str> {
+fn check_volumes<'a>(
+    spec: &'a PodSpec,
+    at: &str,
+    of: Of,
+    faults: &mut Faults,
+) -> BTreeSet<&'a str> {
     let mut names = BTreeSet::new();
     for (index, volume) in spec.volumes.iter().flatten().enumerate() {
         let at = format!("{at}.volumes[{index}]");
         let mut own = Vec::new();
-        check_source(volume, spec, &at, &mut own);
+        check_source(volume, spec, &at, of, &mut own);
         if volume.name.is_empty() {
             own.push(FieldError::required(format!("{at}.name"), ""));
         } else {
@@ -151,7 +169,7 @@ fn check_volumes<'a>(spec: &'a PodSpec, at: &str, faults: &mut Faults) -> BTreeS
     names
 }
 
-fn check_source(volume: &Volume, spec: &PodSpec, at: &str, faults: &mut Faults) {
+fn check_source(volume: &Volume, spec: &PodSpec, at: &str, of: Of, faults: &mut Faults) {
     let tree = serde_json::to_value(volume).unwrap_or_default();
     let mut sources: Vec<&str> =
         tree.as_object().into_iter().flatten().map(|(name, _)| name.as_str()).collect();
@@ -194,7 +212,7 @@ fn check_source(volume: &Volume, spec: &PodSpec, at: &str, faults: &mut Faults) 
                     spec.service_account_name.as_ref().is_some_and(|name| !name.is_empty());
                 if let Some(token) = source.service_account_token.as_ref() {
                     let at = format!("{at}.projected.sources[{index}].serviceAccountToken");
-                    if !has_account {
+                    if of == Of::Pod && !has_account {
                         let why = "must not be specified when serviceAccountName is not set";
                         faults.push(FieldError::forbidden(at, why));
                     } else if token.path.is_empty() {
@@ -284,11 +302,42 @@ fn check_change(spec: &PodSpec, old: &PodSpec, faults: &mut Faults) {
         new.image.clone_from(&old.image);
     }
     rest.active_deadline_seconds = old.active_deadline_seconds;
+    check_gates(&mut rest, old, faults);
     rest.tolerations.clone_from(&old.tolerations);
     if old.termination_grace_period_seconds.is_some_and(|seconds| seconds < 0) {
         rest.termination_grace_period_seconds = old.termination_grace_period_seconds;
     }
     if rest != *old {
         faults.push(FieldError::forbidden("spec", MAY_CHANGE));
+    }
+}
+
+/// Gates may be opened. While one is shut, it may still be said where a Pod is to
+/// run.
+fn check_gates(rest: &mut PodSpec, old: &PodSpec, faults: &mut Faults) {
+    let before = old.scheduling_gates.as_deref().unwrap_or_default();
+    let now = rest.scheduling_gates.as_deref().unwrap_or_default();
+    let added = now.iter().find(|gate| !before.contains(gate));
+    if let Some(gate) = added {
+        let why =
+            format!("only deletion is allowed, but found new scheduling gate '{}'", gate.name);
+        faults.push(FieldError::forbidden("spec.schedulingGates", &why));
+    }
+    rest.scheduling_gates.clone_from(&old.scheduling_gates);
+    if before.is_empty() {
+        return;
+    }
+    let kept = |(key, value): (&String, &String)| {
+        rest.node_selector.as_ref().and_then(|selector| selector.get(key)) == Some(value)
+    };
+    if old.node_selector.iter().flatten().all(kept) {
+        rest.node_selector.clone_from(&old.node_selector);
+    }
+    if let Some(affinity) = &mut rest.affinity {
+        let before = old.affinity.as_ref().and_then(|affinity| affinity.node_affinity.clone());
+        affinity.node_affinity = before;
+        if old.affinity.is_none() && *affinity == Default::default() {
+            rest.affinity = None;
+        }
     }
 }
