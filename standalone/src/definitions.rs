@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use aggregated_apiserver::RuntimeKinds;
 use futures::StreamExt;
+use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{
     Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
@@ -25,11 +26,15 @@ const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 /// How often a definition is looked at again whose objects are held.
 const AGAIN: Duration = Duration::from_millis(100);
 
+/// The clock of a server.
+pub(crate) type Now = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+
 /// Serves definitions, and removes what they leave behind.
 #[derive(Clone)]
 pub(crate) struct Definitions {
     client: Client,
     kinds: RuntimeKinds,
+    now: Now,
     known: Arc<Mutex<Known>>,
 }
 
@@ -41,8 +46,8 @@ struct Known {
 }
 
 impl Definitions {
-    pub(crate) fn new(client: Client, kinds: RuntimeKinds) -> Self {
-        Self { client, kinds, known: Arc::default() }
+    pub(crate) fn new(client: Client, kinds: RuntimeKinds, now: Now) -> Self {
+        Self { client, kinds, now, known: Arc::default() }
     }
 
     fn api(&self) -> Api<CustomResourceDefinition> {
@@ -111,8 +116,7 @@ impl Definitions {
                 known.refused.remove(&uid);
             }
         }
-        let status =
-            json!({"metadata": {"uid": uid}, "status": status(definition, refused.as_deref())});
+        let status = json!({"metadata": {"uid": uid}, "status": status(definition, refused.as_deref(), (self.now)())});
         let patch = Patch::Merge(status);
         let patched =
             self.api().patch_status(&definition.name_any(), &PatchParams::default(), &patch).await;
@@ -206,13 +210,20 @@ impl Definitions {
     }
 }
 
-fn status(definition: &CustomResourceDefinition, refused: Option<&str>) -> Value {
-    let now = jiff::Timestamp::now();
-    let now = jiff::Timestamp::from_second(now.as_second()).unwrap_or(now).to_string();
+fn status(definition: &CustomResourceDefinition, refused: Option<&str>, now: Timestamp) -> Value {
+    let now = Timestamp::from_second(now.as_second()).unwrap_or(now).to_string();
+    let before = definition.status.as_ref().and_then(|status| status.conditions.as_ref());
+    // It is the time of the last change.
+    let since = |name: &str, status: &str| {
+        let same =
+            before.into_iter().flatten().find(|one| one.type_ == name && one.status == status);
+        let since = same.and_then(|one| one.last_transition_time.as_ref());
+        since.map_or_else(|| now.clone(), |since| since.0.to_string())
+    };
     let condition = |name: &str, (status, reason, message): (&str, &str, &str)| {
         json!({
             "type": name, "status": status, "reason": reason, "message": message,
-            "lastTransitionTime": now,
+            "lastTransitionTime": since(name, status),
         })
     };
     let (names, established) = match refused {

@@ -26,6 +26,7 @@
 mod built_in;
 mod certificates;
 mod definitions;
+mod events;
 mod faults;
 mod files;
 mod kubeconfig;

@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, Preconditions};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, ResourceExt};
+use tokio::time::MissedTickBehavior;
 
 /// How often Pods are looked at whose time is not over.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -22,50 +23,60 @@ pub(crate) async fn keep(client: Client, now: impl Fn() -> Timestamp) {
     let pods: Api<Pod> = Api::all(client.clone());
     let mut changes = watcher(pods, watcher::Config::default()).default_backoff().boxed();
     let mut ending = Ending::new();
+    let mut again = tokio::time::interval(AGAIN);
+    again.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        // Without Pods that end, only a change wakes it.
-        let change = if ending.is_empty() {
-            changes.next().await
-        } else {
-            match tokio::time::timeout(AGAIN, changes.next()).await {
-                Ok(change) => change,
-                Err(_) => {
-                    let_go(&client, &ending, now()).await;
-                    continue;
-                }
-            }
-        };
-        match change {
-            Some(Ok(watcher::Event::Apply(pod) | watcher::Event::InitApply(pod))) => {
-                if pod.metadata.deletion_timestamp.is_some() {
-                    ending.insert(pod.uid().unwrap_or_default(), pod);
-                }
-            }
-            Some(Ok(watcher::Event::Delete(pod))) => {
-                ending.remove(&pod.uid().unwrap_or_default());
-            }
-            Some(Ok(watcher::Event::Init)) => ending.clear(),
-            Some(Ok(watcher::Event::InitDone) | Err(_)) => {}
-            None => return,
+        tokio::select! {
+            change = changes.next() => match change {
+                Some(change) => note(&mut ending, change),
+                None => return,
+            },
+            // However much happens meanwhile; without Pods that end, never.
+            _ = again.tick(), if !ending.is_empty() => let_go(&client, &mut ending, now()).await,
         }
     }
 }
 
-/// Lets those go whose time is over. What fails is tried again.
-async fn let_go(client: &Client, ending: &Ending, now: Timestamp) {
-    for (uid, pod) in ending {
-        let ends = pod.metadata.deletion_timestamp.as_ref().map(|time| time.0);
-        // What finalizers hold, their owners let go.
-        let is_held =
-            !pod.finalizers().is_empty() && pod.metadata.deletion_grace_period_seconds == Some(0);
-        if is_held || ends.is_none_or(|ends| ends > now) {
-            continue;
+fn note(ending: &mut Ending, change: Result<watcher::Event<Pod>, watcher::Error>) {
+    match change {
+        Ok(watcher::Event::Apply(pod) | watcher::Event::InitApply(pod)) => {
+            if pod.metadata.deletion_timestamp.is_some() && !is_held(&pod) {
+                ending.insert(pod.uid().unwrap_or_default(), pod);
+            }
         }
+        Ok(watcher::Event::Delete(pod)) => {
+            ending.remove(&pod.uid().unwrap_or_default());
+        }
+        Ok(watcher::Event::Init) => ending.clear(),
+        Ok(watcher::Event::InitDone) | Err(_) => {}
+    }
+}
+
+/// What finalizers alone hold, their owners let go.
+fn is_held(pod: &Pod) -> bool {
+    !pod.finalizers().is_empty() && pod.metadata.deletion_grace_period_seconds == Some(0)
+}
+
+/// Lets those go whose time is over. What fails is tried again.
+async fn let_go(client: &Client, ending: &mut Ending, now: Timestamp) {
+    let ends = |pod: &Pod| pod.metadata.deletion_timestamp.as_ref().map(|time| time.0);
+    let over: Vec<String> = ending
+        .iter()
+        .filter(|(_, pod)| ends(pod).is_some_and(|ends| ends <= now))
+        .map(|(uid, _)| uid.clone())
+        .collect();
+    for uid in over {
+        let Some(pod) = ending.get(&uid) else { continue };
         let api: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
         let own = Preconditions { uid: Some(uid.clone()), ..Preconditions::default() };
         let at_once = DeleteParams::default().grace_period(0).preconditions(own);
-        if let Err(error) = api.delete(&pod.name_any(), &at_once).await {
-            tracing::debug!("pod {}: {error}", pod.name_any());
+        match api.delete(&pod.name_any(), &at_once).await {
+            Ok(_) => drop(ending.remove(&uid)),
+            // It is gone, or another one.
+            Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => {
+                ending.remove(&uid);
+            }
+            Err(error) => tracing::debug!("pod {}: {error}", pod.name_any()),
         }
     }
 }

@@ -13,16 +13,17 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::Serialize;
 
 use crate::built_in::review;
+use crate::definitions::Now;
 use crate::rights::{may, rules};
 
 /// Whose token is whose.
 pub(crate) type Tokens = Vec<(String, User)>;
 
 /// The kinds of questions. What the tokens are, the caller knows.
-pub(crate) fn kinds(tokens: Tokens) -> Result<Kinds, serde_json::Error> {
+pub(crate) fn kinds(tokens: Tokens, now: Now) -> Result<Kinds, serde_json::Error> {
     let kinds = Kinds::new()
-        .reviewed(review::<SelfSubjectReview>()?, |user, mut asked: SelfSubjectReview| {
-            asked.metadata.creation_timestamp = Some(Time(jiff::Timestamp::now()));
+        .reviewed(review::<SelfSubjectReview>()?, move |user, mut asked: SelfSubjectReview| {
+            asked.metadata.creation_timestamp = Some(Time(now()));
             asked.status = Some(SelfSubjectReviewStatus { user_info: Some(info(user)) });
             Ok(asked)
         })

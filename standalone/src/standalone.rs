@@ -2,6 +2,7 @@
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use aggregated_apiserver::{ApiServer, Kinds, ServeArgs, StartError};
 use jiff::Timestamp;
@@ -15,7 +16,7 @@ use crate::definitions::Definitions;
 use crate::files::{self, Document};
 use crate::objects::{self, ObjectError};
 use crate::test_server::admin;
-use crate::{built_in, kubeconfig, namespaces, pods, reviews, tokens};
+use crate::{built_in, events, kubeconfig, namespaces, pods, reviews, tokens};
 
 /// Flags of a server without a cluster.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -100,7 +101,7 @@ impl Standalone {
                 .map_err(|why| StandaloneError::file("token-auth-file", file, &why))?,
             None => Vec::new(),
         };
-        let kinds = built_in::kinds().and(reviews::kinds(tokens)?);
+        let kinds = built_in::kinds().and(reviews::kinds(tokens, Arc::new(Timestamp::now))?);
         let kinds = kinds.and(built_in::events()).fields(&built_in::FIELDS).and(self.kinds);
         let (mut definitions, mut documents) = (Vec::new(), Vec::new());
         for path in &own.load {
@@ -134,7 +135,7 @@ impl Standalone {
         let (running, filling) = bound.start_unready().await?;
         let client = running.client(admin());
         let kinds = running.runtime_kinds();
-        let serving = Definitions::new(client.clone(), kinds.clone());
+        let serving = Definitions::new(client.clone(), kinds.clone(), Arc::new(Timestamp::now));
         for (place, definition) in &definitions {
             let what = format!("{place} (CustomResourceDefinition {:?})", definition.name_any());
             serving.create(&what, definition).await?;
@@ -142,7 +143,8 @@ impl Standalone {
         objects::load(&kinds, documents).await?;
         let keeping = [
             tokio::spawn(namespaces::keep(client.clone(), kinds)),
-            tokio::spawn(pods::keep(client, Timestamp::now)),
+            tokio::spawn(pods::keep(client.clone(), Timestamp::now)),
+            tokio::spawn(events::forget(client, Timestamp::now)),
             tokio::spawn(serving.keep()),
         ];
         // The last thing that can fail, and nobody is told of a server before.

@@ -23,7 +23,7 @@ use crate::faults::Faults;
 use crate::files::Document;
 use crate::objects::{self, ObjectError};
 use crate::standalone::on_this_machine;
-use crate::{built_in, kubeconfig, namespaces, pods, reviews};
+use crate::{built_in, events, kubeconfig, namespaces, pods, reviews};
 
 /// As whom [`TestServer::client`] asks.
 const ADMIN: &str = "kubernetes-admin";
@@ -102,7 +102,11 @@ impl TestServerBuilder {
     pub async fn start(self) -> Result<TestServer, TestServerError> {
         let objects = self.objects.into_iter().collect::<Result<Vec<Value>, _>>()?;
         let clock = Clock::new(self.time);
-        let kinds = built_in::kinds().and(reviews::kinds(Vec::new())?);
+        let time: Arc<dyn Fn() -> Timestamp + Send + Sync> = Arc::new({
+            let clock = clock.clone();
+            move || clock.now()
+        });
+        let kinds = built_in::kinds().and(reviews::kinds(Vec::new(), Arc::clone(&time))?);
         let kinds = kinds.and(built_in::events()).fields(&built_in::FIELDS).and(self.kinds);
         let ambient = Ambient::system().with_clock({
             let clock = clock.clone();
@@ -116,14 +120,18 @@ impl TestServerBuilder {
         };
         let client = server.client(admin());
         let kinds = server.runtime_kinds();
-        let definitions = Definitions::new(client.clone(), kinds.clone());
+        let definitions = Definitions::new(client.clone(), kinds.clone(), time);
         for definition in &self.definitions {
             let what = format!("CustomResourceDefinition {:?}", definition.name_any());
             definitions.create(&what, definition).await?;
         }
         let keeping = [
             tokio::spawn(namespaces::keep(client.clone(), kinds.clone())),
-            tokio::spawn(pods::keep(client, {
+            tokio::spawn(pods::keep(client.clone(), {
+                let clock = clock.clone();
+                move || clock.now()
+            })),
+            tokio::spawn(events::forget(client, {
                 let clock = clock.clone();
                 move || clock.now()
             })),
@@ -144,7 +152,7 @@ pub struct TestServer {
     server: Server,
     clock: Clock,
     faults: Faults,
-    keeping: [JoinHandle<()>; 3],
+    keeping: [JoinHandle<()>; 4],
 }
 
 impl TestServer {

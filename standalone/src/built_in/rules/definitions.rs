@@ -59,11 +59,18 @@ fn check_change(
 ) {
     let Some(old_spec) = old.map(|old| &old.spec) else { return };
     let new = &definition.spec;
+    // One that is not served yet may still be mended.
+    let conditions = old.and_then(|old| old.status.as_ref()?.conditions.as_ref());
+    let is_established = conditions
+        .into_iter()
+        .flatten()
+        .any(|one| one.type_ == "Established" && one.status == "True");
+    let may = |is_kept: bool| is_kept || !is_established;
     for (field, is_kept, value) in [
         ("spec.group", new.group == old_spec.group, &new.group),
         ("spec.names.plural", new.names.plural == old_spec.names.plural, &new.names.plural),
-        ("spec.names.kind", new.names.kind == old_spec.names.kind, &new.names.kind),
-        ("spec.scope", new.scope == old_spec.scope, &new.scope),
+        ("spec.names.kind", may(new.names.kind == old_spec.names.kind), &new.names.kind),
+        ("spec.scope", may(new.scope == old_spec.scope), &new.scope),
     ] {
         if !is_kept {
             faults.push(FieldError::invalid(field, quote(value), IMMUTABLE));
@@ -162,7 +169,7 @@ fn hoisted(spec: &CustomResourceDefinitionSpec, at: &str) -> String {
     let Some(rest) = at.strip_prefix(FIRST) else { return at.to_owned() };
     match rest.split_once(['.', '[']).map_or(rest, |(first, _)| first) {
         "schema" if only.schema.is_some() => {
-            format!("spec.validation.{}", &rest["schema.".len()..])
+            format!("spec.validation.{}", rest.strip_prefix("schema.").unwrap_or(rest))
         }
         "additionalPrinterColumns" | "subresources" | "selectableFields" => format!("spec.{rest}"),
         _ => at.to_owned(),
