@@ -52,6 +52,15 @@ impl Quantity {
         Ok(Self { nanos: if is_negative { -nanos } else { nanos }, suffix })
     }
 
+    /// The same in thousandths, rounded up: what containers can have of a resource.
+    #[must_use]
+    pub fn in_thousandths(self) -> Self {
+        const MILLI: i128 = NANO / 1_000;
+        let rest = self.nanos.rem_euclid(MILLI);
+        let more = if rest == 0 { 0 } else { MILLI - rest };
+        Self { nanos: self.nanos + more, ..self }
+    }
+
     /// Billionths of it.
     pub fn nanos(&self) -> i128 {
         self.nanos

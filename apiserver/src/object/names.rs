@@ -31,7 +31,8 @@ pub fn check_label(name: &str) -> Vec<String> {
         faults.push(format!("must be no more than {LABEL_LIMIT} characters"));
     }
     if !is_dns_label(name) {
-        faults.push(LABEL.to_owned());
+        let is_dotted = name.split('.').all(is_dns_label);
+        faults.push(if is_dotted { "must not contain dots" } else { LABEL }.to_owned());
     }
     faults
 }

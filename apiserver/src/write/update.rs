@@ -172,7 +172,8 @@ pub fn prepare_change(
             return Err(ApiError::invalid(group, &given, metadata::name(&tree), errors));
         }
         warnings.extend(metadata_rules::finalizer_warnings(&tree, Some(&live.tree)));
-        bump_generation(kind, version, &mut tree, &live.tree);
+        let counts_annotations = kind.manners.counts_annotations && part == Part::Main;
+        bump_generation(version, &mut tree, &live.tree, counts_annotations);
         if is_over(kind, &tree) {
             // It is shown, not kept: what is too large can still go.
             return Ok(Change::Gone(Object::from_tree(&tree).map_err(ApiError::internal)?));
@@ -333,7 +334,7 @@ fn faults(
 
 /// The generation counts changes of everything but the metadata, and a status
 /// that is written apart.
-fn bump_generation(kind: &Kind, version: &Version, tree: &mut Tree, old: &Tree) {
+fn bump_generation(version: &Version, tree: &mut Tree, old: &Tree, counts_annotations: bool) {
     let is_counted =
         |name: &str| name != "metadata" && !(name == "status" && version.subresources.status);
     let count = |tree: &Tree| tree.keys().filter(|name| is_counted(name)).count();
@@ -341,7 +342,7 @@ fn bump_generation(kind: &Kind, version: &Version, tree: &mut Tree, old: &Tree) 
         !is_counted(name) || old.get(name).is_some_and(|old| old == value)
     };
     let annotations = |tree: &Tree| metadata::of(tree).get("annotations").cloned();
-    let is_noted = kind.manners.counts_annotations && annotations(tree) != annotations(old);
+    let is_noted = counts_annotations && annotations(tree) != annotations(old);
     if is_noted || count(tree) != count(old) || !tree.iter().all(is_kept) {
         add_generation(tree);
     }

@@ -10,10 +10,11 @@ use k8s_openapi::api::apps::v1::{
 use k8s_openapi::api::batch::v1::{CronJob, Job, JobSpec};
 use k8s_openapi::api::core::v1::{
     Container, DownwardAPIVolumeFile, EmptyDirVolumeSource, HTTPGetAction, HostIP, Namespace,
-    NamespaceSpec, NamespaceStatus, Node, Pod, PodIP, PodSpec, PodStatus, PodTemplateSpec, Probe,
-    ResourceRequirements, Secret, Service, Taint, Toleration, Volume,
+    NamespaceSpec, NamespaceStatus, Node, Pod, PodCondition, PodIP, PodSpec, PodStatus,
+    PodTemplateSpec, Probe, ResourceRequirements, Secret, Service, Taint, Toleration, Volume,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::addresses::{Addresses, is_external};
@@ -93,6 +94,9 @@ pub(super) fn services() -> Rules<Service> {
             }
         }
         let old = context.old::<Service>().and_then(|old| old.spec);
+        if spec.type_.as_deref() == Some("ExternalName") {
+            spec.internal_traffic_policy = None;
+        }
         // What lacks its ports is refused, and takes no address.
         let has_ports = spec.ports.as_ref().is_some_and(|ports| !ports.is_empty());
         if has_ports || spec.cluster_ip.is_some() || old.is_some() {
@@ -103,6 +107,10 @@ pub(super) fn services() -> Rules<Service> {
 
 pub(super) fn nodes() -> Rules<Node> {
     Rules::none().prepare(|node: &mut Node, _| {
+        if let Some(status) = &mut node.status {
+            round(&mut status.capacity);
+            round(&mut status.allocatable);
+        }
         if let Some(status) = &mut node.status
             && status.allocatable.as_ref().is_none_or(BTreeMap::is_empty)
         {
@@ -121,7 +129,7 @@ pub(super) fn nodes() -> Rules<Node> {
 }
 
 pub(super) fn pods() -> Rules<Pod> {
-    Rules::none().prepare(|pod: &mut Pod, _| {
+    Rules::none().prepare(|pod: &mut Pod, context| {
         let is_new = pod.metadata.resource_version.is_none();
         let spec = pod.spec.get_or_insert_default();
         fill_pod(spec);
@@ -137,9 +145,23 @@ pub(super) fn pods() -> Rules<Pod> {
         }
         tolerate_lost_nodes(spec);
         let class = quality(spec);
+        let is_gated =
+            is_new && spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty());
         let status = pod.status.get_or_insert_with(PodStatus::default);
         fill(&mut status.phase, "Pending");
         fill(&mut status.qos_class, class);
+        let conditions = status.conditions.get_or_insert_default();
+        if is_gated && !conditions.iter().any(|condition| condition.type_ == "PodScheduled") {
+            let message = "Scheduling is blocked due to non-empty scheduling gates";
+            conditions.push(PodCondition {
+                type_: "PodScheduled".to_owned(),
+                status: "False".to_owned(),
+                reason: Some("SchedulingGated".to_owned()),
+                message: Some(message.to_owned()),
+                last_transition_time: Some(Time(context.now)),
+                ..PodCondition::default()
+            });
+        }
         agree(&mut status.pod_ip, &mut status.pod_ips, |one| one.ip.clone(), |ip| PodIP { ip });
         agree(&mut status.host_ip, &mut status.host_ips, |one| one.ip.clone(), |ip| HostIP { ip });
     })
@@ -175,6 +197,15 @@ fn share_ports(spec: &mut PodSpec) {
     for port in containers.flat_map(|container| container.ports.iter_mut().flatten()) {
         if port.host_port.unwrap_or(0) == 0 {
             port.host_port = Some(port.container_port);
+        }
+    }
+}
+
+/// Resources are shared out in thousandths.
+fn round(amounts: &mut Option<BTreeMap<String, Amount>>) {
+    for amount in amounts.iter_mut().flat_map(BTreeMap::values_mut) {
+        if let Ok(given) = Quantity::parse(&amount.0) {
+            amount.0 = given.in_thousandths().to_string();
         }
     }
 }
@@ -387,7 +418,10 @@ fn fill_downward(file: &mut DownwardAPIVolumeFile) {
 fn fill_container(container: &mut Container) {
     fill(&mut container.termination_message_path, "/dev/termination-log");
     fill(&mut container.termination_message_policy, "File");
-    container.resources.get_or_insert_with(ResourceRequirements::default);
+    let resources = container.resources.get_or_insert_with(ResourceRequirements::default);
+    for amounts in [&mut resources.limits, &mut resources.requests] {
+        round(amounts);
+    }
     let policy = pull_policy(container.image.as_deref().unwrap_or_default());
     fill(&mut container.image_pull_policy, policy);
     for port in container.ports.iter_mut().flatten() {
@@ -414,6 +448,10 @@ fn fill_container(container: &mut Container) {
 
 /// When an image is fetched: always, if it may be another one by now.
 fn pull_policy(image: &str) -> &'static str {
+    // What is no name of an image is not looked at; it is refused.
+    if image.is_empty() || image.contains(char::is_whitespace) {
+        return "IfNotPresent";
+    }
     let name = image.rsplit('/').next().unwrap_or_default();
     let (name, digest) =
         name.split_once('@').map_or((name, None), |(name, digest)| (name, Some(digest)));

@@ -317,11 +317,11 @@ fn check_change(spec: &PodSpec, old: &PodSpec, faults: &mut Faults) {
 fn check_gates(rest: &mut PodSpec, old: &PodSpec, faults: &mut Faults) {
     let before = old.scheduling_gates.as_deref().unwrap_or_default();
     let now = rest.scheduling_gates.as_deref().unwrap_or_default();
-    let added = now.iter().find(|gate| !before.contains(gate));
-    if let Some(gate) = added {
-        let why =
-            format!("only deletion is allowed, but found new scheduling gate '{}'", gate.name);
-        faults.push(FieldError::forbidden("spec.schedulingGates", &why));
+    for (index, gate) in now.iter().enumerate().filter(|(_, gate)| !before.contains(gate)) {
+        let at = format!("spec.schedulingGates[{index}].name");
+        let name = &gate.name;
+        let why = format!("only deletion is allowed, but found new scheduling gate '{name}'");
+        faults.push(FieldError::forbidden(at, &why));
     }
     rest.scheduling_gates.clone_from(&old.scheduling_gates);
     if before.is_empty() {
@@ -330,9 +330,12 @@ fn check_gates(rest: &mut PodSpec, old: &PodSpec, faults: &mut Faults) {
     let kept = |(key, value): (&String, &String)| {
         rest.node_selector.as_ref().and_then(|selector| selector.get(key)) == Some(value)
     };
-    if old.node_selector.iter().flatten().all(kept) {
-        rest.node_selector.clone_from(&old.node_selector);
+    if !old.node_selector.iter().flatten().all(kept) {
+        let why = "only additions to spec.nodeSelector are allowed (no mutations or deletions)";
+        let value = shown(&rest.node_selector);
+        faults.push(FieldError::invalid("spec.nodeSelector", value, why));
     }
+    rest.node_selector.clone_from(&old.node_selector);
     if let Some(affinity) = &mut rest.affinity {
         let before = old.affinity.as_ref().and_then(|affinity| affinity.node_affinity.clone());
         affinity.node_affinity = before;

@@ -12,6 +12,16 @@ use super::{Faults, check_one_of, check_with, containers, quote, selectors, show
 const TYPES: [&str; 4] = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
 
 pub(in super::super) fn services(rules: Rules<Service>) -> Rules<Service> {
+    let rules = rules.warn(|service: &Service, _, _| {
+        let spec = service.spec.clone().unwrap_or_default();
+        let is_headless = spec.cluster_ip.as_deref() == Some("None");
+        let is_warned = spec.external_ips.is_some_and(|addresses| !addresses.is_empty())
+            && !is_headless
+            && spec.type_.as_deref() != Some("ExternalName");
+        let why =
+            "spec.externalIPs is deprecated and may no longer be implemented in some clusters";
+        is_warned.then(|| why.to_owned()).into_iter().collect()
+    });
     rules.validate(|service: &Service, old, _| {
         let mut faults = Vec::new();
         let nothing = ServiceSpec::default();
