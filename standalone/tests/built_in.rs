@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, ObjectReference, Pod, Service};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, Event, Namespace, Node, ObjectReference, Pod, Service,
+};
 use k8s_openapi::api::events::v1::Event as NewEvent;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::events::{EventType, Recorder, Reporter};
@@ -182,4 +184,64 @@ async fn a_job_selects_its_own_pods() {
         json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "j"}]}}}});
     let changed = jobs.patch(&made.name_any(), &PatchParams::default(), &Patch::Merge(more)).await;
     assert_eq!(code(changed.unwrap_err()), 422);
+}
+
+#[tokio::test]
+async fn what_is_there_from_the_start_is_as_if_it_was_made() {
+    let uid = "0a1b2c3d-0000-4000-8000-000000000000";
+    let node = json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"},
+        "status": {"capacity": {"memory": "1024Mi", "cpu": "0.5"}},
+    });
+    let running = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
+        "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]},
+        "status": {"phase": "Running", "podIP": "10.1.2.3"},
+    });
+    let job = json!({
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", "uid": uid},
+        "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}},
+        "status": {"succeeded": 1},
+    });
+    let server = TestServer::builder().objects([node, running, job]).start().await.unwrap();
+    let client = server.client();
+    let node = Api::<Node>::all(client.clone()).get("n").await.unwrap().status.unwrap();
+    let allocatable = node.allocatable.unwrap();
+    assert_eq!((&*allocatable["memory"].0, &*allocatable["cpu"].0), ("1Gi", "500m"));
+    let pod = Api::<Pod>::default_namespaced(client.clone()).get("p").await.unwrap();
+    let status = pod.status.unwrap();
+    assert_eq!(status.phase.as_deref(), Some("Running"));
+    assert_eq!(status.qos_class.as_deref(), Some("BestEffort"));
+    assert_eq!(status.pod_ips.unwrap()[0].ip, "10.1.2.3");
+    let job = Api::<Job>::default_namespaced(client).get("j").await.unwrap();
+    assert_eq!(job.uid().as_deref(), Some(uid));
+    let selected = job.spec.unwrap().selector.unwrap().match_labels.unwrap();
+    assert_eq!(selected["batch.kubernetes.io/controller-uid"], uid);
+    assert_eq!(job.status.unwrap().succeeded, Some(1));
+}
+
+#[tokio::test]
+async fn pods_go_however_much_happens() {
+    let (server, client) = server().await;
+    let pods: Api<Pod> = Api::default_namespaced(client.clone());
+    let uid = pods.create(&PostParams::default(), &pod(Some("n"))).await.unwrap().uid().unwrap();
+    let busy: Pod = object(json!({
+        "metadata": {"name": "busy"}, "spec": {"containers": [{"name": "c", "image": "i"}]},
+    }));
+    pods.create(&PostParams::default(), &busy).await.unwrap();
+    pods.delete("a", &DeleteParams::default()).await.unwrap();
+    server.advance(Duration::from_secs(31));
+    let changing = tokio::spawn({
+        let pods = pods.clone();
+        async move {
+            for count in 0.. {
+                let label = json!({"metadata": {"labels": {"count": count.to_string()}}});
+                pods.patch("busy", &PatchParams::default(), &Patch::Merge(label)).await.unwrap();
+                tokio::task::yield_now().await;
+            }
+        }
+    });
+    let gone = await_condition(pods, "a", conditions::is_deleted(&uid));
+    tokio::time::timeout(Duration::from_secs(20), gone).await.unwrap().unwrap();
+    changing.abort();
 }
