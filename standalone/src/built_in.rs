@@ -158,10 +158,20 @@ pub(crate) fn kinds() -> Kinds {
         ..Row::new(manners::definitions())
     };
     let leases = Row { columns: LEASES, rules: rules::leases(), ..Row::new(manners::guarded()) };
-    let kinds =
-        definitions.add(jobs.add(cron_jobs.add(replica_sets.add(deployments.add(Kinds::new())))));
-    let kinds = services.add(service_accounts.add(secrets.add(pods.add(nodes.add(kinds)))));
-    leases.add(namespaces.add(events.add(config_maps.add(kinds))))
+    let kinds = config_maps.add(Kinds::new());
+    let kinds = events.add(kinds);
+    let kinds = namespaces.add(kinds);
+    let kinds = nodes.add(kinds);
+    let kinds = pods.add(kinds);
+    let kinds = secrets.add(kinds);
+    let kinds = service_accounts.add(kinds);
+    let kinds = services.add(kinds);
+    let kinds = deployments.add(kinds);
+    let kinds = replica_sets.add(kinds);
+    let kinds = cron_jobs.add(kinds);
+    let kinds = jobs.add(kinds);
+    let kinds = definitions.add(kinds);
+    leases.add(kinds)
 }
 
 /// The newer form of events, which programs report by: they are those of the core

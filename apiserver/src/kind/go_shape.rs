@@ -98,11 +98,9 @@ impl Shaping<'_> {
             if fault.is_some() || value.is_null() {
                 return false;
             }
-            match {
-                let (path, go) =
-                    (Path::Member(at.path, key), GoPath::Member(at.go, &through, &field.name));
-                self.field(field, name, At { path: &path, go: &go }, value)
-            } {
+            let path = Path::Member(at.path, key);
+            let go = GoPath::Member(at.go, &through, &field.name);
+            match self.field(field, name, At { path: &path, go: &go }, value) {
                 Ok(()) => field.presence != Presence::Something || is_something(value),
                 Err(why) => {
                     fault = Some(why);
