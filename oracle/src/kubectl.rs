@@ -17,7 +17,7 @@ const NOT_SERVED: &str = ", application/apply-patch+yaml";
 static BY_CHANCE: LazyLock<Result<Vec<(Regex, &'static str)>, regex::Error>> =
     LazyLock::new(|| {
         let masks = [
-            (r#"resourceVersion: "\d+""#, "resourceVersion: VERSION"),
+            (r#"resourceVersion("?): "\d+""#, "resourceVersion$1: VERSION"),
             (r"Resource Version: +\d+", "Resource Version: VERSION"),
             (r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "UID"),
             (r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "TIME"),
