@@ -21,7 +21,8 @@ static BY_CHANCE: LazyLock<Result<Vec<(Regex, &'static str)>, regex::Error>> =
             (r"Resource Version: +\d+", "Resource Version: VERSION"),
             (r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "UID"),
             (r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "TIME"),
-            (r"\b\d+s\b", "AGE"),
+            (r"\w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d [+-]\d{4}", "TIME"),
+            (r"\b(\d+m)?\d+s\b", "AGE"),
             (r"made-[a-z0-9]{5}\b", "made-SUFFIX"),
         ];
         masks.into_iter().map(|(mask, name)| Ok((Regex::new(mask)?, name))).collect()
