@@ -25,6 +25,8 @@ pub(crate) const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 /// How often a definition is looked at again whose objects are held.
 const AGAIN: Duration = Duration::from_millis(100);
+/// And at most, while nothing changes.
+const LATER: Duration = Duration::from_secs(2);
 
 /// The clock of a server.
 pub(crate) type Now = Arc<dyn Fn() -> Timestamp + Send + Sync>;
@@ -152,6 +154,7 @@ impl Definitions {
     /// Removes the objects of a definition, its kind, and the definition.
     async fn remove(&self, definition: &CustomResourceDefinition) {
         let (name, uid) = (definition.name_any(), definition.uid().unwrap_or_default());
+        let (mut pause, mut before) = (AGAIN, 0);
         loop {
             let live = match self.api().get_opt(&name).await {
                 Ok(Some(live)) if live.uid().as_deref() == Some(&uid) => live,
@@ -171,10 +174,14 @@ impl Definitions {
             let is_held = live.finalizers().iter().any(|one| one != FINALIZER);
             match left {
                 Ok(0) if !is_held => break,
-                Ok(left) => tracing::debug!("definition {name}: {left} objects are held"),
+                Ok(left) => {
+                    tracing::debug!("definition {name}: {left} objects are held");
+                    pause = if left == before { LATER.min(pause * 2) } else { AGAIN };
+                    before = left;
+                }
                 Err(error) => tracing::debug!("definition {name}: {error}"),
             }
-            tokio::time::sleep(AGAIN).await;
+            tokio::time::sleep(pause).await;
         }
         self.withdraw(definition).await;
         self.kinds.remove(DEFINITIONS, None, &name, &uid).await;

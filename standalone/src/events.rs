@@ -57,7 +57,8 @@ fn is_old(event: &Event, now: Timestamp) -> bool {
         event.last_timestamp.as_ref().map(|time| time.0),
         series.map(|time| time.0),
     ];
-    let last = told.into_iter().flatten().max();
+    // What is said to be later than now, nobody has seen.
+    let last = told.into_iter().flatten().filter(|time| *time <= now).max();
     last.is_some_and(|last| now.duration_since(last) > KEPT)
 }
 

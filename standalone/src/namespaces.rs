@@ -17,6 +17,8 @@ use tokio::task::JoinSet;
 /// How often a namespace is looked at again in which something is held by
 /// finalizers.
 const AGAIN: Duration = Duration::from_millis(100);
+/// And at most, while nothing changes.
+const LATER: Duration = Duration::from_secs(2);
 
 /// Empties namespaces, for ever.
 pub(crate) async fn keep(client: Client, kinds: RuntimeKinds) {
@@ -47,6 +49,7 @@ pub(crate) async fn keep(client: Client, kinds: RuntimeKinds) {
 /// Empties a namespace until it can go, or is gone, or is another one.
 async fn end(client: &Client, kinds: &RuntimeKinds, name: &str, uid: &str) {
     let namespaces: Api<Namespace> = Api::all(client.clone());
+    let (mut pause, mut before) = (AGAIN, 0);
     loop {
         let live = match namespaces.get_opt(name).await {
             Ok(Some(live)) => live,
@@ -62,10 +65,14 @@ async fn end(client: &Client, kinds: &RuntimeKinds, name: &str, uid: &str) {
         let is_held = !live.finalizers().is_empty();
         match empty(client, kinds, name, uid).await {
             Ok(0) if !is_held => return kinds.remove("namespaces", None, name, uid).await,
-            Ok(left) => tracing::debug!("namespace {name}: {left} objects are held"),
+            Ok(left) => {
+                tracing::debug!("namespace {name}: {left} objects are held");
+                pause = if left == before { LATER.min(pause * 2) } else { AGAIN };
+                before = left;
+            }
             Err(error) => tracing::debug!("namespace {name}: {error}"),
         }
-        tokio::time::sleep(AGAIN).await;
+        tokio::time::sleep(pause).await;
     }
 }
 

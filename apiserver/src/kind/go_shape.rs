@@ -4,8 +4,10 @@
 //! another type is refused in Go's words.
 
 use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use base64::alphabet;
+use base64::engine::general_purpose::{GeneralPurpose, PAD, STANDARD};
 use jiff::Timestamp;
+use jiff::civil::DateTime;
 use serde_json::{Value, json};
 
 use super::field_table::{Field, FieldCount, FieldTable, Message, Presence};
@@ -187,8 +189,13 @@ impl Shaping<'_> {
                     self.mismatch.get_or_insert(why);
                 }
             },
-            ("Time", Value::String(text)) => *text = time(text, false)?,
-            ("MicroTime", Value::String(text)) => *text = time(text, true)?,
+            ("Time" | "MicroTime", Value::String(text)) => {
+                *text = time(text, wanted == "MicroTime")?;
+                // The first moment of all is none.
+                if text.starts_with("0001-01-01T00:00:00") {
+                    *value = Value::Null;
+                }
+            }
             ("Time" | "MicroTime", other) => {
                 let found = go_name(other);
                 return Err(format!("json: cannot unmarshal {found} into Go value of type string"));
@@ -315,7 +322,9 @@ fn is_something(value: &Value) -> bool {
 /// Bytes in base64, written anew.
 fn bytes(text: &str) -> Result<String, String> {
     let bare: String = text.chars().filter(|c| !['\r', '\n'].contains(c)).collect();
-    match STANDARD.decode(&bare) {
+    // As Go does, without a look at the bits that are left over.
+    let lenient = PAD.with_decode_allow_trailing_bits(true);
+    match GeneralPurpose::new(&alphabet::STANDARD, lenient).decode(&bare) {
         Ok(bytes) => Ok(STANDARD.encode(bytes)),
         Err(error) => {
             let is_digit = |c: char| c.is_ascii_alphanumeric() || ['+', '/', '='].contains(&c);
@@ -371,7 +380,12 @@ fn time(text: &str, is_exact: bool) -> Result<String, String> {
     if !is_zone {
         return Err(cannot(rest, "Z07:00"));
     }
-    let time: Timestamp = text.parse().map_err(|_| fault(": day out of range".to_owned()))?;
+    let out_of_range = || fault(": day out of range".to_owned());
+    let Ok(time) = text.parse::<Timestamp>() else {
+        // A day beyond what can be reckoned with stays as it is.
+        let clock = text.strip_suffix('Z').ok_or_else(out_of_range)?;
+        return clock.parse::<DateTime>().map(|_| text.to_owned()).map_err(|_| out_of_range());
+    };
     let whole = |time: Timestamp| Timestamp::from_second(time.as_second()).unwrap_or(time);
     Ok(if is_exact { format!("{time:.6}") } else { whole(time).to_string() })
 }

@@ -129,9 +129,9 @@ impl fmt::Display for Quantity {
             return f.write_str("0");
         }
         let is_small = self.nanos.abs() < 1024 * NANO;
-        if self.suffix == Suffix::Binary && !is_small {
+        // What is no whole number of bytes is written in tens.
+        if self.suffix == Suffix::Binary && !is_small && self.nanos % NANO == 0 {
             let mut whole = self.nanos / NANO;
-            whole += i128::from(self.nanos > 0 && self.nanos % NANO != 0);
             let mut power = 0;
             while whole % 1024 == 0 && power < 6 {
                 whole /= 1024;
@@ -179,6 +179,7 @@ mod tests {
             ("1500Mi", "1500Mi"),
             ("1.5Gi", "1536Mi"),
             ("0.5Ki", "512"),
+            ("0.1Gi", "107374182400m"),
             ("1e3", "1e3"),
             ("12e6", "12e6"),
             ("1E2", "100"),

@@ -127,7 +127,9 @@ pub fn prepare_change(
         check_revision(kind, &tree, live)?;
         let mut errors = match part {
             Part::Main => {
-                if version.subresources.status {
+                // Rules of Kubernetes' own kinds may have changed it.
+                let is_taken = rules.is_some() && kind.fields.is_some();
+                if version.subresources.status && !is_taken {
                     take_status(&mut tree, &live.tree);
                     if is_kind {
                         version.schema.fill_defaults(&mut tree);

@@ -2,6 +2,7 @@
 //! himself. What a Service was given is not given again when it is gone, until all
 //! have had their turn: a million addresses, and 2,768 ports.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
@@ -42,20 +43,29 @@ impl Addresses {
         }
         let address = spec.cluster_ip.clone().unwrap_or_default();
         let selects = spec.selector.as_ref().is_some_and(|selector| !selector.is_empty());
-        let (families, policy) = match address.as_str() {
-            // Whoever names the addresses himself may name some of both.
-            "None" if !selects => (&["IPv4", "IPv6"][..], "RequireDualStack"),
-            address if address.contains(':') => (&["IPv6"][..], "SingleStack"),
-            _ => (&["IPv4"][..], "SingleStack"),
-        };
-        let families = families.iter().map(|family| (*family).to_owned());
-        spec.ip_families.get_or_insert_with(|| families.collect());
-        spec.ip_family_policy.get_or_insert_with(|| policy.to_owned());
+        // Whoever names the addresses himself may name some of both families.
+        let policy = if address == "None" && !selects { "RequireDualStack" } else { "SingleStack" };
+        let policy = spec.ip_family_policy.get_or_insert_with(|| policy.to_owned()).clone();
+        let first = if address.contains(':') { "IPv6" } else { "IPv4" };
+        let families = spec.ip_families.get_or_insert_default();
+        if families.is_empty() {
+            families.push(first.to_owned());
+        }
+        if address == "None" && !selects && policy != "SingleStack" && families.len() == 1 {
+            let other = if families[0] == "IPv4" { "IPv6" } else { "IPv4" };
+            families.push(other.to_owned());
+        }
         let allocates = spec.allocate_load_balancer_node_ports != Some(false);
         if has_node_ports(spec) && (spec.type_.as_deref() == Some("NodePort") || allocates) {
+            // TCP and UDP on one port share it.
+            let given = spec.ports.iter().flatten();
+            let given = given.filter_map(|port| Some((port.port, port.node_port?)));
+            let mut shared: BTreeMap<i32, i32> =
+                given.filter(|(_, node_port)| *node_port != 0).collect();
             for port in spec.ports.iter_mut().flatten() {
                 if port.node_port.is_none_or(|port| port == 0) {
-                    port.node_port = Some(self.port().into());
+                    let given = shared.entry(port.port).or_insert_with(|| self.port().into());
+                    port.node_port = Some(*given);
                 }
             }
         }
@@ -109,10 +119,15 @@ fn keep(spec: &mut ServiceSpec, old: &ServiceSpec) {
         spec.ip_family_policy = spec.ip_family_policy.take().or(old.ip_family_policy.clone());
     }
     if has_node_ports(spec) && has_node_ports(old) {
+        let before = old.ports.iter().flatten();
+        let before: BTreeMap<Option<&String>, Option<i32>> =
+            before.map(|port| (port.name.as_ref(), port.node_port)).collect();
+        let used = spec.ports.iter().flatten().filter_map(|port| port.node_port);
+        let used: BTreeSet<i32> = used.collect();
         for port in spec.ports.iter_mut().flatten().filter(|port| port.node_port.unwrap_or(0) == 0)
         {
-            let before = old.ports.iter().flatten().find(|old| old.name == port.name);
-            port.node_port = before.and_then(|old| old.node_port);
+            let before = before.get(&port.name.as_ref()).copied().flatten();
+            port.node_port = before.filter(|number| !used.contains(number));
         }
     }
     if checks_health(spec) && checks_health(old) {
@@ -135,7 +150,7 @@ fn drop_what_is_of_another_type(spec: &mut ServiceSpec, old: &ServiceSpec) {
     }
     let ports = |spec: &ServiceSpec| {
         let ports = spec.ports.iter().flatten().filter_map(|port| port.node_port);
-        ports.filter(|port| *port != 0).collect::<std::collections::BTreeSet<_>>()
+        ports.filter(|port| *port != 0).collect::<BTreeSet<_>>()
     };
     if has_node_ports(old) && !has_node_ports(spec) && ports(spec) == ports(old) {
         spec.ports.iter_mut().flatten().for_each(|port| port.node_port = None);

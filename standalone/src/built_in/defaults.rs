@@ -65,6 +65,10 @@ pub(super) fn services() -> Rules<Service> {
     Rules::none().prepare(move |service: &mut Service, context| {
         let status = service.status.get_or_insert_default();
         let balancer = status.load_balancer.get_or_insert_default();
+        let spec_type = service.spec.as_ref().and_then(|spec| spec.type_.as_deref());
+        if context.old::<Service>().is_some() && spec_type != Some("LoadBalancer") {
+            balancer.ingress = None;
+        }
         for ingress in balancer.ingress.iter_mut().flatten().filter(|one| one.ip.is_some()) {
             fill(&mut ingress.ip_mode, "VIP");
         }
@@ -89,7 +93,11 @@ pub(super) fn services() -> Rules<Service> {
         }
         for port in spec.ports.iter_mut().flatten() {
             fill(&mut port.protocol, "TCP");
-            if port.target_port.as_ref().is_none_or(|port| *port == IntOrString::Int(0)) {
+            let is_nothing = |port: &IntOrString| match port {
+                IntOrString::Int(number) => *number == 0,
+                IntOrString::String(name) => name.is_empty(),
+            };
+            if port.target_port.as_ref().is_none_or(is_nothing) {
                 port.target_port = Some(IntOrString::Int(port.port));
             }
         }
@@ -137,6 +145,7 @@ pub(super) fn pods() -> Rules<Pod> {
         for container in spec.init_containers.iter_mut().flatten().chain(&mut spec.containers) {
             fill_requests(container);
         }
+        fill_own_requests(spec);
         share_ports(spec);
         if is_new {
             // What a cluster does when a Pod is made.
@@ -185,6 +194,26 @@ fn tolerate_lost_nodes(spec: &mut PodSpec) {
             toleration_seconds: Some(TOLERATED_SECONDS),
             value: None,
         });
+    }
+}
+
+/// What a Pod limits itself to it asks for, if its containers do not.
+fn fill_own_requests(spec: &mut PodSpec) {
+    let Some(own) = &mut spec.resources else { return };
+    let Some(limits) = own.limits.clone() else { return };
+    let is_asked_for = |name: &str| {
+        let mut containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
+        containers.any(|container| {
+            let resources = container.resources.as_ref();
+            let requests = resources.and_then(|resources| resources.requests.as_ref());
+            requests.is_some_and(|requests| requests.contains_key(name))
+        })
+    };
+    let requests = own.requests.get_or_insert_default();
+    for (name, limit) in limits {
+        if !is_asked_for(&name) {
+            requests.entry(name).or_insert(limit);
+        }
     }
 }
 
@@ -449,7 +478,10 @@ fn fill_container(container: &mut Container) {
 /// When an image is fetched: always, if it may be another one by now.
 fn pull_policy(image: &str) -> &'static str {
     // What is no name of an image is not looked at; it is refused.
-    if image.is_empty() || image.contains(char::is_whitespace) {
+    let repository = image.split(['@', ':']).next().unwrap_or_default();
+    let has_capitals = repository.rsplit_once('/').map_or(repository, |(_, last)| last);
+    let has_capitals = has_capitals.contains(|c: char| c.is_ascii_uppercase());
+    if image.is_empty() || image.contains(char::is_whitespace) || has_capitals {
         return "IfNotPresent";
     }
     let name = image.rsplit('/').next().unwrap_or_default();

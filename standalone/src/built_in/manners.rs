@@ -87,7 +87,8 @@ pub(super) fn namespaces() -> Manners {
         deletes_collections: false,
         held_by: Some("/spec/finalizers"),
         on_mark: Some(|namespace| {
-            namespace.insert("status".to_owned(), json!({"phase": "Terminating"}));
+            let status = namespace.entry("status").or_insert_with(|| json!({}));
+            status["phase"] = "Terminating".into();
         }),
         kept: &["/spec"],
         ..base()

@@ -177,10 +177,9 @@ fn fault_of_schedule(schedule: &str) -> Option<String> {
         let found = fields.join(" ");
         return Some(format!("expected exactly 5 fields, found {}: [{found}]", fields.len()));
     }
-    let mut parts = fields
-        .iter()
-        .zip(FIELDS)
-        .flat_map(|(field, of)| field.split(',').map(move |part| (part, of)));
+    let mut parts = fields.iter().zip(FIELDS).flat_map(|(field, of)| {
+        field.split(',').filter(|part| !part.is_empty()).map(move |part| (part, of))
+    });
     parts.find_map(|(part, of)| of.fault(part))
 }
 
@@ -269,8 +268,14 @@ mod tests {
 
     #[test]
     fn schedules() {
-        for good in ["* * * * *", "*/5 0-6 1,15 jan-MAR mon", "0 0 ? * 0", "@daily", "@every 1h30m"]
-        {
+        for good in [
+            "* * * * *",
+            "*/5 0-6 1,15 jan-MAR mon",
+            "0 0 ? * 0",
+            "0,30, * * * *",
+            "@daily",
+            "@every 1h30m",
+        ] {
             assert_eq!(fault_of_schedule(good), None, "{good}");
         }
         for bad in [

@@ -16,7 +16,8 @@ use super::{Faults, check_not_negative, check_one_of, check_with, quote};
 const PORT: &str = "must be between 1 and 65535, inclusive";
 const VARIABLE: &str = "a valid environment variable name must consist only of printable ASCII characters other than '='";
 /// Fields of a Pod that a variable can be.
-const FIELDS: [&str; 9] = [
+const FIELDS: [&str; 10] = [
+    "spec.host",
     "metadata.name",
     "metadata.namespace",
     "metadata.uid",

@@ -105,7 +105,8 @@ fn check_new(told: &Told, faults: &mut Faults) {
 pub(in super::super) fn new_events() -> Rules<NewEvent> {
     Rules::none().validate(|event: &NewEvent, old, _| {
         let mut faults = Vec::new();
-        if event.series.as_ref().is_some_and(|series| series.count < 2) {
+        let is_same = old.is_some_and(|old| old.series == event.series);
+        if !is_same && event.series.as_ref().is_some_and(|series| series.count < 2) {
             let why = "should be at least 2";
             faults.push(FieldError::invalid("series.count", quote(""), why));
         }

@@ -317,7 +317,9 @@ fn check_change(spec: &PodSpec, old: &PodSpec, faults: &mut Faults) {
 fn check_gates(rest: &mut PodSpec, old: &PodSpec, faults: &mut Faults) {
     let before = old.scheduling_gates.as_deref().unwrap_or_default();
     let now = rest.scheduling_gates.as_deref().unwrap_or_default();
-    for (index, gate) in now.iter().enumerate().filter(|(_, gate)| !before.contains(gate)) {
+    let known: BTreeSet<&str> = before.iter().map(|gate| gate.name.as_str()).collect();
+    let added = now.iter().enumerate().filter(|(_, gate)| !known.contains(gate.name.as_str()));
+    for (index, gate) in added {
         let at = format!("spec.schedulingGates[{index}].name");
         let name = &gate.name;
         let why = format!("only deletion is allowed, but found new scheduling gate '{name}'");
