@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::field_table::{Field, FieldCount, FieldTable, Message, Presence};
 use super::quantity::Quantity;
-use crate::error::{Path, quote};
+use crate::error::{Path, go_type as named, quote};
 use crate::object::Tree;
 
 /// So many unknown members are named.
@@ -197,7 +197,7 @@ impl Shaping<'_> {
                 }
             }
             ("Time" | "MicroTime", other) => {
-                let found = go_name(other);
+                let found = named(other);
                 return Err(format!("json: cannot unmarshal {found} into Go value of type string"));
             }
             ("Quantity", other) => {
@@ -213,7 +213,7 @@ impl Shaping<'_> {
                     return Err(unfit(&format!("number {number}"), of, at, "int32"));
                 }
             }
-            ("IntOrString", other) => return Err(unfit(go_name(other), of, at, "int32")),
+            ("IntOrString", other) => return Err(unfit(named(other), of, at, "int32")),
             ("FieldsV1" | "RawExtension" | "JSON", _) => {}
             ("ExtraValue", Value::Array(items)) => {
                 for item in items {
@@ -254,7 +254,7 @@ impl Shaping<'_> {
     }
 
     fn differs(&mut self, value: &Value, of: &str, at: At<'_>, go_type: &str) {
-        self.note(go_name(value), of, at, go_type);
+        self.note(named(value), of, at, go_type);
     }
 
     fn note(&mut self, found: &str, of: &str, at: At<'_>, go_type: &str) {
@@ -294,17 +294,6 @@ impl Shaping<'_> {
 fn unfit(found: &str, of: &str, at: At<'_>, go_type: &str) -> String {
     let path = at.go.text();
     format!("json: cannot unmarshal {found} into Go struct field {of}.{path} of type {go_type}")
-}
-
-fn go_name(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
 }
 
 /// What Go does not leave out.
