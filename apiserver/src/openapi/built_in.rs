@@ -22,14 +22,32 @@ pub(super) fn schemas(
         }
         let Some(schema) = all.get(&name) else { continue };
         let mut references = BTreeSet::new();
-        let mut schema = published(schema, &mut references);
-        if let Some(merge_keys) = merge_keys {
-            add_merge_keys(&name, &mut schema, merge_keys);
-        }
+        let schema = one(&name, schema, merge_keys, &mut references);
         found.insert(name, schema);
         wanted.extend(references);
     }
     found
+}
+
+/// The schema of the kind alone.
+pub(super) fn root(own: &OpenApiSchemas, merge_keys: Option<&MergeKeys>) -> Value {
+    let schema = (own.all)().get(&own.root);
+    schema
+        .map(|schema| one(&own.root, schema, merge_keys, &mut BTreeSet::new()))
+        .unwrap_or_default()
+}
+
+fn one(
+    name: &str,
+    schema: &Value,
+    merge_keys: Option<&MergeKeys>,
+    references: &mut BTreeSet<String>,
+) -> Value {
+    let mut schema = published(schema, references);
+    if let Some(merge_keys) = merge_keys {
+        add_merge_keys(name, &mut schema, merge_keys);
+    }
+    schema
 }
 
 /// A schema in the words of kube-apiserver; takes note of what it refers to.

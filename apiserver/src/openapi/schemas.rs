@@ -32,8 +32,7 @@ pub(super) fn group_version_kind(kind: &Kind, version: &Version, name: &str) -> 
 /// The schema of an object.
 pub(super) fn object(kind: &Kind, version: &Version) -> Value {
     if let Some(own) = &kind.open_api {
-        let mut all = built_in::schemas(own, kind.merge_keys.as_deref());
-        let schema = all.remove(&own.root).unwrap_or_default();
+        let schema = built_in::root(own, kind.merge_keys.as_deref());
         return finish(kind, version, &kind.names.kind, schema);
     }
     let mut schema = publish(&version.open_api_schema);
