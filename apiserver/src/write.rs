@@ -143,8 +143,7 @@ fn prepare_made(
     if let Some(uid) = initial.and_then(|initial| initial.uid.as_deref()).filter(|_| is_own) {
         give_uid(&mut tree, uid);
     }
-    let rules = Asked::prepare(rules, &mut tree);
-    reshape(kind, &mut tree, is_kind);
+    let rules = Asked::prepare(kind, rules, &mut tree);
     if !is_own {
         is_generated = stamp::stamp(&mut tree, kind.manners.counts_changes, ambient);
     }
@@ -208,14 +207,6 @@ fn prune(kind: &Kind, version: &Version, tree: &mut Tree) -> Result<(bool, Vec<S
     Ok((is_kind, unknown))
 }
 
-/// Gives what was filled in the shape of the rest.
-fn reshape(kind: &Kind, tree: &mut Tree, is_kind: bool) {
-    if is_kind {
-        // It is of its types, because its rules have read it.
-        let _ = kind.give_shape(tree);
-    }
-}
-
 /// Checks a stamped tree and encodes it; answers also whether its name could be
 /// made from a prefix.
 fn complete(
@@ -264,7 +255,11 @@ struct Asked<'a> {
 }
 
 impl<'a> Asked<'a> {
-    fn prepare(rules: Option<(&'a CodedRules, &'a RuleContext<'a>)>, tree: &mut Tree) -> Self {
+    fn prepare(
+        kind: &Kind,
+        rules: Option<(&'a CodedRules, &'a RuleContext<'a>)>,
+        tree: &mut Tree,
+    ) -> Self {
         let prepared = rules.map_or(Ok(()), |(rules, context)| {
             // What counts for nothing, no rule sees.
             metadata::edit(tree, |metadata| {
@@ -272,6 +267,11 @@ impl<'a> Asked<'a> {
             });
             rules.prepare(tree, context)
         });
+        if rules.is_some() {
+            // What was filled in gets the shape of the rest; it is of its types,
+            // because the rules have read it.
+            let _ = kind.give_shape(tree);
+        }
         Self { rules, unfit: prepared.err() }
     }
 

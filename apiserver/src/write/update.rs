@@ -122,8 +122,7 @@ pub fn prepare_change(
         if part == Part::Main {
             kind.manners.keep(&mut tree, &live.tree);
         }
-        let asked = super::Asked::prepare(rules, &mut tree);
-        super::reshape(kind, &mut tree, is_kind);
+        let asked = super::Asked::prepare(kind, rules, &mut tree);
         check_revision(kind, &tree, live)?;
         let mut errors = match part {
             Part::Main => {
@@ -148,8 +147,7 @@ pub fn prepare_change(
                     // Fields of a status depend on each other. What does not fit
                     // its type is told below.
                     take_revision(&mut tree, live);
-                    let _ = rules.prepare(&mut tree, context);
-                    super::reshape(kind, &mut tree, is_kind);
+                    super::Asked::prepare(kind, Some((rules, context)), &mut tree);
                     metadata::edit(&mut tree, |metadata| {
                         metadata.remove("resourceVersion");
                     });
