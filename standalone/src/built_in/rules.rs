@@ -50,6 +50,13 @@ fn check_not_negative(
     }
 }
 
+/// What may not change. It is written down only if it did.
+fn check_kept<T: PartialEq + Serialize>(field: &str, new: &T, old: &T, faults: &mut Faults) {
+    if new != old {
+        faults.push(FieldError::invalid(field, shown(new), IMMUTABLE));
+    }
+}
+
 /// A text that must be one of several.
 fn check_one_of(
     field: impl Into<String>,

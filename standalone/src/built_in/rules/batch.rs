@@ -4,7 +4,7 @@ use aggregated_apiserver::{FieldError, Rules};
 use k8s_openapi::api::batch::v1::{CronJob, Job, JobSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-use super::{Faults, IMMUTABLE, check_not_negative, check_one_of, pods, quote, selectors, shown};
+use super::{Faults, check_kept, check_not_negative, check_one_of, pods, quote, selectors, shown};
 
 /// A Job is called after its CronJob and a time.
 const CRON_NAME_LIMIT: usize = 52;
@@ -32,47 +32,26 @@ pub(in super::super) fn jobs(rules: Rules<Job>) -> Rules<Job> {
             }
         }
         let Some(old) = old.and_then(|old| old.spec.as_ref()) else { return faults };
-        let is_suspended = old.suspend == Some(true);
         let is_indexed = spec.completion_mode.as_deref() == Some("Indexed");
         if is_indexed && spec.completions != old.completions && spec.completions != spec.parallelism
         {
             let why = "can only be modified in tandem with spec.parallelism";
             faults.push(FieldError::invalid("spec.completions", shown(&spec.completions), why));
         }
-        for (field, is_kept, value) in [
-            (
-                "spec.completions",
-                is_indexed || spec.completions == old.completions,
-                shown(&spec.completions),
-            ),
-            ("spec.selector", spec.selector == old.selector, shown(&spec.selector)),
-            ("spec.template", spec.template == old.template || is_suspended, shown(&spec.template)),
-            (
-                "spec.completionMode",
-                spec.completion_mode == old.completion_mode,
-                shown(&spec.completion_mode),
-            ),
-            (
-                "spec.podFailurePolicy",
-                spec.pod_failure_policy == old.pod_failure_policy,
-                shown(&spec.pod_failure_policy),
-            ),
-            (
-                "spec.backoffLimitPerIndex",
-                spec.backoff_limit_per_index == old.backoff_limit_per_index,
-                shown(&spec.backoff_limit_per_index),
-            ),
-            ("spec.managedBy", spec.managed_by == old.managed_by, shown(&spec.managed_by)),
-            (
-                "spec.successPolicy",
-                spec.success_policy == old.success_policy,
-                shown(&spec.success_policy),
-            ),
-        ] {
-            if !is_kept {
-                faults.push(FieldError::invalid(field, value, IMMUTABLE));
-            }
+        if !is_indexed {
+            check_kept("spec.completions", &spec.completions, &old.completions, &mut faults);
         }
+        check_kept("spec.selector", &spec.selector, &old.selector, &mut faults);
+        if old.suspend != Some(true) {
+            check_kept("spec.template", &spec.template, &old.template, &mut faults);
+        }
+        let (mode, policy) = (&spec.completion_mode, &spec.pod_failure_policy);
+        check_kept("spec.completionMode", mode, &old.completion_mode, &mut faults);
+        check_kept("spec.podFailurePolicy", policy, &old.pod_failure_policy, &mut faults);
+        let limit = &spec.backoff_limit_per_index;
+        check_kept("spec.backoffLimitPerIndex", limit, &old.backoff_limit_per_index, &mut faults);
+        check_kept("spec.managedBy", &spec.managed_by, &old.managed_by, &mut faults);
+        check_kept("spec.successPolicy", &spec.success_policy, &old.success_policy, &mut faults);
         faults
     })
 }

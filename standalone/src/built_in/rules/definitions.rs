@@ -7,7 +7,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceConversion, CustomResourceDefinition, CustomResourceDefinitionSpec,
 };
 
-use super::{Faults, IMMUTABLE, check_one_of, check_with, quote, shown};
+use super::{Faults, check_kept, check_one_of, check_with, quote, shown};
 
 /// What a definition says when its author says nothing, and what it may not say.
 pub(in super::super) fn definitions() -> Rules<CustomResourceDefinition> {
@@ -65,16 +65,11 @@ fn check_change(
         .into_iter()
         .flatten()
         .any(|one| one.type_ == "Established" && one.status == "True");
-    let may = |is_kept: bool| is_kept || !is_established;
-    for (field, is_kept, value) in [
-        ("spec.group", new.group == old_spec.group, &new.group),
-        ("spec.names.plural", new.names.plural == old_spec.names.plural, &new.names.plural),
-        ("spec.names.kind", may(new.names.kind == old_spec.names.kind), &new.names.kind),
-        ("spec.scope", may(new.scope == old_spec.scope), &new.scope),
-    ] {
-        if !is_kept {
-            faults.push(FieldError::invalid(field, quote(value), IMMUTABLE));
-        }
+    check_kept("spec.group", &new.group, &old_spec.group, faults);
+    check_kept("spec.names.plural", &new.names.plural, &old_spec.names.plural, faults);
+    if is_established {
+        check_kept("spec.names.kind", &new.names.kind, &old_spec.names.kind, faults);
+        check_kept("spec.scope", &new.scope, &old_spec.scope, faults);
     }
     // Where objects may still be kept in a version, it must be known.
     let stored = old.and_then(|old| old.status.as_ref()?.stored_versions.as_ref());

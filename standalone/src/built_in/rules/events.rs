@@ -5,7 +5,9 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::api::events::v1::Event as NewEvent;
 
-use super::{Faults, IMMUTABLE, check_with, quote, shown};
+use serde::Serialize;
+
+use super::{Faults, check_kept, check_with, quote};
 
 /// Lengths that kube-apiserver allows where an event has its own time.
 const TEXT_LIMIT: usize = 128;
@@ -145,47 +147,26 @@ pub(in super::super) fn new_events() -> Rules<NewEvent> {
 
 /// An event may be told again, and else stays as it is.
 fn check_change(event: &NewEvent, old: &NewEvent, faults: &mut Faults) {
-    for (field, is_kept, value) in [
-        ("involvedObject", event.regarding == old.regarding, shown(&event.regarding)),
-        ("reason", event.reason == old.reason, shown(&event.reason)),
-        ("message", event.note == old.note, shown(&event.note)),
-        ("action", event.action == old.action, shown(&event.action)),
-        ("related", event.related == old.related, shown(&event.related)),
-        (
-            "reportingController",
-            event.reporting_controller == old.reporting_controller,
-            shown(&event.reporting_controller),
-        ),
-        (
-            "reportingInstance",
-            event.reporting_instance == old.reporting_instance,
-            shown(&event.reporting_instance),
-        ),
-        ("type", event.type_ == old.type_, shown(&event.type_)),
-        ("eventTime", event.event_time == old.event_time, shown(&event.event_time)),
-        (
-            "source",
-            event.deprecated_source == old.deprecated_source,
-            shown(&event.deprecated_source),
-        ),
-        (
-            "firstTimestamp",
-            event.deprecated_first_timestamp == old.deprecated_first_timestamp,
-            shown(&event.deprecated_first_timestamp),
-        ),
-        (
-            "lastTimestamp",
-            event.deprecated_last_timestamp == old.deprecated_last_timestamp,
-            shown(&event.deprecated_last_timestamp),
-        ),
-        ("count", event.deprecated_count == old.deprecated_count, shown(&event.deprecated_count)),
-    ] {
-        if !is_kept {
-            // kube-apiserver finds it twice.
-            let fault = FieldError::invalid(field, value, IMMUTABLE);
-            faults.extend([fault.clone(), fault]);
-        }
+    /// kube-apiserver finds it twice.
+    fn check<T: PartialEq + Serialize>(field: &str, new: &T, old: &T, faults: &mut Faults) {
+        check_kept(field, new, old, faults);
+        check_kept(field, new, old, faults);
     }
+    check("involvedObject", &event.regarding, &old.regarding, faults);
+    check("reason", &event.reason, &old.reason, faults);
+    check("message", &event.note, &old.note, faults);
+    check("action", &event.action, &old.action, faults);
+    check("related", &event.related, &old.related, faults);
+    let (controller, instance) = (&event.reporting_controller, &event.reporting_instance);
+    check("reportingController", controller, &old.reporting_controller, faults);
+    check("reportingInstance", instance, &old.reporting_instance, faults);
+    check("type", &event.type_, &old.type_, faults);
+    check("eventTime", &event.event_time, &old.event_time, faults);
+    check("source", &event.deprecated_source, &old.deprecated_source, faults);
+    let (first, last) = (&event.deprecated_first_timestamp, &event.deprecated_last_timestamp);
+    check("firstTimestamp", first, &old.deprecated_first_timestamp, faults);
+    check("lastTimestamp", last, &old.deprecated_last_timestamp, faults);
+    check("count", &event.deprecated_count, &old.deprecated_count, faults);
 }
 
 pub(in super::super) fn leases() -> Rules<Lease> {

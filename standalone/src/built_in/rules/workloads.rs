@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::{Faults, IMMUTABLE, check_not_negative, pods, quote, selectors, shown};
+use super::{Faults, check_kept, check_not_negative, pods, quote, selectors, shown};
 
 const PERCENT: &str = "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')";
 
@@ -89,8 +89,8 @@ fn check_template(
 }
 
 fn check_change(selector: &LabelSelector, old: Option<&LabelSelector>, faults: &mut Faults) {
-    if old.is_some_and(|old| old != selector) {
-        faults.push(FieldError::invalid("spec.selector", shown(selector), IMMUTABLE));
+    if let Some(old) = old {
+        check_kept("spec.selector", selector, old, faults);
     }
 }
 
