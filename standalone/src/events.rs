@@ -8,6 +8,8 @@ use k8s_openapi::api::core::v1::Event;
 use kube::api::{Api, DeleteParams, ListParams, Preconditions};
 use kube::{Client, ResourceExt};
 
+use crate::definitions::Now;
+
 /// So long an event is kept after it was last told.
 const KEPT: SignedDuration = SignedDuration::from_hours(1);
 /// How often events are looked at.
@@ -16,7 +18,7 @@ const AGAIN: Duration = Duration::from_secs(60);
 const PAGE: u32 = 500;
 
 /// Forgets events, for ever. What time it is, `now` says.
-pub(crate) async fn forget(client: Client, now: impl Fn() -> Timestamp) {
+pub(crate) async fn forget(client: Client, now: Now) {
     loop {
         tokio::time::sleep(AGAIN).await;
         if let Err(error) = forget_old(&client, now()).await {

@@ -29,6 +29,7 @@ mod definitions;
 mod events;
 mod faults;
 mod files;
+mod keepers;
 mod kubeconfig;
 mod namespaces;
 mod objects;

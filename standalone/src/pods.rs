@@ -12,6 +12,8 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, ResourceExt};
 use tokio::time::MissedTickBehavior;
 
+use crate::definitions::Now;
+
 /// How often Pods are looked at whose time is not over.
 const AGAIN: Duration = Duration::from_millis(100);
 
@@ -19,7 +21,7 @@ const AGAIN: Duration = Duration::from_millis(100);
 type Ending = HashMap<String, Pod>;
 
 /// Lets Pods go, for ever. What time it is, `now` says.
-pub(crate) async fn keep(client: Client, now: impl Fn() -> Timestamp) {
+pub(crate) async fn keep(client: Client, now: Now) {
     let pods: Api<Pod> = Api::all(client.clone());
     let mut changes = watcher(pods, watcher::Config::default()).default_backoff().boxed();
     let mut ending = Ending::new();

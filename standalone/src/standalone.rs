@@ -12,11 +12,12 @@ use tempfile::TempDir;
 use thiserror::Error;
 
 use crate::certificates::Certificates;
-use crate::definitions::Definitions;
+use crate::definitions::{Definitions, Now};
 use crate::files::{self, Document};
+use crate::keepers::Keepers;
 use crate::objects::{self, ObjectError};
 use crate::test_server::admin;
-use crate::{built_in, events, kubeconfig, namespaces, pods, reviews, tokens};
+use crate::{built_in, kubeconfig, reviews, tokens};
 
 /// Flags of a server without a cluster.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -101,7 +102,8 @@ impl Standalone {
                 .map_err(|why| StandaloneError::file("token-auth-file", file, &why))?,
             None => Vec::new(),
         };
-        let kinds = built_in::kinds().and(reviews::kinds(tokens, Arc::new(Timestamp::now))?);
+        let now: Now = Arc::new(Timestamp::now);
+        let kinds = built_in::kinds().and(reviews::kinds(tokens, Arc::clone(&now))?);
         let kinds = kinds.and(built_in::events()).fields(&built_in::FIELDS).and(self.kinds);
         let (mut definitions, mut documents) = (Vec::new(), Vec::new());
         for path in &own.load {
@@ -135,25 +137,20 @@ impl Standalone {
         let (running, filling) = bound.start_unready().await?;
         let client = running.client(admin());
         let kinds = running.runtime_kinds();
-        let serving = Definitions::new(client.clone(), kinds.clone(), Arc::new(Timestamp::now));
+        let serving = Definitions::new(client.clone(), kinds.clone(), Arc::clone(&now));
         for (place, definition) in &definitions {
             let what = format!("{place} (CustomResourceDefinition {:?})", definition.name_any());
             serving.create(&what, definition).await?;
         }
         objects::load(&kinds, documents).await?;
-        let keeping = [
-            tokio::spawn(namespaces::keep(client.clone(), kinds)),
-            tokio::spawn(pods::keep(client.clone(), Timestamp::now)),
-            tokio::spawn(events::forget(client, Timestamp::now)),
-            tokio::spawn(serving.keep()),
-        ];
+        let keepers = Keepers::start(&client, &kinds, serving, &now);
         // The last thing that can fail, and nobody is told of a server before.
         kubeconfig::write(&config, address, &certificates)
             .map_err(|why| StandaloneError::file(flag, &config, &why))?;
         filling.end();
         println!("export KUBECONFIG={}", config.display());
         let ended = running.run(args.shutdown_delay_duration).await;
-        keeping.iter().for_each(tokio::task::JoinHandle::abort);
+        drop(keepers);
         Ok(ended?)
     }
 }

@@ -15,15 +15,15 @@ use serde::Serialize;
 use serde_json::Value;
 use tempfile::TempDir;
 use thiserror::Error;
-use tokio::task::JoinHandle;
 
 use crate::certificates::Certificates;
-use crate::definitions::Definitions;
+use crate::definitions::{Definitions, Now};
 use crate::faults::Faults;
 use crate::files::Document;
+use crate::keepers::Keepers;
 use crate::objects::{self, ObjectError};
 use crate::standalone::on_this_machine;
-use crate::{built_in, events, kubeconfig, namespaces, pods, reviews};
+use crate::{built_in, kubeconfig, reviews};
 
 /// As whom [`TestServer::client`] asks.
 const ADMIN: &str = "kubernetes-admin";
@@ -102,15 +102,15 @@ impl TestServerBuilder {
     pub async fn start(self) -> Result<TestServer, TestServerError> {
         let objects = self.objects.into_iter().collect::<Result<Vec<Value>, _>>()?;
         let clock = Clock::new(self.time);
-        let time: Arc<dyn Fn() -> Timestamp + Send + Sync> = Arc::new({
+        let now: Now = Arc::new({
             let clock = clock.clone();
             move || clock.now()
         });
-        let kinds = built_in::kinds().and(reviews::kinds(Vec::new(), Arc::clone(&time))?);
+        let kinds = built_in::kinds().and(reviews::kinds(Vec::new(), Arc::clone(&now))?);
         let kinds = kinds.and(built_in::events()).fields(&built_in::FIELDS).and(self.kinds);
         let ambient = Ambient::system().with_clock({
-            let clock = clock.clone();
-            move || clock.now()
+            let now = Arc::clone(&now);
+            move || now()
         });
         let server = ApiServer::new("test-server", kinds).with_ambient(ambient);
         let server = if self.listens {
@@ -120,24 +120,13 @@ impl TestServerBuilder {
         };
         let client = server.client(admin());
         let kinds = server.runtime_kinds();
-        let definitions = Definitions::new(client.clone(), kinds.clone(), time);
+        let definitions = Definitions::new(client.clone(), kinds.clone(), Arc::clone(&now));
         for definition in &self.definitions {
             let what = format!("CustomResourceDefinition {:?}", definition.name_any());
             definitions.create(&what, definition).await?;
         }
-        let keeping = [
-            tokio::spawn(namespaces::keep(client.clone(), kinds.clone())),
-            tokio::spawn(pods::keep(client.clone(), {
-                let clock = clock.clone();
-                move || clock.now()
-            })),
-            tokio::spawn(events::forget(client, {
-                let clock = clock.clone();
-                move || clock.now()
-            })),
-            tokio::spawn(definitions.keep()),
-        ];
-        let server = TestServer { server, clock, faults: Faults::default(), keeping };
+        let keepers = Keepers::start(&client, &kinds, definitions, &now);
+        let server = TestServer { server, clock, faults: Faults::default(), _keepers: keepers };
         let objects = objects.into_iter().enumerate();
         let objects =
             objects.map(|(at, object)| Document { place: format!("object {at}"), object });
@@ -149,10 +138,11 @@ impl TestServerBuilder {
 /// A Kubernetes API server in this process. Each is a world of its own, without
 /// a port, a file or a global; dropping it ends everything that it started.
 pub struct TestServer {
+    // Ended before the server is.
+    _keepers: Keepers,
     server: Server,
     clock: Clock,
     faults: Faults,
-    keeping: [JoinHandle<()>; 4],
 }
 
 impl TestServer {
@@ -199,12 +189,6 @@ impl TestServer {
     /// Moves the clock of the server.
     pub fn advance(&self, by: Duration) {
         self.clock.advance(by);
-    }
-}
-
-impl Drop for TestServer {
-    fn drop(&mut self) {
-        self.keeping.iter().for_each(JoinHandle::abort);
     }
 }
 

@@ -1,0 +1,34 @@
+//! What goes on by itself beside a server, until it is ended.
+
+use aggregated_apiserver::RuntimeKinds;
+use kube::Client;
+use tokio::task::JoinHandle;
+
+use crate::definitions::{Definitions, Now};
+use crate::{events, namespaces, pods};
+
+/// Tasks that end with this.
+pub(crate) struct Keepers([JoinHandle<()>; 4]);
+
+impl Keepers {
+    /// Starts them. What time it is, `now` says.
+    pub(crate) fn start(
+        client: &Client,
+        kinds: &RuntimeKinds,
+        definitions: Definitions,
+        now: &Now,
+    ) -> Self {
+        Self([
+            tokio::spawn(namespaces::keep(client.clone(), kinds.clone())),
+            tokio::spawn(pods::keep(client.clone(), now.clone())),
+            tokio::spawn(events::forget(client.clone(), now.clone())),
+            tokio::spawn(definitions.keep()),
+        ])
+    }
+}
+
+impl Drop for Keepers {
+    fn drop(&mut self) {
+        self.0.iter().for_each(JoinHandle::abort);
+    }
+}
