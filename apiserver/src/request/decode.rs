@@ -2,12 +2,15 @@
 
 mod body;
 mod deletion;
+mod go_text;
 mod list_parameters;
 mod parameters;
 mod patch;
 mod protobuf;
 mod tree;
 mod write_parameters;
+
+pub use protobuf::read as read_protobuf;
 
 use std::time::Duration;
 
@@ -16,6 +19,7 @@ use http::request::Parts;
 
 use super::route::Target;
 use crate::error::ApiError;
+use crate::kind::FieldTable;
 use crate::object::Key;
 use crate::verb::{
     DeleteOptions, GetOptions, ListOptions, Subresource, Verb, WatchOptions, WriteOptions,
@@ -126,9 +130,10 @@ async fn object(
     body: Body,
 ) -> Result<(WriteOptions, Submitted), ApiError> {
     // An update looks at the language last, a creation first.
-    let protobuf = target.served.kind.fields.as_ref();
-    // A Scale is none of these kinds.
-    let protobuf = protobuf.filter(|_| target.subresource != Some(Subresource::Scale));
+    let protobuf = match target.subresource {
+        Some(Subresource::Scale) => Some(FieldTable::common()),
+        Some(Subresource::Status) | None => target.served.kind.fields.clone(),
+    };
     let language = body::language(&head.headers, protobuf);
     let language = if target.verb == Verb::Create { Ok(language?) } else { language };
     let bytes = body::read(&head.headers, body).await?;
@@ -154,5 +159,6 @@ async fn delete_options(
     if bytes.is_empty() {
         return parameters.delete_options();
     }
-    deletion::in_body(body::language(&head.headers, None)?, &bytes).await
+    let language = body::language(&head.headers, Some(FieldTable::common()))?;
+    deletion::in_body(language, &bytes).await
 }

@@ -12,6 +12,7 @@ use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use tokio::sync::Semaphore;
 
+use super::go_text;
 use crate::error::Path;
 
 /// A document.
@@ -27,7 +28,7 @@ pub(super) struct Parsed {
 const DUPLICATES_LIMIT: usize = 100;
 /// Values in a document, each member and item. A tree costs up to 200 times
 /// the text that it was made of.
-const VALUES_LIMIT: usize = 50_000;
+pub(super) const VALUES_LIMIT: usize = 50_000;
 
 /// All texts in a document together: an anchor of YAML may be repeated without
 /// being written again.
@@ -77,7 +78,36 @@ fn read_yaml(bytes: &[u8]) -> Result<Parsed, String> {
 /// Parses JSON. Where Go has words of its own for what is wrong, the
 /// error has them.
 pub(super) fn from_json(bytes: &[u8]) -> Result<Parsed, String> {
-    read(bytes).map_err(|error| {
+    let seen = RefCell::new(Seen::default());
+    let value = read(bytes, &seen)?;
+    Ok(Parsed { value, duplicates: seen.into_inner().duplicates })
+}
+
+/// Parses JSON of at most so many values, and says how many there are.
+pub(super) fn from_json_within(bytes: &[u8], values: usize) -> Result<(Value, usize), String> {
+    let seen =
+        RefCell::new(Seen { values: VALUES_LIMIT.saturating_sub(values), ..Seen::default() });
+    let before = seen.borrow().values;
+    let value = read(bytes, &seen)?;
+    let after = seen.borrow().values;
+    Ok((value, after - before))
+}
+
+/// Reads JSON as Go does: what is no text there becomes U+FFFD.
+fn read(bytes: &[u8], seen: &RefCell<Seen>) -> Result<Value, String> {
+    let before = seen.borrow().values;
+    let mut read = parse(bytes, seen);
+    let mended;
+    let mut bytes = bytes;
+    if read.is_err()
+        && let Some(text) = go_text::mended(bytes)
+    {
+        mended = text;
+        bytes = &mended;
+        *seen.borrow_mut() = Seen { values: before, ..Seen::default() };
+        read = parse(bytes, seen);
+    }
+    read.map_err(|error| {
         let text = error.to_string();
         if error.is_eof() {
             "unexpected end of JSON input".to_owned()
@@ -85,19 +115,22 @@ pub(super) fn from_json(bytes: &[u8]) -> Result<Parsed, String> {
             let character = bytes.get(error.column().saturating_sub(1)).copied();
             let character = char::from(character.unwrap_or(b'?'));
             format!("invalid character '{character}' after top-level value")
+        } else if text.starts_with("recursion limit exceeded") {
+            format!(
+                "nests deeper than {} levels, which is more than this server reads",
+                DEPTH_LIMIT - 1
+            )
         } else {
             text
         }
     })
 }
 
-fn read(bytes: &[u8]) -> Result<Parsed, serde_json::Error> {
-    let seen = RefCell::new(Seen::default());
+fn parse(bytes: &[u8], seen: &RefCell<Seen>) -> Result<Value, serde_json::Error> {
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-    let node = Node { path: &Path::Root, seen: &seen };
-    let value = node.deserialize(&mut deserializer)?;
+    let value = Node { path: &Path::Root, seen }.deserialize(&mut deserializer)?;
     deserializer.end()?;
-    Ok(Parsed { value, duplicates: seen.into_inner().duplicates })
+    Ok(value)
 }
 
 /// What was seen so far.
@@ -264,11 +297,23 @@ mod tests {
     #[test]
     fn refuses_what_is_hostile() {
         let deep = "[".repeat(100_000);
-        for text in [deep.as_str(), "", "{", "{} {}", "\u{feff}{}", "1e400", "{\"a\":\"\\ud800\"}"]
-        {
+        for text in [deep.as_str(), "", "{", "{} {}", "\u{feff}{}", "1e400", "{\"a\":\"\\ud8\"}"] {
             assert!(from_json(text.as_bytes()).is_err(), "{text:.20}");
         }
-        assert!(from_json(b"{\"a\":\"\xff\"}").is_err());
+        let error = from_json(deep.as_bytes()).unwrap_err();
+        assert_eq!(error, "nests deeper than 127 levels, which is more than this server reads");
+    }
+
+    #[test]
+    fn reads_texts_as_go_does() {
+        let parsed = from_json(b"{\"a\":\"\\ud800 \xff\",\"b\":\"\\ud83d\\ude00\"}").unwrap();
+        assert_eq!(parsed.value, serde_json::json!({"a": "\u{fffd} \u{fffd}", "b": "\u{1f600}"}));
+    }
+
+    #[test]
+    fn counts_values() {
+        assert_eq!(from_json_within(b"[1,{\"a\":2}]", 4).unwrap().1, 4);
+        assert!(from_json_within(b"[1,{\"a\":2}]", 3).is_err());
     }
 
     #[tokio::test]
