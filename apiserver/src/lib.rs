@@ -55,14 +55,15 @@ pub use definition::{
 };
 pub use error::{FieldError, StartError};
 pub use kind::{
-    FieldTable, Manners, MergeKeys, NameRule, NoQuestion, OpenApiSchemas, Quantity, RuleContext,
-    View, age,
+    Field, FieldCount, FieldTable, Manners, MergeKeys, NameRule, NoQuestion, OpenApiSchemas,
+    Presence, Quantity, RuleContext, View, age,
 };
 pub use manifests::Options as ManifestOptions;
 pub use object::names;
 pub use object::selector::SelectableFields;
+pub use request::read_protobuf;
 pub use server::{
     AdmissionPlugin, ApiServer, Args as ServeArgs, Bound, ClusterClient, Drained, Filling,
-    InProcess, KeptKind, LoggingFormat, Running, RuntimeKinds, start_logging,
+    InProcess, KeptKind, LoggingFormat, Running, RuntimeKinds, TakenNames, start_logging,
 };
 pub use user::User;

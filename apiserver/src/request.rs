@@ -15,6 +15,7 @@ mod route;
 mod throttle;
 
 pub use authenticate::{Authentication, ClientCertificate, Peer, Presented};
+pub use decode::read_protobuf;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;

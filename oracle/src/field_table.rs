@@ -1,5 +1,5 @@
-//! The fields of built-in kinds: the table of facts that standalone has, held
-//! against the sources of the control plane.
+//! The fields of Kubernetes' own types: the tables of facts that the library and
+//! standalone have, held against the sources of the control plane.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -16,7 +16,7 @@ const API: &str = "k8s.io/api";
 const EXTENSIONS: &str = "k8s.io/apiextensions-apiserver";
 const MACHINERY: &str = "k8s.io/apimachinery";
 /// Packages, and the kinds of them that are wanted.
-const PACKAGES: [(&str, &str, &[&str]); 9] = [
+const PACKAGES: [(&str, &str, &[&str]); 10] = [
     (
         API,
         "core/v1",
@@ -47,9 +47,13 @@ const PACKAGES: [(&str, &str, &[&str]); 9] = [
             "SubjectAccessReview",
         ],
     ),
+    (API, "autoscaling/v1", &["Scale"]),
     (EXTENSIONS, "pkg/apis/apiextensions/v1", &["CustomResourceDefinition"]),
-    (MACHINERY, "pkg/apis/meta/v1", &[]),
+    (MACHINERY, "pkg/apis/meta/v1", &["DeleteOptions"]),
 ];
+/// What clients send to every kind. The library has the fields of these, and of
+/// what is in them.
+const COMMON: [&str; 2] = ["DeleteOptions", "Scale"];
 /// Messages that stand for something else in JSON.
 const SPECIAL: [&str; 12] = [
     "Duration",
@@ -65,9 +69,11 @@ const SPECIAL: [&str; 12] = [
     "RawExtension",
     "Time",
 ];
+/// A message that nothing of its package uses, and another package has too.
+const UNUSED: (&str, &str) = ("core/v1", "Preconditions");
 const HEAD: &str = "\
-# The fields of built-in kinds: facts, as the sources of the control plane have
-# them, and nothing else. A line is a message, the number of a field in protobuf,
+# The fields of Kubernetes' own types: facts, as the sources of the control plane
+# have them, and nothing else. A line is a message, the number of a field in protobuf,
 # its name in JSON, `list`, `map` or `inline`, a type, `*` where it may be absent and
 # is something else then than nothing, `+` where it is always there, and its type
 # in Go where that is called otherwise; a message alone has no fields. Made by `BLESS=1 cargo test -p oracle --lib fields`.
@@ -76,11 +82,13 @@ const HEAD: &str = "\
 /// The fields of messages, in the words of the table.
 type Messages = BTreeMap<String, BTreeMap<u32, String>>;
 
-fn file() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../standalone/src/built_in/fields.txt")
+/// The table of what is common, and that of all else.
+fn files() -> [PathBuf; 2] {
+    ["../apiserver/src/kind/common_fields.txt", "../standalone/src/built_in/fields.txt"]
+        .map(|file| Path::new(env!("CARGO_MANIFEST_DIR")).join(file))
 }
 
-/// Compares the table with the sources; with `BLESS=1` it is written anew.
+/// Compares the tables with the sources; with `BLESS=1` they are written anew.
 ///
 /// # Errors
 /// When there is no Go, or the sources are not what they were.
@@ -90,7 +98,14 @@ fn compare() -> Result<String> {
     let (mut all, mut twins) = (Messages::new(), BTreeSet::new());
     for (module, package, _) in PACKAGES {
         let folder = folders.iter().find(|(name, _)| *name == module).context("a module")?;
-        read(&folder.1.join(package), &mut all, &mut twins)?;
+        for (message, fields) in read(&folder.1.join(package))? {
+            if (package, message.as_str()) == UNUSED {
+                continue;
+            }
+            if all.insert(message.clone(), fields).is_some() {
+                twins.insert(message);
+            }
+        }
     }
     let mut table = Messages::new();
     for kind in PACKAGES.iter().flat_map(|(_, _, kinds)| kinds.iter()) {
@@ -98,8 +113,27 @@ fn compare() -> Result<String> {
     }
     let twin = table.keys().find(|name| twins.contains(*name));
     ensure!(twin.is_none(), "two messages are called {twin:?}");
+    let mut common = Messages::new();
+    for kind in COMMON {
+        walk(&all, kind, &mut common)?;
+    }
+    table.retain(|message, _| !common.contains_key(message));
+    for (file, messages) in files().into_iter().zip([common, table]) {
+        let text = text(&messages);
+        if std::env::var_os("BLESS").is_some() {
+            std::fs::write(&file, &text)?;
+        }
+        if std::fs::read_to_string(&file)? != text {
+            return Ok(format!("{} is not that of the sources", file.display()));
+        }
+    }
+    Ok(String::new())
+}
+
+/// A table, as it stands in its file.
+fn text(messages: &Messages) -> String {
     let mut text = HEAD.to_owned();
-    for (message, fields) in &table {
+    for (message, fields) in messages {
         if fields.is_empty() {
             let _ = writeln!(text, "{message}");
         }
@@ -107,11 +141,7 @@ fn compare() -> Result<String> {
             let _ = writeln!(text, "{message} {number} {field}");
         }
     }
-    if std::env::var_os("BLESS").is_some() {
-        std::fs::write(file(), &text)?;
-    }
-    let kept = std::fs::read_to_string(file())?;
-    Ok(if kept == text { String::new() } else { "the table is not that of the sources".to_owned() })
+    text
 }
 
 /// Where the sources of a module are; Go fetches them if they are not there.
@@ -133,7 +163,8 @@ struct GoField {
 }
 
 /// Reads the messages of a package.
-fn read(package: &Path, messages: &mut Messages, twins: &mut BTreeSet<String>) -> Result<()> {
+fn read(package: &Path) -> Result<Messages> {
+    let mut messages = Messages::new();
     let begin = Regex::new(r"^message (\w+) \{")?;
     let one = Regex::new(r"^  (optional|repeated) ([\w.]+) (\w+) = (\d+);")?;
     let map = Regex::new(r"^  map<string, ([\w.]+)> (\w+) = (\d+);")?;
@@ -151,9 +182,7 @@ fn read(package: &Path, messages: &mut Messages, twins: &mut BTreeSet<String>) -
         if let Some(found) = begin.captures(line) {
             found[1].clone_into(&mut message);
             name = named(&message);
-            if messages.insert(name.clone(), BTreeMap::new()).is_some() {
-                twins.insert(name.clone());
-            }
+            messages.entry(name.clone()).or_default();
         }
         let (number, of, count) = if let Some(found) = one.captures(line) {
             let count = if &found[1] == "repeated" { "list" } else { "" };
@@ -179,7 +208,7 @@ fn read(package: &Path, messages: &mut Messages, twins: &mut BTreeSet<String>) -
         let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
         messages.entry(name.clone()).or_default().insert(number, words.join(" "));
     }
-    Ok(())
+    Ok(messages)
 }
 
 /// What Go calls a type, mostly.

@@ -15,6 +15,7 @@ pub mod generate;
 pub mod kubectl;
 pub mod merge_keys;
 pub mod openapi;
+pub mod protobuf;
 pub mod row;
 pub mod run;
 pub mod schemas;

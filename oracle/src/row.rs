@@ -42,6 +42,8 @@ pub struct Request {
     pub events: Option<usize>,
     /// The next requests are sent while this one goes on.
     pub meanwhile: bool,
+    /// The body is sent in protobuf, as Go encodes it.
+    pub protobuf: bool,
     pub known_differences: Vec<KnownDifference>,
 }
 
@@ -120,6 +122,7 @@ fn request(lines: &[&str]) -> Result<Request> {
             "@as" => request.user = Some(value.to_owned()),
             "@events" => request.events = Some(value.parse()?),
             "@meanwhile" => request.meanwhile = true,
+            "@protobuf" => request.protobuf = true,
             "@differs" => {
                 let (path, reason) = value.split_once(": ").context("@differs PATH: REASON")?;
                 for path in path.split(',').map(str::trim) {
@@ -331,6 +334,9 @@ impl Request {
         if self.meanwhile {
             text.push_str("@meanwhile\n");
         }
+        if self.protobuf {
+            text.push_str("@protobuf\n");
+        }
         let _ = writeln!(text, "{} {}", self.method, self.path);
         for (name, value) in &self.headers {
             let _ = writeln!(text, "{name}: {value}");
@@ -352,7 +358,7 @@ mod tests {
 
     #[test]
     fn a_row_reads_as_it_is_written() {
-        let text = "== a title\n@alone\n\n@differs body.a: because\n@differs everything=405: so\n@as jane\n@events 2\n@meanwhile\nGET $widgets/a\nAccept: $TABLE\n\nPOST $widgets\n---\na: b\nc: d\n";
+        let text = "== a title\n@alone\n\n@differs body.a: because\n@differs everything=405: so\n@as jane\n@events 2\n@meanwhile\n@protobuf\nGET $widgets/a\nAccept: $TABLE\n\nPOST $widgets\n---\na: b\nc: d\n";
         let rows = parse("topic", text).unwrap();
         assert_eq!(rows.len(), 1);
         assert_eq!(rows[0].requests[1].body.as_deref(), Some("a: b\nc: d"));

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::answer::{Answer, Placeholders};
 use crate::compare::{Compared, compare};
+use crate::protobuf::encode;
 use crate::row::{Request, Row, Variables};
 use crate::server::{Sent, Server};
 
@@ -136,11 +137,20 @@ fn read_from_any_moment(path: &str) -> Option<String> {
 fn fill(request: &Request, variables: &Variables<'_>) -> Result<Sent> {
     let headers = request.headers.iter();
     let headers = headers.map(|(name, value)| Ok((name.clone(), variables.fill(value)?)));
+    let mut headers = headers.collect::<Result<Vec<_>>>()?;
+    let body = request.body.as_ref().map(|body| variables.fill(body)).transpose()?;
+    let mut protobuf = None;
+    if request.protobuf {
+        let media_type = "application/vnd.kubernetes.protobuf";
+        headers.push(("Content-Type".to_owned(), media_type.to_owned()));
+        protobuf = Some(encode(body.as_deref().context("@protobuf needs a body")?)?.protobuf);
+    }
     Ok(Sent {
         method: request.method.clone(),
         path: variables.fill(&request.path)?,
-        headers: headers.collect::<Result<_>>()?,
-        body: request.body.as_ref().map(|body| variables.fill(body)).transpose()?,
+        headers,
+        body,
+        protobuf,
         user: request.user.clone(),
         events: request.events,
     })

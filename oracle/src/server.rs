@@ -38,6 +38,8 @@ pub struct Sent {
     pub path: String,
     pub headers: Vec<(String, String)>,
     pub body: Option<String>,
+    /// The body in protobuf, which is sent in the place of the one in JSON.
+    pub protobuf: Option<Vec<u8>>,
     pub user: Option<String>,
     pub events: Option<usize>,
 }
@@ -125,7 +127,10 @@ impl Server {
                 request = request.header(name, value);
             }
         }
-        let body = sent.body.clone().map_or_else(Body::empty, Body::from);
+        let body = match &sent.protobuf {
+            Some(protobuf) => Body::from(protobuf.clone()),
+            None => sent.body.clone().map_or_else(Body::empty, Body::from),
+        };
         let request = request.body(body).context("no request can be made of this")?;
         let mut sender = self.connect().await?;
         let response = tokio::time::timeout(PATIENCE, sender.send_request(request))

@@ -78,6 +78,16 @@ impl Programs {
         Self::built(module, "./informer", &["go.mod", "go.sum", "informer/main.go"])
     }
 
+    /// Builds `protobuf`, which encodes objects as programs written in Go send
+    /// them: a line of JSON in, a line of JSON with base64 out.
+    ///
+    /// # Errors
+    /// As [`Programs::informer`].
+    pub fn protobuf() -> Result<PathBuf> {
+        let module = Path::new(MODULE);
+        Self::built(module, "./protobuf", &["go.mod", "go.sum", "protobuf/main.go"])
+    }
+
     /// Builds a program from a package of a Go module, unless it was built
     /// before from the same `sources`, which are files of the module.
     ///

@@ -1,7 +1,14 @@
-//! The fields of Kubernetes' own kinds, as Go has them: what bodies in protobuf
+//! The fields of Kubernetes' own types, as Go has them: what bodies in protobuf
 //! need to be read, and what becomes of an object when Go reads it.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, LazyLock};
+
+/// The fields of what clients send to every kind: options and scales.
+const COMMON: &str = include_str!("common_fields.txt");
+
+static COMMON_TABLE: LazyLock<Arc<FieldTable>> =
+    LazyLock::new(|| Arc::new(FieldTable::parse("").unwrap_or_default()));
 
 /// The fields of messages.
 #[derive(Debug, Default)]
@@ -59,7 +66,12 @@ pub enum Presence {
 }
 
 impl FieldTable {
-    /// Reads a table: a line is a message, a number, the name of a field, `list`,
+    /// The fields of what clients send to every kind.
+    pub fn common() -> Arc<Self> {
+        Arc::clone(&COMMON_TABLE)
+    }
+
+    /// Reads a table, and adds the fields of what is common to all kinds: a line is a message, a number, the name of a field, `list`,
     /// `map` or `inline`, a type, `*` if nothing is a value or `+` if it is always
     /// there, and its type in Go if that is not called as it is expected to be. A
     /// message alone has no fields.
@@ -68,7 +80,8 @@ impl FieldTable {
     /// The line that says something else.
     pub fn parse(table: &str) -> Result<Self, String> {
         let mut messages: HashMap<String, Message> = HashMap::new();
-        for line in table.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
+        let lines = COMMON.lines().chain(table.lines());
+        for line in lines.filter(|line| !line.starts_with('#') && !line.is_empty()) {
             let fault = || format!("no line of fields: {line:?}");
             let words: Vec<&str> = line.split(' ').collect();
             if let [message] = words.as_slice() {

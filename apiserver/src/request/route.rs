@@ -141,6 +141,8 @@ struct ResourcePath<'a> {
     resource: &'a str,
     name: &'a str,
     subresource: &'a str,
+    /// Whether something stands behind the subresource.
+    goes_on: bool,
 }
 
 /// What of a namespace is written apart from it.
@@ -167,6 +169,7 @@ fn parse<'a>(group: &str, mut rest: &'a [&'a str]) -> ResourcePath<'a> {
     path.resource = parts.next().unwrap_or_default();
     path.name = parts.next().unwrap_or_default();
     path.subresource = parts.next().unwrap_or_default();
+    path.goes_on = parts.next().is_some();
     path
 }
 
@@ -232,8 +235,16 @@ fn target(
         "" => None,
         name => {
             let known = subresources(served, version).into_iter();
+            // Of custom resources kube-apiserver looks no further.
+            let is_whole = !path.goes_on || kind.fields.is_none();
             let found = known.into_iter().find(|subresource| subresource.name() == name);
-            let none = || ApiError::not_found(&kind.group, &kind.names.plural, path.name);
+            let found = found.filter(|_| is_whole);
+            // A program that asks whether an object is there must not take this
+            // for an answer. Of custom resources kube-apiserver says it all the same.
+            let none = || match kind.fields {
+                Some(_) => ApiError::no_such_resource(),
+                None => ApiError::not_found(&kind.group, &kind.names.plural, path.name),
+            };
             Some(found.ok_or_else(none)?)
         }
     };

@@ -54,7 +54,7 @@ impl Language {
 /// 415 for any other.
 pub(super) fn language(
     headers: &HeaderMap,
-    protobuf: Option<&Arc<FieldTable>>,
+    protobuf: Option<Arc<FieldTable>>,
 ) -> Result<Language, ApiError> {
     let given = headers.get(CONTENT_TYPE).map(|value| value.to_str().unwrap_or("?"));
     let mut parts = given.unwrap_or_default().split(';').map(str::trim);
@@ -65,7 +65,7 @@ pub(super) fn language(
         "application/yaml" if is_well_formed => return Ok(Language::Yaml),
         "application/vnd.kubernetes.protobuf" if is_well_formed => {
             if let Some(fields) = protobuf {
-                return Ok(Language::Protobuf(Arc::clone(fields)));
+                return Ok(Language::Protobuf(fields));
             }
         }
         _ => {}

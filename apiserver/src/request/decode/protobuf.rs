@@ -1,5 +1,6 @@
-//! Bodies in protobuf, of kinds of Kubernetes' own: kubectl's typed commands
-//! send them, and take no other word for it.
+//! Bodies in protobuf: objects of Kubernetes' own kinds, and what is sent to
+//! every kind, options and scales. Typed clients written in Go send them, and
+//! do not fall back on JSON.
 //!
 //! The envelope is `k8s`, a zero, and a message of version and kind, and of the
 //! bytes of the object.
@@ -9,20 +10,23 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
+use super::tree;
+use crate::error::quote;
 use crate::kind::{Field, FieldCount, FieldTable, Presence};
 
 const MAGIC: &[u8] = b"k8s\0";
+const NO_MAGIC: &str =
+    "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]";
 /// Messages nest at most so deep; a Pod needs nine.
 const DEPTH_LIMIT: usize = 64;
-/// As many values as a document in JSON may have.
-const VALUES_LIMIT: usize = 50_000;
-
-/// Reads a body.
+/// Reads an object in protobuf, with the envelope in which requests carry it, as
+/// JSON. What its messages say beyond the fields of the table is ignored.
 ///
 /// # Errors
-/// What is wrong with it.
-pub(super) fn read(bytes: &[u8], fields: &FieldTable) -> Result<Value, String> {
-    let body = bytes.strip_prefix(MAGIC).ok_or("it does not begin with k8s and a zero")?;
+/// What is wrong with it: it is broken, the table does not know its kind, or it
+/// holds more than a document may.
+pub fn read(bytes: &[u8], fields: &FieldTable) -> Result<Value, String> {
+    let body = bytes.strip_prefix(MAGIC).ok_or(NO_MAGIC)?;
     let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), &[][..]);
     let mut envelope = Wire { bytes: body };
     while let Some((number, value)) = envelope.next()? {
@@ -46,7 +50,10 @@ pub(super) fn read(bytes: &[u8], fields: &FieldTable) -> Result<Value, String> {
     }
     let group = api_version.split_once('/').map_or("", |(group, _)| group);
     let Some(message) = fields.kind(group, &kind) else {
-        return Err(format!("nothing is known of the fields of a {kind}"));
+        let (kind, version) = (quote(&kind), quote(&api_version));
+        return Err(format!(
+            "no kind {kind} is registered for version {version} in scheme \"pkg/runtime/scheme.go:111\""
+        ));
     };
     let mut reader = Reader { fields, values: 0 };
     let mut object = reader.message(message, raw, 0)?;
@@ -139,8 +146,8 @@ impl Reader<'_> {
     /// A value of a type; none if it is nothing that JSON could say.
     fn value(&mut self, of: &str, part: Part<'_>, depth: usize) -> Result<Option<Value>, String> {
         self.values += 1;
-        if self.values > VALUES_LIMIT {
-            return Err(format!("it has more than {VALUES_LIMIT} values"));
+        if self.values > tree::VALUES_LIMIT {
+            return Err(format!("it has more than {} values", tree::VALUES_LIMIT));
         }
         let value = match (of, part) {
             ("string", Part::Bytes(bytes)) => utf8(bytes)?.into(),
@@ -153,11 +160,46 @@ impl Reader<'_> {
             ("double", Part::Fixed64(bits)) => f64::from_bits(bits).into(),
             ("Time", Part::Bytes(bytes)) => return time(bytes, false),
             ("MicroTime", Part::Bytes(bytes)) => return time(bytes, true),
-            ("Quantity", Part::Bytes(bytes)) => first_text(bytes)?.into(),
+            ("Quantity", Part::Bytes(bytes)) => utf8(first_bytes(bytes)?)?.into(),
             ("IntOrString", Part::Bytes(bytes)) => int_or_string(bytes)?,
-            ("FieldsV1" | "RawExtension", Part::Bytes(bytes)) => {
-                let text = first_text(bytes)?;
-                serde_json::from_str(&text).map_err(|error| format!("{of}: {error}"))?
+            ("FieldsV1" | "RawExtension" | "JSON", Part::Bytes(bytes)) => {
+                self.json(of, first_bytes(bytes)?)?
+            }
+            ("JSONSchemaPropsOrArray", Part::Bytes(bytes)) => {
+                let (mut alone, mut list) = (Value::Null, Vec::new());
+                let mut wire = Wire { bytes };
+                while let Some((number, part)) = wire.next()? {
+                    match number {
+                        1 => alone = self.schema(part, depth)?,
+                        2 => list.push(self.schema(part, depth)?),
+                        _ => {}
+                    }
+                }
+                if list.is_empty() { alone } else { Value::Array(list) }
+            }
+            ("JSONSchemaPropsOrBool", Part::Bytes(bytes)) => {
+                let (mut allows, mut schema) = (false, Value::Null);
+                let mut wire = Wire { bytes };
+                while let Some((number, part)) = wire.next()? {
+                    match (number, part) {
+                        (1, Part::Number(number)) => allows = number != 0,
+                        (2, part) => schema = self.schema(part, depth)?,
+                        _ => {}
+                    }
+                }
+                if schema.is_null() { allows.into() } else { schema }
+            }
+            ("JSONSchemaPropsOrStringArray", Part::Bytes(bytes)) => {
+                let (mut schema, mut names) = (Value::Null, Vec::new());
+                let mut wire = Wire { bytes };
+                while let Some((number, part)) = wire.next()? {
+                    match (number, part) {
+                        (1, part) => schema = self.schema(part, depth)?,
+                        (2, Part::Bytes(text)) => names.push(utf8(text)?.into()),
+                        _ => {}
+                    }
+                }
+                if names.is_empty() { schema } else { Value::Array(names) }
             }
             ("ExtraValue", Part::Bytes(bytes)) => {
                 let mut wire = Wire { bytes };
@@ -175,6 +217,24 @@ impl Reader<'_> {
             _ => return Err(unexpected(of)),
         };
         Ok(Some(value))
+    }
+
+    /// A schema in one that is written as something else in JSON.
+    fn schema(&mut self, part: Part<'_>, depth: usize) -> Result<Value, String> {
+        let schema = self.value("JSONSchemaProps", part, depth + 1)?;
+        Ok(schema.unwrap_or(Value::Null))
+    }
+
+    /// JSON that is carried as it is. Its values count as those of the message do.
+    fn json(&mut self, of: &str, bytes: &[u8]) -> Result<Value, String> {
+        if bytes.is_empty() {
+            return Ok(Value::Null);
+        }
+        let left = tree::VALUES_LIMIT.saturating_sub(self.values);
+        let (value, values) =
+            tree::from_json_within(bytes, left).map_err(|error| format!("{of}: {error}"))?;
+        self.values += values;
+        Ok(value)
     }
 }
 
@@ -208,15 +268,15 @@ fn time(bytes: &[u8], is_exact: bool) -> Result<Option<Value>, String> {
     Ok(Some(if is_exact { format!("{time:.6}") } else { time.to_string() }.into()))
 }
 
-/// The text that is the only field of a message.
-fn first_text(bytes: &[u8]) -> Result<String, String> {
+/// The bytes that are the only field of a message.
+fn first_bytes(bytes: &[u8]) -> Result<&[u8], String> {
     let mut wire = Wire { bytes };
     while let Some((number, part)) = wire.next()? {
-        if let (1, Part::Bytes(text)) = (number, part) {
-            return Ok(utf8(text)?.to_owned());
+        if let (1, Part::Bytes(found)) = (number, part) {
+            return Ok(found);
         }
     }
-    Ok(String::new())
+    Ok(&[])
 }
 
 fn int_or_string(bytes: &[u8]) -> Result<Value, String> {
@@ -359,8 +419,11 @@ mod tests {
     fn what_is_hostile() {
         let fields = FieldTable::parse(TABLE).unwrap();
         for (bytes, expected) in [
-            (b"{}".to_vec(), "it does not begin with k8s and a zero"),
-            (MAGIC.to_vec(), "nothing is known of the fields of a "),
+            (b"{}".to_vec(), NO_MAGIC),
+            (
+                MAGIC.to_vec(),
+                "no kind \"\" is registered for version \"\" in scheme \"pkg/runtime/scheme.go:111\"",
+            ),
             (envelope(&[0x0a, 0xff]), "it ends too early"),
             (envelope(&[0xff; 11]), "a number in it is too long"),
             (envelope(&[0x0b]), "there is no wire type 3"),
