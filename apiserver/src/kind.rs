@@ -285,6 +285,13 @@ impl Kind {
         self.rules.as_deref().filter(|rules| rules.is_about(&version.name))
     }
 
+    /// A version that is served and that the rules, if there are any, do not look at.
+    pub fn version_without_rules(&self) -> Option<&str> {
+        let rules = self.rules.as_ref()?;
+        let names = self.versions.iter().map(|version| version.name.as_str());
+        names.into_iter().find(|name| !rules.is_about(name))
+    }
+
     /// What the definition of a kind that is kept says and may not.
     pub fn faults_of_stored(&self, definition: &CustomResourceDefinition) -> Vec<String> {
         let mut faults = Vec::new();

@@ -87,7 +87,7 @@ pub struct Object {
     /// The `{…}` of metadata.
     metadata: Range<usize>,
     /// The values of the fields that it can be selected by, once asked for.
-    selected: OnceLock<Box<[selector::Selected]>>,
+    selected: OnceLock<Box<[(Arc<str>, selector::Selected)]>>,
 }
 
 impl Object {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio_util::sync::CancellationToken;
 
@@ -46,8 +47,25 @@ pub struct ServedKind {
     pub backing: Backing,
     /// When it is no longer served like this: then its watches end.
     pub ended: CancellationToken,
-    /// Whether objects may be made: not while its definition is being deleted.
-    pub takes_new: bool,
+    /// Whether objects may be made.
+    pub intake: Intake,
+}
+
+/// Whether objects of a kind may be made: not once its definition is being
+/// deleted, whoever still holds the kind as it was served before.
+#[derive(Clone, Default)]
+pub struct Intake(Arc<AtomicBool>);
+
+impl Intake {
+    /// Objects may not be made from now on.
+    pub fn close(&self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether objects may not be made.
+    pub fn is_closed(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
 }
 
 impl ServedKind {

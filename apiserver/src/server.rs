@@ -18,7 +18,7 @@ mod tls;
 
 pub use args::{AdmissionPlugin, Args, LoggingFormat};
 pub use logging::start_logging;
-pub use runtime_kinds::{KeptKind, RuntimeKinds};
+pub use runtime_kinds::{KeptKind, RuntimeKinds, TakenNames};
 
 use std::net::SocketAddr;
 use std::sync::Arc;

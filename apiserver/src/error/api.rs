@@ -163,6 +163,13 @@ impl ApiError {
         Self::new(Reason::AlreadyExists, message).with_details(about(group, resource, name))
     }
 
+    /// The same error, with what is behind it in front of its message.
+    #[must_use]
+    pub fn because(mut self, why: &str) -> Self {
+        self.message = format!("{why}: {}", self.message);
+        self
+    }
+
     /// 409: the object is not in the state that the request assumes. `kind` is
     /// the plural or, for preconditions of a deletion, the Kind.
     pub fn conflict(group: &str, kind: &str, name: &str, cause: &str) -> Self {

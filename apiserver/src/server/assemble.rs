@@ -15,7 +15,7 @@ use crate::error::StartError;
 use crate::kind::Kind;
 use crate::object::Tree;
 use crate::request::{Authentication, Handler, SharedHandler};
-use crate::served_kind::{Backing, ServedKind, ServedKinds};
+use crate::served_kind::{Backing, Intake, ServedKind, ServedKinds};
 use crate::storage::{
     Collection, Commit, Expected, MemoryStore, RevisionSequence, Store, StoreError,
 };
@@ -65,6 +65,12 @@ pub(super) fn parse(kinds: &Kinds) -> Result<Vec<Arc<Kind>>, StartError> {
             if let Some(other) = other {
                 return Err(fault(&kind, field, &format!("{name:?} is taken by {other}")));
             }
+        }
+        if let Some(other) = kind.version_without_rules() {
+            let why = format!(
+                "rules look at objects of one version, and {other} is served too: who writes that would not be held to them"
+            );
+            return Err(fault(&kind, "spec.versions", &why));
         }
         match &registered.role {
             Role::Stored { .. } => {
@@ -170,7 +176,7 @@ impl Assembled {
                 }
             };
             let ended = closing.child_token();
-            served.push(ServedKind { kind, cache, backing, ended, takes_new: true });
+            served.push(ServedKind { kind, cache, backing, ended, intake: Intake::default() });
         }
         let kinds = ServedKinds::new(served);
         let is_concerned =

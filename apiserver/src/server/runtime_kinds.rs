@@ -1,6 +1,6 @@
 //! Kinds that come and go while a server runs.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -10,11 +10,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::assemble;
 use crate::ambient::Ambient;
-use crate::error::{ApiError, FieldError, StartError};
+use crate::error::{ApiError, FieldError, StartError, quote};
 use crate::kind::{Kind, RuleContext};
 use crate::object::{Key, Object, metadata};
 use crate::request::Handler;
-use crate::served_kind::{Backing, ServedKind};
+use crate::served_kind::{Backing, Intake, ServedKind};
 use crate::storage::{
     Collection, Commit, Expected, MemoryStore, RevisionSequence, Store, StoreError, Versioned,
 };
@@ -35,6 +35,15 @@ pub struct KeptKind {
     pub plural: String,
     /// Whether it lives in namespaces.
     pub is_namespaced: bool,
+}
+
+/// Names of a group that are taken.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TakenNames {
+    /// Plurals, singulars and short names.
+    pub resources: HashSet<String>,
+    /// Kinds, and those of their lists.
+    pub kinds: HashSet<String>,
 }
 
 /// Takes kinds into service, and out of it, while a server runs.
@@ -90,6 +99,23 @@ impl RuntimeKinds {
         }
     }
 
+    /// The names that other kinds of a group have: resources with their singulars
+    /// and short names, and kinds with those of their lists.
+    pub fn taken_names(&self, group: &str, plural: &str) -> TakenNames {
+        let mut taken = TakenNames::default();
+        let Some(handler) = self.0.handler.upgrade() else { return taken };
+        for other in handler.kinds().iter().map(|served| &served.kind) {
+            let names = &other.names;
+            if other.group != group || names.plural == plural {
+                continue;
+            }
+            taken.resources.extend([names.plural.clone(), names.singular.clone()]);
+            taken.resources.extend(names.short_names.iter().cloned());
+            taken.kinds.extend([names.kind.clone(), names.list_kind.clone()]);
+        }
+        taken
+    }
+
     /// Serves the kind of a definition from now on, in the place of an older
     /// definition of it: watches of it end then, and its objects get the new
     /// version and defaults. What cannot be enforced is left out.
@@ -104,8 +130,10 @@ impl RuntimeKinds {
         let qualified = kind.qualified();
         let mut served = handler.kinds();
         let is_it = |one: &ServedKind| one.kind.qualified() == qualified;
-        if let Some((field, other)) = served.iter().find_map(|other| taken(&kind, &other.kind)) {
-            return Err(assemble::fault(&kind, field, &format!("is taken by {other}")));
+        let taken = self.taken_names(&kind.group, &kind.names.plural);
+        if let Some((field, name)) = conflict(&kind, &taken) {
+            let why = format!("{} is already in use", quote(name));
+            return Err(assemble::fault(&kind, field, &why));
         }
         let is_ours = caches.contains_key(&qualified);
         if served.iter().any(is_it) && !is_ours {
@@ -130,7 +158,7 @@ impl RuntimeKinds {
             cache: Arc::clone(&cache),
             backing: Backing::Stored(self.0.store.clone()),
             ended: self.0.closing.child_token(),
-            takes_new: true,
+            intake: Intake::default(),
         });
         handler.serve(served);
         if let Some(before) = before {
@@ -181,14 +209,12 @@ impl RuntimeKinds {
     /// Takes no new objects of the kind of this name from now on.
     pub async fn close(&self, qualified: &str) {
         let Some(handler) = self.0.handler.upgrade() else { return };
-        let caches = self.0.caches.lock().await;
-        if !caches.contains_key(qualified) {
+        if !self.0.caches.lock().await.contains_key(qualified) {
             return;
         }
-        let mut served = handler.kinds();
-        if let Some(kind) = served.remove(|one| one.kind.qualified() == qualified) {
-            served.push(ServedKind { takes_new: false, ..kind });
-            handler.serve(served);
+        let served = handler.kinds();
+        if let Some(kind) = served.iter().find(|one| one.kind.qualified() == qualified) {
+            kind.intake.close();
         }
     }
 
@@ -203,6 +229,8 @@ impl RuntimeKinds {
         let mut served = handler.kinds();
         if let Some(gone) = served.remove(|one| one.kind.qualified() == qualified) {
             handler.serve(served);
+            // Requests that were routed before it go on for a while.
+            gone.intake.close();
             gone.ended.cancel();
             let left: Vec<Versioned> =
                 gone.cache.snapshot().from(&Scope::All, None).cloned().collect();
@@ -293,21 +321,14 @@ impl RuntimeKinds {
 }
 
 /// A name of a kind that another one of its group has.
-fn taken(kind: &Kind, other: &Kind) -> Option<(&'static str, String)> {
-    if kind.group != other.group || kind.names.plural == other.names.plural {
-        return None;
-    }
-    let (names, others) = (&kind.names, &other.names);
-    let kinds = [&others.kind, &others.list_kind];
-    let mut resources = vec![&others.plural, &others.singular];
-    resources.extend(&others.short_names);
-    let found = [
-        ("spec.names.plural", resources.contains(&&names.plural)),
-        ("spec.names.singular", resources.contains(&&names.singular)),
-        ("spec.names.shortNames", names.short_names.iter().any(|name| resources.contains(&name))),
-        ("spec.names.kind", kinds.contains(&&names.kind)),
-        ("spec.names.listKind", kinds.contains(&&names.list_kind)),
-    ];
-    let field = found.into_iter().find(|(_, is_taken)| *is_taken)?.0;
-    Some((field, other.qualified()))
+fn conflict<'a>(kind: &'a Kind, taken: &TakenNames) -> Option<(&'static str, &'a str)> {
+    let names = &kind.names;
+    let resources =
+        [("spec.names.plural", &names.plural), ("spec.names.singular", &names.singular)];
+    let short_names = names.short_names.iter().map(|name| ("spec.names.shortNames", name));
+    let resources = resources.into_iter().chain(short_names);
+    let resources = resources.filter(|(_, name)| taken.resources.contains(*name));
+    let kinds = [("spec.names.kind", &names.kind), ("spec.names.listKind", &names.list_kind)];
+    let kinds = kinds.into_iter().filter(|(_, name)| taken.kinds.contains(*name));
+    resources.chain(kinds).map(|(field, name)| (field, name.as_str())).next()
 }

@@ -29,9 +29,12 @@ pub async fn create(
     let Some((store, collection)) = served.store() else {
         return Err(ApiError::method_not_allowed(&kind.group, &kind.names.plural, "create"));
     };
-    if !served.takes_new {
+    let terminating = || {
         let message = "create not allowed while custom resource definition is terminating";
-        return Err(ApiError::new(Reason::MethodNotAllowed, message));
+        ApiError::new(Reason::MethodNotAllowed, message)
+    };
+    if served.intake.is_closed() {
+        return Err(terminating());
     }
     // Where a name is made, another one may have to be.
     let again = metadata::prefix(&decoded.tree).is_some().then(|| decoded.clone());
@@ -54,16 +57,35 @@ pub async fn create(
             store.commit(Commit { collection, key, expected, object, marks: false }).await
         };
         match committed {
+            // Either whoever removes the objects of the kind meets this one, or it
+            // is seen here that they are being removed.
+            Ok(revision) if !context.dry_run && served.intake.is_closed() => {
+                let (key, expected) = (object.key().clone(), Expected::At(revision));
+                let commit = Commit { collection, key, expected, object: None, marks: true };
+                // Where it fails, it was removed or marked meanwhile.
+                let _ = store.commit(commit).await;
+                return Err(terminating());
+            }
             Ok(revision) => return Ok((Versioned { revision, object }, prepared.warnings)),
-            Err(StoreError::Exists) if !prepared.name_origin.has_prefix => {
-                return Err(ApiError::already_exists(&kind.group, &kind.names.plural, name)
-                    .with_warnings(prepared.warnings));
+            Err(StoreError::Exists)
+                if !prepared.name_origin.is_generated || attempt == GENERATE_NAME_ATTEMPTS =>
+            {
+                let make = match prepared.name_origin.has_prefix {
+                    true => no_unique_name,
+                    false => ApiError::already_exists,
+                };
+                let taken = make(&kind.group, &kind.names.plural, name);
+                let taken = taken.with_warnings(prepared.warnings);
+                let other = store.get(&collection, &Key::new(namespace, name)).await;
+                let is_going = |other: &Versioned| {
+                    metadata::of(&other.object.to_tree()).contains_key("deletionTimestamp")
+                };
+                return Err(match other {
+                    Ok(Some(other)) if is_going(&other) => taken.because("object is being deleted"),
+                    _ => taken,
+                });
             }
             Err(StoreError::Exists) => {
-                if !prepared.name_origin.is_generated || attempt == GENERATE_NAME_ATTEMPTS {
-                    return Err(no_unique_name(&kind.group, &kind.names.plural, name)
-                        .with_warnings(prepared.warnings));
-                }
                 attempt += 1;
                 let Some(again) = again.clone() else {
                     return Err(ApiError::internal("a name was made of no prefix"));

@@ -54,9 +54,8 @@ impl FieldSelector {
     /// # Errors
     /// With kube-apiserver's text.
     pub fn check(&self, namespaced: bool, fields: &SelectableFields) -> Result<(), String> {
-        let is_known = |key: &str| {
-            key == NAME || (namespaced && key == NAMESPACE) || fields.position(key).is_some()
-        };
+        let is_known =
+            |key: &str| key == NAME || (namespaced && key == NAMESPACE) || fields.has(key);
         match self.0.iter().find(|requirement| !is_known(&requirement.key)) {
             Some(FieldRequirement { key, .. }) if fields.tells() => Err(format!(
                 "\"{key}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""

@@ -1,6 +1,7 @@
 //! Which fields objects of a version can be selected by, and their values.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -21,7 +22,7 @@ pub struct SelectableFields {
 /// What objects are selected by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Field {
-    name: String,
+    name: Arc<str>,
     /// Where it is; the first that is something counts.
     paths: Vec<String>,
     /// What it is where there is nothing.
@@ -55,8 +56,8 @@ impl SelectableFields {
     /// These fields.
     pub fn new<S: Into<String>>(paths: impl IntoIterator<Item = S>) -> Self {
         let fields = paths.into_iter().map(|path| {
-            let name: String = path.into();
-            Field { paths: vec![name.clone()], name, absent: "" }
+            let path: String = path.into();
+            Field { name: path.as_str().into(), paths: vec![path], absent: "" }
         });
         Self { fields: fields.collect(), tells: false }
     }
@@ -69,8 +70,7 @@ impl SelectableFields {
     /// One more, that is `absent` where there is nothing.
     #[must_use]
     pub fn or(mut self, path: &str, absent: &'static str) -> Self {
-        let name = path.to_owned();
-        self.fields.push(Field { paths: vec![name.clone()], name, absent });
+        self.fields.push(Field { name: path.into(), paths: vec![path.to_owned()], absent });
         self
     }
 
@@ -79,7 +79,7 @@ impl SelectableFields {
     #[must_use]
     pub fn found_at(mut self, name: &str, paths: &[&str], absent: &'static str) -> Self {
         let paths = paths.iter().map(|path| (*path).to_owned()).collect();
-        self.fields.push(Field { name: name.to_owned(), paths, absent });
+        self.fields.push(Field { name: name.into(), paths, absent });
         self
     }
 
@@ -90,22 +90,33 @@ impl SelectableFields {
 
     /// Their paths.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
-        self.fields.iter().map(|field| field.name.as_str())
+        self.fields.iter().map(|field| &*field.name)
     }
 
-    /// Which of them this is.
-    pub(super) fn position(&self, path: &str) -> Option<usize> {
-        self.fields.iter().position(|one| one.name == path)
+    /// The field of this path.
+    fn field(&self, path: &str) -> Option<&Field> {
+        self.fields.iter().find(|one| &*one.name == path)
+    }
+
+    /// Whether objects are selected by this field.
+    pub(super) fn has(&self, path: &str) -> bool {
+        self.field(path).is_some()
     }
 
     /// Whether a field of an object of the version has this value. All values
     /// of an object are read when the first one is asked for.
     pub(super) fn is(&self, object: &Object, path: &str, value: &Selected) -> bool {
+        let Some(field) = self.field(path) else { return false };
         let values = object.selected.get_or_init(|| {
             let tree = object.to_tree();
-            self.fields.iter().map(|field| Selected::of(&field.value(&tree))).collect()
+            let fields = self.fields.iter();
+            fields.map(|one| (Arc::clone(&one.name), Selected::of(&one.value(&tree)))).collect()
         });
-        self.position(path).and_then(|index| values.get(index)) == Some(value)
+        match values.iter().find(|(name, _)| **name == *field.name) {
+            Some((_, found)) => found == value,
+            // They were read when objects were selected by other fields.
+            None => Selected::of(&field.value(&object.to_tree())) == *value,
+        }
     }
 }
 
