@@ -8,6 +8,8 @@ mod manners;
 mod rules;
 mod schemas;
 
+pub(crate) use rules::approval;
+
 use std::any::TypeId;
 use std::sync::{Arc, LazyLock};
 

@@ -8,7 +8,10 @@ use std::time::Duration;
 use aggregated_apiserver::RuntimeKinds;
 use futures::StreamExt;
 use jiff::Timestamp;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, CustomResourceDefinitionCondition, CustomResourceDefinitionNames,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{
     Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
 };
@@ -18,6 +21,7 @@ use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
+use crate::built_in::approval;
 use crate::objects::ObjectError;
 
 /// What holds a definition until its objects are gone.
@@ -40,11 +44,17 @@ pub(crate) struct Definitions {
     known: Arc<Mutex<Known>>,
 }
 
-/// What became of definitions: the generation that was looked at, by uid.
-#[derive(Default)]
-struct Known {
-    served: HashMap<String, i64>,
-    refused: HashMap<String, i64>,
+/// What became of definitions when they were last looked at, by uid.
+type Known = HashMap<String, Seen>;
+
+/// What became of a definition.
+struct Seen {
+    generation: i64,
+    /// What its annotations say of its approval.
+    approval: Option<approval::Condition>,
+    is_served: bool,
+    /// Whether it has all names that it asks for.
+    is_accepted: bool,
 }
 
 impl Definitions {
@@ -64,7 +74,8 @@ impl Definitions {
     ) -> Result<(), ObjectError> {
         let failed = |error: kube::Error| ObjectError::new(what, error);
         let created = self.api().create(&PostParams::default(), definition).await;
-        self.establish(&created.map_err(failed)?).await.map_err(|why| ObjectError::new(what, why))
+        let established = self.establish(&created.map_err(failed)?).await;
+        established.map(drop).map_err(|why| ObjectError::new(what, why))
     }
 
     /// Follows definitions, for ever.
@@ -95,35 +106,114 @@ impl Definitions {
     }
 
     async fn try_to_establish(&self, definition: &CustomResourceDefinition) {
-        if let Err(why) = self.establish(definition).await {
-            tracing::debug!("definition {}: {why}", definition.name_any());
+        match self.establish(definition).await {
+            Ok(has_released) if has_released => self.look_again().await,
+            Ok(_) => {}
+            Err(why) => tracing::debug!("definition {}: {why}", definition.name_any()),
         }
     }
 
-    /// Serves a definition as it is now, and notes that in its status.
-    async fn establish(&self, definition: &CustomResourceDefinition) -> Result<(), String> {
-        let uid = definition.uid().unwrap_or_default();
-        let generation = definition.metadata.generation.unwrap_or_default();
-        if self.known().served.get(&uid) == Some(&generation)
-            || self.known().refused.get(&uid) == Some(&generation)
-        {
-            return Ok(());
-        }
-        let refused = self.kinds.serve(definition).await.err().map(|error| error.to_string());
-        {
-            let mut known = self.known();
-            let map = if refused.is_none() { &mut known.served } else { &mut known.refused };
-            map.insert(uid.clone(), generation);
-            if refused.is_none() {
-                known.refused.remove(&uid);
+    /// Looks at the definitions again that have not got all their names.
+    async fn look_again(&self) {
+        self.known().retain(|_, seen| seen.is_accepted);
+        let others = self.api().list(&ListParams::default()).await;
+        for other in others.map(|found| found.items).unwrap_or_default() {
+            if other.metadata.deletion_timestamp.is_none()
+                && let Err(why) = self.establish(&other).await
+            {
+                tracing::debug!("definition {}: {why}", other.name_any());
             }
         }
-        let status = json!({"metadata": {"uid": uid}, "status": status(definition, refused.as_deref(), (self.now)())});
+    }
+
+    /// Serves a definition as it is now, and notes that in its status. Answers
+    /// whether names were released that others may have now.
+    async fn establish(&self, definition: &CustomResourceDefinition) -> Result<bool, String> {
+        let uid = definition.uid().unwrap_or_default();
+        let generation = definition.metadata.generation.unwrap_or_default();
+        let approval = approval::condition(definition);
+        let is_known = self
+            .known()
+            .get(&uid)
+            .is_some_and(|seen| seen.generation == generation && seen.approval == approval);
+        if is_known {
+            return Ok(false);
+        }
+        let (names, mut conflict) = self.accepted_names(definition);
+        let mut refused = None;
+        let was_served = self.known().get(&uid).is_some_and(|seen| seen.is_served);
+        let mut is_served = was_served;
+        // With the names that it has got before it goes on.
+        if conflict.is_none() || was_served {
+            let mut accepted = definition.clone();
+            accepted.spec.names = names.clone();
+            match self.kinds.serve(&accepted).await {
+                Ok(()) => is_served = true,
+                Err(error) => {
+                    refused = Some(error.to_string());
+                    conflict.get_or_insert(("NotServed", error.to_string()));
+                }
+            }
+        }
+        let is_accepted = conflict.is_none();
+        let status =
+            status(definition, &names, conflict, approval.clone(), is_served, (self.now)());
+        let seen = Seen { generation, approval, is_served, is_accepted };
+        self.known().insert(uid.clone(), seen);
+        let before = definition.status.as_ref().and_then(|status| status.accepted_names.as_ref());
+        let has_released = before.is_some_and(|before| *before != names);
+        let status = json!({"metadata": {"uid": uid}, "status": status});
         let patch = Patch::Merge(status);
         let patched =
             self.api().patch_status(&definition.name_any(), &PatchParams::default(), &patch).await;
         patched.map_err(|error| error.to_string())?;
-        refused.map_or(Ok(()), Err)
+        refused.map_or(Ok(has_released), Err)
+    }
+
+    /// The names that a definition may have, and why it may not have all that it
+    /// asks for. What it has got before it keeps.
+    fn accepted_names(
+        &self,
+        definition: &CustomResourceDefinition,
+    ) -> (CustomResourceDefinitionNames, Option<Conflict>) {
+        let asked = &definition.spec.names;
+        let before = definition.status.as_ref().and_then(|status| status.accepted_names.clone());
+        let mut names = before.unwrap_or_default();
+        let taken = self.kinds.taken_names(&definition.spec.group, &asked.plural);
+        let mut conflict = None;
+        let mut refuse = |reason, name: &str| {
+            conflict = Some((reason, format!("{name:?} is already in use")));
+        };
+        let is_resource = |name: &str| taken.resources.contains(name);
+        let is_kind = |name: &str| taken.kinds.contains(name);
+        match &asked.plural {
+            name if names.plural != *name && is_resource(name) => refuse("PluralConflict", name),
+            name => names.plural.clone_from(name),
+        }
+        match &asked.singular {
+            Some(name) if names.singular.as_ref() != Some(name) && is_resource(name) => {
+                refuse("SingularConflict", name);
+            }
+            name => names.singular.clone_from(name),
+        }
+        let known = names.short_names.clone().unwrap_or_default();
+        let of_others = |name: &&String| !known.contains(*name) && is_resource(name);
+        match asked.short_names.iter().flatten().find(of_others) {
+            Some(name) => refuse("ShortNamesConflict", name),
+            None => names.short_names.clone_from(&asked.short_names),
+        }
+        match &asked.kind {
+            name if names.kind != *name && is_kind(name) => refuse("KindConflict", name),
+            name => names.kind.clone_from(name),
+        }
+        match &asked.list_kind {
+            Some(name) if names.list_kind.as_ref() != Some(name) && is_kind(name) => {
+                refuse("ListKindConflict", name);
+            }
+            name => names.list_kind.clone_from(name),
+        }
+        names.categories.clone_from(&asked.categories);
+        (names, conflict)
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -133,27 +223,17 @@ impl Definitions {
     /// Serves a definition no more, if it was served; its names are free then.
     async fn withdraw(&self, definition: &CustomResourceDefinition) {
         let uid = definition.uid().unwrap_or_default();
-        let was_served = {
-            let mut known = self.known();
-            known.refused.remove(&uid);
-            known.served.remove(&uid).is_some()
-        };
-        if !was_served {
-            return;
-        }
-        self.kinds.withdraw(&definition.name_any()).await;
-        self.known().refused.clear();
-        let others = self.api().list(&ListParams::default()).await;
-        for other in others.map(|found| found.items).unwrap_or_default() {
-            if other.metadata.deletion_timestamp.is_none() {
-                self.try_to_establish(&other).await;
-            }
+        let was_served = self.known().remove(&uid).is_some_and(|seen| seen.is_served);
+        if was_served {
+            self.kinds.withdraw(&definition.name_any()).await;
+            self.look_again().await;
         }
     }
 
     /// Removes the objects of a definition, its kind, and the definition.
     async fn remove(&self, definition: &CustomResourceDefinition) {
         let (name, uid) = (definition.name_any(), definition.uid().unwrap_or_default());
+        self.note_termination(definition).await;
         let (mut pause, mut before) = (AGAIN, 0);
         loop {
             let live = match self.api().get_opt(&name).await {
@@ -166,7 +246,7 @@ impl Definitions {
                 }
             };
             // Whoever is not served has no objects.
-            let is_served = self.known().served.contains_key(&uid);
+            let is_served = self.known().get(&uid).is_some_and(|seen| seen.is_served);
             if is_served {
                 self.kinds.close(&name).await;
             }
@@ -185,6 +265,21 @@ impl Definitions {
         }
         self.withdraw(definition).await;
         self.kinds.remove(DEFINITIONS, None, &name, &uid).await;
+    }
+
+    /// Says in the status of a definition that its objects are being removed.
+    async fn note_termination(&self, definition: &CustomResourceDefinition) {
+        let status = definition.status.clone().unwrap_or_default();
+        let mut conditions = status.conditions.unwrap_or_default();
+        let why = "CustomResource deletion is in progress";
+        let condition = ("True", "InstanceDeletionInProgress", why);
+        set_condition(&mut conditions, "Terminating", condition, (self.now)());
+        let status = json!({"conditions": conditions});
+        let patch = Patch::Merge(json!({"metadata": {"uid": definition.uid()}, "status": status}));
+        let (name, params) = (definition.name_any(), PatchParams::default());
+        if let Err(error) = self.api().patch_status(&name, &params, &patch).await {
+            tracing::debug!("definition {name}: {error}");
+        }
     }
 
     /// Deletes all objects of a definition; answers with how many are left.
@@ -217,40 +312,71 @@ impl Definitions {
     }
 }
 
-fn status(definition: &CustomResourceDefinition, refused: Option<&str>, now: Timestamp) -> Value {
-    let now = Timestamp::from_second(now.as_second()).unwrap_or(now).to_string();
-    let before = definition.status.as_ref().and_then(|status| status.conditions.as_ref());
-    // It is the time of the last change.
-    let since = |name: &str, status: &str| {
-        let same =
-            before.into_iter().flatten().find(|one| one.type_ == name && one.status == status);
-        let since = same.and_then(|one| one.last_transition_time.as_ref());
-        since.map_or_else(|| now.clone(), |since| since.0.to_string())
+/// Why a definition has not got a name: the reason in its condition, and a message.
+type Conflict = (&'static str, String);
+
+/// The status of a definition that has got these names.
+fn status(
+    definition: &CustomResourceDefinition,
+    names: &CustomResourceDefinitionNames,
+    conflict: Option<Conflict>,
+    approval: Option<approval::Condition>,
+    is_served: bool,
+    now: Timestamp,
+) -> Value {
+    let before = definition.status.clone().unwrap_or_default();
+    let mut conditions = before.conditions.unwrap_or_default();
+    let mut set = |name: &str, (status, reason, message): (&str, &str, String)| {
+        set_condition(&mut conditions, name, (status, reason, &message), now);
     };
-    let condition = |name: &str, (status, reason, message): (&str, &str, &str)| {
-        json!({
-            "type": name, "status": status, "reason": reason, "message": message,
-            "lastTransitionTime": since(name, status),
-        })
-    };
-    let (names, established) = match refused {
-        None => (
-            ("True", "NoConflicts", "no conflicts found"),
-            ("True", "InitialNamesAccepted", "the initial names have been accepted"),
-        ),
-        Some(why) => {
-            (("False", "NotServed", why), ("False", "NotAccepted", "not all names are accepted"))
-        }
-    };
-    let stored = definition.spec.versions.iter().find(|version| version.storage);
-    let before = definition.status.as_ref().and_then(|status| status.stored_versions.clone());
-    let mut versions = before.unwrap_or_default();
-    if let Some(stored) = stored.filter(|stored| !versions.contains(&stored.name)) {
-        versions.push(stored.name.clone());
+    set(
+        "NamesAccepted",
+        match conflict {
+            None => ("True", "NoConflicts", "no conflicts found".to_owned()),
+            Some((reason, message)) => ("False", reason, message),
+        },
+    );
+    set(
+        "Established",
+        if is_served {
+            let why = "the initial names have been accepted";
+            ("True", "InitialNamesAccepted", why.to_owned())
+        } else {
+            ("False", "NotAccepted", "not all names are accepted".to_owned())
+        },
+    );
+    if let Some(approval) = approval {
+        set("KubernetesAPIApprovalPolicyConformant", approval);
     }
-    json!({
-        "acceptedNames": if refused.is_none() { json!(definition.spec.names) } else { json!({}) },
-        "conditions": [condition("NamesAccepted", names), condition("Established", established)],
-        "storedVersions": versions,
-    })
+    // What is null is taken away.
+    let names = json!({
+        "plural": names.plural, "singular": names.singular, "shortNames": names.short_names,
+        "kind": names.kind, "listKind": names.list_kind, "categories": names.categories,
+    });
+    json!({"acceptedNames": names, "conditions": conditions})
+}
+
+/// Sets a condition; its time is that of the last change of its status.
+fn set_condition(
+    conditions: &mut Vec<CustomResourceDefinitionCondition>,
+    name: &str,
+    (status, reason, message): (&str, &str, &str),
+    now: Timestamp,
+) {
+    let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
+    let known = conditions.iter_mut().find(|one| one.type_ == name);
+    let since = known.as_ref().filter(|known| known.status == status);
+    let since = since.and_then(|known| known.last_transition_time.clone());
+    let condition = CustomResourceDefinitionCondition {
+        type_: name.to_owned(),
+        status: status.to_owned(),
+        reason: Some(reason.to_owned()),
+        message: Some(message.to_owned()),
+        last_transition_time: Some(since.unwrap_or(Time(now))),
+        ..CustomResourceDefinitionCondition::default()
+    };
+    match known {
+        Some(known) => *known = condition,
+        None => conditions.push(condition),
+    }
 }

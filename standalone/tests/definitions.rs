@@ -122,6 +122,8 @@ async fn a_definition_that_goes_takes_its_objects_along() -> Result<()> {
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
     let uid = definitions.get(NAME).await?.uid().context("uid")?;
     definitions.delete(NAME, &DeleteParams::default()).await?;
+    let going = ("Terminating", "True", "InstanceDeletionInProgress");
+    condition(&definitions, NAME, going).await?;
     // It stays as long as something holds one of its objects.
     let mut changes = foos.watch(&WatchParams::default(), "0").await?.boxed();
     while let Some(event) = timeout(PATIENCE, changes.try_next()).await?? {
@@ -197,9 +199,132 @@ async fn what_cannot_be_served_is_refused_or_said() -> Result<()> {
     };
     let conditions = timeout(PATIENCE, accepted).await??;
     let names = conditions.iter().find(|one| one.type_ == "NamesAccepted").context("condition")?;
-    ensure!(
-        names.status == "False"
-            && names.message.as_deref().unwrap_or_default().contains("foos.example.com")
+    ensure!(names.status == "False" && names.reason.as_deref() == Some("ListKindConflict"));
+    ensure!(names.message.as_deref() == Some("\"FooList\" is already in use"), "{names:?}");
+    Ok(())
+}
+
+/// Waits until a condition of a definition has this status and this reason.
+async fn condition(
+    definitions: &Api<CustomResourceDefinition>,
+    name: &str,
+    (condition, status, reason): (&str, &str, &str),
+) -> Result<()> {
+    let met = await_condition(
+        definitions.clone(),
+        name,
+        |definition: Option<&CustomResourceDefinition>| {
+            let conditions = definition.and_then(|one| one.status.as_ref()?.conditions.as_ref());
+            conditions.into_iter().flatten().any(|one| {
+                one.type_ == condition
+                    && one.status == status
+                    && one.reason.as_deref() == Some(reason)
+            })
+        },
     );
+    timeout(PATIENCE, met).await.with_context(|| format!("{name}: {condition}"))??;
+    Ok(())
+}
+
+fn renamed(plural: &str, kind: &str, short_names: &[&str]) -> Result<CustomResourceDefinition> {
+    let mut renamed = definition(&sizes())?;
+    renamed.metadata.name = Some(format!("{plural}.example.com"));
+    let names = json!({"plural": plural, "kind": kind, "shortNames": short_names});
+    renamed.spec.names = serde_json::from_value(names)?;
+    Ok(renamed)
+}
+
+#[tokio::test]
+async fn names_that_are_released_are_given_to_others() -> Result<()> {
+    let server = TestServer::builder()
+        .crd(definition(&sizes())?)
+        .crd(renamed("bars", "Bar", &["ba"])?)
+        .start()
+        .await?;
+    let definitions: Api<CustomResourceDefinition> = Api::all(server.client());
+    // A definition that asks for the short name of another goes on with what it has.
+    let asks = Patch::Merge(json!({"spec": {"names": {"shortNames": ["ba", "fo"]}}}));
+    definitions.patch("bars.example.com", &PatchParams::default(), &asks).await?;
+    let conflict = ("NamesAccepted", "False", "ShortNamesConflict");
+    condition(&definitions, "bars.example.com", conflict).await?;
+    condition(&definitions, "bars.example.com", ("Established", "True", "InitialNamesAccepted"))
+        .await?;
+    let bars = definitions.get("bars.example.com").await?.status.context("status")?;
+    ensure!(bars.accepted_names.context("names")?.short_names == Some(vec!["ba".to_owned()]));
+    let gives = Patch::Merge(json!({"spec": {"names": {"shortNames": null}}}));
+    definitions.patch(NAME, &PatchParams::default(), &gives).await?;
+    condition(&definitions, "bars.example.com", ("NamesAccepted", "True", "NoConflicts")).await?;
+    let foos = definitions.get(NAME).await?.status.context("status")?;
+    ensure!(foos.accepted_names.context("names")?.short_names.is_none());
+    Ok(())
+}
+
+#[tokio::test]
+async fn versions_that_were_stored_are_remembered() -> Result<()> {
+    let mut two = definition(&sizes())?;
+    let mut second = two.spec.versions[0].clone();
+    (second.name, second.storage) = ("v2".to_owned(), false);
+    two.spec.versions.push(second);
+    let server = TestServer::builder().crd(two.clone()).start().await?;
+    let definitions: Api<CustomResourceDefinition> = Api::all(server.client());
+    two.spec.versions[0].storage = false;
+    two.spec.versions[1].storage = true;
+    let patch = Patch::Merge(json!({"spec": two.spec}));
+    let changed = definitions.patch(NAME, &PatchParams::default(), &patch).await?;
+    let stored = changed.status.context("status")?.stored_versions;
+    ensure!(stored == Some(vec!["v1".to_owned(), "v2".to_owned()]), "{stored:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn definitions_say_whether_they_were_approved() -> Result<()> {
+    let mut larks = renamed("larks", "Lark", &[])?;
+    larks.metadata.name = Some("larks.birds.k8s.io".to_owned());
+    larks.spec.group = "birds.k8s.io".to_owned();
+    const ANNOTATION: &str = "api-approved.kubernetes.io";
+    larks.annotations_mut().insert(ANNOTATION.to_owned(), "unapproved, for now".to_owned());
+    let server = TestServer::builder().crd(larks).start().await?;
+    let definitions: Api<CustomResourceDefinition> = Api::all(server.client());
+    const CONFORMANT: &str = "KubernetesAPIApprovalPolicyConformant";
+    let unapproved = (CONFORMANT, "False", "UnapprovedAnnotation");
+    condition(&definitions, "larks.birds.k8s.io", unapproved).await?;
+    // An annotation is no new generation, and counts all the same.
+    let approve = json!({"metadata": {"annotations": {ANNOTATION: "https://example.com/1"}}});
+    let approve = Patch::Merge(approve);
+    definitions.patch("larks.birds.k8s.io", &PatchParams::default(), &approve).await?;
+    condition(&definitions, "larks.birds.k8s.io", (CONFORMANT, "True", "ApprovedAnnotation"))
+        .await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn objects_are_selected_by_the_fields_of_now() -> Result<()> {
+    let fields = json!({"type": "object", "properties": {
+        "colour": {"type": "string"}, "size": {"type": "string"},
+    }});
+    let mut selectable = definition(&fields)?;
+    let by = |path: &str| serde_json::from_value(json!([{"jsonPath": path}]));
+    selectable.spec.versions[0].selectable_fields = by(".spec.colour")?;
+    let server = TestServer::builder().crd(selectable.clone()).start().await?;
+    let (foos, resource) = foos(server.client());
+    let foo = json!({"spec": {"colour": "red", "size": "large"}});
+    foos.create(&PostParams::default(), &DynamicObject::new("a", &resource).data(foo)).await?;
+    let count = async |selector: &str| {
+        let found = foos.list(&ListParams::default().fields(selector)).await;
+        found.map(|found| found.items.len())
+    };
+    ensure!(count("spec.colour=red").await? == 1);
+    selectable.spec.versions[0].selectable_fields = by(".spec.size")?;
+    let patch = Patch::Merge(json!({"spec": selectable.spec}));
+    let definitions: Api<CustomResourceDefinition> = Api::all(server.client());
+    definitions.patch(NAME, &PatchParams::default(), &patch).await?;
+    let changed = async {
+        while count("spec.size=large").await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, changed).await?;
+    ensure!(count("spec.size=large").await? == 1 && count("spec.size=red").await? == 0);
+    ensure!(count("spec.colour=red").await.is_err());
     Ok(())
 }

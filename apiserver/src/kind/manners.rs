@@ -1,6 +1,7 @@
 //! Manners: in what kinds of Kubernetes' own differ from those that definitions
 //! describe.
 
+use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::object::names::{
@@ -45,7 +46,10 @@ pub struct Manners {
     /// there is something in it.
     pub held_by: Option<&'static str>,
     /// What else is noted in an object that is deleted while something holds it.
-    pub on_mark: Option<fn(&mut Tree)>,
+    pub on_mark: Option<fn(&mut Tree, Timestamp)>,
+    /// Whether a deletion is marked by its time alone: it counts as no change of the
+    /// object, and nothing is said of its grace period.
+    pub marked_by_time_alone: bool,
     /// What is taken from the object that is there, where a change leaves it
     /// out: JSON pointers.
     pub kept: &'static [&'static str],
@@ -123,6 +127,7 @@ impl Default for Manners {
             grace_period: None,
             held_by: None,
             on_mark: None,
+            marked_by_time_alone: false,
             kept: &[],
         }
     }

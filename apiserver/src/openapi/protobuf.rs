@@ -235,9 +235,10 @@ impl Message {
         self.0.extend_from_slice(&value.to_le_bytes());
     }
 
-    /// Any value, as YAML: JSON is that too.
+    /// Any value, as YAML.
     fn any(&mut self, value: &Value) {
-        self.string(2, &format!("{value}\n"));
+        // Trees with text keys always encode.
+        self.string(2, &serde_saphyr::to_string(value).unwrap_or_default());
     }
 
     fn extensions(&mut self, number: u32, of: &Value) {
@@ -270,7 +271,7 @@ mod tests {
             &[0xfa, 1, 13, 1 << 3 | 2, 3],
             b"x-a",
             &[2 << 3 | 2, 6, 2 << 3 | 2, 4],
-            b"[1]\n",
+            b"- 1\n",
         ];
         assert_eq!(out.0, expected.concat());
     }

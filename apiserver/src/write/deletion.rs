@@ -59,9 +59,16 @@ pub fn mark(
         return Ok(None);
     }
     if let Some(note) = manners.on_mark {
-        note(&mut tree);
+        note(&mut tree, ambient.now());
     }
-    end_in(&mut tree, seconds, manner.grace_period, ambient);
+    if manners.marked_by_time_alone {
+        metadata::edit(&mut tree, |metadata| {
+            let now = || to_seconds(ambient.now()).into();
+            metadata.entry("deletionTimestamp").or_insert_with(now);
+        });
+    } else {
+        end_in(&mut tree, seconds, manner.grace_period, ambient);
+    }
     // However large it is: what cannot be marked could never go.
     Object::from_tree(&tree).map(Some).map_err(ApiError::internal)
 }

@@ -1,6 +1,7 @@
 //! In what each of these kinds differs from one that a definition describes.
 
 use aggregated_apiserver::{Manners, NameRule, SelectableFields};
+use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::definitions::FINALIZER;
@@ -26,13 +27,33 @@ pub(super) fn counted() -> Manners {
     Manners { selectable: SelectableFields::none(), ..base() }
 }
 
+/// Says in the status of a definition that its objects will be removed.
+fn note_termination(definition: &mut Map<String, Value>, now: Timestamp) {
+    let status = definition.entry("status").or_insert_with(|| json!({}));
+    if status["conditions"].is_null() {
+        status["conditions"] = json!([]);
+    }
+    let Some(conditions) = status["conditions"].as_array_mut() else { return };
+    if conditions.iter().any(|condition| condition["type"] == "Terminating") {
+        return;
+    }
+    let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
+    conditions.push(json!({
+        "type": "Terminating", "status": "True", "reason": "InstanceDeletionPending",
+        "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+        "lastTransitionTime": now.to_string(),
+    }));
+}
+
 pub(super) fn definitions() -> Manners {
     Manners {
         unconditional_update: false,
         status_takes_metadata: false,
         // Whoever serves it lets it go when its objects are gone.
         held_by: Some("/spec/versions"),
-        on_mark: Some(|definition| {
+        marked_by_time_alone: true,
+        on_mark: Some(|definition, now| {
+            note_termination(definition, now);
             let metadata = definition.entry("metadata").or_insert_with(|| json!({}));
             let finalizers = metadata
                 .as_object_mut()
@@ -86,7 +107,8 @@ pub(super) fn namespaces() -> Manners {
         ),
         deletes_collections: false,
         held_by: Some("/spec/finalizers"),
-        on_mark: Some(|namespace| {
+        marked_by_time_alone: true,
+        on_mark: Some(|namespace, _| {
             let status = namespace.entry("status").or_insert_with(|| json!({}));
             status["phase"] = "Terminating".into();
         }),

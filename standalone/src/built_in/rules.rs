@@ -1,6 +1,7 @@
 //! What kube-apiserver demands of built-in kinds, beyond their types. Each rule
 //! is here because programs meet it; what is not demanded, `docs/testing.md` says.
 
+pub(crate) mod approval;
 mod batch;
 mod config;
 mod containers;

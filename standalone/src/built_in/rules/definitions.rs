@@ -7,6 +7,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceConversion, CustomResourceDefinition, CustomResourceDefinitionSpec,
 };
 
+use super::approval;
 use super::{Faults, check_kept, check_one_of, check_with, quote, shown};
 
 /// What a definition says when its author says nothing, and what it may not say.
@@ -27,6 +28,7 @@ pub(in super::super) fn definitions() -> Rules<CustomResourceDefinition> {
             if faults.is_empty() {
                 check(spec, &mut faults);
             }
+            faults.extend(approval::check(definition, old));
             if faults.is_empty() {
                 let of_schemas = RuntimeKinds::check(definition).into_iter();
                 faults.extend(of_schemas.map(|fault| fault.with_field(|at| hoisted(spec, at))));
@@ -45,10 +47,16 @@ fn prepare(definition: &mut CustomResourceDefinition) {
     }
     let conversion = CustomResourceConversion { strategy: "None".to_owned(), webhook: None };
     definition.spec.conversion.get_or_insert(conversion);
+    let Some(stored) = definition.spec.versions.iter().find(|version| version.storage) else {
+        return;
+    };
+    let status = definition.status.get_or_insert_default();
+    let versions = status.stored_versions.get_or_insert_default();
     if is_new {
-        let stored = definition.spec.versions.iter().filter(|version| version.storage);
-        let stored: Vec<String> = stored.map(|version| version.name.clone()).collect();
-        definition.status.get_or_insert_default().stored_versions = Some(stored);
+        versions.clear();
+    }
+    if !versions.contains(&stored.name) {
+        versions.push(stored.name.clone());
     }
 }
 

@@ -1,0 +1,87 @@
+//! Groups that belong to the Kubernetes community: definitions in them say by an
+//! annotation where they were approved, or that they were not.
+
+use aggregated_apiserver::FieldError;
+use http::Uri;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+
+use super::quote;
+
+const ANNOTATION: &str = "api-approved.kubernetes.io";
+const GROUPS: [&str; 2] = ["k8s.io", "kubernetes.io"];
+const SEE: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
+
+/// What the annotation of a definition says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Approval {
+    Missing,
+    Invalid,
+    Bypassed,
+    Approved,
+}
+
+/// A condition: its status, its reason and its message.
+pub(crate) type Condition = (&'static str, &'static str, String);
+
+/// The condition `KubernetesAPIApprovalPolicyConformant` of a definition; `None` if
+/// its group needs no approval.
+pub(crate) fn condition(definition: &CustomResourceDefinition) -> Option<Condition> {
+    let (approval, message) = approval(definition)?;
+    let (status, reason) = match approval {
+        Approval::Missing => ("False", "MissingAnnotation"),
+        Approval::Invalid => ("False", "InvalidAnnotation"),
+        Approval::Bypassed => ("False", "UnapprovedAnnotation"),
+        Approval::Approved => ("True", "ApprovedAnnotation"),
+    };
+    Some((status, reason, message))
+}
+
+/// What is wrong with the annotation, unless it was so before.
+pub(super) fn check(
+    definition: &CustomResourceDefinition,
+    old: Option<&CustomResourceDefinition>,
+) -> Option<FieldError> {
+    let (approval, message) = approval(definition)?;
+    let before = old.and_then(self::approval).map(|(approval, _)| approval);
+    if before == Some(approval) {
+        return None;
+    }
+    let at = format!("metadata.annotations[{ANNOTATION}]");
+    match approval {
+        Approval::Missing => Some(FieldError::required(at, &message)),
+        Approval::Invalid => Some(FieldError::invalid(at, quote(annotation(definition)), &message)),
+        Approval::Bypassed | Approval::Approved => None,
+    }
+}
+
+fn annotation(definition: &CustomResourceDefinition) -> &str {
+    let annotations = definition.metadata.annotations.as_ref();
+    annotations.and_then(|all| all.get(ANNOTATION)).map_or("", String::as_str)
+}
+
+fn approval(definition: &CustomResourceDefinition) -> Option<(Approval, String)> {
+    let group = definition.spec.group.as_str();
+    let is_of = |root: &str| {
+        group.strip_suffix(root).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+    };
+    if !GROUPS.into_iter().any(is_of) {
+        return None;
+    }
+    let given = annotation(definition);
+    let is_address = given
+        .parse::<Uri>()
+        .is_ok_and(|uri| uri.scheme().is_some() && uri.host().is_some_and(|host| !host.is_empty()));
+    Some(if given.is_empty() {
+        let why = format!("protected groups must have approval annotation {ANNOTATION:?}, {SEE}");
+        (Approval::Missing, why)
+    } else if given.starts_with("unapproved") {
+        (Approval::Bypassed, format!("not approved: {given:?}"))
+    } else if is_address {
+        (Approval::Approved, format!("approved in {given}"))
+    } else {
+        let why = format!(
+            "protected groups must have approval annotation {ANNOTATION:?} with either a URL or a reason starting with \"unapproved\", {SEE}"
+        );
+        (Approval::Invalid, why)
+    })
+}
