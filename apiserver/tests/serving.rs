@@ -1,7 +1,7 @@
 //! The server on its socket: TLS, both versions of HTTP, health, limits and
 //! draining. The cluster is away all the while, which must not matter here.
 
-#![allow(clippy::unwrap_used)] // all of it is a test
+#![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 
 use std::fs;
 use std::path::Path;
@@ -11,6 +11,7 @@ use std::time::Duration;
 use aggregated_apiserver::{AdmissionPlugin, ApiServer, Kinds, Running, ServeArgs, Stored};
 use axum::body::Body;
 use futures::future::join_all;
+use futures::{SinkExt, StreamExt};
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -24,9 +25,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 use test_cluster::{Authority, Certificate};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use tokio_tungstenite::client_async;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[kube(group = "example.com", version = "v1", kind = "Foo", namespaced)]
@@ -237,6 +242,42 @@ async fn one_connection_carries_a_thousand_watches() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn watches_go_over_web_sockets() {
+    let fixture = Fixture::start().await;
+    let stream = fixture.connect("http/1.1", Some(&fixture.proxy)).await;
+    let mut watch = format!("wss://localhost{FOOS}?watch=true").into_client_request().unwrap();
+    let headers = watch.headers_mut();
+    headers.insert("x-remote-user", "admin".parse().unwrap());
+    headers.insert("x-remote-group", "system:masters".parse().unwrap());
+    let protocols = "base64url.bearer.authorization.k8s.io.eA, base64.binary.k8s.io";
+    headers.insert("sec-websocket-protocol", protocols.parse().unwrap());
+    let (mut socket, response) = client_async(watch, stream).await.unwrap();
+    assert_eq!(response.headers()["sec-websocket-protocol"], "base64.binary.k8s.io");
+    let proxy = fixture.proxy().await;
+    for name in ["a", "b"] {
+        let foo = FOO.replace("\"a\"", &format!("{name:?}"));
+        let (status, _) =
+            text(proxy.clone().send_request(master("POST", FOOS, foo)).await.unwrap()).await;
+        assert_eq!(status, 201);
+        let Message::Text(event) = socket.next().await.unwrap().unwrap() else {
+            panic!("an event is a text")
+        };
+        let event: serde_json::Value = serde_json::from_str(&event).unwrap();
+        assert_eq!(
+            (&event["type"], &event["object"]["metadata"]["name"]),
+            (&"ADDED".into(), &name.into())
+        );
+    }
+    // A client that has had enough is let go, and a server that goes says so.
+    socket.send(Message::Ping("hello".into())).await.unwrap();
+    assert_eq!(socket.next().await.unwrap().unwrap(), Message::Pong("hello".into()));
+    let drained = tokio::spawn(fixture.running.drain(Duration::ZERO));
+    assert!(matches!(socket.next().await, Some(Ok(Message::Close(_)))));
+    drop(socket);
+    drained.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn bodies_are_bounded() {
     let fixture = Fixture::start().await;
     let proxy = fixture.proxy().await;
@@ -253,7 +294,7 @@ async fn bodies_are_bounded() {
     assert!(status == 422 && body.contains("metadata.annotations: Too long"), "{body}");
     let deep = "[".repeat(100_000);
     for (hostile, expected) in [
-        (deep.as_bytes(), "recursion limit exceeded"),
+        (deep.as_bytes(), "nests deeper than 127 levels"),
         (&b"\xff"[..], "json parse error"),
         (&b"{\"a\":1e400}"[..], "number out of range"),
     ] {
@@ -266,6 +307,40 @@ async fn bodies_are_bounded() {
     assert_eq!(status, 413);
     let (status, _) = post(FOO.as_bytes().to_vec()).await;
     assert_eq!(status, 201, "nothing has suffered");
+}
+
+/// The whole body is sent before anything is read, as many clients do it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_is_too_large_gets_an_answer() {
+    let fixture = Fixture::start().await;
+    let mut stream = fixture.connect("http/1.1", Some(&fixture.proxy)).await;
+    let size = 8 << 20;
+    let head = format!(
+        "POST {FOOS} HTTP/1.1\r\nhost: localhost\r\nx-remote-user: admin\r\nx-remote-group: system:masters\r\ncontent-length: {size}\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream.write_all(&vec![b' '; size]).await.unwrap();
+    let mut answer = vec![0; 1_000];
+    let length = stream.read(&mut answer).await.unwrap();
+    let answer = String::from_utf8_lossy(&answer[..length]);
+    assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
+    // The same connection goes on.
+    stream.write_all(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+    let mut answer = vec![0; 1_000];
+    let mut text = String::new();
+    while !text.contains("HTTP/1.1 200 ") {
+        let length = stream.read(&mut answer).await.unwrap();
+        assert!(length > 0, "the connection was closed: {text}");
+        text.push_str(&String::from_utf8_lossy(&answer[..length]));
+    }
+
+    // A client that waits for a word first is spared the work.
+    let mut stream = fixture.connect("http/1.1", Some(&fixture.proxy)).await;
+    let head = head.replace("\r\n\r\n", "\r\nexpect: 100-continue\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let length = stream.read(&mut answer).await.unwrap();
+    let answer = String::from_utf8_lossy(&answer[..length]);
+    assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
