@@ -1,6 +1,6 @@
 //! The path of a request, one line per step.
 //!
-//! route → deadline → authenticate → authorize → throttle → negotiate → decode →
+//! route → deadline → authenticate → impersonate → authorize → throttle → negotiate → decode →
 //! (admit →) verb → encode. A step never calls another step; only this file does.
 
 mod admit;
@@ -9,13 +9,16 @@ mod authorize;
 mod deadline;
 mod decode;
 mod encode;
+mod impersonate;
 mod negotiate;
 mod query;
 mod route;
 mod throttle;
+mod websocket;
 
 pub use authenticate::{Authentication, ClientCertificate, Peer, Presented};
 pub use decode::read_protobuf;
+pub use impersonate::Impersonation;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -35,7 +38,8 @@ use crate::kind::{self, RuleContext};
 use crate::openapi::OpenApi;
 use crate::served_kind::{Backing, ServedKinds};
 use crate::user::User;
-use crate::verb::{self, Subresource, WriteOptions};
+use crate::verb::{self, Subresource, Verb, WriteOptions};
+use crate::watch_cache::SourceState;
 use crate::write::{self, Part};
 use decode::Operation;
 use encode::{Encoder, stream};
@@ -69,6 +73,8 @@ pub struct Handler {
     namespaces: Option<Namespaces>,
     ambient: Ambient,
     throttle: Throttle,
+    /// What `/version` answers.
+    version: crate::document::Document,
 }
 
 impl Handler {
@@ -88,12 +94,36 @@ impl Handler {
             namespaces,
             ambient,
             throttle,
+            version: crate::document::Document::json(&serde_json::Value::Null),
         }
+    }
+
+    /// The same handler, which answers this to who asks for its version.
+    #[must_use]
+    pub fn with_version(mut self, version: crate::document::Document) -> Self {
+        self.version = version;
+        self
+    }
+
+    /// The answer to who asks for the version of the server.
+    pub fn version(&self) -> Response<Body> {
+        encode::started(StatusCode::OK, Media::Json, Body::from(self.version.body.clone()))
     }
 
     /// What is served now.
     pub fn kinds(&self) -> ServedKinds {
         self.served.load().kinds.clone()
+    }
+
+    /// How everything is that kinds are computed from, each once.
+    pub fn sources(&self) -> Vec<SourceState> {
+        let mut sources: Vec<SourceState> = Vec::new();
+        for source in self.served.load().kinds.iter().flat_map(|served| served.cache.sources()) {
+            if !sources.iter().any(|known| known.resource == source.resource) {
+                sources.push(source);
+            }
+        }
+        sources
     }
 
     /// Serves these kinds from now on.
@@ -147,7 +177,7 @@ impl Handler {
         head: &Parts,
         body: Body,
     ) -> Result<Response<Body>, ApiError> {
-        let user = authenticate::authenticate(&self.authentication, peer, head).await?;
+        let user = self.user(peer, head).await?;
         authorize::authorize(&self.cluster, &user, &route).await?;
         let answer = match route.destination {
             Destination::Document(document) => self.document(head, &document),
@@ -159,6 +189,20 @@ impl Handler {
         let mut response = answer.unwrap_or_else(refuse);
         encode::warn(&mut response, &[warning]);
         Ok(response)
+    }
+
+    /// Whose request it is: the caller's, or that of whom it acts as.
+    async fn user(&self, peer: &Peer, head: &Parts) -> Result<User, ApiError> {
+        let caller = authenticate::authenticate(&self.authentication, peer, head).await?;
+        let impersonation = self.authentication.impersonation;
+        let Some(acting) = impersonate::requested(impersonation, &head.headers)? else {
+            return Ok(caller);
+        };
+        for demand in &acting.demands {
+            authorize::demand(&self.cluster, &caller, demand).await?;
+        }
+        tracing::debug!("{} acts as {}", caller.name, acting.user.name);
+        Ok(acting.user)
     }
 
     /// Answers a request for a resource.
@@ -181,8 +225,15 @@ impl Handler {
             }
             _ => Encoder::new(&target.served.kind, &target.version, format, now),
         };
+        let is_watch = target.verb == Verb::Watch;
         let response = self.act(user, target, operation, encoder, permit).await?;
-        objection.map_or(Ok(response), Err)
+        match objection {
+            Some(objection) => Err(objection),
+            None if is_watch && websocket::is_asked_for(head) => {
+                websocket::send(head, response.into_body()).await
+            }
+            None => Ok(response),
+        }
     }
 
     /// Does what was asked, and encodes what came of it.
@@ -282,7 +333,7 @@ impl Handler {
     /// 401, 403, or 500 when the cluster cannot be asked.
     pub async fn permit(&self, peer: &Peer, head: &Parts) -> Result<(), Box<Response<Body>>> {
         let permitted = async {
-            let user = authenticate::authenticate(&self.authentication, peer, head).await?;
+            let user = self.user(peer, head).await?;
             let route = route::route(&self.served.load().kinds, head)?;
             authorize::authorize(&self.cluster, &user, &route).await
         };
@@ -312,6 +363,7 @@ impl Handler {
                 presentation = negotiate::plain(head)?;
                 discovery.version(group, version)
             }
+            Document::ServerVersion => return Ok(self.version()),
             Document::OpenApiV2 if negotiate::prefers_openapi_in_protobuf(head) => {
                 Some(openapi.v2_in_protobuf())
             }

@@ -15,6 +15,7 @@ mod loopback;
 mod runtime_kinds;
 mod serving_certificate;
 mod tls;
+mod version;
 
 pub use args::{AdmissionPlugin, Args, LoggingFormat};
 pub use logging::start_logging;
@@ -34,10 +35,11 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::ambient::Ambient;
 use crate::cluster::Cluster;
 use crate::definition::{Kinds, Registered};
+use crate::document::Document;
 use crate::error::StartError;
 use crate::kind::Kind;
 use crate::manifests;
-use crate::request::{Authentication, Peer};
+use crate::request::{Authentication, Impersonation, Peer};
 use crate::user::User;
 use assemble::Assembled;
 use authentication::Trusted;
@@ -59,6 +61,7 @@ pub struct ApiServer {
     kinds: Kinds,
     ambient: Ambient,
     disabled: Vec<AdmissionPlugin>,
+    kubernetes: Option<String>,
 }
 
 /// What a server takes for the cluster: what it computes from, asks for
@@ -80,7 +83,25 @@ impl ApiServer {
     /// A server of this name, which its Service and its objects in the
     /// cluster have too.
     pub fn new(name: &str, kinds: Kinds) -> Self {
-        Self { name: name.to_owned(), kinds, ambient: Ambient::system(), disabled: Vec::new() }
+        Self {
+            name: name.to_owned(),
+            kinds,
+            ambient: Ambient::system(),
+            disabled: Vec::new(),
+            kubernetes: None,
+        }
+    }
+
+    /// The same server, which says in `/version` that it behaves as this release
+    /// of Kubernetes: `v1.36.3`. Clients judge by that what they may ask for.
+    #[must_use]
+    pub fn with_kubernetes_version(mut self, release: &str) -> Self {
+        self.kubernetes = Some(release.to_owned());
+        self
+    }
+
+    fn version(&self) -> Document {
+        version::document(&self.name, self.kubernetes.as_deref())
     }
 
     /// The same server with time and chance of the caller's choice.
@@ -130,7 +151,8 @@ impl ApiServer {
                 "{what} are kept in memory: a restart forgets them, and the cluster then collects what they own as garbage"
             );
         }
-        self.listen(args, kinds, Cluster::new(client), namespace, Loopback::default())
+        let cluster = (Cluster::new(client), Impersonation::Refused);
+        self.listen(args, kinds, cluster, namespace, Loopback::default())
     }
 
     /// The same without a cluster: the server is its own.
@@ -143,14 +165,14 @@ impl ApiServer {
         let namespace = args.namespace.clone().unwrap_or_else(|| "default".to_owned());
         let loopback = Loopback::default();
         let cluster = Cluster::new(loopback.client_of_itself());
-        self.listen(args, kinds, cluster, namespace, loopback)
+        self.listen(args, kinds, (cluster, Impersonation::Authorized), namespace, loopback)
     }
 
     fn listen(
         mut self,
         args: &Args,
         kinds: Vec<Arc<Kind>>,
-        cluster: Cluster,
+        (cluster, impersonation): (Cluster, Impersonation),
         namespace: String,
         loopback: Loopback,
     ) -> Result<Bound, StartError> {
@@ -164,7 +186,16 @@ impl ApiServer {
         };
         let certificate = serving_certificate::open(args, identity)?;
         let listening = Listening::bind(SocketAddr::new(args.bind_address, args.secure_port))?;
-        Ok(Bound { server: self, kinds, cluster, trusted, certificate, listening, loopback })
+        Ok(Bound {
+            server: self,
+            kinds,
+            cluster,
+            impersonation,
+            trusted,
+            certificate,
+            listening,
+            loopback,
+        })
     }
 
     /// The same server in this process, without a socket.
@@ -176,21 +207,25 @@ impl ApiServer {
         cluster: impl Into<ClusterClient>,
     ) -> Result<InProcess, StartError> {
         let loopback = Loopback::default();
-        let cluster = match cluster.into() {
-            ClusterClient::Client(client) => Cluster::new(client),
-            ClusterClient::Itself => Cluster::new(loopback.client_of_itself()),
+        let (cluster, impersonation) = match cluster.into() {
+            ClusterClient::Client(client) => (Cluster::new(client), Impersonation::Refused),
+            ClusterClient::Itself => {
+                (Cluster::new(loopback.client_of_itself()), Impersonation::Authorized)
+            }
         };
+        let cluster_ = Some(cluster.clone());
         let authentication =
-            Authentication { delegated: Arc::default(), cluster: Some(cluster.clone()) };
+            Authentication { delegated: Arc::default(), cluster: cluster_, impersonation };
         let closing = CancellationToken::new();
         let guard = closing.clone().drop_guard();
         let kinds = assemble::parse(&self.kinds)?;
         let looks_at_namespaces = self.looks_at_namespaces();
+        let version = self.version();
         let assembled = Assembled::new(
             kinds,
             &self.kinds,
             self.ambient,
-            cluster,
+            (cluster, version),
             looks_at_namespaces,
             authentication,
             closing,
@@ -215,6 +250,7 @@ pub struct Bound {
     server: ApiServer,
     kinds: Vec<Arc<Kind>>,
     cluster: Cluster,
+    impersonation: Impersonation,
     trusted: Trusted,
     certificate: serving_certificate::Opened,
     listening: Listening,
@@ -243,7 +279,16 @@ impl Bound {
     /// # Errors
     /// As [`Bound::start`].
     pub async fn start_unready(self) -> Result<(Running, Filling), StartError> {
-        let Self { server, kinds, cluster, trusted, certificate, listening, loopback } = self;
+        let Self {
+            server,
+            kinds,
+            cluster,
+            impersonation,
+            trusted,
+            certificate,
+            listening,
+            loopback,
+        } = self;
         let closing = CancellationToken::new();
         let filling = Filling(watch::Sender::new(false));
         let health = Health::new(
@@ -253,13 +298,14 @@ impl Bound {
             closing.clone(),
         );
         let looks_at_namespaces = server.looks_at_namespaces();
+        let version = server.version();
         let assembled = Assembled::new(
             kinds,
             &server.kinds,
             server.ambient,
-            cluster.clone(),
+            (cluster.clone(), version),
             looks_at_namespaces,
-            trusted.authentication(),
+            trusted.authentication(impersonation),
             closing.clone(),
         )
         .await?;

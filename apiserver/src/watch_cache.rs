@@ -54,6 +54,17 @@ pub enum NotFresh {
     },
 }
 
+/// How something is that objects are computed from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceState {
+    /// What it is: `replicasets.apps`.
+    pub resource: String,
+    /// Whether all of it has been in view.
+    pub is_synced: bool,
+    /// Why the cluster does not show it now, if it does not.
+    pub trouble: Option<String>,
+}
+
 /// The objects of one kind now, and their recent past.
 pub struct WatchCache {
     sequence: Arc<RevisionSequence>,
@@ -62,6 +73,7 @@ pub struct WatchCache {
     rewound: Mutex<VecDeque<Snapshot>>,
     subscribers: Subscribers,
     synced: watch::Sender<bool>,
+    sources: RwLock<Vec<SourceState>>,
 }
 
 impl WatchCache {
@@ -76,7 +88,18 @@ impl WatchCache {
             rewound: Mutex::default(),
             subscribers: Subscribers::default(),
             synced: watch::Sender::new(false),
+            sources: RwLock::default(),
         }
+    }
+
+    /// Notes how everything is that the objects are computed from.
+    pub fn set_sources(&self, sources: Vec<SourceState>) {
+        *self.sources.write().unwrap_or_else(PoisonError::into_inner) = sources;
+    }
+
+    /// How everything is that the objects are computed from.
+    pub fn sources(&self) -> Vec<SourceState> {
+        self.sources.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Says that the cache holds everything there was to begin with: its past

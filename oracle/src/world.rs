@@ -229,7 +229,7 @@ async fn serve(control_plane: &ControlPlane) -> Result<(Server, Running)> {
 async fn without_a_cluster(folder: &Path) -> Result<(Server, TestServer)> {
     let running = TestServer::builder().listen().start().await?;
     let kubeconfig = running.kubeconfig().context("it listens")?;
-    let kubeconfig: Value = serde_json::from_slice(&std::fs::read(kubeconfig)?)?;
+    let kubeconfig: Value = serde_saphyr::from_str(&std::fs::read_to_string(kubeconfig)?)?;
     let (cluster, user) = (&kubeconfig["clusters"][0]["cluster"], &kubeconfig["users"][0]["user"]);
     let file = |name: &str, data: &Value| -> Result<PathBuf> {
         let file = folder.join(name);

@@ -53,11 +53,12 @@ pub(crate) fn write(
         }}],
         "contexts": [{"name": NAME, "context": {"cluster": NAME, "user": NAME}}],
     });
-    write_private(file, &format!("{config:#}\n")).map_err(|error| error.to_string())
+    let text = serde_saphyr::to_string(&config).map_err(|error| error.to_string())?;
+    write_private(file, &text).map_err(|error| error.to_string())
 }
 
 fn is_ours(text: &str) -> bool {
-    let config: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
+    let config: serde_json::Value = serde_saphyr::from_str(text).unwrap_or_default();
     config["kind"] == "Config"
         && config["current-context"] == NAME
         && config["clusters"][0]["name"] == NAME

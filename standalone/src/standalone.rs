@@ -19,6 +19,9 @@ use crate::objects::{self, ObjectError};
 use crate::test_server::admin;
 use crate::{built_in, kubeconfig, reviews, tokens};
 
+/// The release of Kubernetes whose behaviour is compared with that of this server.
+pub(crate) const KUBERNETES: &str = "v1.36.3";
+
 /// Flags of a server without a cluster.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[non_exhaustive]
@@ -127,7 +130,9 @@ impl Standalone {
         let certificates = Certificates::open(folder.path())
             .map_err(|why| StandaloneError::file("data-dir", folder.path(), &why))?;
         let args = on_this_machine(args, &certificates);
-        let bound = ApiServer::new(&self.name, kinds).bind_alone(&args)?;
+        let bound = ApiServer::new(&self.name, kinds)
+            .with_kubernetes_version(KUBERNETES)
+            .bind_alone(&args)?;
         let config = folder.path().join("kubeconfig");
         let (flag, config) = match &own.write_kubeconfig {
             Some(file) => ("write-kubeconfig", file.clone()),

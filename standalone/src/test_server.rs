@@ -22,7 +22,7 @@ use crate::faults::Faults;
 use crate::files::Document;
 use crate::keepers::Keepers;
 use crate::objects::{self, ObjectError};
-use crate::standalone::on_this_machine;
+use crate::standalone::{KUBERNETES, on_this_machine};
 use crate::{built_in, kubeconfig, reviews};
 
 /// As whom [`TestServer::client`] asks.
@@ -112,7 +112,9 @@ impl TestServerBuilder {
             let now = Arc::clone(&now);
             move || now()
         });
-        let server = ApiServer::new("test-server", kinds).with_ambient(ambient);
+        let server = ApiServer::new("test-server", kinds)
+            .with_kubernetes_version(KUBERNETES)
+            .with_ambient(ambient);
         let server = if self.listens {
             Server::listening(server).await?
         } else {

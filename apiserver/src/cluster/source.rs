@@ -27,6 +27,8 @@ pub struct SourceFeed<K> {
 struct Shelf<K> {
     objects: HashMap<Key, Arc<K>>,
     synced: bool,
+    /// Why the cluster does not show them now.
+    trouble: Option<String>,
 }
 
 /// Which objects changed since they were last asked for. At most one entry
@@ -45,7 +47,7 @@ impl Changed {
 
 impl<K> Default for SourceFeed<K> {
     fn default() -> Self {
-        let shelf = Shelf { objects: HashMap::new(), synced: false };
+        let shelf = Shelf { objects: HashMap::new(), synced: false, trouble: None };
         Self { shelf: RwLock::new(shelf), followers: Mutex::default() }
     }
 }
@@ -59,6 +61,23 @@ impl<K> SourceFeed<K> {
     /// Whether everything there was to begin with has arrived.
     pub fn is_synced(&self) -> bool {
         self.shelf.read().unwrap_or_else(PoisonError::into_inner).synced
+    }
+
+    /// Why the cluster does not show the objects now, if it does not.
+    pub fn trouble(&self) -> Option<String> {
+        self.shelf.read().unwrap_or_else(PoisonError::into_inner).trouble.clone()
+    }
+
+    /// Says why the cluster does not show the objects now, or that it does again.
+    fn set_trouble(&self, trouble: Option<String>) {
+        let followers = self.followers();
+        let mut shelf = self.shelf.write().unwrap_or_else(PoisonError::into_inner);
+        if shelf.trouble == trouble {
+            return;
+        }
+        shelf.trouble = trouble;
+        drop(shelf);
+        tell(followers, []);
     }
 
     /// Returns when everything there was to begin with has arrived.
@@ -175,11 +194,14 @@ async fn keep<K>(feed: Arc<SourceFeed<K>>, api: Api<K>)
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
 {
-    let name = K::plural(&());
+    let name = resource_name::<K>();
     let mut events = watcher(api, watcher::Config::default()).default_backoff().boxed();
     let mut present = HashSet::new();
     let mut reported: Option<Instant> = None;
     while let Some(event) = events.next().await {
+        if matches!(event, Ok(watcher::Event::InitDone | watcher::Event::Apply(_))) {
+            feed.set_trouble(None);
+        }
         match event {
             Ok(watcher::Event::Init) => present.clear(),
             Ok(watcher::Event::InitApply(mut object)) => {
@@ -208,12 +230,23 @@ where
             }
             Err(error) => {
                 if reported.is_none_or(|at| at.elapsed() >= REPORT_EVERY) {
-                    tracing::warn!("cannot watch {name}, the last view of them stays: {error}");
+                    let meanwhile = match feed.is_synced() {
+                        true => "the last view of them stays",
+                        false => "what is computed from them is not served yet",
+                    };
+                    tracing::warn!("cannot list or watch {name}, {meanwhile}: {error}");
                     reported = Some(Instant::now());
                 }
+                feed.set_trouble(Some(error.to_string()));
             }
         }
     }
+}
+
+/// What a type is called in the API: `replicasets.apps`, `pods`.
+pub fn resource_name<K: Resource<DynamicType = ()>>() -> String {
+    let (plural, group) = (K::plural(&()), K::group(&()));
+    if group.is_empty() { plural.into_owned() } else { format!("{plural}.{group}") }
 }
 
 /// Who wrote which field, and what kubectl remembers, is of no interest to what

@@ -12,11 +12,11 @@ use serde_json::Value;
 use tokio::sync::Notify;
 use uuid::Uuid;
 
-use super::lookup::Related;
+use super::lookup::{self, Related, Tracked};
 use super::{Cells, qualified, to_tree};
 use crate::cluster::{Changed, SourceFeed, Sources};
 use crate::object::{Key, Object};
-use crate::watch_cache::WatchCache;
+use crate::watch_cache::{SourceState, WatchCache};
 
 /// So many objects are computed before other tasks get their turn.
 const BATCH: usize = 256;
@@ -94,6 +94,7 @@ pub(super) async fn run<C: Computed>(sources: Arc<Sources>, cache: Arc<WatchCach
         View::<C> { feed, changed, related, cache, known: HashMap::new(), seen_by: HashMap::new() };
     loop {
         notify.notified().await;
+        view.cache.set_sources(view.sources());
         if !view.is_synced() {
             continue;
         }
@@ -143,6 +144,12 @@ struct View<C: Computed> {
 impl<C: Computed> View<C> {
     fn is_synced(&self) -> bool {
         self.feed.is_synced() && self.related.lookups().iter().all(|lookup| lookup.is_synced())
+    }
+
+    /// How everything is that is looked at.
+    fn sources(&self) -> Vec<SourceState> {
+        let of_lookups = self.related.lookups().into_iter().filter_map(Tracked::source);
+        std::iter::once(lookup::source(&self.feed)).chain(of_lookups).collect()
     }
 
     /// The sources that must be computed again.

@@ -10,8 +10,9 @@ use tokio::sync::Notify;
 
 use super::computed::SourceType;
 use super::kinds::SourceKind;
-use crate::cluster::{Changed, SourceFeed, Sources};
+use crate::cluster::{Changed, SourceFeed, Sources, resource_name};
 use crate::object::Key;
+use crate::watch_cache::SourceState;
 
 /// Objects of another type that a computation may look at.
 pub struct Lookup<K> {
@@ -61,6 +62,14 @@ pub trait Tracked {
     fn take_changed(&self) -> HashSet<Key>;
     /// Whether everything there was to begin with has arrived.
     fn is_synced(&self) -> bool;
+    /// How the source of the objects is, if they come from the cluster.
+    fn source(&self) -> Option<SourceState>;
+}
+
+/// How the source of a feed is.
+pub(super) fn source<K: SourceType>(feed: &SourceFeed<K>) -> SourceState {
+    let (is_synced, trouble) = (feed.is_synced(), feed.trouble());
+    SourceState { resource: resource_name::<K>(), is_synced, trouble }
 }
 
 impl<K: SourceType> Tracked for Lookup<K> {
@@ -79,6 +88,13 @@ impl<K: SourceType> Tracked for Lookup<K> {
         match &self.objects {
             Objects::Followed { feed, .. } => feed.is_synced(),
             Objects::Given(_) => true,
+        }
+    }
+
+    fn source(&self) -> Option<SourceState> {
+        match &self.objects {
+            Objects::Followed { feed, .. } => Some(source(feed)),
+            Objects::Given(_) => None,
         }
     }
 }

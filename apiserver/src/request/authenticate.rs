@@ -4,16 +4,21 @@
 //! a client certificate, a bearer token; nobody, if nothing was shown. A
 //! credential that does not hold is never taken for none.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
 use percent_encoding::percent_decode_str;
 
+use super::impersonate::Impersonation;
+use super::websocket;
 use crate::cluster::{Cluster, DelegatedAuthentication, RequestHeader};
-use crate::error::{ApiError, Reason};
+use crate::error::ApiError;
 use crate::user::User;
 
 /// Where a request comes from.
@@ -51,6 +56,8 @@ pub struct Authentication {
     pub delegated: Arc<ArcSwap<DelegatedAuthentication>>,
     /// Who knows whose token is whose.
     pub cluster: Option<Cluster>,
+    /// Whether callers may act as somebody else.
+    pub impersonation: Impersonation,
 }
 
 /// Finds out who is asking.
@@ -63,7 +70,6 @@ pub(super) async fn authenticate(
         Peer::InProcess(user) => return Ok(user.clone()),
         Peer::Connection(presented) => presented,
     };
-    refuse_impersonation(&head.headers)?;
     let mut refused = presented.any;
     let delegated = authentication.delegated.load();
     if let (true, Some(header)) = (presented.is_front_proxy, &delegated.request_header)
@@ -79,7 +85,7 @@ pub(super) async fn authenticate(
         let Some(cluster) = cluster.filter(|_| token.len() <= TOKEN_LIMIT) else {
             return Err(ApiError::unauthorized());
         };
-        match cluster.user_of_token(token).await {
+        match cluster.user_of_token(&token).await {
             Ok(Some(user)) => return Ok(user.authenticated()),
             Ok(None) => refused = true,
             Err(error) => {
@@ -91,23 +97,19 @@ pub(super) async fn authenticate(
     if refused { Err(ApiError::unauthorized()) } else { Ok(User::anonymous()) }
 }
 
-/// kube-apiserver acts for somebody else before it calls us. On a direct
-/// connection nobody has checked that the caller may.
-fn refuse_impersonation(headers: &HeaderMap) -> Result<(), ApiError> {
-    match headers.keys().find(|name| name.as_str().starts_with("impersonate-")) {
-        Some(name) => {
-            let message = format!("impersonation ({name}) is not supported on direct connections");
-            Err(ApiError::new(Reason::Forbidden, message))
-        }
-        None => Ok(()),
-    }
+fn bearer_token(headers: &HeaderMap) -> Option<Cow<'_, str>> {
+    let Some(value) = headers.get(AUTHORIZATION) else { return token_of_web_socket(headers) };
+    let (scheme, token) = value.to_str().ok()?.trim().split_once(' ')?;
+    let token = token.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token.into())
 }
 
-fn bearer_token(headers: &HeaderMap) -> Option<&str> {
-    let value = headers.get(AUTHORIZATION)?.to_str().ok()?;
-    let (scheme, token) = value.trim().split_once(' ')?;
-    let token = token.trim();
-    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+/// The token among the protocols of a WebSocket: a browser cannot say it elsewhere.
+fn token_of_web_socket(headers: &HeaderMap) -> Option<Cow<'_, str>> {
+    let mut protocols = websocket::protocols(headers);
+    let encoded = protocols.find_map(|protocol| protocol.strip_prefix(websocket::BEARER))?;
+    let token = URL_SAFE_NO_PAD.decode(encoded).ok()?;
+    String::from_utf8(token).ok().filter(|token| !token.is_empty()).map(Cow::Owned)
 }
 
 /// Tokens of service accounts have a kilobyte or two.
@@ -146,6 +148,7 @@ fn all<'a>(headers: &'a HeaderMap, name: &str) -> impl Iterator<Item = String> +
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Reason;
     use http::Request;
 
     fn delegated() -> DelegatedAuthentication {
@@ -167,6 +170,7 @@ mod tests {
         let authentication = Authentication {
             delegated: Arc::new(ArcSwap::from_pointee(delegated())),
             cluster: None,
+            impersonation: Impersonation::Refused,
         };
         let mut request = Request::builder();
         for (name, value) in headers {
@@ -208,17 +212,19 @@ mod tests {
         assert_eq!(no_name.unwrap_err().reason(), Reason::Unauthorized);
     }
 
+    #[test]
+    fn a_browser_says_its_token_among_the_protocols() {
+        let header = "base64url.bearer.authorization.k8s.io.czNjcmV0, other";
+        let request = Request::builder().header("sec-websocket-protocol", header);
+        let (head, ()) = request.body(()).unwrap().into_parts();
+        assert_eq!(bearer_token(&head.headers).as_deref(), Some("s3cret"));
+    }
+
     #[tokio::test]
     async fn a_token_that_nobody_can_check_is_no_token() {
         let error = ask(Presented::default(), &[("authorization", "Bearer x")]).await.unwrap_err();
         assert_eq!(error.reason(), Reason::Unauthorized);
         let basic = ask(Presented::default(), &[("authorization", "Basic eDp5")]).await;
         assert_eq!(basic.unwrap(), User::anonymous());
-    }
-
-    #[tokio::test]
-    async fn impersonation_is_refused() {
-        let error = ask(Presented::default(), &[("impersonate-user", "root")]).await.unwrap_err();
-        assert_eq!(error.reason(), Reason::Forbidden);
     }
 }

@@ -16,12 +16,9 @@ pub(super) async fn authorize(
     user: &User,
     route: &Route,
 ) -> Result<(), ApiError> {
+    demand(cluster, user, &route.attributes).await?;
     if user.is_master() {
         return Ok(());
-    }
-    let asked = ask(cluster, user, &route.attributes).await?;
-    if let Some(why) = asked {
-        return Err(forbidden(&route.attributes, &why));
     }
     if let Destination::Target(target) = &route.destination
         && let Backing::Computed(source) = &target.served.backing
@@ -32,6 +29,21 @@ pub(super) async fn authorize(
         }
     }
     Ok(())
+}
+
+/// Refuses this, unless the user may do it.
+pub(super) async fn demand(
+    cluster: &Cluster,
+    user: &User,
+    attributes: &Attributes,
+) -> Result<(), ApiError> {
+    if user.is_master() {
+        return Ok(());
+    }
+    match ask(cluster, user, attributes).await? {
+        Some(why) => Err(forbidden(attributes, &why)),
+        None => Ok(()),
+    }
 }
 
 /// `None` if the user may, otherwise why not.

@@ -60,6 +60,8 @@ pub(super) enum Document {
     Group(String),
     /// `/apis/G/V`, `/api/V`
     Version(String, String),
+    /// `/version`
+    ServerVersion,
     /// `/openapi/v2`
     OpenApiV2,
     /// `/openapi/v3`
@@ -116,6 +118,7 @@ fn document(method: &Method, segments: &[&str]) -> Destination {
         ["apis"] => Document::Groups,
         ["apis", group] => Document::Group((*group).to_owned()),
         ["apis", group, version] => Document::Version((*group).to_owned(), (*version).to_owned()),
+        ["version"] => Document::ServerVersion,
         ["openapi", "v2"] => Document::OpenApiV2,
         ["openapi", "v3"] => Document::OpenApiV3,
         ["openapi", "v3", "api", version] => {

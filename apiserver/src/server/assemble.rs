@@ -11,6 +11,7 @@ use super::runtime_kinds::RuntimeKinds;
 use crate::ambient::Ambient;
 use crate::cluster::{Cluster, Namespaces};
 use crate::definition::{Kinds, Role};
+use crate::document::Document;
 use crate::error::StartError;
 use crate::kind::Kind;
 use crate::object::Tree;
@@ -140,7 +141,7 @@ impl Assembled {
         parsed: Vec<Arc<Kind>>,
         kinds: &Kinds,
         ambient: Ambient,
-        cluster: Cluster,
+        (cluster, version): (Cluster, Document),
         looks_at_namespaces: bool,
         authentication: Authentication,
         closing: CancellationToken,
@@ -185,7 +186,7 @@ impl Assembled {
             .then(|| Namespaces::new(sources, cluster.clone()));
         let handler =
             Handler::new(kinds.clone(), authentication, cluster, namespaces, ambient.clone());
-        let handler = Arc::new(handler);
+        let handler = Arc::new(handler.with_version(version));
         let runtime = RuntimeKinds::new(&handler, store, sequence, ambient, closing);
         // From here on nothing fails that would leave them behind.
         let tasks = runs.into_iter().map(tokio::spawn).collect();

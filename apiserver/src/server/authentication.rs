@@ -14,7 +14,7 @@ use super::Args;
 use super::tls::Trust;
 use crate::cluster::{Cluster, DelegatedAuthentication, RequestHeader};
 use crate::error::StartError;
-use crate::request::Authentication;
+use crate::request::{Authentication, Impersonation};
 
 /// How often files are looked at again.
 const REREAD_EVERY: Duration = Duration::from_secs(10);
@@ -78,9 +78,9 @@ impl Trusted {
     }
 
     /// What requests are authenticated with.
-    pub(super) fn authentication(&self) -> Authentication {
+    pub(super) fn authentication(&self, impersonation: Impersonation) -> Authentication {
         let delegated = Arc::clone(&self.delegated);
-        Authentication { delegated, cluster: Some(self.cluster.clone()) }
+        Authentication { delegated, cluster: Some(self.cluster.clone()), impersonation }
     }
 
     /// What client certificates are held against.

@@ -1,18 +1,20 @@
-//! `/healthz`, `/livez`, `/readyz` and `/version`.
+//! `/healthz`, `/livez` and `/readyz`.
 //!
 //! Liveness depends on nothing: a restart mends no cluster. Readiness depends
 //! on what no request can be answered without. It does not depend on what is
 //! computed: an unready server blocks the deletion of namespaces for everybody.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::header::{CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use http::{Response, StatusCode};
-use serde_json::json;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+
+use crate::watch_cache::SourceState;
 
 /// How the server is.
 #[derive(Clone)]
@@ -26,7 +28,34 @@ pub(super) struct Health {
 }
 
 /// One check: what is wrong, if anything.
-type Check = (&'static str, Result<(), &'static str>);
+struct Check {
+    name: Cow<'static, str>,
+    outcome: Result<(), Cow<'static, str>>,
+    /// Whether the server is still well if this is not.
+    only_tells: bool,
+}
+
+impl Check {
+    fn new(name: &'static str, is_well: bool, why: &'static str) -> Self {
+        let outcome = if is_well { Ok(()) } else { Err(why.into()) };
+        Self { name: name.into(), outcome, only_tells: false }
+    }
+
+    /// Whether something is in view that kinds are computed from. An unready
+    /// server would be in the way of everybody, so this only tells.
+    fn of_source(source: SourceState) -> Self {
+        let SourceState { resource, is_synced, trouble } = source;
+        let outcome = match trouble {
+            None if is_synced => Ok(()),
+            None => Err(format!("{resource} have not been listed yet").into()),
+            Some(why) if is_synced => {
+                Err(format!("{resource} are shown as they were last seen: {why}").into())
+            }
+            Some(why) => Err(format!("{resource} cannot be listed: {why}").into()),
+        };
+        Self { name: format!("source-{resource}").into(), outcome, only_tells: true }
+    }
+}
 
 impl Health {
     pub(super) fn new(
@@ -43,41 +72,43 @@ impl Health {
         self.shutting_down.store(true, Ordering::Relaxed);
     }
 
-    fn checks(&self, endpoint: &str) -> Vec<Check> {
-        let mut checks: Vec<Check> = vec![("ping", Ok(()))];
+    fn checks(&self, endpoint: &str, sources: Vec<SourceState>) -> Vec<Check> {
+        let mut checks = vec![Check::new("ping", true, "")];
         if endpoint == "readyz" {
-            let unless = |is_well: bool, why| if is_well { Ok(()) } else { Err(why) };
             let is_open =
                 !self.shutting_down.load(Ordering::Relaxed) && !self.closing.is_cancelled();
-            checks.push((
-                "authentication",
-                unless(*self.trusted.borrow(), "the CAs of callers are not known yet"),
-            ));
-            checks.push((
-                "serving-certificate",
-                unless(*self.certificate.borrow(), "the Secret has not been read yet"),
-            ));
-            checks.push((
-                "start",
-                unless(*self.started.borrow(), "the server is still being filled"),
-            ));
-            checks.push(("shutdown", unless(is_open, "process is shutting down")));
+            let trusted = *self.trusted.borrow();
+            let why = "the CAs of callers are not known yet";
+            checks.push(Check::new("authentication", trusted, why));
+            let certificate = *self.certificate.borrow();
+            let why = "the Secret has not been read yet";
+            checks.push(Check::new("serving-certificate", certificate, why));
+            let why = "the server is still being filled";
+            checks.push(Check::new("start", *self.started.borrow(), why));
+            checks.extend(sources.into_iter().map(Check::of_source));
+            checks.push(Check::new("shutdown", is_open, "process is shutting down"));
         }
         checks
     }
 
-    /// The answer of an endpoint.
-    pub(super) fn answer<B: From<String>>(&self, endpoint: &str, query: &str) -> Response<B> {
+    /// The answer of an endpoint. What kinds are computed from is told, and does
+    /// not count.
+    pub(super) fn answer<B: From<String>>(
+        &self,
+        endpoint: &str,
+        query: &str,
+        sources: Vec<SourceState>,
+    ) -> Response<B> {
         let mut lines = String::new();
         let mut failed = false;
         let pairs: Vec<_> = form_urlencoded::parse(query.as_bytes()).collect();
         let is_excluded = |name: &str| pairs.iter().any(|(k, v)| k == "exclude" && v == name);
-        for (name, check) in self.checks(endpoint) {
-            let _ = match check {
-                _ if is_excluded(name) => writeln!(lines, "[+]{name} excluded: ok"),
+        for Check { name, outcome, only_tells } in self.checks(endpoint, sources) {
+            let _ = match outcome {
+                _ if is_excluded(&name) => writeln!(lines, "[+]{name} excluded: ok"),
                 Ok(()) => writeln!(lines, "[+]{name} ok"),
                 Err(why) => {
-                    failed = true;
+                    failed |= !only_tells;
                     tracing::debug!("{endpoint}: {name}: {why}");
                     writeln!(lines, "[-]{name} failed: reason withheld")
                 }
@@ -95,8 +126,14 @@ impl Health {
     }
 
     /// The answer of one check, which says what is wrong.
-    pub(super) fn answer_one<B: From<String>>(&self, endpoint: &str, check: &str) -> Response<B> {
-        match self.checks(endpoint).into_iter().find(|(name, _)| *name == check) {
+    pub(super) fn answer_one<B: From<String>>(
+        &self,
+        endpoint: &str,
+        check: &str,
+        sources: Vec<SourceState>,
+    ) -> Response<B> {
+        let checks = self.checks(endpoint, sources).into_iter();
+        match checks.map(|check| (check.name, check.outcome)).find(|(name, _)| *name == check) {
             Some((_, Ok(()))) => text(StatusCode::OK, "ok".to_owned()),
             Some((_, Err(why))) => {
                 let why = format!("internal server error: {why}");
@@ -105,26 +142,6 @@ impl Health {
             None => text(StatusCode::NOT_FOUND, "404 page not found\n".to_owned()),
         }
     }
-}
-
-/// `/version`
-pub(super) fn version<B: From<String>>() -> Response<B> {
-    let platform = format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH);
-    let version = json!({
-        "major": env!("CARGO_PKG_VERSION_MAJOR"),
-        "minor": env!("CARGO_PKG_VERSION_MINOR"),
-        "gitVersion": concat!("v", env!("CARGO_PKG_VERSION")),
-        "gitCommit": "",
-        "gitTreeState": "",
-        "buildDate": "",
-        "goVersion": "",
-        "compiler": "rustc",
-        "platform": platform,
-    });
-    let mut response = text(StatusCode::OK, format!("{version}\n"));
-    let json = HeaderValue::from_static("application/json");
-    response.headers_mut().insert(CONTENT_TYPE, json);
-    response
 }
 
 fn text<B: From<String>>(status: StatusCode, body: String) -> Response<B> {
@@ -141,7 +158,7 @@ mod tests {
     use super::*;
 
     fn answer(health: &Health, endpoint: &str, query: &str) -> (u16, String) {
-        let response: Response<String> = health.answer(endpoint, query);
+        let response: Response<String> = health.answer(endpoint, query, Vec::new());
         (response.status().as_u16(), response.into_body())
     }
 
@@ -157,13 +174,24 @@ mod tests {
         assert_eq!(answer(&health, "livez", ""), (200, "ok".into()));
         let failed = "[+]ping ok\n[-]authentication failed: reason withheld\n[+]serving-certificate ok\n[+]start ok\n[+]shutdown ok\nreadyz check failed\n";
         assert_eq!(answer(&health, "readyz", ""), (500, failed.into()));
-        let one: Response<String> = health.answer_one("readyz", "authentication");
+        let one: Response<String> = health.answer_one("readyz", "authentication", Vec::new());
         assert_eq!(one.into_body(), "internal server error: the CAs of callers are not known yet");
         assert_eq!(answer(&health, "readyz", "exclude=authentication"), (200, "ok".into()));
         trusted.send_replace(true);
         assert_eq!(answer(&health, "readyz", ""), (200, "ok".into()));
         let passed = "[+]ping ok\nlivez check passed\n";
         assert_eq!(answer(&health, "livez", "verbose"), (200, passed.into()));
+        let source = |trouble: Option<&str>| {
+            let resource = "pods".to_owned();
+            vec![SourceState { resource, is_synced: false, trouble: trouble.map(str::to_owned) }]
+        };
+        let told: Response<String> = health.answer("readyz", "verbose", source(Some("no right")));
+        assert_eq!(told.status(), StatusCode::OK, "it is not in the way of others");
+        assert!(told.into_body().contains("[-]source-pods failed: reason withheld\n"));
+        let one: Response<String> =
+            health.answer_one("readyz", "source-pods", source(Some("no right")));
+        let expected = "internal server error: pods cannot be listed: no right";
+        assert_eq!((one.status().as_u16(), &**one.body()), (500, expected));
         health.shut_down();
         assert_eq!(answer(&health, "readyz", "").0, 500);
         assert_eq!(answer(&health, "healthz", "").0, 200);

@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use super::connection::Acceptor;
-use super::health::{self, Health};
+use super::health::Health;
 use super::tls::Trust;
 use crate::error::StartError;
 use crate::request::{Peer, Presented, SharedHandler, panicked};
@@ -136,14 +136,15 @@ struct Shared {
 }
 
 fn router(handler: SharedHandler, health: Health) -> Router {
-    let mut router = Router::new().route("/version", get(async || health::version::<Body>()));
+    let version = async |State(shared): State<Shared>| shared.handler.version();
+    let mut router = Router::new().route("/version", get(version));
     for endpoint in ["healthz", "livez", "readyz"] {
         router = router
             .route(
                 &format!("/{endpoint}"),
                 get(async move |State(shared): State<Shared>, request: Request| {
                     let query = request.uri().query().unwrap_or_default();
-                    shared.health.answer::<Body>(endpoint, query)
+                    shared.health.answer::<Body>(endpoint, query, shared.handler.sources())
                 }),
             )
             .route(
@@ -156,7 +157,10 @@ fn router(handler: SharedHandler, health: Health) -> Router {
                         // A check says what is wrong, so not everybody may ask.
                         let (head, _) = request.into_parts();
                         match shared.handler.permit(&of(peer), &head).await {
-                            Ok(()) => shared.health.answer_one(endpoint, &check),
+                            Ok(()) => {
+                                let sources = shared.handler.sources();
+                                shared.health.answer_one(endpoint, &check, sources)
+                            }
                             Err(refusal) => *refusal,
                         }
                     },

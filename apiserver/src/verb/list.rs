@@ -199,7 +199,13 @@ pub(super) fn ensure_synced(served: &ServedKind) -> Result<(), ApiError> {
     if served.cache.is_synced() {
         return Ok(());
     }
-    Err(ApiError::try_again("storage is (re)initializing", 1))
+    let mut message = "storage is (re)initializing".to_owned();
+    let sources = served.cache.sources().into_iter().filter(|source| !source.is_synced);
+    let missing: Vec<String> = sources.map(|source| source.resource).collect();
+    if !missing.is_empty() {
+        message = format!("{message}: waiting for a list of {}", missing.join(", "));
+    }
+    Err(ApiError::try_again(message, 1))
 }
 
 /// Waits until the kind is at least as new as the revision.

@@ -1,0 +1,219 @@
+//! As whom is it to be done?
+//!
+//! A caller may ask to be taken for somebody else, if it may `impersonate` every
+//! part of that: the user or service account, each group, the uid, and each
+//! further attribute. Behind kube-aggregator that has happened before we are asked.
+
+use http::HeaderMap;
+use percent_encoding::percent_decode_str;
+
+use crate::cluster::Attributes;
+use crate::error::{ApiError, Reason};
+use crate::object::names::{check_label, check_subdomain};
+use crate::user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, User};
+
+const USER: &str = "impersonate-user";
+const GROUP: &str = "impersonate-group";
+const UID: &str = "impersonate-uid";
+const EXTRA: &str = "impersonate-extra-";
+const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
+const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
+const AUTHENTICATION: &str = "authentication.k8s.io";
+
+/// What becomes of requests to act as somebody else.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Impersonation {
+    /// They are refused: kube-apiserver acts for others before it calls us, and on
+    /// a direct connection nobody has looked.
+    #[default]
+    Refused,
+    /// They are authorized here: there is no kube-apiserver in front.
+    Authorized,
+}
+
+/// As whom a caller wants to act, and what it must be allowed for that.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Acting {
+    pub user: User,
+    pub demands: Vec<Attributes>,
+}
+
+/// As whom a caller wants to act; `None` as itself.
+///
+/// # Errors
+/// 403 where nobody may, 400 when it is not said which user is meant.
+pub(super) fn requested(
+    impersonation: Impersonation,
+    headers: &HeaderMap,
+) -> Result<Option<Acting>, ApiError> {
+    let Some(name) = headers.keys().find(|name| name.as_str().starts_with("impersonate-")) else {
+        return Ok(None);
+    };
+    if impersonation == Impersonation::Refused {
+        let message = format!("impersonation ({name}) is not supported on direct connections");
+        return Err(ApiError::new(Reason::Forbidden, message));
+    }
+    let parts = Parts::of(headers);
+    if parts.user.is_empty() {
+        return match parts.describe() {
+            described if described.is_empty() => Ok(None),
+            described => Err(ApiError::bad_request(format!(
+                "requested [{}] without impersonating a user",
+                described.join(" ")
+            ))),
+        };
+    }
+    Ok(Some(parts.acting()))
+}
+
+/// What the headers say.
+struct Parts {
+    user: String,
+    groups: Vec<String>,
+    uid: String,
+    extra: Vec<(String, String)>,
+}
+
+impl Parts {
+    fn of(headers: &HeaderMap) -> Self {
+        let all = |name: &str| -> Vec<String> {
+            let values = headers.get_all(name).into_iter();
+            values.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()).collect()
+        };
+        let first = |name: &str| all(name).into_iter().next().unwrap_or_default();
+        let mut extra = Vec::new();
+        for name in headers.keys() {
+            let Some(key) = name.as_str().strip_prefix(EXTRA) else { continue };
+            let decoded = percent_decode_str(key).decode_utf8();
+            let key = decoded.map_or_else(|_| key.to_owned(), |key| key.to_string());
+            extra.extend(all(name.as_str()).into_iter().map(|value| (key.clone(), value)));
+        }
+        Self { user: first(USER), groups: all(GROUP), uid: first(UID), extra }
+    }
+
+    /// What is asked for besides a user, as Go prints references to objects.
+    fn describe(&self) -> Vec<String> {
+        let groups = self.groups.iter().map(|group| format!("{{Group  {group}    }}"));
+        let extra = self
+            .extra
+            .iter()
+            .map(|(key, value)| format!("{{UserExtra  {value}  {AUTHENTICATION}/v1  {key}}}"));
+        let uid = Some(&self.uid).filter(|uid| !uid.is_empty());
+        let uid = uid.map(|uid| format!("{{UID  {uid}  {AUTHENTICATION}/v1  }}"));
+        groups.chain(extra).chain(uid).collect()
+    }
+
+    fn acting(self) -> Acting {
+        let account = service_account(&self.user);
+        let mut demands = vec![match account {
+            Some((namespace, name)) => demand("", "serviceaccounts", "", namespace, name),
+            None => demand("", "users", "", "", &self.user),
+        }];
+        let mut user = User { name: self.user.clone(), ..User::default() };
+        if let (Some((namespace, _)), true) = (account, self.groups.is_empty()) {
+            user.groups =
+                vec![SERVICE_ACCOUNTS.to_owned(), format!("{SERVICE_ACCOUNTS}:{namespace}")];
+        }
+        for group in self.groups {
+            demands.push(demand("", "groups", "", "", &group));
+            user.groups.push(group);
+        }
+        for (key, value) in self.extra {
+            demands.push(demand(AUTHENTICATION, "userextras", &key, "", &value));
+            user.extra.entry(key).or_default().push(value);
+        }
+        if !self.uid.is_empty() {
+            demands.push(demand(AUTHENTICATION, "uids", "", "", &self.uid));
+            user.uid = Some(self.uid);
+        }
+        let is_in = |group: &str| user.groups.iter().any(|one| one == group);
+        if user.name == ANONYMOUS && !is_in(UNAUTHENTICATED) {
+            user.groups.push(UNAUTHENTICATED.to_owned());
+        } else if user.name != ANONYMOUS && !is_in(AUTHENTICATED) && !is_in(UNAUTHENTICATED) {
+            user.groups.push(AUTHENTICATED.to_owned());
+        }
+        Acting { user, demands }
+    }
+}
+
+/// The namespace and the name of the service account that a user is.
+fn service_account(user: &str) -> Option<(&str, &str)> {
+    let (namespace, name) = user.strip_prefix(SERVICE_ACCOUNT)?.split_once(':')?;
+    let is_one = check_label(namespace).is_empty() && check_subdomain(name).is_empty();
+    is_one.then_some((namespace, name))
+}
+
+fn demand(
+    group: &str,
+    resource: &str,
+    subresource: &str,
+    namespace: &str,
+    name: &str,
+) -> Attributes {
+    Attributes::Resource {
+        verb: "impersonate",
+        group: group.to_owned(),
+        version: if group.is_empty() { String::new() } else { "v1".to_owned() },
+        resource: resource.to_owned(),
+        subresource: subresource.to_owned(),
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Request;
+
+    fn ask(headers: &[(&str, &str)]) -> Result<Option<Acting>, ApiError> {
+        let mut request = Request::builder();
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let (head, ()) = request.body(()).unwrap().into_parts();
+        requested(Impersonation::Authorized, &head.headers)
+    }
+
+    #[test]
+    fn each_part_is_demanded() {
+        let acting = ask(&[
+            (USER, "jane"),
+            (GROUP, "dev"),
+            (GROUP, "ops"),
+            (UID, "7"),
+            ("impersonate-extra-example.com%2fscope", "all"),
+        ]);
+        let acting = acting.unwrap().unwrap();
+        let expected = [
+            demand("", "users", "", "", "jane"),
+            demand("", "groups", "", "", "dev"),
+            demand("", "groups", "", "", "ops"),
+            demand(AUTHENTICATION, "userextras", "example.com/scope", "", "all"),
+            demand(AUTHENTICATION, "uids", "", "", "7"),
+        ];
+        assert_eq!(acting.demands, expected);
+        assert_eq!(acting.user.groups, ["dev", "ops", AUTHENTICATED]);
+        assert_eq!(acting.user.extra["example.com/scope"], ["all"]);
+    }
+
+    #[test]
+    fn service_accounts_are_in_their_groups() {
+        let acting = ask(&[(USER, "system:serviceaccount:ns:robot")]).unwrap().unwrap();
+        assert_eq!(acting.demands, [demand("", "serviceaccounts", "", "ns", "robot")]);
+        let expected = [SERVICE_ACCOUNTS, "system:serviceaccounts:ns", AUTHENTICATED];
+        assert_eq!(acting.user.groups, expected);
+        let odd = ask(&[(USER, "system:serviceaccount:NS:robot")]).unwrap().unwrap();
+        assert_eq!(odd.demands, [demand("", "users", "", "", "system:serviceaccount:NS:robot")]);
+    }
+
+    #[test]
+    fn what_cannot_be_asked() {
+        assert_eq!(ask(&[]).unwrap(), None);
+        let refused = ask(&[(GROUP, "dev")]).unwrap_err().to_string();
+        assert_eq!(refused, "requested [{Group  dev    }] without impersonating a user");
+        let (head, ()) = Request::builder().header(USER, "root").body(()).unwrap().into_parts();
+        let refused = requested(Impersonation::Refused, &head.headers).unwrap_err();
+        assert_eq!(refused.reason(), Reason::Forbidden);
+    }
+}

@@ -1,0 +1,118 @@
+//! Watches over WebSockets: browsers and dashboards follow kinds like this. Each
+//! event is a message of text.
+
+use axum::body::{Body, BodyDataStream};
+use axum::extract::FromRequestParts;
+use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
+use axum::response::IntoResponse;
+use bytes::{Bytes, BytesMut};
+use futures::StreamExt;
+use http::header::{CONNECTION, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
+use http::request::Parts;
+use http::{HeaderMap, Response};
+
+use crate::error::ApiError;
+
+/// What stands before a token among the protocols.
+pub(super) const BEARER: &str = "base64url.bearer.authorization.k8s.io.";
+/// A client of a watch has nothing to say.
+const RECEIVED_LIMIT: usize = 64 << 10;
+
+/// The protocols that a client offers.
+pub(super) fn protocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    let values = headers.get_all(SEC_WEBSOCKET_PROTOCOL).into_iter();
+    let texts = values.filter_map(|value| value.to_str().ok());
+    texts.flat_map(|text| text.split(',')).map(str::trim)
+}
+
+/// Whether a request asks for a WebSocket.
+pub(super) fn is_asked_for(head: &Parts) -> bool {
+    let says = |name, word: &str| {
+        let values = head.headers.get_all(name).into_iter();
+        let mut words = values.filter_map(|value| value.to_str().ok()).flat_map(|v| v.split(','));
+        words.any(|one| one.trim().eq_ignore_ascii_case(word))
+    };
+    says(CONNECTION, "upgrade") && says(UPGRADE, "websocket")
+}
+
+/// Sends the events of a watch, which are the lines of this body, over a WebSocket.
+///
+/// # Errors
+/// 400 when the request does not open one, as over HTTP/2.
+pub(super) async fn send(head: &Parts, events: Body) -> Result<Response<Body>, ApiError> {
+    let mut head = head.clone();
+    let upgrade = WebSocketUpgrade::from_request_parts(&mut head, &()).await;
+    let upgrade = upgrade.map_err(|rejection| ApiError::bad_request(rejection.body_text()))?;
+    let own = protocols(&head.headers).find(|protocol| !protocol.starts_with(BEARER));
+    let own: Vec<String> = own.map(str::to_owned).into_iter().collect();
+    let upgrade = upgrade.protocols(own).max_message_size(RECEIVED_LIMIT);
+    let lines = Lines { stream: events.into_data_stream(), rest: BytesMut::new() };
+    Ok(upgrade.on_upgrade(|socket| forward(socket, lines)).into_response())
+}
+
+async fn forward(mut socket: WebSocket, mut lines: Lines) {
+    loop {
+        tokio::select! {
+            line = lines.next() => {
+                let text = line.and_then(|line| String::from_utf8(line.into()).ok());
+                let Some(text) = text else { break };
+                if socket.send(Message::text(text)).await.is_err() {
+                    return;
+                }
+            }
+            // Pings are answered meanwhile; what else a client says means nothing.
+            received = socket.recv() => if !matches!(received, Some(Ok(_))) {
+                return;
+            },
+        }
+    }
+    // The client may be gone.
+    let _ = socket.send(Message::Close(None)).await;
+}
+
+/// The lines of a body.
+struct Lines {
+    stream: BodyDataStream,
+    rest: BytesMut,
+}
+
+impl Lines {
+    /// The next line with its end. Nothing is lost if this is not awaited to its end.
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            if let Some(end) = self.rest.iter().position(|&byte| byte == b'\n') {
+                return Some(self.rest.split_to(end + 1).freeze());
+            }
+            self.rest.extend_from_slice(&self.stream.next().await?.ok()?);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Request;
+
+    #[tokio::test]
+    async fn events_are_lines() {
+        let chunks = ["{\"a\":1}\n{\"b\"", ":2}\n", "{\"c\":3}\n"];
+        let chunks = chunks.map(|chunk| Ok::<_, std::io::Error>(Bytes::from(chunk)));
+        let body = Body::from_stream(futures::stream::iter(chunks));
+        let mut lines = Lines { stream: body.into_data_stream(), rest: BytesMut::new() };
+        for expected in ["{\"a\":1}\n", "{\"b\":2}\n", "{\"c\":3}\n"] {
+            assert_eq!(lines.next().await.unwrap(), expected);
+        }
+        assert!(lines.next().await.is_none());
+    }
+
+    #[test]
+    fn a_web_socket_is_asked_for() {
+        let ask = |connection: &str, upgrade: &str| {
+            let request = Request::builder().header(CONNECTION, connection);
+            let request = request.header(UPGRADE, upgrade).body(()).unwrap();
+            is_asked_for(&request.into_parts().0)
+        };
+        assert!(ask("Upgrade", "websocket") && ask("keep-alive, Upgrade", "WebSocket"));
+        assert!(!ask("keep-alive", "websocket") && !ask("upgrade", "h2c"));
+    }
+}
