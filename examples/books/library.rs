@@ -1,0 +1,103 @@
+//! Books, and what changes among them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::mem;
+
+use futures::{Stream, StreamExt, stream};
+use kube::runtime::watcher::{Config, Event};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, CustomResource, ResourceExt};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tracing::warn;
+
+use crate::program::cause;
+
+/// A book.
+#[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[kube(
+    group = "example.technosophos.com",
+    version = "v1",
+    kind = "Book",
+    namespaced,
+    printcolumn(name = "Title", type_ = "string", json_path = ".spec.title")
+)]
+pub struct BookSpec {
+    /// What is on its cover.
+    pub title: String,
+    /// The people who wrote it.
+    #[serde(default)]
+    pub authors: Vec<String>,
+}
+
+/// A book that came or went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    Added { name: String, title: String },
+    Deleted { name: String },
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Added { name, title } => write!(f, "Added a book {name} with title '{title}'"),
+            Self::Deleted { name } => write!(f, "Deleted a book {name}"),
+        }
+    }
+}
+
+/// Every book that is there and every change from then on, each told once,
+/// however often the connection breaks.
+pub fn changes(books: Api<Book>) -> impl Stream<Item = Change> {
+    let mut library = Library::default();
+    let events = watcher(books, Config::default()).default_backoff();
+    events.flat_map(move |event| stream::iter(library.take(event)))
+}
+
+/// The books that were told of, and those of a list that is being read: names
+/// and titles by uid, because a name may come again for another book.
+#[derive(Default)]
+struct Library {
+    told: BTreeMap<String, (String, String)>,
+    listed: BTreeMap<String, (String, String)>,
+}
+
+impl Library {
+    fn take(&mut self, event: watcher::Result<Event<Book>>) -> Vec<Change> {
+        match event {
+            Ok(Event::Init) => self.listed.clear(),
+            Ok(Event::InitApply(book)) => {
+                self.listed.insert(book.uid().unwrap_or_default(), entry(book));
+            }
+            Ok(Event::InitDone) => return self.compare(),
+            Ok(Event::Apply(book)) => {
+                let uid = book.uid().unwrap_or_default();
+                let (name, title) = entry(book);
+                if self.told.insert(uid, (name.clone(), title.clone())).is_none() {
+                    return vec![Change::Added { name, title }];
+                }
+            }
+            Ok(Event::Delete(book)) => {
+                let gone = self.told.remove(&book.uid().unwrap_or_default());
+                return gone.map(|(name, _)| Change::Deleted { name }).into_iter().collect();
+            }
+            Err(error) => warn!("the watch goes on after a pause: {}", cause(&error)),
+        }
+        Vec::new()
+    }
+
+    /// What happened while nothing was watched: the difference of a new list.
+    fn compare(&mut self) -> Vec<Change> {
+        let before = mem::replace(&mut self.told, mem::take(&mut self.listed));
+        let gone = before.iter().filter(|(uid, _)| !self.told.contains_key(*uid));
+        let gone = gone.map(|(_, (name, _))| Change::Deleted { name: name.clone() });
+        let new = self.told.iter().filter(|(uid, _)| !before.contains_key(*uid));
+        let new = new.map(|(_, (name, title))| (name.clone(), title.clone()));
+        gone.chain(new.map(|(name, title)| Change::Added { name, title })).collect()
+    }
+}
+
+fn entry(book: Book) -> (String, String) {
+    (book.name_any(), book.spec.title)
+}

@@ -1,0 +1,85 @@
+//! How a program defines the kind that it works with.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::runtime::conditions::{is_crd_established, is_deleted};
+use kube::runtime::wait::await_condition;
+use kube::runtime::watcher::DefaultBackoff;
+use kube::{Client, ResourceExt};
+use serde_json::json;
+use tokio::time::{sleep, timeout};
+use tracing::{info, warn};
+
+use crate::program::cause;
+
+/// How long a cluster may take to establish a definition, or to remove an old one.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The longest pause between two attempts to reach the cluster.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Creates a definition, or brings an older one up to date, and waits until its
+/// kind is served. A server that is away is waited for. A program without the
+/// right to define kinds relies on a definition that somebody else has made.
+pub async fn define(client: &Client, definition: &CustomResourceDefinition) -> Result<()> {
+    let name = definition.name_any();
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let mut pauses = DefaultBackoff::default();
+    loop {
+        let attempt = define_once(&definitions, &name, definition);
+        let error = match timeout(PATIENCE, attempt).await {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) => error,
+            Err(_) => bail!("{name} is not established: {}", hindrance(&definitions, &name).await),
+        };
+        let context = || format!("defining {name}");
+        match error.downcast_ref::<kube::Error>() {
+            Some(kube::Error::Api(status)) if status.is_forbidden() => {
+                info!("no right to define {name}: relying on a definition that is there");
+                return Ok(());
+            }
+            Some(kube::Error::Api(status)) if status.code < 500 && status.code != 429 => {
+                return Err(error).with_context(context);
+            }
+            _ => warn!("{}: {}", context(), cause(&*error)),
+        }
+        sleep(pauses.next().unwrap_or(LONGEST_PAUSE)).await;
+    }
+}
+
+async fn define_once(
+    definitions: &Api<CustomResourceDefinition>,
+    name: &str,
+    definition: &CustomResourceDefinition,
+) -> Result<()> {
+    loop {
+        match definitions.create(&PostParams::default(), definition).await {
+            Ok(_) => break,
+            Err(kube::Error::Api(status)) if status.is_already_exists() => {}
+            Err(error) => return Err(error.into()),
+        }
+        let Some(found) = definitions.get_opt(name).await? else { continue };
+        if found.metadata.deletion_timestamp.is_none() {
+            // A merge patch puts the list of versions in the place of the old one.
+            let spec = Patch::Merge(json!({"spec": definition.spec}));
+            definitions.patch(name, &PatchParams::default(), &spec).await?;
+            break;
+        }
+        // What is being deleted cannot be kept: it is made anew when it is gone.
+        let uid = found.uid().unwrap_or_default();
+        await_condition(definitions.clone(), name, is_deleted(&uid)).await?;
+    }
+    await_condition(definitions.clone(), name, is_crd_established()).await?;
+    Ok(())
+}
+
+/// What the cluster says about a definition that it does not establish.
+async fn hindrance(definitions: &Api<CustomResourceDefinition>, name: &str) -> String {
+    let found = definitions.get_opt(name).await.ok().flatten();
+    let conditions = found.and_then(|found| found.status?.conditions).unwrap_or_default();
+    let refused = conditions.into_iter().find(|condition| condition.status == "False");
+    let said = refused.and_then(|condition| condition.message);
+    said.unwrap_or_else(|| format!("no answer after {PATIENCE:?}"))
+}
