@@ -13,6 +13,16 @@ COPY examples examples
 COPY benches benches
 RUN cargo build --release --locked --package farm-operator --bin farm-operator
 
+# The example `reflected`: docker build --target reflected .
+FROM build AS build-reflected
+RUN cargo build --release --locked --package farm-operator --example reflected
+
+FROM gcr.io/distroless/cc-debian12:nonroot AS reflected
+COPY --from=build-reflected /source/target/release/examples/reflected /reflected
+USER 65532:65532
+EXPOSE 8080
+ENTRYPOINT ["/reflected"]
+
 # glibc and CA certificates, nothing else.
 FROM gcr.io/distroless/cc-debian12:nonroot
 COPY --from=build /source/target/release/farm-operator /farm-operator
