@@ -1,0 +1,120 @@
+//! Records objects of a cluster: writes them into a folder of YAML files, which
+//! a server without a cluster serves again.
+//!
+//! `cargo run --example collector -- --namespace default --kind pods,deploy --folder recording`,
+//! then `cargo run -- --standalone --load recording`.
+
+mod folder;
+mod kinds;
+#[path = "../shared/program.rs"]
+mod program;
+mod record;
+mod typed;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Parser;
+use folder::Folder;
+use kinds::Kinds;
+use record::{Record, SecretValues};
+
+/// Writes objects of a cluster into a folder of YAML files
+///
+/// A server without a cluster serves them again: `farm-operator --standalone --load FOLDER`.
+#[derive(Parser)]
+struct Flags {
+    /// Write objects of this namespace; without it, of the kubeconfig's
+    #[arg(long, value_name = "NAME", value_parser = namespace)]
+    namespace: Option<String>,
+
+    /// A kind to write, as kubectl names it: pods, deploy, foos.example.com; may be given
+    /// several times, and several with commas. Of kinds without a namespace all objects are
+    /// written
+    #[arg(long, value_name = "KIND", required = true, value_delimiter = ',')]
+    kind: Vec<String>,
+
+    /// Write into this folder, which is made, or is empty
+    #[arg(long, value_name = "FOLDER")]
+    folder: PathBuf,
+
+    /// What becomes of the values of Secrets
+    #[arg(long, value_enum, default_value_t)]
+    secret: SecretValues,
+
+    /// Note in this ConfigMap of the namespace what was written; it is made if it is missing
+    #[arg(long, value_name = "NAME", value_parser = config_map)]
+    note: Option<String>,
+}
+
+/// Part of the path of a request, so nothing else than a name may be in it.
+fn namespace(text: &str) -> Result<String> {
+    ensure!(text.len() <= 63 && !text.contains('.'), "a namespace has no such name");
+    config_map(text)
+}
+
+fn config_map(text: &str) -> Result<String> {
+    let is_inside = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let is_name = |part: &str| {
+        !part.is_empty()
+            && part.bytes().all(is_inside)
+            && !part.starts_with('-')
+            && !part.ends_with('-')
+    };
+    ensure!(text.len() <= 253 && text.split('.').all(is_name), "no object has such a name");
+    Ok(text.to_owned())
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let flags = Flags::parse();
+    program::end(tokio::select! {
+        ended = run(&flags) => ended,
+        signal = program::interrupted() => signal.map_err(Into::into).and_then(|()| bail!("interrupted")),
+    })
+}
+
+async fn run(flags: &Flags) -> Result<()> {
+    program::start_logging()?;
+    let named = || format!("--folder {}", flags.folder.display());
+    let folder = Folder::open(&flags.folder).with_context(named)?;
+    let client = program::connect().await?;
+    let known = Kinds::discover(&client).await.context("asking the cluster for its kinds")?;
+    let mut kinds = Vec::new();
+    for asked in &flags.kind {
+        let found = known.find(asked).with_context(|| format!("--kind {asked}"))?;
+        if !kinds.contains(&found) {
+            kinds.push(found);
+        }
+    }
+
+    // Everything is read before anything is written.
+    let default = client.default_namespace().to_owned();
+    let namespace = flags.namespace.as_ref().unwrap_or(&default);
+    let mut record = Record::new(client.clone(), namespace, flags.secret);
+    if kinds.iter().any(|kind| kind.is_namespaced) {
+        record.take_namespace().await.with_context(|| format!("--namespace {namespace}"))?;
+    }
+    for kind in &kinds {
+        let count = record.take(kind).await.with_context(|| format!("--kind {}", kind.name()))?;
+        writeln!(io::stdout(), "{count} {}", kind.name())?;
+    }
+    let certificates = typed::root_certificates(client.clone(), namespace).await;
+    let certificates = certificates.context("reading the CA of the cluster")?;
+
+    let files = folder.write(&record.into_objects(), certificates.as_deref());
+    writeln!(
+        io::stdout(),
+        "{} files are in {}",
+        files.with_context(named)?,
+        flags.folder.display()
+    )?;
+    if let Some(name) = &flags.note {
+        let names: Vec<String> = kinds.iter().map(kinds::Found::name).collect();
+        let noted = typed::note(client, namespace, name, &names).await;
+        noted.with_context(|| format!("--note {name}"))?;
+    }
+    Ok(())
+}
