@@ -1,0 +1,164 @@
+//! The example programs as people use them: what each is for is tried against a
+//! [`TestServer`](standalone_apiserver::TestServer) that listens, and in the
+//! same way against a real control plane. What only faults can show is tried in
+//! this process.
+//!
+//! Without a control plane, and without `go` to build one, its tests show as
+//! ignored; with `REQUIRE_CONTROL_PLANE` set they fail instead.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
+
+// The parts of the examples, as they have them.
+#[path = "../examples/echoes/backoff.rs"]
+mod backoff;
+#[path = "../examples/echoes/echo.rs"]
+mod echo;
+#[allow(dead_code)]
+#[path = "../examples/collector/folder.rs"]
+mod folder;
+#[allow(dead_code)]
+#[path = "../examples/reflected/foos.rs"]
+mod foos;
+#[allow(dead_code)]
+#[path = "../examples/collector/kinds.rs"]
+mod kinds;
+#[path = "../examples/books/library.rs"]
+mod library;
+#[allow(dead_code)]
+#[path = "../examples/shared/program.rs"]
+mod program;
+#[path = "../examples/echoes/reconcile.rs"]
+mod reconcile;
+#[allow(dead_code)]
+#[path = "../examples/collector/record.rs"]
+mod record;
+#[allow(dead_code)]
+#[path = "../examples/collector/typed.rs"]
+mod typed;
+
+#[path = "examples/books.rs"]
+mod books;
+#[path = "examples/collector.rs"]
+mod collector;
+#[path = "examples/echoes.rs"]
+mod echoes;
+#[path = "examples/reflected.rs"]
+mod reflected;
+#[path = "examples/world.rs"]
+mod world;
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::Result;
+use libtest_mimic::{Arguments, Failed, Trial};
+use test_cluster::{ControlPlane, Programs};
+use world::{Cluster, block_on, on_a_test_server};
+
+type Run<'a> = Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
+type Scenario = fn(&Cluster) -> Run<'_>;
+type Alone = fn() -> Result<()>;
+type OnControlPlane = Box<dyn FnOnce(&mut ControlPlane) -> Result<()> + Send>;
+
+/// What the programs are for, wherever they run.
+const SCENARIOS: &[(&str, Scenario)] = &[
+    ("books_come_and_go", |cluster| Box::pin(books::come_and_go(cluster))),
+    ("an_older_definition_is_replaced", |cluster| Box::pin(books::had_another_definition(cluster))),
+    ("echoes_have_deployments", |cluster| Box::pin(echoes::have_deployments(cluster))),
+    ("echoes_leave_others_alone", |cluster| Box::pin(echoes::leave_others_alone(cluster))),
+    ("foos_are_served", |cluster| Box::pin(reflected::foos_are_served(cluster))),
+    ("a_recording_is_served_again", |cluster| Box::pin(collector::is_served_again(cluster))),
+    ("bad_flags_are_named", |cluster| Box::pin(collector::names_bad_flags(cluster))),
+];
+
+/// What needs no cluster, or brings its own.
+const ALONE: &[(&str, Alone)] = &[
+    ("no_book_is_lost_or_told_twice", books::survive_faults),
+    ("an_operator_tries_again", echoes::try_again),
+    ("an_operator_is_quiet_when_nothing_happens", echoes::are_quiet),
+    ("pauses_grow_up_to_a_bound", echoes::pause),
+    ("the_manifest_is_that_of_the_kind", reflected::has_a_manifest),
+    ("foos_are_right_after_a_restart", reflected::survives_a_restart),
+    ("no_name_leads_out_of_a_folder", collector::stays_in_its_folder),
+    ("what_is_written_is_what_was_read", collector::writes_what_it_read),
+    ("without_a_cluster_there_is_a_clear_error", collector::needs_a_cluster),
+];
+
+fn main() {
+    let arguments = Arguments::from_args();
+    let mut trials = Vec::new();
+    for &(name, run) in ALONE {
+        trials.push(Trial::test(name, move || run().map_err(failed)));
+    }
+    for &(name, scenario) in SCENARIOS {
+        let run = move || on_a_test_server(scenario).map_err(failed);
+        trials.push(Trial::test(format!("{name}_on_a_test_server"), run));
+    }
+    let shared = Arc::new(Mutex::new(None));
+    trials.extend(on_a_control_plane(&arguments, &shared));
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    // Everything is ended and removed before the process is.
+    drop(shared.lock().unwrap_or_else(PoisonError::into_inner).take());
+    conclusion.exit();
+}
+
+fn failed(error: anyhow::Error) -> Failed {
+    format!("{error:#}").into()
+}
+
+/// Tests that share one control plane, which the first of them starts.
+fn on_a_control_plane(
+    arguments: &Arguments,
+    shared: &Arc<Mutex<Option<ControlPlane>>>,
+) -> Vec<Trial> {
+    let mut tests: Vec<(String, OnControlPlane)> = Vec::new();
+    for &(name, scenario) in SCENARIOS {
+        let run = move |control_plane: &mut ControlPlane| {
+            let kubeconfig = control_plane.kubeconfig();
+            block_on(async { scenario(&Cluster::real(kubeconfig).await?).await })
+        };
+        tests.push((format!("{name}_on_a_control_plane"), Box::new(run)));
+    }
+    let restarted = "foos_are_right_after_a_restart_of_kube_apiserver".to_owned();
+    tests.push((restarted, Box::new(reflected::survives_kube_apiserver)));
+
+    let wanted = !arguments.list && tests.iter().any(|(name, _)| is_wanted(arguments, name));
+    let programs = if wanted {
+        Programs::find().map_err(|error| format!("{error:#}"))
+    } else {
+        Err("not wanted".to_owned())
+    };
+    let required = std::env::var_os("REQUIRE_CONTROL_PLANE").is_some();
+    let trial = |(name, run): (String, OnControlPlane)| match programs.clone() {
+        Ok(programs) => {
+            let shared = Arc::clone(shared);
+            Trial::test(name, move || with(&shared, &programs, run).map_err(failed))
+        }
+        Err(reason) => {
+            let trial = Trial::test(name, move || Err(reason.into()));
+            trial.with_kind("no control plane").with_ignored_flag(!required)
+        }
+    };
+    tests.into_iter().map(trial).collect()
+}
+
+/// Runs one test after the other.
+fn with(
+    shared: &Mutex<Option<ControlPlane>>,
+    programs: &Programs,
+    run: OnControlPlane,
+) -> Result<()> {
+    let mut shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
+    let control_plane = match &mut *shared {
+        Some(control_plane) => control_plane,
+        none => none.insert(ControlPlane::start(programs, &[])?),
+    };
+    run(control_plane)
+}
+
+fn is_wanted(arguments: &Arguments, name: &str) -> bool {
+    let matches = |filter: &String| {
+        if arguments.exact { filter == name } else { name.contains(filter.as_str()) }
+    };
+    arguments.filter.as_ref().is_none_or(matches) && !arguments.skip.iter().any(matches)
+}
