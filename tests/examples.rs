@@ -73,6 +73,7 @@ const SCENARIOS: &[(&str, Scenario)] = &[
 
 /// What needs no cluster, or brings its own.
 const ALONE: &[(&str, Alone)] = &[
+    ("samples_fit_their_kinds", world::samples_fit_their_kinds),
     ("no_book_is_lost_or_told_twice", books::survive_faults),
     ("an_operator_tries_again", echoes::try_again),
     ("an_operator_is_quiet_when_nothing_happens", echoes::are_quiet),

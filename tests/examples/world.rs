@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use kube::api::{Api, DeleteParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config, Resource};
+use kube::{Client, Config, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use standalone_apiserver::TestServer;
 use tempfile::TempDir;
@@ -16,6 +16,9 @@ use test_cluster::Process;
 use tokio::time::{Instant, sleep};
 
 use crate::Scenario;
+use crate::echo::Echo;
+use crate::foos::Foo;
+use crate::library::Book;
 
 /// How long something may take that happens by itself.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -189,4 +192,15 @@ pub async fn run(
     let output = tokio::task::spawn_blocking(move || command.output()).await??;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Ok((output.status.success(), text(&output.stdout), text(&output.stderr)))
+}
+
+/// The objects beside the examples, which people begin with, are of their kinds.
+pub fn samples_fit_their_kinds() -> Result<()> {
+    let book: Book = serde_saphyr::from_str(include_str!("../../examples/books/moby-dick.yaml"))?;
+    ensure!(book.name_any() == "moby-dick" && book.spec.authors == ["Herman Melville"]);
+    let echo: Echo = serde_saphyr::from_str(include_str!("../../examples/echoes/hello.yaml"))?;
+    ensure!(echo.name_any() == "hello" && echo.spec.replicas == 2);
+    let alice: Foo = serde_saphyr::from_str(include_str!("../../examples/reflected/alice.yaml"))?;
+    ensure!(alice.name_any() == "alice" && alice.spec.name == "Alice");
+    Ok(())
 }
