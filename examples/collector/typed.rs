@@ -60,8 +60,8 @@ pub async fn note(
     Ok(())
 }
 
-/// The object of this name as it is, or this one, made now. Somebody who makes
-/// it at the same moment is as good.
+/// The object of this name as it is, or this one, made now. If another client
+/// makes it at the same moment, that one is read.
 pub async fn get_or_create<K>(api: &Api<K>, object: &K) -> kube::Result<K>
 where
     K: Resource + Clone + std::fmt::Debug + DeserializeOwned + Serialize,

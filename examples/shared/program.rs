@@ -12,7 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
 /// What is logged if nothing else is asked for. A request that fails is told of by
-/// those who have sent it.
+/// the code that has sent it.
 const LOG: &str = "info,kube_client=off";
 
 /// Logs to standard error, so that standard output is the program's own.

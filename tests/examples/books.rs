@@ -57,7 +57,7 @@ pub async fn come_and_go(cluster: &Cluster) -> Result<()> {
     create(&books, "moby-dick", "Moby Dick").await?;
     told(&first, 1).await?;
     told(&second, 1).await?;
-    // Another title is another book to nobody.
+    // A change of the title is neither.
     let title = Patch::Merge(json!({"spec": {"title": "The Whale"}}));
     books.patch("moby-dick", &PatchParams::default(), &title).await?;
     delete(&books, "moby-dick").await?;

@@ -43,7 +43,9 @@ fn servers(replicas: i32) -> impl Fn(&Deployment) -> bool {
 }
 
 pub async fn have_deployments(cluster: &Cluster) -> Result<()> {
+    // Two instances want the same, so they are in each other's way only for a moment.
     let program = Program::example("echoes", &cluster.kubeconfig, &[])?;
+    let other = Program::example("echoes", &cluster.kubeconfig, &[])?;
     let echoes: Api<Echo> = Api::default_namespaced(cluster.client.clone());
     let deployments: Api<Deployment> = Api::default_namespaced(cluster.client.clone());
     let create = async || Ok(echoes.create(&PostParams::default(), &echo("hello", 2)).await?);
@@ -88,6 +90,8 @@ pub async fn have_deployments(cluster: &Cluster) -> Result<()> {
     if cluster.is_real {
         becomes(&echoes, "hello", says(4, 0, 3)).await?;
     }
+
+    other.end("INT").await?;
 
     // What somebody else changes is undone.
     let container = json!({
