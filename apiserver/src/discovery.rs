@@ -141,7 +141,7 @@ fn parts(served: &ServedKind, version: &str) -> Vec<Part> {
     let Some(version) = kind.version(version) else { return Vec::new() };
     let part = |subresource: Subresource| {
         let response_kind = match subresource {
-            Subresource::Status => {
+            Subresource::Status | Subresource::Finalize => {
                 (kind.group.clone(), version.name.clone(), kind.names.kind.clone())
             }
             Subresource::Scale => ("autoscaling".to_owned(), "v1".to_owned(), "Scale".to_owned()),

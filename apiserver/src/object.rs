@@ -67,6 +67,16 @@ impl fmt::Display for Key {
     }
 }
 
+/// Where these bytes begin for the first time.
+fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
+    bytes.windows(wanted.len()).position(|window| window == wanted)
+}
+
+/// Where these bytes begin for the last time.
+fn find_last(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
+    bytes.windows(wanted.len()).rposition(|window| window == wanted)
+}
+
 /// What an object takes besides its texts, in bytes.
 const OBJECT: usize = 600;
 
@@ -74,6 +84,9 @@ const OBJECT: usize = 600;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct ObjectError(String);
+
+/// The value of a field that objects are selected by.
+type SelectedField = (Arc<str>, selector::Selected);
 
 /// An object: its JSON without the resourceVersion, and a small index.
 #[derive(Clone, Debug)]
@@ -87,7 +100,7 @@ pub struct Object {
     /// The `{…}` of metadata.
     metadata: Range<usize>,
     /// The values of the fields that it can be selected by, once asked for.
-    selected: OnceLock<Box<[(Arc<str>, selector::Selected)]>>,
+    selected: OnceLock<Box<[SelectedField]>>,
 }
 
 impl Object {
@@ -153,6 +166,26 @@ impl Object {
     /// Appends its JSON, with this resourceVersion; without any if it is `0`.
     pub fn write(&self, revision: impl fmt::Display, out: &mut impl BufMut) {
         self.write_range(0..self.json.len(), revision, out);
+    }
+
+    /// The same without `apiVersion` and `kind`: an item of a list that says what its
+    /// items are.
+    pub fn write_without_types(&self, revision: impl fmt::Display, out: &mut impl BufMut) {
+        // Members are in the order of their names, so both stand before the metadata,
+        // and what has members of its own before the one, or between the other and
+        // the metadata, no kind of Kubernetes has.
+        let mut start = 0;
+        let head = &self.json[..self.metadata.start];
+        let api_version = find(head, b"\"apiVersion\":\"");
+        let kind = find_last(head, b"\"kind\":\"");
+        for member in [api_version, kind].into_iter().flatten() {
+            let end = find(&head[member..], b"\",").map_or(member, |length| member + length + 2);
+            if member >= start {
+                out.put_slice(&head[start..member]);
+                start = end;
+            }
+        }
+        self.write_range(start..self.json.len(), revision, out);
     }
 
     /// Appends the JSON of its metadata, with this resourceVersion.

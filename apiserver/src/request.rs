@@ -34,11 +34,11 @@ use crate::ambient::Ambient;
 use crate::cluster::{Cluster, Namespaces};
 use crate::discovery::Discovery;
 use crate::error::{ApiError, Reason};
-use crate::kind::{self, RuleContext};
+use crate::kind::{self, Kind, RuleContext};
 use crate::openapi::OpenApi;
 use crate::served_kind::{Backing, ServedKinds};
 use crate::user::User;
-use crate::verb::{self, Subresource, Verb, WriteOptions};
+use crate::verb::{self, DeleteOptions, Subresource, Verb, WriteOptions};
 use crate::watch_cache::SourceState;
 use crate::write::{self, Part};
 use decode::Operation;
@@ -107,7 +107,10 @@ impl Handler {
 
     /// The answer to who asks for the version of the server.
     pub fn version(&self) -> Response<Body> {
-        encode::started(StatusCode::OK, Media::Json, Body::from(self.version.body.clone()))
+        let body = Body::from(self.version.body.clone());
+        let mut response = encode::started(StatusCode::OK, Media::Json, body);
+        keep_out_of_caches(&mut response);
+        response
     }
 
     /// What is served now.
@@ -146,9 +149,8 @@ impl Handler {
                 panicked(&*what)
             }
         };
-        let headers = response.headers_mut();
-        headers.insert(AUDIT_ID, audit_id);
-        headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
+        response.headers_mut().insert(AUDIT_ID, audit_id);
+        keep_out_of_caches(&mut response);
         if head.method == Method::HEAD {
             *response.body_mut() = Body::empty();
         }
@@ -251,6 +253,7 @@ impl Handler {
         let is_scale = target.subresource == Some(Subresource::Scale);
         let part = match target.subresource {
             Some(Subresource::Status) => Part::Status,
+            Some(Subresource::Finalize) => Part::Finalizers,
             Some(Subresource::Scale) | None => Part::Main,
         };
         match operation {
@@ -315,13 +318,20 @@ impl Handler {
             }
             Operation::Delete(key, options) => {
                 admit::admit_deletion(&served.kind, key.name())?;
-                let deleted = verb::delete(served, &key, &options, &self.ambient).await?;
-                Ok(encoder.deleted(&deleted, options.tells_of_waiting))
+                let warnings = deletion_warnings(&served.kind, &options);
+                let deleted = verb::delete(served, &key, &options, &self.ambient).await;
+                let deleted = deleted.map_err(|error| error.with_warnings(warnings.clone()))?;
+                let mut response = encoder.deleted(&deleted, options.tells_of_waiting);
+                encode::warn(&mut response, &warnings);
+                Ok(response)
             }
             Operation::DeleteCollection(scope, options, how) => {
-                let ambient = &self.ambient;
-                let listed = verb::delete_collection(served, scope, options, &how, ambient).await?;
-                Ok(stream::list(encoder, listed, permit).await)
+                let (ambient, warnings) = (&self.ambient, deletion_warnings(&served.kind, &how));
+                let listed = verb::delete_collection(served, scope, options, &how, ambient).await;
+                let listed = listed.map_err(|error| error.with_warnings(warnings.clone()))?;
+                let mut response = stream::list(encoder, listed, permit).await;
+                encode::warn(&mut response, &warnings);
+                Ok(response)
             }
         }
     }
@@ -337,7 +347,11 @@ impl Handler {
             let route = route::route(&self.served.load().kinds, head)?;
             authorize::authorize(&self.cluster, &user, &route).await
         };
-        permitted.await.map_err(|error| Box::new(refuse(&error)))
+        permitted.await.map_err(|error| {
+            let mut response = refuse(&error);
+            keep_out_of_caches(&mut response);
+            Box::new(response)
+        })
     }
 
     fn document(&self, head: &Parts, document: &Document) -> Result<Response<Body>, ApiError> {
@@ -398,6 +412,18 @@ impl Handler {
             HeaderValue::from_str(&id.to_string()).unwrap_or(HeaderValue::from_static("unknown"))
         })
     }
+}
+
+/// What is told to who deletes objects of a kind.
+fn deletion_warnings(kind: &Kind, options: &DeleteOptions) -> Vec<String> {
+    let warning = kind.manners.on_silent_deletion.filter(|_| options.propagation.is_none());
+    warning.map(str::to_owned).into_iter().collect()
+}
+
+/// An answer that says nothing of caches is for none.
+fn keep_out_of_caches(response: &mut Response<Body>) {
+    let none = HeaderValue::from_static("no-cache, private");
+    response.headers_mut().entry(CACHE_CONTROL).or_insert(none);
 }
 
 /// A refusal as an answer; its source is for the log.

@@ -8,6 +8,7 @@ mod assemble;
 mod authentication;
 mod certificate;
 mod connection;
+mod draining;
 mod health;
 mod listener;
 mod logging;

@@ -87,6 +87,8 @@ pub enum Subresource {
     Status,
     /// How many replicas are wanted, in a form that all kinds have alike.
     Scale,
+    /// What holds an object that is deleted, besides its metadata.
+    Finalize,
 }
 
 impl Subresource {
@@ -95,12 +97,16 @@ impl Subresource {
         match self {
             Self::Status => "status",
             Self::Scale => "scale",
+            Self::Finalize => "finalize",
         }
     }
 
     /// What can be done with it.
     pub fn verbs(self) -> &'static [Verb] {
-        &[Verb::Get, Verb::Patch, Verb::Update]
+        match self {
+            Self::Status | Self::Scale => &[Verb::Get, Verb::Patch, Verb::Update],
+            Self::Finalize => &[Verb::Update],
+        }
     }
 }
 
@@ -110,6 +116,7 @@ pub fn subresources(served: &ServedKind, version: &Version) -> Vec<Subresource> 
     if let Backing::Stored(_) = served.backing {
         subresources.extend(version.subresources.status.then_some(Subresource::Status));
         subresources.extend(version.subresources.scale.as_ref().map(|_| Subresource::Scale));
+        subresources.extend(served.kind.manners.finalizes.then_some(Subresource::Finalize));
     }
     subresources
 }

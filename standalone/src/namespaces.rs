@@ -19,6 +19,9 @@ use tokio::task::JoinSet;
 const AGAIN: Duration = Duration::from_millis(100);
 /// And at most, while nothing changes.
 const LATER: Duration = Duration::from_secs(2);
+/// How long a namespace is there after it was deleted: programs that finalize it
+/// themselves, as tests do that have no controllers, look at it once more before.
+const SEEN: Duration = Duration::from_millis(100);
 
 /// Empties namespaces, for ever.
 pub(crate) async fn keep(client: Client, kinds: RuntimeKinds) {
@@ -50,6 +53,7 @@ pub(crate) async fn keep(client: Client, kinds: RuntimeKinds) {
 async fn end(client: &Client, kinds: &RuntimeKinds, name: &str, uid: &str) {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let (mut pause, mut before) = (AGAIN, 0);
+    let seen = tokio::time::Instant::now() + SEEN;
     loop {
         let live = match namespaces.get_opt(name).await {
             Ok(Some(live)) => live,
@@ -64,7 +68,10 @@ async fn end(client: &Client, kinds: &RuntimeKinds, name: &str, uid: &str) {
         }
         let is_held = !live.finalizers().is_empty();
         match empty(client, kinds, name, uid).await {
-            Ok(0) if !is_held => return kinds.remove("namespaces", None, name, uid).await,
+            Ok(0) if !is_held => {
+                tokio::time::sleep_until(seen).await;
+                return kinds.remove("namespaces", None, name, uid).await;
+            }
             Ok(left) => {
                 tracing::debug!("namespace {name}: {left} objects are held");
                 pause = if left == before { LATER.min(pause * 2) } else { AGAIN };

@@ -15,8 +15,9 @@ const ABOUT_ONESELF: [(&str, &str); 3] = [
     ("authentication.k8s.io", "selfsubjectreviews"),
 ];
 /// Where it stands what a server can do, and whether it is well.
-const DESCRIPTIONS: [&str; 7] =
-    ["/api", "/apis", "/openapi", "/version", "/healthz", "/livez", "/readyz"];
+const DESCRIPTIONS: [&str; 3] = ["/api", "/apis", "/openapi"];
+/// The same, and not what is below.
+const ALONE: [&str; 4] = ["/version", "/healthz", "/livez", "/readyz"];
 
 /// Whether a member of these groups may do this.
 pub(crate) fn may(
@@ -40,7 +41,7 @@ pub(crate) fn may(
         let below = |root: &str| {
             path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
-        verb == Some("get") && DESCRIPTIONS.into_iter().any(below)
+        verb == Some("get") && (DESCRIPTIONS.into_iter().any(below) || ALONE.contains(&path))
     });
     is_in(AUTHENTICATED) && (is_about_oneself || is_description)
 }
@@ -69,6 +70,7 @@ pub(crate) fn rules(groups: &[String]) -> SubjectRulesReviewStatus {
             resource_names: None,
         }));
         let paths = DESCRIPTIONS.iter().flat_map(|root| [(*root).to_owned(), format!("{root}/*")]);
+        let paths = paths.chain(ALONE.map(str::to_owned));
         let paths = Some(paths.collect());
         non_resource_rules
             .push(NonResourceRule { verbs: texts(&["get"]), non_resource_urls: paths });
@@ -106,6 +108,8 @@ mod tests {
         assert!(!may(&of("system:unauthenticated"), Some(&own), None));
         assert!(may(&of(AUTHENTICATED), None, Some(&reads("/apis/apps/v1"))));
         assert!(!may(&of(AUTHENTICATED), None, Some(&reads("/apisx"))));
+        assert!(may(&of(AUTHENTICATED), None, Some(&reads("/healthz"))));
+        assert!(!may(&of(AUTHENTICATED), None, Some(&reads("/healthz/ping"))));
         assert!(!may(&of(AUTHENTICATED), None, None));
     }
 }

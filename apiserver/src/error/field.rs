@@ -73,6 +73,11 @@ impl FieldError {
         })
     }
 
+    /// The field that it is about.
+    pub fn field(&self) -> &str {
+        &self.field
+    }
+
     /// The same error of another field, which is made of the one that it has.
     #[must_use]
     pub fn with_field(self, change: impl FnOnce(&str) -> String) -> Self {

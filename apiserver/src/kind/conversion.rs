@@ -18,8 +18,10 @@ impl Kind {
             let seen = self.seen(object, view.from_kept, &self.group, &version.name);
             return seen.map_or_else(|_| Arc::clone(object), Arc::new);
         }
-        // What made it an object, no version takes away.
-        self.convert(object, version).map_or_else(|_| Arc::clone(object), Arc::new)
+        // What made it an object, no version takes away. What the version has defaults
+        // for is filled in when it is written, as in kube-apiserver.
+        self.convert(object, version, |tree| drop(version.schema.prune(tree)))
+            .map_or_else(|_| Arc::clone(object), Arc::new)
     }
 
     /// An object of any version as it is kept.
@@ -33,7 +35,11 @@ impl Kind {
         if let Some(view) = &self.view {
             return self.seen(&object, view.to_kept, view.group, view.version);
         }
-        self.convert(&object, &self.storage)
+        // Nothing is refused: the other version did not ask for more.
+        let schema = &self.storage.schema;
+        self.convert(&object, &self.storage, |tree| {
+            drop(schema.take_in(tree, Malformed::Dropped));
+        })
     }
 
     /// An object in the form of another kind of the same name.
@@ -55,11 +61,15 @@ impl Kind {
         Object::from_tree(&tree)
     }
 
-    fn convert(&self, object: &Object, version: &Version) -> Result<Object, ObjectError> {
+    fn convert(
+        &self,
+        object: &Object,
+        version: &Version,
+        fit: impl FnOnce(&mut Tree),
+    ) -> Result<Object, ObjectError> {
         let mut tree = object.to_tree();
         tree.insert("apiVersion".to_owned(), self.api_version(&version.name).into());
-        // Nothing is refused: the other version did not ask for more.
-        let _ = version.schema.take_in(&mut tree, Malformed::Dropped);
+        fit(&mut tree);
         Object::from_tree(&tree)
     }
 }

@@ -47,6 +47,14 @@ pub struct Manners {
     pub held_by: Option<&'static str>,
     /// What else is noted in an object that is deleted while something holds it.
     pub on_mark: Option<fn(&mut Tree, Timestamp)>,
+    /// Whether `spec.finalizers` are written by a subresource of their own.
+    pub finalizes: bool,
+    /// Whether the garbage collector looks after what an object owns: where it does
+    /// not, nothing waits for it.
+    pub is_collected: bool,
+    /// What is told to who deletes an object and does not say what shall become of
+    /// what it owns.
+    pub on_silent_deletion: Option<&'static str>,
     /// Whether a deletion is marked by its time alone: it counts as no change of the
     /// object, and nothing is said of its grace period.
     pub marked_by_time_alone: bool,
@@ -127,6 +135,9 @@ impl Default for Manners {
             grace_period: None,
             held_by: None,
             on_mark: None,
+            finalizes: false,
+            is_collected: true,
+            on_silent_deletion: None,
             marked_by_time_alone: false,
             kept: &[],
         }

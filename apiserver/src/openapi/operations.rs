@@ -123,7 +123,9 @@ impl Operations<'_> {
         let kind = &self.kind.names.kind;
         let object = match subresource {
             Some(Subresource::Scale) => SCALE.to_owned(),
-            Some(Subresource::Status) | None => schemas::name(self.kind, self.version, kind),
+            Some(Subresource::Status | Subresource::Finalize) | None => {
+                schemas::name(self.kind, self.version, kind)
+            }
         };
         let list = schemas::name(self.kind, self.version, &self.kind.names.list_kind);
         let words = Words::of(verb, kind, subresource);

@@ -132,7 +132,9 @@ async fn object(
     // An update looks at the language last, a creation first.
     let protobuf = match target.subresource {
         Some(Subresource::Scale) => Some(FieldTable::common()),
-        Some(Subresource::Status) | None => target.served.kind.fields.clone(),
+        Some(Subresource::Status | Subresource::Finalize) | None => {
+            target.served.kind.fields.clone()
+        }
     };
     let language = body::language(&head.headers, protobuf);
     let language = if target.verb == Verb::Create { Ok(language?) } else { language };
@@ -144,7 +146,9 @@ async fn object(
     let language = language?;
     let submitted = match target.subresource {
         Some(Subresource::Scale) => body::scale(language, &bytes).await?,
-        Some(Subresource::Status) | None => body::object(target, language, &bytes).await?,
+        Some(Subresource::Status | Subresource::Finalize) | None => {
+            body::object(target, language, &bytes).await?
+        }
     };
     Ok((options, submitted))
 }

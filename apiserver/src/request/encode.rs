@@ -131,6 +131,8 @@ impl Encoder {
             table::start(self, version, versioned.revision, None, columns, out);
             self.write_item(versioned, out);
             table::end(out);
+        } else if self.format.form == Form::Object {
+            json::write(&self.in_version(versioned), out);
         } else {
             self.write_item(versioned, out);
         }
@@ -151,7 +153,7 @@ impl Encoder {
     pub(super) fn write_item(&self, versioned: &Versioned, out: &mut Vec<u8>) {
         let versioned = &self.in_version(versioned);
         match self.format.form {
-            Form::Object => json::write(versioned, out),
+            Form::Object => json::write_item(&self.kind, versioned, out),
             Form::PartialMetadata(version) => partial_metadata::write(version, versioned, out),
             Form::Table(version) => table::write_row(self, version, versioned, out),
         }

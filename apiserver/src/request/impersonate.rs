@@ -4,11 +4,13 @@
 //! part of that: the user or service account, each group, the uid, and each
 //! further attribute. Behind kube-aggregator that has happened before we are asked.
 
+use std::collections::BTreeMap;
+
 use http::HeaderMap;
 use percent_encoding::percent_decode_str;
 
 use crate::cluster::Attributes;
-use crate::error::{ApiError, Reason};
+use crate::error::{ApiError, Reason, quote};
 use crate::object::names::{check_label, check_subdomain};
 use crate::user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, User};
 
@@ -55,11 +57,11 @@ pub(super) fn requested(
     }
     let parts = Parts::of(headers);
     if parts.user.is_empty() {
-        return match parts.describe() {
-            described if described.is_empty() => Ok(None),
-            described => Err(ApiError::bad_request(format!(
-                "requested [{}] without impersonating a user",
-                described.join(" ")
+        return match parts.is_empty() {
+            true => Ok(None),
+            false => Err(ApiError::bad_request(format!(
+                "requested {} without impersonating a user name",
+                parts.describe()
             ))),
         };
     }
@@ -91,16 +93,38 @@ impl Parts {
         Self { user: first(USER), groups: all(GROUP), uid: first(UID), extra }
     }
 
-    /// What is asked for besides a user, as Go prints references to objects.
-    fn describe(&self) -> Vec<String> {
-        let groups = self.groups.iter().map(|group| format!("{{Group  {group}    }}"));
-        let extra = self
-            .extra
-            .iter()
-            .map(|(key, value)| format!("{{UserExtra  {value}  {AUTHENTICATION}/v1  {key}}}"));
-        let uid = Some(&self.uid).filter(|uid| !uid.is_empty());
-        let uid = uid.map(|uid| format!("{{UID  {uid}  {AUTHENTICATION}/v1  }}"));
-        groups.chain(extra).chain(uid).collect()
+    /// Whether nobody is asked for in any way.
+    fn is_empty(&self) -> bool {
+        self.user.is_empty()
+            && self.groups.is_empty()
+            && self.uid.is_empty()
+            && self.extra.is_empty()
+    }
+
+    /// What is asked for besides a user, as Go prints it.
+    fn describe(&self) -> String {
+        let list = |texts: &[String]| {
+            let texts: Vec<String> = texts.iter().map(|text| quote(text)).collect();
+            format!("[]string{{{}}}", texts.join(", "))
+        };
+        let groups = match self.groups.as_slice() {
+            [] => "[]string(nil)".to_owned(),
+            groups => list(groups),
+        };
+        let mut by_key: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for (key, value) in &self.extra {
+            by_key.entry(key).or_default().push(value.clone());
+        }
+        let extra: Vec<String> =
+            by_key.iter().map(|(key, values)| format!("{}:{}", quote(key), list(values))).collect();
+        let extra = match extra.as_slice() {
+            [] => "(nil)".to_owned(),
+            extra => format!("{{{}}}", extra.join(", ")),
+        };
+        let uid = quote(&self.uid);
+        format!(
+            "&user.DefaultInfo{{Name:\"\", UID:{uid}, Groups:{groups}, Extra:map[string][]string{extra}}}"
+        )
     }
 
     fn acting(self) -> Acting {
@@ -211,7 +235,8 @@ mod tests {
     fn what_cannot_be_asked() {
         assert_eq!(ask(&[]).unwrap(), None);
         let refused = ask(&[(GROUP, "dev")]).unwrap_err().to_string();
-        assert_eq!(refused, "requested [{Group  dev    }] without impersonating a user");
+        let expected = "requested &user.DefaultInfo{Name:\"\", UID:\"\", Groups:[]string{\"dev\"}, Extra:map[string][]string(nil)} without impersonating a user name";
+        assert_eq!(refused, expected);
         let (head, ()) = Request::builder().header(USER, "root").body(()).unwrap().into_parts();
         let refused = requested(Impersonation::Refused, &head.headers).unwrap_err();
         assert_eq!(refused.reason(), Reason::Forbidden);

@@ -231,7 +231,10 @@ fn target(
             return Err(ApiError::no_such_resource());
         }
         if !matches!(verb, Some(Verb::List | Verb::Watch)) {
-            return Err(not_allowed());
+            return Err(match kind.fields {
+                Some(_) => not_allowed(),
+                None => ApiError::no_such_resource(),
+            });
         }
     }
     let subresource = match path.subresource {

@@ -17,6 +17,7 @@ use tokio::task::JoinHandle;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use super::connection::Acceptor;
+use super::draining::Draining;
 use super::health::Health;
 use super::tls::Trust;
 use crate::error::StartError;
@@ -180,7 +181,7 @@ async fn handle(
     peer: Option<Extension<Peer>>,
     request: Request,
 ) -> Response {
-    shared.handler.handle(&of(peer), request).await
+    shared.handler.handle(&of(peer), request.map(Draining::wrap)).await
 }
 
 /// Every connection has a peer; without one, nobody is believed.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::ambient::Ambient;
 use crate::error::ApiError;
-use crate::kind::Manners;
-use crate::object::Key;
+use crate::kind::{Manners, Names};
+use crate::object::{Key, Object};
 use crate::served_kind::ServedKind;
 use crate::storage::{Commit, Expected, StoreError, Versioned};
 use crate::write::{Manner, Propagation, as_it_goes, mark};
@@ -62,8 +62,11 @@ pub async fn delete(
     loop {
         let kept = store.get(&collection, key).await.map_err(ApiError::internal)?;
         let kept = kept.ok_or_else(absent)?;
-        check(options, &kept).map_err(|cause| {
-            ApiError::conflict(&kind.group, &kind.names.kind, key.name(), &cause)
+        check(options, &kept, &kind.manners).map_err(|cause| {
+            let Names { plural, kind: name, .. } = &kind.names;
+            let named = if kind.manners.marked_by_time_alone { plural } else { name };
+            let group = &kind.group;
+            ApiError::conflict(group, named, key.name(), &cause)
         })?;
         let Manners { shows_deleted, .. } = kind.manners;
         let manner =
@@ -86,14 +89,26 @@ pub async fn delete(
         if options.dry_run || is_same {
             return Ok(outcome(kept.revision));
         }
-        let commit = Commit {
+        let commit = |expected, object: Option<Arc<Object>>, marks| Commit {
             collection: collection.clone(),
             key: key.clone(),
-            expected: Expected::At(kept.revision),
-            marks: marked.is_some(),
-            object: marked.clone(),
+            expected: Expected::At(expected),
+            marks,
+            object,
         };
-        match store.commit(commit).await {
+        let mut expected = kept.revision;
+        // Where objects have time to end, one that has none is seen to end too.
+        if let Some(gone) = gone.clone().filter(|_| kind.manners.grace_period.is_some())
+            && !gone.same_content(&kept.object)
+        {
+            match store.commit(commit(expected, Some(gone), true)).await {
+                Ok(revision) => expected = revision,
+                Err(StoreError::Absent) => return Err(absent()),
+                Err(StoreError::Changed { .. } | StoreError::Exists) => continue,
+                Err(error @ StoreError::Full { .. }) => return Err(ApiError::internal(error)),
+            }
+        }
+        match store.commit(commit(expected, marked.clone(), marked.is_some())).await {
             Ok(revision) => return Ok(outcome(revision)),
             Err(StoreError::Absent) => return Err(absent()),
             // Somebody else wrote it: look again.
@@ -103,10 +118,18 @@ pub async fn delete(
     }
 }
 
-fn check(options: &DeleteOptions, kept: &Versioned) -> Result<(), String> {
+fn check(options: &DeleteOptions, kept: &Versioned, manners: &Manners) -> Result<(), String> {
+    // Kinds that mark their objects themselves have words of their own.
+    let is_brief = manners.marked_by_time_alone;
     if let Some(uid) = &options.uid
         && uid != kept.object.uid()
     {
+        if is_brief {
+            let own = kept.object.uid();
+            return Err(format!(
+                "Precondition failed: UID in precondition: {uid}, UID in object meta: {own}"
+            ));
+        }
         return Err(format!(
             "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been deleted and then recreated",
             kept.object.uid()
@@ -115,6 +138,12 @@ fn check(options: &DeleteOptions, kept: &Versioned) -> Result<(), String> {
     if let Some(version) = &options.resource_version
         && *version != kept.revision.to_string()
     {
+        if is_brief {
+            return Err(format!(
+                "Precondition failed: ResourceVersion in precondition: {version}, ResourceVersion in object meta: {}",
+                kept.revision
+            ));
+        }
         return Err(format!(
             "the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record ({}). The object might have been modified",
             kept.revision

@@ -53,7 +53,9 @@ pub fn mark(
     ambient: &Ambient,
 ) -> Result<Option<Object>, ApiError> {
     let mut tree = object.to_tree();
-    set_finalizers(&mut tree, manner.propagation);
+    if manners.is_collected {
+        set_finalizers(&mut tree, manner.propagation);
+    }
     let seconds = manner.seconds(manners, &tree);
     if !manners.holds(&tree) && seconds == 0 {
         return Ok(None);

@@ -36,6 +36,8 @@ pub enum Part {
     Main,
     /// Its status alone.
     Status,
+    /// What holds it, besides its metadata.
+    Finalizers,
 }
 
 /// What a change comes to.
@@ -87,8 +89,14 @@ pub fn check_uid(kind: &Kind, tree: &Tree, key: &Key, live: &Live) -> Result<(),
         return Ok(());
     }
     let (group, plural) = (&kind.group, &kind.names.plural);
+    let prefix = match (kind.fields.is_some(), plural.as_str()) {
+        (true, "services") => "services/specs".to_owned(),
+        (true, "nodes") => "minions".to_owned(),
+        (true, _) => plural.clone(),
+        (false, _) => format!("{group}/{plural}"),
+    };
     let cause = format!(
-        "StorageError: invalid object, Code: 4, Key: /registry/{group}/{plural}/{key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {given}, UID in object meta: {uid}"
+        "StorageError: invalid object, Code: 4, Key: /registry/{prefix}/{key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {given}, UID in object meta: {uid}"
     );
     Err(ApiError::conflict(group, plural, key.name(), &cause))
 }
@@ -157,6 +165,15 @@ pub fn prepare_change(
                     let _ = version.schema.take_in(&mut tree, Malformed::Dropped);
                 }
                 faults_of_status(kind, version, &tree, &live.tree)
+            }
+            Part::Finalizers => {
+                let given = std::mem::replace(&mut tree, live.tree.clone());
+                take_finalizers(&mut tree, &given);
+                take_metadata(&mut tree, &given, &[]);
+                if let Some(rules) = kind.rules_of(version) {
+                    super::Asked::prepare(kind, Some((rules, context)), &mut tree);
+                }
+                Vec::new()
             }
         };
         asked.judge(&tree, Some(&live.tree), &mut errors, &mut warnings);
@@ -248,6 +265,17 @@ fn keep_what_is_the_systems(tree: &mut Tree, old: &Tree) {
             }
         }
     });
+}
+
+/// Puts what holds another state of an object in the place of what holds it.
+fn take_finalizers(tree: &mut Tree, other: &Tree) {
+    let given = other.get("spec").and_then(|spec| spec["finalizers"].as_array());
+    let spec = tree.entry("spec").or_insert_with(|| Value::Object(Tree::new()));
+    let Value::Object(spec) = spec else { return };
+    match given.filter(|given| !given.is_empty()) {
+        Some(given) => drop(spec.insert("finalizers".to_owned(), given.clone().into())),
+        None => drop(spec.remove("finalizers")),
+    }
 }
 
 /// Puts the status of another state of an object in the place of its own.

@@ -7,17 +7,18 @@ use serde_json::Value;
 use super::{junctors, list_types};
 use crate::error::{FieldError, Path, go_float, quote};
 use crate::kind::{Additional, JsonType, Schema, is_of_format};
-use crate::object::metadata::OF_EVERY_OBJECT;
 use crate::object::{Tree, to_json};
 
 /// Beyond it a float skips whole numbers, and is taken for none.
 const LARGEST_WHOLE_FLOAT: f64 = 9_007_199_254_740_991.0;
 
-/// What is wrong with an object, member by member. `apiVersion`, `kind` and
-/// `metadata` are checked elsewhere.
+/// What of an object no schema describes, but for names.
+const CHECKED_ELSEWHERE: [&str; 1] = ["metadata"];
+
+/// What is wrong with an object, member by member. `metadata` is checked elsewhere.
 pub(super) fn validate(schema: &Schema, tree: &Tree) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    members(schema, tree, None, &Path::Root, &OF_EVERY_OBJECT, &mut errors);
+    members(schema, tree, None, &Path::Root, &CHECKED_ELSEWHERE, &mut errors);
     names(schema, tree, None, &mut errors);
     judge_together(schema, tree, &mut errors);
     errors
@@ -28,7 +29,7 @@ pub(super) fn validate(schema: &Schema, tree: &Tree) -> Vec<FieldError> {
 /// objects.
 pub(super) fn validate_change(schema: &Schema, tree: &Tree, old: &Tree) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    members(schema, tree, Some(old), &Path::Root, &OF_EVERY_OBJECT, &mut errors);
+    members(schema, tree, Some(old), &Path::Root, &CHECKED_ELSEWHERE, &mut errors);
     names(schema, tree, Some(old), &mut errors);
     judge_together(schema, tree, &mut errors);
     errors

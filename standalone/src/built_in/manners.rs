@@ -107,6 +107,7 @@ pub(super) fn namespaces() -> Manners {
         ),
         deletes_collections: false,
         held_by: Some("/spec/finalizers"),
+        finalizes: true,
         marked_by_time_alone: true,
         on_mark: Some(|namespace, _| {
             let status = namespace.entry("status").or_insert_with(|| json!({}));
@@ -149,7 +150,8 @@ pub(super) fn services() -> Manners {
 pub(super) fn jobs() -> Manners {
     let selectable =
         SelectableFields::default().found_at("status.successful", &["status.succeeded"], "0");
-    Manners { selectable, ..base() }
+    let why = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning";
+    Manners { selectable, on_silent_deletion: Some(why), ..base() }
 }
 
 /// Events, by what they are called about.
@@ -170,6 +172,7 @@ pub(super) fn events(about: &str) -> Manners {
     };
     Manners {
         names: NameRule::PathSegment,
+        is_collected: false,
         counts_changes: false,
         selectable,
         names_itself: true,

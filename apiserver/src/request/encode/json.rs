@@ -9,6 +9,15 @@ pub(super) fn write(versioned: &Versioned, out: &mut Vec<u8>) {
     versioned.object.write(versioned.revision, out);
 }
 
+/// One of a list. Lists of custom resources say of each item what it is.
+pub(super) fn write_item(kind: &Kind, versioned: &Versioned, out: &mut Vec<u8>) {
+    if kind.fields.is_some() {
+        versioned.object.write_without_types(versioned.revision, out);
+    } else {
+        write(versioned, out);
+    }
+}
+
 /// What a list begins with.
 pub(super) fn start_list(kind: &Kind, version: &str, out: &mut Vec<u8>) {
     let start = format!("{{\"apiVersion\":\"{}\",\"items\":[", kind.api_version(version));

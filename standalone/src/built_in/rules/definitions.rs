@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use aggregated_apiserver::{FieldError, Rules, RuntimeKinds, names};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceConversion, CustomResourceDefinition, CustomResourceDefinitionSpec,
+    CustomResourceDefinitionVersion,
 };
 
 use super::approval;
@@ -31,7 +32,10 @@ pub(in super::super) fn definitions() -> Rules<CustomResourceDefinition> {
             faults.extend(approval::check(definition, old));
             if faults.is_empty() {
                 let of_schemas = RuntimeKinds::check(definition).into_iter();
-                faults.extend(of_schemas.map(|fault| fault.with_field(|at| hoisted(spec, at))));
+                faults.extend(of_schemas.filter_map(|fault| {
+                    let at = hoisted(spec, fault.field())?;
+                    Some(fault.with_field(|_| at))
+                }));
             }
             faults
         })
@@ -46,7 +50,11 @@ fn prepare(definition: &mut CustomResourceDefinition) {
         names.list_kind.get_or_insert_with(|| format!("{}List", names.kind));
     }
     let conversion = CustomResourceConversion { strategy: "None".to_owned(), webhook: None };
-    definition.spec.conversion.get_or_insert(conversion);
+    let conversion = definition.spec.conversion.get_or_insert(conversion);
+    let webhook = conversion.webhook.as_mut().and_then(|webhook| webhook.client_config.as_mut());
+    if let Some(service) = webhook.and_then(|config| config.service.as_mut()) {
+        service.port.get_or_insert(443);
+    }
     let Some(stored) = definition.spec.versions.iter().find(|version| version.storage) else {
         return;
     };
@@ -165,16 +173,41 @@ fn check_names(spec: &CustomResourceDefinitionSpec, faults: &mut Faults) {
     }
 }
 
-/// Where kube-apiserver finds what all versions say alike.
-fn hoisted(spec: &CustomResourceDefinitionSpec, at: &str) -> String {
-    const FIRST: &str = "spec.versions[0].";
-    let [only] = spec.versions.as_slice() else { return at.to_owned() };
-    let Some(rest) = at.strip_prefix(FIRST) else { return at.to_owned() };
-    match rest.split_once(['.', '[']).map_or(rest, |(first, _)| first) {
-        "schema" if only.schema.is_some() => {
-            format!("spec.validation.{}", rest.strip_prefix("schema.").unwrap_or(rest))
+/// Where kube-apiserver finds a fault: what all versions say alike, it looks at once,
+/// as if it stood above them. `None` of the versions behind the first one.
+fn hoisted(spec: &CustomResourceDefinitionSpec, at: &str) -> Option<String> {
+    let place = || {
+        let (index, rest) = at.strip_prefix("spec.versions[")?.split_once("].")?;
+        Some((index.parse::<usize>().ok()?, rest))
+    };
+    let Some((index, rest)) = place() else { return Some(at.to_owned()) };
+    let part = rest.split_once(['.', '[']).map_or(rest, |(first, _)| first);
+    let versions = &spec.versions;
+    let is_alike = match part {
+        "schema" => are_alike(versions, |version| &version.schema),
+        "subresources" => are_alike(versions, |version| &version.subresources),
+        "additionalPrinterColumns" => are_alike(versions, |version| {
+            version.additional_printer_columns.as_deref().unwrap_or_default()
+        }),
+        "selectableFields" => {
+            are_alike(versions, |version| version.selectable_fields.as_deref().unwrap_or_default())
         }
-        "additionalPrinterColumns" | "subresources" | "selectableFields" => format!("spec.{rest}"),
-        _ => at.to_owned(),
+        _ => false,
+    };
+    match (is_alike, index) {
+        (false, _) => Some(at.to_owned()),
+        (true, 0) if part == "schema" => {
+            Some(format!("spec.validation.{}", rest.strip_prefix("schema.").unwrap_or(rest)))
+        }
+        (true, 0) => Some(format!("spec.{rest}")),
+        (true, _) => None,
     }
+}
+
+/// Whether all versions have the same.
+fn are_alike<'a, T: PartialEq + ?Sized + 'a>(
+    versions: &'a [CustomResourceDefinitionVersion],
+    part: impl Fn(&'a CustomResourceDefinitionVersion) -> &'a T,
+) -> bool {
+    versions.windows(2).all(|two| part(&two[0]) == part(&two[1]))
 }

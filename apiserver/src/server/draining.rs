@@ -1,0 +1,74 @@
+//! Bodies that are read to their end, whatever becomes of the request.
+//!
+//! A request may be answered before its body was read. If the rest of it is dropped
+//! then, the stream is reset, and clients may not see the answer. As in Go's servers,
+//! a little of it is read on.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use http_body::Body as _;
+use http_body::{Frame, SizeHint};
+use http_body_util::BodyExt;
+use tokio::runtime::Handle;
+
+/// So much is read on; as Go.
+const LIMIT: usize = 256 << 10;
+/// And for so long.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A body of which the rest is read when it is dropped.
+pub(super) struct Draining(Body);
+
+impl Draining {
+    /// The same body, of which nothing is left behind.
+    pub(super) fn wrap(body: Body) -> Body {
+        if body.is_end_stream() { body } else { Body::new(Self(body)) }
+    }
+}
+
+impl http_body::Body for Draining {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.0).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.0.size_hint()
+    }
+}
+
+impl Drop for Draining {
+    fn drop(&mut self) {
+        if self.0.is_end_stream() {
+            return;
+        }
+        let mut body = std::mem::take(&mut self.0);
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(async move {
+                let mut read = 0;
+                let rest = async {
+                    while let Some(Ok(frame)) = body.frame().await {
+                        read += frame.data_ref().map_or(0, Bytes::len);
+                        if read > LIMIT {
+                            return;
+                        }
+                    }
+                };
+                // A client that says no more is not waited for.
+                let _ = tokio::time::timeout(TIMEOUT, rest).await;
+            });
+        }
+    }
+}
