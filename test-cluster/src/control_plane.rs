@@ -368,20 +368,34 @@ fn spawn_api_server(programs: &Programs, folder: &Path, ports: Ports) -> Result<
 
 fn spawn_controller_manager(programs: &Programs, folder: &Path) -> Result<Process> {
     let file = |name: &str| folder.join(name).display().to_string();
-    let kubeconfig = file("controller-manager.kubeconfig");
     let flags = [
-        ("kubeconfig", kubeconfig.clone()),
-        ("authentication-kubeconfig", kubeconfig.clone()),
-        ("authorization-kubeconfig", kubeconfig),
         ("service-account-private-key-file", file("service-account.key")),
         ("root-ca-file", file("ca.crt")),
         ("use-service-account-credentials", "true".to_owned()),
-        ("leader-elect", "false".to_owned()),
-        ("secure-port", "0".to_owned()),
         ("controllers", "*,-nodelifecycle,-nodeipam".to_owned()),
     ];
+    start_controller_manager(programs, &folder.join("controller-manager.kubeconfig"), folder, &flags)
+}
+
+/// Starts kube-controller-manager beside any API server, with these flags; its
+/// log is in the folder.
+///
+/// # Errors
+/// When it cannot be started.
+pub fn start_controller_manager(
+    programs: &Programs,
+    kubeconfig: &Path,
+    folder: &Path,
+    flags: &[(&str, String)],
+) -> Result<Process> {
+    let kubeconfig = kubeconfig.display();
     let mut command = Command::new(programs.path("kube-controller-manager"));
-    command.args(flags.map(|(name, value)| format!("--{name}={value}")));
+    command
+        .arg(format!("--kubeconfig={kubeconfig}"))
+        .arg(format!("--authentication-kubeconfig={kubeconfig}"))
+        .arg(format!("--authorization-kubeconfig={kubeconfig}"))
+        .args(["--leader-elect=false", "--secure-port=0"])
+        .args(flags.iter().map(|(name, value)| format!("--{name}={value}")));
     Process::spawn(&command, &folder.join("kube-controller-manager.log"))
 }
 

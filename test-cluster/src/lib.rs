@@ -20,7 +20,7 @@ mod process;
 mod programs;
 
 pub use certificates::{Authority, Certificate};
-pub use control_plane::{ControlPlane, Token};
+pub use control_plane::{ControlPlane, Token, start_controller_manager};
 pub use kubectl::{Kubectl, Printed};
 pub use process::Process;
 pub use programs::{Missing, Programs};
