@@ -374,7 +374,12 @@ fn spawn_controller_manager(programs: &Programs, folder: &Path) -> Result<Proces
         ("use-service-account-credentials", "true".to_owned()),
         ("controllers", "*,-nodelifecycle,-nodeipam".to_owned()),
     ];
-    start_controller_manager(programs, &folder.join("controller-manager.kubeconfig"), folder, &flags)
+    start_controller_manager(
+        programs,
+        &folder.join("controller-manager.kubeconfig"),
+        folder,
+        &flags,
+    )
 }
 
 /// Starts kube-controller-manager beside any API server, with these flags; its

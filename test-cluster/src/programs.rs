@@ -88,6 +88,26 @@ impl Programs {
         Self::built(module, "./protobuf", &["go.mod", "go.sum", "protobuf/main.go"])
     }
 
+    /// Builds `typed`, which does with every kind what programs written in Go
+    /// do, unless it was built before: `typed KUBECONFIG json|protobuf`.
+    ///
+    /// # Errors
+    /// [`Missing`] when it was not, and there is no `go`.
+    pub fn typed() -> Result<PathBuf> {
+        let sources = [
+            "go.mod",
+            "go.sum",
+            "typed/clients.go",
+            "typed/definitions.go",
+            "typed/kinds.go",
+            "typed/main.go",
+            "typed/report.go",
+            "typed/subresources.go",
+            "typed/verbs.go",
+        ];
+        Self::built(Path::new(MODULE), "./typed", &sources)
+    }
+
     /// Builds a program from a package of a Go module, unless it was built
     /// before from the same `sources`, which are files of the module.
     ///
