@@ -274,7 +274,10 @@ func (v *verbs[T, O, L]) read() {
 			if err != nil {
 				return nil, err
 			}
-			pages = append(pages, map[string]any{"names": v.names(page), "left": page.GetRemainingItemCount()})
+			// The last page may be empty: behind it there is what is not selected.
+			if names := v.names(page); len(names) > 0 {
+				pages = append(pages, map[string]any{"names": names, "left": page.GetRemainingItemCount()})
+			}
 			if options.Continue = page.GetContinue(); options.Continue == "" {
 				return pages, nil
 			}

@@ -1,0 +1,77 @@
+//! Programs in other languages with the server without a cluster: clients,
+//! which must find there what they find at a real kube-apiserver, and a real
+//! kube-controller-manager.
+//!
+//! What this machine does not have shows as ignored; with
+//! `REQUIRE_CONTROL_PLANE` set, what Go builds must be there.
+
+#[path = "other_programs/clients.rs"]
+mod clients;
+#[path = "other_programs/controllers.rs"]
+mod controllers;
+#[path = "other_programs/server.rs"]
+mod server;
+
+use std::sync::Arc;
+
+use libtest_mimic::{Arguments, Trial};
+use test_cluster::{Missing, Programs};
+
+use clients::Clients;
+use controllers::Controllers;
+
+fn main() {
+    let arguments = Arguments::from_args();
+    let required = std::env::var_os("REQUIRE_CONTROL_PLANE").is_some();
+    // Nothing is built to list the tests.
+    let found = if arguments.list { Err("not wanted".to_owned()) } else { programs() };
+    let (reason, programs) = match found {
+        Ok(programs) => (None, Some(programs)),
+        Err(reason) => (Some(reason), None),
+    };
+    let clients = Arc::new(Clients::new(programs.clone()));
+    let controllers = Arc::new(Controllers::new(programs));
+    let mut trials = Vec::new();
+    for &(name, test) in controllers::TESTS {
+        let controllers = Arc::clone(&controllers);
+        let trial = Trial::test(name, move || controllers.run(test).map_err(failed));
+        trials.push(trial.with_kind(if reason.is_some() { "no control plane" } else { "" }));
+    }
+    for &(name, program) in clients::TESTS {
+        let missing = if arguments.list { None } else { program.is_missing() };
+        let left_out = missing.is_some() && !(required && program.is_required());
+        let clients = Arc::clone(&clients);
+        let trial = Trial::test(name, move || clients.compare(&program).map_err(failed));
+        let kind = missing.or(reason.as_ref().map(|_| "no control plane")).unwrap_or_default();
+        trials.push(trial.with_kind(kind).with_ignored_flag(left_out));
+    }
+    let ignore = |trial: Trial| {
+        if reason.is_some() && !required { trial.with_ignored_flag(true) } else { trial }
+    };
+    let trials = trials.into_iter().map(ignore).collect();
+    if let Some(reason) = reason.as_ref().filter(|_| !arguments.list) {
+        eprintln!("the tests of this file need a control plane: {reason}");
+    }
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    // Everything is ended and removed before the process is.
+    clients.end();
+    controllers.end();
+    conclusion.exit();
+}
+
+/// The programs of a control plane, or why there are none on this machine.
+/// What is broken is no reason.
+fn programs() -> Result<Programs, String> {
+    match Programs::find() {
+        Ok(programs) => Ok(programs),
+        Err(error) if error.is::<Missing>() => Err(error.to_string()),
+        Err(error) => {
+            eprintln!("the programs of a control plane cannot be built: {error:?}");
+            std::process::exit(1);
+        }
+    }
+}
+
+fn failed(error: anyhow::Error) -> libtest_mimic::Failed {
+    format!("{error:#}").into()
+}

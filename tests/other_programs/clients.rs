@@ -1,0 +1,285 @@
+//! Clients, line by line: each prints what came of each step, once at a real
+//! kube-apiserver beside which no controller runs, and once at our server.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use test_cluster::{ControlPlane, Missing, Programs};
+
+use crate::server::{PATIENCE, Server};
+
+pub const TESTS: &[(&str, Client)] = &[
+    ("client_go_in_json", Client::Go { format: "json" }),
+    ("client_go_in_protobuf", Client::Go { format: "protobuf" }),
+    ("javascript", Client::JavaScript),
+];
+
+/// A program that is a client of an API server.
+#[derive(Clone, Copy)]
+pub enum Client {
+    /// `test-cluster/programs/typed`
+    Go { format: &'static str },
+    /// `steps.mjs`
+    JavaScript,
+}
+
+impl Client {
+    /// What of it this machine does not have.
+    pub fn is_missing(self) -> Option<&'static str> {
+        match self {
+            Self::Go { .. } => {
+                Programs::typed().is_err_and(|error| error.is::<Missing>()).then_some("no go")
+            }
+            Self::JavaScript => {
+                let found = modules().is_some_and(|modules| {
+                    let mut node = Command::new("node");
+                    node.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
+                    modules.join("@kubernetes/client-node").is_dir()
+                        && node.status().is_ok_and(|status| status.success())
+                });
+                (!found).then_some("no node with the package @kubernetes/client-node")
+            }
+        }
+    }
+
+    /// Whether it must be there where a control plane must be.
+    pub fn is_required(self) -> bool {
+        matches!(self, Self::Go { .. })
+    }
+
+    /// As `differences.txt` calls it.
+    fn name(self) -> String {
+        match self {
+            Self::Go { format } => format!("go-{format}"),
+            Self::JavaScript => "javascript".to_owned(),
+        }
+    }
+
+    fn command(self, kubeconfig: &Path) -> Result<Command> {
+        Ok(match self {
+            Self::Go { format } => {
+                let mut command = Command::new(Programs::typed()?);
+                command.arg(kubeconfig).arg(format);
+                command
+            }
+            Self::JavaScript => {
+                let mut command = Command::new("node");
+                command.arg(source("steps.mjs")).arg(kubeconfig);
+                let modules = modules().context("$NODE_MODULES is not set")?;
+                command.env("NODE_MODULES", modules);
+                command
+            }
+        })
+    }
+}
+
+/// Where node's packages are: `$NODE_MODULES`.
+fn modules() -> Option<PathBuf> {
+    std::env::var_os("NODE_MODULES").map(PathBuf::from)
+}
+
+fn source(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/other_programs").join(file)
+}
+
+/// Both servers, started when the first client needs them.
+pub struct Clients {
+    programs: Option<Programs>,
+    // One client at a time: some look at what all namespaces have in common.
+    servers: Mutex<Option<(ControlPlane, Server)>>,
+}
+
+impl Clients {
+    pub fn new(programs: Option<Programs>) -> Self {
+        Self { programs, servers: Mutex::new(None) }
+    }
+
+    pub fn compare(&self, client: &Client) -> Result<()> {
+        let programs = self.programs.as_ref().context("there is no control plane")?;
+        let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        let (control_plane, server) = match &mut *servers {
+            Some(servers) => servers,
+            none => {
+                let control_plane = ControlPlane::start_without_controllers(programs)?;
+                none.insert((control_plane, Server::start()?))
+            }
+        };
+        let there = client.command(&control_plane.kubeconfig())?;
+        let here = client.command(&server.kubeconfig)?;
+        let folder = server.folder();
+        let (theirs, ours) = thread::scope(|scope| {
+            let theirs = scope.spawn(|| steps(there, &folder.join("there.err")));
+            let ours = steps(here, &folder.join("here.err"));
+            (theirs.join(), ours)
+        });
+        let theirs = theirs.map_err(|_| anyhow!("a thread panicked"))?;
+        let theirs = theirs.context("at kube-apiserver")?;
+        let ours = ours.context("at our server")?;
+        let known = Known::read()?;
+        known
+            .judge(&client.name(), &theirs, &ours)
+            .map_err(|found| anyhow!("{found}\nthe end of our server's log:\n{}", server.log()))
+    }
+
+    /// Ends the servers.
+    pub fn end(&self) {
+        drop(self.servers.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+}
+
+/// What came of each step.
+type Steps = BTreeMap<String, String>;
+
+/// Runs a client to its end.
+fn steps(mut command: Command, errors: &Path) -> Result<Steps> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(errors)?);
+    let mut child = command.spawn().with_context(|| format!("{command:?}"))?;
+    let output = child.stdout.take().context("no output")?;
+    let (sender, lines) = channel();
+    thread::spawn(move || {
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    let deadline = Instant::now() + PATIENCE;
+    let mut steps = Steps::new();
+    let ended = loop {
+        match lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(line) => {
+                let Some((name, result)) = step(&line) else {
+                    break Err(anyhow!("this is no step: {line}"));
+                };
+                if steps.insert(name.to_owned(), result.to_owned()).is_some() {
+                    break Err(anyhow!("two steps are called {name:?}"));
+                }
+            }
+            Err(RecvTimeoutError::Disconnected) => break Ok(()),
+            Err(RecvTimeoutError::Timeout) => {
+                break Err(anyhow!("it goes on after {} steps", steps.len()));
+            }
+        }
+    };
+    if ended.is_err() {
+        child.kill()?;
+    }
+    let status = child.wait()?;
+    ended?;
+    ensure!(status.success(), "{status}: {}", fs::read_to_string(errors)?);
+    ensure!(!steps.is_empty(), "it printed nothing");
+    Ok(steps)
+}
+
+/// A line is `kind: what is done: what came of it`.
+fn step(line: &str) -> Option<(&str, &str)> {
+    let kind = line.find(": ")? + 2;
+    let name = kind + line[kind..].find(": ")?;
+    Some((&line[..name], &line[name + 2..]))
+}
+
+/// The steps whose results are known to differ.
+struct Known(Vec<Difference>);
+
+struct Difference {
+    /// The beginning of the names of clients.
+    client: String,
+    /// The name of a step; `*` stands for any kind.
+    step: String,
+}
+
+impl Known {
+    fn read() -> Result<Self> {
+        let file = source("differences.txt");
+        let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+        let mut has_reason = false;
+        let mut differences = Vec::new();
+        for line in text.lines() {
+            let line = line.trim();
+            if line.starts_with("== ") {
+                has_reason = true;
+            } else if !line.is_empty() && !line.starts_with('#') {
+                ensure!(has_reason, "no reason is given for {line:?}");
+                let (client, step) = line.split_once(' ').context(line.to_owned())?;
+                differences.push(Difference { client: client.to_owned(), step: step.to_owned() });
+            }
+        }
+        Ok(Self(differences))
+    }
+
+    /// Fails if anything differs that is not known to, and if something is
+    /// known to differ that does not.
+    fn judge(&self, client: &str, theirs: &Steps, ours: &Steps) -> Result<(), String> {
+        let names: BTreeSet<&String> = theirs.keys().chain(ours.keys()).collect();
+        let known: Vec<&Difference> =
+            self.0.iter().filter(|known| client.starts_with(&known.client)).collect();
+        let mut met = vec![false; known.len()];
+        let (mut found, mut count) = (String::new(), 0);
+        for name in names {
+            let (there, here) = (theirs.get(name), ours.get(name));
+            let differs = there != here;
+            let mut is_known = false;
+            for (index, known) in known.iter().enumerate().filter(|(_, known)| known.is_of(name)) {
+                met[index] = true;
+                is_known = true;
+                if !differs {
+                    count += 1;
+                    let _ = writeln!(
+                        found,
+                        "{name}\n  is known to differ ({}), and does not",
+                        known.step
+                    );
+                }
+            }
+            if differs && !is_known {
+                count += 1;
+                let none = "(no such step)".to_owned();
+                let (there, here) = (there.unwrap_or(&none), here.unwrap_or(&none));
+                let (there, here) = from_where_they_part(there, here);
+                let _ =
+                    writeln!(found, "{name}\n  kube-apiserver: {there}\n  ours:           {here}");
+            }
+        }
+        for (known, _) in known.iter().zip(&met).filter(|(_, met)| !**met) {
+            count += 1;
+            let _ =
+                writeln!(found, "{}\n  is known to differ, and there is no such step", known.step);
+        }
+        if count > 0 {
+            return Err(format!("{count} of {} steps of {client}:\n{found}", theirs.len()));
+        }
+        Ok(())
+    }
+}
+
+impl Difference {
+    fn is_of(&self, step: &str) -> bool {
+        match self.step.strip_prefix('*') {
+            Some(rest) => {
+                step.split_once(": ").is_some_and(|(_, name)| rest.strip_prefix(": ") == Some(name))
+            }
+            None => self.step == step,
+        }
+    }
+}
+
+/// Long results are shown from shortly before they differ.
+fn from_where_they_part(one: &str, other: &str) -> (String, String) {
+    let same = one.chars().zip(other.chars()).take_while(|(one, other)| one == other).count();
+    let skipped = if same > 100 { same - 60 } else { 0 };
+    let shown = |text: &str| {
+        let begin = if skipped > 0 { "… " } else { "" };
+        let part: String = text.chars().skip(skipped).take(400).collect();
+        format!("{begin}{part}")
+    };
+    (shown(one), shown(other))
+}

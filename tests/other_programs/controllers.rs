@@ -1,0 +1,446 @@
+//! A real kube-controller-manager, with all its controllers, and our server.
+//!
+//! Nothing runs Pods here: what a kubelet would say of them the tests say.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, ensure};
+use farm_operator::{Llama, LlamaSpec};
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::batch::v1::{CronJob, Job};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, ServiceAccount};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config, Resource, ResourceExt};
+use serde_json::{Value, json};
+use test_cluster::{Process, Programs, start_controller_manager};
+
+use crate::server::{PATIENCE, Server};
+
+type Asked = Pin<Box<dyn Future<Output = Result<()>>>>;
+type Test = fn(Client) -> Asked;
+
+pub const TESTS: &[(&str, Test)] = &[
+    ("a_deployment_is_scaled_and_rolled_out", |client| Box::pin(a_deployment(client))),
+    ("a_job_completes_with_its_pod", |client| Box::pin(a_job(client))),
+    ("a_cron_job_makes_jobs", |client| Box::pin(a_cron_job(client))),
+    ("dependents_go_in_the_background", |client| Box::pin(background(client))),
+    ("dependents_go_in_the_foreground", |client| Box::pin(foreground(client))),
+    ("orphans_stay", |client| Box::pin(orphans(client))),
+    ("a_namespace_empties_and_goes", |client| Box::pin(a_namespace(client))),
+];
+
+/// The server and the controllers, started when the first test needs them.
+pub struct Controllers {
+    programs: Option<Programs>,
+    running: Mutex<Option<Running>>,
+}
+
+struct Running {
+    // Dropped in this order: it speaks to the server, and writes to its folder.
+    manager: Process,
+    server: Server,
+}
+
+impl Controllers {
+    pub fn new(programs: Option<Programs>) -> Self {
+        Self { programs, running: Mutex::new(None) }
+    }
+
+    pub fn run(&self, test: Test) -> Result<()> {
+        let kubeconfig = self.start()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let tested = runtime.block_on(async {
+            let options = KubeConfigOptions::default();
+            let config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
+            test(Client::try_from(config)?).await
+        });
+        tested.map_err(|error| {
+            let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(running) = &*running else { return error };
+            let printed = running.manager.printed();
+            // Of what is not served there is much, and it is known.
+            let told = printed
+                .lines()
+                .filter(|line| !line.contains("could not find the requested resource"));
+            let told: Vec<&str> = told.collect();
+            let end = told[told.len().saturating_sub(20)..].join("\n");
+            anyhow!(
+                "{error:#}\n\nkube-controller-manager:\n{end}\n\nfarm-operator:\n{}",
+                running.server.log()
+            )
+        })
+    }
+
+    fn start(&self) -> Result<Kubeconfig> {
+        let programs = self.programs.as_ref().context("there is no control plane")?;
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let running = match &mut *running {
+            Some(running) => running,
+            none => {
+                let server = Server::start()?;
+                let flags = [("controllers", "*".to_owned())];
+                let manager = start_controller_manager(
+                    programs,
+                    &server.kubeconfig,
+                    server.folder(),
+                    &flags,
+                )?;
+                none.insert(Running { manager, server })
+            }
+        };
+        running.manager.ensure_running()?;
+        Ok(Kubeconfig::read_from(&running.server.kubeconfig)?)
+    }
+
+    /// Ends both.
+    pub fn end(&self) {
+        drop(self.running.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+}
+
+/// Repeats a question until its answer is good.
+async fn eventually<T, F: Future<Output = Result<T>>>(mut ask: impl FnMut() -> F) -> Result<T> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match ask().await {
+            Err(error) if Instant::now() > deadline => {
+                return Err(error.context(format!("not even after {PATIENCE:?}")));
+            }
+            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+            answered => return answered,
+        }
+    }
+}
+
+/// Makes a namespace for a test.
+async fn namespace(client: &Client, name: &str) -> Result<Namespace> {
+    let namespace = object(&json!({"metadata": {"name": name}}))?;
+    Ok(Api::all(client.clone()).create(&PostParams::default(), &namespace).await?)
+}
+
+/// An object in the words of a manifest.
+fn object<K: serde::de::DeserializeOwned>(object: &Value) -> Result<K> {
+    Ok(serde_json::from_value(object.clone())?)
+}
+
+async fn create<K>(api: &Api<K>, value: &Value) -> Result<K>
+where
+    K: Resource<DynamicType = ()>
+        + serde::de::DeserializeOwned
+        + serde::Serialize
+        + Clone
+        + std::fmt::Debug,
+{
+    let mut typed = value.clone();
+    typed["apiVersion"] = K::api_version(&()).into();
+    typed["kind"] = K::kind(&()).into();
+    Ok(api.create(&PostParams::default(), &object(&typed)?).await?)
+}
+
+async fn merge<K>(api: &Api<K>, name: &str, patch: &Value) -> Result<K>
+where
+    K: serde::de::DeserializeOwned + Clone + std::fmt::Debug,
+{
+    Ok(api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?)
+}
+
+/// Exactly so many Pods with these labels that are not about to end.
+async fn pods(api: &Api<Pod>, selector: &str, count: usize) -> Result<Vec<Pod>> {
+    eventually(async || {
+        let mut pods = api.list(&ListParams::default().labels(selector)).await?.items;
+        pods.retain(|pod| pod.metadata.deletion_timestamp.is_none());
+        ensure!(pods.len() == count, "{count} Pods were expected: {pods:#?}");
+        Ok(pods)
+    })
+    .await
+}
+
+/// What a kubelet says of a Pod that runs.
+async fn run(api: &Api<Pod>, pods: &[Pod]) -> Result<()> {
+    let status = json!({"status": {
+        "phase": "Running",
+        "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2030-01-01T00:00:00Z"}],
+    }});
+    for pod in pods {
+        api.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Merge(&status)).await?;
+    }
+    Ok(())
+}
+
+fn is_owned_by<K: ResourceExt>(object: &K, owner: &impl ResourceExt) -> bool {
+    object.owner_references().iter().any(|reference| Some(&reference.uid) == owner.uid().as_ref())
+}
+
+async fn a_deployment(client: Client) -> Result<()> {
+    let name = "deployments";
+    namespace(&client, name).await?;
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), name);
+    let sets: Api<ReplicaSet> = Api::namespaced(client.clone(), name);
+    let all: Api<Pod> = Api::namespaced(client, name);
+    let deployment = create(
+        &deployments,
+        &json!({
+            "metadata": {"name": "web"},
+            "spec": {
+                "replicas": 2,
+                "selector": {"matchLabels": {"app": "web"}},
+                "template": {
+                    "metadata": {"labels": {"app": "web"}},
+                    "spec": {"containers": [{"name": "main", "image": "web:1"}]},
+                },
+            },
+        }),
+    )
+    .await?;
+    let made = pods(&all, "app=web", 2).await?;
+    let set = sets.list(&ListParams::default()).await?.items.pop().context("no ReplicaSet")?;
+    ensure!(is_owned_by(&set, &deployment), "{set:#?}");
+    ensure!(made.iter().all(|pod| is_owned_by(pod, &set)), "{made:#?}");
+    run(&all, &made).await?;
+    let available = async |count: i32| {
+        eventually(async || {
+            let status = deployments.get("web").await?.status.unwrap_or_default();
+            ensure!(status.available_replicas.unwrap_or_default() == count, "{status:?}");
+            Ok(status)
+        })
+        .await
+    };
+    available(2).await?;
+
+    for count in [3, 1] {
+        let scale = json!({"spec": {"replicas": count}});
+        deployments.patch_scale("web", &PatchParams::default(), &Patch::Merge(&scale)).await?;
+        let made = pods(&all, "app=web", count).await?;
+        run(&all, &made).await?;
+    }
+    available(1).await?;
+
+    let image = json!({"spec": {"template": {"spec": {"containers": [{"name": "main", "image": "web:2"}]}}}});
+    merge(&deployments, "web", &image).await?;
+    let new = eventually(async || {
+        let pods = all.list(&ListParams::default().labels("app=web")).await?.items;
+        let of = |pod: &&Pod| {
+            pod.spec
+                .as_ref()
+                .is_some_and(|spec| spec.containers[0].image.as_deref() == Some("web:2"))
+        };
+        pods.iter().find(of).cloned().context("no Pod with the new image")
+    })
+    .await?;
+    run(&all, std::slice::from_ref(&new)).await?;
+    let left = pods(&all, "app=web", 1).await?;
+    ensure!(left[0].uid() == new.uid(), "{left:#?}");
+    let rolled = eventually(async || {
+        let rolled = deployments.get("web").await?;
+        let status = rolled.status.clone().unwrap_or_default();
+        let conditions = status.conditions.clone().unwrap_or_default();
+        let is_done = conditions
+            .iter()
+            .any(|condition| condition.reason.as_deref() == Some("NewReplicaSetAvailable"));
+        ensure!(is_done && status.updated_replicas == Some(1), "{conditions:?}");
+        ensure!(status.observed_generation == rolled.metadata.generation, "{status:?}");
+        Ok(rolled)
+    })
+    .await?;
+    ensure!(rolled.annotations()["deployment.kubernetes.io/revision"] == "2", "{rolled:#?}");
+    ensure!(sets.list(&ListParams::default()).await?.items.len() == 2);
+
+    // Without its owner all of it goes, by itself.
+    deployments.delete("web", &DeleteParams::background()).await?;
+    eventually(async || {
+        let sets = sets.list(&ListParams::default()).await?.items;
+        let pods = all.list(&ListParams::default()).await?.items;
+        ensure!(sets.is_empty() && pods.is_empty(), "{sets:#?} {pods:#?}");
+        Ok(())
+    })
+    .await
+}
+
+fn job_spec() -> Value {
+    json!({"template": {"spec": {
+        "restartPolicy": "Never",
+        "containers": [{"name": "main", "image": "job:1"}],
+    }}})
+}
+
+async fn a_job(client: Client) -> Result<()> {
+    let name = "jobs";
+    namespace(&client, name).await?;
+    let jobs: Api<Job> = Api::namespaced(client.clone(), name);
+    let all: Api<Pod> = Api::namespaced(client, name);
+    let job = create(&jobs, &json!({"metadata": {"name": "once"}, "spec": job_spec()})).await?;
+    let made = pods(&all, "job-name=once", 1).await?;
+    ensure!(is_owned_by(&made[0], &job), "{made:#?}");
+    let tracked = "batch.kubernetes.io/job-tracking".to_owned();
+    ensure!(made[0].finalizers().contains(&tracked), "{made:#?}");
+    run(&all, &made).await?;
+    let succeeded = json!({"status": {"phase": "Succeeded"}});
+    all.patch_status(&made[0].name_any(), &PatchParams::default(), &Patch::Merge(&succeeded))
+        .await?;
+    eventually(async || {
+        let status = jobs.get("once").await?.status.unwrap_or_default();
+        let conditions = status.conditions.clone().unwrap_or_default();
+        let is_complete = conditions
+            .iter()
+            .any(|condition| condition.type_ == "Complete" && condition.status == "True");
+        ensure!(is_complete && status.succeeded == Some(1), "{status:?}");
+        ensure!(status.completion_time.is_some(), "{status:?}");
+        Ok(())
+    })
+    .await?;
+    let pod = all.get(&made[0].name_any()).await?;
+    ensure!(pod.finalizers().is_empty(), "{pod:#?}");
+    jobs.delete("once", &DeleteParams::background()).await?;
+    eventually(async || {
+        let pods = all.list(&ListParams::default()).await?.items;
+        ensure!(pods.is_empty(), "{pods:#?}");
+        Ok(())
+    })
+    .await
+}
+
+async fn a_cron_job(client: Client) -> Result<()> {
+    let name = "cron-jobs";
+    namespace(&client, name).await?;
+    let crons: Api<CronJob> = Api::namespaced(client.clone(), name);
+    let jobs: Api<Job> = Api::namespaced(client, name);
+    let spec = json!({"schedule": "0 0 1 1 *", "jobTemplate": {"spec": job_spec()}});
+    let cron = create(&crons, &json!({"metadata": {"name": "yearly"}, "spec": spec})).await?;
+    // It has missed a year, which it makes up for at once.
+    let last = json!({"status": {"lastScheduleTime": "2020-06-01T00:00:00Z"}});
+    crons.patch_status("yearly", &PatchParams::default(), &Patch::Merge(&last)).await?;
+    let job =
+        eventually(async || jobs.list(&ListParams::default()).await?.items.pop().context("no Job"))
+            .await?;
+    ensure!(is_owned_by(&job, &cron), "{job:#?}");
+    eventually(async || {
+        let status = crons.get("yearly").await?.status.unwrap_or_default();
+        ensure!(status.active.unwrap_or_default().len() == 1, "no active Job");
+        let last = status.last_schedule_time.context("it was never")?;
+        ensure!(last.0.to_string().ends_with("-01-01T00:00:00Z"), "{last:?}");
+        Ok(())
+    })
+    .await
+}
+
+/// An owner, and what belongs to it: a kind of Kubernetes, and one of ours.
+struct Family {
+    maps: Api<ConfigMap>,
+    llamas: Api<Llama>,
+}
+
+impl Family {
+    async fn new(client: Client, name: &str) -> Result<Self> {
+        namespace(&client, name).await?;
+        let maps: Api<ConfigMap> = Api::namespaced(client.clone(), name);
+        let llamas: Api<Llama> = Api::namespaced(client, name);
+        let owner = create(&maps, &json!({"metadata": {"name": "owner"}})).await?;
+        let reference = OwnerReference {
+            api_version: "v1".to_owned(),
+            kind: "ConfigMap".to_owned(),
+            name: "owner".to_owned(),
+            uid: owner.uid().context("no uid")?,
+            block_owner_deletion: Some(true),
+            controller: None,
+        };
+        let metadata = json!({"name": "child", "ownerReferences": [reference]});
+        create(&maps, &json!({"metadata": metadata})).await?;
+        let mut llama = Llama::new("child", LlamaSpec { weight: 1.0, height: 1.0 });
+        llama.metadata.owner_references = Some(vec![reference]);
+        llamas.create(&PostParams::default(), &llama).await?;
+        Ok(Self { maps, llamas })
+    }
+
+    async fn is_gone(&self) -> Result<()> {
+        eventually(async || {
+            let owner = self.maps.get_opt("owner").await?;
+            let map = self.maps.get_opt("child").await?;
+            let llama = self.llamas.get_opt("child").await?;
+            ensure!(
+                owner.is_none() && map.is_none() && llama.is_none(),
+                "{owner:?} {map:?} {llama:?}"
+            );
+            Ok(())
+        })
+        .await
+    }
+}
+
+async fn background(client: Client) -> Result<()> {
+    let family = Family::new(client, "background").await?;
+    family.maps.delete("owner", &DeleteParams::background()).await?;
+    ensure!(family.maps.get_opt("owner").await?.is_none());
+    family.is_gone().await
+}
+
+async fn foreground(client: Client) -> Result<()> {
+    let family = Family::new(client, "foreground").await?;
+    // One dependent holds the owner, until it may go.
+    let held = json!({"metadata": {"finalizers": ["example.com/hold"]}});
+    merge(&family.maps, "child", &held).await?;
+    family.maps.delete("owner", &DeleteParams::foreground()).await?;
+    eventually(async || {
+        let child = family.maps.get("child").await?;
+        ensure!(child.metadata.deletion_timestamp.is_some(), "{child:?}");
+        ensure!(family.llamas.get_opt("child").await?.is_none());
+        Ok(())
+    })
+    .await?;
+    let owner = family.maps.get("owner").await?;
+    ensure!(owner.finalizers() == ["foregroundDeletion"], "{owner:?}");
+    merge(&family.maps, "child", &json!({"metadata": {"finalizers": null}})).await?;
+    family.is_gone().await
+}
+
+async fn orphans(client: Client) -> Result<()> {
+    let family = Family::new(client, "orphans").await?;
+    family.maps.delete("owner", &DeleteParams::orphan()).await?;
+    eventually(async || {
+        ensure!(family.maps.get_opt("owner").await?.is_none(), "the owner is there");
+        Ok(())
+    })
+    .await?;
+    let map = family.maps.get("child").await?;
+    let llama = family.llamas.get("child").await?;
+    ensure!(
+        map.owner_references().is_empty() && llama.owner_references().is_empty(),
+        "{map:?} {llama:?}"
+    );
+    ensure!(map.metadata.deletion_timestamp.is_none(), "{map:?}");
+    Ok(())
+}
+
+async fn a_namespace(client: Client) -> Result<()> {
+    let name = "going";
+    namespace(&client, name).await?;
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), name);
+    // A controller makes it, wherever a namespace is.
+    eventually(async || Ok(accounts.get("default").await?)).await?;
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), name);
+    let llamas: Api<Llama> = Api::namespaced(client.clone(), name);
+    let held = json!({"metadata": {"name": "held", "finalizers": ["example.com/hold"]}});
+    create(&maps, &held).await?;
+    let llama = Llama::new("llama", LlamaSpec { weight: 1.0, height: 1.0 });
+    llamas.create(&PostParams::default(), &llama).await?;
+    let namespaces: Api<Namespace> = Api::all(client);
+    namespaces.delete(name, &DeleteParams::default()).await?;
+    eventually(async || {
+        ensure!(llamas.get_opt("llama").await?.is_none(), "the llama is there");
+        Ok(())
+    })
+    .await?;
+    let namespace = namespaces.get(name).await?;
+    let phase = namespace.status.and_then(|status| status.phase);
+    ensure!(phase.as_deref() == Some("Terminating"), "{phase:?}");
+    merge(&maps, "held", &json!({"metadata": {"finalizers": null}})).await?;
+    eventually(async || {
+        ensure!(namespaces.get_opt(name).await?.is_none(), "the namespace is there");
+        Ok(())
+    })
+    .await
+}

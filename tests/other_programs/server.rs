@@ -1,0 +1,50 @@
+//! The program without a cluster.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use test_cluster::Process;
+
+/// How long anything may take on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(90);
+
+/// farm-operator, on a port of its own. Dropping it ends it.
+pub struct Server {
+    pub kubeconfig: PathBuf,
+    // Dropped in this order: who writes to the folder before the folder.
+    process: Process,
+    folder: tempfile::TempDir,
+}
+
+impl Server {
+    pub fn start() -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let kubeconfig = folder.path().join("kubeconfig");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_farm-operator"));
+        command.args(["--standalone", "--secure-port=0", "--write-kubeconfig"]).arg(&kubeconfig);
+        command.env_remove("KUBECONFIG").env_remove("RUST_LOG");
+        let mut process = Process::spawn(&command, &folder.path().join("farm-operator.log"))?;
+        // It says so once it is ready.
+        let deadline = Instant::now() + PATIENCE;
+        while !process.printed().contains("export KUBECONFIG=") {
+            process.ensure_running()?;
+            ensure!(Instant::now() < deadline, "it is not ready: {}", process.printed());
+            thread::sleep(Duration::from_millis(20));
+        }
+        Ok(Self { kubeconfig, process, folder })
+    }
+
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The end of what it has printed.
+    pub fn log(&self) -> String {
+        let printed = self.process.printed();
+        let lines: Vec<&str> = printed.lines().collect();
+        lines[lines.len().saturating_sub(30)..].join("\n")
+    }
+}
