@@ -94,18 +94,14 @@ impl Programs {
     /// # Errors
     /// [`Missing`] when it was not, and there is no `go`.
     pub fn typed() -> Result<PathBuf> {
-        let sources = [
-            "go.mod",
-            "go.sum",
-            "typed/clients.go",
-            "typed/definitions.go",
-            "typed/kinds.go",
-            "typed/main.go",
-            "typed/report.go",
-            "typed/subresources.go",
-            "typed/verbs.go",
-        ];
-        Self::built(Path::new(MODULE), "./typed", &sources)
+        let module = Path::new(MODULE);
+        let mut sources = vec!["go.mod".to_owned(), "go.sum".to_owned()];
+        for file in fs::read_dir(module.join("typed"))? {
+            sources.push(format!("typed/{}", file?.file_name().to_string_lossy()));
+        }
+        sources.sort();
+        let sources: Vec<&str> = sources.iter().map(String::as_str).collect();
+        Self::built(module, "./typed", &sources)
     }
 
     /// Builds a program from a package of a Go module, unless it was built

@@ -353,7 +353,34 @@ impl Family {
         let mut llama = Llama::new("child", LlamaSpec { weight: 1.0, height: 1.0 });
         llama.metadata.owner_references = Some(vec![reference]);
         llamas.create(&PostParams::default(), &llama).await?;
-        Ok(Self { maps, llamas })
+        let family = Self { maps, llamas };
+        family.are_known().await?;
+        Ok(family)
+    }
+
+    /// Waits until the garbage collector has seen the dependents: what it has
+    /// not seen it neither orphans nor waits for. It sees what is made after
+    /// them later than them, and removes what has never had its owner.
+    async fn are_known(&self) -> Result<()> {
+        let reference = OwnerReference {
+            api_version: "v1".to_owned(),
+            kind: "ConfigMap".to_owned(),
+            name: "never".to_owned(),
+            uid: "11111111-2222-3333-4444-555555555555".to_owned(),
+            ..OwnerReference::default()
+        };
+        let metadata = json!({"name": "later", "ownerReferences": [reference]});
+        create(&self.maps, &json!({"metadata": metadata})).await?;
+        let mut llama = Llama::new("later", LlamaSpec { weight: 1.0, height: 1.0 });
+        llama.metadata.owner_references = Some(vec![reference]);
+        self.llamas.create(&PostParams::default(), &llama).await?;
+        eventually(async || {
+            let map = self.maps.get_opt("later").await?;
+            let llama = self.llamas.get_opt("later").await?;
+            ensure!(map.is_none() && llama.is_none(), "{map:?} {llama:?}");
+            Ok(())
+        })
+        .await
     }
 
     async fn is_gone(&self) -> Result<()> {
