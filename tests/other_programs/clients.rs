@@ -20,7 +20,8 @@ use crate::server::{PATIENCE, Server};
 pub const TESTS: &[(&str, Client)] = &[
     ("client_go_in_json", Client::Go { format: "json" }),
     ("client_go_in_protobuf", Client::Go { format: "protobuf" }),
-    ("javascript", Client::JavaScript),
+    ("java_client", Client::Java),
+    ("javascript_client", Client::JavaScript),
 ];
 
 /// A program that is a client of an API server.
@@ -28,6 +29,8 @@ pub const TESTS: &[(&str, Client)] = &[
 pub enum Client {
     /// `test-cluster/programs/typed`
     Go { format: &'static str },
+    /// `Steps.java`
+    Java,
     /// `steps.mjs`
     JavaScript,
 }
@@ -39,13 +42,15 @@ impl Client {
             Self::Go { .. } => {
                 Programs::typed().is_err_and(|error| error.is::<Missing>()).then_some("no go")
             }
+            Self::Java => {
+                let found = libraries().is_some_and(|folder| folder.is_dir())
+                    && is_there("java", "-version");
+                (!found).then_some("no Java with the libraries of its client")
+            }
             Self::JavaScript => {
-                let found = modules().is_some_and(|modules| {
-                    let mut node = Command::new("node");
-                    node.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
-                    modules.join("@kubernetes/client-node").is_dir()
-                        && node.status().is_ok_and(|status| status.success())
-                });
+                let package = "@kubernetes/client-node";
+                let found = modules().is_some_and(|modules| modules.join(package).is_dir())
+                    && is_there("node", "--version");
                 (!found).then_some("no node with the package @kubernetes/client-node")
             }
         }
@@ -60,6 +65,7 @@ impl Client {
     fn name(self) -> String {
         match self {
             Self::Go { format } => format!("go-{format}"),
+            Self::Java => "java".to_owned(),
             Self::JavaScript => "javascript".to_owned(),
         }
     }
@@ -71,6 +77,14 @@ impl Client {
                 command.arg(kubeconfig).arg(format);
                 command
             }
+            Self::Java => {
+                let libraries = libraries().context("$JAVA_LIBRARIES is not set")?;
+                let mut command = Command::new("java");
+                // It takes keys that do not say what they are for RSA.
+                command.arg("-Dkubernetes.certs.client.key.algo=EC").arg("-cp");
+                command.arg(libraries.join("*")).arg(source("Steps.java")).arg(kubeconfig);
+                command
+            }
             Self::JavaScript => {
                 let mut command = Command::new("node");
                 command.arg(source("steps.mjs")).arg(kubeconfig);
@@ -80,6 +94,17 @@ impl Client {
             }
         })
     }
+}
+
+fn is_there(program: &str, argument: &str) -> bool {
+    let mut command = Command::new(program);
+    command.arg(argument).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+/// Where the archives of `pom.xml` are: `$JAVA_LIBRARIES`.
+fn libraries() -> Option<PathBuf> {
+    std::env::var_os("JAVA_LIBRARIES").map(PathBuf::from)
 }
 
 /// Where node's packages are: `$NODE_MODULES`.
@@ -191,7 +216,7 @@ fn step(line: &str) -> Option<(&str, &str)> {
 struct Known(Vec<Difference>);
 
 struct Difference {
-    /// The beginning of the names of clients.
+    /// A client, or with `go` both of Go.
     client: String,
     /// The name of a step; `*` stands for any kind.
     step: String,
@@ -220,8 +245,9 @@ impl Known {
     /// known to differ that does not.
     fn judge(&self, client: &str, theirs: &Steps, ours: &Steps) -> Result<(), String> {
         let names: BTreeSet<&String> = theirs.keys().chain(ours.keys()).collect();
-        let known: Vec<&Difference> =
-            self.0.iter().filter(|known| client.starts_with(&known.client)).collect();
+        let language = client.split('-').next();
+        let is_of = |known: &&Difference| known.client == client || language == Some(&known.client);
+        let known: Vec<&Difference> = self.0.iter().filter(is_of).collect();
         let mut met = vec![false; known.len()];
         let (mut found, mut count) = (String::new(), 0);
         for name in names {
