@@ -64,6 +64,6 @@ pub use object::selector::SelectableFields;
 pub use request::read_protobuf;
 pub use server::{
     AdmissionPlugin, ApiServer, Args as ServeArgs, Bound, ClusterClient, Drained, Filling,
-    InProcess, KeptKind, LoggingFormat, Running, RuntimeKinds, TakenNames, start_logging,
+    InProcess, KeptKind, LoggingFormat, PutError, Running, RuntimeKinds, TakenNames, start_logging,
 };
 pub use user::User;

@@ -20,7 +20,7 @@ mod version;
 
 pub use args::{AdmissionPlugin, Args, LoggingFormat};
 pub use logging::start_logging;
-pub use runtime_kinds::{KeptKind, RuntimeKinds, TakenNames};
+pub use runtime_kinds::{KeptKind, PutError, RuntimeKinds, TakenNames};
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -14,9 +14,17 @@ use serde_json::Value;
 const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../test-cluster/programs");
 const API: &str = "k8s.io/api";
 const EXTENSIONS: &str = "k8s.io/apiextensions-apiserver";
+const AGGREGATOR: &str = "k8s.io/kube-aggregator";
+/// Packages whose messages are called as some of other packages are: here they
+/// are called behind the first word of their group.
+const APART: [(&str, &str); 3] = [
+    ("discovery/v1", "discovery."),
+    ("events/v1", "events."),
+    ("apiregistration/v1", "apiregistration."),
+];
 const MACHINERY: &str = "k8s.io/apimachinery";
 /// Packages, and the kinds of them that are wanted.
-const PACKAGES: [(&str, &str, &[&str]); 10] = [
+const PACKAGES: [(&str, &str, &[&str]); 12] = [
     (
         API,
         "core/v1",
@@ -35,6 +43,7 @@ const PACKAGES: [(&str, &str, &[&str]); 10] = [
     (API, "apps/v1", &["Deployment", "ReplicaSet"]),
     (API, "batch/v1", &["CronJob", "Job"]),
     (API, "coordination/v1", &["Lease"]),
+    (API, "discovery/v1", &["discovery.EndpointSlice"]),
     (API, "events/v1", &["events.Event"]),
     (API, "authentication/v1", &["SelfSubjectReview", "TokenReview"]),
     (
@@ -48,6 +57,7 @@ const PACKAGES: [(&str, &str, &[&str]); 10] = [
         ],
     ),
     (API, "autoscaling/v1", &["Scale"]),
+    (AGGREGATOR, "pkg/apis/apiregistration/v1", &["apiregistration.APIService"]),
     (EXTENSIONS, "pkg/apis/apiextensions/v1", &["CustomResourceDefinition"]),
     (MACHINERY, "pkg/apis/meta/v1", &["DeleteOptions"]),
 ];
@@ -93,8 +103,10 @@ fn files() -> [PathBuf; 2] {
 /// # Errors
 /// When there is no Go, or the sources are not what they were.
 fn compare() -> Result<String> {
-    let folders =
-        [(API, folder(API)?), (EXTENSIONS, folder(EXTENSIONS)?), (MACHINERY, folder(MACHINERY)?)];
+    let mut folders = Vec::new();
+    for module in [API, AGGREGATOR, EXTENSIONS, MACHINERY] {
+        folders.push((module, folder(module)?));
+    }
     let (mut all, mut twins) = (Messages::new(), BTreeSet::new());
     for (module, package, _) in PACKAGES {
         let folder = folders.iter().find(|(name, _)| *name == module).context("a module")?;
@@ -169,9 +181,9 @@ fn read(package: &Path) -> Result<Messages> {
     let one = Regex::new(r"^  (optional|repeated) ([\w.]+) (\w+) = (\d+);")?;
     let map = Regex::new(r"^  map<string, ([\w.]+)> (\w+) = (\d+);")?;
     let go = go_fields(package)?;
-    // They are called as those of the core group are.
-    let is_of_events = package.ends_with("events/v1");
-    let named = |name: &str| if is_of_events { format!("events.{name}") } else { name.to_owned() };
+    let apart = APART.into_iter().find(|(folder, _)| package.ends_with(folder));
+    let prefix = apart.map_or("", |(_, prefix)| prefix);
+    let named = |name: &str| format!("{prefix}{name}");
     // Only what stands alone is of this package.
     let of = |name: &str| match name.contains('.') || name.starts_with(char::is_lowercase) {
         true => short(name).to_owned(),
@@ -213,7 +225,7 @@ fn read(package: &Path) -> Result<Messages> {
 
 /// What Go calls a type, mostly.
 fn derived(count: &str, of: &str) -> String {
-    let of = match of.trim_start_matches("events.") {
+    let of = match APART.iter().fold(of, |of, (_, prefix)| of.trim_start_matches(prefix)) {
         "double" => "float64".to_owned(),
         "bytes" => "[]uint8".to_owned(),
         of if of.starts_with(char::is_lowercase) => of.to_owned(),

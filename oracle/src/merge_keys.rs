@@ -11,14 +11,16 @@ use serde_json::Value;
 use crate::server::{Sent, Server};
 
 /// Where the kinds are published, and which are in the table.
-const KINDS: [(&str, &[&str]); 4] = [
+const KINDS: [(&str, &[&str]); 6] = [
     (
         "api/v1",
         &["ConfigMap", "Event", "Namespace", "Node", "Pod", "Secret", "Service", "ServiceAccount"],
     ),
     ("apis/apps/v1", &["Deployment", "ReplicaSet"]),
     ("apis/batch/v1", &["CronJob", "Job"]),
+    ("apis/apiregistration.k8s.io/v1", &["APIService"]),
     ("apis/coordination.k8s.io/v1", &["Lease"]),
+    ("apis/discovery.k8s.io/v1", &["EndpointSlice"]),
 ];
 const HEAD: &str = "\
 # How strategic merge patches merge the members of built-in kinds: facts, as

@@ -160,6 +160,19 @@ pub(crate) fn kinds() -> Kinds {
         ..Row::new(manners::definitions())
     };
     let leases = Row { columns: LEASES, rules: rules::leases(), ..Row::new(manners::guarded()) };
+    let api_services = Row {
+        parts: Status,
+        columns: API_SERVICES,
+        cells: cells::api_services(),
+        rules: rules::api_services(),
+        ..Row::new(manners::api_services())
+    };
+    let endpoint_slices = Row {
+        columns: ENDPOINT_SLICES,
+        cells: cells::endpoint_slices(),
+        rules: rules::endpoint_slices(),
+        ..Row::new(manners::counted())
+    };
     let kinds = config_maps.add(Kinds::new());
     let kinds = events.add(kinds);
     let kinds = namespaces.add(kinds);
@@ -168,12 +181,14 @@ pub(crate) fn kinds() -> Kinds {
     let kinds = secrets.add(kinds);
     let kinds = service_accounts.add(kinds);
     let kinds = services.add(kinds);
+    let kinds = api_services.add(kinds);
     let kinds = deployments.add(kinds);
     let kinds = replica_sets.add(kinds);
     let kinds = cron_jobs.add(kinds);
     let kinds = jobs.add(kinds);
     let kinds = definitions.add(kinds);
-    leases.add(kinds)
+    let kinds = leases.add(kinds);
+    endpoint_slices.add(kinds)
 }
 
 /// The newer form of events, which programs report by: they are those of the core
@@ -200,6 +215,14 @@ const CONFIG_MAPS: &[Column] = &[("Data", "string", CODE, false), AGE];
 const NAMESPACES: &[Column] = &[("Status", "string", ".status.phase", false), AGE];
 const LEASES: &[Column] = &[("Holder", "string", ".spec.holderIdentity", false), AGE];
 const DEFINITIONS: &[Column] = &[("Created At", "date", ".metadata.creationTimestamp", false)];
+const API_SERVICES: &[Column] =
+    &[("Service", "string", CODE, false), ("Available", "string", CODE, false), AGE];
+const ENDPOINT_SLICES: &[Column] = &[
+    ("AddressType", "string", ".addressType", false),
+    ("Ports", "string", CODE, false),
+    ("Endpoints", "string", CODE, false),
+    AGE,
+];
 const EVENTS: &[Column] = &[
     ("Last Seen", "string", CODE, false),
     ("Type", "string", ".type", false),

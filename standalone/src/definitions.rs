@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use crate::built_in::approval;
+use crate::cluster_objects::keep_api_services;
 use crate::objects::ObjectError;
 
 /// What holds a definition until its objects are gone.
@@ -148,7 +149,10 @@ impl Definitions {
             let mut accepted = definition.clone();
             accepted.spec.names = names.clone();
             match self.kinds.serve(&accepted).await {
-                Ok(()) => is_served = true,
+                Ok(()) => {
+                    is_served = true;
+                    keep_api_services(&self.client, &self.kinds).await;
+                }
                 Err(error) => {
                     refused = Some(error.to_string());
                     conflict.get_or_insert(("NotServed", error.to_string()));
@@ -226,6 +230,7 @@ impl Definitions {
         let was_served = self.known().remove(&uid).is_some_and(|seen| seen.is_served);
         if was_served {
             self.kinds.withdraw(&definition.name_any()).await;
+            keep_api_services(&self.client, &self.kinds).await;
             self.look_again().await;
         }
     }

@@ -8,7 +8,7 @@ use crate::definitions::{Definitions, Now};
 use crate::{events, namespaces, pods};
 
 /// Tasks that end with this.
-pub(crate) struct Keepers([JoinHandle<()>; 4]);
+pub(crate) struct Keepers(Vec<JoinHandle<()>>);
 
 impl Keepers {
     /// Starts them. What time it is, `now` says.
@@ -18,12 +18,20 @@ impl Keepers {
         definitions: Definitions,
         now: &Now,
     ) -> Self {
-        Self([
+        Self(vec![
             tokio::spawn(namespaces::keep(client.clone(), kinds.clone())),
             tokio::spawn(pods::keep(client.clone(), now.clone())),
             tokio::spawn(events::forget(client.clone(), now.clone())),
             tokio::spawn(definitions.keep()),
         ])
+    }
+}
+
+impl Keepers {
+    /// One more.
+    pub(crate) fn and(mut self, task: impl Future<Output = ()> + Send + 'static) -> Self {
+        self.0.push(tokio::spawn(task));
+        self
     }
 }
 

@@ -25,12 +25,14 @@
 
 mod built_in;
 mod certificates;
+mod cluster_objects;
 mod definitions;
 mod events;
 mod faults;
 mod files;
 mod keepers;
 mod kubeconfig;
+mod namespace_objects;
 mod namespaces;
 mod objects;
 mod pods;

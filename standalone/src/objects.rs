@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use aggregated_apiserver::RuntimeKinds;
+use aggregated_apiserver::{PutError, RuntimeKinds};
 use serde_json::{Value, json};
 use thiserror::Error;
 
@@ -32,14 +32,20 @@ type Name = (String, String, String, String);
 /// Puts objects in, in their order and each with its status, behind the
 /// namespaces that they need. What others name as their owner has the uid by
 /// which they do.
-pub(crate) async fn load(kinds: &RuntimeKinds, objects: Vec<Document>) -> Result<(), ObjectError> {
+///
+/// `own` is what the server makes for itself, unless it is among the objects.
+pub(crate) async fn load(
+    kinds: &RuntimeKinds,
+    objects: Vec<Document>,
+    own: Vec<Document>,
+) -> Result<(), ObjectError> {
     let owners = owners(&objects);
     let mut namespaces: HashSet<String> = HashSet::new();
-    let own = objects.iter().filter(|document| is_namespace(&document.object));
-    let own: HashSet<String> =
-        own.map(|document| text(&document.object, "/metadata/name")).collect();
+    let brought = objects.iter().filter(|document| is_namespace(&document.object));
+    let brought: HashSet<String> =
+        brought.map(|document| text(&document.object, "/metadata/name")).collect();
     for name in NAMESPACES.map(str::to_owned) {
-        if !own.contains(&name) && namespaces.insert(name.clone()) {
+        if !brought.contains(&name) && namespaces.insert(name.clone()) {
             put_namespace(kinds, &name).await?;
         }
     }
@@ -50,7 +56,7 @@ pub(crate) async fn load(kinds: &RuntimeKinds, objects: Vec<Document>) -> Result
     for Document { place, mut object } in ordered {
         let namespace = text(&object, "/metadata/namespace");
         if !namespace.is_empty()
-            && !own.contains(&namespace)
+            && !brought.contains(&namespace)
             && namespaces.insert(namespace.clone())
         {
             put_namespace(kinds, &namespace).await?;
@@ -60,7 +66,14 @@ pub(crate) async fn load(kinds: &RuntimeKinds, objects: Vec<Document>) -> Result
         if let (Some(uid), Some(metadata)) = (uid, object["metadata"].as_object_mut()) {
             metadata.entry("uid").or_insert_with(|| uid.as_str().into());
         }
-        kinds.put(object).await.map_err(|why| ObjectError::new(what, why))?;
+        kinds.put(object).await.map_err(|error| ObjectError::new(what, error))?;
+    }
+    for Document { place, object } in own {
+        let what = describe(&place, &object);
+        match kinds.put(object).await {
+            Ok(()) | Err(PutError::Exists) => {}
+            Err(error) => return Err(ObjectError::new(what, error)),
+        }
     }
     Ok(())
 }

@@ -17,7 +17,7 @@ use crate::files::{self, Document};
 use crate::keepers::Keepers;
 use crate::objects::{self, ObjectError};
 use crate::test_server::admin;
-use crate::{built_in, kubeconfig, reviews, tokens};
+use crate::{built_in, cluster_objects, kubeconfig, namespace_objects, reviews, tokens};
 
 /// The release of Kubernetes whose behaviour is compared with that of this server.
 pub(crate) const KUBERNETES: &str = "v1.36.3";
@@ -147,8 +147,12 @@ impl Standalone {
             let what = format!("{place} (CustomResourceDefinition {:?})", definition.name_any());
             serving.create(&what, definition).await?;
         }
-        objects::load(&kinds, documents).await?;
+        let mut own = cluster_objects::documents(Some((address, &certificates)));
+        own.extend(cluster_objects::api_services(&kinds));
+        objects::load(&kinds, documents, own).await?;
+        let ca = std::fs::read_to_string(&certificates.ca).unwrap_or_default();
         let keepers = Keepers::start(&client, &kinds, serving, &now);
+        let keepers = keepers.and(namespace_objects::keep(client, ca));
         // The last thing that can fail, and nobody is told of a server before.
         kubeconfig::write(&config, address, &certificates)
             .map_err(|why| StandaloneError::file(flag, &config, &why))?;

@@ -23,7 +23,7 @@ use crate::files::Document;
 use crate::keepers::Keepers;
 use crate::objects::{self, ObjectError};
 use crate::standalone::{KUBERNETES, on_this_machine};
-use crate::{built_in, kubeconfig, reviews};
+use crate::{built_in, cluster_objects, kubeconfig, reviews};
 
 /// As whom [`TestServer::client`] asks.
 const ADMIN: &str = "kubernetes-admin";
@@ -127,12 +127,14 @@ impl TestServerBuilder {
             let what = format!("CustomResourceDefinition {:?}", definition.name_any());
             definitions.create(&what, definition).await?;
         }
+        let mut own = server.documents();
+        own.extend(cluster_objects::api_services(&kinds));
         let keepers = Keepers::start(&client, &kinds, definitions, &now);
         let server = TestServer { server, clock, faults: Faults::default(), _keepers: keepers };
         let objects = objects.into_iter().enumerate();
         let objects =
             objects.map(|(at, object)| Document { place: format!("object {at}"), object });
-        objects::load(&kinds, objects.collect()).await?;
+        objects::load(&kinds, objects.collect(), own).await?;
         Ok(server)
     }
 }
@@ -199,7 +201,7 @@ const KUBECONFIG: &str = "kubeconfig";
 /// A server, on a port or not.
 enum Server {
     InProcess(InProcess),
-    Listening { running: Running, folder: TempDir },
+    Listening { running: Running, folder: TempDir, certificates: Certificates },
 }
 
 impl Server {
@@ -213,7 +215,17 @@ impl Server {
         let bound = server.bind_alone(&args)?;
         let file = folder.path().join(KUBECONFIG);
         kubeconfig::write(&file, bound.address(), &certificates).map_err(failed)?;
-        Ok(Self::Listening { running: bound.start().await?, folder })
+        Ok(Self::Listening { running: bound.start().await?, folder, certificates })
+    }
+
+    /// The objects that the server makes for itself.
+    fn documents(&self) -> Vec<Document> {
+        cluster_objects::documents(match self {
+            Self::InProcess(_) => None,
+            Self::Listening { running, certificates, .. } => {
+                Some((running.address(), certificates))
+            }
+        })
     }
 
     fn client(&self, user: User) -> Client {

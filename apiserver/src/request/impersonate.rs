@@ -62,7 +62,8 @@ pub(super) fn requested(
             false => Err(ApiError::bad_request(format!(
                 "requested {} without impersonating a user name",
                 parts.describe()
-            ))),
+            ))
+            .of_authorization()),
         };
     }
     Ok(Some(parts.acting()))

@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::Value;
+use thiserror::Error;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
@@ -35,6 +36,17 @@ pub struct KeptKind {
     pub plural: String,
     /// Whether it lives in namespaces.
     pub is_namespaced: bool,
+}
+
+/// Why an object cannot be put into a server.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum PutError {
+    /// One of its name is there.
+    #[error("is there already")]
+    Exists,
+    /// It cannot be kept.
+    #[error("{0}")]
+    Unfit(String),
 }
 
 /// Names of a group that are taken.
@@ -168,6 +180,21 @@ impl RuntimeKinds {
         Ok(())
     }
 
+    /// The versions of all groups that are served: group and version, each once.
+    pub fn versions(&self) -> Vec<(String, String)> {
+        let mut versions = Vec::new();
+        let Some(handler) = self.0.handler.upgrade() else { return versions };
+        for kind in handler.kinds().iter().map(|served| &served.kind) {
+            for version in &kind.versions {
+                let one = (kind.group.clone(), version.name.clone());
+                if !versions.contains(&one) {
+                    versions.push(one);
+                }
+            }
+        }
+        versions
+    }
+
     /// All kinds whose objects the server keeps, in one version each.
     pub fn kept(&self) -> Vec<KeptKind> {
         let Some(handler) = self.0.handler.upgrade() else { return Vec::new() };
@@ -246,8 +273,10 @@ impl RuntimeKinds {
     ///
     /// # Errors
     /// Why it cannot be kept.
-    pub async fn put(&self, object: Value) -> Result<(), String> {
-        let Value::Object(mut tree) = object else { return Err("is no object".to_owned()) };
+    pub async fn put(&self, object: Value) -> Result<(), PutError> {
+        let Value::Object(mut tree) = object else {
+            return Err(PutError::Unfit("is no object".to_owned()));
+        };
         let Some(handler) = self.0.handler.upgrade() else { return Ok(()) };
         let text = |field: &str| tree.get(field).and_then(Value::as_str).unwrap_or_default();
         let (api_version, kind_name) = (text("apiVersion").to_owned(), text("kind").to_owned());
@@ -260,7 +289,7 @@ impl RuntimeKinds {
         let found = served.and_then(|served| Some((served, served.kind.version(version)?)));
         let Some((served, version)) = found else {
             let why = "is not served: give its CustomResourceDefinition too";
-            return Err(format!("{api_version} {kind_name} {why}"));
+            return Err(PutError::Unfit(format!("{api_version} {kind_name} {why}")));
         };
         let kind = &served.kind;
         if kind.is_namespaced() {
@@ -271,10 +300,10 @@ impl RuntimeKinds {
         let user = User { name: "system:apiserver".to_owned(), ..User::default() };
         let ambient = &self.0.ambient;
         let context = RuleContext::new(&user, ambient.now(), false);
-        let told = |error: ApiError| error.to_string();
+        let told = |error: ApiError| PutError::Unfit(error.to_string());
         let object = write::prepare_initial(kind, version, tree, Some(&context), ambient);
         let object = kind.to_storage(object.map_err(told)?, version);
-        let object = object.map_err(|error| error.to_string())?;
+        let object = object.map_err(|error| PutError::Unfit(error.to_string()))?;
         let commit = Commit {
             collection: Collection::new(&kind.collection()),
             key: object.key().clone(),
@@ -284,8 +313,8 @@ impl RuntimeKinds {
         };
         match self.0.store.commit(commit).await {
             Ok(_) => Ok(()),
-            Err(StoreError::Exists) => Err("is there already".to_owned()),
-            Err(error) => Err(error.to_string()),
+            Err(StoreError::Exists) => Err(PutError::Exists),
+            Err(error) => Err(PutError::Unfit(error.to_string())),
         }
     }
 

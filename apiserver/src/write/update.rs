@@ -168,11 +168,12 @@ pub fn prepare_change(
             }
             Part::Finalizers => {
                 let given = std::mem::replace(&mut tree, live.tree.clone());
-                take_finalizers(&mut tree, &given);
                 take_metadata(&mut tree, &given, &[]);
                 if let Some(rules) = kind.rules_of(version) {
                     super::Asked::prepare(kind, Some((rules, context)), &mut tree);
                 }
+                // No default is put in the place of what is taken away.
+                take_finalizers(&mut tree, &given);
                 Vec::new()
             }
         };

@@ -10,8 +10,10 @@ use k8s_openapi::api::core::v1::{
     ConfigMap, ContainerStatus, Event, Node, ObjectReference, Pod, PodSpec, Secret, Service,
     ServiceSpec,
 };
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::events::v1::Event as NewEvent;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use serde_json::Value;
 
 use super::events::to_core;
@@ -30,6 +32,59 @@ pub(super) fn config_maps() -> Cells<ConfigMap> {
 
 pub(super) fn secrets() -> Cells<Secret> {
     Cells::none().cell("Data", |secret: &Secret, _| secret.data.as_ref().map_or(0, BTreeMap::len))
+}
+
+pub(super) fn api_services() -> Cells<APIService> {
+    Cells::none()
+        .cell("Service", |api: &APIService, _| {
+            let service = api.spec.as_ref().and_then(|spec| spec.service.as_ref());
+            service.map_or_else(
+                || "Local".to_owned(),
+                |service| {
+                    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+                    format!("{}/{}", text(&service.namespace), text(&service.name))
+                },
+            )
+        })
+        .cell("Available", |api: &APIService, _| {
+            let conditions = api.status.as_ref().and_then(|status| status.conditions.as_ref());
+            let available =
+                conditions.into_iter().flatten().find(|condition| condition.type_ == "Available");
+            match available {
+                None => "Unknown".to_owned(),
+                Some(condition) if condition.status == "True" => condition.status.clone(),
+                Some(condition) => {
+                    let reason = condition.reason.as_deref().unwrap_or_default();
+                    format!("{} ({reason})", condition.status)
+                }
+            }
+        })
+}
+
+pub(super) fn endpoint_slices() -> Cells<EndpointSlice> {
+    Cells::none()
+        .cell("Ports", |slice: &EndpointSlice, _| {
+            let ports = slice.ports.iter().flatten().map(|port| match (port.port, &port.name) {
+                (Some(number), _) => number.to_string(),
+                (None, Some(name)) => name.clone(),
+                (None, None) => "*".to_owned(),
+            });
+            first_three(ports.collect())
+        })
+        .cell("Endpoints", |slice: &EndpointSlice, _| {
+            let addresses = slice.endpoints.iter().flatten().flat_map(|one| one.addresses.clone());
+            first_three(addresses.collect())
+        })
+}
+
+/// The first three of them, and how many more there are.
+fn first_three(all: Vec<String>) -> String {
+    let first = all.iter().take(3).cloned().collect::<Vec<_>>().join(",");
+    match all.len() {
+        more @ 4.. => format!("{first} + {} more...", more - 3),
+        _ if first.is_empty() => "<unset>".to_owned(),
+        _ => first,
+    }
 }
 
 /// The cells of an event, whichever group it is of.

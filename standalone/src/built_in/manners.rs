@@ -96,6 +96,10 @@ fn grace_period_of_pod(pod: &Map<String, Value>) -> Option<i64> {
     (is_bound && !is_over).then(|| usual.unwrap_or(30))
 }
 
+pub(super) fn api_services() -> Manners {
+    Manners { names: NameRule::PathSegment, status_takes_metadata: false, ..guarded() }
+}
+
 pub(super) fn namespaces() -> Manners {
     Manners {
         names: NameRule::Label,

@@ -9,8 +9,10 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{
     ConfigMap, Event, Namespace, Node, Pod, Secret, Service, ServiceAccount,
 };
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::events::v1::Event as NewEvent;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
@@ -24,10 +26,12 @@ pub(super) fn all() -> &'static Map<String, Value> {
             settings.transforms.clear();
         });
         let mut generator = SchemaGenerator::new(settings);
+        generator.subschema_for::<APIService>();
         generator.subschema_for::<ConfigMap>();
         generator.subschema_for::<CronJob>();
         generator.subschema_for::<CustomResourceDefinition>();
         generator.subschema_for::<Deployment>();
+        generator.subschema_for::<EndpointSlice>();
         generator.subschema_for::<Event>();
         generator.subschema_for::<Job>();
         generator.subschema_for::<Lease>();

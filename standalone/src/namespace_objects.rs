@@ -1,0 +1,102 @@
+//! What each namespace of a cluster has: a service account for Pods that name none,
+//! and the CA of the API. Both come back when they are deleted.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use futures::stream::BoxStream;
+use futures::stream::{StreamExt, select_all};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
+use kube::api::{Api, PostParams};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Client, ResourceExt};
+use serde_json::json;
+
+const ACCOUNT: &str = "default";
+const CA: &str = "kube-root-ca.crt";
+/// How soon what could not be made is tried again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// Gives namespaces what they have, for ever. `ca` is the CA of the API, PEM.
+pub(crate) async fn keep(client: Client, ca: String) {
+    let mut changes = select_all([namespaces(&client), accounts(&client), maps(&client)]);
+    let mut failed: HashSet<String> = HashSet::new();
+    loop {
+        let namespace = tokio::select! {
+            changed = changes.next() => match changed {
+                Some(namespace) => namespace,
+                None => return,
+            },
+            () = tokio::time::sleep(AGAIN), if !failed.is_empty() => {
+                let Some(namespace) = failed.iter().next().cloned() else { continue };
+                namespace
+            }
+        };
+        match give(&client, &namespace, &ca).await {
+            Ok(()) => drop(failed.remove(&namespace)),
+            Err(error) => {
+                tracing::debug!("namespace {namespace}: {error}");
+                failed.insert(namespace);
+            }
+        }
+    }
+}
+
+/// Namespaces that are there and not going.
+fn namespaces(client: &Client) -> BoxStream<'static, String> {
+    let all: Api<Namespace> = Api::all(client.clone());
+    let changes = watcher(all, watcher::Config::default()).default_backoff().applied_objects();
+    let active = changes.filter_map(async |change| {
+        let namespace = change.ok()?;
+        namespace.metadata.deletion_timestamp.is_none().then(|| namespace.name_any())
+    });
+    active.boxed()
+}
+
+/// Namespaces that have lost their service account.
+fn accounts(client: &Client) -> BoxStream<'static, String> {
+    let all: Api<ServiceAccount> = Api::all(client.clone());
+    let named = watcher::Config::default().fields(&format!("metadata.name={ACCOUNT}"));
+    let changes = watcher(all, named).default_backoff();
+    changes.filter_map(async |change| lost(change)).boxed()
+}
+
+/// Namespaces that have lost the CA.
+fn maps(client: &Client) -> BoxStream<'static, String> {
+    let all: Api<ConfigMap> = Api::all(client.clone());
+    let named = watcher::Config::default().fields(&format!("metadata.name={CA}"));
+    let changes = watcher(all, named).default_backoff();
+    changes.filter_map(async |change| lost(change)).boxed()
+}
+
+fn lost<K: ResourceExt>(change: watcher::Result<watcher::Event<K>>) -> Option<String> {
+    match change {
+        Ok(watcher::Event::Delete(object)) => object.namespace(),
+        _ => None,
+    }
+}
+
+/// Makes what is missing in a namespace, unless that is going or gone.
+async fn give(client: &Client, namespace: &str, ca: &str) -> kube::Result<()> {
+    let post = PostParams::default();
+    let account = json!({"metadata": {"name": ACCOUNT}});
+    let account = serde_json::from_value(account).map_err(kube::Error::SerdeError)?;
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
+    settle(accounts.create(&post, &account).await)?;
+    let map = json!({
+        "metadata": {"name": CA, "annotations": {"kubernetes.io/description": "The CA that signed the certificate of the API server."}},
+        "data": {"ca.crt": ca},
+    });
+    let map = serde_json::from_value(map).map_err(kube::Error::SerdeError)?;
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    settle(maps.create(&post, &map).await)
+}
+
+/// It is there, or the namespace takes none any more.
+fn settle<K>(made: kube::Result<K>) -> kube::Result<()> {
+    match made {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if [403, 404, 409].contains(&status.code) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
