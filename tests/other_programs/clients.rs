@@ -135,7 +135,7 @@ impl Clients {
             Some(servers) => servers,
             none => {
                 let control_plane = ControlPlane::start_without_controllers(programs)?;
-                none.insert((control_plane, Server::start()?))
+                none.insert((control_plane, Server::start(&[])?))
             }
         };
         let there = client.command(&control_plane.kubeconfig())?;

@@ -25,6 +25,7 @@ type Asked = Pin<Box<dyn Future<Output = Result<()>>>>;
 type Test = fn(Client) -> Asked;
 
 pub const TESTS: &[(&str, Test)] = &[
+    ("the_farm_stays_as_it_is", |client| Box::pin(the_farm(client))),
     ("a_deployment_is_scaled_and_rolled_out", |client| Box::pin(a_deployment(client))),
     ("a_job_completes_with_its_pod", |client| Box::pin(a_job(client))),
     ("a_cron_job_makes_jobs", |client| Box::pin(a_cron_job(client))),
@@ -82,7 +83,7 @@ impl Controllers {
         let running = match &mut *running {
             Some(running) => running,
             none => {
-                let server = Server::start()?;
+                let server = Server::start(&["--load", FARM])?;
                 let flags = [("controllers", "*".to_owned())];
                 let manager = start_controller_manager(
                     programs,
@@ -101,6 +102,61 @@ impl Controllers {
     pub fn end(&self) {
         drop(self.running.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
+}
+
+/// What a reader of the README looks at first.
+const FARM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/farm.yaml");
+
+/// Controllers find nothing to do in what was loaded.
+async fn the_farm(client: Client) -> Result<()> {
+    // Once they have seen to another Deployment, they have seen that of the farm.
+    let deployments: Api<Deployment> = Api::default_namespaced(client.clone());
+    let labels = json!({"app": "other"});
+    let other = json!({"metadata": {"name": "other"}, "spec": {
+        "replicas": 1, "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "a", "image": "a"}]}},
+    }});
+    create(&deployments, &other).await?;
+    eventually(async || {
+        let status = deployments.get("other").await?.status.unwrap_or_default();
+        ensure!(status.observed_generation == Some(1) && status.replicas == Some(1));
+        Ok(())
+    })
+    .await?;
+    let farm = std::fs::read_to_string(FARM)?;
+    let mut looked_at = 0;
+    for object in serde_saphyr::from_multiple::<Value>(&farm)? {
+        let kind = object["kind"].as_str().unwrap_or_default();
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let live = match kind {
+            "Deployment" => serde_json::to_value(deployments.get(name).await?)?,
+            "ReplicaSet" => {
+                let sets: Api<ReplicaSet> = Api::default_namespaced(client.clone());
+                serde_json::to_value(sets.get(name).await?)?
+            }
+            "Pod" => {
+                let pods: Api<Pod> = Api::default_namespaced(client.clone());
+                serde_json::to_value(pods.get(name).await?)?
+            }
+            _ => continue,
+        };
+        looked_at += 1;
+        let of_members = |members: &Value, live: &Value, what: &str| -> Result<()> {
+            for (member, value) in members.as_object().into_iter().flatten() {
+                let is_same =
+                    live[member] == *value || what == "Pod status" && member == "containerStatuses";
+                ensure!(is_same, "{kind} {name}: {what}.{member} is {}, not {value}", live[member]);
+            }
+            Ok(())
+        };
+        let what = if kind == "Pod" { "Pod status" } else { "status" };
+        of_members(&object["status"], &live["status"], what)?;
+        of_members(&object["metadata"], &live["metadata"], "metadata")?;
+        ensure!(live["metadata"]["generation"] == 1, "{kind} {name} was changed");
+    }
+    ensure!(looked_at == 5, "{looked_at} objects");
+    deployments.delete("other", &DeleteParams::default()).await?;
+    Ok(())
 }
 
 /// Repeats a question until its answer is good.

@@ -20,11 +20,12 @@ pub struct Server {
 }
 
 impl Server {
-    pub fn start() -> Result<Self> {
+    pub fn start(arguments: &[&str]) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let kubeconfig = folder.path().join("kubeconfig");
         let mut command = Command::new(env!("CARGO_BIN_EXE_farm-operator"));
         command.args(["--standalone", "--secure-port=0", "--write-kubeconfig"]).arg(&kubeconfig);
+        command.args(arguments);
         command.env_remove("KUBECONFIG").env_remove("RUST_LOG");
         let mut process = Process::spawn(&command, &folder.path().join("farm-operator.log"))?;
         // It says so once it is ready.
