@@ -12,6 +12,8 @@
 mod changes;
 #[path = "control_plane/clients.rs"]
 mod clients;
+#[path = "control_plane/development.rs"]
+mod development;
 #[path = "control_plane/disturbances.rs"]
 mod disturbances;
 #[path = "control_plane/farm_pods.rs"]
@@ -74,6 +76,7 @@ const TESTS: &[(&str, Test)] = &[
     ("openapi_is_published", registration::openapi_is_published),
     ("kubectl_explains_the_kinds", registration::kubectl_explains),
     ("a_pod_finds_its_service_account", in_a_pod::finds_its_service_account),
+    ("nothing_is_lost_to_a_process_for_development", development::nothing_owned_is_lost),
     ("a_new_process_adopts_the_certificate", disturbances::a_restart_adopts_the_certificate),
     ("another_front_proxy_authority", disturbances::another_front_proxy_authority),
     ("kube_apiserver_is_killed_and_comes_back", disturbances::kube_apiserver_is_killed),

@@ -6,6 +6,7 @@ mod namespaces;
 mod request_header_ca;
 mod serving_secret;
 mod source;
+mod stored_objects;
 mod token_review;
 
 pub use access_review::Attributes;

@@ -237,6 +237,12 @@ impl Kind {
     /// When it says that it is something else, in the words of Go's decoder.
     pub fn complete_type(&self, tree: &mut Tree, version: &Version) -> Result<(), String> {
         let expected = self.api_version(&version.name);
+        // Go takes an empty group for none.
+        if let Some(Value::String(given)) = tree.get_mut("apiVersion")
+            && let Some(rest) = given.strip_prefix('/')
+        {
+            *given = rest.to_owned();
+        }
         for (field, value) in [("apiVersion", &expected), ("kind", &self.names.kind)] {
             let is_said = |said: &Value| !said.is_null() && *said != "";
             if !tree.get(field).is_some_and(is_said) {

@@ -144,6 +144,15 @@ fn rights(name: &str, namespace: &str, kinds: &Kinds, api_services: &[String]) -
             "verbs": ["list", "watch"],
         }));
     }
+    // A process that takes the place of the deployed one, for development, copies them.
+    for registered in kinds.iter().filter(|kind| matches!(kind.role, Role::Stored { .. })) {
+        let spec = &registered.definition.spec;
+        rules.push(json!({
+            "apiGroups": [spec.group],
+            "resources": [spec.names.plural],
+            "verbs": ["list"],
+        }));
+    }
     if kinds.iter().any(|kind| matches!(kind.role, Role::Stored { .. })) {
         rules.push(json!({
             "apiGroups": [""],

@@ -215,6 +215,13 @@ impl Handler {
         head: &Parts,
         body: Body,
     ) -> Result<Response<Body>, ApiError> {
+        if let Some(why) = &target.served.unavailable {
+            let kind = target.served.kind.qualified();
+            let message = format!(
+                "{kind} are kept by the deployed server and could not be copied from there: {why}"
+            );
+            return Err(ApiError::new(Reason::ServiceUnavailable, message));
+        }
         let permit = self.throttle.throttle(user, &target)?;
         let _room = self.throttle.body(user, &body)?;
         decode::begin(&target, head)?;

@@ -49,6 +49,9 @@ pub struct ServedKind {
     pub ended: CancellationToken,
     /// Whether objects may be made.
     pub intake: Intake,
+    /// Why its objects are not known here, if they are kept elsewhere and could not
+    /// be copied: then nothing can be said of them.
+    pub unavailable: Option<Arc<str>>,
 }
 
 /// Whether objects of a kind may be made: not once its definition is being

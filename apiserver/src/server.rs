@@ -8,6 +8,7 @@ mod assemble;
 mod authentication;
 mod certificate;
 mod connection;
+mod copied;
 mod draining;
 mod health;
 mod listener;
@@ -44,6 +45,7 @@ use crate::request::{Authentication, Impersonation, Peer};
 use crate::user::User;
 use assemble::Assembled;
 use authentication::Trusted;
+use copied::Copied;
 use health::Health;
 use listener::Listening;
 use loopback::Loopback;
@@ -63,6 +65,7 @@ pub struct ApiServer {
     ambient: Ambient,
     disabled: Vec<AdmissionPlugin>,
     kubernetes: Option<String>,
+    copied: Copied,
 }
 
 /// What a server takes for the cluster: what it computes from, asks for
@@ -90,6 +93,7 @@ impl ApiServer {
             ambient: Ambient::system(),
             disabled: Vec::new(),
             kubernetes: None,
+            copied: Copied::new(),
         }
     }
 
@@ -139,7 +143,7 @@ impl ApiServer {
     /// # Errors
     /// When a kind cannot be served, a flag or file cannot be used, or the
     /// address is taken.
-    pub async fn bind(self, args: &Args) -> Result<Bound, StartError> {
+    pub async fn bind(mut self, args: &Args) -> Result<Bound, StartError> {
         tls::install_provider();
         // What is wrong with the kinds is said before anything else is tried.
         let kinds = assemble::parse(&self.kinds)?;
@@ -152,7 +156,15 @@ impl ApiServer {
                 "{what} are kept in memory: a restart forgets them, and the cluster then collects what they own as garbage"
             );
         }
-        let cluster = (Cluster::new(client), Impersonation::Refused);
+        let cluster = Cluster::new(client);
+        if args.copy_stored_objects {
+            // Before anybody can ask for them here.
+            let stored = kinds.iter().zip(self.kinds.iter());
+            let stored = stored.filter(|(_, registered)| registered.stored().is_some());
+            let stored: Vec<Arc<Kind>> = stored.map(|(kind, _)| Arc::clone(kind)).collect();
+            self.copied = copied::copy(&cluster, &stored).await;
+        }
+        let cluster = (cluster, Impersonation::Refused);
         self.listen(args, kinds, cluster, namespace, Loopback::default())
     }
 
@@ -224,7 +236,7 @@ impl ApiServer {
         let version = self.version();
         let assembled = Assembled::new(
             kinds,
-            &self.kinds,
+            (&self.kinds, &self.copied),
             self.ambient,
             (cluster, version),
             looks_at_namespaces,
@@ -302,7 +314,7 @@ impl Bound {
         let version = server.version();
         let assembled = Assembled::new(
             kinds,
-            &server.kinds,
+            (&server.kinds, &server.copied),
             server.ambient,
             (cluster.clone(), version),
             looks_at_namespaces,

@@ -6,8 +6,8 @@ use k8s_openapi::api::authentication::v1::{
 };
 use k8s_openapi::api::authorization::v1::{
     LocalSubjectAccessReview, NonResourceAttributes, ResourceAttributes, SelfSubjectAccessReview,
-    SelfSubjectRulesReview, SubjectAccessReview, SubjectAccessReviewSpec,
-    SubjectAccessReviewStatus,
+    SelfSubjectRulesReview, SelfSubjectRulesReviewSpec, SubjectAccessReview,
+    SubjectAccessReviewSpec, SubjectAccessReviewStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::Serialize;
@@ -57,6 +57,7 @@ pub(crate) fn kinds(tokens: Tokens, now: Now) -> Result<Kinds, serde_json::Error
             if asked.spec.namespace.as_ref().is_none_or(String::is_empty) {
                 return Err(NoQuestion::BadRequest("no namespace on request".to_owned()));
             }
+            asked.spec = SelfSubjectRulesReviewSpec::default();
             asked.status = Some(rules(&user.groups));
             Ok(asked)
         })

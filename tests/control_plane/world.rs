@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
@@ -127,7 +127,33 @@ impl World {
     }
 }
 
-fn spawn(control_plane: &ControlPlane, kubeconfig: &PathBuf, port: u16) -> Result<Process> {
+impl World {
+    /// Another process of the same server, on a port of its own.
+    pub fn start_another(&self, name: &str, arguments: &[&str]) -> Result<(u16, Process)> {
+        self.start_another_as(&self.server_kubeconfig, name, arguments)
+    }
+
+    /// The same with the rights of another kubeconfig.
+    pub fn start_another_as(
+        &self,
+        kubeconfig: &Path,
+        name: &str,
+        arguments: &[&str],
+    ) -> Result<(u16, Process)> {
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let mut command = command(kubeconfig, port);
+        command.args(arguments);
+        let log = self.control_plane.folder().join(format!("{name}.log"));
+        Ok((port, Process::spawn(&command, &log)?))
+    }
+}
+
+fn spawn(control_plane: &ControlPlane, kubeconfig: &Path, port: u16) -> Result<Process> {
+    let command = command(kubeconfig, port);
+    Process::spawn(&command, &control_plane.folder().join("farm-operator.log"))
+}
+
+fn command(kubeconfig: &Path, port: u16) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_farm-operator"));
     command
         .args(["--bind-address=127.0.0.1", "--namespace", NAMESPACE])
@@ -135,7 +161,7 @@ fn spawn(control_plane: &ControlPlane, kubeconfig: &PathBuf, port: u16) -> Resul
         .arg("--kubeconfig")
         .arg(kubeconfig)
         .env_remove("RUST_LOG");
-    Process::spawn(&command, &control_plane.folder().join("farm-operator.log"))
+    command
 }
 
 pub fn manifest_file() -> PathBuf {

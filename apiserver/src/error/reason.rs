@@ -35,6 +35,8 @@ pub enum Reason {
     InternalError,
     /// The answer did not arrive in time.
     Timeout,
+    /// It cannot be answered here now.
+    ServiceUnavailable,
 }
 
 impl Reason {
@@ -42,6 +44,7 @@ impl Reason {
     pub fn status(self) -> StatusCode {
         match self {
             Self::BadRequest => StatusCode::BAD_REQUEST,
+            Self::ServiceUnavailable => StatusCode::SERVICE_UNAVAILABLE,
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
             Self::Forbidden => StatusCode::FORBIDDEN,
             Self::NotFound => StatusCode::NOT_FOUND,
@@ -76,6 +79,7 @@ impl Reason {
             Self::TooManyRequests => "TooManyRequests",
             Self::InternalError => "InternalError",
             Self::Timeout => "Timeout",
+            Self::ServiceUnavailable => "ServiceUnavailable",
         }
     }
 }

@@ -108,6 +108,12 @@ pub struct Args {
     #[arg(long, value_enum, value_name = "NAMES", value_delimiter = ',')]
     pub disable_admission_plugins: Vec<AdmissionPlugin>,
 
+    /// Copy the objects of stored kinds from the deployed server, through kube-apiserver,
+    /// before listening: for a process that takes its place for a while, as with mirrord.
+    /// Never for the deployed one, which would ask itself
+    #[arg(long, env = "COPY_STORED_OBJECTS")]
+    pub copy_stored_objects: bool,
+
     /// How long to serve on, not ready, after a signal to stop: seconds, or 500ms, 1m
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
     pub shutdown_delay_duration: Duration,

@@ -7,6 +7,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::copied::{Copied, CopiedObjects};
 use super::runtime_kinds::RuntimeKinds;
 use crate::ambient::Ambient;
 use crate::cluster::{Cluster, Namespaces};
@@ -14,7 +15,7 @@ use crate::definition::{Kinds, Role};
 use crate::document::Document;
 use crate::error::StartError;
 use crate::kind::Kind;
-use crate::object::Tree;
+use crate::object::{Object, Tree};
 use crate::request::{Authentication, Handler, SharedHandler};
 use crate::served_kind::{Backing, Intake, ServedKind, ServedKinds};
 use crate::storage::{
@@ -139,7 +140,7 @@ impl Assembled {
     /// Takes the kinds into service, as they were parsed.
     pub(super) async fn new(
         parsed: Vec<Arc<Kind>>,
-        kinds: &Kinds,
+        (kinds, copied): (&Kinds, &Copied),
         ambient: Ambient,
         (cluster, version): (Cluster, Document),
         looks_at_namespaces: bool,
@@ -161,10 +162,15 @@ impl Assembled {
                 Some(other) => Arc::clone(&other.cache),
                 None => Arc::new(WatchCache::new(Arc::clone(&sequence))),
             };
+            let mut unavailable = None;
             let backing = match &registered.role {
                 Role::Stored { .. } if shown.is_some() => Backing::Stored(store.clone()),
                 Role::Stored { initial } => {
-                    fill(&kind, &*store, &cache, initial, &ambient).await?;
+                    match copied.get(&kind.qualified()) {
+                        None => fill(&kind, &*store, &cache, initial, &ambient).await?,
+                        Some(Ok(copied)) => restore(&kind, &*store, &cache, copied).await?,
+                        Some(Err(why)) => unavailable = Some(why.as_str().into()),
+                    }
                     Backing::Stored(store.clone())
                 }
                 Role::Computed { source, run, .. } => {
@@ -177,7 +183,8 @@ impl Assembled {
                 }
             };
             let ended = closing.child_token();
-            served.push(ServedKind { kind, cache, backing, ended, intake: Intake::default() });
+            let intake = Intake::default();
+            served.push(ServedKind { kind, cache, backing, ended, intake, unavailable });
         }
         let kinds = ServedKinds::new(served);
         let is_concerned =
@@ -192,6 +199,33 @@ impl Assembled {
         let tasks = runs.into_iter().map(tokio::spawn).collect();
         Ok(Self { kinds, handler, runtime, tasks })
     }
+}
+
+/// Connects a cache with its collection, and puts objects in as they were elsewhere.
+async fn restore(
+    kind: &Kind,
+    store: &dyn Store,
+    cache: &Arc<WatchCache>,
+    copied: &CopiedObjects,
+) -> Result<(), StartError> {
+    let collection = Collection::new(&kind.qualified());
+    let unusable = |error: String| fault(kind, "copied object", &error);
+    let followed = store.follow(&collection, cache.clone()).await;
+    followed.map_err(|error| unusable(error.to_string()))?;
+    for tree in &copied.trees {
+        let object = Object::from_tree(tree).and_then(|one| kind.to_storage(one, &copied.version));
+        let object = object.map_err(|error| unusable(error.to_string()))?;
+        let commit = Commit {
+            collection: collection.clone(),
+            key: object.key().clone(),
+            expected: Expected::Absent,
+            object: Some(Arc::new(object)),
+            marks: false,
+        };
+        store.commit(commit).await.map_err(|error| unusable(error.to_string()))?;
+    }
+    cache.mark_synced();
+    Ok(())
 }
 
 /// Connects a cache with its collection, and puts the first objects in.

@@ -171,6 +171,7 @@ impl RuntimeKinds {
             backing: Backing::Stored(self.0.store.clone()),
             ended: self.0.closing.child_token(),
             intake: Intake::default(),
+            unavailable: None,
         });
         handler.serve(served);
         if let Some(before) = before {

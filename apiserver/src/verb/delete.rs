@@ -59,9 +59,11 @@ pub async fn delete(
         return Err(ApiError::method_not_allowed(&kind.group, &kind.names.plural, "delete"));
     };
     let absent = || ApiError::not_found(&kind.group, &kind.names.plural, key.name());
+    // What it was seen to come to, before it is gone.
+    let mut ended: Option<Deleted> = None;
     loop {
         let kept = store.get(&collection, key).await.map_err(ApiError::internal)?;
-        let kept = kept.ok_or_else(absent)?;
+        let Some(kept) = kept else { return ended.ok_or_else(absent) };
         check(options, &kept, &kind.manners).map_err(|cause| {
             let Names { plural, kind: name, .. } = &kind.names;
             let named = if kind.manners.marked_by_time_alone { plural } else { name };
@@ -102,15 +104,18 @@ pub async fn delete(
             && !gone.same_content(&kept.object)
         {
             match store.commit(commit(expected, Some(gone), true)).await {
-                Ok(revision) => expected = revision,
-                Err(StoreError::Absent) => return Err(absent()),
+                Ok(revision) => {
+                    expected = revision;
+                    ended = Some(outcome(revision));
+                }
+                Err(StoreError::Absent) => return ended.ok_or_else(absent),
                 Err(StoreError::Changed { .. } | StoreError::Exists) => continue,
                 Err(error @ StoreError::Full { .. }) => return Err(ApiError::internal(error)),
             }
         }
         match store.commit(commit(expected, marked.clone(), marked.is_some())).await {
             Ok(revision) => return Ok(outcome(revision)),
-            Err(StoreError::Absent) => return Err(absent()),
+            Err(StoreError::Absent) => return ended.ok_or_else(absent),
             // Somebody else wrote it: look again.
             Err(StoreError::Changed { .. } | StoreError::Exists) => {}
             Err(error @ StoreError::Full { .. }) => return Err(ApiError::internal(error)),

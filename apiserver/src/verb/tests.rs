@@ -63,6 +63,7 @@ impl World {
                 backing,
                 ended: CancellationToken::new(),
                 intake: Intake::default(),
+                unavailable: None,
             },
             random: 0x2545_f491_4f6c_dd1d,
             filler: 0,

@@ -129,6 +129,9 @@ pub fn prepare_change(
         }
         if part == Part::Main {
             kind.manners.keep(&mut tree, &live.tree);
+            if kind.manners.finalizes {
+                take_finalizers(&mut tree, &live.tree);
+            }
         }
         let asked = super::Asked::prepare(kind, rules, &mut tree);
         check_revision(kind, &tree, live)?;

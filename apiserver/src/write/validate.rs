@@ -94,7 +94,9 @@ fn members(
                 continue;
             }
         };
-        let old = old.and_then(|old| old.get(name));
+        // Which version it is written in is never as it was.
+        let is_type = matches!(path, Path::Root) && ["apiVersion", "kind"].contains(&&**name);
+        let old = old.filter(|_| !is_type).and_then(|old| old.get(name));
         node(member, value, old, &Path::Member(path, name), errors);
     }
 }

@@ -1,0 +1,151 @@
+//! A process that takes the place of the deployed one for a while, as with mirrord.
+
+use std::io;
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::world::{API_SERVICE, NAMESPACE, World};
+
+/// A port that leads to one process or to another.
+struct Switch {
+    port: u16,
+    target: Arc<AtomicU16>,
+    open: Arc<Mutex<Vec<TcpStream>>>,
+}
+
+impl Switch {
+    fn to(target: u16) -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let port = listener.local_addr()?.port();
+        let target = Arc::new(AtomicU16::new(target));
+        let open: Arc<Mutex<Vec<TcpStream>>> = Arc::default();
+        // Ends with the process of the tests.
+        thread::spawn({
+            let (target, open) = (Arc::clone(&target), Arc::clone(&open));
+            move || {
+                for client in listener.incoming().map_while(Result::ok) {
+                    // A process that does not listen refuses, as a Pod would.
+                    let _ = forward(client, &target, &open);
+                }
+            }
+        });
+        Ok(Self { port, target, open })
+    }
+
+    /// Leads elsewhere from now on; what is open is broken off.
+    fn lead_to(&self, target: u16) {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        self.target.store(target, Ordering::SeqCst);
+        for stream in open.drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+fn forward(client: TcpStream, target: &AtomicU16, open: &Mutex<Vec<TcpStream>>) -> io::Result<()> {
+    // Whoever leads elsewhere meets every connection to where it led before.
+    let mut streams = open.lock().unwrap_or_else(PoisonError::into_inner);
+    let server = TcpStream::connect(("127.0.0.1", target.load(Ordering::SeqCst)))?;
+    streams.extend([client.try_clone()?, server.try_clone()?]);
+    for (mut from, mut to) in [(client.try_clone()?, server.try_clone()?), (server, client)] {
+        thread::spawn(move || {
+            let _ = io::copy(&mut from, &mut to);
+            let _ = to.shutdown(Shutdown::Both);
+        });
+    }
+    Ok(())
+}
+
+/// A ConfigMap that a llama owns.
+fn own(world: &World, llama: &str) -> Result<String> {
+    let uid = world.kubectl(["get", "llama", llama, "-o=jsonpath={.metadata.uid}"]).run()?;
+    let map = serde_json::json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": format!("of-{llama}"), "ownerReferences": [{
+            "apiVersion": "farm.example.com/v1alpha", "kind": "Llama", "name": llama, "uid": uid,
+        }]},
+    });
+    world.kubectl(["create", "-f", "-"]).input(&map.to_string()).run()?;
+    Ok(uid)
+}
+
+fn make(world: &World, llama: &str) -> Result<()> {
+    let llama = serde_json::json!({
+        "apiVersion": "farm.example.com/v1alpha", "kind": "Llama",
+        "metadata": {"name": llama}, "spec": {"weight": 30, "height": 1},
+    });
+    world.eventually(|| world.kubectl(["create", "-f", "-"]).input(&llama.to_string()).run())?;
+    Ok(())
+}
+
+/// Waits until the collector has taken what a llama owned that is not known.
+fn is_collected(world: &World, map: &str) -> Result<()> {
+    world.eventually(|| {
+        let found = world.kubectl(["get", "configmap", map, "--ignore-not-found"]).run()?;
+        ensure!(found.is_empty(), "{found}");
+        Ok(())
+    })
+}
+
+/// What the deployed server's llamas own outlives a process that has the traffic for
+/// a while; what is made meanwhile goes with that.
+pub fn nothing_owned_is_lost(world: &mut World) -> Result<()> {
+    let switch = Switch::to(world.port)?;
+    let service = (NAMESPACE, farm_operator::NAME);
+    world.control_plane.lead_to_localhost(API_SERVICE, service, switch.port)?;
+    world.wait_available()?;
+    make(world, "kept")?;
+    let uid = own(world, "kept")?;
+
+    let (port, development) = world.start_another("development", &["--copy-stored-objects"])?;
+    world.eventually(|| {
+        ensure!(
+            development.printed().contains("llamas.farm.example.com: "),
+            "{}",
+            development.printed()
+        );
+        Ok(())
+    })?;
+    // This one is known to the deployed server alone, so that it can be seen when the
+    // collector has asked the other.
+    make(world, "late")?;
+    own(world, "late")?;
+    switch.lead_to(port);
+    is_collected(world, "of-late").with_context(|| development.printed())?;
+    let copied = world.kubectl(["get", "llama", "kept", "-o=jsonpath={.metadata.uid}"]).run()?;
+    ensure!(copied == uid, "{copied} is not {uid}");
+    make(world, "passing")?;
+    own(world, "passing")?;
+
+    switch.lead_to(world.port);
+    drop(development);
+    is_collected(world, "of-passing")?;
+    let there = world.kubectl(["get", "llama", "kept", "late", "-o", "name"]).run()?;
+    ensure!(there.lines().count() == 2, "{there}");
+    world.kubectl(["get", "configmap", "of-kept"]).run()?;
+
+    // A process that cannot copy says nothing of llamas, so nothing is collected.
+    let nobody = world.control_plane.kubeconfig_of_token("nobody", "nobody-token")?;
+    let (port, blind) = world.start_another_as(&nobody, "blind", &["--copy-stored-objects"])?;
+    world.eventually(|| {
+        ensure!(blind.printed().contains("cannot be copied"), "{}", blind.printed());
+        Ok(())
+    })?;
+    switch.lead_to(port);
+    world.eventually(|| {
+        let refused = world.kubectl(["get", "llamas"]).output()?;
+        ensure!(!refused.succeeded, "{refused:?}");
+        Ok(())
+    })?;
+    switch.lead_to(world.port);
+    drop(blind);
+    world.control_plane.lead_to_localhost(API_SERVICE, service, world.port)?;
+    world.wait_available()?;
+    world.kubectl(["get", "configmap", "of-kept"]).run()?;
+    world.eventually(|| world.kubectl(["delete", "llama", "kept", "late"]).run())?;
+    Ok(())
+}
