@@ -52,6 +52,8 @@ pub struct ServedKind {
     /// Why its objects are not known here, if they are kept elsewhere and could not
     /// be copied: then nothing can be said of them.
     pub unavailable: Option<Arc<str>>,
+    /// Whether it came while the server ran, and may go again.
+    pub came_at_run_time: bool,
 }
 
 /// Whether objects of a kind may be made: not once its definition is being

@@ -2,7 +2,7 @@
 //! so in its status.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use aggregated_apiserver::RuntimeKinds;
@@ -19,6 +19,7 @@ use kube::core::GroupVersionKind;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
+use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
 use crate::built_in::approval;
@@ -42,6 +43,8 @@ pub(crate) struct Definitions {
     client: Client,
     kinds: RuntimeKinds,
     now: Now,
+    /// Held while definitions are served or withdrawn: one at a time, each as it
+    /// is then.
     known: Arc<Mutex<Known>>,
 }
 
@@ -49,12 +52,12 @@ pub(crate) struct Definitions {
 type Known = HashMap<String, Seen>;
 
 /// What became of a definition.
+#[derive(PartialEq)]
 struct Seen {
     generation: i64,
     /// What its annotations say of its approval.
     approval: Option<approval::Condition>,
-    is_served: bool,
-    /// Whether it has all names that it asks for.
+    /// Whether it has all names that it asks for, as far as is known.
     is_accepted: bool,
 }
 
@@ -75,7 +78,8 @@ impl Definitions {
     ) -> Result<(), ObjectError> {
         let failed = |error: kube::Error| ObjectError::new(what, error);
         let created = self.api().create(&PostParams::default(), definition).await;
-        let established = self.establish(&created.map_err(failed)?).await;
+        let name = created.map_err(failed)?.name_any();
+        let established = self.establish(&mut *self.known.lock().await, &name).await;
         established.map(drop).map_err(|why| ObjectError::new(what, why))
     }
 
@@ -91,7 +95,7 @@ impl Definitions {
                 Ok(watcher::Event::Apply(definition) | watcher::Event::InitApply(definition)) => {
                     let uid = definition.uid().unwrap_or_default();
                     if definition.metadata.deletion_timestamp.is_none() {
-                        self.try_to_establish(&definition).await;
+                        self.look_at(&definition.name_any()).await;
                     } else if begun.insert(uid) {
                         let definitions = self.clone();
                         removing.spawn(async move { definitions.remove(&definition).await });
@@ -99,79 +103,98 @@ impl Definitions {
                 }
                 Ok(watcher::Event::Delete(definition)) => {
                     begun.remove(&definition.uid().unwrap_or_default());
-                    self.withdraw(&definition).await;
+                    self.withdraw(&mut *self.known.lock().await, &definition).await;
                 }
                 Ok(watcher::Event::Init | watcher::Event::InitDone) | Err(_) => {}
             }
         }
     }
 
-    async fn try_to_establish(&self, definition: &CustomResourceDefinition) {
-        match self.establish(definition).await {
-            Ok(has_released) if has_released => self.look_again().await,
+    async fn look_at(&self, name: &str) {
+        let mut known = self.known.lock().await;
+        match self.establish(&mut known, name).await {
+            Ok(has_released) if has_released => self.look_again(&mut known).await,
             Ok(_) => {}
-            Err(why) => tracing::debug!("definition {}: {why}", definition.name_any()),
+            Err(why) => tracing::debug!("definition {name}: {why}"),
         }
     }
 
     /// Looks at the definitions again that have not got all their names.
-    async fn look_again(&self) {
-        self.known().retain(|_, seen| seen.is_accepted);
+    async fn look_again(&self, known: &mut Known) {
+        known.retain(|_, seen| seen.is_accepted);
         let others = self.api().list(&ListParams::default()).await;
         for other in others.map(|found| found.items).unwrap_or_default() {
-            if other.metadata.deletion_timestamp.is_none()
-                && let Err(why) = self.establish(&other).await
-            {
-                tracing::debug!("definition {}: {why}", other.name_any());
+            let name = other.name_any();
+            if let Err(why) = self.establish(known, &name).await {
+                tracing::debug!("definition {name}: {why}");
             }
         }
     }
 
     /// Serves a definition as it is now, and notes that in its status. Answers
     /// whether names were released that others may have now.
-    async fn establish(&self, definition: &CustomResourceDefinition) -> Result<bool, String> {
-        let uid = definition.uid().unwrap_or_default();
-        let generation = definition.metadata.generation.unwrap_or_default();
-        let approval = approval::condition(definition);
-        let is_known = self
-            .known()
-            .get(&uid)
-            .is_some_and(|seen| seen.generation == generation && seen.approval == approval);
-        if is_known {
-            return Ok(false);
-        }
-        let (names, mut conflict) = self.accepted_names(definition);
-        let mut refused = None;
-        let was_served = self.known().get(&uid).is_some_and(|seen| seen.is_served);
-        let mut is_served = was_served;
-        // With the names that it has got before it goes on.
-        if conflict.is_none() || was_served {
-            let mut accepted = definition.clone();
-            accepted.spec.names = names.clone();
-            match self.kinds.serve(&accepted).await {
-                Ok(()) => {
-                    is_served = true;
-                    keep_api_services(&self.client, &self.kinds).await;
-                }
-                Err(error) => {
+    async fn establish(&self, known: &mut Known, name: &str) -> Result<bool, String> {
+        loop {
+            let live = self.api().get_opt(name).await.map_err(|error| error.to_string())?;
+            let live = live.filter(|live| live.metadata.deletion_timestamp.is_none());
+            let Some(live) = live else { return Ok(false) };
+            let uid = live.uid().unwrap_or_default();
+            let mut seen = Seen {
+                generation: live.metadata.generation.unwrap_or_default(),
+                approval: approval::condition(&live),
+                is_accepted: true,
+            };
+            let is_known = known.get(&uid).is_some_and(|known| {
+                known.generation == seen.generation && known.approval == seen.approval
+            });
+            if is_known {
+                return Ok(false);
+            }
+            let (names, mut conflict) = self.accepted_names(&live);
+            let mut refused = None;
+            // With the names that it has got before it goes on.
+            if conflict.is_none() || self.kinds.is_served(name) {
+                let mut accepted = live.clone();
+                accepted.spec.names = names.clone();
+                if let Err(error) = self.kinds.serve(&accepted).await {
                     refused = Some(error.to_string());
                     conflict.get_or_insert(("NotServed", error.to_string()));
                 }
             }
+            seen.is_accepted = conflict.is_none();
+            let is_served = self.kinds.is_served(name);
+            let approval = seen.approval.clone();
+            known.insert(uid.clone(), seen);
+            let status = status(&live, &names, conflict, approval, is_served, (self.now)());
+            if !self.patch_status(&live, status).await? {
+                // It is another one by now.
+                known.remove(&uid);
+                continue;
+            }
+            if is_served {
+                keep_api_services(&self.client, &self.kinds).await;
+            }
+            let before = live.status.as_ref().and_then(|status| status.accepted_names.as_ref());
+            let has_released = before.is_some_and(|before| *before != names);
+            return refused.map_or(Ok(has_released), Err);
         }
-        let is_accepted = conflict.is_none();
-        let status =
-            status(definition, &names, conflict, approval.clone(), is_served, (self.now)());
-        let seen = Seen { generation, approval, is_served, is_accepted };
-        self.known().insert(uid.clone(), seen);
-        let before = definition.status.as_ref().and_then(|status| status.accepted_names.as_ref());
-        let has_released = before.is_some_and(|before| *before != names);
-        let status = json!({"metadata": {"uid": uid}, "status": status});
-        let patch = Patch::Merge(status);
-        let patched =
-            self.api().patch_status(&definition.name_any(), &PatchParams::default(), &patch).await;
-        patched.map_err(|error| error.to_string())?;
-        refused.map_or(Ok(has_released), Err)
+    }
+
+    /// Changes the status of a definition, if it is still as it was seen; answers
+    /// whether it was.
+    async fn patch_status(
+        &self,
+        seen: &CustomResourceDefinition,
+        status: Value,
+    ) -> Result<bool, String> {
+        let metadata = json!({"uid": seen.uid(), "resourceVersion": seen.resource_version()});
+        let patch = Patch::Merge(json!({"metadata": metadata, "status": status}));
+        let name = seen.name_any();
+        match self.api().patch_status(&name, &PatchParams::default(), &patch).await {
+            Ok(_) => Ok(true),
+            Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => Ok(false),
+            Err(error) => Err(error.to_string()),
+        }
     }
 
     /// The names that a definition may have, and why it may not have all that it
@@ -220,25 +243,19 @@ impl Definitions {
         (names, conflict)
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Serves a definition no more, if it was served; its names are free then.
-    async fn withdraw(&self, definition: &CustomResourceDefinition) {
-        let uid = definition.uid().unwrap_or_default();
-        let was_served = self.known().remove(&uid).is_some_and(|seen| seen.is_served);
-        if was_served {
-            self.kinds.withdraw(&definition.name_any()).await;
+    /// Serves a definition no more, if it was looked at; its names are free then.
+    async fn withdraw(&self, known: &mut Known, definition: &CustomResourceDefinition) {
+        let (name, uid) = (definition.name_any(), definition.uid().unwrap_or_default());
+        if known.remove(&uid).is_some() && self.kinds.is_served(&name) {
+            self.kinds.withdraw(&name).await;
             keep_api_services(&self.client, &self.kinds).await;
-            self.look_again().await;
+            self.look_again(known).await;
         }
     }
 
     /// Removes the objects of a definition, its kind, and the definition.
     async fn remove(&self, definition: &CustomResourceDefinition) {
         let (name, uid) = (definition.name_any(), definition.uid().unwrap_or_default());
-        self.note_termination(definition).await;
         let (mut pause, mut before) = (AGAIN, 0);
         loop {
             let live = match self.api().get_opt(&name).await {
@@ -250,11 +267,13 @@ impl Definitions {
                     continue;
                 }
             };
-            // Whoever is not served has no objects.
-            let is_served = self.known().get(&uid).is_some_and(|seen| seen.is_served);
-            if is_served {
+            self.note_termination(&live).await;
+            // A kind that is not served has no objects.
+            let is_served = {
+                let _turn = self.known.lock().await;
                 self.kinds.close(&name).await;
-            }
+                self.kinds.is_served(&name)
+            };
             let left = if is_served { self.empty(definition).await } else { Ok(0) };
             let is_held = live.finalizers().iter().any(|one| one != FINALIZER);
             match left {
@@ -268,22 +287,24 @@ impl Definitions {
             }
             tokio::time::sleep(pause).await;
         }
-        self.withdraw(definition).await;
+        let mut known = self.known.lock().await;
+        self.withdraw(&mut known, definition).await;
         self.kinds.remove(DEFINITIONS, None, &name, &uid).await;
     }
 
-    /// Says in the status of a definition that its objects are being removed.
-    async fn note_termination(&self, definition: &CustomResourceDefinition) {
-        let status = definition.status.clone().unwrap_or_default();
+    /// Says in the status of a definition that its objects are being removed. Where
+    /// it changes meanwhile, it is said the next time.
+    async fn note_termination(&self, live: &CustomResourceDefinition) {
+        let status = live.status.clone().unwrap_or_default();
         let mut conditions = status.conditions.unwrap_or_default();
+        let before = conditions.clone();
         let why = "CustomResource deletion is in progress";
         let condition = ("True", "InstanceDeletionInProgress", why);
         set_condition(&mut conditions, "Terminating", condition, (self.now)());
-        let status = json!({"conditions": conditions});
-        let patch = Patch::Merge(json!({"metadata": {"uid": definition.uid()}, "status": status}));
-        let (name, params) = (definition.name_any(), PatchParams::default());
-        if let Err(error) = self.api().patch_status(&name, &params, &patch).await {
-            tracing::debug!("definition {name}: {error}");
+        if conditions != before
+            && let Err(why) = self.patch_status(live, json!({"conditions": conditions})).await
+        {
+            tracing::debug!("definition {}: {why}", live.name_any());
         }
     }
 

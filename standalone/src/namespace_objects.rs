@@ -1,7 +1,7 @@
 //! What each namespace of a cluster has: a service account for Pods that name none,
 //! and the CA of the API. Both come back when they are deleted.
 
-use std::collections::HashSet;
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use futures::stream::BoxStream;
@@ -20,7 +20,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// Gives namespaces what they have, for ever. `ca` is the CA of the API, PEM.
 pub(crate) async fn keep(client: Client, ca: String) {
     let mut changes = select_all([namespaces(&client), accounts(&client), maps(&client)]);
-    let mut failed: HashSet<String> = HashSet::new();
+    let mut failed: VecDeque<String> = VecDeque::new();
     loop {
         let namespace = tokio::select! {
             changed = changes.next() => match changed {
@@ -28,15 +28,14 @@ pub(crate) async fn keep(client: Client, ca: String) {
                 None => return,
             },
             () = tokio::time::sleep(AGAIN), if !failed.is_empty() => {
-                let Some(namespace) = failed.iter().next().cloned() else { continue };
+                let Some(namespace) = failed.pop_front() else { continue };
                 namespace
             }
         };
-        match give(&client, &namespace, &ca).await {
-            Ok(()) => drop(failed.remove(&namespace)),
-            Err(error) => {
-                tracing::debug!("namespace {namespace}: {error}");
-                failed.insert(namespace);
+        if let Err(error) = give(&client, &namespace, &ca).await {
+            tracing::debug!("namespace {namespace}: {error}");
+            if !failed.contains(&namespace) {
+                failed.push_back(namespace);
             }
         }
     }
@@ -78,6 +77,11 @@ fn lost<K: ResourceExt>(change: watcher::Result<watcher::Event<K>>) -> Option<St
 
 /// Makes what is missing in a namespace, unless that is going or gone.
 async fn give(client: &Client, namespace: &str, ca: &str) -> kube::Result<()> {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let live = namespaces.get_opt(namespace).await?;
+    if live.is_none_or(|live| live.metadata.deletion_timestamp.is_some()) {
+        return Ok(());
+    }
     let post = PostParams::default();
     let account = json!({"metadata": {"name": ACCOUNT}});
     let account = serde_json::from_value(account).map_err(kube::Error::SerdeError)?;

@@ -7,18 +7,23 @@ use std::time::Duration;
 use aggregated_apiserver::{KeptKind, RuntimeKinds};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
+};
 use kube::core::GroupVersionKind;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, ResourceExt};
 use serde_json::json;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 /// How often a namespace is looked at again in which something is held by
 /// finalizers.
 const AGAIN: Duration = Duration::from_millis(100);
 /// And at most, while nothing changes.
 const LATER: Duration = Duration::from_secs(2);
+/// What holds a namespace until it is empty.
+const FINALIZER: &str = "kubernetes";
 /// How long a namespace is there after it was deleted: programs that finalize it
 /// themselves, as tests do that have no controllers, look at it once more before.
 const SEEN: Duration = Duration::from_millis(100);
@@ -53,7 +58,7 @@ pub(crate) async fn keep(client: Client, kinds: RuntimeKinds) {
 async fn end(client: &Client, kinds: &RuntimeKinds, name: &str, uid: &str) {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let (mut pause, mut before) = (AGAIN, 0);
-    let seen = tokio::time::Instant::now() + SEEN;
+    let seen = Instant::now() + SEEN;
     loop {
         let live = match namespaces.get_opt(name).await {
             Ok(Some(live)) => live,
@@ -66,11 +71,17 @@ async fn end(client: &Client, kinds: &RuntimeKinds, name: &str, uid: &str) {
         if live.uid().as_deref() != Some(uid) || live.metadata.deletion_timestamp.is_none() {
             return;
         }
-        let is_held = !live.finalizers().is_empty();
         match empty(client, kinds, name, uid).await {
-            Ok(0) if !is_held => {
+            Ok(0) if Instant::now() < seen => {
+                // What was let in before it was marked is met once more.
                 tokio::time::sleep_until(seen).await;
-                return kinds.remove("namespaces", None, name, uid).await;
+                continue;
+            }
+            Ok(0) => {
+                if let Err(error) = finalize(client, live).await {
+                    tracing::debug!("namespace {name}: {error}");
+                }
+                pause = LATER.min(pause * 2);
             }
             Ok(left) => {
                 tracing::debug!("namespace {name}: {left} objects are held");
@@ -81,6 +92,17 @@ async fn end(client: &Client, kinds: &RuntimeKinds, name: &str, uid: &str) {
         }
         tokio::time::sleep(pause).await;
     }
+}
+
+/// Takes our finalizer from an empty namespace. It goes with the last one.
+async fn finalize(client: &Client, mut live: Namespace) -> kube::Result<()> {
+    let held = live.spec.as_mut().and_then(|spec| spec.finalizers.as_mut());
+    let Some(held) = held.filter(|held| held.iter().any(|one| one == FINALIZER)) else {
+        return Ok(());
+    };
+    held.retain(|one| one != FINALIZER);
+    let (api, name): (Api<Namespace>, _) = (Api::all(client.clone()), live.name_any());
+    api.replace_subresource("finalize", &name, &PostParams::default(), &live).await.map(drop)
 }
 
 /// Removes everything in a namespace; answers with how much is left.

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use anyhow::Context;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{
@@ -13,11 +14,16 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::api::events::v1::Event as NewEvent;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::events::{EventType, Recorder, Reporter};
+use kube::runtime::wait::conditions::is_deleted;
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Client, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use standalone_apiserver::TestServer;
+use tokio::time::timeout;
+
+/// Longer than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 async fn server() -> (TestServer, Client) {
     let server = TestServer::builder().start().await.unwrap();
@@ -244,4 +250,27 @@ async fn pods_go_however_much_happens() {
     let gone = await_condition(pods, "a", conditions::is_deleted(&uid));
     tokio::time::timeout(Duration::from_secs(20), gone).await.unwrap().unwrap();
     changing.abort();
+}
+
+#[tokio::test]
+async fn a_namespace_waits_for_who_holds_it() -> anyhow::Result<()> {
+    let server = TestServer::builder().start().await?;
+    let namespaces: Api<Namespace> = Api::all(server.client());
+    let held = json!({"metadata": {"name": "held"}, "spec": {"finalizers": ["example.com/hold"]}});
+    let held: Namespace = serde_json::from_value(held)?;
+    let uid = namespaces.create(&PostParams::default(), &held).await?.uid().context("uid")?;
+    namespaces.delete("held", &DeleteParams::default()).await?;
+    let only_held = |namespace: Option<&Namespace>| {
+        let spec = namespace.and_then(|namespace| namespace.spec.as_ref());
+        let finalizers = spec.and_then(|spec| spec.finalizers.clone()).unwrap_or_default();
+        finalizers == ["example.com/hold"]
+    };
+    let mut live = timeout(PATIENCE, await_condition(namespaces.clone(), "held", only_held))
+        .await??
+        .context("a namespace")?;
+    live.spec.get_or_insert_default().finalizers = None;
+    live.metadata.resource_version = None;
+    namespaces.replace_subresource("finalize", "held", &PostParams::default(), &live).await?;
+    timeout(PATIENCE, await_condition(namespaces, "held", is_deleted(&uid))).await??;
+    Ok(())
 }

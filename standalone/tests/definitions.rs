@@ -328,3 +328,39 @@ async fn objects_are_selected_by_the_fields_of_now() -> Result<()> {
     ensure!(count("spec.colour=red").await.is_err());
     Ok(())
 }
+
+#[tokio::test]
+async fn a_definition_in_conflict_goes_with_its_objects() -> Result<()> {
+    let server = TestServer::builder()
+        .crd(definition(&sizes())?)
+        .crd(renamed("bars", "Bar", &["ba"])?)
+        .crd(renamed("cars", "Car", &[])?)
+        .start()
+        .await?;
+    let definitions: Api<CustomResourceDefinition> = Api::all(server.client());
+    let kind = GroupVersionKind::gvk("example.com", "v1", "Bar");
+    let resource = ApiResource::from_gvk(&kind);
+    let bars: Api<DynamicObject> = Api::default_namespaced_with(server.client(), &resource);
+    let bar = DynamicObject::new("a", &resource).data(json!({"spec": {"size": 1}}));
+    bars.create(&PostParams::default(), &bar).await?;
+    let asks = Patch::Merge(json!({"spec": {"names": {"shortNames": ["fo"]}}}));
+    definitions.patch("bars.example.com", &PatchParams::default(), &asks).await?;
+    let conflict = ("NamesAccepted", "False", "ShortNamesConflict");
+    condition(&definitions, "bars.example.com", conflict).await?;
+    // That another one goes lets this one be looked at again; it is served on.
+    let cars = definitions.delete("cars.example.com", &DeleteParams::default()).await?;
+    let uid = cars.left().and_then(|cars| cars.uid()).unwrap_or_default();
+    let gone = await_condition(definitions.clone(), "cars.example.com", is_deleted(&uid));
+    timeout(PATIENCE, gone).await??;
+    condition(&definitions, "bars.example.com", conflict).await?;
+    let established = ("Established", "True", "InitialNamesAccepted");
+    condition(&definitions, "bars.example.com", established).await?;
+    ensure!(bars.get("a").await.is_ok());
+    let uid = definitions.get("bars.example.com").await?.uid().context("uid")?;
+    definitions.delete("bars.example.com", &DeleteParams::default()).await?;
+    let gone = await_condition(definitions, "bars.example.com", is_deleted(&uid));
+    timeout(PATIENCE, gone).await??;
+    let late = bars.list(&ListParams::default()).await;
+    ensure!(matches!(&late, Err(kube::Error::Api(s)) if s.is_not_found()), "{late:?}");
+    Ok(())
+}

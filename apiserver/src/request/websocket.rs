@@ -1,6 +1,8 @@
 //! Watches over WebSockets: browsers and dashboards follow kinds like this. Each
 //! event is a message of text.
 
+use std::time::Duration;
+
 use axum::body::{Body, BodyDataStream};
 use axum::extract::FromRequestParts;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
@@ -10,13 +12,21 @@ use futures::StreamExt;
 use http::header::{CONNECTION, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
 use http::request::Parts;
 use http::{HeaderMap, Response};
+use tokio::time::Instant;
 
 use crate::error::ApiError;
 
 /// What stands before a token among the protocols.
 pub(super) const BEARER: &str = "base64url.bearer.authorization.k8s.io.";
-/// A client of a watch has nothing to say.
-const RECEIVED_LIMIT: usize = 64 << 10;
+/// A client of a watch has nothing to say but pings: so many bytes in such a time.
+const RECEIVED_LIMIT: usize = 16 << 10;
+const RECEIVED_IN: Duration = Duration::from_secs(60);
+/// What a message takes besides its bytes.
+const FRAME: usize = 16;
+/// So much waits to be sent to a client that does not read, besides one event.
+const WAITING_LIMIT: usize = 64 << 10;
+/// No event is larger: an object, twice as large when it is escaped.
+const EVENT_LIMIT: usize = 8 << 20;
 
 /// The protocols that a client offers.
 pub(super) fn protocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
@@ -45,12 +55,18 @@ pub(super) async fn send(head: &Parts, events: Body) -> Result<Response<Body>, A
     let upgrade = upgrade.map_err(|rejection| ApiError::bad_request(rejection.body_text()))?;
     let own = protocols(&head.headers).find(|protocol| !protocol.starts_with(BEARER));
     let own: Vec<String> = own.map(str::to_owned).into_iter().collect();
-    let upgrade = upgrade.protocols(own).max_message_size(RECEIVED_LIMIT);
+    let upgrade = upgrade
+        .protocols(own)
+        .max_message_size(RECEIVED_LIMIT)
+        .max_frame_size(RECEIVED_LIMIT)
+        .write_buffer_size(0)
+        .max_write_buffer_size(EVENT_LIMIT + WAITING_LIMIT);
     let lines = Lines { stream: events.into_data_stream(), rest: BytesMut::new() };
     Ok(upgrade.on_upgrade(|socket| forward(socket, lines)).into_response())
 }
 
 async fn forward(mut socket: WebSocket, mut lines: Lines) {
+    let (mut heard, mut since) = (0, Instant::now());
     loop {
         tokio::select! {
             line = lines.next() => {
@@ -61,9 +77,16 @@ async fn forward(mut socket: WebSocket, mut lines: Lines) {
                 }
             }
             // Pings are answered meanwhile; what else a client says means nothing.
-            received = socket.recv() => if !matches!(received, Some(Ok(_))) {
-                return;
-            },
+            received = socket.recv() => {
+                let Some(Ok(message)) = received else { return };
+                if since.elapsed() > RECEIVED_IN {
+                    (heard, since) = (0, Instant::now());
+                }
+                heard += message.into_data().len() + FRAME;
+                if heard > RECEIVED_LIMIT {
+                    return;
+                }
+            }
         }
     }
     // The client may be gone.

@@ -184,7 +184,10 @@ impl Assembled {
             };
             let ended = closing.child_token();
             let intake = Intake::default();
-            served.push(ServedKind { kind, cache, backing, ended, intake, unavailable });
+            let came_at_run_time = false;
+            let one =
+                ServedKind { kind, cache, backing, ended, intake, unavailable, came_at_run_time };
+            served.push(one);
         }
         let kinds = ServedKinds::new(served);
         let is_concerned =

@@ -165,13 +165,16 @@ impl RuntimeKinds {
             }
         };
         let before = served.remove(is_it);
+        // What closes the kind closes it for requests that hold it as it was, too.
+        let intake = before.as_ref().map_or_else(Intake::default, |one| one.intake.clone());
         served.push(ServedKind {
             kind: Arc::clone(&kind),
             cache: Arc::clone(&cache),
             backing: Backing::Stored(self.0.store.clone()),
             ended: self.0.closing.child_token(),
-            intake: Intake::default(),
+            intake,
             unavailable: None,
+            came_at_run_time: true,
         });
         handler.serve(served);
         if let Some(before) = before {
@@ -179,6 +182,15 @@ impl RuntimeKinds {
             self.bring_to_date(&kind, &collection, &cache).await;
         }
         Ok(())
+    }
+
+    /// Whether the kind of this name (`foos.example.com`) came at run time and is served.
+    pub fn is_served(&self, qualified: &str) -> bool {
+        let Some(handler) = self.0.handler.upgrade() else { return false };
+        handler
+            .kinds()
+            .iter()
+            .any(|served| served.came_at_run_time && served.kind.qualified() == qualified)
     }
 
     /// The versions of all groups that are served: group and version, each once.

@@ -64,6 +64,7 @@ impl World {
                 ended: CancellationToken::new(),
                 intake: Intake::default(),
                 unavailable: None,
+                came_at_run_time: false,
             },
             random: 0x2545_f491_4f6c_dd1d,
             filler: 0,
