@@ -192,32 +192,46 @@ fn rights(name: &str, namespace: &str, kinds: &Kinds, api_services: &[String]) -
 
 /// What everybody may do who may view or edit a namespace.
 fn roles_of_users(parsed: &[Arc<Kind>], kinds: &Kinds) -> Vec<Value> {
-    let mut groups: BTreeMap<&str, (Vec<&str>, Vec<&str>)> = BTreeMap::new();
+    type Plurals<'a> = Vec<&'a str>;
+    let mut groups: BTreeMap<&str, (Plurals<'_>, Plurals<'_>, Plurals<'_>)> = BTreeMap::new();
     for (kind, registered) in parsed.iter().zip(kinds.iter()) {
         // Cluster-scoped kinds are not for those who own a namespace.
         if !kind.is_namespaced() {
             continue;
         }
-        let (readable, writable) = groups.entry(&kind.group).or_default();
-        readable.push(&kind.names.plural);
-        if matches!(registered.role, Role::Stored { .. }) {
-            writable.push(&kind.names.plural);
+        let (readable, writable, asked) = groups.entry(&kind.group).or_default();
+        match registered.role {
+            Role::Stored { .. } => {
+                readable.push(kind.names.plural.as_str());
+                writable.push(kind.names.plural.as_str());
+            }
+            Role::Computed { .. } => readable.push(&kind.names.plural),
+            // To ask a question is to read: it is created, and nothing is kept.
+            Role::Reviewed(_) => asked.push(kind.names.plural.as_str()),
         }
     }
-    let role = |group: &str, to: &str, resources: &[&str], verbs: &[&str]| {
+    let rule = |group: &str, resources: &[&str], verbs: &[&str]| json!({"apiGroups": [group], "resources": resources, "verbs": verbs});
+    let role = |group: &str, to: &str, rules: Vec<Value>| {
         let label = format!("rbac.authorization.k8s.io/aggregate-to-{to}");
         json!({
             "apiVersion": "rbac.authorization.k8s.io/v1",
             "kind": "ClusterRole",
             "metadata": {"name": format!("{group}:{to}"), "labels": {label: "true"}},
-            "rules": [{"apiGroups": [group], "resources": resources, "verbs": verbs}],
+            "rules": rules,
         })
     };
     let mut roles = Vec::new();
-    for (group, (readable, writable)) in groups {
-        roles.push(role(group, "view", &readable, &["get", "list", "watch"]));
+    for (group, (readable, writable, asked)) in groups {
+        let mut viewing = Vec::new();
+        if !readable.is_empty() {
+            viewing.push(rule(group, &readable, &["get", "list", "watch"]));
+        }
+        if !asked.is_empty() {
+            viewing.push(rule(group, &asked, &["create"]));
+        }
+        roles.push(role(group, "view", viewing));
         if !writable.is_empty() {
-            roles.push(role(group, "edit", &writable, &WRITING));
+            roles.push(role(group, "edit", vec![rule(group, &writable, &WRITING)]));
         }
     }
     roles
@@ -284,4 +298,37 @@ fn deployment(name: &str, namespace: &str, image: &str) -> Value {
         },
     });
     object("apps/v1", "Deployment", name, namespace, json!({"spec": spec}))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::definition::Kinds;
+    use crate::kind::NoQuestion;
+    use crate::user::User;
+
+    #[test]
+    fn who_may_view_may_ask() {
+        let definition = json!({
+            "metadata": {"name": "questions.example.com"},
+            "spec": {
+                "group": "example.com", "scope": "Namespaced",
+                "names": {"kind": "Question", "plural": "questions"},
+                "versions": [{
+                    "name": "v1", "served": true, "storage": true,
+                    "schema": {"openAPIV3Schema": {"type": "object"}},
+                }],
+            },
+        });
+        let definition = serde_json::from_value(definition).unwrap();
+        let answer = |_: &User, question: Value| Ok::<_, NoQuestion>(question);
+        let kinds = Kinds::new().reviewed(definition, answer);
+        let registered = kinds.iter().next().unwrap();
+        let kind = Arc::new(Kind::parse_built_in(&registered.definition, None).unwrap());
+        let roles = roles_of_users(&[kind], &kinds);
+        assert_eq!(roles.len(), 1);
+        let rules = json!([{"apiGroups": ["example.com"], "resources": ["questions"], "verbs": ["create"]}]);
+        assert_eq!(roles[0]["rules"], rules);
+        assert!(roles[0]["metadata"]["name"] == "example.com:view");
+    }
 }

@@ -70,8 +70,11 @@ fn resource(served: &ServedKind) -> Value {
         "namespaced": kind.is_namespaced(),
         "kind": kind.names.kind,
         "verbs": verbs(served),
-        "storageVersionHash": storage_version_hash(served),
     });
+    // Of what is kept nowhere, there is no version in which it is kept.
+    if served.store().is_some() {
+        resource["storageVersionHash"] = storage_version_hash(served).into();
+    }
     add_other_names(&mut resource, kind);
     resource
 }
