@@ -2,6 +2,7 @@
 //! and which APIs it serves.
 
 use std::fs;
+use std::io;
 use std::net::SocketAddr;
 
 use aggregated_apiserver::RuntimeKinds;
@@ -29,7 +30,10 @@ const NO_PORT: u16 = 6443;
 pub(crate) type Reached<'a> = (SocketAddr, &'a Certificates);
 
 /// The objects of a server; the last two only of one that listens.
-pub(crate) fn documents(reached: Option<Reached<'_>>) -> Vec<Document> {
+///
+/// # Errors
+/// When a certificate cannot be read.
+pub(crate) fn documents(reached: Option<Reached<'_>>) -> io::Result<Vec<Document>> {
     let port = reached.map_or(NO_PORT, |(address, _)| address.port());
     let mut objects = vec![json!({
         "apiVersion": "v1", "kind": "Service",
@@ -53,28 +57,28 @@ pub(crate) fn documents(reached: Option<Reached<'_>>) -> Vec<Document> {
             "endpoints": [{"addresses": [address.ip().to_string()], "conditions": {"ready": true}}],
             "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
         }));
-        objects.push(authentication(certificates));
+        objects.push(authentication(certificates)?);
     }
     let place = "what the server makes for itself";
-    objects.into_iter().map(|object| Document { place: place.to_owned(), object }).collect()
+    let documents = objects.into_iter();
+    Ok(documents.map(|object| Document { place: place.to_owned(), object }).collect())
 }
 
 /// By what aggregated servers know who calls them.
-fn authentication(certificates: &Certificates) -> Value {
-    let read = |file| fs::read_to_string(file).unwrap_or_default();
-    json!({
+fn authentication(certificates: &Certificates) -> io::Result<Value> {
+    Ok(json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "extension-apiserver-authentication", "namespace": "kube-system"},
         "data": {
-            "client-ca-file": read(&certificates.ca),
-            "requestheader-client-ca-file": read(&certificates.front_proxy_ca),
+            "client-ca-file": fs::read_to_string(&certificates.ca)?,
+            "requestheader-client-ca-file": fs::read_to_string(&certificates.front_proxy_ca)?,
             "requestheader-allowed-names": "[]",
             "requestheader-username-headers": r#"["X-Remote-User"]"#,
             "requestheader-uid-headers": r#"["X-Remote-Uid"]"#,
             "requestheader-group-headers": r#"["X-Remote-Group"]"#,
             "requestheader-extra-headers-prefix": r#"["X-Remote-Extra-"]"#,
         },
-    })
+    }))
 }
 
 /// The APIServices of the versions that a server has from its start.

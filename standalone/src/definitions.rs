@@ -3,6 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use aggregated_apiserver::RuntimeKinds;
@@ -31,6 +32,8 @@ pub(crate) const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 /// How often a definition is looked at again whose objects are held.
 const AGAIN: Duration = Duration::from_millis(100);
+/// So often a status is written anew that could not be written.
+const ATTEMPTS: usize = 5;
 /// And at most, while nothing changes.
 const LATER: Duration = Duration::from_secs(2);
 
@@ -46,24 +49,24 @@ pub(crate) struct Definitions {
     /// Held while definitions are served or withdrawn: one at a time, each as it
     /// is then.
     known: Arc<Mutex<Known>>,
+    /// Whether APIServices follow definitions yet: not before all objects are loaded.
+    registers: Arc<AtomicBool>,
 }
 
-/// What became of definitions when they were last looked at, by uid.
+/// How definitions were when they were served last, by uid.
 type Known = HashMap<String, Seen>;
 
-/// What became of a definition.
+/// How a definition was when it was served last.
 #[derive(PartialEq)]
 struct Seen {
     generation: i64,
-    /// What its annotations say of its approval.
-    approval: Option<approval::Condition>,
-    /// Whether it has all names that it asks for, as far as is known.
+    /// Whether it got all names that it asked for.
     is_accepted: bool,
 }
 
 impl Definitions {
     pub(crate) fn new(client: Client, kinds: RuntimeKinds, now: Now) -> Self {
-        Self { client, kinds, now, known: Arc::default() }
+        Self { client, kinds, now, known: Arc::default(), registers: Arc::default() }
     }
 
     fn api(&self) -> Api<CustomResourceDefinition> {
@@ -85,6 +88,8 @@ impl Definitions {
 
     /// Follows definitions, for ever.
     pub(crate) async fn keep(self) {
+        self.registers.store(true, Ordering::Relaxed);
+        self.register().await;
         let changes = watcher(self.api(), watcher::Config::default()).default_backoff();
         let mut changes = changes.boxed();
         let mut removing = JoinSet::new();
@@ -110,6 +115,13 @@ impl Definitions {
         }
     }
 
+    /// Lets APIServices be those of the versions that are served.
+    async fn register(&self) {
+        if self.registers.load(Ordering::Relaxed) {
+            keep_api_services(&self.client, &self.kinds).await;
+        }
+    }
+
     async fn look_at(&self, name: &str) {
         let mut known = self.known.lock().await;
         match self.establish(&mut known, name).await {
@@ -131,48 +143,47 @@ impl Definitions {
         }
     }
 
-    /// Serves a definition as it is now, and notes that in its status. Answers
-    /// whether names were released that others may have now.
+    /// Serves a definition as it is now, and lets its status say so, whatever it said
+    /// before. Answers whether names were released that others may have now.
     async fn establish(&self, known: &mut Known, name: &str) -> Result<bool, String> {
+        let mut attempt = 1;
         loop {
             let live = self.api().get_opt(name).await.map_err(|error| error.to_string())?;
             let live = live.filter(|live| live.metadata.deletion_timestamp.is_none());
             let Some(live) = live else { return Ok(false) };
             let uid = live.uid().unwrap_or_default();
-            let mut seen = Seen {
-                generation: live.metadata.generation.unwrap_or_default(),
-                approval: approval::condition(&live),
-                is_accepted: true,
-            };
-            let is_known = known.get(&uid).is_some_and(|known| {
-                known.generation == seen.generation && known.approval == seen.approval
-            });
-            if is_known {
-                return Ok(false);
-            }
+            let generation = live.metadata.generation.unwrap_or_default();
             let (names, mut conflict) = self.accepted_names(&live);
+            let is_accepted = conflict.is_none();
+            let is_new = known.get(&uid) != Some(&Seen { generation, is_accepted })
+                || !self.kinds.is_served(name);
             let mut refused = None;
             // With the names that it has got before it goes on.
-            if conflict.is_none() || self.kinds.is_served(name) {
+            if is_new && (is_accepted || self.kinds.is_served(name)) {
                 let mut accepted = live.clone();
                 accepted.spec.names = names.clone();
-                if let Err(error) = self.kinds.serve(&accepted).await {
-                    refused = Some(error.to_string());
-                    conflict.get_or_insert(("NotServed", error.to_string()));
+                refused = self.kinds.serve(&accepted).await.err().map(|error| error.to_string());
+            }
+            if let Some(why) = &refused {
+                conflict.get_or_insert(("NotServed", why.clone()));
+            }
+            known.insert(uid, Seen { generation, is_accepted });
+            let is_served = self.kinds.is_served(name);
+            let status = status(&live, &names, conflict, is_served, (self.now)());
+            if let Some(status) = status {
+                match self.patch_status(&live, status).await {
+                    Ok(true) => {}
+                    Ok(false) => continue,
+                    Err(error) if attempt == ATTEMPTS => return Err(error),
+                    Err(_) => {
+                        attempt += 1;
+                        tokio::time::sleep(AGAIN).await;
+                        continue;
+                    }
                 }
             }
-            seen.is_accepted = conflict.is_none();
-            let is_served = self.kinds.is_served(name);
-            let approval = seen.approval.clone();
-            known.insert(uid.clone(), seen);
-            let status = status(&live, &names, conflict, approval, is_served, (self.now)());
-            if !self.patch_status(&live, status).await? {
-                // It is another one by now.
-                known.remove(&uid);
-                continue;
-            }
-            if is_served {
-                keep_api_services(&self.client, &self.kinds).await;
+            if is_new && is_served {
+                self.register().await;
             }
             let before = live.status.as_ref().and_then(|status| status.accepted_names.as_ref());
             let has_released = before.is_some_and(|before| *before != names);
@@ -248,7 +259,7 @@ impl Definitions {
         let (name, uid) = (definition.name_any(), definition.uid().unwrap_or_default());
         if known.remove(&uid).is_some() && self.kinds.is_served(&name) {
             self.kinds.withdraw(&name).await;
-            keep_api_services(&self.client, &self.kinds).await;
+            self.register().await;
             self.look_again(known).await;
         }
     }
@@ -341,17 +352,17 @@ impl Definitions {
 /// Why a definition has not got a name: the reason in its condition, and a message.
 type Conflict = (&'static str, String);
 
-/// The status of a definition that has got these names.
+/// What the status of a definition that has got these names must say; `None` if it
+/// says so.
 fn status(
     definition: &CustomResourceDefinition,
     names: &CustomResourceDefinitionNames,
     conflict: Option<Conflict>,
-    approval: Option<approval::Condition>,
     is_served: bool,
     now: Timestamp,
-) -> Value {
+) -> Option<Value> {
     let before = definition.status.clone().unwrap_or_default();
-    let mut conditions = before.conditions.unwrap_or_default();
+    let mut conditions = before.conditions.clone().unwrap_or_default();
     let mut set = |name: &str, (status, reason, message): (&str, &str, String)| {
         set_condition(&mut conditions, name, (status, reason, &message), now);
     };
@@ -371,15 +382,20 @@ fn status(
             ("False", "NotAccepted", "not all names are accepted".to_owned())
         },
     );
-    if let Some(approval) = approval {
+    if let Some(approval) = approval::condition(definition) {
         set("KubernetesAPIApprovalPolicyConformant", approval);
+    }
+    if before.conditions.as_ref() == Some(&conditions)
+        && before.accepted_names.as_ref() == Some(names)
+    {
+        return None;
     }
     // What is null is taken away.
     let names = json!({
         "plural": names.plural, "singular": names.singular, "shortNames": names.short_names,
         "kind": names.kind, "listKind": names.list_kind, "categories": names.categories,
     });
-    json!({"acceptedNames": names, "conditions": conditions})
+    Some(json!({"acceptedNames": names, "conditions": conditions}))
 }
 
 /// Sets a condition; its time is that of the last change of its status.

@@ -147,10 +147,14 @@ impl Standalone {
             let what = format!("{place} (CustomResourceDefinition {:?})", definition.name_any());
             serving.create(&what, definition).await?;
         }
-        let mut own = cluster_objects::documents(Some((address, &certificates)));
+        let unreadable = |error: std::io::Error| {
+            StandaloneError::file("data-dir", folder.path(), &error.to_string())
+        };
+        let mut own =
+            cluster_objects::documents(Some((address, &certificates))).map_err(unreadable)?;
         own.extend(cluster_objects::api_services(&kinds));
         objects::load(&kinds, documents, own).await?;
-        let ca = std::fs::read_to_string(&certificates.ca).unwrap_or_default();
+        let ca = std::fs::read_to_string(&certificates.ca).map_err(unreadable)?;
         let keepers = Keepers::start(&client, &kinds, serving, &now);
         let keepers = keepers.and(namespace_objects::keep(client, ca));
         // The last thing that can fail, and nobody is told of a server before.

@@ -127,7 +127,8 @@ impl TestServerBuilder {
             let what = format!("CustomResourceDefinition {:?}", definition.name_any());
             definitions.create(&what, definition).await?;
         }
-        let mut own = server.documents();
+        let mut own =
+            server.documents().map_err(|error| TestServerError::Listen(error.to_string()))?;
         own.extend(cluster_objects::api_services(&kinds));
         let keepers = Keepers::start(&client, &kinds, definitions, &now);
         let server = TestServer { server, clock, faults: Faults::default(), _keepers: keepers };
@@ -219,7 +220,7 @@ impl Server {
     }
 
     /// The objects that the server makes for itself.
-    fn documents(&self) -> Vec<Document> {
+    fn documents(&self) -> std::io::Result<Vec<Document>> {
         cluster_objects::documents(match self {
             Self::InProcess(_) => None,
             Self::Listening { running, certificates, .. } => {

@@ -14,8 +14,8 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::api::events::v1::Event as NewEvent;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::events::{EventType, Recorder, Reporter};
+use kube::runtime::wait::await_condition;
 use kube::runtime::wait::conditions::is_deleted;
-use kube::runtime::wait::{await_condition, conditions};
 use kube::{Client, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -120,9 +120,9 @@ async fn a_pod_on_a_node_has_its_grace() {
     let going = pods.get("a").await.unwrap();
     assert_eq!(going.metadata.deletion_grace_period_seconds, Some(30));
     // It is gone when its time is over, by the clock of the server.
-    let gone = await_condition(pods.clone(), "a", conditions::is_deleted(&uid));
+    let gone = await_condition(pods.clone(), "a", is_deleted(&uid));
     server.advance(Duration::from_secs(31));
-    tokio::time::timeout(Duration::from_secs(20), gone).await.unwrap().unwrap();
+    timeout(Duration::from_secs(20), gone).await.unwrap().unwrap();
     // Who cannot wait says so.
     pods.create(&PostParams::default(), &pod(Some("n"))).await.unwrap();
     pods.delete("a", &DeleteParams::default().grace_period(0)).await.unwrap();
@@ -146,8 +146,8 @@ async fn a_namespace_does_not_wait_for_pods() {
     assert!(maps.delete("m", &DeleteParams::foreground()).await.unwrap().is_left());
     let marked = namespaces.delete(&name, &DeleteParams::default()).await.unwrap().left().unwrap();
     assert_eq!(marked.status.unwrap().phase.as_deref(), Some("Terminating"));
-    let gone = await_condition(namespaces, &name, conditions::is_deleted(&uid));
-    tokio::time::timeout(Duration::from_secs(20), gone).await.unwrap().unwrap();
+    let gone = await_condition(namespaces, &name, is_deleted(&uid));
+    timeout(Duration::from_secs(20), gone).await.unwrap().unwrap();
 }
 
 #[tokio::test]
@@ -247,8 +247,8 @@ async fn pods_go_however_much_happens() {
             }
         }
     });
-    let gone = await_condition(pods, "a", conditions::is_deleted(&uid));
-    tokio::time::timeout(Duration::from_secs(20), gone).await.unwrap().unwrap();
+    let gone = await_condition(pods, "a", is_deleted(&uid));
+    timeout(Duration::from_secs(20), gone).await.unwrap().unwrap();
     changing.abort();
 }
 

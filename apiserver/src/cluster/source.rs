@@ -18,6 +18,9 @@ use crate::object::Key;
 /// A failing watch is reported at most so often.
 const REPORT_EVERY: Duration = Duration::from_secs(60);
 
+/// A watch that fails is tried again sooner than this: what has not failed since, works.
+const TROUBLE: Duration = Duration::from_secs(90);
+
 /// Objects of one type, as the cluster last showed them.
 pub struct SourceFeed<K> {
     shelf: RwLock<Shelf<K>>,
@@ -70,11 +73,11 @@ impl<K> SourceFeed<K> {
 
     /// Says why the cluster does not show the objects now, or that it does again.
     fn set_trouble(&self, trouble: Option<String>) {
-        let followers = self.followers();
-        let mut shelf = self.shelf.write().unwrap_or_else(PoisonError::into_inner);
-        if shelf.trouble == trouble {
+        if self.trouble() == trouble {
             return;
         }
+        let followers = self.followers();
+        let mut shelf = self.shelf.write().unwrap_or_else(PoisonError::into_inner);
         shelf.trouble = trouble;
         drop(shelf);
         tell(followers, []);
@@ -198,10 +201,14 @@ where
     let mut events = watcher(api, watcher::Config::default()).default_backoff().boxed();
     let mut present = HashSet::new();
     let mut reported: Option<Instant> = None;
-    while let Some(event) = events.next().await {
-        if matches!(event, Ok(watcher::Event::InitDone | watcher::Event::Apply(_))) {
+    loop {
+        let next = tokio::time::timeout(TROUBLE, events.next()).await;
+        // The watcher goes on where it was, without a word, when a watch works again.
+        if !matches!(next, Ok(Some(Err(_)))) {
             feed.set_trouble(None);
         }
+        let Ok(event) = next else { continue };
+        let Some(event) = event else { return };
         match event {
             Ok(watcher::Event::Init) => present.clear(),
             Ok(watcher::Event::InitApply(mut object)) => {

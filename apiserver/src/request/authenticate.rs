@@ -80,7 +80,8 @@ pub(super) async fn authenticate(
     if let Some(client) = &presented.client {
         return Ok(client.user.clone().authenticated());
     }
-    if let Some(token) = bearer_token(&head.headers) {
+    let token = bearer_token(head).map_err(|Unreadable| ApiError::unauthorized())?;
+    if let Some(token) = token {
         let cluster = authentication.cluster.as_ref();
         let Some(cluster) = cluster.filter(|_| token.len() <= TOKEN_LIMIT) else {
             return Err(ApiError::unauthorized());
@@ -97,19 +98,33 @@ pub(super) async fn authenticate(
     if refused { Err(ApiError::unauthorized()) } else { Ok(User::anonymous()) }
 }
 
-fn bearer_token(headers: &HeaderMap) -> Option<Cow<'_, str>> {
-    let Some(value) = headers.get(AUTHORIZATION) else { return token_of_web_socket(headers) };
-    let (scheme, token) = value.to_str().ok()?.trim().split_once(' ')?;
-    let token = token.trim();
-    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token.into())
+/// A token was given that cannot be read: it is never taken for none.
+struct Unreadable;
+
+fn bearer_token(head: &Parts) -> Result<Option<Cow<'_, str>>, Unreadable> {
+    let Some(value) = head.headers.get(AUTHORIZATION) else { return token_of_web_socket(head) };
+    let given = value.to_str().ok().and_then(|value| value.trim().split_once(' '));
+    let token = given.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+    let token = token.map(|(_, token)| token.trim()).filter(|token| !token.is_empty());
+    Ok(token.map(Cow::Borrowed))
 }
 
 /// The token among the protocols of a WebSocket: a browser cannot say it elsewhere.
-fn token_of_web_socket(headers: &HeaderMap) -> Option<Cow<'_, str>> {
-    let mut protocols = websocket::protocols(headers);
-    let encoded = protocols.find_map(|protocol| protocol.strip_prefix(websocket::BEARER))?;
-    let token = URL_SAFE_NO_PAD.decode(encoded).ok()?;
-    String::from_utf8(token).ok().filter(|token| !token.is_empty()).map(Cow::Owned)
+/// Another protocol must stand beside it, which is the one that is spoken.
+fn token_of_web_socket(head: &Parts) -> Result<Option<Cow<'_, str>>, Unreadable> {
+    if !websocket::is_asked_for(head) {
+        return Ok(None);
+    }
+    let protocols = || websocket::protocols(&head.headers);
+    let mut tokens = protocols().filter_map(|one| one.strip_prefix(websocket::BEARER));
+    let Some(encoded) = tokens.next() else { return Ok(None) };
+    let has_other = protocols().any(|one| !one.starts_with(websocket::BEARER));
+    if tokens.next().is_some() || !has_other {
+        return Err(Unreadable);
+    }
+    let token = URL_SAFE_NO_PAD.decode(encoded).map_err(|_| Unreadable)?;
+    let token = String::from_utf8(token).map_err(|_| Unreadable)?;
+    if token.is_empty() { Err(Unreadable) } else { Ok(Some(Cow::Owned(token))) }
 }
 
 /// Tokens of service accounts have a kilobyte or two.
@@ -214,10 +229,24 @@ mod tests {
 
     #[test]
     fn a_browser_says_its_token_among_the_protocols() {
-        let header = "base64url.bearer.authorization.k8s.io.czNjcmV0, other";
-        let request = Request::builder().header("sec-websocket-protocol", header);
+        const BEARER: &str = "base64url.bearer.authorization.k8s.io.";
+        let ask = |protocols: String| {
+            let request = Request::builder().header("connection", "upgrade");
+            let request = request.header("upgrade", "websocket");
+            let request = request.header("sec-websocket-protocol", protocols);
+            let (head, ()) = request.body(()).unwrap().into_parts();
+            bearer_token(&head).map(|token| token.map(Cow::into_owned)).map_err(|Unreadable| ())
+        };
+        assert_eq!(ask(format!("{BEARER}czNjcmV0, other")), Ok(Some("s3cret".to_owned())));
+        assert_eq!(ask("other".to_owned()), Ok(None));
+        for broken in ["!!!!, other", "czNjcmV0", ", other", "/w, other"] {
+            assert_eq!(ask(format!("{BEARER}{broken}")), Err(()), "{broken}");
+        }
+        assert_eq!(ask(format!("{BEARER}eA, {BEARER}eQ, other")), Err(()));
+        // Where no WebSocket is asked for, nothing is said by protocols.
+        let request = Request::builder().header("sec-websocket-protocol", format!("{BEARER}eA, x"));
         let (head, ()) = request.body(()).unwrap().into_parts();
-        assert_eq!(bearer_token(&head.headers).as_deref(), Some("s3cret"));
+        assert!(matches!(bearer_token(&head), Ok(None)));
     }
 
     #[tokio::test]

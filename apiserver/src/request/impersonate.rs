@@ -1,8 +1,7 @@
-//! As whom is it to be done?
+//! Impersonation: acting as another user.
 //!
-//! A caller may ask to be taken for somebody else, if it may `impersonate` every
-//! part of that: the user or service account, each group, the uid, and each
-//! further attribute. Behind kube-aggregator that has happened before we are asked.
+//! A caller may do that if it has the right to `impersonate` every part of the other
+//! user: the name or service account, each group, the uid, and each further attribute. Behind kube-aggregator that has happened before we are asked.
 
 use std::collections::BTreeMap;
 
@@ -20,6 +19,8 @@ const UID: &str = "impersonate-uid";
 const EXTRA: &str = "impersonate-extra-";
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
+/// Each is a question to the authorizer.
+const DEMANDS_LIMIT: usize = 200;
 const AUTHENTICATION: &str = "authentication.k8s.io";
 
 /// What becomes of requests to act as somebody else.
@@ -43,7 +44,7 @@ pub(super) struct Acting {
 /// As whom a caller wants to act; `None` as itself.
 ///
 /// # Errors
-/// 403 where nobody may, 400 when it is not said which user is meant.
+/// 403 where impersonation is refused, 400 when no user is named or too much is asked for.
 pub(super) fn requested(
     impersonation: Impersonation,
     headers: &HeaderMap,
@@ -66,7 +67,12 @@ pub(super) fn requested(
             .of_authorization()),
         };
     }
-    Ok(Some(parts.acting()))
+    let acting = parts.acting();
+    if acting.demands.len() > DEMANDS_LIMIT {
+        let message = format!("impersonation asks for more than {DEMANDS_LIMIT} rights");
+        return Err(ApiError::bad_request(message));
+    }
+    Ok(Some(acting))
 }
 
 /// What the headers say.

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use axum::body::{Body, BodyDataStream};
 use axum::extract::FromRequestParts;
-use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
+use axum::extract::ws::{Message, Utf8Bytes, WebSocket, WebSocketUpgrade};
 use axum::response::IntoResponse;
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use http::header::{CONNECTION, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
 use http::request::Parts;
 use http::{HeaderMap, Response};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::error::ApiError;
 
@@ -21,6 +21,8 @@ pub(super) const BEARER: &str = "base64url.bearer.authorization.k8s.io.";
 /// A client of a watch has nothing to say but pings: so many bytes in such a time.
 const RECEIVED_LIMIT: usize = 16 << 10;
 const RECEIVED_IN: Duration = Duration::from_secs(60);
+/// How long a client may take to read one event.
+const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 /// What a message takes besides its bytes.
 const FRAME: usize = 16;
 /// So much waits to be sent to a client that does not read, besides one event.
@@ -70,9 +72,10 @@ async fn forward(mut socket: WebSocket, mut lines: Lines) {
     loop {
         tokio::select! {
             line = lines.next() => {
-                let text = line.and_then(|line| String::from_utf8(line.into()).ok());
+                let text = line.and_then(|line| Utf8Bytes::try_from(line).ok());
                 let Some(text) = text else { break };
-                if socket.send(Message::text(text)).await.is_err() {
+                let sent = timeout(SEND_TIMEOUT, socket.send(Message::Text(text))).await;
+                if !matches!(sent, Ok(Ok(()))) {
                     return;
                 }
             }
@@ -90,7 +93,7 @@ async fn forward(mut socket: WebSocket, mut lines: Lines) {
         }
     }
     // The client may be gone.
-    let _ = socket.send(Message::Close(None)).await;
+    let _ = timeout(SEND_TIMEOUT, socket.send(Message::Close(None))).await;
 }
 
 /// The lines of a body.

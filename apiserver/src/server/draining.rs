@@ -1,31 +1,38 @@
 //! Bodies that are read to their end, whatever becomes of the request.
 //!
-//! A request may be answered before its body was read. If the rest of it is dropped
-//! then, the stream is reset, and clients may not see the answer. As in Go's servers,
-//! a little of it is read on.
+//! A request may be answered before its body was read: it was refused, or the body is
+//! too large. If the rest is dropped then, the stream is reset or the connection is
+//! closed, and the client may not see the answer. So the rest is read, within bounds,
+//! and dropped.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
+use axum::extract::Request;
+use http::header::EXPECT;
 use http_body::Body as _;
 use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
 use tokio::runtime::Handle;
 
-/// So much is read on; as Go.
-const LIMIT: usize = 256 << 10;
+/// So much is read on: more than clients send by mistake. It is not kept.
+const LIMIT: usize = 16 << 20;
 /// And for so long.
-const TIMEOUT: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A body of which the rest is read when it is dropped.
 pub(super) struct Draining(Body);
 
 impl Draining {
-    /// The same body, of which nothing is left behind.
-    pub(super) fn wrap(body: Body) -> Body {
-        if body.is_end_stream() { body } else { Body::new(Self(body)) }
+    /// The same request, of whose body nothing is left behind. A client that waits
+    /// for a word before it sends a body is spared that instead.
+    pub(super) fn wrap(request: Request) -> Request {
+        if request.body().is_end_stream() || request.headers().contains_key(EXPECT) {
+            return request;
+        }
+        request.map(|body| Body::new(Self(body)))
     }
 }
 

@@ -181,7 +181,7 @@ async fn handle(
     peer: Option<Extension<Peer>>,
     request: Request,
 ) -> Response {
-    shared.handler.handle(&of(peer), request.map(Draining::wrap)).await
+    shared.handler.handle(&of(peer), Draining::wrap(request)).await
 }
 
 /// Every connection has a peer; without one, nobody is believed.

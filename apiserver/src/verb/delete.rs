@@ -64,7 +64,9 @@ pub async fn delete(
     loop {
         let kept = store.get(&collection, key).await.map_err(ApiError::internal)?;
         let Some(kept) = kept else { return ended.ok_or_else(absent) };
-        check(options, &kept, &kind.manners).map_err(|cause| {
+        // Of what was written since, the first write of this deletion is one.
+        let version = options.resource_version.as_ref().filter(|_| ended.is_none());
+        check(options.uid.as_ref(), version, &kept, &kind.manners).map_err(|cause| {
             let Names { plural, kind: name, .. } = &kind.names;
             let named = if kind.manners.marked_by_time_alone { plural } else { name };
             let group = &kind.group;
@@ -99,7 +101,8 @@ pub async fn delete(
             object,
         };
         let mut expected = kept.revision;
-        // Where objects have time to end, one that has none is seen to end too.
+        // kube-apiserver marks a Pod that has no time to end before it removes it, so
+        // watches show a change and then the removal.
         if let Some(gone) = gone.clone().filter(|_| kind.manners.grace_period.is_some())
             && !gone.same_content(&kept.object)
         {
@@ -123,10 +126,15 @@ pub async fn delete(
     }
 }
 
-fn check(options: &DeleteOptions, kept: &Versioned, manners: &Manners) -> Result<(), String> {
+fn check(
+    uid: Option<&String>,
+    version: Option<&String>,
+    kept: &Versioned,
+    manners: &Manners,
+) -> Result<(), String> {
     // Kinds that mark their objects themselves have words of their own.
     let is_brief = manners.marked_by_time_alone;
-    if let Some(uid) = &options.uid
+    if let Some(uid) = uid
         && uid != kept.object.uid()
     {
         if is_brief {
@@ -140,7 +148,7 @@ fn check(options: &DeleteOptions, kept: &Versioned, manners: &Manners) -> Result
             kept.object.uid()
         ));
     }
-    if let Some(version) = &options.resource_version
+    if let Some(version) = version
         && *version != kept.revision.to_string()
     {
         if is_brief {

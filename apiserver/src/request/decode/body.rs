@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use http::HeaderMap;
-use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::Value;
 
@@ -21,9 +21,6 @@ use crate::write::{Submitted, no_scale};
 pub(super) const LIMIT: usize = 3 << 20;
 /// How long a body may take: it holds a place among the writes.
 const READ_TIMEOUT: Duration = Duration::from_secs(15);
-/// So much of a body that is too large is read on, so that its client sees the
-/// answer. It is not kept.
-const READ_ON_LIMIT: usize = 64 << 20;
 /// So much of a body is shown in messages; as kube-apiserver.
 const SHOWN: usize = 30;
 
@@ -94,41 +91,19 @@ pub(super) async fn read(headers: &HeaderMap, body: Body) -> Result<Bytes, ApiEr
     }
     let announced =
         headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-    let is_too_large = announced.is_some_and(|length: u64| length > LIMIT as u64);
-    if is_too_large && headers.contains_key(EXPECT) {
-        // The client waits for a word before it sends anything.
+    // What is left unread, the connection reads on, so that the client sees the answer.
+    if announced.is_some_and(|length: u64| length > LIMIT as u64) {
         return Err(too_large());
     }
-    let mut body = body;
-    let read = async {
-        if is_too_large {
-            read_on(&mut body).await;
-            return Err(too_large());
-        }
-        match Limited::new(&mut body, LIMIT).collect().await {
-            Ok(collected) => Ok(collected.to_bytes()),
-            Err(error) if error.is::<LengthLimitError>() => {
-                read_on(&mut body).await;
-                Err(too_large())
-            }
-            Err(error) => Err(ApiError::bad_request("the body could not be read").caused_by(error)),
-        }
-    };
-    tokio::time::timeout(READ_TIMEOUT, read).await.unwrap_or_else(|_| {
+    let read = tokio::time::timeout(READ_TIMEOUT, Limited::new(body, LIMIT).collect());
+    let Ok(read) = read.await else {
         let message = "Timeout: the body of the request did not arrive in time";
-        Err(ApiError::new(Reason::Timeout, message))
-    })
-}
-
-/// Reads the rest of a body that is too large, and drops it: a client that is still
-/// sending when the connection is closed does not see the answer.
-async fn read_on(body: &mut Body) {
-    let mut read = 0;
-    while let Some(Ok(frame)) = body.frame().await {
-        read += frame.data_ref().map_or(0, Bytes::len);
-        if read > READ_ON_LIMIT {
-            return;
-        }
+        return Err(ApiError::new(Reason::Timeout, message));
+    };
+    match read {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(too_large()),
+        Err(error) => Err(ApiError::bad_request("the body could not be read").caused_by(error)),
     }
 }
 
