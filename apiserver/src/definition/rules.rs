@@ -15,7 +15,9 @@ type Warn<K> = Box<dyn Fn(&K, Option<&K>, &RuleContext<'_>) -> Vec<String> + Sen
 /// Rules of a stored kind that no schema can say, on the Rust type, in process:
 /// what a webhook is needed for elsewhere.
 ///
-/// They look at every write of an object, but not at one of its `status` alone.
+/// They look at every write of an object, but not at one of its `status` alone, and
+/// at objects of the version of their type: a kind with rules that serves another
+/// version too does not start, because that would be a way around them.
 /// A rule that panics fails the request with 500, and the server lives.
 ///
 /// ```
