@@ -130,12 +130,12 @@ impl TestServerBuilder {
         let mut own =
             server.documents().map_err(|error| TestServerError::Listen(error.to_string()))?;
         own.extend(cluster_objects::api_services(&kinds));
-        let keepers = Keepers::start(&client, &kinds, definitions, &now);
-        let server = TestServer { server, clock, faults: Faults::default(), _keepers: keepers };
         let objects = objects.into_iter().enumerate();
         let objects =
             objects.map(|(at, object)| Document { place: format!("object {at}"), object });
         objects::load(&kinds, objects.collect(), own).await?;
+        let keepers = Keepers::start(&client, &kinds, definitions, &now);
+        let server = TestServer { server, clock, faults: Faults::default(), _keepers: keepers };
         Ok(server)
     }
 }
@@ -202,7 +202,7 @@ const KUBECONFIG: &str = "kubeconfig";
 /// A server, on a port or not.
 enum Server {
     InProcess(InProcess),
-    Listening { running: Running, folder: TempDir, certificates: Certificates },
+    Listening { running: Box<Running>, folder: TempDir, certificates: Certificates },
 }
 
 impl Server {
@@ -216,7 +216,7 @@ impl Server {
         let bound = server.bind_alone(&args)?;
         let file = folder.path().join(KUBECONFIG);
         kubeconfig::write(&file, bound.address(), &certificates).map_err(failed)?;
-        Ok(Self::Listening { running: bound.start().await?, folder, certificates })
+        Ok(Self::Listening { running: Box::new(bound.start().await?), folder, certificates })
     }
 
     /// The objects that the server makes for itself.

@@ -174,6 +174,6 @@ fn check_ports(slice: &EndpointSlice, faults: &mut Faults) {
             faults.push(FieldError::duplicate(format!("{at}.name"), quote(name)));
         }
         let protocols = ["SCTP", "TCP", "UDP"];
-        check_one_of(&format!("{at}.protocol"), port.protocol.as_ref(), &protocols, faults);
+        check_one_of(format!("{at}.protocol"), port.protocol.as_ref(), &protocols, faults);
     }
 }
