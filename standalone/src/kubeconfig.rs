@@ -4,8 +4,8 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use k8s_openapi::ByteString;
-use serde_json::json;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 
 use crate::certificates::{Certificates, write_private};
 
@@ -37,23 +37,32 @@ pub(crate) fn write(
 ) -> Result<(), String> {
     let data = |file: &Path| {
         let bytes = fs::read(file).map_err(|error| format!("{}: {error}", file.display()))?;
-        Ok::<_, String>(serde_json::to_value(ByteString(bytes)).unwrap_or_default())
+        Ok::<_, String>(STANDARD.encode(bytes))
     };
-    let config = json!({
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": NAME,
-        "clusters": [{"name": NAME, "cluster": {
-            "server": format!("https://{address}"),
-            "certificate-authority-data": data(&certificates.ca)?,
-        }}],
-        "users": [{"name": NAME, "user": {
-            "client-certificate-data": data(&certificates.admin)?,
-            "client-key-data": data(&certificates.admin_key)?,
-        }}],
-        "contexts": [{"name": NAME, "context": {"cluster": NAME, "user": NAME}}],
-    });
-    let text = serde_saphyr::to_string(&config).map_err(|error| error.to_string())?;
+    let ca = data(&certificates.ca)?;
+    let (certificate, key) = (data(&certificates.admin)?, data(&certificates.admin_key)?);
+    // In the order and the form in which kubectl writes it.
+    let text = format!(
+        "apiVersion: v1
+clusters:
+- cluster:
+    certificate-authority-data: {ca}
+    server: https://{address}
+  name: {NAME}
+contexts:
+- context:
+    cluster: {NAME}
+    user: {NAME}
+  name: {NAME}
+current-context: {NAME}
+kind: Config
+users:
+- name: {NAME}
+  user:
+    client-certificate-data: {certificate}
+    client-key-data: {key}
+"
+    );
     write_private(file, &text).map_err(|error| error.to_string())
 }
 
