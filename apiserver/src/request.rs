@@ -98,14 +98,14 @@ impl Handler {
         }
     }
 
-    /// The same handler, which answers this to who asks for its version.
+    /// The same handler, with this document as `/version`.
     #[must_use]
     pub fn with_version(mut self, version: crate::document::Document) -> Self {
         self.version = version;
         self
     }
 
-    /// The answer to who asks for the version of the server.
+    /// The answer to `/version`.
     pub fn version(&self) -> Response<Body> {
         let body = Body::from(self.version.body.clone());
         let mut response = encode::started(StatusCode::OK, Media::Json, body);
@@ -193,7 +193,7 @@ impl Handler {
         Ok(response)
     }
 
-    /// Whose request it is: the caller's, or that of whom it acts as.
+    /// The user of a request: the caller, or the user that it impersonates.
     async fn user(&self, peer: &Peer, head: &Parts) -> Result<User, ApiError> {
         let caller = authenticate::authenticate(&self.authentication, peer, head).await?;
         let impersonation = self.authentication.impersonation;
@@ -421,7 +421,7 @@ impl Handler {
     }
 }
 
-/// What is told to who deletes objects of a kind.
+/// Warnings for a deletion of objects of a kind.
 fn deletion_warnings(kind: &Kind, options: &DeleteOptions) -> Vec<String> {
     let warning = kind.manners.on_silent_deletion.filter(|_| options.propagation.is_none());
     warning.map(str::to_owned).into_iter().collect()

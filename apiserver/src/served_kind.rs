@@ -56,8 +56,8 @@ pub struct ServedKind {
     pub came_at_run_time: bool,
 }
 
-/// Whether objects of a kind may be made: not once its definition is being
-/// deleted, whoever still holds the kind as it was served before.
+/// Whether objects of a kind may be created: not once its definition is being
+/// deleted, also not by requests that were routed before.
 #[derive(Clone, Default)]
 pub struct Intake(Arc<AtomicBool>);
 

@@ -158,7 +158,7 @@ impl ApiServer {
         }
         let cluster = Cluster::new(client);
         if args.copy_stored_objects {
-            // Before anybody can ask for them here.
+            // Before the first request can arrive here.
             let stored = kinds.iter().zip(self.kinds.iter());
             let stored = stored.filter(|(_, registered)| registered.stored().is_some());
             let stored: Vec<Arc<Kind>> = stored.map(|(kind, _)| Arc::clone(kind)).collect();

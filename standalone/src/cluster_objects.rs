@@ -1,5 +1,5 @@
-//! Objects that kube-apiserver makes for itself: where it is found, whom it believes,
-//! and which APIs it serves.
+//! Objects that kube-apiserver makes for itself: its Service and endpoints, the CAs of
+//! its callers, and its APIServices.
 
 use std::fs;
 use std::io;
@@ -26,7 +26,7 @@ const PRIORITIES: (i32, i32) = (1_000, 100);
 /// The port that a server without a socket has by its Service.
 const NO_PORT: u16 = 6443;
 
-/// How a server is reached, and whom it believes.
+/// The address of a server that listens, and its certificates.
 pub(crate) type Reached<'a> = (SocketAddr, &'a Certificates);
 
 /// The objects of a server; the last two only of one that listens.
@@ -64,7 +64,7 @@ pub(crate) fn documents(reached: Option<Reached<'_>>) -> io::Result<Vec<Document
     Ok(documents.map(|object| Document { place: place.to_owned(), object }).collect())
 }
 
-/// By what aggregated servers know who calls them.
+/// What aggregated servers authenticate their callers by.
 fn authentication(certificates: &Certificates) -> io::Result<Value> {
     Ok(json!({
         "apiVersion": "v1", "kind": "ConfigMap",

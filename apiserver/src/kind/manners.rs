@@ -49,11 +49,10 @@ pub struct Manners {
     pub on_mark: Option<fn(&mut Tree, Timestamp)>,
     /// Whether `spec.finalizers` are written by a subresource of their own.
     pub finalizes: bool,
-    /// Whether the garbage collector looks after what an object owns: where it does
-    /// not, nothing waits for it.
+    /// Whether propagation policies apply. Where they do not, a deletion adds no
+    /// finalizer of the garbage collector.
     pub is_collected: bool,
-    /// What is told to who deletes an object and does not say what shall become of
-    /// what it owns.
+    /// A warning for a deletion without a propagation policy.
     pub on_silent_deletion: Option<&'static str>,
     /// Whether a deletion is marked by its time alone: it counts as no change of the
     /// object, and nothing is said of its grace period.

@@ -56,7 +56,7 @@ pub struct Authentication {
     pub delegated: Arc<ArcSwap<DelegatedAuthentication>>,
     /// Who knows whose token is whose.
     pub cluster: Option<Cluster>,
-    /// Whether callers may act as somebody else.
+    /// What becomes of requests to impersonate another user.
     pub impersonation: Impersonation,
 }
 

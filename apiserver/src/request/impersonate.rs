@@ -23,25 +23,25 @@ const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
 const DEMANDS_LIMIT: usize = 200;
 const AUTHENTICATION: &str = "authentication.k8s.io";
 
-/// What becomes of requests to act as somebody else.
+/// What becomes of requests to impersonate another user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Impersonation {
-    /// They are refused: kube-apiserver acts for others before it calls us, and on
-    /// a direct connection nobody has looked.
+    /// They are refused: kube-apiserver has done it before it calls an aggregated
+    /// server, and on a direct connection the right to it was not checked.
     #[default]
     Refused,
     /// They are authorized here: there is no kube-apiserver in front.
     Authorized,
 }
 
-/// As whom a caller wants to act, and what it must be allowed for that.
+/// The user that a caller wants to impersonate, and the rights that this needs.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Acting {
     pub user: User,
     pub demands: Vec<Attributes>,
 }
 
-/// As whom a caller wants to act; `None` as itself.
+/// The impersonation that a request asks for, if it asks for one.
 ///
 /// # Errors
 /// 403 where impersonation is refused, 400 when no user is named or too much is asked for.
@@ -100,7 +100,7 @@ impl Parts {
         Self { user: first(USER), groups: all(GROUP), uid: first(UID), extra }
     }
 
-    /// Whether nobody is asked for in any way.
+    /// Whether no part of a user is given.
     fn is_empty(&self) -> bool {
         self.user.is_empty()
             && self.groups.is_empty()

@@ -1,9 +1,10 @@
 //! What a process copies from the deployed one before it takes its place.
 //!
-//! The garbage collector of a cluster asks whoever has the traffic for the owners of
-//! objects, and deletes what has none. So a process that is started for development
-//! must know the stored objects of the deployed one, by their uids, before anybody
-//! asks it. Where it cannot, it must not say that they are not there.
+//! The garbage collector of a cluster asks the process that has the traffic for the
+//! owners of objects, and deletes objects whose owners are missing. So a process that is
+//! started for development must know the stored objects of the deployed one, by their
+//! uids, before it serves requests. Where it cannot copy them it must not answer that
+//! they are missing.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -57,8 +57,8 @@ pub async fn create(
             store.commit(Commit { collection, key, expected, object, marks: false }).await
         };
         match committed {
-            // Either whoever removes the objects of the kind meets this one, or it
-            // is seen here that they are being removed.
+            // A withdrawal of the kind closes it first and then removes its objects:
+            // it has met this object, or the kind is closed by now.
             Ok(revision) if !context.dry_run && served.intake.is_closed() => {
                 let (key, expected) = (object.key().clone(), Expected::At(revision));
                 let commit = Commit { collection, key, expected, object: None, marks: true };

@@ -1,4 +1,4 @@
-//! APIServices and EndpointSlices: who serves an API, and where a Service leads.
+//! APIServices and EndpointSlices.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -16,8 +16,8 @@ const AT_MOST_ENDPOINTS: usize = 1_000;
 const AT_MOST_PORTS: usize = 100;
 const AT_MOST_ADDRESSES: usize = 100;
 
-/// An API that the server has itself is there at once; others would have to be asked
-/// for, which nobody does here.
+/// A local API is available at once. APIs of other servers are not asked for: their
+/// APIServices get no condition.
 pub(in super::super) fn api_services() -> Rules<APIService> {
     Rules::none()
         .prepare(|api: &mut APIService, context| {
@@ -98,7 +98,7 @@ fn check_api(name: &str, spec: &APIServiceSpec, faults: &mut Faults) {
     }
 }
 
-/// Where a Service leads.
+/// The endpoints of a Service.
 pub(in super::super) fn endpoint_slices() -> Rules<EndpointSlice> {
     Rules::none()
         .prepare(|slice: &mut EndpointSlice, _| {
