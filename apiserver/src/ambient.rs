@@ -84,8 +84,18 @@ impl fmt::Debug for Ambient {
 
 /// A time as `metadata.creationTimestamp` shows it: whole seconds, UTC.
 pub fn to_seconds(time: Timestamp) -> String {
-    let whole = Timestamp::from_second(time.as_second()).unwrap_or(time);
-    whole.to_string()
+    whole_seconds(time).to_string()
+}
+
+/// A time without its fraction of a second, as conditions and metadata show it.
+///
+/// ```
+/// let time = "2026-01-02T03:04:05.6Z".parse()?;
+/// assert_eq!(aggregated_apiserver::whole_seconds(time).to_string(), "2026-01-02T03:04:05Z");
+/// # Ok::<(), jiff::Error>(())
+/// ```
+pub fn whole_seconds(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
 
 #[cfg(test)]

@@ -49,7 +49,7 @@ mod document;
 mod error;
 mod user;
 
-pub use ambient::Ambient;
+pub use ambient::{Ambient, whole_seconds};
 pub use definition::{
     Cells, Computed, DefinitionError, Kinds, Lookup, Related, Rules, SourceType, Stored,
 };

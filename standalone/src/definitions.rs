@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use aggregated_apiserver::RuntimeKinds;
+use aggregated_apiserver::{RuntimeKinds, whole_seconds};
 use futures::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
@@ -405,7 +405,6 @@ fn set_condition(
     (status, reason, message): (&str, &str, &str),
     now: Timestamp,
 ) {
-    let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
     let known = conditions.iter_mut().find(|one| one.type_ == name);
     let since = known.as_ref().filter(|known| known.status == status);
     let since = since.and_then(|known| known.last_transition_time.clone());
@@ -414,7 +413,7 @@ fn set_condition(
         status: status.to_owned(),
         reason: Some(reason.to_owned()),
         message: Some(message.to_owned()),
-        last_transition_time: Some(since.unwrap_or(Time(now))),
+        last_transition_time: Some(since.unwrap_or_else(|| Time(whole_seconds(now)))),
         ..CustomResourceDefinitionCondition::default()
     };
     match known {

@@ -1,6 +1,6 @@
 //! In what each of these kinds differs from one that a definition describes.
 
-use aggregated_apiserver::{Manners, NameRule, SelectableFields};
+use aggregated_apiserver::{Manners, NameRule, SelectableFields, whole_seconds};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
@@ -37,11 +37,10 @@ fn note_termination(definition: &mut Map<String, Value>, now: Timestamp) {
     if conditions.iter().any(|condition| condition["type"] == "Terminating") {
         return;
     }
-    let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
     conditions.push(json!({
         "type": "Terminating", "status": "True", "reason": "InstanceDeletionPending",
         "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
-        "lastTransitionTime": now.to_string(),
+        "lastTransitionTime": whole_seconds(now).to_string(),
     }));
 }
 

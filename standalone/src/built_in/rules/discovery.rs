@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use aggregated_apiserver::{FieldError, Rules, names};
+use aggregated_apiserver::{FieldError, Rules, names, whole_seconds};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::{
@@ -26,14 +26,12 @@ pub(in super::super) fn api_services() -> Rules<APIService> {
             if let Some(Some(service)) = service {
                 service.port.get_or_insert(443);
             } else if is_new {
-                let now = context.now;
-                let since = jiff::Timestamp::from_second(now.as_second()).unwrap_or(now);
                 api.status.get_or_insert_default().conditions = Some(vec![APIServiceCondition {
                     type_: "Available".to_owned(),
                     status: "True".to_owned(),
                     reason: Some("Local".to_owned()),
                     message: Some("Local APIServices are always available".to_owned()),
-                    last_transition_time: Some(Time(since)),
+                    last_transition_time: Some(Time(whole_seconds(context.now))),
                 }]);
             }
         })
