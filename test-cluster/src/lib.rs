@@ -22,5 +22,5 @@ mod programs;
 pub use certificates::{Authority, Certificate};
 pub use control_plane::{ControlPlane, Token, start_controller_manager};
 pub use kubectl::{Kubectl, Printed};
-pub use process::Process;
+pub use process::{Process, lines};
 pub use programs::{Missing, Programs};

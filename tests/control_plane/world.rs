@@ -1,15 +1,14 @@
 //! The world of the tests: a control plane, and farm-operator in it.
 
-use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::Receiver;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use test_cluster::{ControlPlane, Kubectl, Process, Programs, Token};
+use test_cluster::{ControlPlane, Kubectl, Process, Programs, Token, lines};
 
 pub const NAMESPACE: &str = "farm-operator";
 /// What Pods would run, if there were a kubelet.
@@ -184,15 +183,7 @@ impl Following {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().with_context(|| format!("{command:?}"))?;
         let output = child.stdout.take().context("no output")?;
-        let (sender, lines) = channel();
-        thread::spawn(move || {
-            for line in BufReader::new(output).lines().map_while(Result::ok) {
-                if sender.send(line).is_err() {
-                    return;
-                }
-            }
-        });
-        Ok(Self { child, lines, seen: Vec::new() })
+        Ok(Self { child, lines: lines(output), seen: Vec::new() })
     }
 
     /// Waits for a line that holds all of these.

@@ -4,16 +4,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use test_cluster::{ControlPlane, Missing, Programs};
+use test_cluster::{ControlPlane, Missing, Programs, lines};
 
 use crate::server::{PATIENCE, Server};
 
@@ -169,14 +168,7 @@ fn steps(mut command: Command, errors: &Path) -> Result<Steps> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(errors)?);
     let mut child = command.spawn().with_context(|| format!("{command:?}"))?;
     let output = child.stdout.take().context("no output")?;
-    let (sender, lines) = channel();
-    thread::spawn(move || {
-        for line in BufReader::new(output).lines().map_while(Result::ok) {
-            if sender.send(line).is_err() {
-                return;
-            }
-        }
-    });
+    let lines = lines(output);
     let deadline = Instant::now() + PATIENCE;
     let mut steps = Steps::new();
     let ended = loop {
