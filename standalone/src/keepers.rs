@@ -25,10 +25,8 @@ impl Keepers {
             tokio::spawn(definitions.keep()),
         ])
     }
-}
 
-impl Keepers {
-    /// One more.
+    /// The same tasks and one more.
     pub(crate) fn and(mut self, task: impl Future<Output = ()> + Send + 'static) -> Self {
         self.0.push(tokio::spawn(task));
         self
