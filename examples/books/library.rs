@@ -26,7 +26,7 @@ use crate::program::cause;
 pub struct BookSpec {
     /// What is on its cover.
     pub title: String,
-    /// The people who wrote it.
+    /// The names of its authors.
     #[serde(default)]
     pub authors: Vec<String>,
 }

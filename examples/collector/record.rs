@@ -27,7 +27,7 @@ pub enum SecretValues {
     /// Each is replaced by `{}`; the names of the values stay
     #[default]
     Omit,
-    /// They are written as they are, for everybody who can read the folder
+    /// The values are written unchanged: everybody who can read the folder can read them
     Keep,
 }
 

@@ -169,7 +169,7 @@ impl Operator {
         }
     }
 
-    /// Tells of a failure as an Event, unless somebody else was just faster.
+    /// Reports a failure as an Event, unless the object has changed or gone meanwhile.
     async fn tell(&self, echo: &Echo, failure: &Failure) {
         let (action, fault) = match failure {
             Failure::ApplyFailed(fault) => ("Apply", fault),

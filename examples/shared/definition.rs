@@ -22,7 +22,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Creates a definition, or brings an older one up to date, and waits until its
 /// kind is served. A server that is away is waited for. A program without the
-/// right to define kinds relies on a definition that somebody else has made.
+/// right to create definitions needs one that was created before.
 pub async fn define(client: &Client, definition: &CustomResourceDefinition) -> Result<()> {
     let name = definition.name_any();
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());

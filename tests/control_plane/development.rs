@@ -47,7 +47,8 @@ impl Switch {
 }
 
 fn forward(client: TcpStream, target: &AtomicU16, open: &Mutex<Vec<TcpStream>>) -> io::Result<()> {
-    // Whoever leads elsewhere meets every connection to where it led before.
+    // The lock is held from the choice of the target until the connection is listed:
+    // a switch to another target then finds, and closes, every older connection.
     let mut streams = open.lock().unwrap_or_else(PoisonError::into_inner);
     let server = TcpStream::connect(("127.0.0.1", target.load(Ordering::SeqCst)))?;
     streams.extend([client.try_clone()?, server.try_clone()?]);

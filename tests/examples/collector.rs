@@ -225,7 +225,7 @@ pub async fn is_served_again(cluster: &Cluster) -> Result<()> {
         ensure!(&after[name] == object, "{name}: {object:#}\n{:#}", after[name]);
     }
 
-    // Values are written for those who ask for them.
+    // With `--secret keep` the values are written.
     let third = folder.path().join("third");
     record(&cluster.kubeconfig, &third, &["--secret", "keep"]).await?;
     ensure!(files(&third)?["secrets_recorded_password.yaml"].contains(ENCODED));

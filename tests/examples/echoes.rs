@@ -93,7 +93,7 @@ pub async fn have_deployments(cluster: &Cluster) -> Result<()> {
 
     other.end("INT").await?;
 
-    // What somebody else changes is undone.
+    // A change by another client is undone.
     let container = json!({
         "name": "echo-server", "image": "other:1", "env": [{"name": "A", "value": "b"}],
     });

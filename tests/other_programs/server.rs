@@ -14,7 +14,7 @@ pub const PATIENCE: Duration = Duration::from_secs(90);
 /// farm-operator, on a port of its own. Dropping it ends it.
 pub struct Server {
     pub kubeconfig: PathBuf,
-    // Dropped in this order: who writes to the folder before the folder.
+    // Fields are dropped in this order: the process, which writes to the folder, first.
     process: Process,
     folder: tempfile::TempDir,
 }
