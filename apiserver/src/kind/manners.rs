@@ -60,6 +60,9 @@ pub struct Manners {
     /// What is taken from the object that is there, where a change leaves it
     /// out: JSON pointers.
     pub kept: &'static [&'static str],
+    /// What kube-apiserver calls the kind in its storage, where that is not the plural:
+    /// some messages show it.
+    pub storage_name: Option<&'static str>,
 }
 
 /// What objects may be called.
@@ -139,6 +142,7 @@ impl Default for Manners {
             on_silent_deletion: None,
             marked_by_time_alone: false,
             kept: &[],
+            storage_name: None,
         }
     }
 }

@@ -64,6 +64,11 @@ pub fn text<'a>(tree: &'a Tree, field: &str) -> &'a str {
     of(tree).get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
+/// Whether an object is being deleted, and only held.
+pub fn is_being_deleted(tree: &Tree) -> bool {
+    of(tree).contains_key("deletionTimestamp")
+}
+
 /// The finalizers of an object, in their order.
 pub fn finalizers(tree: &Tree) -> Vec<&str> {
     let list = of(tree).get("finalizers").and_then(Value::as_array);

@@ -77,9 +77,8 @@ pub async fn create(
                 let taken = make(&kind.group, &kind.names.plural, name);
                 let taken = taken.with_warnings(prepared.warnings);
                 let other = store.get(&collection, &Key::new(namespace, name)).await;
-                let is_going = |other: &Versioned| {
-                    metadata::of(&other.object.to_tree()).contains_key("deletionTimestamp")
-                };
+                let is_going =
+                    |other: &Versioned| metadata::is_being_deleted(&other.object.to_tree());
                 return Err(match other {
                     Ok(Some(other)) if is_going(&other) => taken.because("object is being deleted"),
                     _ => taken,

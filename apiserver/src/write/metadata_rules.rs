@@ -62,7 +62,7 @@ pub(super) fn validate_embedded(tree: &Tree) -> Vec<FieldError> {
 pub(super) fn validate_update(tree: &Tree, old: &Tree) -> Vec<FieldError> {
     let (new, old_metadata) = (metadata::of(tree), metadata::of(old));
     let mut errors = Vec::new();
-    if old_metadata.contains_key("deletionTimestamp") {
+    if metadata::is_being_deleted(old) {
         let known: HashSet<&str> = metadata::finalizers(old).into_iter().collect();
         let mut added: Vec<&str> = metadata::finalizers(tree);
         added.retain(|finalizer| !known.contains(finalizer));

@@ -89,11 +89,10 @@ pub fn check_uid(kind: &Kind, tree: &Tree, key: &Key, live: &Live) -> Result<(),
         return Ok(());
     }
     let (group, plural) = (&kind.group, &kind.names.plural);
-    let prefix = match (kind.fields.is_some(), plural.as_str()) {
-        (true, "services") => "services/specs".to_owned(),
-        (true, "nodes") => "minions".to_owned(),
-        (true, _) => plural.clone(),
-        (false, _) => format!("{group}/{plural}"),
+    let prefix = match (kind.manners.storage_name, &kind.fields) {
+        (Some(name), _) => name.to_owned(),
+        (None, Some(_)) => plural.clone(),
+        (None, None) => format!("{group}/{plural}"),
     };
     let cause = format!(
         "StorageError: invalid object, Code: 4, Key: /registry/{prefix}/{key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {given}, UID in object meta: {uid}"
@@ -393,7 +392,5 @@ pub(super) fn add_generation(tree: &mut Tree) {
 pub(super) fn is_over(kind: &Kind, tree: &Tree) -> bool {
     let metadata = metadata::of(tree);
     let grace = metadata.get("deletionGracePeriodSeconds").and_then(Value::as_i64);
-    metadata.contains_key("deletionTimestamp")
-        && !kind.manners.holds(tree)
-        && grace.unwrap_or_default() == 0
+    metadata::is_being_deleted(tree) && !kind.manners.holds(tree) && grace.unwrap_or_default() == 0
 }

@@ -123,7 +123,13 @@ pub(super) fn namespaces() -> Manners {
 
 pub(super) fn nodes() -> Manners {
     let selectable = SelectableFields::default().or("spec.unschedulable", "false");
-    Manners { counts_changes: false, selectable, is_made_with_status: true, ..base() }
+    Manners {
+        counts_changes: false,
+        selectable,
+        is_made_with_status: true,
+        storage_name: Some("minions"),
+        ..base()
+    }
 }
 
 pub(super) fn deployments() -> Manners {
@@ -146,6 +152,7 @@ pub(super) fn services() -> Manners {
         counts_changes: false,
         selectable,
         shows_deleted: true,
+        storage_name: Some("services/specs"),
         ..base()
     }
 }
