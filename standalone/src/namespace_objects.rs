@@ -2,6 +2,7 @@
 //! and the CA of the API. Both come back when they are deleted.
 
 use std::collections::VecDeque;
+use std::fmt::Debug;
 use std::time::Duration;
 
 use futures::stream::BoxStream;
@@ -9,7 +10,8 @@ use futures::stream::{StreamExt, select_all};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
 use kube::api::{Api, PostParams};
 use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Client, ResourceExt};
+use kube::{Client, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
 use serde_json::json;
 
 const ACCOUNT: &str = "default";
@@ -19,7 +21,11 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 /// Gives namespaces what they have, for ever. `ca` is the CA of the API, PEM.
 pub(crate) async fn keep(client: Client, ca: String) {
-    let mut changes = select_all([namespaces(&client), accounts(&client), maps(&client)]);
+    let mut changes = select_all([
+        namespaces(&client),
+        losing::<ServiceAccount>(&client, ACCOUNT),
+        losing::<ConfigMap>(&client, CA),
+    ]);
     let mut failed: VecDeque<String> = VecDeque::new();
     loop {
         let namespace = tokio::select! {
@@ -52,27 +58,19 @@ fn namespaces(client: &Client) -> BoxStream<'static, String> {
     active.boxed()
 }
 
-/// Namespaces that have lost their service account.
-fn accounts(client: &Client) -> BoxStream<'static, String> {
-    let all: Api<ServiceAccount> = Api::all(client.clone());
-    let named = watcher::Config::default().fields(&format!("metadata.name={ACCOUNT}"));
+/// Namespaces that have lost their object of this name.
+fn losing<K>(client: &Client, name: &str) -> BoxStream<'static, String>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    let all: Api<K> = Api::all(client.clone());
+    let named = watcher::Config::default().fields(&format!("metadata.name={name}"));
     let changes = watcher(all, named).default_backoff();
-    changes.filter_map(async |change| lost(change)).boxed()
-}
-
-/// Namespaces that have lost the CA.
-fn maps(client: &Client) -> BoxStream<'static, String> {
-    let all: Api<ConfigMap> = Api::all(client.clone());
-    let named = watcher::Config::default().fields(&format!("metadata.name={CA}"));
-    let changes = watcher(all, named).default_backoff();
-    changes.filter_map(async |change| lost(change)).boxed()
-}
-
-fn lost<K: ResourceExt>(change: watcher::Result<watcher::Event<K>>) -> Option<String> {
-    match change {
+    let lost = changes.filter_map(async |change| match change {
         Ok(watcher::Event::Delete(object)) => object.namespace(),
         _ => None,
-    }
+    });
+    lost.boxed()
 }
 
 /// Makes what is missing in a namespace, unless that is going or gone.
