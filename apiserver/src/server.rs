@@ -226,9 +226,11 @@ impl ApiServer {
                 (Cluster::new(loopback.client_of_itself()), Impersonation::Authorized)
             }
         };
-        let cluster_ = Some(cluster.clone());
-        let authentication =
-            Authentication { delegated: Arc::default(), cluster: cluster_, impersonation };
+        let authentication = Authentication {
+            delegated: Arc::default(),
+            cluster: Some(cluster.clone()),
+            impersonation,
+        };
         let closing = CancellationToken::new();
         let guard = closing.clone().drop_guard();
         let kinds = assemble::parse(&self.kinds)?;
