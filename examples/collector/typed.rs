@@ -28,7 +28,7 @@ struct RootData {
 }
 
 /// The CA of the cluster, if it tells.
-#[instrument(skip_all, fields(namespace), err(level = "debug"))]
+#[instrument(skip_all, fields(namespace = namespace), err(level = "debug"))]
 pub async fn root_certificates(client: Client, namespace: &str) -> kube::Result<Option<String>> {
     let maps: Api<RootCertificates> = Api::namespaced(client, namespace);
     match maps.get_opt(ROOT_CERTIFICATES).await {
@@ -44,7 +44,7 @@ pub async fn root_certificates(client: Client, namespace: &str) -> kube::Result<
 
 /// Notes in a ConfigMap when objects of which kinds were recorded; what else is
 /// in it stays.
-#[instrument(skip_all, fields(namespace, name), err(level = "debug"))]
+#[instrument(skip_all, fields(namespace = namespace, name = name), err(level = "debug"))]
 pub async fn note(
     client: Client,
     namespace: &str,
