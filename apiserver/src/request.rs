@@ -118,7 +118,7 @@ impl Handler {
         self.served.load().kinds.clone()
     }
 
-    /// How everything is that kinds are computed from, each once.
+    /// The state of the sources that kinds are computed from, each once.
     pub fn sources(&self) -> Vec<SourceState> {
         let mut sources: Vec<SourceState> = Vec::new();
         for source in self.served.load().kinds.iter().flat_map(|served| served.cache.sources()) {
@@ -427,7 +427,7 @@ fn deletion_warnings(kind: &Kind, options: &DeleteOptions) -> Vec<String> {
     warning.map(str::to_owned).into_iter().collect()
 }
 
-/// An answer that says nothing of caches is for none.
+/// Forbids caching an answer that has no `Cache-Control` of its own.
 fn keep_out_of_caches(response: &mut Response<Body>) {
     let none = HeaderValue::from_static("no-cache, private");
     response.headers_mut().entry(CACHE_CONTROL).or_insert(none);

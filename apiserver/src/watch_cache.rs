@@ -54,7 +54,7 @@ pub enum NotFresh {
     },
 }
 
-/// How something is that objects are computed from.
+/// The state of a source that objects are computed from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceState {
     /// What it is: `replicasets.apps`.
@@ -92,12 +92,12 @@ impl WatchCache {
         }
     }
 
-    /// Notes how everything is that the objects are computed from.
+    /// Notes the state of the sources that the objects are computed from.
     pub fn set_sources(&self, sources: Vec<SourceState>) {
         *self.sources.write().unwrap_or_else(PoisonError::into_inner) = sources;
     }
 
-    /// How everything is that the objects are computed from.
+    /// The state of the sources that the objects are computed from.
     pub fn sources(&self) -> Vec<SourceState> {
         self.sources.read().unwrap_or_else(PoisonError::into_inner).clone()
     }

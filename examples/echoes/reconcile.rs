@@ -58,7 +58,7 @@ pub async fn operate(client: Client, ended: impl Future<Output = ()> + Send + Sy
         .graceful_shutdown_on(ended)
         .run(reconcile, retry, Arc::new(operator));
     let log = async |result| match result {
-        // The last words about an Echo that is gone, or a failure that `retry` has told of.
+        // The Echo is gone, or `retry` has logged the failure.
         Ok(_)
         | Err(controller::Error::ObjectNotFound(_) | controller::Error::ReconcilerFailed(..)) => {}
         Err(error) => warn!("the watch goes on after a pause: {}", cause(&error)),

@@ -18,7 +18,7 @@ use crate::object::Key;
 /// A failing watch is reported at most so often.
 const REPORT_EVERY: Duration = Duration::from_secs(60);
 
-/// A watch that fails is tried again sooner than this: what has not failed since, works.
+/// A failed watch is retried sooner than this: one without an error for so long works.
 const TROUBLE: Duration = Duration::from_secs(90);
 
 /// Objects of one type, as the cluster last showed them.

@@ -146,7 +146,7 @@ impl<C: Computed> View<C> {
         self.feed.is_synced() && self.related.lookups().iter().all(|lookup| lookup.is_synced())
     }
 
-    /// How everything is that is looked at.
+    /// The state of every source.
     fn sources(&self) -> Vec<SourceState> {
         let of_lookups = self.related.lookups().into_iter().filter_map(Tracked::source);
         std::iter::once(lookup::source(&self.feed)).chain(of_lookups).collect()

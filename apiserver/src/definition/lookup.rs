@@ -62,11 +62,11 @@ pub trait Tracked {
     fn take_changed(&self) -> HashSet<Key>;
     /// Whether everything there was to begin with has arrived.
     fn is_synced(&self) -> bool;
-    /// How the source of the objects is, if they come from the cluster.
+    /// The state of the source, if the objects come from the cluster.
     fn source(&self) -> Option<SourceState>;
 }
 
-/// How the source of a feed is.
+/// The state of the source of a feed.
 pub(super) fn source<K: SourceType>(feed: &SourceFeed<K>) -> SourceState {
     let (is_synced, trouble) = (feed.is_synced(), feed.trouble());
     SourceState { resource: resource_name::<K>(), is_synced, trouble }

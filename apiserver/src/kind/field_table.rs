@@ -71,7 +71,9 @@ impl FieldTable {
         Arc::clone(&COMMON_TABLE)
     }
 
-    /// Reads a table, and adds the fields of what is common to all kinds: a line is a message, a number, the name of a field, `list`,
+    /// Reads a table, and adds the fields of what is common to all kinds.
+    ///
+    /// A line is a message, a number, the name of a field, `list`,
     /// `map` or `inline`, a type, `*` if nothing is a value or `+` if it is always
     /// there, and its type in Go if that is not called as it is expected to be. A
     /// message alone has no fields.

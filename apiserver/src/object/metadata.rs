@@ -64,7 +64,7 @@ pub fn text<'a>(tree: &'a Tree, field: &str) -> &'a str {
     of(tree).get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Whether an object is being deleted, and only held.
+/// Whether an object is being deleted: it is there until nothing holds it.
 pub fn is_being_deleted(tree: &Tree) -> bool {
     of(tree).contains_key("deletionTimestamp")
 }

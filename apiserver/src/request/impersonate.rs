@@ -1,7 +1,8 @@
 //! Impersonation: acting as another user.
 //!
 //! A caller may do that if it has the right to `impersonate` every part of the other
-//! user: the name or service account, each group, the uid, and each further attribute. Behind kube-aggregator that has happened before we are asked.
+//! user: the name or service account, each group, the uid, and each further attribute.
+//! Behind kube-aggregator that has happened before we are asked.
 
 use std::collections::BTreeMap;
 

@@ -26,8 +26,8 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) struct Draining(Body);
 
 impl Draining {
-    /// The same request, of whose body nothing is left behind. A client that waits
-    /// for a word before it sends a body is spared that instead.
+    /// The same request, of whose body nothing is left unread. With `Expect` the client
+    /// has not sent its body yet: reading on would ask for it.
     pub(super) fn wrap(request: Request) -> Request {
         if request.body().is_end_stream() || request.headers().contains_key(EXPECT) {
             return request;
