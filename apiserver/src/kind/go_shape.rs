@@ -12,7 +12,6 @@ use serde_json::{Value, json};
 
 use super::field_table::{Field, FieldCount, FieldTable, Message, Presence};
 use super::quantity::Quantity;
-use crate::ambient::to_seconds;
 use crate::error::{Path, go_type as named, quote};
 use crate::object::Tree;
 
@@ -376,7 +375,8 @@ fn time(text: &str, is_exact: bool) -> Result<String, String> {
         let clock = text.strip_suffix('Z').ok_or_else(out_of_range)?;
         return clock.parse::<DateTime>().map(|_| text.to_owned()).map_err(|_| out_of_range());
     };
-    Ok(if is_exact { format!("{time:.6}") } else { to_seconds(time) })
+    let whole = |time: Timestamp| Timestamp::from_second(time.as_second()).unwrap_or(time);
+    Ok(if is_exact { format!("{time:.6}") } else { whole(time).to_string() })
 }
 
 #[cfg(test)]
