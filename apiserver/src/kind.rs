@@ -3,54 +3,33 @@
 //! It is parsed once from a CustomResourceDefinition, which is also what
 //! kube's derive makes. Routes, discovery, columns, messages and manifests
 //! take their names from here and nowhere else.
-
 mod age;
 mod coded_cells;
 mod coded_review;
 mod coded_rules;
 mod columns;
 mod conversion;
-mod default;
-mod embedded;
-mod field_table;
-mod formats;
-mod go_shape;
 mod manners;
-mod merge_keys;
 mod names;
 mod open_api_schemas;
-mod pattern;
-mod prune;
-mod quantity;
 mod scale;
-mod schema;
 mod selectable_fields;
-mod structural;
 mod subresources;
 mod version;
 mod view;
-mod whole;
 
 pub use age::age;
 pub use coded_cells::CodedCells;
 pub use coded_review::{CodedReview, NoQuestion};
 pub use coded_rules::{CodedRules, Prepared, RuleContext, Verdict};
 pub use columns::Columns;
-pub use embedded::Malformed;
-pub use field_table::{Field, FieldCount, FieldTable, Presence};
-pub use formats::is_of_format;
 pub use manners::{Manners, NameRule};
-pub use merge_keys::{ListMerge, MergeKeys};
 pub use names::Names;
 pub use open_api_schemas::OpenApiSchemas;
-pub use pattern::Pattern;
-pub use quantity::Quantity;
 pub use scale::scale;
-pub use schema::{Additional, JsonType, ListType, Schema};
 pub use subresources::{FieldPath, ScalePaths, Subresources};
 pub use version::{Version, compare as compare_versions};
 pub use view::View;
-pub use whole::whole;
 
 use std::sync::Arc;
 
@@ -64,6 +43,7 @@ use crate::error::{StartError, quote};
 use crate::object::Tree;
 use crate::object::names::{check_dns_1035_label, check_subdomain};
 use crate::object::selector::SelectableFields;
+use crate::schema::{FieldTable, MergeKeys, give_shape};
 
 /// Whether objects live in namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -283,7 +263,7 @@ impl Kind {
         let Some(message) = table.kind(&self.group, &self.names.kind) else {
             return Ok(Vec::new());
         };
-        go_shape::give_shape(table, message, tree)
+        give_shape(table, message, tree)
     }
 
     /// The rules for objects of a version.

@@ -42,6 +42,10 @@ mod definition;
 mod manifests;
 
 mod kind;
+
+mod codec;
+mod schema;
+
 mod object;
 
 mod ambient;
@@ -50,18 +54,16 @@ mod error;
 mod user;
 
 pub use ambient::{Ambient, whole_seconds};
+pub use codec::read_protobuf;
 pub use definition::{
     Cells, Computed, DefinitionError, Kinds, Lookup, Related, Rules, SourceType, Stored,
 };
 pub use error::{FieldError, StartError};
-pub use kind::{
-    Field, FieldCount, FieldTable, Manners, MergeKeys, NameRule, NoQuestion, OpenApiSchemas,
-    Presence, Quantity, RuleContext, View, age,
-};
+pub use kind::{Manners, NameRule, NoQuestion, OpenApiSchemas, RuleContext, View, age};
 pub use manifests::Options as ManifestOptions;
 pub use object::names;
 pub use object::selector::SelectableFields;
-pub use request::read_protobuf;
+pub use schema::{Field, FieldCount, FieldTable, MergeKeys, Presence, Quantity};
 pub use server::{
     AdmissionPlugin, ApiServer, Args as ServeArgs, Bound, ClusterClient, Drained, Filling,
     InProcess, KeptKind, LoggingFormat, PutError, Running, RuntimeKinds, TakenNames, start_logging,

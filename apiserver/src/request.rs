@@ -17,7 +17,6 @@ mod throttle;
 mod websocket;
 
 pub use authenticate::{Authentication, ClientCertificate, Peer, Presented};
-pub use decode::read_protobuf;
 pub use impersonate::Impersonation;
 
 use std::panic::AssertUnwindSafe;

@@ -10,17 +10,13 @@ mod extent;
 mod faults_of_defaults;
 mod field_validation;
 mod json_patch;
-mod junctors;
-mod list_types;
 mod merge_patch;
 mod metadata_rules;
 mod owners;
 mod patch;
 mod scale;
 mod stamp;
-mod strategic_merge_patch;
 mod update;
-mod validate;
 
 pub use deletion::{Manner, Propagation, as_it_goes, mark};
 pub use faults_of_defaults::faults_of_defaults;
@@ -28,7 +24,6 @@ pub use field_validation::FieldValidation;
 pub use json_patch::{OPERATIONS_LIMIT, Operation};
 pub use patch::{Patch, SubmittedPatch, apply_patch};
 pub use scale::{Wanted, no_scale, scale_of};
-pub use strategic_merge_patch::StrategicMergePatch;
 pub use update::{Change, Live, Part, PreparedChange, check_identity, check_uid, prepare_change};
 
 use extent::{DEPTH_LIMIT, Extent};
@@ -36,8 +31,9 @@ use serde_json::Value;
 
 use crate::ambient::Ambient;
 use crate::error::{ApiError, FieldError, Reason, quote};
-use crate::kind::{CodedRules, Kind, Malformed, RuleContext, ScalePaths, Version};
+use crate::kind::{CodedRules, Kind, RuleContext, ScalePaths, Version};
 use crate::object::{Object, Tree, metadata};
+use crate::schema::{self, ERRORS_LIMIT, Malformed};
 
 /// The largest object that is kept; as etcd.
 const OBJECT_LIMIT: usize = 3 << 19;
@@ -45,9 +41,6 @@ const OBJECT_LIMIT: usize = 3 << 19;
 /// Values in an object, each member and item: a tree of them costs many times
 /// its text. As many as are read, and what the system adds.
 const VALUES_LIMIT: usize = 50_000 + 1_000;
-
-/// So many faults of one object are said; nobody mends more at a time.
-const ERRORS_LIMIT: usize = 100;
 
 /// An object as a client sent it.
 #[derive(Debug)]
@@ -221,7 +214,7 @@ fn complete(
     let mut errors = Vec::new();
     if is_kind {
         errors.extend(metadata_rules::validate(&tree, kind.manners.names));
-        errors.extend(validate::validate(&version.schema, &tree));
+        errors.extend(schema::validate(&version.schema, &tree));
         if let Some(paths) = scale_paths(kind, version) {
             errors.extend(scale::validate(paths, &tree));
         }
@@ -229,7 +222,7 @@ fn complete(
         errors.push(wrong_kind(kind, &tree));
     }
     errors.extend(embedded::validate(&version.schema, &tree));
-    errors.extend(list_types::validate(&version.schema, &tree));
+    errors.extend(schema::validate_list_types(&version.schema, &tree));
     rules.judge(&tree, None, &mut errors, warnings);
     errors.truncate(ERRORS_LIMIT);
     if !errors.is_empty() {
@@ -361,7 +354,7 @@ pub fn prepare_initial(
         give_uid(&mut tree, uid);
     }
     tree.extend(status.map(|status| ("status".to_owned(), status)));
-    let mut errors = validate::validate_status(&version.schema, &tree, &Tree::new());
+    let mut errors = schema::validate_status(&version.schema, &tree, &Tree::new());
     if let Some(paths) = scale_paths(kind, version) {
         errors.extend(scale::validate_status(paths, &tree));
     }

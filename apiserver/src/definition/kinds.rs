@@ -19,11 +19,9 @@ use super::to_tree;
 use super::yaml::{self, DefinitionError};
 use super::{Cells, Rules};
 use crate::cluster::Sources;
-use crate::kind::{
-    CodedCells, CodedReview, CodedRules, FieldTable, Manners, MergeKeys, NoQuestion,
-    OpenApiSchemas, View,
-};
+use crate::kind::{CodedCells, CodedReview, CodedRules, Manners, NoQuestion, OpenApiSchemas, View};
 use crate::object::Tree;
+use crate::schema::{FieldTable, MergeKeys};
 use crate::served_kind::SourceResource;
 use crate::user::User;
 use crate::watch_cache::WatchCache;

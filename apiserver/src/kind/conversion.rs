@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use super::go_shape::give_shape;
-use super::{Kind, Malformed, Version};
+use super::{Kind, Version};
 use crate::object::{Object, ObjectError, Tree};
+use crate::schema::{Malformed, give_shape};
 
 impl Kind {
     /// An object that is kept, in another version. It is made anew each time:

@@ -2,9 +2,9 @@
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::SelectableField;
 
-use super::{JsonType, Schema};
 use crate::error::{FieldError, quote};
 use crate::object::selector::SelectableFields;
+use crate::schema::{JsonType, Schema};
 
 /// As kube-apiserver.
 const LIMIT: u64 = 8;

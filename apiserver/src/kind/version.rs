@@ -9,10 +9,9 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 
 use serde_json::Value;
 
-use super::{
-    CodedCells, Columns, Schema, Subresources, api_version, selectable_fields, structural,
-};
+use super::{CodedCells, Columns, Subresources, api_version, selectable_fields};
 use crate::object::selector::SelectableFields;
+use crate::schema::{Schema, check_structure};
 
 /// One version of a kind.
 #[derive(Debug)]
@@ -47,7 +46,7 @@ impl Version {
             faults.push(format!("{schema_path}: is missing"));
             return None;
         };
-        let structural = structural::check(&schema, &schema_path);
+        let structural = check_structure(&schema, &schema_path);
         faults.extend(structural.iter().map(ToString::to_string));
         let columns = version.additional_printer_columns.as_deref().unwrap_or_default();
         let columns = Columns::parse(columns, coded, path, faults);

@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value, json};
 
 use super::schemas::V3;
-use crate::kind::{ListMerge, MergeKeys, OpenApiSchemas};
+use crate::kind::OpenApiSchemas;
+use crate::schema::{ListMerge, MergeKeys};
 
 /// The schemas of a kind and of everything in it, by their names.
 pub(super) fn schemas(

@@ -4,7 +4,8 @@
 use serde_json::{Map, Value, json};
 
 use super::{built_in, kubernetes};
-use crate::kind::{Kind, Version, whole};
+use crate::kind::{Kind, Version};
+use crate::schema::whole;
 
 const EMBEDDED: &str = "x-kubernetes-embedded-resource";
 const GROUP_VERSION_KIND: &str = "x-kubernetes-group-version-kind";

@@ -2,15 +2,10 @@
 
 mod body;
 mod deletion;
-mod go_text;
 mod list_parameters;
 mod parameters;
 mod patch;
-mod protobuf;
-mod tree;
 mod write_parameters;
-
-pub use protobuf::read as read_protobuf;
 
 use std::time::Duration;
 
@@ -19,8 +14,8 @@ use http::request::Parts;
 
 use super::route::Target;
 use crate::error::ApiError;
-use crate::kind::FieldTable;
 use crate::object::Key;
+use crate::schema::FieldTable;
 use crate::verb::{
     DeleteOptions, GetOptions, ListOptions, Subresource, Verb, WatchOptions, WriteOptions,
 };

@@ -5,9 +5,9 @@ use serde_json::Value;
 
 use super::metadata_rules;
 use crate::error::{FieldError, Path, quote};
-use crate::kind::Schema;
 use crate::object::names::check_dns_1035_label;
 use crate::object::{Tree, metadata, to_json};
+use crate::schema::{ERRORS_LIMIT, Schema};
 
 /// What is wrong with each.
 pub(super) fn validate(schema: &Schema, tree: &Tree) -> Vec<FieldError> {
@@ -24,7 +24,7 @@ pub(super) fn validate_value(schema: &Schema, value: &Value, path: &Path<'_>) ->
 }
 
 fn validate_node(schema: &Schema, value: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
-    if !schema.has_embedded || errors.len() >= super::ERRORS_LIMIT {
+    if !schema.has_embedded || errors.len() >= ERRORS_LIMIT {
         return;
     }
     match value {

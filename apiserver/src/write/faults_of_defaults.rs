@@ -3,10 +3,11 @@
 
 use serde_json::Value;
 
-use super::{ERRORS_LIMIT, embedded, validate};
+use super::embedded;
 use crate::error::{FieldError, Path};
-use crate::kind::{Schema, whole};
+
 use crate::object::to_json;
+use crate::schema::{ERRORS_LIMIT, Schema, validate_value, whole};
 
 /// What is wrong with the defaults of a schema, each with its path from there.
 /// As in kube-apiserver those of further members are not looked at.
@@ -55,7 +56,7 @@ fn of_default(schema: &Schema, default: &Value, is_in_metadata: bool) -> Vec<Fie
         return errors;
     }
     let mut of_schema = Vec::new();
-    validate::node(schema, default, None, &Path::Root, &mut of_schema);
+    validate_value(schema, default, None, &Path::Root, &mut of_schema);
     errors.extend(of_schema.into_iter().map(|error| {
         error.with_field(|field| match field {
             "" | "<nil>" => FIELD.to_owned(),

@@ -10,6 +10,7 @@ use crate::object::names::{
     check_label, check_label_key, check_label_value, check_path_segment, check_path_segment_prefix,
 };
 use crate::object::{Tree, metadata};
+use crate::schema::ERRORS_LIMIT;
 
 /// All annotations of an object together; as kube-apiserver.
 const ANNOTATIONS_LIMIT: usize = 256 << 10;
@@ -68,7 +69,7 @@ pub(super) fn validate_update(tree: &Tree, old: &Tree) -> Vec<FieldError> {
         added.retain(|finalizer| !known.contains(finalizer));
         added.sort_unstable();
         added.dedup();
-        added.truncate(super::ERRORS_LIMIT);
+        added.truncate(ERRORS_LIMIT);
         if !added.is_empty() {
             let added: Vec<String> = added.into_iter().map(quote).collect();
             let why = format!(
@@ -108,13 +109,13 @@ pub(super) fn finalizer_warnings(tree: &Tree, old: Option<&Tree>) -> Vec<String>
     let mut odd: Vec<&str> = metadata::finalizers(tree).into_iter().filter(is_odd).collect();
     odd.sort_unstable();
     odd.dedup();
-    odd.truncate(super::ERRORS_LIMIT);
+    odd.truncate(ERRORS_LIMIT);
     odd.into_iter().map(warn).collect()
 }
 
 fn validate_contents(metadata: &Tree, errors: &mut Vec<FieldError>) {
     for (key, value) in texts(metadata, "labels") {
-        if errors.len() >= super::ERRORS_LIMIT {
+        if errors.len() >= ERRORS_LIMIT {
             return;
         }
         let faults = check_label_key(key);
@@ -123,7 +124,7 @@ fn validate_contents(metadata: &Tree, errors: &mut Vec<FieldError>) {
     }
     let mut annotations = 0;
     for (key, value) in texts(metadata, "annotations") {
-        if errors.len() >= super::ERRORS_LIMIT {
+        if errors.len() >= ERRORS_LIMIT {
             return;
         }
         annotations += key.len() + value.len();
@@ -141,7 +142,7 @@ fn validate_owners(metadata: &Tree, errors: &mut Vec<FieldError>) {
     let mut controller: Option<String> = None;
     let mut all: Option<String> = None;
     for owner in owners.into_iter().flatten() {
-        if errors.len() >= super::ERRORS_LIMIT {
+        if errors.len() >= ERRORS_LIMIT {
             return;
         }
         let text = |field: &str| owner[field].as_str().unwrap_or_default();
@@ -198,7 +199,7 @@ fn shown(owner: &Value) -> String {
 fn validate_finalizers(tree: &Tree, errors: &mut Vec<FieldError>) {
     let finalizers = metadata::finalizers(tree);
     for finalizer in &finalizers {
-        if errors.len() >= super::ERRORS_LIMIT {
+        if errors.len() >= ERRORS_LIMIT {
             return;
         }
         errors.extend(invalid("metadata.finalizers", finalizer, check_label_key(finalizer)));

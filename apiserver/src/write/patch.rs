@@ -3,11 +3,11 @@
 use serde_json::Value;
 
 use super::json_patch::{JsonPatch, Operation};
-use super::strategic_merge_patch::StrategicMergePatch;
 use super::{Decoded, FieldValidation, Live, field_validation, merge_patch, owners, prune, text};
 use crate::error::{ApiError, Details, FieldError, Reason, no_object, quote};
 use crate::kind::{Kind, Version};
 use crate::object::{Tree, to_json};
+use crate::schema::StrategicMergePatch;
 
 /// A change of parts of an object.
 #[derive(Clone, Debug)]

@@ -2,10 +2,11 @@
 
 use serde_json::Value;
 
-use super::{Decoded, embedded, list_types, metadata_rules, scale, validate, wrong_kind};
+use super::{Decoded, embedded, metadata_rules, scale, wrong_kind};
 use crate::error::{ApiError, FieldError, quote};
-use crate::kind::{CodedRules, Kind, Malformed, RuleContext, Version};
+use crate::kind::{CodedRules, Kind, RuleContext, Version};
 use crate::object::{Key, Object, Tree, metadata};
+use crate::schema::{self, ERRORS_LIMIT, Malformed};
 
 /// An object that is there.
 #[derive(Debug)]
@@ -304,7 +305,7 @@ fn take_metadata(tree: &mut Tree, other: &Tree, kept: &[&str]) {
 }
 
 fn faults_of_status(kind: &Kind, version: &Version, tree: &Tree, old: &Tree) -> Vec<FieldError> {
-    let mut errors = validate::validate_status(&version.schema, tree, old);
+    let mut errors = schema::validate_status(&version.schema, tree, old);
     if kind.manners.status_takes_metadata {
         errors.extend(metadata_rules::validate(tree, kind.manners.names));
         errors.extend(metadata_rules::validate_update(tree, old));
@@ -313,14 +314,14 @@ fn faults_of_status(kind: &Kind, version: &Version, tree: &Tree, old: &Tree) -> 
         errors.extend(scale::validate_status(paths, tree));
     }
     errors.extend(faults_of_lists(version, tree, old));
-    errors.truncate(super::ERRORS_LIMIT);
+    errors.truncate(ERRORS_LIMIT);
     errors
 }
 
 /// What is there twice, unless something was before.
 fn faults_of_lists(version: &Version, tree: &Tree, old: &Tree) -> Vec<FieldError> {
-    let errors = list_types::validate(&version.schema, tree);
-    if errors.is_empty() || list_types::validate(&version.schema, old).is_empty() {
+    let errors = schema::validate_list_types(&version.schema, tree);
+    if errors.is_empty() || schema::validate_list_types(&version.schema, old).is_empty() {
         errors
     } else {
         Vec::new()
@@ -348,7 +349,7 @@ fn faults(
     }
     if is_kind && given == api_version {
         errors.extend(of_change);
-        errors.extend(validate::validate_change(&version.schema, tree, old));
+        errors.extend(schema::validate_change(&version.schema, tree, old));
         if let Some(paths) = super::scale_paths(kind, version) {
             errors.extend(scale::validate(paths, tree));
         }
@@ -359,7 +360,7 @@ fn faults(
         errors.extend(embedded::validate(&version.schema, tree));
         errors.extend(faults_of_lists(version, tree, old));
     }
-    errors.truncate(super::ERRORS_LIMIT);
+    errors.truncate(ERRORS_LIMIT);
     errors
 }
 

@@ -10,11 +10,10 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::Value;
 
 use super::super::route::Target;
-use super::protobuf;
-use super::tree::{self, Parsed};
+use crate::codec::{self, Parsed};
 use crate::error::{ApiError, Reason, no_object};
-use crate::kind::FieldTable;
 use crate::object::Tree;
+use crate::schema::FieldTable;
 use crate::write::{Submitted, no_scale};
 
 /// As kube-apiserver.
@@ -36,11 +35,11 @@ pub(super) enum Language {
 impl Language {
     pub(super) async fn parse(&self, bytes: &Bytes) -> Result<Parsed, String> {
         match self {
-            Self::Json => tree::from_json(bytes)
+            Self::Json => codec::from_json(bytes)
                 .map_err(|error| format!("couldn't get version/kind; json parse error: {error}")),
-            Self::Yaml => tree::from_yaml(bytes.clone()).await,
+            Self::Yaml => codec::from_yaml(bytes.clone()).await,
             Self::Protobuf(fields) => {
-                let value = protobuf::read(bytes, fields)?;
+                let value = codec::read_protobuf(bytes, fields)?;
                 Ok(Parsed { value, duplicates: Vec::new() })
             }
         }

@@ -6,13 +6,12 @@ use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 use serde_json::Value;
 
-use super::tree;
+use crate::codec;
 use crate::error::{ApiError, Reason, go_type};
 use crate::kind::Kind;
 use crate::object::Tree;
-use crate::write::{
-    FieldValidation, OPERATIONS_LIMIT, Operation, Patch, StrategicMergePatch, SubmittedPatch,
-};
+use crate::schema::StrategicMergePatch;
+use crate::write::{FieldValidation, OPERATIONS_LIMIT, Operation, Patch, SubmittedPatch};
 
 /// So much of what is odd about a patch is said.
 const PROBLEMS_LIMIT: usize = 100;
@@ -66,7 +65,7 @@ pub(super) fn read(
         let prefix = if is_lenient { "" } else { "error decoding patch: " };
         ApiError::bad_request(format!("{prefix}{why}"))
     };
-    let parsed = tree::from_json(bytes).map_err(|why| match (language, is_lenient) {
+    let parsed = codec::from_json(bytes).map_err(|why| match (language, is_lenient) {
         (Language::Merge, true) => ApiError::bad_request("Invalid JSON Patch"),
         _ => undecodable(&why),
     })?;

@@ -10,9 +10,9 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use super::tree;
+use super::text;
 use crate::error::quote;
-use crate::kind::{Field, FieldCount, FieldTable, Presence};
+use crate::schema::{Field, FieldCount, FieldTable, Presence};
 
 const MAGIC: &[u8] = b"k8s\0";
 const NO_MAGIC: &str =
@@ -146,8 +146,8 @@ impl Reader<'_> {
     /// A value of a type; none if it is nothing that JSON could say.
     fn value(&mut self, of: &str, part: Part<'_>, depth: usize) -> Result<Option<Value>, String> {
         self.values += 1;
-        if self.values > tree::VALUES_LIMIT {
-            return Err(format!("it has more than {} values", tree::VALUES_LIMIT));
+        if self.values > text::VALUES_LIMIT {
+            return Err(format!("it has more than {} values", text::VALUES_LIMIT));
         }
         let value = match (of, part) {
             ("string", Part::Bytes(bytes)) => utf8(bytes)?.into(),
@@ -230,9 +230,9 @@ impl Reader<'_> {
         if bytes.is_empty() {
             return Ok(Value::Null);
         }
-        let left = tree::VALUES_LIMIT.saturating_sub(self.values);
+        let left = text::VALUES_LIMIT.saturating_sub(self.values);
         let (value, values) =
-            tree::from_json_within(bytes, left).map_err(|error| format!("{of}: {error}"))?;
+            text::from_json_within(bytes, left).map_err(|error| format!("{of}: {error}"))?;
         self.values += values;
         Ok(value)
     }

@@ -6,8 +6,7 @@
 
 use serde_json::{Map, Value};
 
-use super::JsonType;
-use super::schema::{EMBEDDED, PRESERVE};
+use super::node::{EMBEDDED, JsonType, PRESERVE};
 use crate::error::{FieldError, quote};
 
 const INT_OR_STRING: &str = "x-kubernetes-int-or-string";
@@ -19,7 +18,7 @@ const RULES: &str = "x-kubernetes-validations";
 type Node = Map<String, Value>;
 
 /// What is wrong with the schema of a whole object; `path` is where it stands.
-pub(super) fn check(schema: &Value, path: &str) -> Vec<FieldError> {
+pub fn check(schema: &Value, path: &str) -> Vec<FieldError> {
     let Some(root) = schema.as_object() else {
         return vec![FieldError::invalid(path, schema, "must be an object")];
     };

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::kind::{ListMerge, MergeKeys};
+use super::{ListMerge, MergeKeys};
 use crate::object::{Tree, to_json};
 
 const PATCH: &str = "$patch";
@@ -35,7 +35,7 @@ impl StrategicMergePatch {
     ///
     /// # Errors
     /// What the patch says that cannot be done.
-    pub(super) fn apply(&self, object: Tree) -> Result<Tree, String> {
+    pub fn apply(&self, object: Tree) -> Result<Tree, String> {
         let mut object = object;
         merge(&mut object, &self.patch, &self.keys, Some(&self.type_name))?;
         Ok(object)

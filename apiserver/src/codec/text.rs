@@ -17,7 +17,7 @@ use crate::error::Path;
 
 /// A document.
 #[derive(Debug)]
-pub(super) struct Parsed {
+pub struct Parsed {
     /// Its tree.
     pub value: Value,
     /// Paths of members that were given more than once, as they were met.
@@ -28,11 +28,11 @@ pub(super) struct Parsed {
 const DUPLICATES_LIMIT: usize = 100;
 /// Values in a document, each member and item. A tree costs up to 200 times
 /// the text that it was made of.
-pub(super) const VALUES_LIMIT: usize = 50_000;
+pub const VALUES_LIMIT: usize = 50_000;
 
 /// All texts in a document together: an anchor of YAML may be repeated without
 /// being written again.
-const TEXTS_LIMIT: usize = super::body::LIMIT;
+const TEXTS_LIMIT: usize = 3 << 20;
 /// How deep a document may nest; as the parser of JSON has it.
 const DEPTH_LIMIT: usize = 128;
 /// The parser of YAML takes up to 50 kB a level, more than a worker has.
@@ -43,7 +43,7 @@ const YAML_THREADS: usize = 16;
 static THREADS: Semaphore = Semaphore::const_new(YAML_THREADS);
 
 /// Parses YAML: its only document.
-pub(super) async fn from_yaml(bytes: Bytes) -> Result<Parsed, String> {
+pub async fn from_yaml(bytes: Bytes) -> Result<Parsed, String> {
     // A thread goes on when nobody waits any more.
     let place = THREADS.acquire().await.map_err(|error| error.to_string())?;
     let (sender, parsed) = tokio::sync::oneshot::channel();
@@ -77,14 +77,14 @@ fn read_yaml(bytes: &[u8]) -> Result<Parsed, String> {
 
 /// Parses JSON. Where Go has words of its own for what is wrong, the
 /// error has them.
-pub(super) fn from_json(bytes: &[u8]) -> Result<Parsed, String> {
+pub fn from_json(bytes: &[u8]) -> Result<Parsed, String> {
     let seen = RefCell::new(Seen::default());
     let value = read(bytes, &seen)?;
     Ok(Parsed { value, duplicates: seen.into_inner().duplicates })
 }
 
 /// Parses JSON of at most so many values, and says how many there are.
-pub(super) fn from_json_within(bytes: &[u8], values: usize) -> Result<(Value, usize), String> {
+pub fn from_json_within(bytes: &[u8], values: usize) -> Result<(Value, usize), String> {
     let seen =
         RefCell::new(Seen { values: VALUES_LIMIT.saturating_sub(values), ..Seen::default() });
     let before = seen.borrow().values;

@@ -13,7 +13,7 @@ static WORD: LazyLock<Option<Regex>> =
 static LETTERS: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"^[a-zA-Z\p{L}]*$").ok());
 
 /// An address; in those of four numbers zeros may lead.
-pub(super) fn is_ip(text: &str) -> bool {
+pub fn is_ip(text: &str) -> bool {
     let is_number = |part: &str| {
         !part.is_empty()
             && part.bytes().all(|byte| byte.is_ascii_digit())
@@ -27,7 +27,7 @@ pub(super) fn is_ip(text: &str) -> bool {
 }
 
 /// An address and how many of its bits count.
-pub(super) fn is_cidr(text: &str) -> bool {
+pub fn is_cidr(text: &str) -> bool {
     let Some((address, bits)) = text.split_once('/') else { return false };
     let most = if address.contains(':') { 128 } else { 32 };
     let is_plain = !bits.is_empty() && bits.bytes().all(|byte| byte.is_ascii_digit());
@@ -51,7 +51,7 @@ fn without_zeros(address: &str) -> String {
 
 /// Six, eight or twenty bytes: in pairs of digits behind `:` or `-`, or in
 /// fours behind `.`.
-pub(super) fn is_mac(text: &str) -> bool {
+pub fn is_mac(text: &str) -> bool {
     let Some(separator) = text.chars().find(|c| [':', '-', '.'].contains(c)) else { return false };
     let size = if separator == '.' { 4 } else { 2 };
     let mut count = 0;
@@ -65,7 +65,7 @@ pub(super) fn is_mac(text: &str) -> bool {
 }
 
 /// One word with at most one dash in it, or labels and a last one of at least two letters.
-pub(super) fn is_hostname(text: &str) -> bool {
+pub fn is_hostname(text: &str) -> bool {
     let matches = |form: &LazyLock<Option<Regex>>, text: &str| {
         form.as_ref().is_some_and(|form| form.is_match(text))
     };

@@ -17,7 +17,7 @@ pub struct Pattern {
 
 impl Pattern {
     /// Compiles a pattern; nothing if it says what is not understood here.
-    pub(super) fn parse(text: &str) -> Option<Self> {
+    pub fn parse(text: &str) -> Option<Self> {
         let translated = translate(text)?;
         let regex = RegexBuilder::new(&translated).size_limit(SIZE_LIMIT).build().ok()?;
         Some(Self { text: text.to_owned(), regex })

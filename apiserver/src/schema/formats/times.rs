@@ -23,13 +23,13 @@ const UNITS: [&[&str]; 8] = [
 ];
 
 /// `2020-02-29`.
-pub(super) fn is_date(text: &str) -> bool {
+pub fn is_date(text: &str) -> bool {
     let is_plain = text.len() == 10 && text.bytes().all(|b| b.is_ascii_digit() || b == b'-');
     is_plain && text.parse::<jiff::civil::Date>().is_ok()
 }
 
 /// `2020-02-29T00:00:00.5+01:00`.
-pub(super) fn is_date_time(text: &str) -> bool {
+pub fn is_date_time(text: &str) -> bool {
     let text = text.to_lowercase();
     // What is behind another `t` is not looked at.
     let mut parts = text.split('t');
@@ -40,7 +40,7 @@ pub(super) fn is_date_time(text: &str) -> bool {
 }
 
 /// `1h30m` as Go writes it, or some number with a unit somewhere: `3 weeks`.
-pub(super) fn is_duration(text: &str) -> bool {
+pub fn is_duration(text: &str) -> bool {
     is_go_duration(text) || has_unit(text)
 }
 

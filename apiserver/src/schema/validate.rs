@@ -4,9 +4,8 @@ use std::cmp::Ordering;
 
 use serde_json::Value;
 
-use super::{junctors, list_types};
+use super::{Additional, JsonType, Schema, is_of_format, junctors, list_types};
 use crate::error::{FieldError, Path, go_float, quote};
-use crate::kind::{Additional, JsonType, Schema, is_of_format};
 use crate::object::{Tree, to_json};
 
 /// Beyond it a float skips whole numbers, and is taken for none.
@@ -16,7 +15,7 @@ const LARGEST_WHOLE_FLOAT: f64 = 9_007_199_254_740_991.0;
 const CHECKED_ELSEWHERE: [&str; 1] = ["metadata"];
 
 /// What is wrong with an object, member by member. `metadata` is checked elsewhere.
-pub(super) fn validate(schema: &Schema, tree: &Tree) -> Vec<FieldError> {
+pub fn validate(schema: &Schema, tree: &Tree) -> Vec<FieldError> {
     let mut errors = Vec::new();
     members(schema, tree, None, &Path::Root, &CHECKED_ELSEWHERE, &mut errors);
     names(schema, tree, None, &mut errors);
@@ -27,7 +26,7 @@ pub(super) fn validate(schema: &Schema, tree: &Tree) -> Vec<FieldError> {
 /// The same of an object in place of an old one: what was wrong before and is
 /// as it was, may stay. What a definition demands anew must not lock its
 /// objects.
-pub(super) fn validate_change(schema: &Schema, tree: &Tree, old: &Tree) -> Vec<FieldError> {
+pub fn validate_change(schema: &Schema, tree: &Tree, old: &Tree) -> Vec<FieldError> {
     let mut errors = Vec::new();
     members(schema, tree, Some(old), &Path::Root, &CHECKED_ELSEWHERE, &mut errors);
     names(schema, tree, Some(old), &mut errors);
@@ -57,7 +56,7 @@ fn judge_together(schema: &Schema, tree: &Tree, errors: &mut Vec<FieldError>) {
 }
 
 /// The same of the status alone. Messages speak of it as if it were all.
-pub(super) fn validate_status(schema: &Schema, tree: &Tree, old: &Tree) -> Vec<FieldError> {
+pub fn validate_status(schema: &Schema, tree: &Tree, old: &Tree) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if let (Some(schema), Some(status)) = (schema.properties.get("status"), tree.get("status")) {
         node(schema, status, old.get("status"), &Path::Root, &mut errors);
@@ -101,7 +100,7 @@ fn members(
     }
 }
 
-pub(super) fn node(
+pub fn node(
     schema: &Schema,
     value: &Value,
     old: Option<&Value>,

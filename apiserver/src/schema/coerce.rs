@@ -10,8 +10,8 @@ use jiff::Timestamp;
 use jiff::civil::DateTime;
 use serde_json::{Value, json};
 
-use super::field_table::{Field, FieldCount, FieldTable, Message, Presence};
 use super::quantity::Quantity;
+use super::types::{Field, FieldCount, FieldTable, Message, Presence};
 use crate::error::{Path, go_type as named, quote};
 use crate::object::Tree;
 

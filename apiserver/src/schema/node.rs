@@ -36,7 +36,7 @@ impl JsonType {
         }
     }
 
-    pub(super) fn parse(name: &str) -> Option<Self> {
+    pub fn parse(name: &str) -> Option<Self> {
         [Self::Object, Self::Array, Self::String, Self::Integer, Self::Number, Self::Boolean]
             .into_iter()
             .find(|one| one.name() == name)
@@ -200,12 +200,12 @@ const KNOWN: [&str; 35] = [
     "x-kubernetes-map-type",
     PRESERVE,
 ];
-pub(super) const EMBEDDED: &str = "x-kubernetes-embedded-resource";
-pub(super) const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
+pub const EMBEDDED: &str = "x-kubernetes-embedded-resource";
+pub const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
 
 impl Schema {
     /// Reads a schema that was found to be structural; what is not, says nothing.
-    pub(super) fn parse(schema: &Value) -> Self {
+    pub fn parse(schema: &Value) -> Self {
         Self::at("", schema)
     }
 

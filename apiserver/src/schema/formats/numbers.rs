@@ -1,7 +1,7 @@
 //! Numbers that things and people are given.
 
 /// Nine digits and a check digit, which may be `X`.
-pub(super) fn is_isbn_10(text: &str) -> bool {
+pub fn is_isbn_10(text: &str) -> bool {
     let text = without_gaps(text);
     let digits: Option<Vec<u32>> = text
         .chars()
@@ -14,7 +14,7 @@ pub(super) fn is_isbn_10(text: &str) -> bool {
 }
 
 /// Thirteen digits, of which the last checks the others.
-pub(super) fn is_isbn_13(text: &str) -> bool {
+pub fn is_isbn_13(text: &str) -> bool {
     let Some(digits) = digits(&without_gaps(text)).filter(|digits| digits.len() == 13) else {
         return false;
     };
@@ -24,7 +24,7 @@ pub(super) fn is_isbn_13(text: &str) -> bool {
 
 /// A number of one of the large issuers, whose last digit checks the others.
 /// Whatever stands between the digits does not count.
-pub(super) fn is_credit_card(text: &str) -> bool {
+pub fn is_credit_card(text: &str) -> bool {
     let number: String = text.chars().filter(char::is_ascii_digit).collect();
     let begins = |length: usize, from: u32, to: u32| {
         let first = number.get(..length).and_then(|first| first.parse().ok());
@@ -54,7 +54,7 @@ pub(super) fn is_credit_card(text: &str) -> bool {
 }
 
 /// Three, two and four digits, with a dash or a blank in between.
-pub(super) fn is_social_security_number(text: &str) -> bool {
+pub fn is_social_security_number(text: &str) -> bool {
     let parts: Vec<&str> = text.splitn(4, ['-', ' ']).collect();
     let lengths = parts.iter().map(|part| part.len());
     lengths.eq([3, 2, 4]) && parts.iter().all(|part| digits(part).is_some())

@@ -3,7 +3,7 @@
 use std::net::Ipv6Addr;
 
 /// An absolute path, or anything behind a scheme.
-pub(super) fn is_request_uri(text: &str) -> bool {
+pub fn is_request_uri(text: &str) -> bool {
     if text.is_empty() || text.bytes().any(|byte| byte.is_ascii_control()) {
         return false;
     }

@@ -2,17 +2,12 @@
 
 use serde_json::Value;
 
+use super::Schema;
 use super::validate::node;
 use crate::error::{FieldError, Path, quote};
-use crate::kind::Schema;
 
 /// What is wrong with a value by the schemas that judge it together.
-pub(super) fn validate(
-    schema: &Schema,
-    value: &Value,
-    path: &Path<'_>,
-    errors: &mut Vec<FieldError>,
-) {
+pub fn validate(schema: &Schema, value: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     let junctors = &schema.junctors;
     let refuse = |errors: &mut Vec<FieldError>, what: &str| {
         // The path stands in the text alone.

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 /// `jo@example.com`, `Jo <jo@example.com>`.
-pub(super) fn is_email(text: &str) -> bool {
+pub fn is_email(text: &str) -> bool {
     address(text).is_some_and(|rest| comments(rest) == Some(""))
 }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock};
 
 /// The fields of what clients send to every kind: options and scales.
-const COMMON: &str = include_str!("common_fields.txt");
+const COMMON: &str = include_str!("meta_types.txt");
 
 static COMMON_TABLE: LazyLock<Arc<FieldTable>> =
     LazyLock::new(|| Arc::new(FieldTable::parse("").unwrap_or_default()));

@@ -4,25 +4,25 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
+use super::{ListType, Schema};
 use crate::error::{FieldError, Path};
-use crate::kind::{ListType, Schema};
 use crate::object::{Tree, to_json};
 
 /// What is there twice in the lists of an object.
-pub(super) fn validate(schema: &Schema, tree: &Tree) -> Vec<FieldError> {
+pub fn validate(schema: &Schema, tree: &Tree) -> Vec<FieldError> {
     let mut errors = Vec::new();
     members(schema, tree, &Path::Root, &mut errors);
     errors
 }
 
 /// The items of a list by what makes each another one.
-pub(super) struct ByKey<'a> {
+pub struct ByKey<'a> {
     keys: &'a [String],
     items: HashMap<String, &'a Value>,
 }
 
 /// The items of a map as it was; nothing of other lists.
-pub(super) fn by_key<'a>(list_type: &'a ListType, old: Option<&'a Vec<Value>>) -> ByKey<'a> {
+pub fn by_key<'a>(list_type: &'a ListType, old: Option<&'a Vec<Value>>) -> ByKey<'a> {
     let ListType::Map(keys) = list_type else {
         return ByKey { keys: &[], items: HashMap::new() };
     };
@@ -38,7 +38,7 @@ pub(super) fn by_key<'a>(list_type: &'a ListType, old: Option<&'a Vec<Value>>) -
 
 impl<'a> ByKey<'a> {
     /// What an item was before.
-    pub(super) fn of(&self, item: &Value) -> Option<&'a Value> {
+    pub fn of(&self, item: &Value) -> Option<&'a Value> {
         if self.items.is_empty() {
             return None;
         }
