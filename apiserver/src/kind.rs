@@ -11,7 +11,6 @@ mod columns;
 mod conversion;
 mod manners;
 mod names;
-mod open_api_schemas;
 mod scale;
 mod selectable_fields;
 mod subresources;
@@ -25,7 +24,6 @@ pub use coded_rules::{CodedRules, Prepared, RuleContext, Verdict};
 pub use columns::Columns;
 pub use manners::{Manners, NameRule};
 pub use names::Names;
-pub use open_api_schemas::OpenApiSchemas;
 pub use scale::scale;
 pub use subresources::{FieldPath, ScalePaths, Subresources};
 pub use version::{Version, compare as compare_versions};
@@ -43,7 +41,7 @@ use crate::error::{StartError, quote};
 use crate::object::Tree;
 use crate::object::names::{check_dns_1035_label, check_subdomain};
 use crate::object::selector::SelectableFields;
-use crate::schema::{FieldTable, MergeKeys, give_shape};
+use crate::schema::{Types, coerce};
 
 /// Whether objects live in namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,17 +67,10 @@ pub struct Kind {
     pub storage: Arc<Version>,
     /// Rules that are written in Rust, if there are any.
     pub rules: Option<Arc<CodedRules>>,
-    /// How strategic merge patches are applied; without it they are refused.
-    pub merge_keys: Option<Arc<MergeKeys>>,
-    /// Its fields, if it is one of Kubernetes' own: then bodies in protobuf are
-    /// taken, and objects get the shape that they have in Go.
-    pub fields: Option<Arc<FieldTable>>,
     /// In what it differs from a kind that a definition describes.
     pub manners: Manners,
     /// Whose objects it shows, if they are not its own.
     pub view: Option<View>,
-    /// The schemas of its types, if those say more than the definition.
-    pub open_api: Option<OpenApiSchemas>,
 }
 
 impl Kind {
@@ -97,27 +88,30 @@ impl Kind {
         if !check_subdomain(group).is_empty() || !group.contains('.') {
             faults.push("spec.group: must be a domain with at least one dot".to_owned());
         }
-        Self::parse_in(definition, coded, faults)
+        Self::parse_in(definition, coded, None, faults)
     }
 
     /// Parses a definition of a kind that Kubernetes has itself: its group
-    /// need not be a domain, and that of Pods has no name.
+    /// need not be a domain, and that of Pods has no name; what its objects may hold
+    /// is said by its types.
     ///
     /// # Errors
-    /// As `parse`.
+    /// As `parse`; when there is no such type.
     pub fn parse_built_in(
         definition: &CustomResourceDefinition,
         coded: Option<Arc<CodedCells>>,
+        types: &Arc<Types>,
     ) -> Result<Self, StartError> {
         let group = &definition.spec.group;
         let is_named = group.is_empty() || check_subdomain(group).is_empty();
         let faults = (!is_named).then(|| "spec.group: must be a domain".to_owned());
-        Self::parse_in(definition, coded, faults.into_iter().collect())
+        Self::parse_in(definition, coded, Some(types), faults.into_iter().collect())
     }
 
     fn parse_in(
         definition: &CustomResourceDefinition,
         coded: Option<Arc<CodedCells>>,
+        types: Option<&Arc<Types>>,
         mut faults: Vec<String>,
     ) -> Result<Self, StartError> {
         let spec = &definition.spec;
@@ -137,7 +131,7 @@ impl Kind {
             faults.push("spec.preserveUnknownFields: must be false".to_owned());
         }
         let names = Names::parse(&spec.names, &mut faults);
-        let versions = parse_versions(spec, coded.as_ref(), &mut faults);
+        let versions = parse_versions(spec, coded.as_ref(), types, &mut faults);
         match versions {
             Some((versions, storage)) if faults.is_empty() => Ok(Self {
                 group: spec.group.clone(),
@@ -146,11 +140,8 @@ impl Kind {
                 versions,
                 storage,
                 rules: None,
-                merge_keys: None,
-                fields: None,
                 manners: Manners::default(),
                 view: None,
-                open_api: None,
             }),
             _ => Err(StartError::Kind { kind: qualified, faults }),
         }
@@ -160,12 +151,6 @@ impl Kind {
     #[must_use]
     pub fn with_rules(self, rules: Option<Arc<CodedRules>>) -> Self {
         Self { rules, ..self }
-    }
-
-    /// The same kind with what strategic merge patches need to know.
-    #[must_use]
-    pub fn with_merge_keys(self, merge_keys: Option<Arc<MergeKeys>>) -> Self {
-        Self { merge_keys, ..self }
     }
 
     /// The same kind with manners of its own.
@@ -180,12 +165,6 @@ impl Kind {
         Self { view, ..self }
     }
 
-    /// The same kind with the schemas of its types.
-    #[must_use]
-    pub fn with_open_api(self, open_api: Option<OpenApiSchemas>) -> Self {
-        Self { open_api, ..self }
-    }
-
     /// Where its objects are kept.
     pub fn collection(&self) -> String {
         self.view.as_ref().map_or_else(|| self.qualified(), View::collection)
@@ -198,16 +177,7 @@ impl Kind {
 
     /// What objects of a version are selected by, besides name and namespace.
     pub fn selectable<'a>(&'a self, version: &'a Version) -> &'a SelectableFields {
-        match self.fields {
-            Some(_) => &self.manners.selectable,
-            None => &version.selectable,
-        }
-    }
-
-    /// The same kind with its fields, as one of Kubernetes' own.
-    #[must_use]
-    pub fn with_fields(self, fields: Option<Arc<FieldTable>>) -> Self {
-        Self { fields, ..self }
+        if self.is_typed() { &self.manners.selectable } else { &version.selectable }
     }
 
     /// Says for an object of one of Kubernetes' own kinds what it is, where its
@@ -235,8 +205,8 @@ impl Kind {
             return Ok(());
         }
         let (group, name) = given.split_once('/').unwrap_or(("", given));
-        let is_known = given == expected
-            && self.fields.as_ref().is_some_and(|fields| fields.kind(group, kind).is_some());
+        let is_known =
+            given == expected && version.schema.types().kind(group, name, kind).is_some();
         let own = &self.names.kind;
         let why = if is_known {
             let package = match self.group.split('.').next() {
@@ -253,17 +223,17 @@ impl Kind {
         Err(format!("{kind} in version {} cannot be handled as a {own}: {why}", quote(name)))
     }
 
-    /// Gives an object of one of Kubernetes' own kinds the shape that it has in
-    /// Go; answers with the paths of what was dropped. Others stay as they are.
-    ///
-    /// # Errors
-    /// What has another type, in the words of Go's decoder.
-    pub fn give_shape(&self, tree: &mut Tree) -> Result<Vec<String>, String> {
-        let Some(table) = &self.fields else { return Ok(Vec::new()) };
-        let Some(message) = table.kind(&self.group, &self.names.kind) else {
-            return Ok(Vec::new());
-        };
-        give_shape(table, message, tree)
+    /// Whether objects are read as Go reads them: the kind is one of Kubernetes' own.
+    pub fn is_typed(&self) -> bool {
+        self.storage.schema.is_typed()
+    }
+
+    /// Makes an object of one of Kubernetes' own kinds what Go makes of it, after code
+    /// has changed it. It is of its types, because the code has read it as one.
+    pub fn coerce_again(&self, version: &Version, tree: &mut Tree) {
+        if version.schema.is_typed() {
+            let _ = coerce(version.schema.root(), tree);
+        }
     }
 
     /// The rules for objects of a version.
@@ -332,6 +302,7 @@ pub fn root(group: &str, version: &str) -> String {
 fn parse_versions(
     spec: &CustomResourceDefinitionSpec,
     coded: Option<&Arc<CodedCells>>,
+    types: Option<&Arc<Types>>,
     faults: &mut Vec<String>,
 ) -> Option<(Vec<Arc<Version>>, Arc<Version>)> {
     let mut storage = None;
@@ -347,7 +318,7 @@ fn parse_versions(
         }
         names.push(&version.name);
         let coded = coded.filter(|coded| coded.version() == version.name).cloned();
-        let parsed = Version::parse(spec, version, coded, &path, faults);
+        let parsed = Version::parse(spec, version, coded, types, &path, faults);
         let Some(parsed) = parsed.map(Arc::new) else { continue };
         if version.storage && storage.replace(Arc::clone(&parsed)).is_some() {
             faults.push(format!("{path}.storage: a second version is marked as stored"));

@@ -59,11 +59,11 @@ pub use definition::{
     Cells, Computed, DefinitionError, Kinds, Lookup, Related, Rules, SourceType, Stored,
 };
 pub use error::{FieldError, StartError};
-pub use kind::{Manners, NameRule, NoQuestion, OpenApiSchemas, RuleContext, View, age};
+pub use kind::{Manners, NameRule, NoQuestion, RuleContext, View, age};
 pub use manifests::Options as ManifestOptions;
 pub use object::names;
 pub use object::selector::SelectableFields;
-pub use schema::{Field, FieldCount, FieldTable, MergeKeys, Presence, Quantity};
+pub use schema::{GoType, Member, Presence, Quantity, Ref, Type, TypeId, Types};
 pub use server::{
     AdmissionPlugin, ApiServer, Args as ServeArgs, Bound, ClusterClient, Drained, Filling,
     InProcess, KeptKind, LoggingFormat, PutError, Running, RuntimeKinds, TakenNames, start_logging,

@@ -305,6 +305,7 @@ mod tests {
     use super::*;
     use crate::definition::Kinds;
     use crate::kind::NoQuestion;
+    use crate::schema::Types;
     use crate::user::User;
 
     #[test]
@@ -322,9 +323,11 @@ mod tests {
         });
         let definition = serde_json::from_value(definition).unwrap();
         let answer = |_: &User, question: Value| Ok::<_, NoQuestion>(question);
-        let kinds = Kinds::new().reviewed(definition, answer);
+        const TABLE: &str = "package example.com/api/questions/v1 example.com/v1\nQuestion kind\n";
+        let types = Arc::new(Types::parse(&[TABLE]).unwrap());
+        let kinds = Kinds::new().reviewed(definition, &types, answer);
         let registered = kinds.iter().next().unwrap();
-        let kind = Arc::new(Kind::parse_built_in(&registered.definition, None).unwrap());
+        let kind = Arc::new(Kind::parse_built_in(&registered.definition, None, &types).unwrap());
         let roles = roles_of_users(&[kind], &kinds);
         assert_eq!(roles.len(), 1);
         let rules = json!([{"apiGroups": ["example.com"], "resources": ["questions"], "verbs": ["create"]}]);

@@ -5,11 +5,11 @@
 //! lists, kube-aggregator publishes under our name. Each ETag is the hash of
 //! its content, because kube-aggregator believes it more than the content.
 
-mod built_in;
 mod kubernetes;
 mod operations;
 mod protobuf;
 mod schemas;
+mod typed;
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -17,7 +17,7 @@ use std::sync::OnceLock;
 use serde_json::{Map, Value, json};
 
 use crate::document::{Document, hash};
-use crate::served_kind::ServedKinds;
+use crate::served_kind::{Backing, ServedKinds};
 
 /// The documents.
 #[derive(Debug)]
@@ -100,19 +100,17 @@ impl Documents {
                 let key = (kind.group.clone(), version.name.clone());
                 let (paths, described) = by_version.entry(key).or_default();
                 paths.extend(operations::paths(served, version));
-                if let Some(own) = &kind.open_api {
-                    described.extend(built_in::schemas(own, kind.merge_keys.as_deref()));
+                if let Some(id) = version.schema.root_name() {
+                    described.extend(typed::schemas(version.schema.types(), id));
                 }
-                described.extend([
-                    (
-                        schemas::name(kind, version, &kind.names.kind),
-                        schemas::object(kind, version),
-                    ),
-                    (
-                        schemas::name(kind, version, &kind.names.list_kind),
-                        schemas::list(kind, version),
-                    ),
-                ]);
+                let names = &kind.names;
+                let object = schemas::object(kind, version);
+                described.insert(schemas::name(kind, version, &names.kind), object);
+                // Questions are never listed.
+                if !matches!(served.backing, Backing::Reviewed(_)) {
+                    let list = schemas::list(kind, version);
+                    described.insert(schemas::name(kind, version, &names.list_kind), list);
+                }
             }
         }
         let info = json!({"title": "Kubernetes", "version": env!("CARGO_PKG_VERSION")});

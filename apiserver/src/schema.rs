@@ -1,36 +1,42 @@
 //! Types: what values may be, and everything that follows from it.
 //!
-//! A file for each walker: what is unknown is pruned, what Go would read otherwise
-//! is coerced, what is absent gets its default, the rest is validated.
+//! A [`Schema`] is a graph of nodes. A definition describes one (`definition`), the
+//! tables of Kubernetes' own types hold others (`types`), and a walker, a file each,
+//! does not know where a node came from: what is unknown is pruned, what Go reads is
+//! coerced, what is absent gets its default, the rest is validated; lists are merged
+//! by strategic merge patches.
 
 mod coerce;
 mod default;
-mod embedded;
+mod definition;
 mod formats;
 mod junctors;
 mod list_types;
-mod merge_keys;
 mod node;
 mod pattern;
 mod prune;
 mod quantity;
 mod strategic_merge;
 mod structural;
+mod take_in;
 mod types;
 mod validate;
 mod whole;
 
-pub use coerce::give_shape;
-pub use embedded::Malformed;
+pub use coerce::coerce;
+pub use default::fill_defaults;
 pub use formats::is_of_format;
-pub use list_types::validate as validate_list_types;
-pub use merge_keys::{ListMerge, MergeKeys};
-pub use node::{Additional, JsonType, ListType, Schema};
+pub use list_types::validate_list_types;
+pub use node::{
+    Additional, GoType, JsonType, ListMerge, ListType, Member, Presence, Ref, Schema, Type,
+};
 pub use pattern::Pattern;
+pub use prune::{prune, prune_value};
 pub use quantity::Quantity;
 pub use strategic_merge::StrategicMergePatch;
 pub use structural::check as check_structure;
-pub use types::{Field, FieldCount, FieldTable, Presence};
+pub use take_in::{Malformed, coerce_metadata, take_in, take_in_embedded};
+pub use types::{TypeId, Types};
 pub use validate::{node as validate_value, validate, validate_change, validate_status};
 pub use whole::whole;
 

@@ -119,12 +119,12 @@ fn prepare_made(
     initial: Option<&Initial>,
 ) -> Result<Prepared, ApiError> {
     let Decoded { mut tree, is_kind, mut warnings } = decoded;
-    let is_own = kind.fields.is_some();
+    let is_own = kind.is_typed();
     let keeps_status = kind.manners.is_made_with_status || (is_own && initial.is_some());
     let drops_status = version.subresources.status && !keeps_status;
     if drops_status && tree.remove("status").is_some() {
         // What it begins with is as if it was never said.
-        version.schema.fill_defaults(&mut tree);
+        schema::fill_defaults(version.schema.root(), &mut tree);
     }
     let rules = kind.rules_of(version).filter(|_| is_kind).zip(context);
     let of_revision = match context {
@@ -136,7 +136,7 @@ fn prepare_made(
     if let Some(uid) = initial.and_then(|initial| initial.uid.as_deref()).filter(|_| is_own) {
         give_uid(&mut tree, uid);
     }
-    let rules = Asked::prepare(kind, rules, &mut tree);
+    let rules = Asked::prepare(kind, version, rules, &mut tree);
     if !is_own {
         is_generated = stamp::stamp(&mut tree, kind.manners.counts_changes, ambient);
     }
@@ -191,11 +191,13 @@ pub fn decode(
 /// paths of what was dropped.
 fn prune(kind: &Kind, version: &Version, tree: &mut Tree) -> Result<(bool, Vec<String>), String> {
     let is_kind = text(tree, "kind") == kind.names.kind;
-    let mut unknown = if is_kind { kind.give_shape(tree)? } else { Vec::new() };
-    unknown.extend(metadata::coerce(tree)?);
+    let of = version.schema.root();
+    let mut unknown = Vec::new();
+    if !(is_kind && of.go.is_some()) {
+        unknown.extend(schema::coerce_metadata(tree, Malformed::Refused)?);
+    }
     if is_kind {
-        let taken_in = version.schema.take_in(tree, Malformed::Refused);
-        unknown.extend(taken_in.map_err(|error| error.to_string())?);
+        unknown.extend(schema::take_in(of, tree, Malformed::Refused)?);
     }
     Ok((is_kind, unknown))
 }
@@ -214,15 +216,15 @@ fn complete(
     let mut errors = Vec::new();
     if is_kind {
         errors.extend(metadata_rules::validate(&tree, kind.manners.names));
-        errors.extend(schema::validate(&version.schema, &tree));
+        errors.extend(schema::validate(version.schema.root(), &tree));
         if let Some(paths) = scale_paths(kind, version) {
             errors.extend(scale::validate(paths, &tree));
         }
     } else {
         errors.push(wrong_kind(kind, &tree));
     }
-    errors.extend(embedded::validate(&version.schema, &tree));
-    errors.extend(schema::validate_list_types(&version.schema, &tree));
+    errors.extend(embedded::validate(version.schema.root(), &tree));
+    errors.extend(schema::validate_list_types(version.schema.root(), &tree));
     rules.judge(&tree, None, &mut errors, warnings);
     errors.truncate(ERRORS_LIMIT);
     if !errors.is_empty() {
@@ -237,7 +239,7 @@ fn complete(
 /// Where the numbers of replicas are that are looked at for their own sake; the
 /// rules of Kubernetes' own kinds do that themselves.
 fn scale_paths<'a>(kind: &Kind, version: &'a Version) -> Option<&'a ScalePaths> {
-    version.subresources.scale.as_ref().filter(|_| kind.fields.is_none())
+    version.subresources.scale.as_ref().filter(|_| !kind.is_typed())
 }
 
 /// Rules that are written in Rust, and have prepared an object.
@@ -250,6 +252,7 @@ struct Asked<'a> {
 impl<'a> Asked<'a> {
     fn prepare(
         kind: &Kind,
+        version: &Version,
         rules: Option<(&'a CodedRules, &'a RuleContext<'a>)>,
         tree: &mut Tree,
     ) -> Self {
@@ -261,9 +264,7 @@ impl<'a> Asked<'a> {
             rules.prepare(tree, context)
         });
         if rules.is_some() {
-            // What was filled in gets the shape of the rest; it is of its types,
-            // because the rules have read it.
-            let _ = kind.give_shape(tree);
+            kind.coerce_again(version, tree);
         }
         Self { rules, unfit: prepared.err() }
     }
@@ -346,7 +347,7 @@ pub fn prepare_initial(
     let decoded = decode_new(kind, version, namespace.as_deref(), submitted, strict)?;
     let initial = Initial { uid };
     let prepared = prepare_made(kind, version, decoded, context, ambient, Some(&initial))?;
-    if kind.fields.is_some() {
+    if kind.is_typed() {
         return Ok(prepared.object);
     }
     let mut tree = prepared.object.to_tree();
@@ -354,7 +355,7 @@ pub fn prepare_initial(
         give_uid(&mut tree, uid);
     }
     tree.extend(status.map(|status| ("status".to_owned(), status)));
-    let mut errors = schema::validate_status(&version.schema, &tree, &Tree::new());
+    let mut errors = schema::validate_status(version.schema.root(), &tree, &Tree::new());
     if let Some(paths) = scale_paths(kind, version) {
         errors.extend(scale::validate_status(paths, &tree));
     }

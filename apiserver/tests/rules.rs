@@ -119,7 +119,7 @@ async fn rules_are_part_of_every_write() {
 
     // What counts for nothing does not keep a rule from its work.
     let mut forged = range("d", 1, 2);
-    forged["metadata"]["managedFields"] = json!([{"time": "never"}]);
+    forged["metadata"]["managedFields"] = json!([{"operation": "None", "fieldsV1": {"f:spec": 5}}]);
     let created = ask(&server, Method::POST, RANGES, &forged).await;
     assert_eq!(created.body()["spec"]["maker"], "jane");
     // To JSON this is a whole number.

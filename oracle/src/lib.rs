@@ -8,16 +8,15 @@
 
 pub mod answer;
 pub mod compare;
-#[cfg(test)]
-mod field_table;
 pub mod formats;
 pub mod generate;
 pub mod kubectl;
-pub mod merge_keys;
+
 pub mod openapi;
 pub mod protobuf;
 pub mod row;
 pub mod run;
 pub mod schemas;
 pub mod server;
+pub mod types;
 pub mod world;

@@ -32,6 +32,57 @@ pub async fn compare(reference: &Server, other: &Server) -> Result<String> {
     Ok(report)
 }
 
+/// Compares the schemas of built-in kinds. What words describe them, and which values
+/// they list, is not looked at.
+pub async fn compare_built_in(reference: &Server, other: &Server) -> Result<String> {
+    let mut report = String::new();
+    let index = get(other, "/openapi/v3").await?;
+    for path in index["paths"].as_object().context("paths")?.keys() {
+        let path = format!("/openapi/v3/{path}");
+        let (there, here) = (get(reference, &path).await?, get(other, &path).await?);
+        let schemas = |document: &Value| document["components"]["schemas"].clone();
+        let (there, here) = (schemas(&there), schemas(&here));
+        for (name, ours) in here.as_object().context("schemas")? {
+            // Every document of ours says what the answers to any request are.
+            if there[name].is_null() && name.contains(".apimachinery.pkg.apis.meta.") {
+                continue;
+            }
+            let theirs = without_words(there[name].clone());
+            let ours = without_words(ours.clone());
+            let compared = compare_values(theirs, ours, &[])?;
+            if let Some(difference) = compared.difference {
+                let difference = difference.to_text("kube-apiserver", "we");
+                let _ = write!(report, "{path} {name}: {difference}");
+            }
+        }
+    }
+    Ok(report)
+}
+
+fn without_words(mut value: Value) -> Value {
+    match &mut value {
+        Value::Object(members) => {
+            // A member may be called like this.
+            members.retain(|key, value| match key.as_str() {
+                "description" => !value.is_string(),
+                "enum" => !value.is_array(),
+                "x-kubernetes-group-version-kind" => false,
+                // Nothing reads it any more.
+                "x-kubernetes-unions" => false,
+                _ => true,
+            });
+            for member in members.values_mut() {
+                *member = without_words(member.take());
+            }
+        }
+        Value::Array(items) => {
+            items.iter_mut().for_each(|item| *item = without_words(item.take()));
+        }
+        _ => {}
+    }
+    value
+}
+
 async fn ask(server: &Server, path: &str, headers: &[(&str, &str)]) -> Result<Answer> {
     let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     let (method, path) = ("GET".to_owned(), path.to_owned());

@@ -67,110 +67,88 @@ impl Encoder {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
-    use aggregated_apiserver::{Field, FieldCount, FieldTable, Presence, read_protobuf};
+    use aggregated_apiserver::{GoType, Member, Presence, Type, Types, read_protobuf};
     use fastrand::Rng;
     use serde_json::{Map, json};
     use test_cluster::Missing;
 
-    const FIELDS: &str = include_str!("../../standalone/src/built_in/fields.txt");
-    /// Every kind that is read in protobuf, with its version.
-    const KINDS: [(&str, &str); 25] = [
-        ("v1", "Binding"),
-        ("v1", "ConfigMap"),
-        ("v1", "DeleteOptions"),
-        ("v1", "Event"),
-        ("v1", "Namespace"),
-        ("v1", "Node"),
-        ("v1", "Pod"),
-        ("v1", "Secret"),
-        ("v1", "Service"),
-        ("v1", "ServiceAccount"),
-        ("apiextensions.k8s.io/v1", "CustomResourceDefinition"),
-        ("apps/v1", "Deployment"),
-        ("apps/v1", "ReplicaSet"),
-        ("authentication.k8s.io/v1", "SelfSubjectReview"),
-        ("authentication.k8s.io/v1", "TokenReview"),
-        ("authorization.k8s.io/v1", "LocalSubjectAccessReview"),
-        ("authorization.k8s.io/v1", "SelfSubjectAccessReview"),
-        ("authorization.k8s.io/v1", "SelfSubjectRulesReview"),
-        ("authorization.k8s.io/v1", "SubjectAccessReview"),
-        ("autoscaling/v1", "Scale"),
-        ("batch/v1", "CronJob"),
-        ("batch/v1", "Job"),
-        ("coordination.k8s.io/v1", "Lease"),
-        ("example.com/v1", "DeleteOptions"),
-        ("events.k8s.io/v1", "Event"),
-    ];
+    const TABLE: &str = include_str!("../../standalone/src/built_in/types.txt");
     /// So deep objects of chance nest; schemas have no end of their own.
-    const DEPTH: usize = 9;
-    /// So many objects of each kind are made.
-    const OBJECTS: usize = 12;
+    const DEPTH: usize = 8;
+    /// So many objects of each kind are made, unless `ORACLE_OBJECTS` says another number.
+    const OBJECTS: usize = 3;
 
     /// Makes objects by chance.
-    struct Chance<'a> {
-        table: &'a FieldTable,
+    struct Chance {
         rng: Rng,
     }
 
-    impl Chance<'_> {
-        fn message(&mut self, message: &str, depth: usize) -> Value {
-            let table = self.table;
-            let known = table.message(message).unwrap_or_else(|| panic!("no message {message}"));
+    impl Chance {
+        fn message(&mut self, of: Type<'_>, depth: usize) -> Value {
             let mut members = Map::new();
-            for field in table.fields(known) {
+            for (name, member) in of.members.iter() {
                 // A few of many, further down.
                 if depth > DEPTH || (depth > 2 && self.rng.usize(..depth) > 1) {
                     continue;
                 }
-                let value = self.field(field, depth);
-                members.insert(field.name.clone(), value);
+                // Go shows it, and protobuf does not have it.
+                if member.number == 0 && member.through.is_empty() {
+                    continue;
+                }
+                let value = self.value(of.at(&member.of), depth);
+                members.insert(name.to_owned(), value);
             }
             Value::Object(members)
         }
 
-        fn field(&mut self, field: &Field, depth: usize) -> Value {
-            let times = self.rng.usize(1..3);
-            match field.count {
-                FieldCount::List => (0..times).map(|_| self.value(&field.of, depth)).collect(),
-                FieldCount::Map => {
-                    let one = |n: usize| (format!("key-{n}"), self.value(&field.of, depth));
-                    Value::Object((0..times).map(one).collect())
-                }
-                FieldCount::One | FieldCount::Inline => self.value(&field.of, depth),
-            }
-        }
-
-        fn value(&mut self, of: &str, depth: usize) -> Value {
+        fn value(&mut self, of: Type<'_>, depth: usize) -> Value {
             let rng = &mut self.rng;
-            match of {
-                "string" => ["", "a", "é\u{1f600}", "long enough"][rng.usize(..4)].into(),
-                "bytes" => ["", "eHl6", "/+8="][rng.usize(..3)].into(),
-                "bool" => rng.bool().into(),
-                "int32" => [0, 1, -1, i32::MAX, i32::MIN][rng.usize(..5)].into(),
-                "int64" => [0, 7, -1, i64::MAX, i64::MIN][rng.usize(..5)].into(),
-                "double" => [0.0, 1.5, -2e-7, 1e21][rng.usize(..4)].into(),
-                "Time" => "2026-01-02T03:04:05Z".into(),
-                "MicroTime" => "2026-01-02T03:04:05.678900Z".into(),
-                "Quantity" => ["0", "100m", "1Gi", "12e6"][rng.usize(..4)].into(),
-                "IntOrString" => {
+            match of.go.unwrap() {
+                GoType::String => ["", "a", "é\u{1f600}", "long enough"][rng.usize(..4)].into(),
+                GoType::Bytes => ["", "eHl6", "/+8="][rng.usize(..3)].into(),
+                GoType::Bool => rng.bool().into(),
+                GoType::Int32 => [0, 1, -1, i32::MAX, i32::MIN][rng.usize(..5)].into(),
+                GoType::Int64 => [0, 7, -1, i64::MAX, i64::MIN][rng.usize(..5)].into(),
+                GoType::Float64 => [0.0, 1.5, -2e-7, 1e21][rng.usize(..4)].into(),
+                GoType::Time => "2026-01-02T03:04:05Z".into(),
+                GoType::MicroTime => "2026-01-02T03:04:05.678900Z".into(),
+                GoType::Duration => "1m30s".into(),
+                GoType::Quantity => ["0", "100m", "1Gi", "12e6"][rng.usize(..4)].into(),
+                GoType::IntOrString => {
                     [json!(0), json!(8080), json!(""), json!("http")][rng.usize(..4)].clone()
                 }
-                "FieldsV1" => json!({"f:metadata": {"f:labels": {".": {}}}}),
-                "RawExtension" => json!({"apiVersion": "v1", "kind": "Foo", "n": [1, 2.5, null]}),
-                "JSON" => {
+                GoType::Json if of.name == "FieldsV1" => {
+                    json!({"f:metadata": {"f:labels": {".": {}}}})
+                }
+                GoType::Json if of.name == "RawExtension" => {
+                    json!({"apiVersion": "v1", "kind": "Foo", "n": [1, 2.5, null]})
+                }
+                GoType::Json => {
                     [json!(0), json!("a"), json!({"a": [true]}), json!([])][rng.usize(..4)].clone()
                 }
-                "ExtraValue" => json!(["a", "b"]),
-                "JSONSchemaPropsOrArray" if rng.bool() => {
-                    json!([self.message("JSONSchemaProps", depth + 2), {"type": "string"}])
+                GoType::Strings => json!(["a", "b"]),
+                GoType::SchemaOrArray if rng.bool() => {
+                    json!([self.message(of.of_items().unwrap(), depth + 2), {"type": "string"}])
                 }
-                "JSONSchemaPropsOrStringArray" if rng.bool() => json!(["a", "b"]),
-                "JSONSchemaPropsOrBool" if rng.bool() => rng.bool().into(),
-                _ if of.starts_with("JSONSchemaProps") => {
-                    self.message("JSONSchemaProps", depth + 2)
+                GoType::SchemaOrStrings if rng.bool() => json!(["a", "b"]),
+                GoType::SchemaOrBool if rng.bool() => rng.bool().into(),
+                GoType::SchemaOrArray | GoType::SchemaOrBool | GoType::SchemaOrStrings => {
+                    self.message(of.of_items().unwrap(), depth + 2)
                 }
-                message => self.message(message, depth + 1),
+                GoType::List => {
+                    let times = rng.usize(1..3);
+                    (0..times).map(|_| self.value(of.of_items().unwrap(), depth)).collect()
+                }
+                GoType::Map => {
+                    let times = rng.usize(1..3);
+                    let of = of.of_member("any").unwrap();
+                    let one = |n: usize| (format!("key-{n}"), self.value(of, depth));
+                    Value::Object((0..times).map(one).collect())
+                }
+                GoType::Struct => self.message(of, depth + 1),
             }
         }
     }
@@ -187,26 +165,26 @@ mod tests {
     }
 
     /// Where two values part. What is always there in Go is filled in later.
-    fn part(table: &FieldTable, of: &str, go: &Value, ours: &Value, path: &str) -> Option<String> {
+    fn part(of: Option<Type<'_>>, go: &Value, ours: &Value, path: &str) -> Option<String> {
         let differs = || Some(format!("{path}: Go has {go}, we have {ours}"));
         match (go, ours) {
             (Value::Object(go), Value::Object(ours)) => {
-                let message = table.message(of);
-                let unknown = ours.keys().find(|name| !go.contains_key(*name));
+                // An event of a watch does not say what it is, in JSON.
+                let is_type = |name: &str| ["apiVersion", "kind"].contains(&name);
+                let unknown = ours.keys().find(|name| !go.contains_key(*name) && !is_type(name));
                 if let Some(name) = unknown {
                     return Some(format!("{path}.{name}: only we have {}", ours[name]));
                 }
                 go.iter().find_map(|(name, value)| {
                     let path = format!("{path}.{name}");
-                    let field = message.and_then(|message| table.field(message, name));
-                    let field = field.map(|(field, _)| field);
-                    let of = field.map_or(of, |field| field.of.as_str());
+                    let member: Option<&Member> = of.and_then(|of| Some(of.member(name)?.0));
+                    let of_member = of.and_then(|of| of.of_member(name).or(of.of_items()));
                     match ours.get(name) {
-                        Some(own) => part(table, of, value, own, &path),
+                        Some(own) => part(of_member, value, own, &path),
                         None if name == "apiVersion" || name == "kind" => None,
                         None => {
                             let is_always =
-                                field.is_some_and(|field| field.presence == Presence::Always);
+                                member.is_some_and(|member| member.presence == Presence::Required);
                             let is_left_out = is_always && is_nothing(value);
                             (!is_left_out).then(|| format!("{path}: only Go has {value}"))
                         }
@@ -214,10 +192,9 @@ mod tests {
                 })
             }
             (Value::Array(go_items), Value::Array(items)) if go_items.len() == items.len() => {
+                let of = of.and_then(|of| of.of_items());
                 let mut pairs = go_items.iter().zip(items).enumerate();
-                pairs.find_map(|(at, (go, ours))| {
-                    part(table, of, go, ours, &format!("{path}[{at}]"))
-                })
+                pairs.find_map(|(at, (go, ours))| part(of, go, ours, &format!("{path}[{at}]")))
             }
             (Value::Number(number), Value::Number(own)) if number.as_f64() == own.as_f64() => None,
             _ if go == ours => None,
@@ -235,22 +212,31 @@ mod tests {
             eprintln!("what Go encodes needs a program: {error}");
             return;
         }
-        let table = FieldTable::parse(FIELDS).unwrap();
-        let seed = std::env::var("ORACLE_SEED").map_or(0, |seed| seed.parse().unwrap());
-        let mut chance = Chance { table: &table, rng: Rng::with_seed(seed) };
-        for (api_version, kind) in KINDS {
-            let group = api_version.split_once('/').map_or("", |(group, _)| group);
-            let message = table.kind(group, kind).unwrap().to_owned();
-            for _ in 0..OBJECTS {
-                let mut object = chance.message(&message, 0);
+        let types = Arc::new(Types::parse(&[TABLE]).unwrap());
+        let number = |name: &str| std::env::var(name).ok().map(|text| text.parse().unwrap());
+        let seed = number("ORACLE_SEED").unwrap_or(0);
+        let objects = number("ORACLE_OBJECTS").map_or(OBJECTS, |objects| objects as usize);
+        let mut chance = Chance { rng: Rng::with_seed(seed) };
+        // What is the same in all groups comes without a version of its own.
+        let kinds: Vec<(&str, &str)> = types
+            .kinds()
+            .map(|(version, kind)| (if version.is_empty() { "v1" } else { version }, kind))
+            .chain([("example.com/v1", "DeleteOptions")])
+            .collect();
+        assert!(kinds.len() > 100, "{kinds:?}");
+        for (api_version, kind) in kinds {
+            let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+            let of = types.get(types.kind(group, version, kind).unwrap());
+            for _ in 0..objects {
+                // Lists hold as much as they may.
+                let depth = if kind.ends_with("List") { 3 } else { 0 };
+                let mut object = chance.message(of, depth);
                 object["apiVersion"] = api_version.into();
                 object["kind"] = kind.into();
                 let encoded = encode(&object.to_string()).unwrap();
-                let ours = read_protobuf(&encoded.protobuf, &table).unwrap();
-                assert_eq!(ours["kind"], kind);
-                if let Some(difference) = part(&table, &message, &encoded.json, &ours, kind) {
-                    panic!("seed {seed}: {difference}");
-                }
+                let ours = read_protobuf(&encoded.protobuf, &types).unwrap();
+                let difference = part(Some(of), &encoded.json, &ours, kind);
+                assert_eq!(difference, None, "seed {seed}: {object}");
             }
         }
     }

@@ -19,7 +19,7 @@ use oracle::row::{BUILT_IN, Row, parse};
 use oracle::run::{Outcome, Side, run};
 use oracle::world::World;
 use oracle::{formats, generate};
-use oracle::{kubectl, merge_keys, openapi, schemas};
+use oracle::{kubectl, openapi, schemas, types};
 use test_cluster::{Missing, Programs};
 use tokio::runtime::Runtime;
 
@@ -90,9 +90,10 @@ fn main() -> Result<()> {
     for (name, check) in [
         ("definitions: schemas are judged alike", Check::Schemas),
         ("openapi: documents are alike", Check::OpenApi),
+        ("openapi: schemas of built-in kinds are alike", Check::OpenApiBuiltIn),
         ("kubectl: prints the same", Check::Kubectl),
         ("kubectl: prints the same of built-in kinds", Check::KubectlBuiltIn),
-        ("merge keys: of built-in kinds", Check::MergeKeys),
+        ("types: those of Kubernetes", Check::Types),
     ] {
         let shared = Arc::clone(&shared);
         let reason = missing.clone();
@@ -169,9 +170,10 @@ impl fmt::Display for Seeds {
 enum Check {
     Schemas,
     OpenApi,
+    OpenApiBuiltIn,
     Kubectl,
     KubectlBuiltIn,
-    MergeKeys,
+    Types,
 }
 
 fn first_seed() -> Result<u64> {
@@ -273,7 +275,11 @@ impl Shared {
             match check {
                 Check::Schemas => schemas::compare(reference).await,
                 Check::OpenApi => openapi::compare(reference, direct).await,
-                Check::MergeKeys => merge_keys::compare(reference).await,
+                Check::OpenApiBuiltIn => {
+                    let (plain, standalone) = (&world.plain.server, &world.standalone.server);
+                    openapi::compare_built_in(plain, standalone).await
+                }
+                Check::Types => types::compare(reference).await,
                 Check::KubectlBuiltIn => {
                     let (there, ours) = world.without_a_cluster();
                     kubectl::compare(there, "kubectl-built-in.calls", &there.kubeconfig(), &ours)

@@ -3,25 +3,22 @@
 mod addresses;
 mod cells;
 mod defaults;
+mod descriptions;
 mod events;
 mod manners;
 mod rules;
-mod schemas;
 
 pub(crate) use rules::approval;
 
 use std::any::TypeId;
 use std::sync::{Arc, LazyLock};
 
-use aggregated_apiserver::{
-    Cells, FieldTable, Kinds, Manners, MergeKeys, OpenApiSchemas, Rules, View, age,
-};
+use aggregated_apiserver::{Cells, Kinds, Manners, Rules, Types, View, age};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::events::v1::Event as NewEvent;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::{ClusterResourceScope, ListableResource, Metadata, Resource};
-use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -41,22 +38,19 @@ enum Parts {
 /// is shown only to those who want it wide.
 type Column = (&'static str, &'static str, &'static str, bool);
 
-/// How strategic merge patches merge lists. What the table says a test reads.
-static MERGE_KEYS: LazyLock<Arc<MergeKeys>> = LazyLock::new(|| {
-    Arc::new(MergeKeys::parse(include_str!("built_in/merge_keys.txt")).unwrap_or_default())
-});
-
 const ALL: &[&str] = &["all"];
 /// Every table of Kubernetes shows the age as a text.
 const AGE: Column = ("Age", "string", CODE, false);
 /// The cells of such a column are made by code.
 const CODE: &str = ".metadata.name";
 
-/// Their fields. What the table says a test reads.
-pub(crate) static FIELDS: LazyLock<Arc<FieldTable>> = LazyLock::new(|| {
-    let table = include_str!("built_in/fields.txt");
-    Arc::new(FieldTable::parse(table).unwrap_or_default())
+/// The types of Kubernetes. What the table says a test reads.
+pub(crate) static TYPES: LazyLock<Arc<Types>> = LazyLock::new(|| {
+    let types = Types::parse(&[TABLE]).unwrap_or_default();
+    Arc::new(types.described_by(descriptions::all))
 });
+
+const TABLE: &str = include_str!("built_in/types.txt");
 
 /// All of them, in the order of discovery.
 pub(crate) fn kinds() -> Kinds {
@@ -323,7 +317,7 @@ struct Row<K> {
 impl<K> Row<K>
 where
     K: ListableResource + Metadata<Ty = ObjectMeta> + Serialize + DeserializeOwned + 'static,
-    K: kube::Resource<DynamicType = ()> + JsonSchema,
+    K: kube::Resource<DynamicType = ()>,
     <K as Resource>::Scope: 'static,
 {
     /// A kind of which nothing is said but its manners.
@@ -369,10 +363,8 @@ where
         }
         match definition::<K>(short_names, categories, &version) {
             Ok(definition) => {
-                let root = K::schema_name().into_owned();
-                let schemas = OpenApiSchemas { root, all: schemas::all };
-                let kinds = kinds.built_in(definition, cells, rules, &MERGE_KEYS);
-                kinds.with_manners(manners).described_by(schemas)
+                let kinds = kinds.built_in(definition, cells, rules, &TYPES);
+                kinds.with_manners(manners)
             }
             Err(error) => {
                 // What is made here is made of constants; a test reads all of them.
@@ -437,8 +429,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tables_can_be_read() {
-        MergeKeys::parse(include_str!("built_in/merge_keys.txt")).unwrap();
-        FieldTable::parse(include_str!("built_in/fields.txt")).unwrap();
+    fn the_table_can_be_read() {
+        Types::parse(&[TABLE]).unwrap().check().unwrap();
     }
 }

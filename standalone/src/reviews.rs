@@ -12,7 +12,7 @@ use k8s_openapi::api::authorization::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::Serialize;
 
-use crate::built_in::review;
+use crate::built_in::{TYPES, review};
 use crate::definitions::Now;
 use crate::rights::{may, rules};
 
@@ -22,12 +22,16 @@ pub(crate) type Tokens = Vec<(String, User)>;
 /// The kinds of questions. What the tokens are, the caller knows.
 pub(crate) fn kinds(tokens: Tokens, now: Now) -> Result<Kinds, serde_json::Error> {
     let kinds = Kinds::new()
-        .reviewed(review::<SelfSubjectReview>()?, move |user, mut asked: SelfSubjectReview| {
-            asked.metadata.creation_timestamp = Some(Time(now()));
-            asked.status = Some(SelfSubjectReviewStatus { user_info: Some(info(user)) });
-            Ok(asked)
-        })
-        .reviewed(review::<TokenReview>()?, move |_, mut asked: TokenReview| {
+        .reviewed(
+            review::<SelfSubjectReview>()?,
+            &TYPES,
+            move |user, mut asked: SelfSubjectReview| {
+                asked.metadata.creation_timestamp = Some(Time(now()));
+                asked.status = Some(SelfSubjectReviewStatus { user_info: Some(info(user)) });
+                Ok(asked)
+            },
+        )
+        .reviewed(review::<TokenReview>()?, &TYPES, move |_, mut asked: TokenReview| {
             let token = asked.spec.token.as_str();
             if token.is_empty() {
                 let why = "token is required for TokenReview in authentication";
@@ -44,6 +48,7 @@ pub(crate) fn kinds(tokens: Tokens, now: Now) -> Result<Kinds, serde_json::Error
         })
         .reviewed(
             review::<SelfSubjectAccessReview>()?,
+            &TYPES,
             |user, mut asked: SelfSubjectAccessReview| {
                 let (resource, path) =
                     (&asked.spec.resource_attributes, &asked.spec.non_resource_attributes);
@@ -53,21 +58,26 @@ pub(crate) fn kinds(tokens: Tokens, now: Now) -> Result<Kinds, serde_json::Error
                 Ok(asked)
             },
         )
-        .reviewed(review::<SelfSubjectRulesReview>()?, |user, mut asked: SelfSubjectRulesReview| {
-            if asked.spec.namespace.as_ref().is_none_or(String::is_empty) {
-                return Err(NoQuestion::BadRequest("no namespace on request".to_owned()));
-            }
-            asked.spec = SelfSubjectRulesReviewSpec::default();
-            asked.status = Some(rules(&user.groups));
-            Ok(asked)
-        })
-        .reviewed(review::<SubjectAccessReview>()?, |_, mut asked: SubjectAccessReview| {
+        .reviewed(
+            review::<SelfSubjectRulesReview>()?,
+            &TYPES,
+            |user, mut asked: SelfSubjectRulesReview| {
+                if asked.spec.namespace.as_ref().is_none_or(String::is_empty) {
+                    return Err(NoQuestion::BadRequest("no namespace on request".to_owned()));
+                }
+                asked.spec = SelfSubjectRulesReviewSpec::default();
+                asked.status = Some(rules(&user.groups));
+                Ok(asked)
+            },
+        )
+        .reviewed(review::<SubjectAccessReview>()?, &TYPES, |_, mut asked: SubjectAccessReview| {
             check(&asked.metadata, of_subject(&asked.spec))?;
             asked.status = Some(answer(&asked.spec));
             Ok(asked)
         })
         .reviewed(
             review::<LocalSubjectAccessReview>()?,
+            &TYPES,
             |_, mut asked: LocalSubjectAccessReview| {
                 let mut faults = of_subject(&asked.spec);
                 let own = asked.metadata.namespace.clone().unwrap_or_default();

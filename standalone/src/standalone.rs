@@ -107,7 +107,7 @@ impl Standalone {
         };
         let now: Now = Arc::new(Timestamp::now);
         let kinds = built_in::kinds().and(reviews::kinds(tokens, Arc::clone(&now))?);
-        let kinds = kinds.and(built_in::events()).fields(&built_in::FIELDS).and(self.kinds);
+        let kinds = kinds.and(built_in::events()).and(self.kinds);
         let (mut definitions, mut documents) = (Vec::new(), Vec::new());
         for path in &own.load {
             let read = files::read(path).map_err(|why| StandaloneError::flag("load", why))?;

@@ -107,7 +107,7 @@ impl TestServerBuilder {
             move || clock.now()
         });
         let kinds = built_in::kinds().and(reviews::kinds(Vec::new(), Arc::clone(&now))?);
-        let kinds = kinds.and(built_in::events()).fields(&built_in::FIELDS).and(self.kinds);
+        let kinds = kinds.and(built_in::events()).and(self.kinds);
         let ambient = Ambient::system().with_clock({
             let now = Arc::clone(&now);
             move || now()

@@ -88,6 +88,15 @@ impl Programs {
         Self::built(module, "./protobuf", &["go.mod", "go.sum", "protobuf/main.go"])
     }
 
+    /// Builds `types`, which describes the types of Kubernetes: `types v1 apps/v1`.
+    ///
+    /// # Errors
+    /// As [`Programs::informer`].
+    pub fn types() -> Result<PathBuf> {
+        let module = Path::new(MODULE);
+        Self::built(module, "./types", &["go.mod", "go.sum", "types/main.go"])
+    }
+
     /// Builds `typed`, which does with every kind what programs written in Go
     /// do, unless it was built before: `typed KUBECONFIG json|protobuf`.
     ///

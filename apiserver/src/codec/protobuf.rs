@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use super::text;
 use crate::error::quote;
-use crate::schema::{Field, FieldCount, FieldTable, Presence};
+use crate::schema::{GoType, Presence, Type, Types};
 
 const MAGIC: &[u8] = b"k8s\0";
 const NO_MAGIC: &str =
@@ -20,20 +20,20 @@ const NO_MAGIC: &str =
 /// Messages nest at most so deep; a Pod needs nine.
 const DEPTH_LIMIT: usize = 64;
 /// Reads an object in protobuf, with the envelope in which requests carry it, as
-/// JSON. What its messages say beyond the fields of the table is ignored.
+/// JSON. What its messages say beyond the fields of its types is ignored.
 ///
 /// # Errors
-/// What is wrong with it: it is broken, the table does not know its kind, or it
+/// What is wrong with it: it is broken, its kind is not among the types, or it
 /// holds more than a document may.
-pub fn read(bytes: &[u8], fields: &FieldTable) -> Result<Value, String> {
+pub fn read(bytes: &[u8], types: &Types) -> Result<Value, String> {
     let body = bytes.strip_prefix(MAGIC).ok_or(NO_MAGIC)?;
     let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), &[][..]);
     let mut envelope = Wire { bytes: body };
     while let Some((number, value)) = envelope.next()? {
         match (number, value) {
-            (1, Part::Bytes(types)) => {
-                let mut types = Wire { bytes: types };
-                while let Some((number, value)) = types.next()? {
+            (1, Part::Bytes(said)) => {
+                let mut said = Wire { bytes: said };
+                while let Some((number, value)) = said.next()? {
                     match (number, value) {
                         (1, Part::Bytes(text)) => api_version = utf8(text)?.to_owned(),
                         (2, Part::Bytes(text)) => kind = utf8(text)?.to_owned(),
@@ -48,64 +48,59 @@ pub fn read(bytes: &[u8], fields: &FieldTable) -> Result<Value, String> {
             _ => {}
         }
     }
-    let group = api_version.split_once('/').map_or("", |(group, _)| group);
-    let Some(message) = fields.kind(group, &kind) else {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
+    let Some(id) = types.kind(group, version, &kind) else {
         let (kind, version) = (quote(&kind), quote(&api_version));
         return Err(format!(
             "no kind {kind} is registered for version {version} in scheme \"pkg/runtime/scheme.go:111\""
         ));
     };
-    let mut reader = Reader { fields, values: 0 };
-    let mut object = reader.message(message, raw, 0)?;
+    let mut object = Reader::default().message(types.get(id), raw, 0)?;
     object.insert("apiVersion".to_owned(), api_version.into());
     object.insert("kind".to_owned(), kind.into());
     Ok(Value::Object(object))
 }
 
-struct Reader<'a> {
-    fields: &'a FieldTable,
+#[derive(Default)]
+struct Reader {
     values: usize,
 }
 
-impl Reader<'_> {
+impl Reader {
     fn message(
         &mut self,
-        name: &str,
+        of: Type<'_>,
         bytes: &[u8],
         depth: usize,
     ) -> Result<Map<String, Value>, String> {
         if depth > DEPTH_LIMIT {
             return Err(format!("it nests deeper than {DEPTH_LIMIT}"));
         }
-        // What has no fields that are known has no members.
-        let fields = self.fields;
-        let known = fields.message(name);
         let mut object = Map::new();
         let mut wire = Wire { bytes };
         while let Some((number, part)) = wire.next()? {
-            let Some(field) = known.and_then(|known| known.numbered(number)) else { continue };
-            match field.count {
-                FieldCount::One => {
-                    let value = self.value(&field.of, part, depth)?;
-                    if let Some(value) = value.filter(|value| {
-                        field.presence != Presence::Something || is_something(value)
-                    }) {
-                        object.insert(field.name.clone(), value);
-                    }
-                }
-                FieldCount::List => {
-                    let value = self.value(&field.of, part, depth)?.unwrap_or(Value::Null);
-                    let list = object
-                        .entry(field.name.clone())
-                        .or_insert_with(|| Value::Array(Vec::new()));
+            if let Some(inlined) = of.inlined_at(number) {
+                let Part::Bytes(bytes) = part else { return Err(unexpected(inlined.name)) };
+                object.extend(self.message(inlined, bytes, depth + 1)?);
+                continue;
+            }
+            let Some((name, member)) = of.numbered(number) else { continue };
+            let of_member = of.at(&member.of);
+            match of_member.go {
+                Some(GoType::List) => {
+                    let Some(of_item) = of_member.of_items() else { continue };
+                    let value = self.value(of_item, name, part, depth)?.unwrap_or(Value::Null);
+                    let list = object.entry(name).or_insert_with(|| Value::Array(Vec::new()));
                     if let Value::Array(list) = list {
                         list.push(value);
                     }
                 }
-                FieldCount::Map => self.entry(field, part, depth, &mut object)?,
-                FieldCount::Inline => {
-                    if let Some(Value::Object(members)) = self.value(&field.of, part, depth)? {
-                        object.extend(members);
+                Some(GoType::Map) => self.entry(of_member, name, part, depth, &mut object)?,
+                _ => {
+                    let value = self.value(of_member, name, part, depth)?;
+                    let is_optional = member.presence != Presence::OmitEmpty;
+                    if let Some(value) = value.filter(|value| is_optional || is_something(value)) {
+                        object.insert(name.to_owned(), value);
                     }
                 }
             }
@@ -115,28 +110,29 @@ impl Reader<'_> {
 
     fn entry(
         &mut self,
-        field: &Field,
+        of: Type<'_>,
+        name: &str,
         part: Part<'_>,
         depth: usize,
         object: &mut Map<String, Value>,
     ) -> Result<(), String> {
-        let Part::Bytes(bytes) = part else { return Err(unexpected(&field.name)) };
+        let Part::Bytes(bytes) = part else { return Err(unexpected(name)) };
+        let Some(of_value) = of.of_member("") else { return Ok(()) };
         let (mut key, mut value) = (String::new(), None);
         let mut wire = Wire { bytes };
         while let Some((number, part)) = wire.next()? {
             match (number, part) {
                 (1, Part::Bytes(text)) => key = utf8(text)?.to_owned(),
-                (2, part) => value = self.value(&field.of, part, depth)?,
+                (2, part) => value = self.value(of_value, name, part, depth)?,
                 _ => {}
             }
         }
         // An empty text is left out on the wire.
-        let empty = if ["string", "bytes"].contains(&field.of.as_str()) {
-            Value::String(String::new())
-        } else {
-            Value::Null
+        let empty = match of_value.go {
+            Some(GoType::String | GoType::Bytes) => Value::String(String::new()),
+            _ => Value::Null,
         };
-        let map = object.entry(field.name.clone()).or_insert_with(|| Value::Object(Map::new()));
+        let map = object.entry(name).or_insert_with(|| Value::Object(Map::new()));
         if let Value::Object(map) = map {
             map.insert(key, value.unwrap_or(empty));
         }
@@ -144,66 +140,35 @@ impl Reader<'_> {
     }
 
     /// A value of a type; none if it is nothing that JSON could say.
-    fn value(&mut self, of: &str, part: Part<'_>, depth: usize) -> Result<Option<Value>, String> {
+    fn value(
+        &mut self,
+        of: Type<'_>,
+        name: &str,
+        part: Part<'_>,
+        depth: usize,
+    ) -> Result<Option<Value>, String> {
         self.values += 1;
         if self.values > text::VALUES_LIMIT {
             return Err(format!("it has more than {} values", text::VALUES_LIMIT));
         }
-        let value = match (of, part) {
-            ("string", Part::Bytes(bytes)) => utf8(bytes)?.into(),
-            ("bytes", Part::Bytes(bytes)) => STANDARD.encode(bytes).into(),
-            ("bool", Part::Number(number)) => (number != 0).into(),
-            ("int32" | "int64" | "uint32" | "uint64", Part::Number(number)) => {
+        let Some(go) = of.go else { return Err(unexpected(name)) };
+        let value = match (go, part) {
+            (GoType::String, Part::Bytes(bytes)) => utf8(bytes)?.into(),
+            (GoType::Bytes, Part::Bytes(bytes)) => STANDARD.encode(bytes).into(),
+            (GoType::Bool, Part::Number(number)) => (number != 0).into(),
+            (GoType::Int32 | GoType::Int64, Part::Number(number)) => {
                 #[allow(clippy::cast_possible_wrap)] // negative numbers are written like this
                 Value::from(number as i64)
             }
-            ("double", Part::Fixed64(bits)) => f64::from_bits(bits).into(),
-            ("Time", Part::Bytes(bytes)) => return time(bytes, false),
-            ("MicroTime", Part::Bytes(bytes)) => return time(bytes, true),
-            ("Quantity", Part::Bytes(bytes)) => utf8(first_bytes(bytes)?)?.into(),
-            ("IntOrString", Part::Bytes(bytes)) => int_or_string(bytes)?,
-            ("FieldsV1" | "RawExtension" | "JSON", Part::Bytes(bytes)) => {
-                self.json(of, first_bytes(bytes)?)?
-            }
-            ("JSONSchemaPropsOrArray", Part::Bytes(bytes)) => {
-                let (mut alone, mut list) = (Value::Null, Vec::new());
-                let mut wire = Wire { bytes };
-                while let Some((number, part)) = wire.next()? {
-                    match number {
-                        1 => alone = self.schema(part, depth)?,
-                        2 => list.push(self.schema(part, depth)?),
-                        _ => {}
-                    }
-                }
-                if list.is_empty() { alone } else { Value::Array(list) }
-            }
-            ("JSONSchemaPropsOrBool", Part::Bytes(bytes)) => {
-                let (mut allows, mut schema) = (false, Value::Null);
-                let mut wire = Wire { bytes };
-                while let Some((number, part)) = wire.next()? {
-                    match (number, part) {
-                        (1, Part::Number(number)) => allows = number != 0,
-                        (2, part) => schema = self.schema(part, depth)?,
-                        _ => {}
-                    }
-                }
-                if schema.is_null() { allows.into() } else { schema }
-            }
-            ("JSONSchemaPropsOrStringArray", Part::Bytes(bytes)) => {
-                let (mut schema, mut names) = (Value::Null, Vec::new());
-                let mut wire = Wire { bytes };
-                while let Some((number, part)) = wire.next()? {
-                    match (number, part) {
-                        (1, part) => schema = self.schema(part, depth)?,
-                        (2, Part::Bytes(text)) => names.push(utf8(text)?.into()),
-                        _ => {}
-                    }
-                }
-                if names.is_empty() { schema } else { Value::Array(names) }
-            }
-            ("ExtraValue", Part::Bytes(bytes)) => {
-                let mut wire = Wire { bytes };
+            (GoType::Float64, Part::Fixed64(bits)) => f64::from_bits(bits).into(),
+            (GoType::Time, Part::Bytes(bytes)) => return time(bytes, false),
+            (GoType::MicroTime, Part::Bytes(bytes)) => return time(bytes, true),
+            (GoType::Quantity, Part::Bytes(bytes)) => utf8(first_bytes(bytes)?)?.into(),
+            (GoType::IntOrString, Part::Bytes(bytes)) => int_or_string(bytes)?,
+            (GoType::Json, Part::Bytes(bytes)) => self.json(of.name, first_bytes(bytes)?)?,
+            (GoType::Strings, Part::Bytes(bytes)) => {
                 let mut list = Vec::new();
+                let mut wire = Wire { bytes };
                 while let Some((number, part)) = wire.next()? {
                     if let (1, Part::Bytes(text)) = (number, part) {
                         list.push(utf8(text)?.into());
@@ -211,18 +176,46 @@ impl Reader<'_> {
                 }
                 Value::Array(list)
             }
-            (message, Part::Bytes(bytes)) => {
-                Value::Object(self.message(message, bytes, depth + 1)?)
+            (GoType::SchemaOrArray | GoType::SchemaOrStrings, Part::Bytes(bytes)) => {
+                let (mut alone, mut list) = (Value::Null, Vec::new());
+                let mut wire = Wire { bytes };
+                while let Some((number, part)) = wire.next()? {
+                    match (number, part) {
+                        (1, part) => alone = self.schema(of, part, depth)?,
+                        (2, Part::Bytes(text)) if go == GoType::SchemaOrStrings => {
+                            list.push(utf8(text)?.into());
+                        }
+                        (2, part) => list.push(self.schema(of, part, depth)?),
+                        _ => {}
+                    }
+                }
+                if list.is_empty() { alone } else { Value::Array(list) }
             }
-            _ => return Err(unexpected(of)),
+            (GoType::SchemaOrBool, Part::Bytes(bytes)) => {
+                let (mut allows, mut schema) = (false, Value::Null);
+                let mut wire = Wire { bytes };
+                while let Some((number, part)) = wire.next()? {
+                    match (number, part) {
+                        (1, Part::Number(number)) => allows = number != 0,
+                        (2, part) => schema = self.schema(of, part, depth)?,
+                        _ => {}
+                    }
+                }
+                if schema.is_null() { allows.into() } else { schema }
+            }
+            (GoType::Struct, Part::Bytes(bytes)) => {
+                Value::Object(self.message(of, bytes, depth + 1)?)
+            }
+            _ => return Err(unexpected(name)),
         };
         Ok(Some(value))
     }
 
     /// A schema in one that is written as something else in JSON.
-    fn schema(&mut self, part: Part<'_>, depth: usize) -> Result<Value, String> {
-        let schema = self.value("JSONSchemaProps", part, depth + 1)?;
-        Ok(schema.unwrap_or(Value::Null))
+    fn schema(&mut self, of: Type<'_>, part: Part<'_>, depth: usize) -> Result<Value, String> {
+        let Some(schema) = of.of_items() else { return Ok(Value::Null) };
+        let value = self.value(schema, "schema", part, depth + 1)?;
+        Ok(value.unwrap_or(Value::Null))
     }
 
     /// JSON that is carried as it is. Its values count as those of the message do.
@@ -367,7 +360,25 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    const TABLE: &str = "Foo 1 metadata Meta\nFoo 2 data map string\nFoo 3 parts list Part\nFoo 4 port IntOrString\nFoo 5 since Time\nFoo 6 replicas int32 *\nFoo 7 ready bool\nFoo 8 blob bytes\nFoo 9 cpu Quantity\nFoo 10 - inline Part\nMeta 1 name string\nPart 1 name string\nPart 2 inner Part\n";
+    const TABLE: &str = "\
+package example.com/api/foo/v1 example.com/v1
+Foo kind
+ metadata 1 Meta
+ data 2 map[string]string
+ parts 3 []Part
+ port 4 util/intstr.IntOrString
+ since 5 meta/v1.Time
+ replicas 6 int32 *
+ ready 7 bool
+ blob 8 bytes
+ cpu 9 api/resource.Quantity
+ - 10 Part
+Meta
+ name 1 string
+Part
+ name 1 string
+ inner 2 Part
+";
 
     /// A field of bytes.
     fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
@@ -382,7 +393,7 @@ mod tests {
     }
 
     fn read_(raw: &[u8]) -> Result<Value, String> {
-        read(&envelope(raw), &FieldTable::parse(TABLE).unwrap())
+        read(&envelope(raw), &Types::parse(&[TABLE]).unwrap())
     }
 
     #[test]
@@ -417,7 +428,7 @@ mod tests {
 
     #[test]
     fn what_is_hostile() {
-        let fields = FieldTable::parse(TABLE).unwrap();
+        let fields = Types::parse(&[TABLE]).unwrap();
         for (bytes, expected) in [
             (b"{}".to_vec(), NO_MAGIC),
             (
@@ -427,7 +438,7 @@ mod tests {
             (envelope(&[0x0a, 0xff]), "it ends too early"),
             (envelope(&[0xff; 11]), "a number in it is too long"),
             (envelope(&[0x0b]), "there is no wire type 3"),
-            (envelope(&[0x08, 1]), "a Meta in it is written as something else"),
+            (envelope(&[0x08, 1]), "a metadata in it is written as something else"),
             (envelope(&field(1, &field(1, b"\xff"))), "a text in it is not UTF-8"),
         ] {
             assert_eq!(read(&bytes, &fields).unwrap_err(), expected);

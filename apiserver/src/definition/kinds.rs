@@ -19,9 +19,9 @@ use super::to_tree;
 use super::yaml::{self, DefinitionError};
 use super::{Cells, Rules};
 use crate::cluster::Sources;
-use crate::kind::{CodedCells, CodedReview, CodedRules, Manners, NoQuestion, OpenApiSchemas, View};
+use crate::kind::{CodedCells, CodedReview, CodedRules, Manners, NoQuestion, View};
 use crate::object::Tree;
-use crate::schema::{FieldTable, MergeKeys};
+use crate::schema::Types;
 use crate::served_kind::SourceResource;
 use crate::user::User;
 use crate::watch_cache::WatchCache;
@@ -76,20 +76,15 @@ pub struct Registered {
     pub cells: Option<Arc<CodedCells>>,
     /// Rules that are written in Rust.
     pub rules: Option<Arc<CodedRules>>,
-    /// What strategic merge patches need to know.
-    pub merge_keys: Option<Arc<MergeKeys>>,
     /// In what it differs from a kind that a definition describes.
     pub manners: Manners,
     /// Whose objects it shows, if they are not its own.
     pub view: Option<View>,
-    /// The schemas of its types, if those say more than the definition.
-    pub open_api: Option<OpenApiSchemas>,
-    /// Its fields, if it is one of Kubernetes' own.
-    pub fields: Option<Arc<FieldTable>>,
+    /// The types of Kubernetes, if it is one of its own kinds: then its group need not
+    /// be a domain.
+    pub types: Option<Arc<Types>>,
     /// How it comes to its objects.
     pub role: Role,
-    /// Whether Kubernetes has it itself: then its group need not be a domain.
-    pub is_built_in: bool,
 }
 
 impl Registered {
@@ -146,15 +141,16 @@ impl Kinds {
     }
 
     /// Adds a kind that Kubernetes has itself, and this server keeps the objects
-    /// of: its group need not be a domain, and that of Pods is empty. An
-    /// object must fit the type, and strategic merge patches are taken.
+    /// of: its group need not be a domain, and that of Pods is empty. Its type is
+    /// among `types`: objects are read as Go reads them, bodies in protobuf and strategic
+    /// merge patches are taken.
     #[must_use]
     pub fn built_in<K>(
         mut self,
         definition: CustomResourceDefinition,
         cells: Cells<K>,
         rules: Rules<K>,
-        merge_keys: &Arc<MergeKeys>,
+        types: &Arc<Types>,
     ) -> Self
     where
         K: Resource<DynamicType = ()> + Serialize + DeserializeOwned + 'static,
@@ -163,9 +159,8 @@ impl Kinds {
         self.add(definition, cells, Role::Stored { initial: Vec::new() });
         if let Some(registered) = self.registered.last_mut() {
             registered.rules = Some(Arc::new(rules.coded_anyway()));
-            registered.merge_keys = Some(Arc::clone(merge_keys));
+            registered.types = Some(Arc::clone(types));
         }
-        self.last_is_built_in();
         self
     }
 
@@ -179,30 +174,11 @@ impl Kinds {
         self
     }
 
-    /// Describes the last kind by the schemas of its types.
-    #[must_use]
-    pub fn described_by(mut self, schemas: OpenApiSchemas) -> Self {
-        if let Some(registered) = self.registered.last_mut() {
-            registered.open_api = Some(schemas);
-        }
-        self
-    }
-
     /// Gives the last kind manners of its own.
     #[must_use]
     pub fn with_manners(mut self, manners: Manners) -> Self {
         if let Some(registered) = self.registered.last_mut() {
             registered.manners = manners;
-        }
-        self
-    }
-
-    /// Says what the fields of the kinds of Kubernetes among these are: bodies in
-    /// protobuf are taken then, and an object is read as Go reads it.
-    #[must_use]
-    pub fn fields(mut self, fields: &Arc<FieldTable>) -> Self {
-        for registered in self.registered.iter_mut().filter(|registered| registered.is_built_in) {
-            registered.fields = Some(Arc::clone(fields));
         }
         self
     }
@@ -221,6 +197,7 @@ impl Kinds {
     pub fn reviewed<K>(
         mut self,
         definition: CustomResourceDefinition,
+        types: &Arc<Types>,
         review: impl Fn(&User, K) -> Result<K, NoQuestion> + Send + Sync + 'static,
     ) -> Self
     where
@@ -233,14 +210,10 @@ impl Kinds {
         };
         let review = Arc::new(CodedReview::new(Box::new(review)));
         self.add(definition, None, Role::Reviewed(review));
-        self.last_is_built_in();
-        self
-    }
-
-    fn last_is_built_in(&mut self) {
         if let Some(registered) = self.registered.last_mut() {
-            registered.is_built_in = true;
+            registered.types = Some(Arc::clone(types));
         }
+        self
     }
 
     /// Serves kinds also if their definitions ask for what is not served yet:
@@ -281,13 +254,10 @@ impl Kinds {
             definition,
             cells,
             rules: None,
-            merge_keys: None,
-            fields: None,
+            types: None,
             manners: Manners::default(),
             view: None,
-            open_api: None,
             role,
-            is_built_in: false,
         });
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{Kind, Version};
 use crate::object::{Object, ObjectError, Tree};
-use crate::schema::{Malformed, give_shape};
+use crate::schema::{Malformed, coerce, prune, take_in};
 
 impl Kind {
     /// An object that is kept, in another version. It is made anew each time:
@@ -20,7 +20,7 @@ impl Kind {
         }
         // What made it an object, no version takes away. What the version has defaults
         // for is filled in when it is written, as in kube-apiserver.
-        self.convert(object, version, |tree| drop(version.schema.prune(tree)))
+        self.convert(object, version, |tree| drop(prune(version.schema.root(), tree)))
             .map_or_else(|_| Arc::clone(object), Arc::new)
     }
 
@@ -38,7 +38,7 @@ impl Kind {
         // Nothing is refused: the other version did not ask for more.
         let schema = &self.storage.schema;
         self.convert(&object, &self.storage, |tree| {
-            drop(schema.take_in(tree, Malformed::Dropped));
+            let _ = take_in(schema.root(), tree, Malformed::Dropped);
         })
     }
 
@@ -52,11 +52,10 @@ impl Kind {
     ) -> Result<Object, ObjectError> {
         let mut tree = form(object.to_tree());
         tree.insert("apiVersion".to_owned(), super::api_version(group, version).into());
-        if let Some(table) = &self.fields
-            && let Some(message) = table.kind(group, &self.names.kind)
-        {
+        let types = self.storage.schema.types();
+        if let Some(id) = types.kind(group, version, &self.names.kind) {
             // It was of its types before.
-            let _ = give_shape(table, message, &mut tree);
+            let _ = coerce(types.get(id), &mut tree);
         }
         Object::from_tree(&tree)
     }

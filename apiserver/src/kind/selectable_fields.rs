@@ -4,7 +4,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::Selectab
 
 use crate::error::{FieldError, quote};
 use crate::object::selector::SelectableFields;
-use crate::schema::{JsonType, Schema};
+use crate::schema::{JsonType, Schema, Type};
 
 /// As kube-apiserver.
 const LIMIT: u64 = 8;
@@ -69,9 +69,9 @@ pub(super) fn numbers(fields: &[SelectableField], schema: &Schema, path: &str) -
     numbers.map(fault).collect()
 }
 
-fn find<'a>(schema: &'a Schema, path: &str) -> Option<&'a Schema> {
+fn find<'a>(schema: &'a Schema, path: &str) -> Option<Type<'a>> {
     let mut steps = path.strip_prefix('.')?.split('.');
-    steps.try_fold(schema, |schema, step| schema.properties.get(step))
+    steps.try_fold(schema.root(), |of, step| Some(of.member(step)?.1))
 }
 
 fn is_scalar(json_type: JsonType) -> bool {

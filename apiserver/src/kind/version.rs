@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::{CodedCells, Columns, Subresources, api_version, selectable_fields};
 use crate::object::selector::SelectableFields;
-use crate::schema::{Schema, check_structure};
+use crate::schema::{Schema, Types, check_structure};
 
 /// One version of a kind.
 #[derive(Debug)]
@@ -37,6 +37,7 @@ impl Version {
         spec: &CustomResourceDefinitionSpec,
         version: &CustomResourceDefinitionVersion,
         coded: Option<Arc<CodedCells>>,
+        types: Option<&Arc<Types>>,
         path: &str,
         faults: &mut Vec<String>,
     ) -> Option<Self> {
@@ -51,7 +52,17 @@ impl Version {
         let columns = version.additional_printer_columns.as_deref().unwrap_or_default();
         let columns = Columns::parse(columns, coded, path, faults);
         let open_api_schema = schema;
-        let schema = Schema::parse(&open_api_schema);
+        let schema = match types {
+            None => Schema::of_definition(&open_api_schema),
+            Some(types) => {
+                let (group, kind) = (&spec.group, &spec.names.kind);
+                let Some(schema) = types.schema(group, &version.name, kind) else {
+                    faults.push(format!("spec.names.kind: {kind:?} has no type"));
+                    return None;
+                };
+                schema
+            }
+        };
         let selectable = version.selectable_fields.as_deref().unwrap_or_default();
         let selectable = selectable_fields::parse(selectable, &schema, path, faults);
         let subresources = version.subresources.as_ref();

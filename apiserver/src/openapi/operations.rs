@@ -178,8 +178,7 @@ impl Operations<'_> {
             Verb::Create | Verb::Update => Some((&MEDIA_TYPES[..], object.as_str(), true)),
             Verb::Patch => {
                 // kubectl looks for the keys of lists in the schemas.
-                let is_strategic = self.kind.merge_keys.is_some() && self.kind.open_api.is_some();
-                let types = if is_strategic { &PATCH_TYPES[..] } else { &PATCH_TYPES[..2] };
+                let types = if self.kind.is_typed() { &PATCH_TYPES[..] } else { &PATCH_TYPES[..2] };
                 Some((types, PATCH, true))
             }
             Verb::Delete => Some((&MEDIA_TYPES[..], DELETE_OPTIONS, false)),

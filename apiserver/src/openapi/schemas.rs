@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{built_in, kubernetes};
+use super::{kubernetes, typed};
 use crate::kind::{Kind, Version};
 use crate::schema::whole;
 
@@ -18,7 +18,9 @@ pub(super) const V2: &str = "#/definitions/";
 
 /// The name of a schema: `com.example.farm.v1alpha.Llama`.
 pub(super) fn name(kind: &Kind, version: &Version, name: &str) -> String {
-    if let Some((package, _)) = kind.open_api.as_ref().and_then(|own| own.root.rsplit_once('.')) {
+    if let Some(id) = version.schema.root_name() {
+        let published = version.schema.types().published_name(id);
+        let package = published.rsplit_once('.').map_or("", |(package, _)| package);
         return format!("{package}.{name}");
     }
     let reversed: Vec<&str> = kind.group.rsplit('.').collect();
@@ -32,8 +34,8 @@ pub(super) fn group_version_kind(kind: &Kind, version: &Version, name: &str) -> 
 
 /// The schema of an object.
 pub(super) fn object(kind: &Kind, version: &Version) -> Value {
-    if let Some(own) = &kind.open_api {
-        let schema = built_in::root(own, kind.merge_keys.as_deref());
+    if let Some(id) = version.schema.root_name() {
+        let schema = typed::root(version.schema.types(), id);
         return finish(kind, version, &kind.names.kind, schema);
     }
     let mut schema = publish(&version.open_api_schema);
@@ -44,6 +46,10 @@ pub(super) fn object(kind: &Kind, version: &Version) -> Value {
 /// The schema of a list.
 pub(super) fn list(kind: &Kind, version: &Version) -> Value {
     let names = &kind.names;
+    let types = version.schema.types();
+    if let Some(id) = types.kind(&kind.group, &version.name, &names.list_kind) {
+        return finish(kind, version, &names.list_kind, typed::root(types, id));
+    }
     let item = format!("{V3}{}", name(kind, version, &names.kind));
     let mut properties = kubernetes::map("list").clone();
     properties.insert(

@@ -7,6 +7,7 @@ mod parameters;
 mod patch;
 mod write_parameters;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -15,7 +16,7 @@ use http::request::Parts;
 use super::route::Target;
 use crate::error::ApiError;
 use crate::object::Key;
-use crate::schema::FieldTable;
+use crate::schema::Types;
 use crate::verb::{
     DeleteOptions, GetOptions, ListOptions, Subresource, Verb, WatchOptions, WriteOptions,
 };
@@ -66,7 +67,7 @@ fn key(target: &Target) -> Result<Key, ApiError> {
 
 /// Whether strategic merge patches are taken. A Scale has nothing to merge.
 fn is_strategic(target: &Target) -> bool {
-    target.served.kind.merge_keys.is_some() && target.subresource != Some(Subresource::Scale)
+    target.served.kind.is_typed() && target.subresource != Some(Subresource::Scale)
 }
 
 /// Finds out what exactly is to be done.
@@ -102,7 +103,7 @@ pub(super) async fn decode(
             let bytes = body::read(&head.headers, body).await?;
             let options = parameters.patch_options()?;
             let patch =
-                patch::read(language, &target.served.kind, &bytes, options.field_validation);
+                patch::read(language, &target.version.schema, &bytes, options.field_validation);
             Ok(Operation::Patch(key, patch, options))
         }
         Verb::Delete => {
@@ -126,9 +127,10 @@ async fn object(
 ) -> Result<(WriteOptions, Submitted), ApiError> {
     // An update looks at the language last, a creation first.
     let protobuf = match target.subresource {
-        Some(Subresource::Scale) => Some(FieldTable::common()),
+        Some(Subresource::Scale) => Some(Arc::clone(Types::meta())),
         Some(Subresource::Status | Subresource::Finalize) | None => {
-            target.served.kind.fields.clone()
+            let schema = &target.version.schema;
+            schema.is_typed().then(|| Arc::clone(schema.types()))
         }
     };
     let language = body::language(&head.headers, protobuf);
@@ -158,6 +160,6 @@ async fn delete_options(
     if bytes.is_empty() {
         return parameters.delete_options();
     }
-    let language = body::language(&head.headers, Some(FieldTable::common()))?;
+    let language = body::language(&head.headers, Some(Arc::clone(Types::meta())))?;
     deletion::in_body(language, &bytes).await
 }

@@ -1,7 +1,7 @@
-//! What becomes of an object of Kubernetes' own kinds when Go reads it and
-//! writes it down again: what is unknown is dropped, nothing counts as absent
-//! where it does in Go, times and quantities are written in one way, and what has
-//! another type is refused in Go's words.
+//! What becomes of an object of Go's types when Go reads it and writes it down
+//! again: what is unknown is dropped, nothing counts as absent where it does in Go,
+//! times and quantities are written in one way, and what has another type is refused
+//! in Go's words.
 
 use base64::Engine;
 use base64::alphabet;
@@ -10,42 +10,52 @@ use jiff::Timestamp;
 use jiff::civil::DateTime;
 use serde_json::{Value, json};
 
-use super::quantity::Quantity;
-use super::types::{Field, FieldCount, FieldTable, Message, Presence};
+use super::node::{GoType, Presence, Type};
+use super::{Malformed, Quantity};
 use crate::error::{Path, go_type as named, quote};
 use crate::object::Tree;
 
 /// So many unknown members are named.
 const UNKNOWN_LIMIT: usize = 100;
 
-/// Gives an object the shape that it has in Go; `message` is what it is. Answers
-/// with the paths of what was dropped.
+/// Makes an object what Go makes of it; answers with the paths of what was dropped.
 ///
 /// # Errors
 /// What has another type, in the words of Go's decoder.
-pub fn give_shape(
-    table: &FieldTable,
-    message: &str,
-    tree: &mut Tree,
-) -> Result<Vec<String>, String> {
-    let mut shaping = Shaping { table, unknown: Vec::new(), mismatch: None };
-    let Some(message) = table.message(message) else { return Ok(Vec::new()) };
+pub fn coerce(of: Type<'_>, tree: &mut Tree) -> Result<Vec<String>, String> {
     let types: Vec<(String, Value)> = ["apiVersion", "kind"]
         .into_iter()
         .filter_map(|name| tree.remove(name).map(|value| (name.to_owned(), value)))
         .collect();
-    let name = types.iter().find(|(name, _)| name == "kind").and_then(|(_, kind)| kind.as_str());
-    let name = name.unwrap_or_default().to_owned();
-    shaping.members(message, &name, At { path: &Path::Root, go: &GoPath::Root }, tree)?;
+    let coerced = coerce_members(of, &Path::Root, tree, Malformed::Refused);
     tree.extend(types);
-    match shaping.mismatch {
+    coerced
+}
+
+/// The same of a part of an object that Go reads alone: it stands at `path`, and is all
+/// that messages speak of. Members of another type may be dropped.
+///
+/// # Errors
+/// As `coerce`.
+pub fn coerce_members(
+    of: Type<'_>,
+    path: &Path<'_>,
+    tree: &mut Tree,
+    malformed: Malformed,
+) -> Result<Vec<String>, String> {
+    let mut coercion = Coercion { unknown: Vec::new(), mismatch: None };
+    let at = At { path, go: &GoPath::Root };
+    match malformed {
+        Malformed::Refused => coercion.members(of, at, tree)?,
+        Malformed::Dropped => coercion.well_formed_members(of, at, tree),
+    }
+    match coercion.mismatch {
         Some(mismatch) => Err(mismatch),
-        None => Ok(shaping.unknown),
+        None => Ok(coercion.unknown),
     }
 }
 
-struct Shaping<'a> {
-    table: &'a FieldTable,
+struct Coercion {
     unknown: Vec<String>,
     /// The first value of another type.
     mismatch: Option<String>,
@@ -62,7 +72,7 @@ struct At<'a> {
 /// The names on the way to a value; Go says nothing of indices and keys.
 enum GoPath<'a> {
     Root,
-    /// A member, and the messages that bring it along.
+    /// A member, and the types that bring it along.
     Member(&'a GoPath<'a>, &'a [&'a str], &'a str),
 }
 
@@ -80,172 +90,174 @@ impl GoPath<'_> {
     }
 }
 
-impl Shaping<'_> {
-    fn members(
-        &mut self,
-        message: &Message,
-        name: &str,
-        at: At<'_>,
-        tree: &mut Tree,
-    ) -> Result<(), String> {
-        let table = self.table;
+impl Coercion {
+    fn members(&mut self, of: Type<'_>, at: At<'_>, tree: &mut Tree) -> Result<(), String> {
         let mut fault = None;
-        tree.retain(|key, value| {
-            let Some((field, through)) = table.field(message, key) else {
-                if self.unknown.len() < UNKNOWN_LIMIT {
-                    self.unknown.push(Path::Member(at.path, key).to_string());
-                }
-                return false;
-            };
-            if fault.is_some() || value.is_null() {
-                return false;
-            }
-            let path = Path::Member(at.path, key);
-            let go = GoPath::Member(at.go, &through, &field.name);
-            match self.field(field, name, At { path: &path, go: &go }, value) {
-                Ok(()) => field.presence != Presence::Something || is_something(value),
-                Err(why) => {
-                    fault = Some(why);
-                    false
-                }
+        tree.retain(|key, value| match self.member(of, at, key, value) {
+            _ if fault.is_some() => false,
+            Ok(stays) => stays,
+            Err(why) => {
+                fault = Some(why);
+                false
             }
         });
-        for field in table.fields(message) {
-            if field.presence == Presence::Always && !tree.contains_key(&field.name) {
-                tree.insert(field.name.clone(), self.nothing(field));
-            }
-        }
+        fill_in(of, tree);
         fault.map_or(Ok(()), Err)
     }
 
-    fn field(
+    /// The same, without those that have another type, or something in them has.
+    fn well_formed_members(&mut self, of: Type<'_>, at: At<'_>, tree: &mut Tree) {
+        tree.retain(|key, value| {
+            let stays = self.member(of, at, key, value).unwrap_or(false);
+            self.mismatch.take().is_none() && stays
+        });
+        fill_in(of, tree);
+    }
+
+    /// Answers whether the member is written down.
+    fn member(
         &mut self,
-        field: &Field,
-        of: &str,
+        of: Type<'_>,
         at: At<'_>,
+        key: &str,
         value: &mut Value,
-    ) -> Result<(), String> {
-        let go_type = field.go_type.as_str();
-        match (field.count, &mut *value) {
-            (FieldCount::List, Value::Array(items)) => {
-                let go_type = go_type.strip_prefix("[]").unwrap_or(go_type);
-                for (index, item) in items.iter_mut().enumerate() {
-                    let path = Path::Item(at.path, index);
-                    self.value(&field.of, go_type, of, At { path: &path, ..at }, item)?;
-                }
+    ) -> Result<bool, String> {
+        let path = Path::Member(at.path, key);
+        let Some((member, of_member)) = of.member(key) else {
+            if self.unknown.len() < UNKNOWN_LIMIT {
+                self.unknown.push(path.to_string());
             }
-            (FieldCount::Map, Value::Object(members)) => {
-                let go_type = go_type.split_once(']').map_or(go_type, |(_, value)| value);
-                for (key, member) in members.iter_mut() {
-                    let path = Path::Member(at.path, key);
-                    self.value(&field.of, go_type, of, At { path: &path, ..at }, member)?;
-                }
-            }
-            (FieldCount::List | FieldCount::Map, other) => self.differs(other, of, at, go_type),
-            (FieldCount::One | FieldCount::Inline, value) => {
-                self.value(&field.of, go_type, of, at, value)?;
-            }
+            return Ok(false);
+        };
+        if value.is_null() {
+            return Ok(false);
         }
+        let go = GoPath::Member(at.go, &member.through, key);
+        let at = At { path: &path, go: &go };
+        self.value(of_member, &member.go_type, of.name, at, value)?;
         // Where a list is always there, an empty one is none.
-        if field.presence == Presence::Always
+        if member.presence == Presence::Required
             && matches!(value, Value::Array(items) if items.is_empty())
         {
             *value = Value::Null;
         }
-        Ok(())
+        Ok(member.presence != Presence::OmitEmpty || is_something(value))
     }
 
-    /// One value of a type; `of` is the message that it is in.
+    /// One value of a type; `owner` is the type that it is in.
     fn value(
         &mut self,
-        wanted: &str,
+        of: Type<'_>,
         go_type: &str,
-        of: &str,
+        owner: &str,
         at: At<'_>,
         value: &mut Value,
     ) -> Result<(), String> {
+        let Some(go) = of.go else { return Ok(()) };
         if value.is_null() {
-            *value = self.nothing_of(wanted);
+            *value = nothing(of);
             return Ok(());
         }
-        match (wanted, &mut *value) {
-            ("string", Value::String(_))
-            | ("bool", Value::Bool(_))
-            | ("double", Value::Number(_)) => {}
-            ("int32" | "int64" | "uint32" | "uint64", Value::Number(number)) => {
-                let fits = match wanted {
-                    "int32" => number.as_i64().is_some_and(|number| i32::try_from(number).is_ok()),
-                    "uint32" => number.as_u64().is_some_and(|number| u32::try_from(number).is_ok()),
-                    "uint64" => number.is_u64(),
-                    _ => number.is_i64(),
-                };
-                if !fits {
-                    self.note(&format!("number {number}"), of, at, go_type);
+        match (go, &mut *value) {
+            (GoType::String | GoType::Duration, Value::String(_))
+            | (GoType::Bool, Value::Bool(_))
+            | (GoType::Float64, Value::Number(_))
+            | (GoType::IntOrString, Value::String(_))
+            | (GoType::Json, _) => {}
+            (GoType::Struct, Value::Object(tree)) => self.members(of, at, tree)?,
+            (GoType::List, Value::Array(items)) => {
+                let go_type = go_type.strip_prefix("[]").unwrap_or(go_type);
+                for (index, item) in items.iter_mut().enumerate() {
+                    let path = Path::Item(at.path, index);
+                    if let Some(of) = of.of_items() {
+                        self.value(of, go_type, owner, At { path: &path, ..at }, item)?;
+                    }
                 }
             }
-            ("bytes", Value::String(text)) => match bytes(text) {
+            (GoType::Strings, Value::Array(items)) => {
+                let found = items.iter().find(|item| !item.is_string() && !item.is_null());
+                if let Some(found) = found {
+                    self.note(named(found), owner, at, "string");
+                }
+                for item in items.iter_mut().filter(|item| item.is_null()) {
+                    *item = "".into();
+                }
+            }
+            (GoType::Map, Value::Object(members)) => {
+                let go_type = go_type.split_once(']').map_or(go_type, |(_, value)| value);
+                for (key, member) in members.iter_mut() {
+                    let path = Path::Member(at.path, key);
+                    if let Some(of) = of.of_member(key) {
+                        self.value(of, go_type, owner, At { path: &path, ..at }, member)?;
+                    }
+                }
+            }
+            (GoType::Int32, Value::Number(number)) => {
+                if number.as_i64().is_none_or(|number| i32::try_from(number).is_err()) {
+                    self.note(&format!("number {number}"), owner, at, go_type);
+                }
+            }
+            (GoType::Int64, Value::Number(number)) => {
+                if !number.is_i64() {
+                    self.note(&format!("number {number}"), owner, at, go_type);
+                }
+            }
+            (GoType::Bytes, Value::String(text)) => match bytes(text) {
                 Ok(written) => *text = written,
                 Err(why) => {
                     self.mismatch.get_or_insert(why);
                 }
             },
-            ("Time" | "MicroTime", Value::String(text)) => {
-                *text = time(text, wanted == "MicroTime")?;
+            (GoType::Time | GoType::MicroTime, Value::String(text)) => {
+                *text = time(text, go == GoType::MicroTime)?;
                 // The first moment of all is none.
                 if text.starts_with("0001-01-01T00:00:00") {
                     *value = Value::Null;
                 }
             }
-            ("Time" | "MicroTime", other) => {
+            (GoType::Time | GoType::MicroTime | GoType::Duration, other) => {
                 let found = named(other);
                 return Err(format!("json: cannot unmarshal {found} into Go value of type string"));
             }
-            ("Quantity", other) => {
+            (GoType::Quantity, other) => {
                 let text = match &*other {
                     Value::String(text) => text.trim().to_owned(),
                     other => other.to_string(),
                 };
                 *other = Quantity::parse(&text)?.to_string().into();
             }
-            ("IntOrString", Value::String(_)) => {}
-            ("IntOrString", Value::Number(number)) => {
+            (GoType::IntOrString, Value::Number(number)) => {
                 if number.as_i64().is_none_or(|number| i32::try_from(number).is_err()) {
-                    return Err(unfit(&format!("number {number}"), of, at, "int32"));
+                    return Err(unfit(&format!("number {number}"), owner, at, "int32"));
                 }
             }
-            ("IntOrString", other) => return Err(unfit(named(other), of, at, "int32")),
-            ("FieldsV1" | "RawExtension" | "JSON", _) => {}
-            ("ExtraValue", Value::Array(items)) => {
-                for item in items {
-                    self.value("string", "string", of, at, item)?;
-                }
+            (GoType::IntOrString, other) => return Err(unfit(named(other), owner, at, "int32")),
+            (GoType::SchemaOrArray | GoType::SchemaOrBool | GoType::SchemaOrStrings, value) => {
+                self.schema(of, owner, at, value)?;
             }
-            (
-                "JSONSchemaPropsOrArray" | "JSONSchemaPropsOrBool" | "JSONSchemaPropsOrStringArray",
-                value,
-            ) => self.schema(of, at, value)?,
-            (message, Value::Object(tree)) if self.table.message(message).is_some() => {
-                if let Some(known) = self.table.message(message) {
-                    let name = message.rsplit('.').next().unwrap_or(message);
-                    self.members(known, name, at, tree)?;
-                }
-            }
-            (_, other) => self.differs(other, of, at, go_type),
+            (_, other) => self.note(named(other), owner, at, go_type),
         }
         Ok(())
     }
 
     /// A schema, or several, or something else that may stand there.
-    fn schema(&mut self, of: &str, at: At<'_>, value: &mut Value) -> Result<(), String> {
+    fn schema(
+        &mut self,
+        of: Type<'_>,
+        owner: &str,
+        at: At<'_>,
+        value: &mut Value,
+    ) -> Result<(), String> {
+        let Some(schema) = of.of_items() else { return Ok(()) };
         match value {
-            Value::Object(_) => self.value("JSONSchemaProps", "v1.JSONSchemaProps", of, at, value),
+            Value::Object(_) => self.value(schema, "v1.JSONSchemaProps", owner, at, value),
             Value::Array(items) => {
                 for (index, item) in
                     items.iter_mut().enumerate().filter(|(_, item)| item.is_object())
                 {
                     let path = Path::Item(at.path, index);
                     let at = At { path: &path, ..at };
-                    self.value("JSONSchemaProps", "v1.JSONSchemaProps", of, at, item)?;
+                    self.value(schema, "v1.JSONSchemaProps", owner, at, item)?;
                 }
                 Ok(())
             }
@@ -253,47 +265,41 @@ impl Shaping<'_> {
         }
     }
 
-    fn differs(&mut self, value: &Value, of: &str, at: At<'_>, go_type: &str) {
-        self.note(named(value), of, at, go_type);
+    fn note(&mut self, found: &str, owner: &str, at: At<'_>, go_type: &str) {
+        self.mismatch.get_or_insert_with(|| unfit(found, owner, at, go_type));
     }
+}
 
-    fn note(&mut self, found: &str, of: &str, at: At<'_>, go_type: &str) {
-        self.mismatch.get_or_insert_with(|| unfit(found, of, at, go_type));
-    }
-
-    /// What stands for a field that is always there.
-    fn nothing(&mut self, field: &Field) -> Value {
-        match field.count {
-            FieldCount::List | FieldCount::Map => Value::Null,
-            FieldCount::One | FieldCount::Inline => self.nothing_of(&field.of),
-        }
-    }
-
-    fn nothing_of(&mut self, of: &str) -> Value {
-        match of {
-            "string" | "bytes" => json!(""),
-            "bool" => json!(false),
-            "int32" | "int64" | "uint32" | "uint64" | "double" | "IntOrString" => json!(0),
-            "Quantity" => json!("0"),
-            message => match self.table.message(message) {
-                Some(known) => {
-                    let mut tree = Tree::new();
-                    for field in self.table.fields(known) {
-                        if field.presence == Presence::Always {
-                            tree.insert(field.name.clone(), self.nothing(field));
-                        }
-                    }
-                    tree.into()
-                }
-                None => Value::Null,
-            },
+/// Adds the members that are always there.
+fn fill_in(of: Type<'_>, tree: &mut Tree) {
+    for (name, member) in of.members.iter() {
+        if member.presence == Presence::Required && !tree.contains_key(name) {
+            let absent = if member.is_pointer { Value::Null } else { nothing(of.at(&member.of)) };
+            tree.insert(name.to_owned(), absent);
         }
     }
 }
 
-fn unfit(found: &str, of: &str, at: At<'_>, go_type: &str) -> String {
+/// What Go writes down of a type where nothing was said.
+fn nothing(of: Type<'_>) -> Value {
+    match of.go {
+        Some(GoType::String | GoType::Bytes) => json!(""),
+        Some(GoType::Duration) => json!("0s"),
+        Some(GoType::Bool) => json!(false),
+        Some(GoType::Int32 | GoType::Int64 | GoType::Float64 | GoType::IntOrString) => json!(0),
+        Some(GoType::Quantity) => json!("0"),
+        Some(GoType::Struct) => {
+            let mut tree = Tree::new();
+            fill_in(of, &mut tree);
+            tree.into()
+        }
+        _ => Value::Null,
+    }
+}
+
+fn unfit(found: &str, owner: &str, at: At<'_>, go_type: &str) -> String {
     let path = at.go.text();
-    format!("json: cannot unmarshal {found} into Go struct field {of}.{path} of type {go_type}")
+    format!("json: cannot unmarshal {found} into Go struct field {owner}.{path} of type {go_type}")
 }
 
 /// What Go does not leave out.
@@ -381,33 +387,45 @@ fn time(text: &str, is_exact: bool) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use super::super::Types;
     use super::*;
 
     const TABLE: &str = "\
-Foo 1 metadata Meta +
-Foo 2 spec Spec +
-Foo 3 status Status +
-Meta 1 name string
-Meta 2 since Time
-Spec 1 replicas int32 *
-Spec 2 parts list Part
-Spec 3 policy string v1.Policy
-Spec 4 labels map string
-Spec 5 port IntOrString
-Spec 6 cpu Quantity *
-Spec 7 seen MicroTime +
-Spec 8 blob map bytes
-Spec 9 - inline More
-More 1 ready bool
-Part 1 name string +
-Part 2 inner Spec *
-Status 1 count int32
+package example.com/api/foo/v1 foo/v1
+Foo kind
+ metadata 1 Meta +
+ spec 2 Spec +
+ status 3 Status +
+Meta
+ name 1 string
+ since 2 meta/v1.Time
+More
+ ready 1 bool
+Part
+ name 1 string +
+ inner 2 Spec *
+Spec
+ replicas 1 int32 *
+ parts 2 []Part
+ policy 3 string go=v1.Policy
+ labels 4 map[string]string
+ port 5 util/intstr.IntOrString
+ cpu 6 api/resource.Quantity *
+ seen 7 meta/v1.MicroTime +
+ blob 8 map[string]bytes
+ - 9 More
+Status
+ count 1 int32
 ";
 
     fn shaped(value: Value) -> Result<(Value, Vec<String>), String> {
-        let table = FieldTable::parse(TABLE).unwrap();
+        let types = Arc::new(Types::parse(&[TABLE])?);
+        types.check()?;
+        let schema = types.schema("foo", "v1", "Foo").unwrap();
         let mut tree = value.as_object().unwrap().clone();
-        let unknown = give_shape(&table, "Foo", &mut tree)?;
+        let unknown = coerce(schema.root(), &mut tree)?;
         Ok((tree.into(), unknown))
     }
 

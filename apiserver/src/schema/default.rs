@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Additional, Schema};
+use super::Type;
 use crate::object::Tree;
 use crate::object::metadata::OF_EVERY_OBJECT;
 
@@ -11,21 +11,19 @@ use crate::object::metadata::OF_EVERY_OBJECT;
 const LIMIT: usize = 4 << 20;
 const VALUE: usize = 64;
 
-impl Schema {
-    /// Fills in the defaults of a whole object: of members that are absent in
-    /// what is there, be it by default too.
-    pub fn fill_defaults(&self, tree: &mut Tree) {
-        if self.has_defaults {
-            fill_members(self, tree, &OF_EVERY_OBJECT, &mut { LIMIT });
-        }
+/// Fills in the defaults of a whole object: of members that are absent in
+/// what is there, be it by default too.
+pub fn fill_defaults(of: Type<'_>, tree: &mut Tree) {
+    if of.below.defaults {
+        fill_members(of, tree, &OF_EVERY_OBJECT, &mut { LIMIT });
     }
 }
 
-fn fill_members(schema: &Schema, tree: &mut Tree, skipped: &[&str], left: &mut usize) {
-    for (name, property) in &schema.properties {
-        if let Some(default) = &property.default
+fn fill_members(of: Type<'_>, tree: &mut Tree, skipped: &[&str], left: &mut usize) {
+    for (name, member) in of.members.iter() {
+        if let Some(default) = &member.default
             && !tree.contains_key(name)
-            && !skipped.contains(&name.as_str())
+            && !skipped.contains(&name)
         {
             let size = size(default);
             if size > *left {
@@ -33,17 +31,17 @@ fn fill_members(schema: &Schema, tree: &mut Tree, skipped: &[&str], left: &mut u
                 return;
             }
             *left -= size;
-            tree.insert(name.clone(), default.clone());
+            tree.insert(name.to_owned(), default.clone());
         }
     }
     for (name, value) in tree.iter_mut() {
         if skipped.contains(&name.as_str()) {
             continue;
         }
-        match (schema.properties.get(name), &schema.additional) {
-            (Some(member), _) => fill_value(member, value, left),
-            (None, Additional::Of(member)) => fill_value(member, value, left),
-            (None, _) => {}
+        match of.of_member(name) {
+            Some(other) if !of.knows(name) => fill_other(of, other, value, left),
+            Some(member) => fill_value(member, value, left),
+            None => {}
         }
     }
 }
@@ -61,15 +59,31 @@ fn size(value: &Value) -> usize {
         }
 }
 
-fn fill_value(schema: &Schema, value: &mut Value, left: &mut usize) {
-    if !schema.has_defaults || *left == 0 {
+/// An item, or a member that is not known.
+fn fill_other(parent: Type<'_>, of: Type<'_>, value: &mut Value, left: &mut usize) {
+    if let Some(default) =
+        parent.default_of_others.as_ref().filter(|_| value.is_null() && !of.nullable)
+    {
+        let size = size(default);
+        if size > *left {
+            *left = 0;
+            return;
+        }
+        *left -= size;
+        *value = default.clone();
+    }
+    fill_value(of, value, left);
+}
+
+fn fill_value(of: Type<'_>, value: &mut Value, left: &mut usize) {
+    if !of.below.defaults || *left == 0 {
         return;
     }
     match value {
-        Value::Object(members) => fill_members(schema, members, &[], left),
+        Value::Object(members) => fill_members(of, members, &[], left),
         Value::Array(items) => {
-            let Some(schema) = &schema.items else { return };
-            items.iter_mut().for_each(|item| fill_value(schema, item, left));
+            let Some(of_item) = of.of_items() else { return };
+            items.iter_mut().for_each(|item| fill_other(of, of_item, item, left));
         }
         _ => {}
     }
@@ -77,12 +91,13 @@ fn fill_value(schema: &Schema, value: &mut Value, left: &mut usize) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Schema;
     use super::*;
     use serde_json::json;
 
     #[test]
     fn what_is_filled_in() {
-        let schema = Schema::parse(&json!({"type": "object", "properties": {
+        let schema = Schema::of_definition(&json!({"type": "object", "properties": {
             "spec": {"type": "object", "properties": {
                 "a": {"type": "string", "default": "x"},
                 "maybe": {"type": "string", "nullable": true, "default": "y"},
@@ -93,6 +108,8 @@ mod tests {
                 "list": {"type": "array", "items": {"type": "object", "properties": {
                     "d": {"type": "boolean", "default": true},
                 }}},
+                "nulls": {"type": "array", "items": {"type": "integer", "default": 7}},
+                "others": {"type": "object", "additionalProperties": {"type": "integer", "default": 8}},
                 "map": {"type": "object", "additionalProperties": {"type": "object", "properties": {
                     "e": {"type": "number", "default": 1.5},
                 }}},
@@ -100,7 +117,7 @@ mod tests {
         }}));
         let fill = |tree: Value| {
             let Value::Object(mut tree) = tree else { unreachable!() };
-            schema.fill_defaults(&mut tree);
+            fill_defaults(schema.root(), &mut tree);
             json!(tree)
         };
         assert_eq!(fill(json!({"kind": "Foo"})), json!({"kind": "Foo"}));
@@ -112,5 +129,11 @@ mod tests {
             }})
         );
         assert_eq!(fill(json!({"spec": 5})), json!({"spec": 5}));
+        assert_eq!(
+            fill(
+                json!({"spec": {"a": "", "inner": {"b": 1}, "maybe": "", "nulls": [null, 2], "others": {"k": null}}})
+            ),
+            json!({"spec": {"a": "", "inner": {"b": 1}, "maybe": "", "nulls": [7, 2], "others": {"k": 8}}})
+        );
     }
 }

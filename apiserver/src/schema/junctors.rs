@@ -2,20 +2,25 @@
 
 use serde_json::Value;
 
-use super::Schema;
+use super::node::{Junctors, Ref, Type};
 use super::validate::node;
 use crate::error::{FieldError, Path, quote};
 
 /// What is wrong with a value by the schemas that judge it together.
-pub fn validate(schema: &Schema, value: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
-    let junctors = &schema.junctors;
+pub fn validate(
+    of: Type<'_>,
+    junctors: &Junctors,
+    value: &Value,
+    path: &Path<'_>,
+    errors: &mut Vec<FieldError>,
+) {
     let refuse = |errors: &mut Vec<FieldError>, what: &str| {
         // The path stands in the text alone.
         let detail = format!("{} {what}", quote(&path.to_string()));
         errors.push(FieldError::invalid("<nil>", "\"\"", &detail));
     };
-    let judged = |schemas: &[Schema]| -> Vec<Judged> {
-        schemas.iter().map(|schema| Judged::of(schema, value, path)).collect()
+    let judged = |types: &[Ref]| -> Vec<Judged> {
+        types.iter().map(|one| Judged::of(of.at(one), value, path)).collect()
     };
     if !junctors.any_of.is_empty() {
         let judged = judged(&junctors.any_of);
@@ -50,7 +55,7 @@ pub fn validate(schema: &Schema, value: &Value, path: &Path<'_>, errors: &mut Ve
         }
     }
     if let Some(not) = &junctors.not
-        && Judged::of(not, value, path).is_valid()
+        && Judged::of(of.at(not), value, path).is_valid()
     {
         refuse(errors, "must not validate the schema (not)");
     }
@@ -64,10 +69,10 @@ struct Judged {
 }
 
 impl Judged {
-    fn of(schema: &Schema, value: &Value, path: &Path<'_>) -> Self {
+    fn of(of: Type<'_>, value: &Value, path: &Path<'_>) -> Self {
         let mut errors = Vec::new();
-        node(schema, value, None, path, &mut errors);
-        Self { errors, looked_at: looked_at(schema, value) }
+        node(of, value, None, path, &mut errors);
+        Self { errors, looked_at: looked_at(of, value) }
     }
 
     fn is_valid(&self) -> bool {
@@ -86,18 +91,18 @@ fn best(judged: Vec<Judged>) -> Vec<FieldError> {
     best.map(|best| best.errors).unwrap_or_default()
 }
 
-fn looked_at(schema: &Schema, value: &Value) -> usize {
+fn looked_at(of: Type<'_>, value: &Value) -> usize {
     let below: usize = match value {
         Value::Object(members) => {
             let known = members
                 .iter()
-                .filter_map(|(name, value)| Some(looked_at(schema.properties.get(name)?, value)));
+                .filter_map(|(name, value)| Some(looked_at(of.member(name)?.1, value)));
             known.sum()
         }
-        Value::Array(items) => {
-            let of_items = schema.items.iter();
-            of_items.flat_map(|schema| items.iter().map(|item| looked_at(schema, item))).sum()
-        }
+        Value::Array(items) => match of.of_items() {
+            Some(of) => items.iter().map(|item| looked_at(of, item)).sum(),
+            None => 0,
+        },
         // kube-apiserver looks at a number in two ways.
         Value::Number(_) => 1,
         _ => 0,

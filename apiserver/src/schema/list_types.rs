@@ -4,14 +4,14 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
-use super::{ListType, Schema};
+use super::{ListType, Type};
 use crate::error::{FieldError, Path};
 use crate::object::{Tree, to_json};
 
 /// What is there twice in the lists of an object.
-pub fn validate(schema: &Schema, tree: &Tree) -> Vec<FieldError> {
+pub fn validate_list_types(of: Type<'_>, tree: &Tree) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    members(schema, tree, &Path::Root, &mut errors);
+    members(of, tree, &Path::Root, &mut errors);
     errors
 }
 
@@ -46,32 +46,32 @@ impl<'a> ByKey<'a> {
     }
 }
 
-fn members(schema: &Schema, tree: &Tree, path: &Path<'_>, errors: &mut Vec<FieldError>) {
-    if !schema.has_list_types {
+fn members(of: Type<'_>, tree: &Tree, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+    if !of.below.list_types {
         return;
     }
     for (name, value) in tree {
-        if let Some((member, path)) = schema.member(name, path) {
+        if let Some((member, path)) = of.described(name, path) {
             node(member, value, &path, errors);
         }
     }
 }
 
-fn node(schema: &Schema, value: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
-    if errors.len() >= super::ERRORS_LIMIT || !schema.has_list_types {
+fn node(of: Type<'_>, value: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+    if errors.len() >= super::ERRORS_LIMIT || !of.below.list_types {
         return;
     }
     match value {
-        Value::Object(tree) => members(schema, tree, path, errors),
+        Value::Object(tree) => members(of, tree, path, errors),
         Value::Array(items) => {
-            match &schema.list_type {
+            match &of.list_type {
                 ListType::Atomic => {}
                 ListType::Set => twice(items.iter().cloned(), path, errors),
                 ListType::Map(keys) => map(items, keys, path, errors),
             }
-            let Some(schema) = &schema.items else { return };
+            let Some(of) = of.of_items() else { return };
             for (index, item) in items.iter().enumerate() {
-                node(schema, item, &Path::Item(path, index), errors);
+                node(of, item, &Path::Item(path, index), errors);
             }
         }
         _ => {}

@@ -1,10 +1,220 @@
-//! The structural schema of a version: what objects may hold.
+//! Nodes of the graph of types, and how one leads to the next.
 
-use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::sync::Arc;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::Pattern;
+use super::types::{TypeId, Types};
+use crate::error::Path;
+
+/// What an object may hold: a type, and all that it refers to.
+#[derive(Clone, Debug)]
+pub struct Schema {
+    types: Arc<Types>,
+    root: Ref,
+}
+
+/// A type: a node, and the table that its references lead into.
+#[derive(Clone, Copy, Debug)]
+pub struct Type<'a> {
+    types: &'a Types,
+    node: &'a Node,
+}
+
+/// How a node refers to another one.
+#[derive(Clone, Debug)]
+pub enum Ref {
+    /// It is described in place, and by nobody else.
+    Own(Arc<Node>),
+    /// It has a name in the table, and may lead back here.
+    Named(TypeId),
+}
+
+/// One type: what a value may be. Definitions describe some, and Go has others; a
+/// walker is told here what there is to do, and never where a type came from.
+#[derive(Clone, Debug, Default)]
+pub struct Node {
+    /// What Go's decoder makes of a value. `None` of what a definition describes:
+    /// there a value stays as it is, and is held against the rest of this.
+    pub go: Option<GoType>,
+    /// What it is called in Go, without its package: `PodSpec`.
+    pub name: &'static str,
+    /// Whether objects of it stand alone, with `apiVersion` and `kind`.
+    pub is_kind: bool,
+    /// `None` where anything goes.
+    pub json_type: Option<JsonType>,
+    /// Whether `null` is a value.
+    pub nullable: bool,
+    /// Members that are known.
+    pub members: Members,
+    /// The numbers in protobuf of types whose members are members of this one.
+    pub inlined: Vec<(u32, TypeId)>,
+    /// Members that are not.
+    pub additional: Additional,
+    /// What a list holds.
+    pub items: Option<Ref>,
+    /// What stands in the place of an item, or of a member that is not known, if it is
+    /// null and may not be.
+    pub default_of_others: Option<Value>,
+    /// What is the same in a list.
+    pub list_type: ListType,
+    /// Whether an object is one value, and not one for each of its members.
+    pub is_atomic: bool,
+    /// A format, of a number or a text.
+    pub format: Option<Box<str>>,
+    /// Whether it is a whole number or a text.
+    pub int_or_string: bool,
+    /// Whether it is a resource of its own, with `apiVersion`, `kind` and
+    /// `metadata`.
+    pub embedded: bool,
+    /// What is demanded besides types: of types of Go, which members must be there.
+    pub constraints: Option<Box<Constraints>>,
+    /// What there is to do for walkers at or below it.
+    pub below: Below,
+}
+
+/// What there is at or below a node. Walkers turn back where there is nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Below {
+    /// Defaults that are filled in.
+    pub defaults: bool,
+    /// Lists in which something may not be twice.
+    pub list_types: bool,
+    /// Resources that stand in the object.
+    pub embedded: bool,
+}
+
+impl Below {
+    pub(super) fn add(&mut self, other: Self) {
+        self.defaults |= other.defaults;
+        self.list_types |= other.list_types;
+        self.embedded |= other.embedded;
+    }
+}
+
+/// What Go's decoder makes of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GoType {
+    /// An object with known members.
+    Struct,
+    /// A list.
+    List,
+    /// An object with any members, all of one type.
+    Map,
+    /// A text.
+    String,
+    /// `true` or `false`.
+    Bool,
+    /// A whole number of 32 bits.
+    Int32,
+    /// A whole number of 64 bits.
+    Int64,
+    /// Any number.
+    Float64,
+    /// Bytes, in base64.
+    Bytes,
+    /// A time in whole seconds.
+    Time,
+    /// A time in microseconds.
+    MicroTime,
+    /// A text like `1m30s`.
+    Duration,
+    /// An amount, as `100m`.
+    Quantity,
+    /// A number or a text.
+    IntOrString,
+    /// Anything, taken as it is.
+    Json,
+    /// A list of texts that is a message of its own in protobuf.
+    Strings,
+    /// A schema, or a list of them.
+    SchemaOrArray,
+    /// A schema, or whether anything is allowed.
+    SchemaOrBool,
+    /// A schema, or a list of names.
+    SchemaOrStrings,
+}
+
+/// A member of an object.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// What it is.
+    pub of: Ref,
+    /// What it is if nothing is said.
+    pub default: Option<Value>,
+    /// When Go writes it down.
+    pub presence: Presence,
+    /// Whether it can be nothing in Go, which is not the same as empty.
+    pub is_pointer: bool,
+    /// Its number in protobuf; 0 if it has none.
+    pub number: u32,
+    /// What its type is called in Go: `[]v1.Container`.
+    pub go_type: Box<str>,
+    /// The types that bring it along, from the outermost on: in Go its members are
+    /// members of those too.
+    pub through: Box<[&'static str]>,
+    /// How strategic merge patches change it.
+    pub patch: PatchStrategy,
+}
+
+/// When Go writes a member down.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Presence {
+    /// When it is something: not `0`, not `false`, not empty.
+    OmitEmpty,
+    /// When it was given: nothing is a value.
+    #[default]
+    Optional,
+    /// Always.
+    Required,
+}
+
+/// How strategic merge patches change a member.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PatchStrategy {
+    /// How a list is merged.
+    pub list: ListMerge,
+    /// Whether a patch says which members of it stay.
+    pub retain_keys: bool,
+}
+
+/// How strategic merge patches merge a list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ListMerge {
+    /// It is replaced.
+    #[default]
+    Replace,
+    /// Items that are not in it are added.
+    Union,
+    /// Items in which this member is equal are merged, others added.
+    By(Box<str>),
+}
+
+/// Members, in the order of their names.
+#[derive(Clone, Debug, Default)]
+pub struct Members(Box<[(Box<str>, Member)]>);
+
+impl Members {
+    pub(super) fn get(&self, name: &str) -> Option<&Member> {
+        let place = self.0.binary_search_by(|(known, _)| (**known).cmp(name)).ok()?;
+        Some(&self.0[place].1)
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Member)> {
+        self.0.iter().map(|(name, member)| (&**name, member))
+    }
+}
+
+impl FromIterator<(Box<str>, Member)> for Members {
+    fn from_iter<I: IntoIterator<Item = (Box<str>, Member)>>(members: I) -> Self {
+        let mut members: Box<[(Box<str>, Member)]> = members.into_iter().collect();
+        members.sort_by(|(a, _), (b, _)| a.cmp(b));
+        Self(members)
+    }
+}
 
 /// A type of JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,15 +246,15 @@ impl JsonType {
         }
     }
 
-    pub fn parse(name: &str) -> Option<Self> {
+    pub(super) fn parse(name: &str) -> Option<Self> {
         [Self::Object, Self::Array, Self::String, Self::Integer, Self::Number, Self::Boolean]
             .into_iter()
             .find(|one| one.name() == name)
     }
 }
 
-/// What an object may hold besides its `properties`.
-#[derive(Clone, Debug)]
+/// What an object may hold besides its known members.
+#[derive(Clone, Debug, Default)]
 pub enum Additional {
     /// Nothing: further members are pruned.
     Pruned,
@@ -53,15 +263,17 @@ pub enum Additional {
     /// Anything without members of its own, as kube-apiserver takes `true`.
     Unspecified,
     /// Anything.
+    #[default]
     Any,
-    /// Members of this schema.
-    Of(Box<Schema>),
+    /// Members of this type.
+    Of(Ref),
 }
 
 /// What is the same in a list, and so may not be there twice.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ListType {
     /// Nothing.
+    #[default]
     Atomic,
     /// Equal items.
     Set,
@@ -69,283 +281,170 @@ pub enum ListType {
     Map(Vec<String>),
 }
 
-/// Schemas that judge a value together.
+/// What is demanded of values besides their types.
 #[derive(Clone, Debug, Default)]
-pub struct Junctors {
-    /// Each of them must be satisfied.
-    pub all_of: Vec<Schema>,
-    /// At least one must be.
-    pub any_of: Vec<Schema>,
-    /// Exactly one must be.
-    pub one_of: Vec<Schema>,
-    /// It must not be.
-    pub not: Option<Box<Schema>>,
-}
-
-impl Junctors {
-    fn parse(path: &str, schema: &Map<String, Value>) -> Self {
-        let list = |key: &str| -> Vec<Schema> {
-            let given = schema.get(key).and_then(Value::as_array).into_iter().flatten();
-            let numbered = given.enumerate();
-            numbered.map(|(at, given)| Schema::at(&format!("{path}.{key}[{at}]"), given)).collect()
-        };
-        let not = schema.get("not").map(|not| Schema::at(&format!("{path}.not"), not));
-        Self {
-            all_of: list("allOf"),
-            any_of: list("anyOf"),
-            one_of: list("oneOf"),
-            not: not.map(Box::new),
-        }
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.schemas().next().is_none()
-    }
-
-    fn schemas(&self) -> impl Iterator<Item = &Schema> {
-        self.all_of.iter().chain(&self.any_of).chain(&self.one_of).chain(self.not.as_deref())
-    }
-}
-
-/// A node of the schema.
-#[derive(Clone, Debug)]
-pub struct Schema {
-    /// `None` where anything goes.
-    pub json_type: Option<JsonType>,
-    /// Whether `null` is a value.
-    pub nullable: bool,
-    /// Members that are known.
-    pub properties: BTreeMap<String, Schema>,
-    /// Members that are not.
-    pub additional: Additional,
-    /// Members that must be there.
-    pub required: Vec<String>,
-    /// What a list holds.
-    pub items: Option<Box<Schema>>,
+pub struct Constraints {
     /// The only values allowed.
     pub enumeration: Option<Vec<Value>>,
-    /// Lower and upper bound of a number; `true` excludes the bound itself.
+    /// Lower bound of a number; `true` excludes the bound itself.
     pub minimum: Option<(f64, bool)>,
     /// See `minimum`.
     pub maximum: Option<(f64, bool)>,
     /// Shortest and longest text, in characters.
     pub length: (Option<u64>, Option<u64>),
-    /// A format, of a number or a text.
-    pub format: Option<String>,
     /// What a text must match somewhere.
     pub pattern: Option<Pattern>,
     /// What a number must be a multiple of.
     pub multiple_of: Option<f64>,
+    /// Members that must be there, known or not, in the order in which they are named.
+    pub required: Vec<String>,
     /// Fewest and most members.
     pub member_count: (Option<u64>, Option<u64>),
-    /// Whether it is a whole number or a text.
-    pub int_or_string: bool,
-    /// Schemas that judge the same value together.
-    pub junctors: Junctors,
-    /// What is the same in a list.
-    pub list_type: ListType,
-    /// What is there if nothing else is.
-    pub default: Option<Value>,
-    /// Whether there is a default at or below it.
-    pub has_defaults: bool,
-    /// Whether there is a list that is not atomic at or below it.
-    pub has_list_types: bool,
-    /// Whether it is a resource of its own, with `apiVersion`, `kind` and
-    /// `metadata`.
-    pub embedded: bool,
-    /// Whether there is such a resource at or below it.
-    pub has_embedded: bool,
     /// Fewest and most items.
     pub item_count: (Option<u64>, Option<u64>),
-    /// Keywords that say something which is not enforced here.
-    unenforced: Vec<String>,
+    /// Types that judge the same value together.
+    pub junctors: Junctors,
+    /// Keywords, with their paths, that say something which is not enforced.
+    pub unenforced: Vec<String>,
 }
 
-/// Keywords that this server reads or that only describe.
-const KNOWN: [&str; 35] = [
-    "additionalProperties",
-    "allOf",
-    "anyOf",
-    "default",
-    "description",
-    "enum",
-    "example",
-    "exclusiveMaximum",
-    "exclusiveMinimum",
-    "externalDocs",
-    "format",
-    "items",
-    "maxItems",
-    "maxLength",
-    "maxProperties",
-    "maximum",
-    "minItems",
-    "minLength",
-    "minProperties",
-    "minimum",
-    "multipleOf",
-    "not",
-    "nullable",
-    "oneOf",
-    "pattern",
-    "properties",
-    "required",
-    "title",
-    "type",
-    EMBEDDED,
-    "x-kubernetes-int-or-string",
-    "x-kubernetes-list-map-keys",
-    "x-kubernetes-list-type",
-    "x-kubernetes-map-type",
-    PRESERVE,
-];
-pub const EMBEDDED: &str = "x-kubernetes-embedded-resource";
-pub const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
+/// Types that judge a value together.
+#[derive(Clone, Debug, Default)]
+pub struct Junctors {
+    /// Each of them must be satisfied.
+    pub all_of: Vec<Ref>,
+    /// At least one must be.
+    pub any_of: Vec<Ref>,
+    /// Exactly one must be.
+    pub one_of: Vec<Ref>,
+    /// It must not be.
+    pub not: Option<Ref>,
+}
+
+impl Junctors {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.iter().next().is_none()
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Ref> {
+        self.all_of.iter().chain(&self.any_of).chain(&self.one_of).chain(self.not.as_ref())
+    }
+}
 
 impl Schema {
-    /// Reads a schema that was found to be structural; what is not, says nothing.
-    pub fn parse(schema: &Value) -> Self {
-        Self::at("", schema)
+    pub(super) fn new(types: Arc<Types>, root: Ref) -> Self {
+        Self { types, root }
     }
 
-    fn at(path: &str, schema: &Value) -> Self {
-        let nothing = Map::new();
-        let schema = schema.as_object().unwrap_or(&nothing);
-        let json_type = schema.get("type").and_then(Value::as_str).and_then(JsonType::parse);
-        let given = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
-        let properties = given.map(|(name, property)| {
-            (name.clone(), Self::at(&format!("{path}.properties[{name}]"), property))
-        });
-        let preserve = schema.get(PRESERVE) == Some(&Value::Bool(true));
-        let additional = match schema.get("additionalProperties") {
-            Some(Value::Bool(true)) if preserve => Additional::Any,
-            Some(Value::Bool(true)) => Additional::Unspecified,
-            Some(Value::Bool(false)) => Additional::Forbidden,
-            Some(inner @ Value::Object(_)) => {
-                Additional::Of(Box::new(Self::at(&format!("{path}.additionalProperties"), inner)))
-            }
-            _ if preserve || json_type.is_none() => Additional::Any,
-            _ => Additional::Pruned,
-        };
-        let items = schema.get("items").map(|items| Self::at(&format!("{path}.items"), items));
-        let number = |key: &str| schema.get(key).and_then(Value::as_f64);
-        let count = |key: &str| schema.get(key).and_then(Value::as_u64);
-        let flag = |key: &str| schema.get(key) == Some(&Value::Bool(true));
-        let texts = |key: &str| -> Vec<String> {
-            let list = schema.get(key).and_then(Value::as_array);
-            let texts = list.into_iter().flatten().filter_map(Value::as_str);
-            texts.map(str::to_owned).collect()
-        };
-        let properties: BTreeMap<String, Self> = properties.collect();
-        let list_type = match schema.get("x-kubernetes-list-type").and_then(Value::as_str) {
-            Some("set") => ListType::Set,
-            Some("map") => ListType::Map(texts("x-kubernetes-list-map-keys")),
-            _ => ListType::Atomic,
-        };
-        let default = schema.get("default").cloned();
-        let below = |is: fn(&Self) -> bool| {
-            let of_others = if let Additional::Of(inner) = &additional { is(inner) } else { false };
-            properties.values().any(is) || items.as_ref().is_some_and(is) || of_others
-        };
-        let has_defaults = default.is_some() || below(|below| below.has_defaults);
-        let has_embedded = flag(EMBEDDED) || below(|below| below.has_embedded);
-        let has_list_types = list_type != ListType::Atomic || below(|below| below.has_list_types);
-        Self {
-            pattern: schema.get("pattern").and_then(Value::as_str).and_then(Pattern::parse),
-            multiple_of: number("multipleOf"),
-            member_count: (count("minProperties"), count("maxProperties")),
-            int_or_string: flag("x-kubernetes-int-or-string"),
-            junctors: Junctors::parse(path, schema),
-            list_type,
-            default,
-            has_defaults,
-            has_list_types,
-            embedded: flag(EMBEDDED),
-            has_embedded,
-            json_type,
-            nullable: flag("nullable"),
-            properties,
-            additional,
-            required: texts("required"),
-            items: items.map(Box::new),
-            enumeration: schema.get("enum").and_then(Value::as_array).cloned(),
-            minimum: number("minimum").map(|bound| (bound, flag("exclusiveMinimum"))),
-            maximum: number("maximum").map(|bound| (bound, flag("exclusiveMaximum"))),
-            length: (count("minLength"), count("maxLength")),
-            format: schema.get("format").and_then(Value::as_str).map(str::to_owned),
-            item_count: (count("minItems"), count("maxItems")),
-            unenforced: unenforced(path, schema),
+    /// The type of a whole object.
+    pub fn root(&self) -> Type<'_> {
+        self.types.at(&self.root)
+    }
+
+    /// The table that references lead into.
+    pub fn types(&self) -> &Arc<Types> {
+        &self.types
+    }
+
+    /// The name of the root in that table, if it has one.
+    pub fn root_name(&self) -> Option<TypeId> {
+        match self.root {
+            Ref::Named(id) => Some(id),
+            Ref::Own(_) => None,
         }
     }
 
-    /// Keywords, with their paths, that bind objects and are not enforced by
-    /// this server yet.
-    pub fn unenforced(&self) -> Vec<&str> {
-        let additional = match &self.additional {
-            Additional::Of(schema) => Some(&**schema),
+    /// Whether objects are read as Go reads them.
+    pub fn is_typed(&self) -> bool {
+        self.root().go.is_some()
+    }
+}
+
+impl<'a> Type<'a> {
+    pub(super) fn new(types: &'a Types, node: &'a Node) -> Self {
+        Self { types, node }
+    }
+
+    /// Its node, for as long as the graph is there.
+    pub fn node(self) -> &'a Node {
+        self.node
+    }
+
+    /// Where a reference of this node leads to.
+    pub fn at(self, reference: &'a Ref) -> Self {
+        self.types.at(reference)
+    }
+
+    /// A known member, and its type.
+    pub fn member(self, name: &str) -> Option<(&'a Member, Self)> {
+        let member = self.node.members.get(name)?;
+        Some((member, self.at(&member.of)))
+    }
+
+    /// Whether a member is known.
+    pub fn knows(self, name: &str) -> bool {
+        self.node.members.get(name).is_some()
+    }
+
+    /// A known member by its number in protobuf.
+    pub fn numbered(self, number: u32) -> Option<(&'a str, &'a Member)> {
+        let mut members = self.node.members.iter();
+        members.find(|(_, member)| member.number == number && number != 0)
+    }
+
+    /// The type of this number in protobuf whose members are members of this one.
+    pub fn inlined_at(self, number: u32) -> Option<Self> {
+        let (_, id) = self.node.inlined.iter().find(|(known, _)| *known == number)?;
+        Some(self.types.get(*id))
+    }
+
+    /// The type of a member, known or not; nothing if nothing is said of it.
+    pub fn of_member(self, name: &str) -> Option<Self> {
+        match (self.node.members.get(name), &self.node.additional) {
+            (Some(member), _) => Some(self.at(&member.of)),
+            (None, Additional::Of(of)) => Some(self.at(of)),
+            (None, _) => None,
+        }
+    }
+
+    /// The type of a member and its path, for checks that tell members that are
+    /// known from others: `spec.known`, `spec.map[key]`. Nothing if nothing is said
+    /// of it.
+    pub fn described<'b>(self, name: &'b str, path: &'b Path<'b>) -> Option<(Self, Path<'b>)> {
+        match (self.node.members.get(name), &self.node.additional) {
+            (Some(member), _) => Some((self.at(&member.of), Path::Member(path, name))),
+            (None, Additional::Of(of)) => Some((self.at(of), Path::Key(path, name))),
             _ => None,
-        };
-        let nested = self.properties.values().chain(self.items.as_deref()).chain(additional);
-        let nested = nested.chain(self.junctors.schemas());
-        let own = self.unenforced.iter().map(String::as_str);
-        own.chain(nested.flat_map(Self::unenforced)).collect()
-    }
-}
-
-fn unenforced(path: &str, schema: &Map<String, Value>) -> Vec<String> {
-    schema
-        .iter()
-        .filter(|(key, _)| match key.as_str() {
-            "pattern" => {
-                let pattern = schema.get("pattern").and_then(Value::as_str);
-                pattern.is_some_and(|pattern| Pattern::parse(pattern).is_none())
-            }
-            // Of a whole object nobody has asked for them.
-            "minProperties" | "maxProperties" | "enum" => path.is_empty(),
-            key => !KNOWN.contains(&key),
-        })
-        .map(|(key, _)| format!("{path}.{key}"))
-        .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn reads_what_is_enforced() {
-        let schema = Schema::parse(&json!({
-            "type": "object",
-            "properties": {"spec": {
-                "type": "object",
-                "required": ["weight"],
-                "properties": {"weight": {"type": "number", "format": "double", "minimum": 0.0}},
-            }},
-        }));
-        let spec = &schema.properties["spec"];
-        assert_eq!(spec.required, ["weight"]);
-        assert_eq!(spec.properties["weight"].minimum, Some((0.0, false)));
-        assert!(schema.unenforced().is_empty());
-    }
-
-    #[test]
-    fn names_what_is_not_enforced() {
-        let rows = [
-            (json!({"type": "string", "pattern": "(?=a)"}), ".properties[a].pattern"),
-            (
-                json!({"type": "array", "items": {"type": "object", "x-kubernetes-validations": []}}),
-                ".properties[a].items.x-kubernetes-validations",
-            ),
-            (
-                json!({"type": "object", "oneOf": [{"x-more": false}]}),
-                ".properties[a].oneOf[0].x-more",
-            ),
-        ];
-        for (property, expected) in rows {
-            let schema = json!({"type": "object", "properties": {"a": property}});
-            assert_eq!(Schema::parse(&schema).unenforced(), [expected]);
         }
+    }
+
+    /// The type of the items of a list.
+    pub fn of_items(self) -> Option<Self> {
+        self.node.items.as_ref().map(|items| self.at(items))
+    }
+
+    /// What all items, or all members that are not known, are.
+    pub fn others(self) -> Option<(&'a Ref, Self)> {
+        let others = match (&self.node.items, &self.node.additional) {
+            (Some(items), _) => items,
+            (None, Additional::Of(values)) => values,
+            (None, _) => return None,
+        };
+        Some((others, self.at(others)))
+    }
+
+    /// What is demanded besides types.
+    pub fn constraints(self) -> Option<&'a Constraints> {
+        self.node.constraints.as_deref()
+    }
+}
+
+impl Deref for Type<'_> {
+    type Target = Node;
+
+    fn deref(&self) -> &Node {
+        self.node
     }
 }

@@ -2,40 +2,37 @@
 
 use serde_json::Value;
 
-use super::{Additional, Schema};
+use super::{Additional, Type};
 use crate::error::Path;
 use crate::object::Tree;
 use crate::object::metadata::{OF_EVERY_OBJECT, UNKNOWN_LIMIT};
 
-impl Schema {
-    /// Drops the members of a whole object that the schema does not know, and
-    /// nulls that are no values; answers with the paths of the former, sorted.
-    pub fn prune(&self, tree: &mut Tree) -> Vec<String> {
-        let mut unknown = Vec::new();
-        prune_members(self, tree, &Path::Root, &mut unknown);
-        unknown.sort_unstable();
-        unknown
-    }
-
-    /// The same of a value of this schema.
-    pub fn prune_value(&self, value: &mut Value) -> Vec<String> {
-        let mut unknown = Vec::new();
-        prune_value(self, value, &Path::Member(&Path::Root, ""), &mut unknown);
-        unknown
-    }
+/// Drops the members of a whole object that its type does not know, and
+/// nulls that are no values; answers with the paths of the former, sorted.
+pub fn prune(of: Type<'_>, tree: &mut Tree) -> Vec<String> {
+    let mut unknown = Vec::new();
+    prune_members(of, tree, &Path::Root, &mut unknown);
+    unknown.sort_unstable();
+    unknown
 }
 
-fn prune_members(schema: &Schema, tree: &mut Tree, path: &Path<'_>, unknown: &mut Vec<String>) {
-    let is_resource = schema.embedded || matches!(path, Path::Root);
+/// The same of a value.
+pub fn prune_value(of: Type<'_>, value: &mut Value) -> Vec<String> {
+    let mut unknown = Vec::new();
+    prune_node(of, value, &Path::Member(&Path::Root, ""), &mut unknown);
+    unknown
+}
+
+fn prune_members(of: Type<'_>, tree: &mut Tree, path: &Path<'_>, unknown: &mut Vec<String>) {
+    let is_resource = of.embedded || matches!(path, Path::Root);
     tree.retain(|key, value| {
         if is_resource && OF_EVERY_OBJECT.contains(&key.as_str()) {
             return true;
         }
         let path = Path::Member(path, key);
-        let member = match (schema.properties.get(key), &schema.additional) {
+        let member = match (of.of_member(key), &of.additional) {
             (Some(member), _) => member,
-            (None, Additional::Of(member)) => member,
-            (None, Additional::Any) => return true,
+            (None, Additional::Any | Additional::Of(_)) => return true,
             (None, Additional::Unspecified | Additional::Forbidden) => {
                 empty(value, &path, unknown);
                 return true;
@@ -49,9 +46,9 @@ fn prune_members(schema: &Schema, tree: &mut Tree, path: &Path<'_>, unknown: &mu
         };
         // A null that is no value is as good as absent.
         if value.is_null() && !member.nullable {
-            return false;
+            return !of.knows(key) && of.default_of_others.is_some();
         }
-        prune_value(member, value, &path, unknown);
+        prune_node(member, value, &path, unknown);
         true
     });
 }
@@ -74,13 +71,13 @@ fn empty(value: &mut Value, path: &Path<'_>, unknown: &mut Vec<String>) {
     }
 }
 
-fn prune_value(schema: &Schema, value: &mut Value, path: &Path<'_>, unknown: &mut Vec<String>) {
+fn prune_node(of: Type<'_>, value: &mut Value, path: &Path<'_>, unknown: &mut Vec<String>) {
     match value {
-        Value::Object(members) => prune_members(schema, members, path, unknown),
+        Value::Object(members) => prune_members(of, members, path, unknown),
         Value::Array(items) => {
-            let Some(schema) = &schema.items else { return };
+            let Some(of) = of.of_items() else { return };
             for (index, item) in items.iter_mut().enumerate() {
-                prune_value(schema, item, &Path::Item(path, index), unknown);
+                prune_node(of, item, &Path::Item(path, index), unknown);
             }
         }
         _ => {}
@@ -89,12 +86,13 @@ fn prune_value(schema: &Schema, value: &mut Value, path: &Path<'_>, unknown: &mu
 
 #[cfg(test)]
 mod tests {
+    use super::super::Schema;
     use super::*;
     use serde_json::json;
 
     #[test]
     fn what_goes_and_what_is_told() {
-        let schema = Schema::parse(&json!({"type": "object", "properties": {"spec": {
+        let schema = Schema::of_definition(&json!({"type": "object", "properties": {"spec": {
             "type": "object",
             "properties": {
                 "list": {"type": "array", "items": {"type": "object", "properties": {"a": {"type": "string"}}}},
@@ -112,7 +110,7 @@ mod tests {
             },
         });
         let mut tree = given.as_object().unwrap().clone();
-        let unknown = schema.prune(&mut tree);
+        let unknown = prune(schema.root(), &mut tree);
         assert_eq!(unknown, ["more", "spec.free.known.y", "spec.list[1].c", "spec.no"]);
         assert_eq!(
             json!(tree),

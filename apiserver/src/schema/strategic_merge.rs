@@ -5,13 +5,11 @@
 //! `$deleteFromPrimitiveList/F` takes items out of `F`, `$setElementOrder/F`
 //! says in which order they stand, `$retainKeys` which members stay.
 
+use serde_json::Value;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 
-use serde_json::Value;
-
-use super::{ListMerge, MergeKeys};
+use super::{ListMerge, Schema, Type};
 use crate::object::{Tree, to_json};
 
 const PATCH: &str = "$patch";
@@ -24,10 +22,8 @@ const ORDER: &str = "$setElementOrder/";
 pub struct StrategicMergePatch {
     /// The patch.
     pub patch: Tree,
-    /// How lists are merged.
-    pub keys: Arc<MergeKeys>,
-    /// The type of the whole object.
-    pub type_name: String,
+    /// What the object is.
+    pub schema: Schema,
 }
 
 impl StrategicMergePatch {
@@ -37,17 +33,12 @@ impl StrategicMergePatch {
     /// What the patch says that cannot be done.
     pub fn apply(&self, object: Tree) -> Result<Tree, String> {
         let mut object = object;
-        merge(&mut object, &self.patch, &self.keys, Some(&self.type_name))?;
+        merge(&mut object, &self.patch, Some(self.schema.root()))?;
         Ok(object)
     }
 }
 
-fn merge(
-    object: &mut Tree,
-    patch: &Tree,
-    keys: &MergeKeys,
-    of: Option<&str>,
-) -> Result<(), String> {
+fn merge(object: &mut Tree, patch: &Tree, of: Option<Type<'_>>) -> Result<(), String> {
     match patch.get(PATCH) {
         None => {}
         Some(Value::String(word)) if word == "replace" => {
@@ -84,13 +75,16 @@ fn merge(
                 items.retain(|item| !gone.contains(&to_json(item)));
             }
         } else if !name.starts_with('$') {
-            merge_member(object, name, value, keys, of)?;
+            merge_member(object, name, value, of)?;
         }
     }
     for (name, order) in patch {
         let Some(field) = name.strip_prefix(ORDER) else { continue };
         let Value::Array(order) = order else { return Err(format!("{name} must be a list")) };
-        let list = keys.field(of, field).map(|field| &field.list);
+        let member = of.and_then(|of| of.member(field));
+        // Of a list that is replaced a patch says all, its order too.
+        let list = member.map(|(member, _)| &member.patch.list);
+        let list = list.filter(|list| **list != ListMerge::Replace);
         if let (Some(Value::Array(items)), Some(list)) = (object.get_mut(field), list) {
             let given = patch.get(field).and_then(Value::as_array);
             if !is_in_order(given.map_or(&[], Vec::as_slice), order, list) {
@@ -107,21 +101,20 @@ fn merge_member(
     object: &mut Tree,
     name: &str,
     patch: &Value,
-    keys: &MergeKeys,
-    of: Option<&str>,
+    of: Option<Type<'_>>,
 ) -> Result<(), String> {
-    let field = keys.field(of, name);
-    let of = field.and_then(|field| field.of.as_deref());
+    let (member, of) = of.and_then(|of| of.member(name)).unzip();
     match (object.get_mut(name), patch) {
         (_, Value::Null) => {
             object.remove(name);
         }
-        (Some(Value::Object(member)), Value::Object(patch)) => merge(member, patch, keys, of)?,
+        (Some(Value::Object(member)), Value::Object(patch)) => merge(member, patch, of)?,
         (Some(Value::Array(items)), Value::Array(patch)) => {
-            let list = field.map_or(&ListMerge::Replace, |field| &field.list);
+            let list = member.map_or(&ListMerge::Replace, |member| &member.patch.list);
+            let of = of.and_then(Type::of_items);
             let before = items.clone();
             match list {
-                ListMerge::By(key) => merge_items(items, patch, key, keys, of)?,
+                ListMerge::By(key) => merge_items(items, patch, key, of)?,
                 ListMerge::Union => unite(items, patch),
                 ListMerge::Replace => *items = patch.iter().map(plain).collect(),
             }
@@ -145,8 +138,7 @@ fn merge_items(
     items: &mut Vec<Value>,
     patch: &[Value],
     key: &str,
-    keys: &MergeKeys,
-    of: Option<&str>,
+    of: Option<Type<'_>>,
 ) -> Result<(), String> {
     let says = |item: &Value, word: &str| item[PATCH] == word;
     if patch.iter().any(|item| says(item, "replace")) {
@@ -183,7 +175,7 @@ fn merge_items(
             }
         };
         match &mut items[place] {
-            Value::Object(member) => merge(member, patch, keys, of)?,
+            Value::Object(member) => merge(member, patch, of)?,
             other => *other = plain(item),
         }
     }
@@ -199,7 +191,7 @@ fn unite(items: &mut Vec<Value>, patch: &[Value]) {
 /// What tells an item of a list from the others, if it says it.
 fn name_in(list: &ListMerge, item: &Value) -> Option<String> {
     match list {
-        ListMerge::By(key) => item.get(key).map(to_json),
+        ListMerge::By(key) => item.get(&**key).map(to_json),
         ListMerge::Union | ListMerge::Replace => Some(to_json(item)),
     }
 }
@@ -263,15 +255,30 @@ fn without_directives(members: &Tree) -> Tree {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use super::super::Types;
     use super::*;
     use serde_json::json;
 
-    const KEYS: &str = "Pod spec of Spec\nSpec containers of Container by name\nContainer ports by port\nSpec names union\nSpec volumes of Volume by name retainKeys\n";
+    const TABLE: &str = "\
+package example.com/api/core/v1 v1
+Container
+ name 1 string +
+ ports 2 []pkg/runtime.RawExtension merge=port
+Pod kind
+ spec 1 Spec +
+Spec
+ containers 1 []Container merge=name
+ names 2 []string merge
+ volumes 3 []Container merge=name retainKeys
+";
 
     fn patch_of(spec: Value) -> StrategicMergePatch {
         let Value::Object(patch) = json!({"spec": spec}) else { unreachable!() };
-        let keys = Arc::new(MergeKeys::parse(KEYS).unwrap());
-        StrategicMergePatch { patch, keys, type_name: "Pod".to_owned() }
+        let types = Arc::new(Types::parse(&[TABLE]).unwrap());
+        types.check().unwrap();
+        StrategicMergePatch { patch, schema: types.schema("", "v1", "Pod").unwrap() }
     }
 
     fn check(spec: Value, patch: Value, expected: Value) {

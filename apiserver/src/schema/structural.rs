@@ -6,7 +6,8 @@
 
 use serde_json::{Map, Value};
 
-use super::node::{EMBEDDED, JsonType, PRESERVE};
+use super::definition::{EMBEDDED, PRESERVE};
+use super::node::JsonType;
 use crate::error::{FieldError, quote};
 
 const INT_OR_STRING: &str = "x-kubernetes-int-or-string";

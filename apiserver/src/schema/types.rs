@@ -1,217 +1,417 @@
-//! The fields of Kubernetes' own types, as Go has them: what bodies in protobuf
-//! need to be read, and what becomes of an object when Go reads it.
+//! Types of Kubernetes' own: tables of facts, read where they are needed.
+//!
+//! A line is one of
+//!
+//! - `package k8s.io/api/core/v1 v1`: where the types that follow come from, and the
+//!   group and version of their kinds, if they have any;
+//! - `Pod kind`: a type; `kind`, if it is one; `atomic`, if it is one value; and, behind
+//!   `=`, what Go makes of it if it has no fields;
+//! - ` containers 2 []Container +`: a field of it, with its number in protobuf, or 0; `-`
+//!   is the name of one whose fields are fields of this type. Types are those of the
+//!   same package, `meta/v1.ObjectMeta` of another one, or those of Go, in small
+//!   letters. Then there is `*` where nothing is not the same as empty, `+` where it is
+//!   always written down, `go=` and what its type is called in Go where that cannot be told,
+//!   `!` where it must be there, `set`, `atomic` or `keys=a,b` of a list, `merge`,
+//!   `merge=name` and `retainKeys` for strategic merge patches, and `default=` with JSON.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, LazyLock};
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, OnceLock};
 
-/// The fields of what clients send to every kind: options and scales.
-const COMMON: &str = include_str!("meta_types.txt");
+use serde_json::{Map, Value};
 
-static COMMON_TABLE: LazyLock<Arc<FieldTable>> =
-    LazyLock::new(|| Arc::new(FieldTable::parse("").unwrap_or_default()));
+use super::node::{
+    Additional, Constraints, GoType, JsonType, ListMerge, ListType, Member, Node, PatchStrategy,
+    Presence, Ref, Schema, Type,
+};
 
-/// The fields of messages.
+/// Types that every server speaks of: metadata, options, `Status`, `Scale`.
+const META: &str = include_str!("meta_types.txt");
+
+static META_TYPES: LazyLock<Arc<Types>> =
+    LazyLock::new(|| Arc::new(Types::parse(&[]).unwrap_or_default()));
+
+/// A type that has a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TypeId(usize);
+
+/// The types of some packages. A type is read from its table when it is first asked
+/// for: what is not used costs a line in an index.
 #[derive(Debug, Default)]
-pub struct FieldTable {
-    messages: HashMap<String, Message>,
+pub struct Types {
+    packages: Vec<Package>,
+    entries: Vec<Entry>,
+    /// By what other packages call a package, and by the name of a type.
+    by_name: HashMap<(&'static str, &'static str), TypeId>,
+    descriptions: Option<fn() -> &'static Map<String, Value>>,
 }
 
-/// The fields of one message.
-#[derive(Debug, Default)]
-pub struct Message {
-    by_number: HashMap<u32, Field>,
-    /// Where the field of a name is found.
-    numbers: BTreeMap<String, u32>,
-    /// Messages whose fields are fields of this one.
-    inlined: Vec<String>,
+#[derive(Debug)]
+struct Package {
+    path: &'static str,
+    /// The last two steps of its path.
+    short: &'static str,
+    /// The group and version of its kinds, as `apps/v1`.
+    version: &'static str,
 }
 
-/// One field of a message.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Field {
-    /// Its name in JSON.
-    pub name: String,
-    /// A type of protobuf, or a message.
-    pub of: String,
-    /// How often it may be there.
-    pub count: FieldCount,
-    /// When it is there.
-    pub presence: Presence,
-    /// What its type is called in Go.
-    pub go_type: String,
+/// The line of a field.
+struct Field {
+    name: &'static str,
+    member: Member,
+    is_required: bool,
 }
 
-/// How often a field may be there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FieldCount {
-    /// Once.
-    One,
-    /// Any number of times: a list.
-    List,
-    /// Any number of times, each with a key: an object.
-    Map,
-    /// Once, and its members are members of what it is in.
-    Inline,
+#[derive(Debug)]
+struct Entry {
+    package: usize,
+    name: &'static str,
+    /// What is said of it besides its name.
+    said: &'static str,
+    /// The lines of its fields.
+    fields: &'static str,
+    node: OnceLock<Node>,
 }
 
-/// When a field is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Presence {
-    /// When it is something: not `0`, not `false`, not empty.
-    Something,
-    /// When it was given: nothing is a value.
-    Given,
-    /// Always.
-    Always,
-}
+/// Types of Go, which every package knows.
+const GO: [(&str, GoType); 6] = [
+    ("bool", GoType::Bool),
+    ("bytes", GoType::Bytes),
+    ("float64", GoType::Float64),
+    ("int32", GoType::Int32),
+    ("int64", GoType::Int64),
+    ("string", GoType::String),
+];
 
-impl FieldTable {
-    /// The fields of what clients send to every kind.
-    pub fn common() -> Arc<Self> {
-        Arc::clone(&COMMON_TABLE)
+/// What tables call types that are written down in a way of their own.
+const SPECIAL: [(&str, GoType); 11] = [
+    ("duration", GoType::Duration),
+    ("int-or-string", GoType::IntOrString),
+    ("json", GoType::Json),
+    ("micro-time", GoType::MicroTime),
+    ("quantity", GoType::Quantity),
+    ("schema-or-array", GoType::SchemaOrArray),
+    ("schema-or-bool", GoType::SchemaOrBool),
+    ("schema-or-strings", GoType::SchemaOrStrings),
+    ("strings", GoType::Strings),
+    ("time", GoType::Time),
+    ("struct", GoType::Struct),
+];
+
+impl Types {
+    /// Types that every server speaks of.
+    pub fn meta() -> &'static Arc<Self> {
+        &META_TYPES
     }
 
-    /// Reads a table, and adds the fields of what is common to all kinds.
-    ///
-    /// A line is a message, a number, the name of a field, `list`,
-    /// `map` or `inline`, a type, `*` if nothing is a value or `+` if it is always
-    /// there, and its type in Go if that is not called as it is expected to be. A
-    /// message alone has no fields.
+    /// The types of a table, and those that every server speaks of.
     ///
     /// # Errors
-    /// The line that says something else.
-    pub fn parse(table: &str) -> Result<Self, String> {
-        let mut messages: HashMap<String, Message> = HashMap::new();
-        let lines = COMMON.lines().chain(table.lines());
-        for line in lines.filter(|line| !line.starts_with('#') && !line.is_empty()) {
-            let fault = || format!("no line of fields: {line:?}");
-            let words: Vec<&str> = line.split(' ').collect();
-            if let [message] = words.as_slice() {
-                messages.entry((*message).to_owned()).or_default();
+    /// The first line that says something else.
+    pub fn parse(tables: &[&'static str]) -> Result<Self, String> {
+        let mut types = Self::default();
+        types.packages.push(Package { path: "", short: "", version: "" });
+        for (name, go) in GO {
+            let entry = Entry { package: 0, name, said: "", fields: "", node: OnceLock::new() };
+            let _ = entry.node.set(Node {
+                go: Some(go),
+                json_type: json_type(go),
+                additional: Additional::Pruned,
+                ..Node::default()
+            });
+            types.add(entry);
+        }
+        for table in [META].iter().chain(tables) {
+            types.read(table)?;
+        }
+        Ok(types)
+    }
+
+    /// The same types, with schemas that describe them by what they are called in
+    /// OpenAPI documents. They are asked for when somebody reads a document.
+    #[must_use]
+    pub fn described_by(self, descriptions: fn() -> &'static Map<String, Value>) -> Self {
+        Self { descriptions: Some(descriptions), ..self }
+    }
+
+    /// The schema of a type in OpenAPI that its author wrote, for its words.
+    pub fn description(&self, published: &str) -> Option<&'static Value> {
+        (self.descriptions?)().get(published)
+    }
+
+    /// The type that a kind is. What is the same in every group, as options are, is
+    /// found in all of them.
+    pub fn kind(&self, group: &str, version: &str, kind: &str) -> Option<TypeId> {
+        let wanted = group_version(group, version);
+        let own = self.packages.iter().filter(|package| package.version == wanted);
+        let found = own.filter_map(|package| self.by_name.get(&(package.short, kind)));
+        let everywhere = self.by_name.get(&("meta/v1", kind));
+        let is_kind = |id: &&TypeId| self.entries[id.0].said.split(' ').any(|one| one == "kind");
+        found.chain(everywhere).find(is_kind).copied()
+    }
+
+    /// The schema of a kind.
+    pub fn schema(self: &Arc<Self>, group: &str, version: &str, kind: &str) -> Option<Schema> {
+        let root = Ref::Named(self.kind(group, version, kind)?);
+        Some(Schema::new(Arc::clone(self), root))
+    }
+
+    /// A type by its package, as `meta/v1`, and its name.
+    pub fn named(&self, package: &str, name: &str) -> Option<Type<'_>> {
+        self.by_name.get(&(package, name)).map(|id| self.get(*id))
+    }
+
+    /// A type.
+    pub fn get(&self, id: TypeId) -> Type<'_> {
+        let entry = &self.entries[id.0];
+        // A table is read from end to end by a test.
+        let node = entry.node.get_or_init(|| self.node(entry).unwrap_or_default());
+        Type::new(self, node)
+    }
+
+    /// What a type is called in OpenAPI documents: `io.k8s.api.core.v1.Pod`.
+    pub fn published_name(&self, id: TypeId) -> String {
+        let entry = &self.entries[id.0];
+        let path = self.packages[entry.package].path;
+        let path = path.strip_prefix("k8s.io/").unwrap_or(path).replace('/', ".");
+        format!("io.k8s.{path}.{}", entry.name)
+    }
+
+    /// Where a reference leads to.
+    pub fn at<'a>(&'a self, reference: &'a Ref) -> Type<'a> {
+        match reference {
+            Ref::Own(node) => Type::new(self, node),
+            Ref::Named(id) => self.get(*id),
+        }
+    }
+
+    fn add(&mut self, entry: Entry) {
+        let short = self.packages[entry.package].short;
+        self.by_name.insert((short, entry.name), TypeId(self.entries.len()));
+        self.entries.push(entry);
+    }
+
+    fn read(&mut self, table: &'static str) -> Result<(), String> {
+        let mut rest = table;
+        while let Some((line, after)) = rest.split_once('\n') {
+            rest = after;
+            if line.starts_with('#') || line.is_empty() {
                 continue;
             }
-            let [message, number, name, rest @ ..] = words.as_slice() else { return Err(fault()) };
-            let (count, rest) = match rest {
-                ["list", rest @ ..] => (FieldCount::List, rest),
-                ["map", rest @ ..] => (FieldCount::Map, rest),
-                ["inline", rest @ ..] => (FieldCount::Inline, rest),
-                rest => (FieldCount::One, rest),
-            };
-            let [of, rest @ ..] = rest else { return Err(fault()) };
-            let (presence, rest) = match rest {
-                ["*", rest @ ..] => (Presence::Given, rest),
-                ["+", rest @ ..] => (Presence::Always, rest),
-                rest => (Presence::Something, rest),
-            };
-            let go_type = match rest {
-                [] => go_type(count, of),
-                [given] => (*given).to_owned(),
-                _ => return Err(fault()),
-            };
-            let number = number.parse().map_err(|_| fault())?;
-            let (name, of) = ((*name).to_owned(), (*of).to_owned());
-            let message = messages.entry((*message).to_owned()).or_default();
-            if count == FieldCount::Inline {
-                message.inlined.push(of.clone());
-            } else {
-                message.numbers.insert(name.clone(), number);
+            let fault = || format!("no line of types: {line:?}");
+            if let Some(said) = line.strip_prefix("package ") {
+                let (path, version) = said.split_once(' ').unwrap_or((said, ""));
+                let mut slashes = path.rmatch_indices('/');
+                let before = slashes.nth(1).map_or(0, |(at, _)| at + 1);
+                self.packages.push(Package { path, short: &path[before..], version });
+                continue;
             }
-            message.by_number.insert(number, Field { name, of, count, presence, go_type });
+            let (name, said) = line.split_once(' ').unwrap_or((line, ""));
+            if name.is_empty() || self.packages.len() == 1 {
+                return Err(fault());
+            }
+            let mut length = 0;
+            while rest[length..].starts_with(' ') {
+                length += rest[length..].find('\n').map_or(rest.len() - length, |end| end + 1);
+            }
+            let (fields, after) = rest.split_at(length);
+            rest = after;
+            let package = self.packages.len() - 1;
+            self.add(Entry { package, name, said, fields, node: OnceLock::new() });
         }
-        Ok(Self { messages })
+        Ok(())
     }
 
-    /// The message that a kind is. One of a name that the core group has too is
-    /// called behind its group: `events.Event`.
-    pub fn kind(&self, group: &str, kind: &str) -> Option<&str> {
-        let group = group.split('.').next().unwrap_or_default();
-        let found = self.messages.get_key_value(&format!("{group}.{kind}"));
-        found.or_else(|| self.messages.get_key_value(kind)).map(|(name, _)| name.as_str())
-    }
-
-    /// The fields of a message, if it is known.
-    pub fn message(&self, name: &str) -> Option<&Message> {
-        self.messages.get(name)
-    }
-
-    /// The field of a name, also if another message brings it along; and which
-    /// messages do, from the outermost on.
-    pub fn field<'a>(
-        &'a self,
-        message: &'a Message,
-        name: &str,
-    ) -> Option<(&'a Field, Vec<&'a str>)> {
-        let own = message.numbers.get(name).and_then(|number| message.by_number.get(number));
-        if let Some(field) = own {
-            return Some((field, Vec::new()));
+    fn node(&self, entry: &Entry) -> Result<Node, String> {
+        let fault = || format!("no line of types: {:?}", format!("{} {}", entry.name, entry.said));
+        let mut node = Node {
+            go: Some(GoType::Struct),
+            name: entry.name,
+            additional: Additional::Pruned,
+            ..Node::default()
+        };
+        let mut words = entry.said.split(' ').filter(|word| !word.is_empty());
+        while let Some(word) = words.next() {
+            match word {
+                "kind" => node.is_kind = true,
+                "atomic" => node.is_atomic = true,
+                "=" => {
+                    let said = words.next();
+                    let go = SPECIAL.iter().find(|(name, _)| Some(*name) == said);
+                    node.go = Some(go.ok_or_else(fault)?.1);
+                }
+                _ => return Err(fault()),
+            }
         }
-        message.inlined.iter().find_map(|inlined| {
-            let (field, mut through) = self.field(self.messages.get(inlined)?, name)?;
-            through.insert(0, inlined);
-            Some((field, through))
-        })
+        node.json_type = node.go.and_then(json_type);
+        let short = self.packages[entry.package].short;
+        let schema = ["schema-or-array", "schema-or-bool", "schema-or-strings"];
+        if schema.iter().any(|name| entry.said.ends_with(name)) {
+            let props = self.by_name.get(&(short, "JSONSchemaProps"));
+            node.items = props.map(|id| Ref::Named(*id));
+        }
+        let mut members: Vec<(Box<str>, Member)> = Vec::new();
+        let mut required = Vec::new();
+        for line in entry.fields.lines() {
+            let Field { name, member, is_required } = self.field(short, line)?;
+            if is_required {
+                required.push(name.to_owned());
+            }
+            if name != "-" {
+                members.push((name.into(), member));
+                continue;
+            }
+            let Ref::Named(id) = member.of else { return Err(format!("what is in {line:?}?")) };
+            node.inlined.push((member.number, id));
+            let brought = self.get(id).node();
+            required.extend(brought.constraints.iter().flat_map(|more| more.required.clone()));
+            for (name, inner) in brought.members.iter() {
+                let mut inner = inner.clone();
+                inner.through = [brought.name].iter().chain(&inner.through).copied().collect();
+                inner.number = 0;
+                members.push((name.into(), inner));
+            }
+        }
+        node.members = members.into_iter().collect();
+        if !required.is_empty() {
+            node.constraints = Some(Box::new(Constraints { required, ..Constraints::default() }));
+        }
+        Ok(node)
     }
 
-    /// All fields, also those that other messages bring along.
-    pub fn fields<'a>(&'a self, message: &'a Message) -> Vec<&'a Field> {
-        let own = message.numbers.values().filter_map(|number| message.by_number.get(number));
-        let mut fields: Vec<&Field> = own.collect();
-        for inlined in message.inlined.iter().filter_map(|name| self.messages.get(name)) {
-            fields.extend(self.fields(inlined));
+    fn field(&self, package: &'static str, line: &'static str) -> Result<Field, String> {
+        let fault = || format!("no line of types: {line:?}");
+        let mut words = line.trim_start().split(' ');
+        let mut next = || words.next().ok_or_else(fault);
+        let (name, number, of) = (next()?, next()?.parse().map_err(|_| fault())?, next()?);
+        let mut member = Member {
+            of: Ref::Named(TypeId(0)),
+            default: None,
+            presence: Presence::OmitEmpty,
+            is_pointer: false,
+            number,
+            go_type: self.go_type(package, of).into(),
+            through: Box::default(),
+            patch: PatchStrategy::default(),
+        };
+        let (mut list_type, mut is_atomic, mut is_required) = (ListType::Atomic, false, false);
+        for word in words {
+            match word.split_once('=').map_or((word, None), |(key, value)| (key, Some(value))) {
+                ("*", None) => {
+                    member.presence = Presence::Optional;
+                    member.is_pointer = true;
+                }
+                ("+", None) => member.presence = Presence::Required,
+                ("!", None) => is_required = true,
+                ("go", Some(go_type)) => member.go_type = go_type.into(),
+                ("atomic", None) => is_atomic = true,
+                ("set", None) => list_type = ListType::Set,
+                ("keys", Some(keys)) => {
+                    list_type = ListType::Map(keys.split(',').map(str::to_owned).collect());
+                }
+                ("merge", None) => member.patch.list = ListMerge::Union,
+                ("merge", Some(key)) => member.patch.list = ListMerge::By(key.into()),
+                ("retainKeys", None) => member.patch.retain_keys = true,
+                ("default", Some(text)) => {
+                    member.default = Some(serde_json::from_str(text).map_err(|_| fault())?);
+                }
+                _ => return Err(fault()),
+            }
         }
-        fields
+        member.of = self.reference(package, of, list_type, is_atomic).ok_or_else(fault)?;
+        Ok(Field { name, member, is_required })
+    }
+
+    fn reference(
+        &self,
+        package: &'static str,
+        of: &'static str,
+        list_type: ListType,
+        is_atomic: bool,
+    ) -> Option<Ref> {
+        let atomic = ListType::Atomic;
+        let node = if let Some(items) = of.strip_prefix("[]") {
+            Node {
+                go: Some(GoType::List),
+                json_type: Some(JsonType::Array),
+                items: Some(self.reference(package, items, atomic, false)?),
+                list_type,
+                is_atomic,
+                ..Node::default()
+            }
+        } else if let Some(values) = of.strip_prefix("map[string]") {
+            let values = self.reference(package, values, atomic, false)?;
+            Node {
+                go: Some(GoType::Map),
+                json_type: Some(JsonType::Object),
+                additional: Additional::Of(values),
+                is_atomic,
+                ..Node::default()
+            }
+        } else {
+            let package = if of.starts_with(char::is_lowercase) { "" } else { package };
+            let (package, name) = of.rsplit_once('.').unwrap_or((package, of));
+            let id = *self.by_name.get(&(package, name))?;
+            if !is_atomic {
+                return Some(Ref::Named(id));
+            }
+            Node { is_atomic, ..self.get(id).node().clone() }
+        };
+        Some(Ref::Own(Arc::new(node)))
+    }
+
+    /// What Go calls a type, mostly.
+    fn go_type(&self, package: &str, of: &str) -> String {
+        if let Some(items) = of.strip_prefix("[]") {
+            return format!("[]{}", self.go_type(package, items));
+        }
+        if let Some(values) = of.strip_prefix("map[string]") {
+            return format!("map[string]{}", self.go_type(package, values));
+        }
+        match of {
+            "bytes" => "[]uint8".to_owned(),
+            of if of.contains('/') => of.rsplit('/').next().unwrap_or(of).to_owned(),
+            of if of.starts_with(char::is_lowercase) => of.to_owned(),
+            of => format!("{}.{of}", package.rsplit('/').next().unwrap_or(package)),
+        }
+    }
+
+    /// Reads all types.
+    ///
+    /// # Errors
+    /// The first line that cannot be read.
+    pub fn check(&self) -> Result<(), String> {
+        let read = |entry| self.node(entry).map(drop);
+        self.entries[GO.len()..].iter().try_for_each(read)
+    }
+
+    /// The names of all kinds, each with group and version: `apps/v1`, `Deployment`.
+    pub fn kinds(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let kinds =
+            self.entries.iter().filter(|entry| entry.said.split(' ').any(|one| one == "kind"));
+        kinds.map(|entry| (self.packages[entry.package].version, entry.name))
     }
 }
 
-impl Message {
-    /// The field of a number.
-    pub fn numbered(&self, number: u32) -> Option<&Field> {
-        self.by_number.get(&number)
-    }
+/// `apps/v1`; `v1` of the core group.
+fn group_version(group: &str, version: &str) -> String {
+    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
-/// What Go calls a type, mostly.
-fn go_type(count: FieldCount, of: &str) -> String {
-    let of = match of.rsplit('.').next().unwrap_or(of) {
-        "double" => "float64".to_owned(),
-        "bytes" => "[]uint8".to_owned(),
-        of if of.starts_with(char::is_lowercase) => of.to_owned(),
-        of => format!("v1.{of}"),
-    };
-    match count {
-        FieldCount::List => format!("[]{of}"),
-        FieldCount::Map => format!("map[string]{of}"),
-        FieldCount::One | FieldCount::Inline => of,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lines() {
-        let fields = FieldTable::parse(
-            "# words\nPod 1 metadata ObjectMeta +\nPodSpec 2 containers list Container\nPodSpec 3 replicas int32 *\nPodSpec 4 - inline More\nMore 1 policy string v1.Policy\nEmpty\n",
-        )
-        .unwrap();
-        let spec = fields.message("PodSpec").unwrap();
-        let containers = spec.numbered(2).unwrap();
-        assert_eq!((&*containers.name, containers.count), ("containers", FieldCount::List));
-        assert_eq!(
-            (&*containers.go_type, containers.presence),
-            ("[]v1.Container", Presence::Something)
-        );
-        assert_eq!(fields.field(spec, "replicas").unwrap().0.presence, Presence::Given);
-        let (policy, through) = fields.field(spec, "policy").unwrap();
-        assert_eq!((&*policy.go_type, through), ("v1.Policy", vec!["More"]));
-        assert!(fields.field(spec, "-").is_none());
-        let names: Vec<&str> = fields.fields(spec).iter().map(|field| &*field.name).collect();
-        assert_eq!(names, ["containers", "replicas", "policy"]);
-        assert!(fields.message("Foo").is_none() && fields.message("Empty").is_some());
-        assert_eq!((fields.kind("", "Pod"), fields.kind("apps", "Foo")), (Some("Pod"), None));
-        for odd in ["Pod 1", "Pod x metadata ObjectMeta", "Pod 1 metadata list", "Pod 1 a b c d"] {
-            assert_eq!(FieldTable::parse(odd).unwrap_err(), format!("no line of fields: {odd:?}"));
+fn json_type(go: GoType) -> Option<JsonType> {
+    match go {
+        GoType::Struct | GoType::Map => Some(JsonType::Object),
+        GoType::List | GoType::Strings => Some(JsonType::Array),
+        GoType::String | GoType::Bytes | GoType::Time | GoType::MicroTime | GoType::Duration => {
+            Some(JsonType::String)
         }
+        GoType::Bool => Some(JsonType::Boolean),
+        GoType::Int32 | GoType::Int64 => Some(JsonType::Integer),
+        GoType::Float64 => Some(JsonType::Number),
+        GoType::Quantity
+        | GoType::IntOrString
+        | GoType::Json
+        | GoType::SchemaOrArray
+        | GoType::SchemaOrBool
+        | GoType::SchemaOrStrings => None,
     }
 }

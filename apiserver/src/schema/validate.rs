@@ -4,7 +4,8 @@ use std::cmp::Ordering;
 
 use serde_json::Value;
 
-use super::{Additional, JsonType, Schema, is_of_format, junctors, list_types};
+use super::node::{Additional, Constraints, JsonType, Type};
+use super::{is_of_format, junctors, list_types};
 use crate::error::{FieldError, Path, go_float, quote};
 use crate::object::{Tree, to_json};
 
@@ -15,64 +16,67 @@ const LARGEST_WHOLE_FLOAT: f64 = 9_007_199_254_740_991.0;
 const CHECKED_ELSEWHERE: [&str; 1] = ["metadata"];
 
 /// What is wrong with an object, member by member. `metadata` is checked elsewhere.
-pub fn validate(schema: &Schema, tree: &Tree) -> Vec<FieldError> {
+pub fn validate(of: Type<'_>, tree: &Tree) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    members(schema, tree, None, &Path::Root, &CHECKED_ELSEWHERE, &mut errors);
-    names(schema, tree, None, &mut errors);
-    judge_together(schema, tree, &mut errors);
+    members(of, tree, None, &Path::Root, &CHECKED_ELSEWHERE, &mut errors);
+    names(of, tree, None, &mut errors);
+    judge_together(of, tree, &mut errors);
     errors
 }
 
 /// The same of an object in place of an old one: what was wrong before and is
 /// as it was, may stay. What a definition demands anew must not lock its
 /// objects.
-pub fn validate_change(schema: &Schema, tree: &Tree, old: &Tree) -> Vec<FieldError> {
+pub fn validate_change(of: Type<'_>, tree: &Tree, old: &Tree) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    members(schema, tree, Some(old), &Path::Root, &CHECKED_ELSEWHERE, &mut errors);
-    names(schema, tree, Some(old), &mut errors);
-    judge_together(schema, tree, &mut errors);
+    members(of, tree, Some(old), &Path::Root, &CHECKED_ELSEWHERE, &mut errors);
+    names(of, tree, Some(old), &mut errors);
+    judge_together(of, tree, &mut errors);
     errors
 }
 
 /// The same of names, of which alone a schema may say more than ObjectMeta does.
-fn names(schema: &Schema, tree: &Tree, old: Option<&Tree>, errors: &mut Vec<FieldError>) {
-    let metadata = schema.properties.get("metadata").zip(tree.get("metadata"));
-    let Some((schema, Value::Object(metadata))) = metadata else { return };
+fn names(of: Type<'_>, tree: &Tree, old: Option<&Tree>, errors: &mut Vec<FieldError>) {
+    let metadata = of.member("metadata").zip(tree.get("metadata"));
+    let Some(((_, of), Value::Object(metadata))) = metadata else { return };
     let old = old.and_then(|old| old.get("metadata"));
-    for (name, schema) in &schema.properties {
+    for (name, member) in of.members.iter() {
         if let Some(value) = metadata.get(name) {
             let path = Path::Member(&Path::Root, "metadata");
             let old = old.and_then(|old| old.get(name));
-            node(schema, value, old, &Path::Member(&path, name), errors);
+            node(of.at(&member.of), value, old, &Path::Member(&path, name), errors);
         }
     }
 }
 
 /// The same by schemas that judge the whole object together.
-fn judge_together(schema: &Schema, tree: &Tree, errors: &mut Vec<FieldError>) {
-    if !schema.junctors.is_empty() {
-        junctors::validate(schema, &Value::Object(tree.clone()), &Path::Root, errors);
+fn judge_together(of: Type<'_>, tree: &Tree, errors: &mut Vec<FieldError>) {
+    if let Some(constraints) = of.constraints()
+        && !constraints.junctors.is_empty()
+    {
+        let (value, path) = (Value::Object(tree.clone()), Path::Root);
+        junctors::validate(of, &constraints.junctors, &value, &path, errors);
     }
 }
 
 /// The same of the status alone. Messages speak of it as if it were all.
-pub fn validate_status(schema: &Schema, tree: &Tree, old: &Tree) -> Vec<FieldError> {
+pub fn validate_status(of: Type<'_>, tree: &Tree, old: &Tree) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    if let (Some(schema), Some(status)) = (schema.properties.get("status"), tree.get("status")) {
-        node(schema, status, old.get("status"), &Path::Root, &mut errors);
+    if let (Some((_, of)), Some(status)) = (of.member("status"), tree.get("status")) {
+        node(of, status, old.get("status"), &Path::Root, &mut errors);
     }
     errors.into_iter().map(|error| error.below("status")).collect()
 }
 
 fn members(
-    schema: &Schema,
+    of: Type<'_>,
     tree: &Tree,
     old: Option<&Tree>,
     path: &Path<'_>,
     skipped: &[&str],
     errors: &mut Vec<FieldError>,
 ) {
-    for name in &schema.required {
+    for name in of.constraints().into_iter().flat_map(|constraints| &constraints.required) {
         if !tree.contains_key(name) {
             errors.push(FieldError::required(Path::Member(path, name), ""));
         }
@@ -81,10 +85,8 @@ fn members(
         if skipped.contains(&name.as_str()) {
             continue;
         }
-        let member = match (schema.properties.get(name), &schema.additional) {
+        let member = match (of.of_member(name), &of.additional) {
             (Some(member), _) => member,
-            (None, Additional::Of(member)) => member,
-            (None, Additional::Any | Additional::Pruned | Additional::Unspecified) => continue,
             (None, Additional::Forbidden) if errors.len() >= super::ERRORS_LIMIT => return,
             (None, Additional::Forbidden) => {
                 let detail =
@@ -92,6 +94,7 @@ fn members(
                 errors.push(FieldError::invalid(path, quote(name), &detail));
                 continue;
             }
+            (None, _) => continue,
         };
         // Which version it is written in is never as it was.
         let is_type = matches!(path, Path::Root) && ["apiVersion", "kind"].contains(&&**name);
@@ -100,61 +103,70 @@ fn members(
     }
 }
 
+/// What is wrong with a value of a type, which stands at `path`.
 pub fn node(
-    schema: &Schema,
+    of: Type<'_>,
     value: &Value,
     old: Option<&Value>,
     path: &Path<'_>,
     errors: &mut Vec<FieldError>,
 ) {
-    if errors.len() >= super::ERRORS_LIMIT || old == Some(value) {
+    // What Go has read is of its type.
+    if errors.len() >= super::ERRORS_LIMIT || old == Some(value) || of.go.is_some() {
         return;
     }
-    if let Some(allowed) = &schema.enumeration
+    let constraints = of.constraints();
+    if let Some(allowed) = constraints.and_then(|constraints| constraints.enumeration.as_ref())
         && !allowed.iter().any(|one| is_one(one, value))
     {
         let supported: Vec<String> = allowed.iter().map(plain).collect();
         errors.push(FieldError::not_supported(path, show(value), &supported));
     }
-    if value.is_null() && schema.nullable {
+    if value.is_null() && of.nullable {
         return;
     }
-    if schema.int_or_string {
+    check_type(of, value, path, errors);
+    match value {
+        Value::Object(tree) => {
+            constraints.inspect(|more| member_count(more, tree.len(), path, errors));
+            members(of, tree, old.and_then(Value::as_object), path, &[], errors);
+        }
+        Value::Array(items) => list(of, items, old.and_then(Value::as_array), path, errors),
+        Value::String(text) => string(of, text, path, errors),
+        Value::Number(_) => number(of, value, path, errors),
+        Value::Null | Value::Bool(_) => {}
+    }
+    if let Some(constraints) = constraints
+        && !constraints.junctors.is_empty()
+    {
+        junctors::validate(of, &constraints.junctors, value, path, errors);
+    }
+}
+
+fn check_type(of: Type<'_>, value: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+    if of.int_or_string {
         if !(is_of_type(value, JsonType::Integer) || value.is_string()) {
             let found = quote(type_name(value));
             let detail = format!("{path} in body must be of type integer,string: {found}");
             errors.push(FieldError::type_invalid(path, found, &detail));
         }
-    } else if let Some(json_type) = schema.json_type
+    } else if let Some(json_type) = of.json_type
         && !is_of_type(value, json_type)
     {
         if json_type == JsonType::Integer && value.is_number() {
-            fraction(schema.format.as_deref(), path, errors);
+            fraction(of.format.as_deref(), path, errors);
         } else {
             let found = quote(type_name(value));
             let detail = format!("{path} in body must be of type {}: {found}", json_type.name());
             errors.push(FieldError::type_invalid(path, found, &detail));
         }
     }
-    if schema.format.as_deref() == Some("int32")
+    if of.format.as_deref() == Some("int32")
         && is_of_type(value, JsonType::Integer)
         && value.as_f64().is_some_and(|n| n < f64::from(i32::MIN) || n > f64::from(i32::MAX))
     {
         let detail = format!("Checked value must be of type integer with format int32 in {path}");
         errors.push(FieldError::invalid("<nil>", "\"\"", &detail));
-    }
-    match value {
-        Value::Object(tree) => {
-            member_count(schema, tree.len(), path, errors);
-            members(schema, tree, old.and_then(Value::as_object), path, &[], errors);
-        }
-        Value::Array(items) => list(schema, items, old.and_then(Value::as_array), path, errors),
-        Value::String(text) => string(schema, text, path, errors),
-        Value::Number(_) => number(schema, value, path, errors),
-        Value::Null | Value::Bool(_) => {}
-    }
-    if !schema.junctors.is_empty() {
-        junctors::validate(schema, value, path, errors);
     }
 }
 
@@ -173,14 +185,14 @@ fn fraction(format: Option<&str>, path: &Path<'_>, errors: &mut Vec<FieldError>)
 }
 
 fn list(
-    schema: &Schema,
+    of: Type<'_>,
     items: &[Value],
     old: Option<&Vec<Value>>,
     path: &Path<'_>,
     errors: &mut Vec<FieldError>,
 ) {
     let count = items.len() as u64;
-    match schema.item_count {
+    match of.constraints().map(|constraints| constraints.item_count).unwrap_or_default() {
         (_, Some(most)) if count > most => {
             errors.push(FieldError::too_many(path, items.len(), most));
         }
@@ -190,9 +202,9 @@ fn list(
         }
         _ => {}
     }
-    if let Some(of_item) = &schema.items {
+    if let Some(of_item) = of.of_items() {
         // Which item was which before, only a key can tell.
-        let before = list_types::by_key(&schema.list_type, old);
+        let before = list_types::by_key(&of.list_type, old);
         for (index, item) in items.iter().enumerate() {
             let old = before.of(item);
             node(of_item, item, old, &Path::Item(path, index), errors);
@@ -200,8 +212,13 @@ fn list(
     }
 }
 
-fn member_count(schema: &Schema, count: usize, path: &Path<'_>, errors: &mut Vec<FieldError>) {
-    match schema.member_count {
+fn member_count(
+    constraints: &Constraints,
+    count: usize,
+    path: &Path<'_>,
+    errors: &mut Vec<FieldError>,
+) {
+    match constraints.member_count {
         (_, Some(most)) if count as u64 > most => {
             errors.push(FieldError::too_many(path, count, most));
         }
@@ -213,14 +230,17 @@ fn member_count(schema: &Schema, count: usize, path: &Path<'_>, errors: &mut Vec
     }
 }
 
-fn string(schema: &Schema, text: &str, path: &Path<'_>, errors: &mut Vec<FieldError>) {
-    let length = text.chars().count() as u64;
+fn string(of: Type<'_>, text: &str, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+    let count = text.chars().count() as u64;
     // Of these only the first is told.
-    match (schema.length, &schema.pattern) {
-        ((_, Some(longest)), _) if length > longest => {
+    let constraints = of.constraints();
+    let length = constraints.map(|constraints| constraints.length).unwrap_or_default();
+    let pattern = constraints.and_then(|constraints| constraints.pattern.as_ref());
+    match (length, pattern) {
+        ((_, Some(longest)), _) if count > longest => {
             errors.push(FieldError::too_long(path, longest));
         }
-        ((Some(shortest), _), _) if length < shortest => {
+        ((Some(shortest), _), _) if count < shortest => {
             let detail = format!("{path} in body should be at least {shortest} chars long");
             errors.push(FieldError::invalid(path, quote(text), &detail));
         }
@@ -230,7 +250,7 @@ fn string(schema: &Schema, text: &str, path: &Path<'_>, errors: &mut Vec<FieldEr
         }
         _ => {}
     }
-    if let Some(format) = &schema.format
+    if let Some(format) = &of.format
         && !is_of_format(format, text)
     {
         let found = quote(text);
@@ -240,26 +260,29 @@ fn string(schema: &Schema, text: &str, path: &Path<'_>, errors: &mut Vec<FieldEr
 }
 
 /// Whole numbers are held against the whole part of a bound, others as they are.
-fn number(schema: &Schema, value: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn number(of: Type<'_>, value: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     let Some(number) = value.as_f64() else { return };
+    let constraints = of.constraints();
     let whole = value.as_i64();
-    if let Some(of) = schema.multiple_of {
-        let of = if whole.is_some() { of.trunc() } else { of };
+    if let Some(factor) = constraints.and_then(|constraints| constraints.multiple_of) {
+        let factor = if whole.is_some() { factor.trunc() } else { factor };
         let is_multiple = match whole {
-            Some(whole) => whole.checked_rem(truncated(of)) == Some(0),
-            None => is_nearly_whole(if of < 1.0 { 1.0 / of * number } else { number / of }),
+            Some(whole) => whole.checked_rem(truncated(factor)) == Some(0),
+            None if factor < 1.0 => is_nearly_whole(1.0 / factor * number),
+            None => is_nearly_whole(number / factor),
         };
-        if of <= 0.0 {
-            let of = go_float(of);
-            let detail = format!("factor MultipleOf declared for {path} must be positive: {of}");
-            errors.push(FieldError::invalid(path, of, &detail));
+        if factor <= 0.0 {
+            let factor = go_float(factor);
+            let detail =
+                format!("factor MultipleOf declared for {path} must be positive: {factor}");
+            errors.push(FieldError::invalid(path, factor, &detail));
         } else if !is_multiple {
-            let of = go_float(of);
-            let detail = format!("{path} in body should be a multiple of {of}");
+            let factor = go_float(factor);
+            let detail = format!("{path} in body should be a multiple of {factor}");
             errors.push(FieldError::invalid(path, show(value), &detail));
         }
     }
-    if schema.format.as_deref() == Some("float") && number.abs() > f64::from(f32::MAX) {
+    if of.format.as_deref() == Some("float") && number.abs() > f64::from(f32::MAX) {
         let detail = format!("Checked value must be of type number with format float in {path}");
         errors.push(FieldError::invalid("<nil>", "\"\"", &detail));
     }
@@ -271,14 +294,14 @@ fn number(schema: &Schema, value: &Value, path: &Path<'_>, errors: &mut Vec<Fiel
         let detail = format!("{path} in body should be {relation} {bound}");
         errors.push(FieldError::invalid(path, show(value), &detail));
     };
-    if let Some((bound, is_exclusive)) = schema.maximum {
+    if let Some((bound, is_exclusive)) = constraints.and_then(|constraints| constraints.maximum) {
         match (against(bound), is_exclusive) {
             ((Ordering::Greater | Ordering::Equal, bound), true) => refuse("less than", &bound),
             ((Ordering::Greater, bound), false) => refuse("less than or equal to", &bound),
             _ => {}
         }
     }
-    if let Some((bound, is_exclusive)) = schema.minimum {
+    if let Some((bound, is_exclusive)) = constraints.and_then(|constraints| constraints.minimum) {
         match (against(bound), is_exclusive) {
             ((Ordering::Less | Ordering::Equal, bound), true) => refuse("greater than", &bound),
             ((Ordering::Less, bound), false) => refuse("greater than or equal to", &bound),

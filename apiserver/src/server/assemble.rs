@@ -43,18 +43,15 @@ pub(super) fn parse(kinds: &Kinds) -> Result<Vec<Arc<Kind>>, StartError> {
     let mut parsed: Vec<Arc<Kind>> = Vec::new();
     let mut taken: HashMap<(String, String), String> = HashMap::new();
     for registered in kinds.iter() {
-        let kind = if registered.is_built_in {
-            Kind::parse_built_in(&registered.definition, registered.cells.clone())?
-        } else {
-            Kind::parse(&registered.definition, registered.cells.clone())?
+        let (definition, cells) = (&registered.definition, registered.cells.clone());
+        let kind = match &registered.types {
+            Some(types) => Kind::parse_built_in(definition, cells, types)?,
+            None => Kind::parse(definition, cells)?,
         };
         let kind = kind
             .with_rules(registered.rules.clone())
-            .with_merge_keys(registered.merge_keys.clone())
-            .with_fields(registered.fields.clone())
             .with_manners(registered.manners.clone())
-            .with_view(registered.view.clone())
-            .with_open_api(registered.open_api.clone());
+            .with_view(registered.view.clone());
         let names = &kind.names;
         let own = [
             ("spec.names.plural", &names.plural),

@@ -15,6 +15,7 @@ use crate::error::{ApiError, FieldError, StartError, quote};
 use crate::kind::{Kind, RuleContext};
 use crate::object::{Key, Object, metadata};
 use crate::request::Handler;
+use crate::schema;
 use crate::served_kind::{Backing, Intake, ServedKind};
 use crate::storage::{
     Collection, Commit, Expected, MemoryStore, RevisionSequence, Store, StoreError, Versioned,
@@ -344,7 +345,7 @@ impl RuntimeKinds {
             tree.insert("apiVersion".to_owned(), api_version.into());
             // What the new schema does not know stays until the object changes:
             // the next definition may know it again.
-            kind.storage.schema.fill_defaults(&mut tree);
+            schema::fill_defaults(kind.storage.schema.root(), &mut tree);
             let Ok(new) = Object::from_tree(&tree) else { continue };
             if new.same_content(&object) {
                 continue;

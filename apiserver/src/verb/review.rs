@@ -28,7 +28,7 @@ pub fn review(
     });
     answered.map(|mut tree| {
         // It is of its types: it was made of them.
-        let _ = kind.give_shape(&mut tree);
+        kind.coerce_again(&kind.storage, &mut tree);
         tree
     })
 }

@@ -6,50 +6,50 @@ use serde_json::Value;
 use super::metadata_rules;
 use crate::error::{FieldError, Path, quote};
 use crate::object::names::check_dns_1035_label;
-use crate::object::{Tree, metadata, to_json};
-use crate::schema::{ERRORS_LIMIT, Schema};
+use crate::object::{Tree, to_json};
+use crate::schema::{ERRORS_LIMIT, Malformed, Type, coerce_metadata};
 
 /// What is wrong with each.
-pub(super) fn validate(schema: &Schema, tree: &Tree) -> Vec<FieldError> {
+pub(super) fn validate(of: Type<'_>, tree: &Tree) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    validate_members(schema, tree, &Path::Root, &mut errors);
+    validate_members(of, tree, &Path::Root, &mut errors);
     errors
 }
 
 /// The same of one value of a schema.
-pub(super) fn validate_value(schema: &Schema, value: &Value, path: &Path<'_>) -> Vec<FieldError> {
+pub(super) fn validate_value(of: Type<'_>, value: &Value, path: &Path<'_>) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    validate_node(schema, value, path, &mut errors);
+    validate_node(of, value, path, &mut errors);
     errors
 }
 
-fn validate_node(schema: &Schema, value: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
-    if !schema.has_embedded || errors.len() >= ERRORS_LIMIT {
+fn validate_node(of: Type<'_>, value: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+    if !of.below.embedded || errors.len() >= ERRORS_LIMIT {
         return;
     }
     match value {
         Value::Object(tree) => {
-            if schema.embedded {
+            if of.embedded {
                 validate_resource(tree, path, errors);
             }
-            validate_members(schema, tree, path, errors);
+            validate_members(of, tree, path, errors);
         }
         Value::Array(items) => {
-            let Some(schema) = &schema.items else { return };
+            let Some(of) = of.of_items() else { return };
             for (index, item) in items.iter().enumerate() {
-                validate_node(schema, item, &Path::Item(path, index), errors);
+                validate_node(of, item, &Path::Item(path, index), errors);
             }
         }
         _ => {}
     }
 }
 
-fn validate_members(schema: &Schema, tree: &Tree, path: &Path<'_>, errors: &mut Vec<FieldError>) {
-    if !schema.has_embedded {
+fn validate_members(of: Type<'_>, tree: &Tree, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+    if !of.below.embedded {
         return;
     }
     for (name, value) in tree {
-        if let Some((member, path)) = schema.member(name, path) {
+        if let Some((member, path)) = of.described(name, path) {
             validate_node(member, value, &path, errors);
         }
     }
@@ -77,7 +77,7 @@ fn validate_resource(tree: &Tree, path: &Path<'_>, errors: &mut Vec<FieldError>)
     let Some(given) = tree.get("metadata") else { return };
     let mut typed = Tree::new();
     typed.insert("metadata".to_owned(), given.clone());
-    match metadata::coerce(&mut typed) {
+    match coerce_metadata(&mut typed, Malformed::Refused) {
         Ok(_) => {
             let faults = metadata_rules::validate_embedded(&typed);
             errors.extend(faults.into_iter().map(|fault| fault.below(&path.to_string())));

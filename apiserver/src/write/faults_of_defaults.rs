@@ -7,56 +7,61 @@ use super::embedded;
 use crate::error::{FieldError, Path};
 
 use crate::object::to_json;
-use crate::schema::{ERRORS_LIMIT, Schema, validate_value, whole};
+use crate::schema::{
+    ERRORS_LIMIT, Schema, Type, prune_value, take_in_embedded, validate_value, whole,
+};
 
 /// What is wrong with the defaults of a schema, each with its path from there.
 /// As in kube-apiserver those of further members are not looked at.
 pub fn faults_of_defaults(schema: &Schema) -> Vec<String> {
     let mut faults = Vec::new();
-    collect(schema, "", false, &mut faults);
+    collect(schema.root(), "", false, &mut faults);
     faults.iter().map(ToString::to_string).collect()
 }
 
-fn collect(schema: &Schema, path: &str, is_in_metadata: bool, faults: &mut Vec<FieldError>) {
-    if !schema.has_defaults || faults.len() >= ERRORS_LIMIT {
+fn collect(of: Type<'_>, path: &str, is_in_metadata: bool, faults: &mut Vec<FieldError>) {
+    if !of.below.defaults || faults.len() >= ERRORS_LIMIT {
         return;
     }
-    if let Some(default) = &schema.default {
-        let found = of_default(schema, &whole(default), is_in_metadata);
-        faults.extend(found.into_iter().map(|error| error.below(path)));
+    let mut check = |of: Type<'_>, default: Option<&Value>, path: &str, is_in_metadata| {
+        let found = default.map(|default| of_default(of, &whole(default), is_in_metadata));
+        faults.extend(found.into_iter().flatten().map(|error| error.below(path)));
+        collect(of, path, is_in_metadata, faults);
+    };
+    for (name, member) in of.members.iter() {
+        let is_in_metadata = is_in_metadata || (of.embedded && name == "metadata");
+        let path = format!("{path}.properties[{name}]");
+        check(of.at(&member.of), member.default.as_ref(), &path, is_in_metadata);
     }
-    for (name, property) in &schema.properties {
-        let is_in_metadata = is_in_metadata || (schema.embedded && name == "metadata");
-        collect(property, &format!("{path}.properties[{name}]"), is_in_metadata, faults);
-    }
-    if let Some(items) = &schema.items {
-        collect(items, &format!("{path}.items"), is_in_metadata, faults);
+    if let Some(items) = of.of_items() {
+        check(items, of.default_of_others.as_ref(), &format!("{path}.items"), is_in_metadata);
     }
 }
 
-fn of_default(schema: &Schema, default: &Value, is_in_metadata: bool) -> Vec<FieldError> {
+fn of_default(of: Type<'_>, default: &Value, is_in_metadata: bool) -> Vec<FieldError> {
     const FIELD: &str = "default";
     let mut errors = Vec::new();
     let mut pruned = default.clone();
     // What metadata may hold, no schema says.
-    if !schema.prune_value(&mut pruned).is_empty() && !is_in_metadata {
+    if !prune_value(of, &mut pruned).is_empty() && !is_in_metadata {
         errors.push(FieldError::invalid(FIELD, to_json(default), "must not have unknown fields"));
     }
-    if let Err(error) = schema.coerce_embedded_in(&mut pruned, &Path::Member(&Path::Root, FIELD)) {
+    let path = Path::Member(&Path::Root, FIELD);
+    if let Err(error) = take_in_embedded(of, &mut pruned, &path) {
         errors.push(error);
         return errors;
     }
-    let of_embedded = embedded::validate_value(schema, default, &Path::Member(&Path::Root, FIELD));
+    let of_embedded = embedded::validate_value(of, default, &path);
     if !of_embedded.is_empty() {
         errors.extend(of_embedded);
         return errors;
     }
-    if schema.int_or_string {
+    if of.int_or_string {
         // What a definition may begin with is not asked, in kube-apiserver.
         return errors;
     }
     let mut of_schema = Vec::new();
-    validate_value(schema, default, None, &Path::Root, &mut of_schema);
+    validate_value(of, default, None, &Path::Root, &mut of_schema);
     errors.extend(of_schema.into_iter().map(|error| {
         error.with_field(|field| match field {
             "" | "<nil>" => FIELD.to_owned(),

@@ -77,7 +77,7 @@ pub fn apply_patch(
     let Value::Object(mut tree) = patched else {
         return Err(unfit(&no_object(&patched)));
     };
-    if kind.fields.is_some() {
+    if kind.is_typed() {
         kind.complete_type(&mut tree, version).map_err(|why| unfit(&why))?;
     }
     if text(&tree, "kind").is_empty() {

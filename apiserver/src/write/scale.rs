@@ -7,6 +7,7 @@ use super::{Decoded, FieldValidation, Live, Submitted, SubmittedPatch};
 use crate::error::{ApiError, FieldError, Reason, go_float, go_type, no_object, quote};
 use crate::kind::{FieldPath, ScalePaths};
 use crate::object::{Object, Tree, metadata, to_json};
+use crate::schema::{Malformed, coerce_metadata};
 
 const GROUP_VERSION: &str = "autoscaling/v1";
 const KIND: &str = "Scale";
@@ -271,7 +272,7 @@ fn read(
             return Err(format!("{field} is {given}, not {expected}"));
         }
     }
-    let unknown = metadata::coerce(&mut tree)?;
+    let unknown = coerce_metadata(&mut tree, Malformed::Refused)?;
     let spec = tree.get("spec").unwrap_or(&Value::Null);
     let replicas = match spec {
         Value::Null => 0,

@@ -90,10 +90,10 @@ pub fn check_uid(kind: &Kind, tree: &Tree, key: &Key, live: &Live) -> Result<(),
         return Ok(());
     }
     let (group, plural) = (&kind.group, &kind.names.plural);
-    let prefix = match (kind.manners.storage_name, &kind.fields) {
-        (Some(name), _) => name.to_owned(),
-        (None, Some(_)) => plural.clone(),
-        (None, None) => format!("{group}/{plural}"),
+    let prefix = match kind.manners.storage_name {
+        Some(name) => name.to_owned(),
+        None if kind.is_typed() => plural.clone(),
+        None => format!("{group}/{plural}"),
     };
     let cause = format!(
         "StorageError: invalid object, Code: 4, Key: /registry/{prefix}/{key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {given}, UID in object meta: {uid}"
@@ -133,16 +133,16 @@ pub fn prepare_change(
                 take_finalizers(&mut tree, &live.tree);
             }
         }
-        let asked = super::Asked::prepare(kind, rules, &mut tree);
+        let asked = super::Asked::prepare(kind, version, rules, &mut tree);
         check_revision(kind, &tree, live)?;
         let mut errors = match part {
             Part::Main => {
                 // Rules of Kubernetes' own kinds may have changed it.
-                let is_taken = rules.is_some() && kind.fields.is_some();
+                let is_taken = rules.is_some() && kind.is_typed();
                 if version.subresources.status && !is_taken {
                     take_status(&mut tree, &live.tree);
                     if is_kind {
-                        version.schema.fill_defaults(&mut tree);
+                        schema::fill_defaults(version.schema.root(), &mut tree);
                     }
                 }
                 keep_what_is_the_systems(&mut tree, &live.tree);
@@ -154,18 +154,18 @@ pub fn prepare_change(
                 if kind.manners.status_takes_metadata {
                     take_metadata(&mut tree, &status, kind.manners.status_keeps);
                 }
-                if let Some(rules) = kind.rules_of(version).filter(|_| kind.fields.is_some()) {
+                if let Some(rules) = kind.rules_of(version).filter(|_| kind.is_typed()) {
                     // Fields of a status depend on each other. What does not fit
                     // its type is told below.
                     take_revision(&mut tree, live);
-                    super::Asked::prepare(kind, Some((rules, context)), &mut tree);
+                    super::Asked::prepare(kind, version, Some((rules, context)), &mut tree);
                     metadata::edit(&mut tree, |metadata| {
                         metadata.remove("resourceVersion");
                     });
                 }
                 if !is_kind {
                     // What says that it is something else was not pruned.
-                    let _ = version.schema.take_in(&mut tree, Malformed::Dropped);
+                    let _ = schema::take_in(version.schema.root(), &mut tree, Malformed::Dropped);
                 }
                 faults_of_status(kind, version, &tree, &live.tree)
             }
@@ -173,7 +173,7 @@ pub fn prepare_change(
                 let given = std::mem::replace(&mut tree, live.tree.clone());
                 take_metadata(&mut tree, &given, &[]);
                 if let Some(rules) = kind.rules_of(version) {
-                    super::Asked::prepare(kind, Some((rules, context)), &mut tree);
+                    super::Asked::prepare(kind, version, Some((rules, context)), &mut tree);
                 }
                 // No default is put in the place of what is taken away.
                 take_finalizers(&mut tree, &given);
@@ -305,7 +305,7 @@ fn take_metadata(tree: &mut Tree, other: &Tree, kept: &[&str]) {
 }
 
 fn faults_of_status(kind: &Kind, version: &Version, tree: &Tree, old: &Tree) -> Vec<FieldError> {
-    let mut errors = schema::validate_status(&version.schema, tree, old);
+    let mut errors = schema::validate_status(version.schema.root(), tree, old);
     if kind.manners.status_takes_metadata {
         errors.extend(metadata_rules::validate(tree, kind.manners.names));
         errors.extend(metadata_rules::validate_update(tree, old));
@@ -320,8 +320,8 @@ fn faults_of_status(kind: &Kind, version: &Version, tree: &Tree, old: &Tree) -> 
 
 /// What is there twice, unless something was before.
 fn faults_of_lists(version: &Version, tree: &Tree, old: &Tree) -> Vec<FieldError> {
-    let errors = schema::validate_list_types(&version.schema, tree);
-    if errors.is_empty() || schema::validate_list_types(&version.schema, old).is_empty() {
+    let errors = schema::validate_list_types(version.schema.root(), tree);
+    if errors.is_empty() || schema::validate_list_types(version.schema.root(), old).is_empty() {
         errors
     } else {
         Vec::new()
@@ -349,7 +349,7 @@ fn faults(
     }
     if is_kind && given == api_version {
         errors.extend(of_change);
-        errors.extend(schema::validate_change(&version.schema, tree, old));
+        errors.extend(schema::validate_change(version.schema.root(), tree, old));
         if let Some(paths) = super::scale_paths(kind, version) {
             errors.extend(scale::validate(paths, tree));
         }
@@ -357,7 +357,7 @@ fn faults(
     // Of a version that is not there nothing is left to be looked at.
     let is_of_group = given.split_once('/').is_some_and(|(group, _)| group == kind.group);
     if given == api_version || !is_kind || !is_of_group {
-        errors.extend(embedded::validate(&version.schema, tree));
+        errors.extend(embedded::validate(version.schema.root(), tree));
         errors.extend(faults_of_lists(version, tree, old));
     }
     errors.truncate(ERRORS_LIMIT);

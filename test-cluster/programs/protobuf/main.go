@@ -4,7 +4,7 @@
 // of its kind, and answered with a line of JSON: `protobuf`, the object as typed
 // clients send it, in base64, and `json`, the object as Go writes it down; or
 // `error`. A kind that is not known in its own group is looked for in `v1`, as
-// options are the same everywhere.
+// options are the same everywhere, and then among those of metadata.
 package main
 
 import (
@@ -14,9 +14,11 @@ import (
 	"os"
 
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
+	apiregistration "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
 
 // The beginning of every object in protobuf.
@@ -33,9 +35,11 @@ type marshaler interface {
 }
 
 func main() {
-	if err := apiextensions.AddToScheme(scheme.Scheme); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+	for _, add := range []func(*runtime.Scheme) error{apiextensions.AddToScheme, apiregistration.AddToScheme, meta.AddMetaToScheme} {
+		if err := add(scheme.Scheme); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
 	}
 	lines := bufio.NewScanner(os.Stdin)
 	lines.Buffer(nil, 16<<20)
@@ -60,6 +64,9 @@ func encode(line []byte) (answer, error) {
 	object, err := scheme.Scheme.New(kind)
 	if err != nil {
 		object, err = scheme.Scheme.New(schema.GroupVersionKind{Version: "v1", Kind: kind.Kind})
+	}
+	if err != nil {
+		object, err = scheme.Scheme.New(meta.SchemeGroupVersion.WithKind(kind.Kind))
 	}
 	if err != nil {
 		return answer{}, err

@@ -13,7 +13,7 @@ use super::super::route::Target;
 use crate::codec::{self, Parsed};
 use crate::error::{ApiError, Reason, no_object};
 use crate::object::Tree;
-use crate::schema::FieldTable;
+use crate::schema::Types;
 use crate::write::{Submitted, no_scale};
 
 /// As kube-apiserver.
@@ -28,8 +28,8 @@ const SHOWN: usize = 30;
 pub(super) enum Language {
     Json,
     Yaml,
-    /// With the fields of its messages.
-    Protobuf(Arc<FieldTable>),
+    /// With the types of its messages.
+    Protobuf(Arc<Types>),
 }
 
 impl Language {
@@ -38,8 +38,8 @@ impl Language {
             Self::Json => codec::from_json(bytes)
                 .map_err(|error| format!("couldn't get version/kind; json parse error: {error}")),
             Self::Yaml => codec::from_yaml(bytes.clone()).await,
-            Self::Protobuf(fields) => {
-                let value = codec::read_protobuf(bytes, fields)?;
+            Self::Protobuf(types) => {
+                let value = codec::read_protobuf(bytes, types)?;
                 Ok(Parsed { value, duplicates: Vec::new() })
             }
         }
@@ -47,13 +47,13 @@ impl Language {
 }
 
 /// The language of a body; without a type it is taken for JSON. Protobuf is one
-/// only where its fields are known.
+/// only where its types are known.
 ///
 /// # Errors
 /// 415 for any other.
 pub(super) fn language(
     headers: &HeaderMap,
-    protobuf: Option<Arc<FieldTable>>,
+    protobuf: Option<Arc<Types>>,
 ) -> Result<Language, ApiError> {
     let given = headers.get(CONTENT_TYPE).map(|value| value.to_str().unwrap_or("?"));
     let mut parts = given.unwrap_or_default().split(';').map(str::trim);
@@ -63,8 +63,8 @@ pub(super) fn language(
         "" | "application/json" if is_well_formed => return Ok(Language::Json),
         "application/yaml" if is_well_formed => return Ok(Language::Yaml),
         "application/vnd.kubernetes.protobuf" if is_well_formed => {
-            if let Some(fields) = protobuf {
-                return Ok(Language::Protobuf(fields));
+            if let Some(types) = protobuf {
+                return Ok(Language::Protobuf(types));
             }
         }
         _ => {}
@@ -121,7 +121,7 @@ pub(super) async fn object(
         ))
     };
     let mut parsed = language.parse(bytes).await.map_err(|error| unrecognized(&error))?;
-    if kind.fields.is_some() {
+    if kind.is_typed() {
         if parsed.value.is_null() {
             parsed.value = Value::Object(Tree::new());
         }

@@ -8,9 +8,8 @@ use serde_json::Value;
 
 use crate::codec;
 use crate::error::{ApiError, Reason, go_type};
-use crate::kind::Kind;
 use crate::object::Tree;
-use crate::schema::StrategicMergePatch;
+use crate::schema::{Schema, StrategicMergePatch};
 use crate::write::{FieldValidation, OPERATIONS_LIMIT, Operation, Patch, SubmittedPatch};
 
 /// So much of what is odd about a patch is said.
@@ -56,7 +55,7 @@ pub(super) fn language(headers: &HeaderMap, is_strategic: bool) -> Result<Langua
 /// 400 when it is none, 413 when it has too many operations.
 pub(super) fn read(
     language: Language,
-    kind: &Kind,
+    schema: &Schema,
     bytes: &Bytes,
     field_validation: FieldValidation,
 ) -> Result<SubmittedPatch, ApiError> {
@@ -74,9 +73,7 @@ pub(super) fn read(
         Language::Strategic => match parsed.value {
             Value::Object(patch) => {
                 let problems = duplicates.collect();
-                let keys = kind.merge_keys.clone().unwrap_or_default();
-                let type_name = kind.names.kind.clone();
-                let patch = StrategicMergePatch { patch, keys, type_name };
+                let patch = StrategicMergePatch { patch, schema: schema.clone() };
                 Ok(SubmittedPatch { patch: Patch::Strategic(patch), problems })
             }
             other => Err(undecodable(&format!(
@@ -193,7 +190,7 @@ mod tests {
 
     fn read(language: Language, text: &str) -> Result<SubmittedPatch, String> {
         let bytes = Bytes::copy_from_slice(text.as_bytes());
-        super::read(language, &scale().unwrap(), &bytes, FieldValidation::Warn)
+        super::read(language, &scale().unwrap().storage.schema, &bytes, FieldValidation::Warn)
             .map_err(|error| error.to_string())
     }
 

@@ -11,7 +11,7 @@ pub(super) fn write(versioned: &Versioned, out: &mut Vec<u8>) {
 
 /// One of a list. Lists of custom resources say of each item what it is.
 pub(super) fn write_item(kind: &Kind, versioned: &Versioned, out: &mut Vec<u8>) {
-    if kind.fields.is_some() {
+    if kind.is_typed() {
         versioned.object.write_without_types(versioned.revision, out);
     } else {
         write(versioned, out);
@@ -26,7 +26,7 @@ pub(super) fn start_list(kind: &Kind, version: &str, out: &mut Vec<u8>) {
 
 /// What a list ends with.
 pub(super) fn end_list(kind: &Kind, page: &Page, out: &mut Vec<u8>) {
-    let (list_kind, metadata) = (&kind.names.list_kind, page.metadata(kind.fields.is_none()));
+    let (list_kind, metadata) = (&kind.names.list_kind, page.metadata(!kind.is_typed()));
     let end = format!("],\"kind\":\"{list_kind}\",\"metadata\":{{{metadata}}}}}");
     out.extend_from_slice(end.as_bytes());
 }

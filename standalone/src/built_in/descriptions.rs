@@ -1,9 +1,13 @@
-//! The schemas of these kinds, as their Rust types describe themselves: made once
+//! The words that describe these kinds, as their Rust types have them: made once
 //! in a process, when somebody asks.
 
 use std::sync::LazyLock;
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::authentication::v1::{SelfSubjectReview, TokenReview};
+use k8s_openapi::api::authorization::v1::{
+    LocalSubjectAccessReview, SelfSubjectAccessReview, SelfSubjectRulesReview, SubjectAccessReview,
+};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{
@@ -43,6 +47,12 @@ pub(super) fn all() -> &'static Map<String, Value> {
         generator.subschema_for::<Secret>();
         generator.subschema_for::<Service>();
         generator.subschema_for::<ServiceAccount>();
+        generator.subschema_for::<LocalSubjectAccessReview>();
+        generator.subschema_for::<SelfSubjectAccessReview>();
+        generator.subschema_for::<SelfSubjectReview>();
+        generator.subschema_for::<SelfSubjectRulesReview>();
+        generator.subschema_for::<SubjectAccessReview>();
+        generator.subschema_for::<TokenReview>();
         generator.take_definitions(false)
     });
     &ALL

@@ -1,0 +1,284 @@
+//! Types that a CustomResourceDefinition describes: its structural schema.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::node::{
+    Additional, Below, Constraints, JsonType, Junctors, ListType, Member, Node, PatchStrategy,
+    Presence, Ref, Schema, Type,
+};
+use super::{Pattern, Types};
+
+/// Keywords that this server reads or that only describe.
+const KNOWN: [&str; 35] = [
+    "additionalProperties",
+    "allOf",
+    "anyOf",
+    "default",
+    "description",
+    "enum",
+    "example",
+    "exclusiveMaximum",
+    "exclusiveMinimum",
+    "externalDocs",
+    "format",
+    "items",
+    "maxItems",
+    "maxLength",
+    "maxProperties",
+    "maximum",
+    "minItems",
+    "minLength",
+    "minProperties",
+    "minimum",
+    "multipleOf",
+    "not",
+    "nullable",
+    "oneOf",
+    "pattern",
+    "properties",
+    "required",
+    "title",
+    "type",
+    EMBEDDED,
+    "x-kubernetes-int-or-string",
+    "x-kubernetes-list-map-keys",
+    "x-kubernetes-list-type",
+    "x-kubernetes-map-type",
+    PRESERVE,
+];
+pub const EMBEDDED: &str = "x-kubernetes-embedded-resource";
+pub const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
+
+impl Schema {
+    /// Reads a schema that was found to be structural; what is not, says nothing.
+    pub fn of_definition(schema: &Value) -> Self {
+        Self::new(Arc::clone(Types::meta()), reference("", schema))
+    }
+
+    /// Keywords, with their paths, that bind objects and are not enforced by
+    /// this server yet.
+    pub fn unenforced(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        collect_unenforced(self.root(), &mut found);
+        found
+    }
+}
+
+fn collect_unenforced(of: Type<'_>, found: &mut Vec<String>) {
+    // Types of Go demand nothing, and may lead back to themselves.
+    if of.go.is_some() {
+        return;
+    }
+    let constraints = of.constraints();
+    found.extend(constraints.into_iter().flat_map(|more| more.unenforced.iter().cloned()));
+    let node = of.node();
+    let members = node.members.iter().map(|(_, member)| &member.of);
+    let additional = match &node.additional {
+        Additional::Of(inner) => Some(inner),
+        _ => None,
+    };
+    let judging = constraints.into_iter().flat_map(|more| more.junctors.iter());
+    for inner in members.chain(&node.items).chain(additional).chain(judging) {
+        collect_unenforced(of.at(inner), found);
+    }
+}
+
+/// A reference to what a schema says.
+fn reference(path: &str, schema: &Value) -> Ref {
+    let nothing = Map::new();
+    Ref::Own(Arc::new(node(path, schema.as_object().unwrap_or(&nothing))))
+}
+
+/// A reference, and what is at or below it.
+fn inner(path: &str, schema: &Value, below: &mut Below) -> Ref {
+    let reference = reference(path, schema);
+    if let Ref::Own(node) = &reference {
+        below.add(node.below);
+    }
+    reference
+}
+
+fn node(path: &str, schema: &Map<String, Value>) -> Node {
+    let json_type = schema.get("type").and_then(Value::as_str).and_then(JsonType::parse);
+    let flag = |key: &str| schema.get(key) == Some(&Value::Bool(true));
+    let text = |key: &str| schema.get(key).and_then(Value::as_str);
+    let texts = |key: &str| -> Vec<String> {
+        let list = schema.get(key).and_then(Value::as_array);
+        let texts = list.into_iter().flatten().filter_map(Value::as_str);
+        texts.map(str::to_owned).collect()
+    };
+    let mut below = Below::default();
+    let required = texts("required");
+    let given = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
+    let members = given.map(|(name, property)| {
+        let of = inner(&format!("{path}.properties[{name}]"), property, &mut below);
+        let default = property.get("default").cloned();
+        below.defaults |= default.is_some();
+        let member = Member {
+            of,
+            default,
+            presence: Presence::Optional,
+            is_pointer: false,
+            number: 0,
+            go_type: Box::default(),
+            through: Box::default(),
+            patch: PatchStrategy::default(),
+        };
+        (name.as_str().into(), member)
+    });
+    let members = members.collect();
+    let preserve = flag(PRESERVE);
+    let additional = match schema.get("additionalProperties") {
+        Some(Value::Bool(true)) if preserve => Additional::Any,
+        Some(Value::Bool(true)) => Additional::Unspecified,
+        Some(Value::Bool(false)) => Additional::Forbidden,
+        Some(more @ Value::Object(_)) => {
+            Additional::Of(inner(&format!("{path}.additionalProperties"), more, &mut below))
+        }
+        _ if preserve || json_type.is_none() => Additional::Any,
+        _ => Additional::Pruned,
+    };
+    let items = schema.get("items").map(|items| inner(&format!("{path}.items"), items, &mut below));
+    let others = [schema.get("items"), schema.get("additionalProperties")];
+    let default_of_others = others.into_iter().flatten().find_map(|one| one.get("default"));
+    below.defaults |= default_of_others.is_some();
+    let list_type = match text("x-kubernetes-list-type") {
+        Some("set") => ListType::Set,
+        Some("map") => ListType::Map(texts("x-kubernetes-list-map-keys")),
+        _ => ListType::Atomic,
+    };
+    below.embedded |= flag(EMBEDDED);
+    below.list_types |= list_type != ListType::Atomic;
+    Node {
+        json_type,
+        nullable: flag("nullable"),
+        members,
+        additional,
+        items,
+        default_of_others: default_of_others.cloned(),
+        list_type,
+        is_atomic: text("x-kubernetes-map-type") == Some("atomic"),
+        format: text("format").map(Into::into),
+        int_or_string: flag("x-kubernetes-int-or-string"),
+        embedded: flag(EMBEDDED),
+        constraints: constraints(path, schema, required),
+        below,
+        ..Node::default()
+    }
+}
+
+/// What is demanded besides types, if anything is.
+fn constraints(
+    path: &str,
+    schema: &Map<String, Value>,
+    required: Vec<String>,
+) -> Option<Box<Constraints>> {
+    const NONE: [&str; 16] = [
+        "additionalProperties",
+        "default",
+        "description",
+        "example",
+        "externalDocs",
+        "format",
+        "items",
+        "nullable",
+        "properties",
+        "title",
+        "type",
+        EMBEDDED,
+        "x-kubernetes-int-or-string",
+        "x-kubernetes-list-map-keys",
+        "x-kubernetes-list-type",
+        PRESERVE,
+    ];
+    if schema.keys().all(|key| NONE.contains(&key.as_str())) {
+        return None;
+    }
+    let number = |key: &str| schema.get(key).and_then(Value::as_f64);
+    let count = |key: &str| schema.get(key).and_then(Value::as_u64);
+    let flag = |key: &str| schema.get(key) == Some(&Value::Bool(true));
+    Some(Box::new(Constraints {
+        enumeration: schema.get("enum").and_then(Value::as_array).cloned(),
+        minimum: number("minimum").map(|bound| (bound, flag("exclusiveMinimum"))),
+        maximum: number("maximum").map(|bound| (bound, flag("exclusiveMaximum"))),
+        length: (count("minLength"), count("maxLength")),
+        pattern: schema.get("pattern").and_then(Value::as_str).and_then(Pattern::parse),
+        multiple_of: number("multipleOf"),
+        required,
+        member_count: (count("minProperties"), count("maxProperties")),
+        item_count: (count("minItems"), count("maxItems")),
+        junctors: junctors(path, schema),
+        unenforced: unenforced(path, schema),
+    }))
+}
+
+fn junctors(path: &str, schema: &Map<String, Value>) -> Junctors {
+    let list = |key: &str| -> Vec<Ref> {
+        let given = schema.get(key).and_then(Value::as_array).into_iter().flatten();
+        let numbered = given.enumerate();
+        numbered.map(|(at, given)| reference(&format!("{path}.{key}[{at}]"), given)).collect()
+    };
+    let not = schema.get("not").map(|not| reference(&format!("{path}.not"), not));
+    Junctors { all_of: list("allOf"), any_of: list("anyOf"), one_of: list("oneOf"), not }
+}
+
+fn unenforced(path: &str, schema: &Map<String, Value>) -> Vec<String> {
+    schema
+        .iter()
+        .filter(|(key, _)| match key.as_str() {
+            "pattern" => {
+                let pattern = schema.get("pattern").and_then(Value::as_str);
+                pattern.is_some_and(|pattern| Pattern::parse(pattern).is_none())
+            }
+            // Of a whole object nobody has asked for them.
+            "minProperties" | "maxProperties" | "enum" => path.is_empty(),
+            key => !KNOWN.contains(&key),
+        })
+        .map(|(key, _)| format!("{path}.{key}"))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn reads_what_is_enforced() {
+        let schema = Schema::of_definition(&json!({
+            "type": "object",
+            "properties": {"spec": {
+                "type": "object",
+                "required": ["weight"],
+                "properties": {"weight": {"type": "number", "format": "double", "minimum": 0.0}},
+            }},
+        }));
+        let (_, spec) = schema.root().member("spec").unwrap();
+        assert_eq!(spec.constraints().unwrap().required, ["weight"]);
+        let (member, weight) = spec.member("weight").unwrap();
+        assert_eq!(member.presence, Presence::Optional);
+        assert_eq!(weight.constraints().unwrap().minimum, Some((0.0, false)));
+        assert!(schema.unenforced().is_empty());
+    }
+
+    #[test]
+    fn names_what_is_not_enforced() {
+        let rows = [
+            (json!({"type": "string", "pattern": "(?=a)"}), ".properties[a].pattern"),
+            (
+                json!({"type": "array", "items": {"type": "object", "x-kubernetes-validations": []}}),
+                ".properties[a].items.x-kubernetes-validations",
+            ),
+            (
+                json!({"type": "object", "oneOf": [{"x-more": false}]}),
+                ".properties[a].oneOf[0].x-more",
+            ),
+        ];
+        for (property, expected) in rows {
+            let schema = json!({"type": "object", "properties": {"a": property}});
+            assert_eq!(Schema::of_definition(&schema).unenforced(), [expected]);
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! What becomes of an object before anybody judges it: what its type does not know is
+//! dropped, metadata is what Go makes of it, and what is absent is filled in.
+
+use serde_json::Value;
+
+use super::coerce::{coerce, coerce_members};
+use super::{Type, Types, fill_defaults, prune};
+use crate::error::{FieldError, Path, go_type};
+use crate::object::metadata::UNKNOWN_LIMIT;
+use crate::object::{Tree, metadata, to_json};
+
+/// What is done with members of a wrong type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Malformed {
+    /// Nothing is done then.
+    Refused,
+    /// They are dropped.
+    Dropped,
+}
+
+/// Makes an object what its type knows: what it does not know is dropped, what is
+/// absent filled in. Answers with the paths of the former.
+///
+/// # Errors
+/// The first value of another type: anywhere in an object of Go's types, otherwise in
+/// the metadata of a resource that stands in the object, unless it is dropped.
+pub fn take_in(of: Type<'_>, tree: &mut Tree, malformed: Malformed) -> Result<Vec<String>, String> {
+    if of.go.is_some() {
+        return coerce(of, tree);
+    }
+    let mut unknown = prune(of, tree);
+    embedded_members(of, tree, &Path::Root, malformed, &mut unknown)
+        .map_err(|error| error.to_string())?;
+    fill_defaults(of, tree);
+    Ok(unknown)
+}
+
+/// Makes the metadata of an object what Go makes of it, whatever else the object is;
+/// answers with the paths of what ObjectMeta does not know.
+///
+/// # Errors
+/// The first value of another type, unless it is dropped.
+pub fn coerce_metadata(tree: &mut Tree, malformed: Malformed) -> Result<Vec<String>, String> {
+    if let Some(found) = tree.get("metadata").filter(|found| !found.is_object() && !found.is_null())
+    {
+        let found = go_type(found);
+        return Err(format!("json: cannot unmarshal {found} into Go value of type v1.ObjectMeta"));
+    }
+    let Some(of) = Types::meta().named("meta/v1", "ObjectMeta") else { return Ok(Vec::new()) };
+    let path = Path::Member(&Path::Root, "metadata");
+    let mut coerced = Ok(Vec::new());
+    metadata::edit(tree, |metadata| coerced = coerce_members(of, &path, metadata, malformed));
+    coerced
+}
+
+/// Makes the metadata of each resource in a value, which stands at `path`, what Go makes
+/// of it.
+///
+/// # Errors
+/// The first value of another type.
+pub fn take_in_embedded(
+    of: Type<'_>,
+    value: &mut Value,
+    path: &Path<'_>,
+) -> Result<(), FieldError> {
+    embedded(of, value, path, Malformed::Refused, &mut Vec::new())
+}
+
+fn embedded(
+    of: Type<'_>,
+    value: &mut Value,
+    path: &Path<'_>,
+    malformed: Malformed,
+    unknown: &mut Vec<String>,
+) -> Result<(), FieldError> {
+    if !of.below.embedded {
+        return Ok(());
+    }
+    match value {
+        Value::Object(tree) => {
+            if of.embedded {
+                resource(tree, path, malformed, unknown)?;
+            }
+            embedded_members(of, tree, path, malformed, unknown)
+        }
+        Value::Array(items) => {
+            let Some(of) = of.of_items() else { return Ok(()) };
+            for (index, item) in items.iter_mut().enumerate() {
+                embedded(of, item, &Path::Item(path, index), malformed, unknown)?;
+            }
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn embedded_members(
+    of: Type<'_>,
+    tree: &mut Tree,
+    path: &Path<'_>,
+    malformed: Malformed,
+    unknown: &mut Vec<String>,
+) -> Result<(), FieldError> {
+    if !of.below.embedded {
+        return Ok(());
+    }
+    for (name, value) in tree {
+        if let Some((member, path)) = of.described(name, path) {
+            embedded(member, value, &path, malformed, unknown)?;
+        }
+    }
+    Ok(())
+}
+
+fn resource(
+    tree: &mut Tree,
+    path: &Path<'_>,
+    malformed: Malformed,
+    unknown: &mut Vec<String>,
+) -> Result<(), FieldError> {
+    for field in ["apiVersion", "kind"] {
+        match tree.get(field) {
+            None | Some(Value::String(_)) => {}
+            Some(_) if malformed == Malformed::Dropped => {
+                tree.remove(field);
+            }
+            Some(other) => {
+                let field = format!("{path}.{field}");
+                return Err(FieldError::invalid(field, to_json(other), "must be a string"));
+            }
+        }
+    }
+    let Some(given) = tree.get("metadata") else { return Ok(()) };
+    let before = (malformed == Malformed::Refused).then(|| given.clone());
+    match (coerce_metadata(tree, malformed), malformed) {
+        (Ok(found), _) => {
+            let left = UNKNOWN_LIMIT.saturating_sub(unknown.len());
+            unknown.extend(found.into_iter().take(left).map(|member| format!("{path}.{member}")));
+        }
+        (Err(_), Malformed::Dropped) => {
+            tree.remove("metadata");
+        }
+        (Err(why), Malformed::Refused) => {
+            let shown = before.as_ref().map(to_json).unwrap_or_default();
+            return Err(FieldError::invalid(format!("{path}.metadata"), shown, &why));
+        }
+    }
+    Ok(())
+}
