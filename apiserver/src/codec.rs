@@ -5,5 +5,20 @@ mod go_text;
 mod protobuf;
 mod text;
 
-pub use protobuf::read as read_protobuf;
-pub use text::{Parsed, from_json, from_yaml};
+pub use protobuf::read as from_protobuf;
+pub use text::{Parsed, Unread, from_json, from_yaml};
+
+use serde_json::Value;
+
+use crate::quota::Account;
+use crate::schema::Types;
+
+/// Reads an object in protobuf, with the envelope in which requests carry it, as JSON.
+/// What its messages say beyond the fields of its types is ignored.
+///
+/// # Errors
+/// What is wrong with it: it is broken, its kind is not among the types, or it holds
+/// more than a document may.
+pub fn read_protobuf(bytes: &[u8], types: &Types) -> Result<Value, String> {
+    from_protobuf(bytes, types, &Account::own()).map_err(|unread| unread.to_string())
+}

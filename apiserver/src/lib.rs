@@ -51,6 +51,7 @@ mod object;
 mod ambient;
 mod document;
 mod error;
+mod quota;
 mod user;
 
 pub use ambient::{Ambient, whole_seconds};

@@ -23,6 +23,8 @@ use serde_json::ser::Formatter;
 use serde_json::{Map, Value};
 use thiserror::Error;
 
+use crate::quota;
+
 /// A JSON object as a tree.
 pub type Tree = Map<String, Value>;
 
@@ -95,6 +97,8 @@ pub struct Object {
     uid: Box<str>,
     labels: Labels,
     json: Bytes,
+    /// What its tree takes, in bytes.
+    tree_size: u32,
     /// Where `,"resourceVersion":"…"` goes.
     splice: usize,
     /// The `{…}` of metadata.
@@ -125,6 +129,7 @@ impl Object {
             key: Key::new(text("namespace"), name),
             uid: uid.into(),
             labels,
+            tree_size: u32::try_from(quota::of_tree(tree)).unwrap_or(u32::MAX),
             // Boxed, so that no spare room is kept.
             json: encoded.json.into_boxed_slice().into(),
             splice: encoded.splice,
@@ -151,6 +156,11 @@ impl Object {
     /// How many bytes of JSON it holds.
     pub fn json_size(&self) -> usize {
         self.json.len()
+    }
+
+    /// How many bytes its tree takes, if one is made of it.
+    pub fn tree_size(&self) -> usize {
+        self.tree_size as usize
     }
 
     /// How many bytes of memory it takes, about, with its places in maps.

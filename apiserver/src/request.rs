@@ -35,9 +35,10 @@ use crate::discovery::Discovery;
 use crate::error::{ApiError, Reason};
 use crate::kind::{self, Kind, RuleContext};
 use crate::openapi::OpenApi;
+use crate::quota::{Account, Quota};
 use crate::served_kind::{Backing, ServedKinds};
 use crate::user::User;
-use crate::verb::{self, DeleteOptions, Subresource, Verb, WriteOptions};
+use crate::verb::{self, Attributes, DeleteOptions, Subresource, Verb, WriteOptions};
 use crate::watch_cache::SourceState;
 use crate::write::{self, Part};
 use decode::Operation;
@@ -72,6 +73,8 @@ pub struct Handler {
     namespaces: Option<Namespaces>,
     ambient: Ambient,
     throttle: Throttle,
+    /// What the bodies of writes and what becomes of them may take.
+    quota: Quota,
     /// What `/version` answers.
     version: crate::document::Document,
 }
@@ -93,6 +96,7 @@ impl Handler {
             namespaces,
             ambient,
             throttle,
+            quota: Quota::default(),
             version: crate::document::Document::json(&serde_json::Value::Null),
         }
     }
@@ -225,7 +229,8 @@ impl Handler {
         let _room = self.throttle.body(user, &body)?;
         decode::begin(&target, head)?;
         let Negotiated { format, objection } = negotiate::negotiate(head, target.verb)?;
-        let operation = decode::decode(&target, head, body).await?;
+        let account = self.quota.account(&user.name, user.is_master());
+        let operation = decode::decode(&target, head, body, &account).await?;
         let now = self.ambient.now();
         let encoder = match (target.subresource, kind::scale()) {
             (Some(Subresource::Scale), Some(scale)) => {
@@ -234,7 +239,7 @@ impl Handler {
             _ => Encoder::new(&target.served.kind, &target.version, format, now),
         };
         let is_watch = target.verb == Verb::Watch;
-        let response = self.act(user, target, operation, encoder, permit).await?;
+        let response = self.act(user, target, operation, encoder, permit, &account).await?;
         match objection {
             Some(objection) => Err(objection),
             None if is_watch && websocket::is_asked_for(head) => {
@@ -252,6 +257,7 @@ impl Handler {
         operation: Operation,
         encoder: Encoder,
         permit: Permit,
+        account: &Account,
     ) -> Result<Response<Body>, ApiError> {
         let (served, version) = (&target.served, &target.version);
         let context =
@@ -261,6 +267,15 @@ impl Handler {
             Some(Subresource::Status) => Part::Status,
             Some(Subresource::Finalize) => Part::Finalizers,
             Some(Subresource::Scale) | None => Part::Main,
+        };
+        let attributes = |key, options: WriteOptions, context| Attributes {
+            served,
+            version,
+            key,
+            part,
+            field_validation: options.field_validation,
+            context,
+            account,
         };
         match operation {
             Operation::Get(key, options) => {
@@ -303,22 +318,20 @@ impl Handler {
                 Ok(encoder.object(&created, StatusCode::CREATED, &warnings))
             }
             Operation::Update(key, submitted, options) => {
-                let (validation, context) = (options.field_validation, &context(options));
-                let changed = if is_scale {
-                    verb::update_scale(served, version, &key, submitted, validation, context)
-                        .await?
-                } else {
-                    verb::update(served, version, &key, part, submitted, validation, context)
-                        .await?
+                let context = context(options);
+                let attributes = attributes(&key, options, &context);
+                let changed = match is_scale {
+                    true => verb::update_scale(&attributes, submitted).await?,
+                    false => verb::update(&attributes, submitted).await?,
                 };
                 Ok(encoder.object(&changed.versioned, StatusCode::OK, &changed.warnings))
             }
             Operation::Patch(key, patch, options) => {
-                let (validation, context) = (options.field_validation, &context(options));
-                let changed = if is_scale {
-                    verb::patch_scale(served, version, &key, patch, validation, context).await?
-                } else {
-                    verb::patch(served, version, &key, part, patch, validation, context).await?
+                let context = context(options);
+                let attributes = attributes(&key, options, &context);
+                let changed = match is_scale {
+                    true => verb::patch_scale(&attributes, patch).await?,
+                    false => verb::patch(&attributes, patch).await?,
                 };
                 Ok(encoder.object(&changed.versioned, StatusCode::OK, &changed.warnings))
             }

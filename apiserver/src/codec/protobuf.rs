@@ -10,8 +10,9 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use super::text;
+use super::text::{self, Unread};
 use crate::error::quote;
+use crate::quota::{self, Account};
 use crate::schema::{GoType, Presence, Type, Types};
 
 const MAGIC: &[u8] = b"k8s\0";
@@ -25,8 +26,8 @@ const DEPTH_LIMIT: usize = 64;
 /// # Errors
 /// What is wrong with it: it is broken, its kind is not among the types, or it
 /// holds more than a document may.
-pub fn read(bytes: &[u8], types: &Types) -> Result<Value, String> {
-    let body = bytes.strip_prefix(MAGIC).ok_or(NO_MAGIC)?;
+pub fn read(bytes: &[u8], types: &Types, account: &Account) -> Result<Value, Unread> {
+    let body = bytes.strip_prefix(MAGIC).ok_or_else(|| NO_MAGIC.to_owned())?;
     let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), &[][..]);
     let mut envelope = Wire { bytes: body };
     while let Some((number, value)) = envelope.next()? {
@@ -43,7 +44,7 @@ pub fn read(bytes: &[u8], types: &Types) -> Result<Value, String> {
             }
             (2, Part::Bytes(object)) => raw = object,
             (3, Part::Bytes(encoding)) if !encoding.is_empty() => {
-                return Err("its object is encoded once more".to_owned());
+                return Err("its object is encoded once more".to_owned().into());
             }
             _ => {}
         }
@@ -51,47 +52,79 @@ pub fn read(bytes: &[u8], types: &Types) -> Result<Value, String> {
     let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
     let Some(id) = types.kind(group, version, &kind) else {
         let (kind, version) = (quote(&kind), quote(&api_version));
-        return Err(format!(
+        let why = format!(
             "no kind {kind} is registered for version {version} in scheme \"pkg/runtime/scheme.go:111\""
-        ));
+        );
+        return Err(why.into());
     };
-    let mut object = Reader::default().message(types.get(id), raw, 0)?;
+    let mut reader = Reader { account, values: 0, tree: 0, owed: 0 };
+    let mut object = reader.message(types.get(id), raw, 0)?;
+    reader.charge()?;
     object.insert("apiVersion".to_owned(), api_version.into());
     object.insert("kind".to_owned(), kind.into());
     Ok(Value::Object(object))
 }
 
-#[derive(Default)]
-struct Reader {
+struct Reader<'a> {
+    account: &'a Account,
     values: usize,
+    /// What the tree takes so far, and what of it is not yet charged.
+    tree: usize,
+    owed: usize,
 }
 
-impl Reader {
+/// What is charged at once.
+const CHARGED: usize = 64 << 10;
+
+impl Reader<'_> {
+    /// Counts what the tree takes, while it grows.
+    fn grow(&mut self, bytes: usize) -> Result<(), Unread> {
+        self.tree += bytes;
+        self.owed += bytes;
+        if self.owed > CHARGED { self.charge() } else { Ok(()) }
+    }
+
+    fn charge(&mut self) -> Result<(), Unread> {
+        let charged = match self.tree > quota::TREE_LIMIT {
+            true => Err(quota::too_large()),
+            false => self.account.take(quota::SENT * self.owed),
+        };
+        self.owed = 0;
+        charged.map_err(Unread::Refused)
+    }
+
     fn message(
         &mut self,
         of: Type<'_>,
         bytes: &[u8],
         depth: usize,
-    ) -> Result<Map<String, Value>, String> {
+    ) -> Result<Map<String, Value>, Unread> {
         if depth > DEPTH_LIMIT {
-            return Err(format!("it nests deeper than {DEPTH_LIMIT}"));
+            return Err(format!("it nests deeper than {DEPTH_LIMIT}").into());
         }
         let mut object = Map::new();
         let mut wire = Wire { bytes };
         while let Some((number, part)) = wire.next()? {
             if let Some(inlined) = of.inlined_at(number) {
-                let Part::Bytes(bytes) = part else { return Err(unexpected(inlined.name)) };
+                let Part::Bytes(bytes) = part else { return Err(unexpected(inlined.name).into()) };
                 object.extend(self.message(inlined, bytes, depth + 1)?);
                 continue;
             }
-            let Some((name, member)) = of.numbered(number) else { continue };
+            let Some((name, member)) = of.numbered(number) else {
+                self.count()?;
+                continue;
+            };
             let of_member = of.at(&member.of);
+            if !object.contains_key(name) {
+                self.grow(quota::of_member(object.len()) + quota::of_text(name))?;
+            }
             match of_member.go {
                 Some(GoType::List) => {
                     let Some(of_item) = of_member.of_items() else { continue };
                     let value = self.value(of_item, name, part, depth)?.unwrap_or(Value::Null);
                     let list = object.entry(name).or_insert_with(|| Value::Array(Vec::new()));
                     if let Value::Array(list) = list {
+                        self.grow(quota::of_item(list.len()))?;
                         list.push(value);
                     }
                 }
@@ -99,7 +132,7 @@ impl Reader {
                 _ => {
                     let value = self.value(of_member, name, part, depth)?;
                     let is_optional = member.presence != Presence::OmitEmpty;
-                    if let Some(value) = value.filter(|value| is_optional || is_something(value)) {
+                    if let Some(value) = value.filter(|value| is_optional || is_not_empty(value)) {
                         object.insert(name.to_owned(), value);
                     }
                 }
@@ -115,9 +148,10 @@ impl Reader {
         part: Part<'_>,
         depth: usize,
         object: &mut Map<String, Value>,
-    ) -> Result<(), String> {
-        let Part::Bytes(bytes) = part else { return Err(unexpected(name)) };
+    ) -> Result<(), Unread> {
+        let Part::Bytes(bytes) = part else { return Err(unexpected(name).into()) };
         let Some(of_value) = of.of_member("") else { return Ok(()) };
+        self.count()?;
         let (mut key, mut value) = (String::new(), None);
         let mut wire = Wire { bytes };
         while let Some((number, part)) = wire.next()? {
@@ -134,6 +168,7 @@ impl Reader {
         };
         let map = object.entry(name).or_insert_with(|| Value::Object(Map::new()));
         if let Value::Object(map) = map {
+            self.grow(quota::of_member(map.len()) + quota::of_text(&key))?;
             map.insert(key, value.unwrap_or(empty));
         }
         Ok(())
@@ -146,12 +181,9 @@ impl Reader {
         name: &str,
         part: Part<'_>,
         depth: usize,
-    ) -> Result<Option<Value>, String> {
-        self.values += 1;
-        if self.values > text::VALUES_LIMIT {
-            return Err(format!("it has more than {} values", text::VALUES_LIMIT));
-        }
-        let Some(go) = of.go else { return Err(unexpected(name)) };
+    ) -> Result<Option<Value>, Unread> {
+        self.count()?;
+        let Some(go) = of.go else { return Err(unexpected(name).into()) };
         let value = match (go, part) {
             (GoType::String, Part::Bytes(bytes)) => utf8(bytes)?.into(),
             (GoType::Bytes, Part::Bytes(bytes)) => STANDARD.encode(bytes).into(),
@@ -161,8 +193,8 @@ impl Reader {
                 Value::from(number as i64)
             }
             (GoType::Float64, Part::Fixed64(bits)) => f64::from_bits(bits).into(),
-            (GoType::Time, Part::Bytes(bytes)) => return time(bytes, false),
-            (GoType::MicroTime, Part::Bytes(bytes)) => return time(bytes, true),
+            (GoType::Time, Part::Bytes(bytes)) => return Ok(time(bytes, false)?),
+            (GoType::MicroTime, Part::Bytes(bytes)) => return Ok(time(bytes, true)?),
             (GoType::Quantity, Part::Bytes(bytes)) => utf8(first_bytes(bytes)?)?.into(),
             (GoType::IntOrString, Part::Bytes(bytes)) => int_or_string(bytes)?,
             (GoType::Json, Part::Bytes(bytes)) => self.json(of.name, first_bytes(bytes)?)?,
@@ -171,7 +203,7 @@ impl Reader {
                 let mut wire = Wire { bytes };
                 while let Some((number, part)) = wire.next()? {
                     if let (1, Part::Bytes(text)) = (number, part) {
-                        list.push(utf8(text)?.into());
+                        self.text(text, &mut list)?;
                     }
                 }
                 Value::Array(list)
@@ -183,7 +215,7 @@ impl Reader {
                     match (number, part) {
                         (1, part) => alone = self.schema(of, part, depth)?,
                         (2, Part::Bytes(text)) if go == GoType::SchemaOrStrings => {
-                            list.push(utf8(text)?.into());
+                            self.text(text, &mut list)?;
                         }
                         (2, part) => list.push(self.schema(of, part, depth)?),
                         _ => {}
@@ -206,33 +238,57 @@ impl Reader {
             (GoType::Struct, Part::Bytes(bytes)) => {
                 Value::Object(self.message(of, bytes, depth + 1)?)
             }
-            _ => return Err(unexpected(name)),
+            _ => return Err(unexpected(name).into()),
         };
+        if let Value::String(text) = &value {
+            self.grow(quota::of_text(text))?;
+        }
         Ok(Some(value))
     }
 
+    /// One more value, or field that is not known.
+    fn count(&mut self) -> Result<(), Unread> {
+        self.values += 1;
+        if self.values > text::VALUES_LIMIT {
+            return Err(format!("it has more than {} values", text::VALUES_LIMIT).into());
+        }
+        Ok(())
+    }
+
+    /// A text of a list.
+    fn text(&mut self, bytes: &[u8], list: &mut Vec<Value>) -> Result<(), Unread> {
+        self.count()?;
+        let text = utf8(bytes)?;
+        self.grow(quota::of_item(list.len()) + quota::of_text(text))?;
+        list.push(text.into());
+        Ok(())
+    }
+
     /// A schema in one that is written as something else in JSON.
-    fn schema(&mut self, of: Type<'_>, part: Part<'_>, depth: usize) -> Result<Value, String> {
+    fn schema(&mut self, of: Type<'_>, part: Part<'_>, depth: usize) -> Result<Value, Unread> {
         let Some(schema) = of.of_items() else { return Ok(Value::Null) };
         let value = self.value(schema, "schema", part, depth + 1)?;
         Ok(value.unwrap_or(Value::Null))
     }
 
     /// JSON that is carried as it is. Its values count as those of the message do.
-    fn json(&mut self, of: &str, bytes: &[u8]) -> Result<Value, String> {
+    fn json(&mut self, of: &str, bytes: &[u8]) -> Result<Value, Unread> {
         if bytes.is_empty() {
             return Ok(Value::Null);
         }
         let left = text::VALUES_LIMIT.saturating_sub(self.values);
-        let (value, values) =
-            text::from_json_within(bytes, left).map_err(|error| format!("{of}: {error}"))?;
+        let parsed = text::from_json_within(bytes, left, self.account);
+        let (value, values) = parsed.map_err(|unread| match unread {
+            Unread::Malformed(why) => Unread::Malformed(format!("{of}: {why}")),
+            refused => refused,
+        })?;
         self.values += values;
         Ok(value)
     }
 }
 
 /// What Go leaves out where it may.
-fn is_something(value: &Value) -> bool {
+fn is_not_empty(value: &Value) -> bool {
     match value {
         Value::String(text) => !text.is_empty(),
         Value::Number(number) => number.as_f64() != Some(0.0),
@@ -382,7 +438,13 @@ Part
 
     /// A field of bytes.
     fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
-        let mut out = vec![number << 3 | 2, u8::try_from(bytes.len()).unwrap()];
+        let mut out = vec![number << 3 | 2];
+        let mut length = bytes.len();
+        while length >= 0x80 {
+            out.push(u8::try_from(length & 0x7f).unwrap() | 0x80);
+            length >>= 7;
+        }
+        out.push(u8::try_from(length).unwrap());
         out.extend(bytes);
         out
     }
@@ -393,7 +455,7 @@ Part
     }
 
     fn read_(raw: &[u8]) -> Result<Value, String> {
-        read(&envelope(raw), &Types::parse(&[TABLE]).unwrap())
+        super::super::read_protobuf(&envelope(raw), &Types::parse(&[TABLE]).unwrap())
     }
 
     #[test]
@@ -441,13 +503,17 @@ Part
             (envelope(&[0x08, 1]), "a metadata in it is written as something else"),
             (envelope(&field(1, &field(1, b"\xff"))), "a text in it is not UTF-8"),
         ] {
-            assert_eq!(read(&bytes, &fields).unwrap_err(), expected);
+            assert_eq!(super::super::read_protobuf(&bytes, &fields).unwrap_err(), expected);
         }
         let mut deep = Vec::new();
         for _ in 0..40 {
             deep = field(2, &deep);
         }
         assert!(read_(&field(3, &deep)).is_ok());
+        // Nothing is free: neither fields that are not known, nor keys and empty texts.
+        for many in [[0x78, 0].repeat(60_000), field(2, &[]).repeat(60_000)] {
+            assert!(read_(&many).unwrap_err().starts_with("it has more than"));
+        }
         let mut rng = fastrand::Rng::with_seed(7);
         for _ in 0..20_000 {
             let bytes: Vec<u8> = (0..rng.usize(..40)).map(|_| rng.u8(..)).collect();

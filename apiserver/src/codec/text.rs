@@ -13,7 +13,8 @@ use serde_json::{Map, Number, Value};
 use tokio::sync::Semaphore;
 
 use super::go_text;
-use crate::error::Path;
+use crate::error::{ApiError, Path};
+use crate::quota::{self, Account};
 
 /// A document.
 #[derive(Debug)]
@@ -22,6 +23,30 @@ pub struct Parsed {
     pub value: Value,
     /// Paths of members that were given more than once, as they were met.
     pub duplicates: Vec<String>,
+}
+
+/// Why a body is no tree.
+#[derive(Debug)]
+pub enum Unread {
+    /// It cannot be read; what is wrong.
+    Malformed(String),
+    /// There is no room for what becomes of it.
+    Refused(ApiError),
+}
+
+impl fmt::Display for Unread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Malformed(why) => f.write_str(why),
+            Self::Refused(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl From<String> for Unread {
+    fn from(why: String) -> Self {
+        Self::Malformed(why)
+    }
 }
 
 /// Duplicates beyond this number are not listed: nobody reads them.
@@ -38,28 +63,29 @@ const DEPTH_LIMIT: usize = 128;
 /// The parser of YAML takes up to 50 kB a level, more than a worker has.
 const YAML_STACK: usize = 16 << 20;
 
-/// So many threads parse at a time.
-const YAML_THREADS: usize = 16;
+/// So many threads parse at a time: the parser takes up to 30 MiB besides the tree.
+const YAML_THREADS: usize = 3;
 static THREADS: Semaphore = Semaphore::const_new(YAML_THREADS);
 
 /// Parses YAML: its only document.
-pub async fn from_yaml(bytes: Bytes) -> Result<Parsed, String> {
+pub async fn from_yaml(bytes: Bytes, account: &Account) -> Result<Parsed, Unread> {
     // A thread goes on when nobody waits any more.
     let place = THREADS.acquire().await.map_err(|error| error.to_string())?;
+    let account = account.clone();
     let (sender, parsed) = tokio::sync::oneshot::channel();
     let thread = std::thread::Builder::new().name("yaml".to_owned()).stack_size(YAML_STACK);
     let parse = move || {
-        let read = read_yaml(&bytes);
+        let read = read_yaml(&bytes, account);
         drop(place);
         // Nobody waits any more if the request is over.
         let _ = sender.send(read);
     };
     thread.spawn(parse).map_err(|error| error.to_string())?;
-    parsed.await.unwrap_or_else(|_| Err("the parser of YAML panicked".to_owned()))
+    parsed.await.unwrap_or_else(|_| Err("the parser of YAML panicked".to_owned().into()))
 }
 
-fn read_yaml(bytes: &[u8]) -> Result<Parsed, String> {
-    let seen = RefCell::new(Seen::default());
+fn read_yaml(bytes: &[u8], account: Account) -> Result<Parsed, Unread> {
+    let seen = RefCell::new(Seen::new(account));
     let options = serde_saphyr::options! {
         duplicate_keys: serde_saphyr::DuplicateKeyPolicy::PassThrough,
         with_snippet: false,
@@ -71,32 +97,40 @@ fn read_yaml(bytes: &[u8]) -> Result<Parsed, String> {
     let value = serde_saphyr::with_deserializer_from_slice_with_options(bytes, options, |yaml| {
         Node { path: &Path::Root, seen: &seen }.deserialize(yaml)
     });
+    let mut seen = seen.into_inner();
+    seen.settle()?;
     let value = value.map_err(|error| format!("error converting YAML to JSON: yaml: {error}"))?;
-    Ok(Parsed { value, duplicates: seen.into_inner().duplicates })
+    Ok(Parsed { value, duplicates: seen.duplicates })
 }
 
 /// Parses JSON. Where Go has words of its own for what is wrong, the
 /// error has them.
-pub fn from_json(bytes: &[u8]) -> Result<Parsed, String> {
-    let seen = RefCell::new(Seen::default());
+pub fn from_json(bytes: &[u8], account: &Account) -> Result<Parsed, Unread> {
+    let seen = RefCell::new(Seen::new(account.clone()));
     let value = read(bytes, &seen)?;
     Ok(Parsed { value, duplicates: seen.into_inner().duplicates })
 }
 
 /// Parses JSON of at most so many values, and says how many there are.
-pub fn from_json_within(bytes: &[u8], values: usize) -> Result<(Value, usize), String> {
-    let seen =
-        RefCell::new(Seen { values: VALUES_LIMIT.saturating_sub(values), ..Seen::default() });
-    let before = seen.borrow().values;
+pub fn from_json_within(
+    bytes: &[u8],
+    values: usize,
+    account: &Account,
+) -> Result<(Value, usize), Unread> {
+    let mut seen = Seen::new(account.clone());
+    seen.values = VALUES_LIMIT.saturating_sub(values);
+    let before = seen.values;
+    let seen = RefCell::new(seen);
     let value = read(bytes, &seen)?;
     let after = seen.borrow().values;
     Ok((value, after - before))
 }
 
 /// Reads JSON as Go does: what is no text there becomes U+FFFD.
-fn read(bytes: &[u8], seen: &RefCell<Seen>) -> Result<Value, String> {
+fn read(bytes: &[u8], seen: &RefCell<Seen>) -> Result<Value, Unread> {
     let before = seen.borrow().values;
     let mut read = parse(bytes, seen);
+    seen.borrow_mut().settle()?;
     let mended;
     let mut bytes = bytes;
     if read.is_err()
@@ -104,10 +138,12 @@ fn read(bytes: &[u8], seen: &RefCell<Seen>) -> Result<Value, String> {
     {
         mended = text;
         bytes = &mended;
-        *seen.borrow_mut() = Seen { values: before, ..Seen::default() };
+        let account = seen.borrow().account.clone();
+        *seen.borrow_mut() = Seen { values: before, ..Seen::new(account) };
         read = parse(bytes, seen);
+        seen.borrow_mut().settle()?;
     }
-    read.map_err(|error| {
+    let read = read.map_err(|error| {
         let text = error.to_string();
         if error.is_eof() {
             "unexpected end of JSON input".to_owned()
@@ -123,7 +159,8 @@ fn read(bytes: &[u8], seen: &RefCell<Seen>) -> Result<Value, String> {
         } else {
             text
         }
-    })
+    });
+    Ok(read?)
 }
 
 fn parse(bytes: &[u8], seen: &RefCell<Seen>) -> Result<Value, serde_json::Error> {
@@ -134,8 +171,13 @@ fn parse(bytes: &[u8], seen: &RefCell<Seen>) -> Result<Value, serde_json::Error>
 }
 
 /// What was seen so far.
-#[derive(Default)]
 struct Seen {
+    account: Account,
+    /// What the tree takes so far, and what of it is not yet charged.
+    tree: usize,
+    owed: usize,
+    /// Why there is no room for more.
+    refused: Option<ApiError>,
     /// Of the value that is read now.
     depth: usize,
     values: usize,
@@ -145,7 +187,54 @@ struct Seen {
     duplicates: Vec<String>,
 }
 
+/// What is charged at once.
+const CHARGED: usize = 64 << 10;
+
 impl Seen {
+    fn new(account: Account) -> Self {
+        Self {
+            account,
+            tree: 0,
+            owed: 0,
+            refused: None,
+            depth: 0,
+            values: 0,
+            texts: 0,
+            repeated: 0,
+            duplicates: Vec::new(),
+        }
+    }
+
+    /// Counts what the tree takes, while it grows.
+    fn grow<E: serde::de::Error>(&mut self, bytes: usize) -> Result<(), E> {
+        self.tree += bytes;
+        self.owed += bytes;
+        if self.owed > CHARGED {
+            self.charge();
+        }
+        match self.refused {
+            Some(_) => Err(E::custom("it takes too much memory")),
+            None => Ok(()),
+        }
+    }
+
+    fn charge(&mut self) {
+        let charged = match self.tree > quota::TREE_LIMIT {
+            true => Err(quota::too_large()),
+            false => self.account.take(quota::SENT * self.owed),
+        };
+        self.refused = charged.err();
+        self.owed = 0;
+    }
+
+    /// Charges the rest.
+    fn settle(&mut self) -> Result<(), Unread> {
+        if self.refused.is_none() {
+            self.charge();
+        }
+        self.refused.take().map_or(Ok(()), |refused| Err(Unread::Refused(refused)))
+    }
+
     fn value<E: serde::de::Error>(&mut self) -> Result<(), E> {
         self.values += 1;
         if self.values > VALUES_LIMIT {
@@ -159,7 +248,7 @@ impl Seen {
         if self.texts > TEXTS_LIMIT {
             return Err(E::custom(format_args!("more than {TEXTS_LIMIT} bytes of texts")));
         }
-        Ok(())
+        self.grow(quota::of_text(text))
     }
 
     fn repeat(&mut self, path: &Path<'_>) {
@@ -241,7 +330,10 @@ impl<'de> Visitor<'de> for Node<'_> {
             let path = Path::Item(self.path, list.len());
             let node = Node { path: &path, seen: self.seen };
             match items.next_element_seed(node)? {
-                Some(item) => list.push(item),
+                Some(item) => {
+                    self.seen.borrow_mut().grow(quota::of_item(list.len()))?;
+                    list.push(item);
+                }
                 None => return Ok(Value::Array(list)),
             }
         }
@@ -251,6 +343,7 @@ impl<'de> Visitor<'de> for Node<'_> {
         let mut map = Map::new();
         while let Some(name) = members.next_key::<String>()? {
             self.seen.borrow_mut().text(&name)?;
+            self.seen.borrow_mut().grow(quota::of_member(map.len()))?;
             let path = Path::Member(self.path, &name);
             let node = Node { path: &path, seen: self.seen };
             let value = members.next_value_seed(node)?;
@@ -267,17 +360,25 @@ impl<'de> Visitor<'de> for Node<'_> {
 mod tests {
     use super::*;
 
+    fn read_(bytes: &[u8]) -> Result<Parsed, String> {
+        from_json(bytes, &Account::own()).map_err(|unread| unread.to_string())
+    }
+
+    async fn read_yaml_(text: impl Into<Bytes>) -> Result<Parsed, Unread> {
+        from_yaml(text.into(), &Account::own()).await
+    }
+
     #[test]
     fn is_what_serde_json_reads() {
         let text = r#"{"a":[1,-2,3.5,"x",null,true,{"b":{}}],"c":18446744073709551615}"#;
-        let parsed = from_json(text.as_bytes()).unwrap();
+        let parsed = read_(text.as_bytes()).unwrap();
         assert_eq!(parsed.value, serde_json::from_str::<Value>(text).unwrap());
         assert!(parsed.duplicates.is_empty());
     }
 
     #[test]
     fn names_what_is_given_twice() {
-        let parsed = from_json(br#"{"a":1,"l":[{"x":1,"x":2,"x":3}],"a":{"b":1,"b":2}}"#).unwrap();
+        let parsed = read_(br#"{"a":1,"l":[{"x":1,"x":2,"x":3}],"a":{"b":1,"b":2}}"#).unwrap();
         assert_eq!(parsed.duplicates, ["l[0].x", "a.b", "a"]);
         assert_eq!(parsed.value["a"]["b"], 2);
     }
@@ -286,11 +387,11 @@ mod tests {
     fn is_not_worn_out_by_duplicates_and_small_values() {
         let long = "x".repeat(1_000_000);
         let repeated = "\"a\":1,".repeat(60_000) + "\"a\":1";
-        assert!(from_json(format!("{{\"{long}\":{{{repeated}}}}}").as_bytes()).is_err());
-        let parsed = from_json(format!("{{\"{long}\":{{\"a\":1,\"a\":2}}}}").as_bytes()).unwrap();
+        assert!(read_(format!("{{\"{long}\":{{{repeated}}}}}").as_bytes()).is_err());
+        let parsed = read_(format!("{{\"{long}\":{{\"a\":1,\"a\":2}}}}").as_bytes()).unwrap();
         assert!(parsed.duplicates[0].len() < 10_000);
         let many: Vec<&str> = std::iter::repeat_n("{}", 300_000).collect();
-        let error = from_json(format!("[{}]", many.join(",")).as_bytes()).unwrap_err();
+        let error = read_(format!("[{}]", many.join(",")).as_bytes()).unwrap_err();
         assert!(error.starts_with("more than 50000 values"), "{error}");
     }
 
@@ -298,33 +399,33 @@ mod tests {
     fn refuses_what_is_hostile() {
         let deep = "[".repeat(100_000);
         for text in [deep.as_str(), "", "{", "{} {}", "\u{feff}{}", "1e400", "{\"a\":\"\\ud8\"}"] {
-            assert!(from_json(text.as_bytes()).is_err(), "{text:.20}");
+            assert!(read_(text.as_bytes()).is_err(), "{text:.20}");
         }
-        let error = from_json(deep.as_bytes()).unwrap_err();
+        let error = read_(deep.as_bytes()).unwrap_err();
         assert_eq!(error, "nests deeper than 127 levels, which is more than this server reads");
     }
 
     #[test]
     fn reads_texts_as_go_does() {
-        let parsed = from_json(b"{\"a\":\"\\ud800 \xff\",\"b\":\"\\ud83d\\ude00\"}").unwrap();
+        let parsed = read_(b"{\"a\":\"\\ud800 \xff\",\"b\":\"\\ud83d\\ude00\"}").unwrap();
         assert_eq!(parsed.value, serde_json::json!({"a": "\u{fffd} \u{fffd}", "b": "\u{1f600}"}));
     }
 
     #[test]
     fn counts_values() {
-        assert_eq!(from_json_within(b"[1,{\"a\":2}]", 4).unwrap().1, 4);
-        assert!(from_json_within(b"[1,{\"a\":2}]", 3).is_err());
+        assert_eq!(from_json_within(b"[1,{\"a\":2}]", 4, &Account::own()).unwrap().1, 4);
+        assert!(from_json_within(b"[1,{\"a\":2}]", 3, &Account::own()).is_err());
     }
 
     #[tokio::test]
     async fn yaml_is_the_same_tree() {
         let text = "a: {b: [1, 2.5, x, null, true]}\nc: 'y'\na2: 1\nc: z\n";
-        let parsed = from_yaml(Bytes::from_static(text.as_bytes())).await.unwrap();
+        let parsed = read_yaml_(text).await.unwrap();
         let expected =
             serde_json::json!({"a": {"b": [1, 2.5, "x", null, true]}, "a2": 1, "c": "z"});
         assert_eq!((parsed.value, parsed.duplicates), (expected, vec!["c".to_owned()]));
         for bad in ["a: [", "a: b: c", "--- a\n--- b\n"] {
-            assert!(from_yaml(Bytes::from_static(bad.as_bytes())).await.is_err(), "{bad}");
+            assert!(read_yaml_(bad).await.is_err(), "{bad}");
         }
     }
 
@@ -340,8 +441,8 @@ mod tests {
             (0..depth).map(|depth| format!("{}a:\n", " ".repeat(depth))).collect::<String>()
         };
         for bad in [laughs, long, "[".repeat(100_000), levels(1_000)] {
-            assert!(from_yaml(bad.into()).await.is_err());
+            assert!(read_yaml_(bad).await.is_err());
         }
-        assert!(from_yaml(levels(DEPTH_LIMIT - 2).into()).await.is_ok());
+        assert!(read_yaml_(levels(DEPTH_LIMIT - 2)).await.is_ok());
     }
 }

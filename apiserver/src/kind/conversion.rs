@@ -20,8 +20,16 @@ impl Kind {
         }
         // What made it an object, no version takes away. What the version has defaults
         // for is filled in when it is written, as in kube-apiserver.
-        self.convert(object, version, |tree| drop(prune(version.schema.root(), tree)))
-            .map_or_else(|_| Arc::clone(object), Arc::new)
+        self.convert(object, version, |tree| {
+            let of = version.schema.root();
+            if of.go.is_some() {
+                // It was of its types before.
+                let _ = coerce(of, tree);
+            } else {
+                prune(of, tree);
+            }
+        })
+        .map_or_else(|_| Arc::clone(object), Arc::new)
     }
 
     /// An object of any version as it is kept.

@@ -45,11 +45,6 @@ fn object(
 ) -> Value {
     let mut schema = json!({"type": "object"});
     let mut properties = Map::new();
-    if of.is_kind {
-        for name in ["apiVersion", "kind"] {
-            properties.insert(name.to_owned(), json!({"type": "string"}));
-        }
-    }
     for (name, member) in of.members.iter() {
         properties.insert(name.to_owned(), property(types, of, member, wanted));
     }
@@ -105,12 +100,10 @@ fn reference(types: &Types, reference: &Ref, wanted: &mut Vec<TypeId>) -> Value 
     let of = types.at(reference);
     match (reference, of.go) {
         (_, Some(GoType::List)) => {
-            let mut schema = json!({"type": "array", "items": others(types, of, wanted)});
+            let mut schema = json!({"type": "array", "items": element(types, of, wanted)});
             match &of.list_type {
-                ListType::Atomic if of.is_atomic => {
-                    schema["x-kubernetes-list-type"] = "atomic".into();
-                }
-                ListType::Atomic => {}
+                ListType::Unset => {}
+                ListType::Atomic => schema["x-kubernetes-list-type"] = "atomic".into(),
                 ListType::Set => schema["x-kubernetes-list-type"] = "set".into(),
                 ListType::Map(keys) => {
                     schema["x-kubernetes-list-type"] = "map".into();
@@ -120,7 +113,7 @@ fn reference(types: &Types, reference: &Ref, wanted: &mut Vec<TypeId>) -> Value 
             schema
         }
         (_, Some(GoType::Map)) => {
-            let inner = others(types, of, wanted);
+            let inner = element(types, of, wanted);
             let mut schema = json!({"type": "object", "additionalProperties": inner});
             if of.is_atomic {
                 schema["x-kubernetes-map-type"] = "atomic".into();
@@ -137,7 +130,7 @@ fn reference(types: &Types, reference: &Ref, wanted: &mut Vec<TypeId>) -> Value 
         _ => {
             let mut schema = special(of);
             // Bytes are a list in Go.
-            if of.is_atomic {
+            if of.list_type == ListType::Atomic {
                 schema["x-kubernetes-list-type"] = "atomic".into();
             }
             schema
@@ -146,8 +139,8 @@ fn reference(types: &Types, reference: &Ref, wanted: &mut Vec<TypeId>) -> Value 
 }
 
 /// What a list or a map holds. It is never nothing.
-fn others(types: &Types, of: Type<'_>, wanted: &mut Vec<TypeId>) -> Value {
-    let Some((inner, of)) = of.others() else { return json!({}) };
+fn element(types: &Types, of: Type<'_>, wanted: &mut Vec<TypeId>) -> Value {
+    let Some((inner, of)) = of.element() else { return json!({}) };
     let mut schema = reference(types, inner, wanted);
     if let Some(zero) = zero(of) {
         stand_beside(&mut schema);
@@ -178,7 +171,7 @@ fn special(of: Type<'_>) -> Value {
         Some(GoType::Int32) => json!({"type": "integer", "format": "int32"}),
         Some(GoType::Int64) => json!({"type": "integer", "format": "int64"}),
         Some(GoType::Float64) => json!({"type": "number", "format": "double"}),
-        Some(GoType::String | GoType::Duration) => json!({"type": "string"}),
+        Some(GoType::String) => json!({"type": "string"}),
         Some(GoType::Bytes) => json!({"type": "string", "format": "byte"}),
         Some(GoType::Time | GoType::MicroTime) => json!({"type": "string", "format": "date-time"}),
         Some(GoType::Quantity) => json!({"oneOf": [{"type": "string"}, {"type": "number"}]}),

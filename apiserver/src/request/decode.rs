@@ -16,6 +16,7 @@ use http::request::Parts;
 use super::route::Target;
 use crate::error::ApiError;
 use crate::object::Key;
+use crate::quota::Account;
 use crate::schema::Types;
 use crate::verb::{
     DeleteOptions, GetOptions, ListOptions, Subresource, Verb, WatchOptions, WriteOptions,
@@ -75,6 +76,7 @@ pub(super) async fn decode(
     target: &Target,
     head: &Parts,
     body: Body,
+    account: &Account,
 ) -> Result<Operation, ApiError> {
     let parameters = Parameters::parse(head.uri.query().unwrap_or_default());
     let key = || key(target);
@@ -89,12 +91,12 @@ pub(super) async fn decode(
             Ok(Operation::Watch(scope, options, lasts))
         }
         Verb::Create => {
-            let (options, submitted) = object(&parameters, target, head, body).await?;
+            let (options, submitted) = object(&parameters, target, head, body, account).await?;
             Ok(Operation::Create(submitted, options))
         }
         Verb::Update => {
             let key = key()?;
-            let (options, submitted) = object(&parameters, target, head, body).await?;
+            let (options, submitted) = object(&parameters, target, head, body, account).await?;
             Ok(Operation::Update(key, submitted, options))
         }
         Verb::Patch => {
@@ -102,17 +104,17 @@ pub(super) async fn decode(
             let key = key()?;
             let bytes = body::read(&head.headers, body).await?;
             let options = parameters.patch_options()?;
-            let patch =
-                patch::read(language, &target.version.schema, &bytes, options.field_validation);
+            let (schema, validation) = (&target.version.schema, options.field_validation);
+            let patch = patch::read(language, schema, &bytes, validation, account);
             Ok(Operation::Patch(key, patch, options))
         }
         Verb::Delete => {
-            let options = delete_options(&parameters, head, body).await?;
+            let options = delete_options(&parameters, head, body, account).await?;
             Ok(Operation::Delete(key()?, options))
         }
         Verb::DeleteCollection => {
             let (scope, list_options) = parameters.list(target)?;
-            let options = delete_options(&parameters, head, body).await?;
+            let options = delete_options(&parameters, head, body, account).await?;
             Ok(Operation::DeleteCollection(scope, list_options, options))
         }
     }
@@ -124,6 +126,7 @@ async fn object(
     target: &Target,
     head: &Parts,
     body: Body,
+    account: &Account,
 ) -> Result<(WriteOptions, Submitted), ApiError> {
     // An update looks at the language last, a creation first.
     let protobuf = match target.subresource {
@@ -142,9 +145,9 @@ async fn object(
     };
     let language = language?;
     let submitted = match target.subresource {
-        Some(Subresource::Scale) => body::scale(language, &bytes).await?,
+        Some(Subresource::Scale) => body::scale(language, &bytes, account).await?,
         Some(Subresource::Status | Subresource::Finalize) | None => {
-            body::object(target, language, &bytes).await?
+            body::object(target, language, &bytes, account).await?
         }
     };
     Ok((options, submitted))
@@ -155,11 +158,12 @@ async fn delete_options(
     parameters: &Parameters,
     head: &Parts,
     body: Body,
+    account: &Account,
 ) -> Result<DeleteOptions, ApiError> {
     let bytes = body::read(&head.headers, body).await?;
     if bytes.is_empty() {
         return parameters.delete_options();
     }
     let language = body::language(&head.headers, Some(Arc::clone(Types::meta())))?;
-    deletion::in_body(language, &bytes).await
+    deletion::in_body(language, &bytes, account).await
 }

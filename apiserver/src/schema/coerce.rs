@@ -14,9 +14,12 @@ use super::node::{GoType, Presence, Type};
 use super::{Malformed, Quantity};
 use crate::error::{Path, go_type as named, quote};
 use crate::object::Tree;
+use crate::quota;
 
 /// So many unknown members are named.
 const UNKNOWN_LIMIT: usize = 100;
+/// So much is filled in at most, in bytes of tree.
+const FILLED_IN_LIMIT: usize = 4 << 20;
 
 /// Makes an object what Go makes of it; answers with the paths of what was dropped.
 ///
@@ -43,7 +46,7 @@ pub fn coerce_members(
     tree: &mut Tree,
     malformed: Malformed,
 ) -> Result<Vec<String>, String> {
-    let mut coercion = Coercion { unknown: Vec::new(), mismatch: None };
+    let mut coercion = Coercion { unknown: Vec::new(), mismatch: None, filled_in: 0 };
     let at = At { path, go: &GoPath::Root };
     match malformed {
         Malformed::Refused => coercion.members(of, at, tree)?,
@@ -59,6 +62,8 @@ struct Coercion {
     unknown: Vec<String>,
     /// The first value of another type.
     mismatch: Option<String>,
+    /// What was filled in takes so much.
+    filled_in: usize,
 }
 
 /// Where a value is: with its indices, and as Go says it. Both are written down
@@ -93,16 +98,40 @@ impl GoPath<'_> {
 impl Coercion {
     fn members(&mut self, of: Type<'_>, at: At<'_>, tree: &mut Tree) -> Result<(), String> {
         let mut fault = None;
-        tree.retain(|key, value| match self.member(of, at, key, value) {
-            _ if fault.is_some() => false,
-            Ok(stays) => stays,
-            Err(why) => {
-                fault = Some(why);
-                false
+        tree.retain(|key, value| {
+            // Whoever goes on after a fault has lost nothing.
+            if fault.is_some() {
+                return true;
             }
+            self.member(of, at, key, value).unwrap_or_else(|why| {
+                fault = Some(why);
+                true
+            })
         });
-        fill_in(of, tree);
-        fault.map_or(Ok(()), Err)
+        if let Some(fault) = fault {
+            return Err(fault);
+        }
+        self.fill_in(of, tree)
+    }
+
+    /// Adds the members that are always there.
+    fn fill_in(&mut self, of: Type<'_>, tree: &mut Tree) -> Result<(), String> {
+        let before = tree.len();
+        let filled_in = fill_in(of, tree);
+        if tree.len() > before {
+            self.count(filled_in)?;
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, filled_in: usize) -> Result<(), String> {
+        self.filled_in += filled_in;
+        if self.filled_in > FILLED_IN_LIMIT {
+            return Err(format!(
+                "what it leaves out takes more than {FILLED_IN_LIMIT} bytes of memory when it is filled in"
+            ));
+        }
+        Ok(())
     }
 
     /// The same, without those that have another type, or something in them has.
@@ -111,7 +140,7 @@ impl Coercion {
             let stays = self.member(of, at, key, value).unwrap_or(false);
             self.mismatch.take().is_none() && stays
         });
-        fill_in(of, tree);
+        let _ = self.fill_in(of, tree);
     }
 
     /// Answers whether the member is written down.
@@ -132,7 +161,7 @@ impl Coercion {
         if value.is_null() {
             return Ok(false);
         }
-        let go = GoPath::Member(at.go, &member.through, key);
+        let go = GoPath::Member(at.go, &member.embedded_structs, key);
         let at = At { path: &path, go: &go };
         self.value(of_member, &member.go_type, of.name, at, value)?;
         // Where a list is always there, an empty one is none.
@@ -141,7 +170,7 @@ impl Coercion {
         {
             *value = Value::Null;
         }
-        Ok(member.presence != Presence::OmitEmpty || is_something(value))
+        Ok(member.presence != Presence::OmitEmpty || is_not_empty(value))
     }
 
     /// One value of a type; `owner` is the type that it is in.
@@ -155,11 +184,11 @@ impl Coercion {
     ) -> Result<(), String> {
         let Some(go) = of.go else { return Ok(()) };
         if value.is_null() {
-            *value = nothing(of);
-            return Ok(());
+            *value = zero_value(of);
+            return self.count(quota::of_value(value));
         }
         match (go, &mut *value) {
-            (GoType::String | GoType::Duration, Value::String(_))
+            (GoType::String, Value::String(_))
             | (GoType::Bool, Value::Bool(_))
             | (GoType::Float64, Value::Number(_))
             | (GoType::IntOrString, Value::String(_))
@@ -174,15 +203,7 @@ impl Coercion {
                     }
                 }
             }
-            (GoType::Strings, Value::Array(items)) => {
-                let found = items.iter().find(|item| !item.is_string() && !item.is_null());
-                if let Some(found) = found {
-                    self.note(named(found), owner, at, "string");
-                }
-                for item in items.iter_mut().filter(|item| item.is_null()) {
-                    *item = "".into();
-                }
-            }
+            (GoType::Strings, Value::Array(items)) => self.strings(items, owner, at),
             (GoType::Map, Value::Object(members)) => {
                 let go_type = go_type.split_once(']').map_or(go_type, |(_, value)| value);
                 for (key, member) in members.iter_mut() {
@@ -215,7 +236,7 @@ impl Coercion {
                     *value = Value::Null;
                 }
             }
-            (GoType::Time | GoType::MicroTime | GoType::Duration, other) => {
+            (GoType::Time | GoType::MicroTime, other) => {
                 let found = named(other);
                 return Err(format!("json: cannot unmarshal {found} into Go value of type string"));
             }
@@ -249,19 +270,37 @@ impl Coercion {
         value: &mut Value,
     ) -> Result<(), String> {
         let Some(schema) = of.of_items() else { return Ok(()) };
-        match value {
-            Value::Object(_) => self.value(schema, "v1.JSONSchemaProps", owner, at, value),
-            Value::Array(items) => {
-                for (index, item) in
-                    items.iter_mut().enumerate().filter(|(_, item)| item.is_object())
-                {
+        let go_type = "v1.JSONSchemaProps";
+        match (of.go, &mut *value) {
+            (_, Value::Object(_)) => self.value(schema, go_type, owner, at, value),
+            (Some(GoType::SchemaOrArray), Value::Array(items)) => {
+                for (index, item) in items.iter_mut().enumerate() {
                     let path = Path::Item(at.path, index);
-                    let at = At { path: &path, ..at };
-                    self.value(schema, "v1.JSONSchemaProps", owner, at, item)?;
+                    self.value(schema, go_type, owner, At { path: &path, ..at }, item)?;
                 }
                 Ok(())
             }
-            _ => Ok(()),
+            (Some(GoType::SchemaOrStrings), Value::Array(items)) => {
+                self.strings(items, owner, at);
+                Ok(())
+            }
+            (Some(GoType::SchemaOrBool), Value::Bool(_)) => Ok(()),
+            (Some(GoType::SchemaOrBool), _) => Err("boolean or JSON schema expected".to_owned()),
+            // Go takes anything else for nothing.
+            (_, other) => {
+                *other = Value::Null;
+                Ok(())
+            }
+        }
+    }
+
+    fn strings(&mut self, items: &mut [Value], owner: &str, at: At<'_>) {
+        let found = items.iter().find(|item| !item.is_string() && !item.is_null());
+        if let Some(found) = found {
+            self.note(named(found), owner, at, "string");
+        }
+        for item in items.iter_mut().filter(|item| item.is_null()) {
+            *item = "".into();
         }
     }
 
@@ -270,21 +309,25 @@ impl Coercion {
     }
 }
 
-/// Adds the members that are always there.
-fn fill_in(of: Type<'_>, tree: &mut Tree) {
+/// Adds the members that are always there; answers with what they take.
+fn fill_in(of: Type<'_>, tree: &mut Tree) -> usize {
+    let mut filled_in = 0;
     for (name, member) in of.members.iter() {
         if member.presence == Presence::Required && !tree.contains_key(name) {
-            let absent = if member.is_pointer { Value::Null } else { nothing(of.at(&member.of)) };
+            let absent =
+                if member.is_pointer { Value::Null } else { zero_value(of.at(&member.of)) };
+            filled_in +=
+                quota::of_member(tree.len()) + quota::of_text(name) + quota::of_value(&absent);
             tree.insert(name.to_owned(), absent);
         }
     }
+    filled_in
 }
 
 /// What Go writes down of a type where nothing was said.
-fn nothing(of: Type<'_>) -> Value {
+fn zero_value(of: Type<'_>) -> Value {
     match of.go {
         Some(GoType::String | GoType::Bytes) => json!(""),
-        Some(GoType::Duration) => json!("0s"),
         Some(GoType::Bool) => json!(false),
         Some(GoType::Int32 | GoType::Int64 | GoType::Float64 | GoType::IntOrString) => json!(0),
         Some(GoType::Quantity) => json!("0"),
@@ -303,7 +346,7 @@ fn unfit(found: &str, owner: &str, at: At<'_>, go_type: &str) -> String {
 }
 
 /// What Go does not leave out.
-fn is_something(value: &Value) -> bool {
+fn is_not_empty(value: &Value) -> bool {
     match value {
         Value::Null => false,
         Value::Bool(is_true) => *is_true,

@@ -5,16 +5,15 @@ use serde_json::Value;
 use super::Type;
 use crate::object::Tree;
 use crate::object::metadata::OF_EVERY_OBJECT;
+use crate::quota;
 
-/// So much is filled in at most, in bytes, with so many for each value. What
-/// has more is refused for its size.
+/// So much is filled in at most, in bytes of tree. What has more is refused for its size.
 const LIMIT: usize = 4 << 20;
-const VALUE: usize = 64;
 
 /// Fills in the defaults of a whole object: of members that are absent in
 /// what is there, be it by default too.
 pub fn fill_defaults(of: Type<'_>, tree: &mut Tree) {
-    if of.below.defaults {
+    if of.subtree.defaults {
         fill_members(of, tree, &OF_EVERY_OBJECT, &mut { LIMIT });
     }
 }
@@ -46,23 +45,14 @@ fn fill_members(of: Type<'_>, tree: &mut Tree, skipped: &[&str], left: &mut usiz
     }
 }
 
-/// What a value takes, about.
 fn size(value: &Value) -> usize {
-    VALUE
-        + match value {
-            Value::Object(members) => {
-                members.iter().map(|(name, value)| name.len() + size(value)).sum()
-            }
-            Value::Array(items) => items.iter().map(size).sum(),
-            Value::String(text) => text.len(),
-            _ => 0,
-        }
+    quota::of_value(value) + quota::of_member(0)
 }
 
 /// An item, or a member that is not known.
 fn fill_other(parent: Type<'_>, of: Type<'_>, value: &mut Value, left: &mut usize) {
     if let Some(default) =
-        parent.default_of_others.as_ref().filter(|_| value.is_null() && !of.nullable)
+        parent.default_of_element.as_ref().filter(|_| value.is_null() && !of.nullable)
     {
         let size = size(default);
         if size > *left {
@@ -76,7 +66,7 @@ fn fill_other(parent: Type<'_>, of: Type<'_>, value: &mut Value, left: &mut usiz
 }
 
 fn fill_value(of: Type<'_>, value: &mut Value, left: &mut usize) {
-    if !of.below.defaults || *left == 0 {
+    if !of.subtree.defaults || *left == 0 {
         return;
     }
     match value {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::node::{
-    Additional, Below, Constraints, JsonType, Junctors, ListType, Member, Node, PatchStrategy,
-    Presence, Ref, Schema, Type,
+    Additional, Constraints, JsonType, Junctors, ListType, Member, Node, PatchStrategy, Presence,
+    Ref, Schema, Subtree, Type,
 };
 use super::{Pattern, Types};
 
@@ -92,10 +92,10 @@ fn reference(path: &str, schema: &Value) -> Ref {
 }
 
 /// A reference, and what is at or below it.
-fn inner(path: &str, schema: &Value, below: &mut Below) -> Ref {
+fn inner(path: &str, schema: &Value, subtree: &mut Subtree) -> Ref {
     let reference = reference(path, schema);
     if let Ref::Own(node) = &reference {
-        below.add(node.below);
+        subtree.add(node.subtree);
     }
     reference
 }
@@ -109,13 +109,13 @@ fn node(path: &str, schema: &Map<String, Value>) -> Node {
         let texts = list.into_iter().flatten().filter_map(Value::as_str);
         texts.map(str::to_owned).collect()
     };
-    let mut below = Below::default();
+    let mut subtree = Subtree::default();
     let required = texts("required");
     let given = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
     let members = given.map(|(name, property)| {
-        let of = inner(&format!("{path}.properties[{name}]"), property, &mut below);
+        let of = inner(&format!("{path}.properties[{name}]"), property, &mut subtree);
         let default = property.get("default").cloned();
-        below.defaults |= default.is_some();
+        subtree.defaults |= default.is_some();
         let member = Member {
             of,
             default,
@@ -123,7 +123,7 @@ fn node(path: &str, schema: &Map<String, Value>) -> Node {
             is_pointer: false,
             number: 0,
             go_type: Box::default(),
-            through: Box::default(),
+            embedded_structs: Box::default(),
             patch: PatchStrategy::default(),
         };
         (name.as_str().into(), member)
@@ -135,36 +135,38 @@ fn node(path: &str, schema: &Map<String, Value>) -> Node {
         Some(Value::Bool(true)) => Additional::Unspecified,
         Some(Value::Bool(false)) => Additional::Forbidden,
         Some(more @ Value::Object(_)) => {
-            Additional::Of(inner(&format!("{path}.additionalProperties"), more, &mut below))
+            Additional::Of(inner(&format!("{path}.additionalProperties"), more, &mut subtree))
         }
         _ if preserve || json_type.is_none() => Additional::Any,
         _ => Additional::Pruned,
     };
-    let items = schema.get("items").map(|items| inner(&format!("{path}.items"), items, &mut below));
+    let items =
+        schema.get("items").map(|items| inner(&format!("{path}.items"), items, &mut subtree));
     let others = [schema.get("items"), schema.get("additionalProperties")];
-    let default_of_others = others.into_iter().flatten().find_map(|one| one.get("default"));
-    below.defaults |= default_of_others.is_some();
+    let default_of_element = others.into_iter().flatten().find_map(|one| one.get("default"));
+    subtree.defaults |= default_of_element.is_some();
     let list_type = match text("x-kubernetes-list-type") {
         Some("set") => ListType::Set,
         Some("map") => ListType::Map(texts("x-kubernetes-list-map-keys")),
-        _ => ListType::Atomic,
+        Some("atomic") => ListType::Atomic,
+        _ => ListType::Unset,
     };
-    below.embedded |= flag(EMBEDDED);
-    below.list_types |= list_type != ListType::Atomic;
+    subtree.embedded |= flag(EMBEDDED);
+    subtree.list_types |= !matches!(list_type, ListType::Unset | ListType::Atomic);
     Node {
         json_type,
         nullable: flag("nullable"),
         members,
         additional,
         items,
-        default_of_others: default_of_others.cloned(),
+        default_of_element: default_of_element.cloned(),
         list_type,
         is_atomic: text("x-kubernetes-map-type") == Some("atomic"),
         format: text("format").map(Into::into),
         int_or_string: flag("x-kubernetes-int-or-string"),
         embedded: flag(EMBEDDED),
         constraints: constraints(path, schema, required),
-        below,
+        subtree,
         ..Node::default()
     }
 }
@@ -175,7 +177,7 @@ fn constraints(
     schema: &Map<String, Value>,
     required: Vec<String>,
 ) -> Option<Box<Constraints>> {
-    const NONE: [&str; 16] = [
+    const NONE: [&str; 17] = [
         "additionalProperties",
         "default",
         "description",
@@ -191,6 +193,7 @@ fn constraints(
         "x-kubernetes-int-or-string",
         "x-kubernetes-list-map-keys",
         "x-kubernetes-list-type",
+        "x-kubernetes-map-type",
         PRESERVE,
     ];
     if schema.keys().all(|key| NONE.contains(&key.as_str())) {

@@ -47,7 +47,7 @@ impl<'a> ByKey<'a> {
 }
 
 fn members(of: Type<'_>, tree: &Tree, path: &Path<'_>, errors: &mut Vec<FieldError>) {
-    if !of.below.list_types {
+    if !of.subtree.list_types {
         return;
     }
     for (name, value) in tree {
@@ -58,14 +58,14 @@ fn members(of: Type<'_>, tree: &Tree, path: &Path<'_>, errors: &mut Vec<FieldErr
 }
 
 fn node(of: Type<'_>, value: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
-    if errors.len() >= super::ERRORS_LIMIT || !of.below.list_types {
+    if errors.len() >= super::ERRORS_LIMIT || !of.subtree.list_types {
         return;
     }
     match value {
         Value::Object(tree) => members(of, tree, path, errors),
         Value::Array(items) => {
             match &of.list_type {
-                ListType::Atomic => {}
+                ListType::Unset | ListType::Atomic => {}
                 ListType::Set => twice(items.iter().cloned(), path, errors),
                 ListType::Map(keys) => map(items, keys, path, errors),
             }

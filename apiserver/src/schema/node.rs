@@ -57,8 +57,8 @@ pub struct Node {
     pub items: Option<Ref>,
     /// What stands in the place of an item, or of a member that is not known, if it is
     /// null and may not be.
-    pub default_of_others: Option<Value>,
-    /// What is the same in a list.
+    pub default_of_element: Option<Value>,
+    /// Which items of a list count as duplicates.
     pub list_type: ListType,
     /// Whether an object is one value, and not one for each of its members.
     pub is_atomic: bool,
@@ -71,13 +71,13 @@ pub struct Node {
     pub embedded: bool,
     /// What is demanded besides types: of types of Go, which members must be there.
     pub constraints: Option<Box<Constraints>>,
-    /// What there is to do for walkers at or below it.
-    pub below: Below,
+    /// What there is to do for walkers in it and below it.
+    pub subtree: Subtree,
 }
 
-/// What there is at or below a node. Walkers turn back where there is nothing.
+/// What there is in a node and below it. Walkers turn back where there is nothing.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Below {
+pub struct Subtree {
     /// Defaults that are filled in.
     pub defaults: bool,
     /// Lists in which something may not be twice.
@@ -86,7 +86,7 @@ pub struct Below {
     pub embedded: bool,
 }
 
-impl Below {
+impl Subtree {
     pub(super) fn add(&mut self, other: Self) {
         self.defaults |= other.defaults;
         self.list_types |= other.list_types;
@@ -119,8 +119,6 @@ pub enum GoType {
     Time,
     /// A time in microseconds.
     MicroTime,
-    /// A text like `1m30s`.
-    Duration,
     /// An amount, as `100m`.
     Quantity,
     /// A number or a text.
@@ -146,25 +144,25 @@ pub struct Member {
     pub default: Option<Value>,
     /// When Go writes it down.
     pub presence: Presence,
-    /// Whether it can be nothing in Go, which is not the same as empty.
+    /// Whether the Go field is a pointer, so that nil is not the same as empty.
     pub is_pointer: bool,
     /// Its number in protobuf; 0 if it has none.
     pub number: u32,
     /// What its type is called in Go: `[]v1.Container`.
     pub go_type: Box<str>,
-    /// The types that bring it along, from the outermost on: in Go its members are
-    /// members of those too.
-    pub through: Box<[&'static str]>,
+    /// The structs that bring it along, from the outermost on, if they are embedded in
+    /// Go: messages name them.
+    pub embedded_structs: Box<[&'static str]>,
     /// How strategic merge patches change it.
     pub patch: PatchStrategy,
 }
 
-/// When Go writes a member down.
+/// When Go writes a member down: its `omitempty`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Presence {
-    /// When it is something: not `0`, not `false`, not empty.
+    /// When it is not empty: not `0`, `false`, `""`, `[]` or `{}`.
     OmitEmpty,
-    /// When it was given: nothing is a value.
+    /// When it was given, empty or not: a pointer.
     #[default]
     Optional,
     /// Always.
@@ -194,25 +192,37 @@ pub enum ListMerge {
 
 /// Members, in the order of their names.
 #[derive(Clone, Debug, Default)]
-pub struct Members(Box<[(Box<str>, Member)]>);
+pub struct Members {
+    all: Box<[(Box<str>, Member)]>,
+    /// Numbers in protobuf and where their members are, in order.
+    by_number: Box<[(u32, u32)]>,
+}
 
 impl Members {
     pub(super) fn get(&self, name: &str) -> Option<&Member> {
-        let place = self.0.binary_search_by(|(known, _)| (**known).cmp(name)).ok()?;
-        Some(&self.0[place].1)
+        let place = self.all.binary_search_by(|(known, _)| (**known).cmp(name)).ok()?;
+        Some(&self.all[place].1)
+    }
+
+    fn numbered(&self, number: u32) -> Option<&(Box<str>, Member)> {
+        let place = self.by_number.binary_search_by_key(&number, |(number, _)| *number).ok()?;
+        self.all.get(self.by_number[place].1 as usize)
     }
 
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Member)> {
-        self.0.iter().map(|(name, member)| (&**name, member))
+        self.all.iter().map(|(name, member)| (&**name, member))
     }
 }
 
 impl FromIterator<(Box<str>, Member)> for Members {
     fn from_iter<I: IntoIterator<Item = (Box<str>, Member)>>(members: I) -> Self {
-        let mut members: Box<[(Box<str>, Member)]> = members.into_iter().collect();
-        members.sort_by(|(a, _), (b, _)| a.cmp(b));
-        Self(members)
+        let mut all: Box<[(Box<str>, Member)]> = members.into_iter().collect();
+        all.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let numbers = (0..).zip(all.iter()).map(|(place, (_, member))| (member.number, place));
+        let mut by_number: Box<[(u32, u32)]> = numbers.filter(|(number, _)| *number != 0).collect();
+        by_number.sort_unstable();
+        Self { all, by_number }
     }
 }
 
@@ -269,11 +279,14 @@ pub enum Additional {
     Of(Ref),
 }
 
-/// What is the same in a list, and so may not be there twice.
+/// Which items of a list count as duplicates. Definitions are held to it; of types of Go
+/// it is said for those who merge lists, and kube-apiserver does not enforce it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ListType {
-    /// Nothing.
+    /// Nothing is said: the list is one value.
     #[default]
+    Unset,
+    /// The list is one value.
     Atomic,
     /// Equal items.
     Set,
@@ -390,8 +403,7 @@ impl<'a> Type<'a> {
 
     /// A known member by its number in protobuf.
     pub fn numbered(self, number: u32) -> Option<(&'a str, &'a Member)> {
-        let mut members = self.node.members.iter();
-        members.find(|(_, member)| member.number == number && number != 0)
+        self.node.members.numbered(number).map(|(name, member)| (&**name, member))
     }
 
     /// The type of this number in protobuf whose members are members of this one.
@@ -425,14 +437,14 @@ impl<'a> Type<'a> {
         self.node.items.as_ref().map(|items| self.at(items))
     }
 
-    /// What all items, or all members that are not known, are.
-    pub fn others(self) -> Option<(&'a Ref, Self)> {
-        let others = match (&self.node.items, &self.node.additional) {
+    /// What all items are, or all members that are not known.
+    pub fn element(self) -> Option<(&'a Ref, Self)> {
+        let element = match (&self.node.items, &self.node.additional) {
             (Some(items), _) => items,
             (None, Additional::Of(values)) => values,
             (None, _) => return None,
         };
-        Some((others, self.at(others)))
+        Some((element, self.at(element)))
     }
 
     /// What is demanded besides types.

@@ -46,7 +46,7 @@ fn prune_members(of: Type<'_>, tree: &mut Tree, path: &Path<'_>, unknown: &mut V
         };
         // A null that is no value is as good as absent.
         if value.is_null() && !member.nullable {
-            return !of.knows(key) && of.default_of_others.is_some();
+            return !of.knows(key) && of.default_of_element.is_some();
         }
         prune_node(member, value, &path, unknown);
         true

@@ -73,7 +73,7 @@ fn embedded(
     malformed: Malformed,
     unknown: &mut Vec<String>,
 ) -> Result<(), FieldError> {
-    if !of.below.embedded {
+    if !of.subtree.embedded {
         return Ok(());
     }
     match value {
@@ -101,7 +101,7 @@ fn embedded_members(
     malformed: Malformed,
     unknown: &mut Vec<String>,
 ) -> Result<(), FieldError> {
-    if !of.below.embedded {
+    if !of.subtree.embedded {
         return Ok(());
     }
     for (name, value) in tree {
@@ -137,9 +137,8 @@ fn resource(
             let left = UNKNOWN_LIMIT.saturating_sub(unknown.len());
             unknown.extend(found.into_iter().take(left).map(|member| format!("{path}.{member}")));
         }
-        (Err(_), Malformed::Dropped) => {
-            tree.remove("metadata");
-        }
+        // What is no metadata at all stays, as in kube-apiserver.
+        (Err(_), Malformed::Dropped) => {}
         (Err(why), Malformed::Refused) => {
             let shown = before.as_ref().map(to_json).unwrap_or_default();
             return Err(FieldError::invalid(format!("{path}.metadata"), shown, &why));

@@ -72,6 +72,9 @@ struct Entry {
     node: OnceLock<Node>,
 }
 
+/// The line of a field that is a text.
+const TEXT: &str = " - 0 string";
+
 /// Types of Go, which every package knows.
 const GO: [(&str, GoType); 6] = [
     ("bool", GoType::Bool),
@@ -83,8 +86,7 @@ const GO: [(&str, GoType); 6] = [
 ];
 
 /// What tables call types that are written down in a way of their own.
-const SPECIAL: [(&str, GoType); 11] = [
-    ("duration", GoType::Duration),
+const SPECIAL: [(&str, GoType); 10] = [
     ("int-or-string", GoType::IntOrString),
     ("json", GoType::Json),
     ("micro-time", GoType::MicroTime),
@@ -103,10 +105,12 @@ impl Types {
         &META_TYPES
     }
 
-    /// The types of a table, and those that every server speaks of.
+    /// The types of tables, and those that every server speaks of. The lines of fields are
+    /// read when a type is first asked for, so whoever brings a table calls
+    /// [`Types::check`] in a test: a type whose lines cannot be read takes anything.
     ///
     /// # Errors
-    /// The first line that says something else.
+    /// The first line that is none, or names a type for the second time.
     pub fn parse(tables: &[&'static str]) -> Result<Self, String> {
         let mut types = Self::default();
         types.packages.push(Package { path: "", short: "", version: "" });
@@ -192,7 +196,8 @@ impl Types {
 
     fn read(&mut self, table: &'static str) -> Result<(), String> {
         let mut rest = table;
-        while let Some((line, after)) = rest.split_once('\n') {
+        while !rest.is_empty() {
+            let (line, after) = rest.split_once('\n').unwrap_or((rest, ""));
             rest = after;
             if line.starts_with('#') || line.is_empty() {
                 continue;
@@ -216,6 +221,9 @@ impl Types {
             let (fields, after) = rest.split_at(length);
             rest = after;
             let package = self.packages.len() - 1;
+            if self.by_name.contains_key(&(self.packages[package].short, name)) {
+                return Err(format!("{line:?} is the second type of this name"));
+            }
             self.add(Entry { package, name, said, fields, node: OnceLock::new() });
         }
         Ok(())
@@ -229,6 +237,9 @@ impl Types {
             additional: Additional::Pruned,
             ..Node::default()
         };
+        let mut members: Vec<(Box<str>, Member)> = Vec::new();
+        let mut required = Vec::new();
+        let short = self.packages[entry.package].short;
         let mut words = entry.said.split(' ').filter(|word| !word.is_empty());
         while let Some(word) = words.next() {
             match word {
@@ -243,14 +254,20 @@ impl Types {
             }
         }
         node.json_type = node.go.and_then(json_type);
-        let short = self.packages[entry.package].short;
+        if node.go != Some(GoType::Struct) {
+            node.additional = Additional::Any;
+        }
+        if node.is_kind {
+            // What every object says that stands alone, also where it stands in another.
+            for name in ["apiVersion", "kind"] {
+                members.push((name.into(), self.field(short, TEXT)?.member));
+            }
+        }
         let schema = ["schema-or-array", "schema-or-bool", "schema-or-strings"];
         if schema.iter().any(|name| entry.said.ends_with(name)) {
             let props = self.by_name.get(&(short, "JSONSchemaProps"));
             node.items = props.map(|id| Ref::Named(*id));
         }
-        let mut members: Vec<(Box<str>, Member)> = Vec::new();
-        let mut required = Vec::new();
         for line in entry.fields.lines() {
             let Field { name, member, is_required } = self.field(short, line)?;
             if is_required {
@@ -265,8 +282,13 @@ impl Types {
             let brought = self.get(id).node();
             required.extend(brought.constraints.iter().flat_map(|more| more.required.clone()));
             for (name, inner) in brought.members.iter() {
+                // What a type says itself counts in Go.
+                if members.iter().any(|(known, _)| **known == *name) {
+                    continue;
+                }
                 let mut inner = inner.clone();
-                inner.through = [brought.name].iter().chain(&inner.through).copied().collect();
+                inner.embedded_structs =
+                    [brought.name].iter().chain(&inner.embedded_structs).copied().collect();
                 inner.number = 0;
                 members.push((name.into(), inner));
             }
@@ -290,10 +312,10 @@ impl Types {
             is_pointer: false,
             number,
             go_type: self.go_type(package, of).into(),
-            through: Box::default(),
+            embedded_structs: Box::default(),
             patch: PatchStrategy::default(),
         };
-        let (mut list_type, mut is_atomic, mut is_required) = (ListType::Atomic, false, false);
+        let (mut list_type, mut is_atomic, mut is_required) = (ListType::Unset, false, false);
         for word in words {
             match word.split_once('=').map_or((word, None), |(key, value)| (key, Some(value))) {
                 ("*", None) => {
@@ -303,7 +325,10 @@ impl Types {
                 ("+", None) => member.presence = Presence::Required,
                 ("!", None) => is_required = true,
                 ("go", Some(go_type)) => member.go_type = go_type.into(),
-                ("atomic", None) => is_atomic = true,
+                ("atomic", None) => {
+                    list_type = ListType::Atomic;
+                    is_atomic = true;
+                }
                 ("set", None) => list_type = ListType::Set,
                 ("keys", Some(keys)) => {
                     list_type = ListType::Map(keys.split(',').map(str::to_owned).collect());
@@ -328,18 +353,17 @@ impl Types {
         list_type: ListType,
         is_atomic: bool,
     ) -> Option<Ref> {
-        let atomic = ListType::Atomic;
+        let unset = ListType::Unset;
         let node = if let Some(items) = of.strip_prefix("[]") {
             Node {
                 go: Some(GoType::List),
                 json_type: Some(JsonType::Array),
-                items: Some(self.reference(package, items, atomic, false)?),
+                items: Some(self.reference(package, items, unset, false)?),
                 list_type,
-                is_atomic,
                 ..Node::default()
             }
         } else if let Some(values) = of.strip_prefix("map[string]") {
-            let values = self.reference(package, values, atomic, false)?;
+            let values = self.reference(package, values, unset, false)?;
             Node {
                 go: Some(GoType::Map),
                 json_type: Some(JsonType::Object),
@@ -354,7 +378,8 @@ impl Types {
             if !is_atomic {
                 return Some(Ref::Named(id));
             }
-            Node { is_atomic, ..self.get(id).node().clone() }
+            // Bytes are a list in Go.
+            Node { list_type, ..self.get(id).node().clone() }
         };
         Some(Ref::Own(Arc::new(node)))
     }
@@ -401,9 +426,7 @@ fn json_type(go: GoType) -> Option<JsonType> {
     match go {
         GoType::Struct | GoType::Map => Some(JsonType::Object),
         GoType::List | GoType::Strings => Some(JsonType::Array),
-        GoType::String | GoType::Bytes | GoType::Time | GoType::MicroTime | GoType::Duration => {
-            Some(JsonType::String)
-        }
+        GoType::String | GoType::Bytes | GoType::Time | GoType::MicroTime => Some(JsonType::String),
         GoType::Bool => Some(JsonType::Boolean),
         GoType::Int32 | GoType::Int64 => Some(JsonType::Integer),
         GoType::Float64 => Some(JsonType::Number),

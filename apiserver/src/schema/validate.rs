@@ -20,7 +20,7 @@ pub fn validate(of: Type<'_>, tree: &Tree) -> Vec<FieldError> {
     let mut errors = Vec::new();
     members(of, tree, None, &Path::Root, &CHECKED_ELSEWHERE, &mut errors);
     names(of, tree, None, &mut errors);
-    judge_together(of, tree, &mut errors);
+    validate_junctors(of, tree, &mut errors);
     errors
 }
 
@@ -31,7 +31,7 @@ pub fn validate_change(of: Type<'_>, tree: &Tree, old: &Tree) -> Vec<FieldError>
     let mut errors = Vec::new();
     members(of, tree, Some(old), &Path::Root, &CHECKED_ELSEWHERE, &mut errors);
     names(of, tree, Some(old), &mut errors);
-    judge_together(of, tree, &mut errors);
+    validate_junctors(of, tree, &mut errors);
     errors
 }
 
@@ -50,7 +50,7 @@ fn names(of: Type<'_>, tree: &Tree, old: Option<&Tree>, errors: &mut Vec<FieldEr
 }
 
 /// The same by schemas that judge the whole object together.
-fn judge_together(of: Type<'_>, tree: &Tree, errors: &mut Vec<FieldError>) {
+fn validate_junctors(of: Type<'_>, tree: &Tree, errors: &mut Vec<FieldError>) {
     if let Some(constraints) = of.constraints()
         && !constraints.junctors.is_empty()
     {
@@ -76,6 +76,10 @@ fn members(
     skipped: &[&str],
     errors: &mut Vec<FieldError>,
 ) {
+    // What Go has read is of its type, and nothing else is demanded here.
+    if of.go.is_some() {
+        return;
+    }
     for name in of.constraints().into_iter().flat_map(|constraints| &constraints.required) {
         if !tree.contains_key(name) {
             errors.push(FieldError::required(Path::Member(path, name), ""));

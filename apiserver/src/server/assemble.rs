@@ -97,7 +97,9 @@ pub(super) fn check_stored(
     let mut faults = kind.faults_of_stored(definition);
     for (index, version) in definition.spec.versions.iter().enumerate() {
         let Some(parsed) = kind.of_name(&version.name) else { continue };
-        let of_defaults = write::faults_of_defaults(&parsed.schema).into_iter();
+        let of_defaults =
+            write::faults_of_defaults(&parsed.schema, parsed.open_api_schema.get("default"))
+                .into_iter();
         let path = format!("spec.versions[{index}].schema.openAPIV3Schema");
         faults.extend(of_defaults.map(|fault| format!("{path}{fault}")));
     }

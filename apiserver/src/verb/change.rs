@@ -6,9 +6,29 @@ use std::sync::Arc;
 use crate::error::ApiError;
 use crate::kind::{RuleContext, Version};
 use crate::object::Key;
+use crate::quota::{Account, Room};
 use crate::served_kind::ServedKind;
 use crate::storage::{Commit, Expected, StoreError, Versioned};
-use crate::write::{Change, Decoded, Live, Part, PreparedChange, prepare_change};
+use crate::write::{Change, Decoded, FieldValidation, Live, Part, PreparedChange, prepare_change};
+
+/// A write to an object that is there: everything but what becomes of it.
+#[derive(Clone, Copy)]
+pub struct Attributes<'a> {
+    /// The kind.
+    pub served: &'a ServedKind,
+    /// The version of the request.
+    pub version: &'a Version,
+    /// Where the object is.
+    pub key: &'a Key,
+    /// What of it is changed.
+    pub part: Part,
+    /// What happens to members that are unknown or given twice.
+    pub field_validation: FieldValidation,
+    /// Who writes, and when.
+    pub context: &'a RuleContext<'a>,
+    /// What the write takes.
+    pub account: &'a Account,
+}
 
 /// An object that was changed, or would have been.
 #[derive(Debug)]
@@ -25,13 +45,10 @@ pub struct Changed {
 /// 404 when there is none; those of `make`; 409 and 422 when the change may
 /// not be made.
 pub(super) async fn change(
-    served: &ServedKind,
-    version: &Version,
-    key: &Key,
-    part: Part,
-    context: &RuleContext<'_>,
-    mut make: impl FnMut(&Live) -> Result<Decoded, ApiError>,
+    attributes: &Attributes<'_>,
+    mut make: impl FnMut(&Live, &mut Room) -> Result<Decoded, ApiError>,
 ) -> Result<Changed, ApiError> {
+    let Attributes { served, version, key, part, context, account, .. } = *attributes;
     let kind = &served.kind;
     let Some((store, collection)) = served.store() else {
         return Err(ApiError::method_not_allowed(&kind.group, &kind.names.plural, "update"));
@@ -40,10 +57,12 @@ pub(super) async fn change(
     loop {
         let kept = store.get(&collection, key).await.map_err(ApiError::internal)?;
         let kept = kept.ok_or_else(absent)?;
+        let _room_of_live = account.room(kept.object.tree_size())?;
         let tree = kind.in_version(&kept.object, version).to_tree();
         let (revision, size) = (kept.revision.to_string(), kept.object.json_size());
         let live = Live { tree, revision, size };
-        let decoded = make(&live)?;
+        let mut room = account.room(0)?;
+        let decoded = make(&live, &mut room)?;
         let PreparedChange { change, warnings } =
             prepare_change(kind, version, &live, decoded, part, context)?;
         let changed = |revision, object| {

@@ -2,12 +2,9 @@
 
 use std::sync::Arc;
 
-use super::change::{Changed, change};
+use super::change::{Attributes, Changed, change};
 use crate::error::ApiError;
-use crate::kind::{RuleContext, Version};
-use crate::object::Key;
-use crate::served_kind::ServedKind;
-use crate::write::{FieldValidation, Part, SubmittedPatch, apply_patch, check_identity};
+use crate::write::{SubmittedPatch, apply_patch, check_identity};
 
 /// Applies a patch to the object under the key. `patch` is an error if it
 /// could not be read: that counts only if there is an object.
@@ -16,18 +13,15 @@ use crate::write::{FieldValidation, Part, SubmittedPatch, apply_patch, check_ide
 /// 404 when there is none, 409 when the patch is for another version of it,
 /// 400 and 422 when it cannot be applied or the object may not be kept.
 pub async fn patch(
-    served: &ServedKind,
-    version: &Version,
-    key: &Key,
-    part: Part,
+    attributes: &Attributes<'_>,
     patch: Result<SubmittedPatch, ApiError>,
-    field_validation: FieldValidation,
-    context: &RuleContext<'_>,
 ) -> Result<Changed, ApiError> {
-    let kind = Arc::clone(&served.kind);
+    let Attributes { version, key, field_validation, .. } = *attributes;
+    let kind = Arc::clone(&attributes.served.kind);
     let mut patch = SentPatch::new(patch);
-    change(served, version, key, part, context, |live| {
-        let mut decoded = apply_patch(&kind, version, patch.read()?, live, field_validation)?;
+    change(attributes, |live, room| {
+        let patch = patch.read()?;
+        let mut decoded = apply_patch(&kind, version, patch, live, field_validation, room)?;
         match check_identity(&mut decoded.tree, key) {
             Ok(()) => Ok(decoded),
             Err(error) => Err(error.with_warnings(decoded.warnings)),

@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use super::change::{Changed, change};
+use super::change::{Attributes, Changed, change};
 use super::patch::SentPatch;
 use super::{GetOptions, get};
 use crate::error::ApiError;
-use crate::kind::{Kind, RuleContext, ScalePaths, Version};
+use crate::kind::{Kind, ScalePaths, Version};
 use crate::object::Key;
+use crate::quota::Room;
 use crate::served_kind::ServedKind;
 use crate::storage::Versioned;
 use crate::write::{
-    Decoded, FieldValidation, Live, Part, Submitted, SubmittedPatch, Wanted, check_identity,
-    check_uid, scale_of,
+    Decoded, Live, Submitted, SubmittedPatch, Wanted, check_identity, check_uid, scale_of,
 };
 
 /// Reads the Scale of an object.
@@ -34,21 +34,18 @@ pub async fn get_scale(
 /// # Errors
 /// Those of an update of the object; 400 when it is no Scale.
 pub async fn update_scale(
-    served: &ServedKind,
-    version: &Version,
-    key: &Key,
+    attributes: &Attributes<'_>,
     submitted: Submitted,
-    field_validation: FieldValidation,
-    context: &RuleContext<'_>,
 ) -> Result<Changed, ApiError> {
+    let Attributes { served, version, key, field_validation, .. } = *attributes;
     let paths = paths(&served.kind, version)?;
     let wanted = Wanted::submitted(submitted, field_validation)?;
     check_identity(&mut wanted.as_object(), key)?;
-    let make = |live: &Live| {
+    let make = |live: &Live, _: &mut Room| {
         check_uid(&served.kind, &wanted.as_object(), key, live)?;
         Ok(wanted.applied_to(paths, live))
     };
-    change_scale(served, version, key, context, make).await
+    change_scale(attributes, make).await
 }
 
 /// Applies a patch to the Scale of an object.
@@ -56,32 +53,26 @@ pub async fn update_scale(
 /// # Errors
 /// Those of a patch of the object, and of a Scale.
 pub async fn patch_scale(
-    served: &ServedKind,
-    version: &Version,
-    key: &Key,
+    attributes: &Attributes<'_>,
     patch: Result<SubmittedPatch, ApiError>,
-    field_validation: FieldValidation,
-    context: &RuleContext<'_>,
 ) -> Result<Changed, ApiError> {
+    let Attributes { served, version, key, field_validation, .. } = *attributes;
     let paths = paths(&served.kind, version)?;
     let mut patch = SentPatch::new(patch);
-    let make = |live: &Live| {
-        let wanted = Wanted::patched(paths, live, patch.read()?, field_validation)?;
+    let make = |live: &Live, room: &mut Room| {
+        let wanted = Wanted::patched(paths, live, patch.read()?, field_validation, room)?;
         check_identity(&mut wanted.as_object(), key)?;
         Ok(wanted.applied_to(paths, live))
     };
-    change_scale(served, version, key, context, make).await
+    change_scale(attributes, make).await
 }
 
 async fn change_scale(
-    served: &ServedKind,
-    version: &Version,
-    key: &Key,
-    context: &RuleContext<'_>,
-    make: impl FnMut(&Live) -> Result<Decoded, ApiError>,
+    attributes: &Attributes<'_>,
+    make: impl FnMut(&Live, &mut Room) -> Result<Decoded, ApiError>,
 ) -> Result<Changed, ApiError> {
-    let changed = change(served, version, key, Part::Main, context, make).await?;
-    let versioned = scale(&served.kind, version, &changed.versioned)?;
+    let changed = change(attributes, make).await?;
+    let versioned = scale(&attributes.served.kind, attributes.version, &changed.versioned)?;
     Ok(Changed { versioned, ..changed })
 }
 

@@ -24,7 +24,7 @@ pub(super) fn validate_value(of: Type<'_>, value: &Value, path: &Path<'_>) -> Ve
 }
 
 fn validate_node(of: Type<'_>, value: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
-    if !of.below.embedded || errors.len() >= ERRORS_LIMIT {
+    if !of.subtree.embedded || errors.len() >= ERRORS_LIMIT {
         return;
     }
     match value {
@@ -45,7 +45,7 @@ fn validate_node(of: Type<'_>, value: &Value, path: &Path<'_>, errors: &mut Vec<
 }
 
 fn validate_members(of: Type<'_>, tree: &Tree, path: &Path<'_>, errors: &mut Vec<FieldError>) {
-    if !of.below.embedded {
+    if !of.subtree.embedded {
         return;
     }
     for (name, value) in tree {

@@ -11,19 +11,25 @@ use crate::schema::{
     ERRORS_LIMIT, Schema, Type, prune_value, take_in_embedded, validate_value, whole,
 };
 
-/// What is wrong with the defaults of a schema, each with its path from there.
+/// What is wrong with the defaults of a schema, each with its path from there; `of_root`
+/// is that of the whole object.
 /// As in kube-apiserver those of further members are not looked at.
-pub fn faults_of_defaults(schema: &Schema) -> Vec<String> {
+pub fn faults_of_defaults(schema: &Schema, of_root: Option<&Value>) -> Vec<String> {
     let mut faults = Vec::new();
+    let root = of_root.map(|default| of_default(schema.root(), &whole(default), false));
+    faults.extend(root.into_iter().flatten());
     collect(schema.root(), "", false, &mut faults);
     faults.iter().map(ToString::to_string).collect()
 }
 
 fn collect(of: Type<'_>, path: &str, is_in_metadata: bool, faults: &mut Vec<FieldError>) {
-    if !of.below.defaults || faults.len() >= ERRORS_LIMIT {
+    if !of.subtree.defaults || faults.len() >= ERRORS_LIMIT {
         return;
     }
     let mut check = |of: Type<'_>, default: Option<&Value>, path: &str, is_in_metadata| {
+        if faults.len() >= ERRORS_LIMIT {
+            return;
+        }
         let found = default.map(|default| of_default(of, &whole(default), is_in_metadata));
         faults.extend(found.into_iter().flatten().map(|error| error.below(path)));
         collect(of, path, is_in_metadata, faults);
@@ -34,7 +40,7 @@ fn collect(of: Type<'_>, path: &str, is_in_metadata: bool, faults: &mut Vec<Fiel
         check(of.at(&member.of), member.default.as_ref(), &path, is_in_metadata);
     }
     if let Some(items) = of.of_items() {
-        check(items, of.default_of_others.as_ref(), &format!("{path}.items"), is_in_metadata);
+        check(items, of.default_of_element.as_ref(), &format!("{path}.items"), is_in_metadata);
     }
 }
 

@@ -4,6 +4,8 @@
 use serde_json::Value;
 
 use super::extent::{DEPTH_LIMIT, Extent};
+use crate::error::{ApiError, Details, Reason};
+use crate::quota::{self, Room};
 
 /// As kube-apiserver.
 pub const OPERATIONS_LIMIT: usize = 10_000;
@@ -47,64 +49,124 @@ impl JsonPatch {
     ///
     /// # Errors
     /// With what the first one failed for, for the log.
-    pub(super) fn apply(&self, mut document: Value) -> Result<Value, String> {
-        let mut spent = Spent::default();
+    pub(super) fn apply(&self, mut document: Value, room: &mut Room) -> Result<Value, ApiError> {
+        let tree = quota::of_value(&document);
+        let mut spent = Spent { copied: 0, work: 0, tree, room };
+        spent.room.grow_to(tree)?;
         for (index, operation) in self.operations.iter().enumerate() {
-            let applied = apply(operation, &mut document, &mut spent);
-            applied.map_err(|why| format!("operation {index}: {why}"))?;
+            apply(operation, &mut document, &mut spent).map_err(|refused| match refused {
+                Refused::Unfit(why) => rejected().caused_by(format!("operation {index}: {why}")),
+                Refused::NoRoom(error) => error,
+            })?;
         }
         Ok(document)
     }
 }
 
-/// What the operations of a patch have cost.
-#[derive(Default)]
-struct Spent {
-    copied: usize,
-    work: usize,
+fn rejected() -> ApiError {
+    let message = "the server rejected our request due to an error in our request";
+    ApiError::new(Reason::Invalid, message).with_details(Details::default())
 }
 
-impl Spent {
-    fn work(&mut self, values: usize) -> Result<(), String> {
+/// Why an operation cannot be applied.
+enum Refused {
+    /// What is wrong, for the log.
+    Unfit(String),
+    /// There is no room for what it makes.
+    NoRoom(ApiError),
+}
+
+impl From<String> for Refused {
+    fn from(why: String) -> Self {
+        Self::Unfit(why)
+    }
+}
+
+impl From<&str> for Refused {
+    fn from(why: &str) -> Self {
+        Self::Unfit(why.to_owned())
+    }
+}
+
+/// What the operations of a patch have cost.
+struct Spent<'a> {
+    copied: usize,
+    work: usize,
+    /// What the document takes.
+    tree: usize,
+    room: &'a mut Room,
+}
+
+impl Spent<'_> {
+    fn work(&mut self, values: usize) -> Result<(), Refused> {
         self.work += values;
-        if self.work > WORK_LIMIT { Err("too much work".to_owned()) } else { Ok(()) }
+        if self.work > WORK_LIMIT { Err("too much work".into()) } else { Ok(()) }
     }
 
-    /// Room for a value at a path.
-    fn place(&mut self, path: &[String], value: &Value) -> Result<(), String> {
+    /// Room for what is added to the document.
+    fn grow(&mut self, value: &Value) -> Result<(), Refused> {
+        // Its place is counted like an item, or the first member of an object.
+        self.tree += quota::of_value(value) + quota::of_member(0);
+        self.room.grow_to(self.tree).map_err(Refused::NoRoom)
+    }
+
+    /// What is taken out of the document takes no room any more.
+    fn shrink(&mut self, value: &Value) -> Result<(), Refused> {
+        self.work(Extent::of_value(value).values)?;
+        self.tree = self.tree.saturating_sub(quota::of_value(value));
+        Ok(())
+    }
+
+    /// Checks that a value may stand at a path.
+    fn place(&mut self, path: &[String], value: &Value) -> Result<(), Refused> {
         let extent = Extent::of_value(value);
         self.work(extent.values)?;
         if path.len() + extent.depth > DEPTH_LIMIT {
-            return Err(format!("deeper than {DEPTH_LIMIT}"));
+            return Err(format!("deeper than {DEPTH_LIMIT}").into());
         }
         Ok(())
     }
 }
 
-fn apply(operation: &Operation, document: &mut Value, spent: &mut Spent) -> Result<(), String> {
+fn apply(
+    operation: &Operation,
+    document: &mut Value,
+    spent: &mut Spent<'_>,
+) -> Result<(), Refused> {
     let path = steps(&operation.path);
     match operation.op.as_str() {
-        "add" => add(document, &path, operation.value.clone(), spent),
-        "remove" => remove(document, &path, spent).map(drop),
-        "replace" => replace(document, &path, operation.value.clone(), spent),
+        "add" => {
+            spent.grow(&operation.value)?;
+            add(document, &path, operation.value.clone(), spent)
+        }
+        "remove" => {
+            let removed = remove(document, &path, spent)?;
+            spent.shrink(&removed)
+        }
+        "replace" => {
+            spent.grow(&operation.value)?;
+            replace(document, &path, operation.value.clone(), spent)
+        }
         "move" => {
             let value = remove(document, &steps(&operation.from), spent)?;
             add(document, &path, value, spent)
         }
         "copy" => {
             let from = steps(&operation.from);
-            let value = read(document, &from)?.cloned().unwrap_or(Value::Null);
+            let value = read(document, &from)?.unwrap_or(&Value::Null);
             spent.copied += value.to_string().len();
             if spent.copied > COPY_LIMIT {
-                return Err(format!("copies of more than {COPY_LIMIT} bytes"));
+                return Err(format!("copies of more than {COPY_LIMIT} bytes").into());
             }
+            spent.grow(value)?;
+            let value = value.clone();
             add(document, &path, value, spent)
         }
         "test" => {
             let found = read(document, &path)?.unwrap_or(&Value::Null);
-            if *found == operation.value { Ok(()) } else { Err("it is something else".to_owned()) }
+            if *found == operation.value { Ok(()) } else { Err("it is something else".into()) }
         }
-        other => Err(format!("unknown operation {other:?}")),
+        other => Err(format!("unknown operation {other:?}").into()),
     }
 }
 
@@ -168,12 +230,13 @@ fn add(
     document: &mut Value,
     path: &[String],
     value: Value,
-    spent: &mut Spent,
-) -> Result<(), String> {
+    spent: &mut Spent<'_>,
+) -> Result<(), Refused> {
     spent.place(path, &value)?;
     match container(document, path)? {
         (Value::Object(members), name) => {
-            members.insert(name.to_owned(), value);
+            let old = members.insert(name.to_owned(), value);
+            old.map_or(Ok(()), |old| spent.shrink(&old))?;
         }
         (Value::Array(items), "-") => items.push(value),
         (Value::Array(items), step) => {
@@ -183,24 +246,24 @@ fn add(
             spent.work((items.len() - at) / SHIFTED)?;
             items.insert(at, value);
         }
-        _ => return Err("that has no members".to_owned()),
+        _ => return Err("that has no members".into()),
     }
     Ok(())
 }
 
-fn remove(document: &mut Value, path: &[String], spent: &mut Spent) -> Result<Value, String> {
+fn remove(document: &mut Value, path: &[String], spent: &mut Spent<'_>) -> Result<Value, Refused> {
     match container(document, path)? {
         (Value::Object(members), name) => {
-            members.remove(name).ok_or_else(|| format!("nothing is at {name:?}"))
+            members.remove(name).ok_or_else(|| format!("nothing is at {name:?}").into())
         }
         (Value::Array(items), step) => match place(step, items.len()) {
             Some(at) if at < items.len() => {
                 spent.work((items.len() - at) / SHIFTED)?;
                 Ok(items.remove(at))
             }
-            _ => Err(out_of(step)),
+            _ => Err(out_of(step).into()),
         },
-        _ => Err("that has no members".to_owned()),
+        _ => Err("that has no members".into()),
     }
 }
 
@@ -209,23 +272,25 @@ fn replace(
     document: &mut Value,
     path: &[String],
     value: Value,
-    spent: &mut Spent,
-) -> Result<(), String> {
+    spent: &mut Spent<'_>,
+) -> Result<(), Refused> {
     spent.place(path, &value)?;
     if path.is_empty() {
-        *document = value;
-        return Ok(());
+        let old = std::mem::replace(document, value);
+        return spent.shrink(&old);
     }
     match container(document, path)? {
         (Value::Object(members), name) => {
-            members.insert(name.to_owned(), value);
+            let old = members.insert(name.to_owned(), value);
+            old.map_or(Ok(()), |old| spent.shrink(&old))?;
         }
         (Value::Array(items), step) => {
             let at = place(step, items.len());
             let item = at.and_then(|at| items.get_mut(at)).ok_or_else(|| out_of(step))?;
-            *item = value;
+            let old = std::mem::replace(item, value);
+            spent.shrink(&old)?;
         }
-        _ => return Err("that has no members".to_owned()),
+        _ => return Err("that has no members".into()),
     }
     Ok(())
 }
@@ -233,6 +298,7 @@ fn replace(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::quota::Account;
     use serde_json::json;
 
     fn patch(operations: &Value) -> JsonPatch {
@@ -246,9 +312,17 @@ mod tests {
         JsonPatch::new(operations.as_array().unwrap().iter().map(operation).collect())
     }
 
+    /// What comes of a patch, or why it is refused, for the log.
+    fn apply_(patch: &JsonPatch, document: Value) -> Result<Value, String> {
+        let mut room = Account::own().room(0).unwrap();
+        patch.apply(document, &mut room).map_err(|error| {
+            std::error::Error::source(&error).map_or(error.to_string(), ToString::to_string)
+        })
+    }
+
     fn check(operations: Value, expected: Option<Value>) {
         let document = json!({"a": {"b": 1}, "l": [1, 2, 3], "a/b": {"m~n": 4}});
-        let applied = patch(&operations).apply(document).ok();
+        let applied = apply_(&patch(&operations), document).ok();
         assert_eq!(applied, expected, "{operations}");
     }
 
@@ -319,19 +393,19 @@ mod tests {
             patch(&Value::Array(vec![copy; count]))
         };
         let document = || json!({"a": {"text": "x".repeat(1_000)}});
-        assert!(copies(5).apply(document()).is_ok());
-        assert!(copies(100).apply(document()).unwrap_err().contains("copies of more than"));
+        assert!(apply_(&copies(5), document()).is_ok());
+        assert!(apply_(&copies(100), document()).unwrap_err().contains("copies of more than"));
         let deeper: Vec<Value> = (1..200)
             .map(|depth| json!({"op": "add", "path": "/a".repeat(depth), "value": {}}))
             .collect();
-        let error = patch(&Value::Array(deeper)).apply(json!({})).unwrap_err();
+        let error = apply_(&patch(&Value::Array(deeper)), json!({})).unwrap_err();
         assert_eq!(error, "operation 126: deeper than 127");
         let many = json!({"a": {"l": vec![0; 40_000]}});
         let moves = (0..1_000).map(|n| {
             let (from, to) = if n % 2 == 0 { ("/a", "/b") } else { ("/b", "/a") };
             json!({"op": "move", "from": from, "path": to})
         });
-        let error = patch(&moves.collect()).apply(many).unwrap_err();
+        let error = apply_(&patch(&moves.collect()), many).unwrap_err();
         assert!(error.ends_with("too much work"), "{error}");
     }
 }

@@ -4,9 +4,10 @@ use serde_json::Value;
 
 use super::json_patch::{JsonPatch, Operation};
 use super::{Decoded, FieldValidation, Live, field_validation, merge_patch, owners, prune, text};
-use crate::error::{ApiError, Details, FieldError, Reason, no_object, quote};
+use crate::error::{ApiError, FieldError, no_object, quote};
 use crate::kind::{Kind, Version};
 use crate::object::{Tree, to_json};
+use crate::quota::{self, Room};
 use crate::schema::StrategicMergePatch;
 
 /// A change of parts of an object.
@@ -39,16 +40,16 @@ impl Patch {
     ///
     /// # Errors
     /// 422 when it cannot be applied.
-    pub(super) fn apply(&self, object: Tree) -> Result<Value, ApiError> {
+    pub(super) fn apply(&self, object: Tree, room: &mut Room) -> Result<Value, ApiError> {
         match self {
-            Self::Json(patch) => patch.apply(Value::Object(object)).map_err(|why| {
-                let rejected = "the server rejected our request due to an error in our request";
-                ApiError::new(Reason::Invalid, rejected)
-                    .with_details(Details::default())
-                    .caused_by(why)
-            }),
-            Self::Merge(patch) => Ok(merge_patch::apply(object, patch)),
+            Self::Json(patch) => patch.apply(Value::Object(object), room),
+            Self::Merge(patch) => {
+                // Nothing is in the outcome that is in neither.
+                room.grow_to(quota::of_tree(&object) + quota::of_value(patch))?;
+                Ok(merge_patch::apply(object, patch))
+            }
             Self::Strategic(patch) => {
+                room.grow_to(quota::of_tree(&object) + quota::of_tree(&patch.patch))?;
                 patch.apply(object).map(Value::Object).map_err(ApiError::bad_request)
             }
         }
@@ -60,17 +61,19 @@ impl Patch {
 ///
 /// # Errors
 /// 422 when the patch cannot be applied, or what it makes is no object of the
-/// kind; under `Strict` also when something of it is unknown.
+/// kind; under `Strict` also when something of it is unknown. 413 and 429 when there is
+/// no room for what it makes.
 pub fn apply_patch(
     kind: &Kind,
     version: &Version,
     submitted: &SubmittedPatch,
     live: &Live,
     field_validation: FieldValidation,
+    room: &mut Room,
 ) -> Result<Decoded, ApiError> {
-    let patched = submitted.patch.apply(live.with_revision())?;
+    let patched = submitted.patch.apply(live.with_revision(), room)?;
     // It is shown as it was before anything is dropped: made again, as that is rare.
-    let unfit = |why: &str| match submitted.patch.apply(live.with_revision()) {
+    let mut unfit = |why: &str| match submitted.patch.apply(live.with_revision(), room) {
         Ok(patched) => unfit_patch(&to_json(&patched), why),
         Err(error) => error,
     };

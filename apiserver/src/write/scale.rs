@@ -7,6 +7,7 @@ use super::{Decoded, FieldValidation, Live, Submitted, SubmittedPatch};
 use crate::error::{ApiError, FieldError, Reason, go_float, go_type, no_object, quote};
 use crate::kind::{FieldPath, ScalePaths};
 use crate::object::{Object, Tree, metadata, to_json};
+use crate::quota::Room;
 use crate::schema::{Malformed, coerce_metadata};
 
 const GROUP_VERSION: &str = "autoscaling/v1";
@@ -219,13 +220,14 @@ impl Wanted {
         live: &Live,
         patch: &SubmittedPatch,
         field_validation: FieldValidation,
+        room: &mut Room,
     ) -> Result<Self, ApiError> {
         let current = replicas(&live.tree, &paths.spec_replicas).map_err(|e| internal(&e))?;
         let mut scale = scale_tree(paths, &live.tree, current.unwrap_or_default())?;
         metadata::edit(&mut scale, |metadata| {
             metadata.insert("resourceVersion".to_owned(), live.revision.clone().into());
         });
-        let patched = patch.patch.apply(scale)?;
+        let patched = patch.patch.apply(scale, room)?;
         let shown = to_json(&patched);
         let unfit = |why: &str| unfit_patch(&shown, why);
         let Value::Object(tree) = patched else { return Err(unfit(&no_object(&patched))) };

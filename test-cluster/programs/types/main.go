@@ -3,7 +3,7 @@
 // Arguments are groups with versions, as `v1` and `apps/v1`. Of each all kinds are
 // described, and every type that is in them: a line for a package, a line for a
 // type, and a line, which begins with a space, for each of its fields. What the
-// lines say is described where they are read: `schema/go_types.rs` of the library.
+// lines say is described where they are read: `schema/types.rs` of the library.
 package main
 
 import (
@@ -31,7 +31,6 @@ var special = map[reflect.Type]string{
 	reflect.TypeFor[apiextensions.JSONSchemaPropsOrBool]():        "schema-or-bool",
 	reflect.TypeFor[apiextensions.JSONSchemaPropsOrStringArray](): "schema-or-strings",
 	reflect.TypeFor[intstr.IntOrString]():                         "int-or-string",
-	reflect.TypeFor[meta.Duration]():                              "duration",
 	reflect.TypeFor[meta.FieldsV1]():                              "json",
 	reflect.TypeFor[meta.MicroTime]():                             "micro-time",
 	reflect.TypeFor[meta.Time]():                                  "time",

@@ -10,9 +10,10 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::Value;
 
 use super::super::route::Target;
-use crate::codec::{self, Parsed};
+use crate::codec::{self, Parsed, Unread};
 use crate::error::{ApiError, Reason, no_object};
 use crate::object::Tree;
+use crate::quota::Account;
 use crate::schema::Types;
 use crate::write::{Submitted, no_scale};
 
@@ -33,13 +34,34 @@ pub(super) enum Language {
 }
 
 impl Language {
-    pub(super) async fn parse(&self, bytes: &Bytes) -> Result<Parsed, String> {
+    /// Reads a body.
+    ///
+    /// # Errors
+    /// `malformed` of what is wrong with it; 413 and 429 when there is no room for it.
+    pub(super) async fn parse(
+        &self,
+        bytes: &Bytes,
+        account: &Account,
+        malformed: impl Fn(&str) -> ApiError,
+    ) -> Result<Parsed, ApiError> {
+        let parsed = self.parsed(bytes, account).await;
+        parsed.map_err(|unread| match unread {
+            Unread::Malformed(why) => malformed(&why),
+            Unread::Refused(refused) => refused,
+        })
+    }
+
+    async fn parsed(&self, bytes: &Bytes, account: &Account) -> Result<Parsed, Unread> {
         match self {
-            Self::Json => codec::from_json(bytes)
-                .map_err(|error| format!("couldn't get version/kind; json parse error: {error}")),
-            Self::Yaml => codec::from_yaml(bytes.clone()).await,
+            Self::Json => codec::from_json(bytes, account).map_err(|unread| match unread {
+                Unread::Malformed(why) => {
+                    format!("couldn't get version/kind; json parse error: {why}").into()
+                }
+                refused @ Unread::Refused(_) => refused,
+            }),
+            Self::Yaml => codec::from_yaml(bytes.clone(), account).await,
             Self::Protobuf(types) => {
-                let value = codec::read_protobuf(bytes, types)?;
+                let value = codec::from_protobuf(bytes, types, account)?;
                 Ok(Parsed { value, duplicates: Vec::new() })
             }
         }
@@ -111,6 +133,7 @@ pub(super) async fn object(
     target: &Target,
     language: Language,
     bytes: &Bytes,
+    account: &Account,
 ) -> Result<Submitted, ApiError> {
     let kind = &target.served.kind;
     let unrecognized = |why: &str| {
@@ -120,7 +143,7 @@ pub(super) async fn object(
             head(bytes)
         ))
     };
-    let mut parsed = language.parse(bytes).await.map_err(|error| unrecognized(&error))?;
+    let mut parsed = language.parse(bytes, account, unrecognized).await?;
     if kind.is_typed() {
         if parsed.value.is_null() {
             parsed.value = Value::Object(Tree::new());
@@ -154,8 +177,12 @@ pub(super) async fn object(
 }
 
 /// The Scale in the body of a request that writes one. It need not say what it is.
-pub(super) async fn scale(language: Language, bytes: &Bytes) -> Result<Submitted, ApiError> {
-    let parsed = language.parse(bytes).await.map_err(|_| no_scale())?;
+pub(super) async fn scale(
+    language: Language,
+    bytes: &Bytes,
+    account: &Account,
+) -> Result<Submitted, ApiError> {
+    let parsed = language.parse(bytes, account, |_| no_scale()).await?;
     match parsed.value {
         Value::Object(tree) => Ok(Submitted { tree, duplicates: parsed.duplicates }),
         _ => Err(no_scale()),

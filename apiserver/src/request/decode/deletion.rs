@@ -7,6 +7,7 @@ use super::body::Language;
 use super::parameters::Parameters;
 use crate::error::{ApiError, FieldError, go_type, no_object, quote};
 use crate::object::Tree;
+use crate::quota::Account;
 use crate::verb::DeleteOptions;
 use crate::write::Propagation;
 
@@ -32,8 +33,12 @@ impl Parameters {
 }
 
 /// The options in the body of a deletion. They void those in the query.
-pub(super) async fn in_body(language: Language, bytes: &Bytes) -> Result<DeleteOptions, ApiError> {
-    let parsed = language.parse(bytes).await.map_err(ApiError::bad_request)?;
+pub(super) async fn in_body(
+    language: Language,
+    bytes: &Bytes,
+    account: &Account,
+) -> Result<DeleteOptions, ApiError> {
+    let parsed = language.parse(bytes, account, |why: &str| ApiError::bad_request(why)).await?;
     let tree = match parsed.value {
         Value::Null => return Ok(DeleteOptions::default()),
         Value::Object(tree) => tree,
@@ -140,7 +145,9 @@ mod tests {
     async fn bodies() {
         let parse = async |text: &'static str| {
             let bytes = Bytes::from_static(text.as_bytes());
-            in_body(Language::Json, &bytes).await.map_err(|error| error.to_string())
+            in_body(Language::Json, &bytes, &Account::own())
+                .await
+                .map_err(|error| error.to_string())
         };
         let collector = r#"{"kind":"DeleteOptions","apiVersion":"v1","preconditions":{"uid":"u","resourceVersion":"7"},"propagationPolicy":"Background"}"#;
         let expected = DeleteOptions {

@@ -6,9 +6,10 @@ use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 use serde_json::Value;
 
-use crate::codec;
+use crate::codec::{self, Unread};
 use crate::error::{ApiError, Reason, go_type};
 use crate::object::Tree;
+use crate::quota::Account;
 use crate::schema::{Schema, StrategicMergePatch};
 use crate::write::{FieldValidation, OPERATIONS_LIMIT, Operation, Patch, SubmittedPatch};
 
@@ -58,15 +59,19 @@ pub(super) fn read(
     schema: &Schema,
     bytes: &Bytes,
     field_validation: FieldValidation,
+    account: &Account,
 ) -> Result<SubmittedPatch, ApiError> {
     let is_lenient = field_validation == FieldValidation::Ignore;
     let undecodable = |why: &str| {
         let prefix = if is_lenient { "" } else { "error decoding patch: " };
         ApiError::bad_request(format!("{prefix}{why}"))
     };
-    let parsed = codec::from_json(bytes).map_err(|why| match (language, is_lenient) {
-        (Language::Merge, true) => ApiError::bad_request("Invalid JSON Patch"),
-        _ => undecodable(&why),
+    let parsed = codec::from_json(bytes, account).map_err(|unread| match unread {
+        Unread::Refused(refused) => refused,
+        Unread::Malformed(_) if language == Language::Merge && is_lenient => {
+            ApiError::bad_request("Invalid JSON Patch")
+        }
+        Unread::Malformed(why) => undecodable(&why),
     })?;
     let duplicates = parsed.duplicates.iter().map(|path| format!("duplicate field \"{path}\""));
     match language {
@@ -190,8 +195,14 @@ mod tests {
 
     fn read(language: Language, text: &str) -> Result<SubmittedPatch, String> {
         let bytes = Bytes::copy_from_slice(text.as_bytes());
-        super::read(language, &scale().unwrap().storage.schema, &bytes, FieldValidation::Warn)
-            .map_err(|error| error.to_string())
+        super::read(
+            language,
+            &scale().unwrap().storage.schema,
+            &bytes,
+            FieldValidation::Warn,
+            &Account::own(),
+        )
+        .map_err(|error| error.to_string())
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What becomes of an object that is there.
 
+use crate::quota::Account;
 use std::sync::LazyLock;
 
 use super::*;
@@ -28,7 +29,9 @@ fn live(metadata: Value) -> Live {
 fn patched(live: &Live, patch: Value) -> Result<PreparedChange, ApiError> {
     let kind = kind();
     let submitted = SubmittedPatch { patch: Patch::Merge(patch), problems: Vec::new() };
-    let decoded = apply_patch(&kind, &kind.storage, &submitted, live, FieldValidation::Strict)?;
+    let strict = FieldValidation::Strict;
+    let mut room = Account::own().room(0)?;
+    let decoded = apply_patch(&kind, &kind.storage, &submitted, live, strict, &mut room)?;
     prepare_change(&kind, &kind.storage, live, decoded, Part::Main, &context())
 }
 

@@ -1,0 +1,249 @@
+//! Memory that writes in flight take: trees of JSON, counted while they grow.
+//!
+//! A tree takes up to 130 times its text, so neither a bound on bodies nor one on
+//! requests bounds memory. Every write has an [`Account`]. What it parses, patches and
+//! fills in is charged there; what exceeds the limit of one write is refused for good
+//! (413), what exceeds that of all, or of one user, until there is room (429).
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::{Map, Value};
+
+use crate::error::{ApiError, Reason};
+
+/// The largest tree of one object, in bytes of memory. An object of 1.5 MiB, which is
+/// as much as is kept, takes more only if it is nested densely.
+pub const TREE_LIMIT: usize = 16 << 20;
+/// What one write may take: what was sent, what is there, what becomes of both.
+const WRITE_LIMIT: usize = 4 * TREE_LIMIT;
+/// What all writes in flight may take.
+const LIMIT: usize = 6 * TREE_LIMIT;
+/// What the writes of one user may take.
+const USER_LIMIT: usize = WRITE_LIMIT;
+/// What is sent stands there twice: as it was sent, and as it is changed on its way.
+pub const SENT: usize = 2;
+
+/// A value in a tree, wherever it is.
+const VALUE: usize = size_of::<Value>();
+/// A node of a map: it has room for eleven members.
+const NODE: usize = 640;
+/// Members in the first node of a map, and in each one that follows, at least.
+const FIRST_NODE: usize = 11;
+const NEXT_NODE: usize = 5;
+/// What an allocation takes besides its bytes.
+const ALLOCATION: usize = 24;
+
+/// What a text takes besides its value.
+pub fn of_text(text: &str) -> usize {
+    if text.is_empty() { 0 } else { text.len() + ALLOCATION }
+}
+
+/// What the item at `index` takes of its list, besides what is in it: lists have room
+/// for as many again.
+pub fn of_item(index: usize) -> usize {
+    2 * VALUE + if index == 0 { ALLOCATION } else { 0 }
+}
+
+/// What the member at `index` takes of its object, besides its name and what is in it.
+pub fn of_member(index: usize) -> usize {
+    let is_in_new_node =
+        index == 0 || (index >= FIRST_NODE && (index - FIRST_NODE).is_multiple_of(NEXT_NODE));
+    if is_in_new_node { NODE } else { 0 }
+}
+
+/// What a value takes, with all that is in it, but for its place.
+pub fn of_value(value: &Value) -> usize {
+    match value {
+        Value::Object(members) => of_tree(members),
+        Value::Array(items) => {
+            let sizes = items.iter().enumerate();
+            sizes.map(|(index, item)| of_item(index) + of_value(item)).sum()
+        }
+        Value::String(text) => of_text(text),
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+    }
+}
+
+/// What an object takes, with all that is in it.
+pub fn of_tree(tree: &Map<String, Value>) -> usize {
+    let sizes = tree.iter().enumerate();
+    sizes.map(|(index, (name, value))| of_member(index) + of_text(name) + of_value(value)).sum()
+}
+
+/// What all writes in flight take.
+#[derive(Clone, Debug, Default)]
+pub struct Quota(Arc<Mutex<Taken>>);
+
+#[derive(Debug, Default)]
+struct Taken {
+    all: usize,
+    by_user: HashMap<String, usize>,
+}
+
+impl Quota {
+    /// The account of a write by this user. A master is held to the limit of one write
+    /// and to no other, so that an operator gets through.
+    pub fn account(&self, user: &str, is_master: bool) -> Account {
+        let quota = (!is_master).then(|| (self.clone(), user.to_owned()));
+        Account(Arc::new(Write { quota, taken: Mutex::new(0) }))
+    }
+
+    fn take(&self, user: &str, bytes: usize) -> bool {
+        let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_user = taken.by_user.get(user).copied().unwrap_or_default();
+        if taken.all + bytes > LIMIT || of_user + bytes > USER_LIMIT {
+            return false;
+        }
+        taken.all += bytes;
+        taken.by_user.insert(user.to_owned(), of_user + bytes);
+        true
+    }
+
+    fn give_back(&self, user: &str, bytes: usize) {
+        let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.all = taken.all.saturating_sub(bytes);
+        let Some(of_user) = taken.by_user.get_mut(user) else { return };
+        *of_user = of_user.saturating_sub(bytes);
+        if *of_user == 0 {
+            taken.by_user.remove(user);
+        }
+    }
+}
+
+/// What one write takes. It is given back when the last copy of the account is dropped.
+#[derive(Clone, Debug)]
+pub struct Account(Arc<Write>);
+
+#[derive(Debug)]
+struct Write {
+    quota: Option<(Quota, String)>,
+    taken: Mutex<usize>,
+}
+
+impl Account {
+    /// An account that is held to the limit of one write alone: of objects that no
+    /// client has sent.
+    pub fn own() -> Self {
+        Self(Arc::new(Write { quota: None, taken: Mutex::new(0) }))
+    }
+
+    /// Takes so many bytes, until the account is dropped.
+    ///
+    /// # Errors
+    /// 413 when the write takes too much, 429 when others take the room.
+    pub fn take(&self, bytes: usize) -> Result<(), ApiError> {
+        let Write { quota, taken } = &*self.0;
+        let mut taken = taken.lock().unwrap_or_else(PoisonError::into_inner);
+        if *taken + bytes > WRITE_LIMIT {
+            return Err(too_large());
+        }
+        if let Some((quota, user)) = quota
+            && !quota.take(user, bytes)
+        {
+            return Err(ApiError::try_again("Too many requests, please try again later.", 1));
+        }
+        *taken += bytes;
+        Ok(())
+    }
+
+    /// Takes room for a tree of so many bytes, as long as it is held.
+    ///
+    /// # Errors
+    /// As `take`; 413 when the tree is too large.
+    pub fn room(&self, tree: usize) -> Result<Room, ApiError> {
+        let mut room = Room { account: self.clone(), bytes: 0 };
+        room.grow_to(tree)?;
+        Ok(room)
+    }
+}
+
+impl Drop for Write {
+    fn drop(&mut self) {
+        let taken = *self.taken.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some((quota, user)) = &self.quota {
+            quota.give_back(user, taken);
+        }
+    }
+}
+
+/// Room for a tree, until it is dropped.
+#[derive(Debug)]
+pub struct Room {
+    account: Account,
+    bytes: usize,
+}
+
+impl Room {
+    /// Makes room for a tree of so many bytes.
+    ///
+    /// # Errors
+    /// As `Account::room`.
+    pub fn grow_to(&mut self, tree: usize) -> Result<(), ApiError> {
+        if tree > TREE_LIMIT {
+            return Err(too_large());
+        }
+        let more = tree.saturating_sub(self.bytes);
+        self.account.take(more)?;
+        self.bytes += more;
+        Ok(())
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        let Write { quota, taken } = &*self.account.0;
+        if let Some((quota, user)) = quota {
+            quota.give_back(user, self.bytes);
+        }
+        *taken.lock().unwrap_or_else(PoisonError::into_inner) -= self.bytes;
+    }
+}
+
+/// What is said of a tree that is too large.
+pub fn too_large() -> ApiError {
+    let message = format!(
+        "Request entity too large: it takes more than {TREE_LIMIT} bytes of memory, because of many small objects and lists in each other"
+    );
+    ApiError::new(Reason::RequestEntityTooLarge, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn dense_objects_take_much() {
+        assert!(of_value(&json!({"": {"": {}}})) >= 2 * NODE);
+        assert!(of_value(&json!("abc")) < 40);
+        assert!(of_value(&json!([0, 0, 0])) < 250);
+        let wide: Map<String, Value> = (0..1_000).map(|n| (n.to_string(), json!(0))).collect();
+        // Nodes are half full if they are filled in order.
+        assert!((100..200).contains(&(of_tree(&wide) / 1_000)));
+    }
+
+    #[test]
+    fn what_is_taken_is_given_back() {
+        let status = |refused: Result<(), ApiError>| refused.unwrap_err().reason().status();
+        let quota = Quota::default();
+        let (jane, joe) = (quota.account("jane", false), quota.account("joe", false));
+        jane.take(WRITE_LIMIT).unwrap();
+        assert_eq!(status(jane.take(1)), 413);
+        let other = quota.account("jane", false);
+        assert_eq!(status(other.take(1)), 429);
+        let mut room = joe.room(TREE_LIMIT / 2).unwrap();
+        assert_eq!(status(room.grow_to(TREE_LIMIT + 1)), 413);
+        room.grow_to(TREE_LIMIT).unwrap();
+        joe.take(TREE_LIMIT).unwrap();
+        let jim = quota.account("jim", false);
+        assert_eq!(status(jim.take(1)), 429);
+        drop(room);
+        jim.take(TREE_LIMIT).unwrap();
+        quota.account("root", true).take(WRITE_LIMIT).unwrap();
+        drop((jane, joe, jim));
+        other.take(WRITE_LIMIT).unwrap();
+        drop(other);
+        assert!(quota.0.lock().unwrap().by_user.is_empty());
+    }
+}

@@ -1,0 +1,264 @@
+//! What a request may make of the memory of this process, whatever is in it.
+//!
+//! It is alone in its program, because it measures the process itself.
+
+#![allow(clippy::unwrap_used)] // all of it is a test
+#![cfg(target_os = "linux")] // where the kernel says it
+
+mod in_process;
+
+use std::fs;
+use std::sync::Arc;
+
+use aggregated_apiserver::{InProcess, User};
+use axum::body::{Body, Bytes};
+use http::{Request, StatusCode};
+use http_body_util::BodyExt;
+use in_process::admin;
+
+const DEFINITION: &str = "
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: foos.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {plural: foos, kind: Foo}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    subresources: {status: {}}
+    schema:
+      openAPIV3Schema:
+        type: object
+        x-kubernetes-preserve-unknown-fields: true
+        properties:
+          spec:
+            type: object
+            x-kubernetes-preserve-unknown-fields: true
+            properties:
+              rows:
+                type: array
+                items:
+                  type: object
+                  properties:
+                    deep: {type: object, default: {a: {b: {c: {d: {e: {}}}}}}, x-kubernetes-preserve-unknown-fields: true}
+              templates:
+                type: array
+                items: {type: object, x-kubernetes-embedded-resource: true, x-kubernetes-preserve-unknown-fields: true}
+          status: {type: object, x-kubernetes-preserve-unknown-fields: true}
+";
+const FOOS: &str = "/apis/example.com/v1/namespaces/default/foos";
+/// What one request may add to the process, and a hundred at once, in MiB.
+const ONE: usize = 64;
+const HUNDRED: usize = 128;
+/// What nests most densely.
+const FIRST: &str = "objects in each other";
+/// Somewhat less than a body may hold.
+const LARGE: usize = 3_000_000;
+
+/// A number of `/proc/self/status`, in MiB.
+fn status(name: &str) -> usize {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+    let kibibytes: usize = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+    kibibytes / 1024
+}
+
+/// What the process takes now; from now on the most that it takes is measured anew.
+fn begin() -> usize {
+    fs::write("/proc/self/clear_refs", "5").unwrap();
+    status("VmRSS")
+}
+
+/// The most that it took since.
+fn most() -> usize {
+    status("VmHWM")
+}
+
+#[derive(Clone)]
+struct Sent {
+    what: &'static str,
+    method: &'static str,
+    path: String,
+    content_type: &'static str,
+    /// Shared, so that what is measured is the server's.
+    body: Bytes,
+}
+
+async fn ask(server: &InProcess, user: User, sent: &Sent) -> StatusCode {
+    let request = Request::builder().method(sent.method).uri(&sent.path);
+    let request = request.header("content-type", sent.content_type);
+    let request = request.body(Body::from(sent.body.clone())).unwrap();
+    let response = server.respond(user, request).await;
+    let status = response.status();
+    // Whoever sends so much reads little.
+    drop(response.into_body().frame().await);
+    status
+}
+
+fn foo(name: &str, spec: &str) -> String {
+    format!(
+        r#"{{"apiVersion":"example.com/v1","kind":"Foo","metadata":{{"name":"{name}"}},"spec":{spec}}}"#
+    )
+}
+
+/// Objects in each other, so deep.
+fn nested(depth: usize) -> String {
+    format!("{}0{}", "{\"\":".repeat(depth), "}".repeat(depth))
+}
+
+fn many(one: &str, count: usize) -> String {
+    format!("[{}]", vec![one; count].join(","))
+}
+
+fn bodies() -> Vec<(&'static str, String)> {
+    let members: Vec<String> = (0..49_000).map(|number| format!("\"m{number}\":0")).collect();
+    let lines: Vec<String> =
+        (0..40).map(|number| format!("\"k{number}\":{}", nested(100))).collect();
+    vec![
+        (FIRST, format!("{{\"a\":{}}}", many(&nested(100), 450))),
+        ("small objects", format!("{{\"a\":{}}}", many("{\"\":0}", 24_000))),
+        ("empty lists", format!("{{\"a\":{}}}", many("[[]]", 24_000))),
+        ("members", format!("{{{}}}", members.join(","))),
+        ("columns of objects", format!("{{{}}}", lines.join(","))),
+        ("one text", format!("{{\"a\":\"{}\"}}", "x".repeat(LARGE))),
+        ("escapes", format!("{{\"a\":\"{}\"}}", "\\u0000".repeat(LARGE / 6))),
+        ("defaults", format!("{{\"rows\":{}}}", many("{}", 49_000))),
+        (
+            "resources",
+            format!(
+                "{{\"templates\":{}}}",
+                many("{\"metadata\":{\"labels\":{\"a\":null}}}", 12_000)
+            ),
+        ),
+    ]
+}
+
+fn requests() -> Vec<Sent> {
+    let mut all = Vec::new();
+    for (what, spec) in bodies() {
+        for (method, path, content_type, body) in [
+            ("POST", format!("{FOOS}?dryRun=All"), "application/json", foo("x", &spec)),
+            ("PUT", format!("{FOOS}/a?dryRun=All"), "application/json", foo("a", &spec)),
+            (
+                "PUT",
+                format!("{FOOS}/a/status?dryRun=All"),
+                "application/json",
+                foo("a", "{}").replace("\"spec\":{}", &format!("\"status\":{spec}")),
+            ),
+            (
+                "PATCH",
+                format!("{FOOS}/a?dryRun=All"),
+                "application/merge-patch+json",
+                format!("{{\"spec\":{spec}}}"),
+            ),
+            (
+                "PATCH",
+                format!("{FOOS}/a?dryRun=All"),
+                "application/json-patch+json",
+                format!("[{{\"op\":\"add\",\"path\":\"/spec\",\"value\":{spec}}}]"),
+            ),
+            ("POST", format!("{FOOS}?dryRun=All"), "application/yaml", foo("x", &spec)),
+            ("DELETE", format!("{FOOS}/none"), "application/json", spec.clone()),
+        ] {
+            all.push(Sent { what, method, path, content_type, body: body.into() });
+        }
+    }
+    // What is copied is copied again.
+    let value = many(&nested(100), 400);
+    let copies = (0..12).map(|number| {
+        format!("{{\"op\":\"copy\",\"from\":\"/spec\",\"path\":\"/spec/c{number}\"}}")
+    });
+    let operations: Vec<String> = copies.collect();
+    all.push(Sent {
+        what: "copies",
+        method: "PATCH",
+        path: format!("{FOOS}/a?dryRun=All"),
+        content_type: "application/json-patch+json",
+        body: format!(
+            "[{{\"op\":\"add\",\"path\":\"/spec\",\"value\":{{\"a\":{value}}}}},{}]",
+            operations.join(",")
+        )
+        .into(),
+    });
+    // Anchors of YAML.
+    let mut laughs = format!("a0: &a0 [{}]\n", "x,".repeat(10));
+    for level in 1..4 {
+        let below = format!("*a{},", level - 1).repeat(10);
+        laughs.push_str(&format!("a{level}: &a{level} [{below}]\n"));
+    }
+    for (what, body) in [
+        ("anchors", laughs),
+        ("lists in YAML", format!("a: {}\n", many("[]", 80_000))),
+        ("lines in YAML", "- a\n".repeat(60_000)),
+    ] {
+        let path = format!("{FOOS}?dryRun=All");
+        all.push(Sent {
+            what,
+            method: "POST",
+            path,
+            content_type: "application/yaml",
+            body: body.into(),
+        });
+    }
+    all
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn little_memory_is_taken_whatever_is_sent() {
+    let server = Arc::new(in_process::server(DEFINITION).await);
+    let first = Sent {
+        what: "",
+        method: "POST",
+        path: FOOS.to_owned(),
+        content_type: "application/json",
+        body: foo("a", "{\"a\":1}").into(),
+    };
+    assert_eq!(ask(&server, admin(), &first).await, StatusCode::CREATED);
+    let requests = requests();
+    let mut faults = Vec::new();
+    for sent in &requests {
+        let before = begin();
+        let status = ask(&server, admin(), sent).await;
+        let grown = most().saturating_sub(before);
+        let said =
+            format!("{} {} {}: {status}, {grown} MiB", sent.what, sent.method, sent.content_type);
+        println!("{said}");
+        assert!(!status.is_server_error(), "{said}");
+        if grown > ONE {
+            faults.push(said);
+        }
+    }
+    // Of the others the parts are the same.
+    let is_measured = |sent: &&Sent| {
+        let is_yaml = sent.content_type.ends_with("yaml");
+        sent.method == "PATCH" || (sent.method == "POST" && (!is_yaml || sent.what == FIRST))
+    };
+    for sent in requests.iter().filter(is_measured) {
+        let before = begin();
+        // YAML is read by a few threads, whoever sends it.
+        let count = if sent.content_type.ends_with("yaml") { 9 } else { 100 };
+        let asked = (0..count).map(|number| {
+            let (server, sent) = (Arc::clone(&server), sent.clone());
+            // Rights are the business of others.
+            let user = User { name: format!("user-{}", number % 10), ..admin() };
+            tokio::spawn(async move { ask(&server, user, &sent).await })
+        });
+        let asked: Vec<_> = asked.collect();
+        for one in asked {
+            assert!(!one.await.unwrap().is_server_error(), "{}", sent.what);
+        }
+        let grown = most().saturating_sub(before);
+        let said = format!(
+            "a hundred times {} {} {}: {grown} MiB",
+            sent.what, sent.method, sent.content_type
+        );
+        println!("{said}");
+        if grown > HUNDRED {
+            faults.push(said);
+        }
+    }
+    assert!(faults.is_empty(), "{faults:#?}");
+}

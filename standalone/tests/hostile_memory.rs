@@ -1,0 +1,81 @@
+//! What a request for one of Kubernetes' own kinds may make of the memory of this
+//! process: its objects are read as types of Rust too, which are larger than trees.
+//!
+//! It is alone in its program, because it measures the process itself.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
+#![cfg(target_os = "linux")] // where the kernel says it
+
+use std::fs;
+
+use http::Request;
+use kube::Client;
+use standalone_apiserver::TestServer;
+
+/// What one request may add to the process, in MiB.
+const ONE: usize = 64;
+
+fn status(name: &str) -> usize {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+    let kibibytes: usize = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+    kibibytes / 1024
+}
+
+fn many(one: &str, count: usize) -> String {
+    format!("[{}]", vec![one; count].join(","))
+}
+
+async fn ask(client: &Client, method: &str, path: &str, content_type: &str, body: &str) -> u16 {
+    let request = Request::builder().method(method).uri(path);
+    let request = request.header("content-type", content_type);
+    let request = request.body(body.as_bytes().to_vec()).unwrap();
+    match client.request_text(request).await {
+        Ok(_) => 200,
+        Err(kube::Error::Api(status)) => status.code,
+        Err(other) => panic!("{other}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn little_memory_is_taken_by_types() {
+    let server = TestServer::builder().start().await.unwrap();
+    let client = server.client();
+    let pods = "/api/v1/namespaces/default/pods?dryRun=All";
+    let pod = |spec: &str| format!(r#"{{"metadata":{{"name":"a"}},"spec":{spec}}}"#);
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?dryRun=All";
+    let definition = |schema: &str| {
+        format!(
+            r#"{{"metadata":{{"name":"foos.example.com"}},"spec":{{"group":"example.com","scope":"Cluster","names":{{"plural":"foos","kind":"Foo"}},"versions":[{{"name":"v1","served":true,"storage":true,"schema":{{"openAPIV3Schema":{schema}}}}}]}}}}"#
+        )
+    };
+    let properties: Vec<String> =
+        (0..20_000).map(|number| format!("\"p{number}\":{{\"type\":\"string\"}}")).collect();
+    let properties = format!("{{\"type\":\"object\",\"properties\":{{{}}}}}", properties.join(","));
+    let container = format!("{{\"name\":\"c\",\"image\":\"i\",\"env\":{}}}", many("{}", 40_000));
+    let requests = [
+        ("POST", pods, pod(&format!("{{\"containers\":{}}}", many("{}", 49_000)))),
+        ("POST", pods, pod(&format!("{{\"containers\":{}}}", many("null", 49_000)))),
+        ("POST", pods, pod(&format!("{{\"containers\":[{container}]}}"))),
+        ("POST", pods, pod(&format!("{{\"containers\":[],\"volumes\":{}}}", many("{}", 49_000)))),
+        ("POST", definitions, definition(&properties)),
+        ("POST", definitions, definition(&format!("{{\"allOf\":{}}}", many("{}", 49_000)))),
+    ];
+    // What is made once is not what a request costs.
+    assert_eq!(ask(&client, "POST", pods, "application/json", &pod("{}")).await, 422);
+    let mut faults = Vec::new();
+    for (method, path, body) in &requests {
+        fs::write("/proc/self/clear_refs", "5").unwrap();
+        let before = status("VmRSS");
+        let code = ask(&client, method, path, "application/json", body).await;
+        // The body is there twice more: here, and as it is sent.
+        let grown = status("VmHWM").saturating_sub(before + 2 * body.len() / (1 << 20));
+        let said = format!("{method} {path} {:.200}: {code}, {grown} MiB", body);
+        println!("{said}");
+        assert!(code < 500, "{said}");
+        if grown > ONE {
+            faults.push(said);
+        }
+    }
+    assert!(faults.is_empty(), "{faults:#?}");
+}
