@@ -225,12 +225,15 @@ impl Handler {
             );
             return Err(ApiError::new(Reason::ServiceUnavailable, message));
         }
-        let permit = self.throttle.throttle(user, &target)?;
+        let mut permit = self.throttle.throttle(user, &target)?;
         let _room = self.throttle.body(user, &body)?;
         decode::begin(&target, head)?;
         let Negotiated { format, objection } = negotiate::negotiate(head, target.verb)?;
         let account = self.quota.account(&user.name, user.is_master());
         let operation = decode::decode(&target, head, body, &account).await?;
+        if let Some(selector) = operation.selector() {
+            self.throttle.selector(user, selector, &mut permit)?;
+        }
         let now = self.ambient.now();
         let encoder = match (target.subresource, kind::scale()) {
             (Some(Subresource::Scale), Some(scale)) => {

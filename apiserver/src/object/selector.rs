@@ -9,6 +9,21 @@ pub use label::LabelSelector;
 pub use selectable::SelectableFields;
 pub(super) use selectable::Selected;
 
+/// Terms and values in a selector of labels or of fields, equal ones counted once: a
+/// watch holds them for as long as it lasts.
+const TERMS_LIMIT: usize = 500;
+/// What a term takes besides its texts, in bytes; a value in it takes as much.
+const TERM: usize = 64;
+
+fn check_count(count: usize) -> Result<(), String> {
+    if count > TERMS_LIMIT {
+        return Err(format!(
+            "a selector holds at most {TERMS_LIMIT} different terms and values, got {count}"
+        ));
+    }
+    Ok(())
+}
+
 /// Labels and fields together; an empty one selects everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selector {
@@ -22,5 +37,10 @@ impl Selector {
     /// Whether everything is wanted.
     pub fn is_empty(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
+    }
+
+    /// How many bytes it takes, about.
+    pub fn size(&self) -> usize {
+        self.labels.size() + self.fields.size()
     }
 }

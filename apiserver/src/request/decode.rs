@@ -16,6 +16,7 @@ use http::request::Parts;
 use super::route::Target;
 use crate::error::ApiError;
 use crate::object::Key;
+use crate::object::selector::Selector;
 use crate::quota::Account;
 use crate::schema::Types;
 use crate::verb::{
@@ -44,6 +45,19 @@ pub(super) enum Operation {
     Delete(Key, DeleteOptions),
     /// Remove those of a scope that a selector matches.
     DeleteCollection(Scope, ListOptions, DeleteOptions),
+}
+
+impl Operation {
+    /// Which objects a reader wants.
+    pub(super) fn selector(&self) -> Option<&Selector> {
+        match self {
+            Self::List(_, options) | Self::DeleteCollection(_, options, _) => {
+                Some(&options.selection.selector)
+            }
+            Self::Watch(_, options, _) => Some(&options.selection.selector),
+            _ => None,
+        }
+    }
 }
 
 /// Refuses what is refused before it is asked which answers the client takes:

@@ -11,6 +11,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::route::Target;
 use crate::error::ApiError;
+use crate::object::selector::Selector;
+use crate::quota::{Account, Quota};
 use crate::user::User;
 use crate::verb::Verb;
 
@@ -43,6 +45,7 @@ struct Places {
 pub(super) struct Permit {
     place: Option<OwnedSemaphorePermit>,
     user: Option<(String, usize, ByUser)>,
+    selector: Option<Account>,
 }
 
 impl Drop for Permit {
@@ -75,7 +78,7 @@ impl Places {
         let place = Arc::clone(&self.free).try_acquire_many_owned(wanted).ok()?;
         by_user.insert(user.name.clone(), count + places);
         let user = Some((user.name.clone(), places, Arc::clone(&self.by_user)));
-        Some(Permit { place: Some(place), user })
+        Some(Permit { place: Some(place), user, selector: None })
     }
 }
 
@@ -85,7 +88,12 @@ pub(super) struct Throttle {
     writes: Places,
     watches: Places,
     bodies: Places,
+    /// What selectors take, besides those that are small.
+    selectors: Quota,
 }
+
+/// A selector that takes no more than other parts of a watch, in bytes.
+const SMALL_SELECTOR: usize = 4 << 10;
 
 impl Default for Throttle {
     fn default() -> Self {
@@ -94,6 +102,7 @@ impl Default for Throttle {
             writes: Places::new(WRITES),
             watches: Places::new(WATCHES),
             bodies: Places::new(BODY_UNITS),
+            selectors: Quota::default(),
         }
     }
 }
@@ -110,6 +119,22 @@ impl Throttle {
             _ => &self.writes,
         };
         places.take(user, 1).ok_or_else(too_many)
+    }
+
+    /// Room for the selector of a reader, for as long as it has its place.
+    pub(super) fn selector(
+        &self,
+        user: &User,
+        selector: &Selector,
+        permit: &mut Permit,
+    ) -> Result<(), ApiError> {
+        let size = selector.size();
+        if size > SMALL_SELECTOR {
+            let account = self.selectors.account(&user.name, user.is_master());
+            account.take(size)?;
+            permit.selector = Some(account);
+        }
+        Ok(())
     }
 
     /// Room for the body of a request.

@@ -1,7 +1,10 @@
 //! Field selectors: `metadata.name=dolly,metadata.namespace!=default`.
 
-use super::SelectableFields;
+use std::collections::HashSet;
+use std::sync::Arc;
+
 use super::selectable::Selected;
+use super::{SelectableFields, TERM, check_count};
 use crate::object::Object;
 
 /// The name and the namespace, which every object is selected by.
@@ -9,7 +12,7 @@ const NAME: &str = "metadata.name";
 const NAMESPACE: &str = "metadata.namespace";
 
 /// How a field is compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum FieldOperator {
     // `=` and `==`.
     Equals,
@@ -18,16 +21,16 @@ enum FieldOperator {
 }
 
 /// One term.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct FieldRequirement {
     key: String,
     operator: FieldOperator,
     value: String,
 }
 
-/// Terms that must all hold.
+/// Terms that must all hold, each once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FieldSelector(Vec<FieldRequirement>);
+pub struct FieldSelector(Arc<[FieldRequirement]>);
 
 impl FieldSelector {
     /// Parses a selector.
@@ -45,7 +48,15 @@ impl FieldSelector {
             let (key, value) = (key.to_owned(), unescape(value)?);
             requirements.push(FieldRequirement { key, operator, value });
         }
-        Ok(Self(requirements))
+        let mut known = HashSet::new();
+        requirements.retain(|term| known.insert(term.clone()));
+        check_count(requirements.len())?;
+        Ok(Self(requirements.into()))
+    }
+
+    /// How many bytes it takes, about.
+    pub fn size(&self) -> usize {
+        self.0.iter().map(|term| 2 * TERM + term.key.len() + term.value.len()).sum()
     }
 
     /// Refuses what a kind is not selected by; `fields` are those that it is
@@ -90,7 +101,8 @@ impl FieldSelector {
     /// Adds the term `metadata.name=<name>`.
     pub fn require_name(&mut self, name: &str) {
         let (key, value) = (NAME.to_owned(), name.to_owned());
-        self.0.push(FieldRequirement { key, operator: FieldOperator::Equals, value });
+        let term = FieldRequirement { key, operator: FieldOperator::Equals, value };
+        self.0 = self.0.iter().cloned().chain([term]).collect();
     }
 
     /// The one name that can match, if a term says so.

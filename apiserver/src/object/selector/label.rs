@@ -2,15 +2,17 @@
 //!
 //! The grammar and the texts of its errors are those of kube-apiserver.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::iter::Peekable;
+use std::sync::Arc;
 use std::vec::IntoIter;
 
+use super::{TERM, check_count};
 use crate::error::quote;
 use crate::object::{Labels, names};
 
 /// How a label is compared.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum LabelOperator {
     /// `key`
     Exists,
@@ -27,7 +29,7 @@ pub enum LabelOperator {
 }
 
 /// One term.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LabelRequirement {
     /// The key of the label.
     pub key: String,
@@ -36,6 +38,14 @@ pub struct LabelRequirement {
 }
 
 impl LabelRequirement {
+    fn values(&self) -> impl Iterator<Item = &String> {
+        let values = match &self.operator {
+            LabelOperator::In(values) | LabelOperator::NotIn(values) => Some(values),
+            _ => None,
+        };
+        values.into_iter().flatten()
+    }
+
     fn matches(&self, labels: &Labels) -> bool {
         let value = labels.get(&self.key);
         let number = || value.and_then(|value| value.parse::<i64>().ok());
@@ -50,9 +60,9 @@ impl LabelRequirement {
     }
 }
 
-/// Terms that must all hold.
+/// Terms that must all hold, each once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LabelSelector(Vec<LabelRequirement>);
+pub struct LabelSelector(Arc<[LabelRequirement]>);
 
 impl LabelSelector {
     /// Whether nothing is asked.
@@ -65,7 +75,21 @@ impl LabelSelector {
     /// # Errors
     /// With kube-apiserver's text, when the selector cannot be read.
     pub fn parse(text: &str) -> Result<Self, String> {
-        Parser { tokens: scan(text).into_iter().peekable() }.selector().map(Self)
+        let mut terms = Parser { tokens: scan(text).into_iter().peekable() }.selector()?;
+        let mut known = HashSet::new();
+        terms.retain(|term| known.insert(term.clone()));
+        let count: usize = terms.iter().map(|term| 1 + term.values().count()).sum();
+        check_count(count)?;
+        Ok(Self(terms.into()))
+    }
+
+    /// How many bytes it takes, about.
+    pub fn size(&self) -> usize {
+        let of_term = |term: &LabelRequirement| {
+            let values = term.values().map(|value| TERM + value.len());
+            TERM + term.key.len() + values.sum::<usize>()
+        };
+        self.0.iter().map(of_term).sum()
     }
 
     /// Whether the labels fulfil every term.
