@@ -52,6 +52,7 @@ mod ambient;
 mod document;
 mod error;
 mod quota;
+mod record;
 mod user;
 
 pub use ambient::{Ambient, whole_seconds};

@@ -28,6 +28,7 @@ use futures::FutureExt;
 use http::header::{CACHE_CONTROL, HeaderName, HeaderValue, RETRY_AFTER};
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
+use tracing::Instrument;
 
 use crate::ambient::Ambient;
 use crate::cluster::{Cluster, Namespaces};
@@ -36,6 +37,7 @@ use crate::error::{ApiError, Reason};
 use crate::kind::{self, Kind, RuleContext};
 use crate::openapi::OpenApi;
 use crate::quota::{Account, Quota};
+use crate::record::{Metrics, Record};
 use crate::served_kind::{Backing, ServedKinds};
 use crate::user::User;
 use crate::verb::{self, Attributes, DeleteOptions, Subresource, Verb, WriteOptions};
@@ -75,6 +77,7 @@ pub struct Handler {
     throttle: Throttle,
     /// What the bodies of writes and what becomes of them may take.
     quota: Quota,
+    metrics: Arc<Metrics>,
     /// What `/version` answers.
     version: crate::document::Document,
 }
@@ -89,7 +92,9 @@ impl Handler {
         ambient: Ambient,
     ) -> Self {
         let throttle = Throttle::default();
+        let metrics = Arc::new(Metrics::new(throttle.inflight()));
         Self {
+            metrics,
             served: ArcSwap::from_pointee(Served::new(kinds)),
             authentication,
             cluster,
@@ -141,8 +146,11 @@ impl Handler {
     pub async fn handle(&self, peer: &Peer, request: Request<Body>) -> Response<Body> {
         let (head, body) = request.into_parts();
         let audit_id = self.audit_id(&head);
+        let mut record = Record::new(&head, &audit_id);
+        let span = tracing::debug_span!("request", method = %head.method, ?audit_id);
         // Rules are written by users of this library.
-        let answer = AssertUnwindSafe(self.answer_in_time(peer, &head, body)).catch_unwind().await;
+        let answer = self.answer_in_time(peer, &head, body, &mut record);
+        let answer = AssertUnwindSafe(answer.instrument(span)).catch_unwind().await;
         let mut response = match answer {
             Ok(answer) => {
                 answer.unwrap_or_else(|error| refuse_as(&error, negotiate::refusal(&head)))
@@ -157,7 +165,7 @@ impl Handler {
         if head.method == Method::HEAD {
             *response.body_mut() = Body::empty();
         }
-        response
+        record.answered(&self.metrics, response)
     }
 
     async fn answer_in_time(
@@ -165,10 +173,14 @@ impl Handler {
         peer: &Peer,
         head: &Parts,
         body: Body,
+        record: &mut Record,
     ) -> Result<Response<Body>, ApiError> {
         let route = route::route(&self.served.load().kinds, head)?;
+        record.attributes = Some(route.attributes.clone());
+        record.is_served = matches!(route.destination, Destination::Target(_));
         let deadline = deadline::deadline(head, route.is_watch())?;
-        let answer = tokio::time::timeout(deadline, self.answer(peer, route, head, body)).await;
+        let answer = self.answer(peer, route, head, body, record);
+        let answer = tokio::time::timeout(deadline, answer).await;
         answer.unwrap_or_else(|_| {
             let message = "Timeout: request did not complete within the allotted timeout";
             Err(ApiError::new(Reason::Timeout, message))
@@ -181,13 +193,18 @@ impl Handler {
         route: Route,
         head: &Parts,
         body: Body,
+        record: &mut Record,
     ) -> Result<Response<Body>, ApiError> {
-        let user = self.user(peer, head).await?;
+        let user = self.user(peer, head, record).await?;
         authorize::authorize(&self.cluster, &user, &route).await?;
         let answer = match route.destination {
-            Destination::Document(document) => self.document(head, &document),
+            Destination::Document(document) => {
+                let answer = self.document(head, &document);
+                record.is_served = answer.is_ok();
+                answer
+            }
             Destination::Refused(error) => Err(error),
-            Destination::Target(target) => self.target(&user, target, head, body).await,
+            Destination::Target(target) => self.target(&user, target, head, body, record).await,
         };
         let Some(warning) = route.deprecation else { return answer };
         let refuse = |error| refuse_as(&error, negotiate::refusal(head));
@@ -197,8 +214,9 @@ impl Handler {
     }
 
     /// The user of a request: the caller, or the user that it impersonates.
-    async fn user(&self, peer: &Peer, head: &Parts) -> Result<User, ApiError> {
+    async fn user(&self, peer: &Peer, head: &Parts, record: &mut Record) -> Result<User, ApiError> {
         let caller = authenticate::authenticate(&self.authentication, peer, head).await?;
+        record.caller = Some(caller.clone());
         let impersonation = self.authentication.impersonation;
         let Some(acting) = impersonate::requested(impersonation, &head.headers)? else {
             return Ok(caller);
@@ -207,6 +225,7 @@ impl Handler {
             authorize::demand(&self.cluster, &caller, demand).await?;
         }
         tracing::debug!("{} acts as {}", caller.name, acting.user.name);
+        record.impersonated = Some(acting.user.clone());
         Ok(acting.user)
     }
 
@@ -217,6 +236,7 @@ impl Handler {
         target: Target,
         head: &Parts,
         body: Body,
+        record: &mut Record,
     ) -> Result<Response<Body>, ApiError> {
         if let Some(why) = &target.served.unavailable {
             let kind = target.served.kind.qualified();
@@ -231,6 +251,7 @@ impl Handler {
         let Negotiated { format, objection } = negotiate::negotiate(head, target.verb)?;
         let account = self.quota.account(&user.name, user.is_master());
         let operation = decode::decode(&target, head, body, &account).await?;
+        record.is_dry_run = operation.is_dry_run();
         if let Some(selector) = operation.selector() {
             self.throttle.selector(user, selector, &mut permit)?;
         }
@@ -297,8 +318,10 @@ impl Handler {
                 let watching = verb::watch(served, scope, options).await?;
                 let closing = &target.served.ended;
                 let ambient = self.ambient.clone();
-                let events =
-                    stream::watch(encoder, watching, lasts, closing, ambient, permit).await;
+                let (group, plural) = (&served.kind.group, &served.kind.names.plural);
+                let counter = self.metrics.watch_events(group, &version.name, plural);
+                let kept = (permit, counter);
+                let events = stream::watch(encoder, watching, lasts, closing, ambient, kept).await;
                 Ok(encode::started(StatusCode::OK, Media::Json, events))
             }
             Operation::Create(submitted, options) => {
@@ -365,7 +388,8 @@ impl Handler {
     /// 401, 403, or 500 when the cluster cannot be asked.
     pub async fn permit(&self, peer: &Peer, head: &Parts) -> Result<(), Box<Response<Body>>> {
         let permitted = async {
-            let user = self.user(peer, head).await?;
+            let mut record = Record::new(head, &HeaderValue::from_static(""));
+            let user = self.user(peer, head, &mut record).await?;
             let route = route::route(&self.served.load().kinds, head)?;
             authorize::authorize(&self.cluster, &user, &route).await
         };
@@ -400,6 +424,7 @@ impl Handler {
                 discovery.version(group, version)
             }
             Document::ServerVersion => return Ok(self.version()),
+            Document::Metrics => return Ok(encode::metrics(self.metrics.text())),
             Document::OpenApiV2 if negotiate::prefers_openapi_in_protobuf(head) => {
                 Some(openapi.v2_in_protobuf())
             }

@@ -11,6 +11,7 @@ pub mod compare;
 pub mod formats;
 pub mod generate;
 pub mod kubectl;
+pub mod metrics;
 
 pub mod openapi;
 pub mod protobuf;

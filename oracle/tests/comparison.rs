@@ -19,7 +19,7 @@ use oracle::row::{BUILT_IN, Row, parse};
 use oracle::run::{Outcome, Side, run};
 use oracle::world::World;
 use oracle::{formats, generate};
-use oracle::{kubectl, openapi, schemas, types};
+use oracle::{kubectl, metrics, openapi, schemas, types};
 use test_cluster::{Missing, Programs};
 use tokio::runtime::Runtime;
 
@@ -93,6 +93,7 @@ fn main() -> Result<()> {
         ("openapi: schemas of built-in kinds are alike", Check::OpenApiBuiltIn),
         ("kubectl: prints the same", Check::Kubectl),
         ("kubectl: prints the same of built-in kinds", Check::KubectlBuiltIn),
+        ("metrics: are called alike", Check::Metrics),
         ("types: those of Kubernetes", Check::Types),
     ] {
         let shared = Arc::clone(&shared);
@@ -174,6 +175,7 @@ enum Check {
     Kubectl,
     KubectlBuiltIn,
     Types,
+    Metrics,
 }
 
 fn first_seed() -> Result<u64> {
@@ -278,6 +280,9 @@ impl Shared {
                 Check::OpenApiBuiltIn => {
                     let (plain, standalone) = (&world.plain.server, &world.standalone.server);
                     openapi::compare_built_in(plain, standalone).await
+                }
+                Check::Metrics => {
+                    metrics::compare(&world.plain.server, &world.standalone.server).await
                 }
                 Check::Types => types::compare(reference).await,
                 Check::KubectlBuiltIn => {

@@ -48,6 +48,17 @@ pub(super) enum Operation {
 }
 
 impl Operation {
+    /// Whether everything is checked and nothing is kept.
+    pub(super) fn is_dry_run(&self) -> bool {
+        match self {
+            Self::Create(_, options) | Self::Update(.., options) | Self::Patch(.., options) => {
+                options.dry_run
+            }
+            Self::Delete(_, options) | Self::DeleteCollection(.., options) => options.dry_run,
+            Self::Get(..) | Self::List(..) | Self::Watch(..) => false,
+        }
+    }
+
     /// Which objects a reader wants.
     pub(super) fn selector(&self) -> Option<&Selector> {
         match self {

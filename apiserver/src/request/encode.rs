@@ -281,6 +281,14 @@ pub(super) fn started(status: StatusCode, media: Media, body: Body) -> Response<
     response
 }
 
+/// Metrics, in the text format of OpenMetrics.
+pub(super) fn metrics(text: String) -> Response<Body> {
+    let mut response = Response::new(Body::from(text));
+    let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}
+
 /// Puts warnings before those that an answer has.
 pub(super) fn warn(response: &mut Response<Body>, warnings: &[String]) {
     let headers = response.headers_mut();

@@ -62,6 +62,8 @@ pub(super) enum Document {
     Version(String, String),
     /// `/version`
     ServerVersion,
+    /// `/metrics`
+    Metrics,
     /// `/openapi/v2`
     OpenApiV2,
     /// `/openapi/v3`
@@ -119,6 +121,7 @@ fn document(method: &Method, segments: &[&str]) -> Destination {
         ["apis", group] => Document::Group((*group).to_owned()),
         ["apis", group, version] => Document::Version((*group).to_owned(), (*version).to_owned()),
         ["version"] => Document::ServerVersion,
+        ["metrics"] => Document::Metrics,
         ["openapi", "v2"] => Document::OpenApiV2,
         ["openapi", "v3"] => Document::OpenApiV3,
         ["openapi", "v3", "api", version] => {

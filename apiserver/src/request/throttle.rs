@@ -13,6 +13,7 @@ use super::route::Target;
 use crate::error::ApiError;
 use crate::object::selector::Selector;
 use crate::quota::{Account, Quota};
+use crate::record::Inflight;
 use crate::user::User;
 use crate::verb::Verb;
 
@@ -108,6 +109,16 @@ impl Default for Throttle {
 }
 
 impl Throttle {
+    /// Counts what is in flight: writes, and reads that do not last.
+    pub(super) fn inflight(&self) -> Inflight {
+        let (writes, reads) = (Arc::clone(&self.writes.free), Arc::clone(&self.reads.free));
+        Arc::new(move || {
+            let taken =
+                |count: usize, free: &Semaphore| count.saturating_sub(free.available_permits());
+            (taken(WRITES, &writes), taken(READS, &reads))
+        })
+    }
+
     /// A place among what is in flight.
     pub(super) fn throttle(&self, user: &User, target: &Target) -> Result<Permit, ApiError> {
         if user.is_master() {

@@ -118,8 +118,8 @@ pub struct Args {
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
     pub shutdown_delay_duration: Duration,
 
-    /// How much to log: 0 what operators need, 4 and above for debugging, 6 and above
-    /// everything. $RUST_LOG says it in more detail
+    /// How much to log: 0 what operators need, 3 a line for each request too, 4 and above
+    /// for debugging, 6 and above everything. $RUST_LOG says it in more detail
     #[arg(short, long, value_name = "LEVEL", default_value_t = 0)]
     pub v: u8,
 

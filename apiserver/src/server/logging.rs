@@ -5,6 +5,7 @@ use std::io::IsTerminal;
 use tracing_subscriber::EnvFilter;
 
 use super::{Args, LoggingFormat};
+use crate::record::ACCESS_LOG;
 
 /// Starts logging as the flags say. Does nothing if the program logs already.
 pub fn start_logging(args: &Args) {
@@ -13,7 +14,10 @@ pub fn start_logging(args: &Args) {
         4..=5 => "debug",
         _ => "trace",
     };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+    // As kube-apiserver, a line for each request from 3 on.
+    let access = if args.v >= 3 { "debug" } else { "off" };
+    let directives = format!("{level},{ACCESS_LOG}={access}");
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(directives));
     let builder = tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())

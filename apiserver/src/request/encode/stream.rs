@@ -27,6 +27,7 @@ use super::until::until;
 use super::{Encoder, Page, started, yaml};
 use crate::ambient::Ambient;
 use crate::object::Key;
+use crate::record::WatchEvents;
 use crate::verb::{Initial, LOOK, Listed, Watching};
 
 /// Larger chunks do not make a list faster, smaller ones make it slower.
@@ -245,6 +246,8 @@ struct WatchState {
     bookmark_is_due: bool,
     closing: Pin<Box<WaitForCancellationFutureOwned>>,
     ambient: Ambient,
+    /// Counts what was sent.
+    sent: WatchEvents,
     _permit: Permit,
 }
 
@@ -256,7 +259,7 @@ pub(in crate::request) async fn watch(
     lasts: Option<Duration>,
     closing: &CancellationToken,
     ambient: Ambient,
-    permit: Permit,
+    (permit, sent): (Permit, WatchEvents),
 ) -> Body {
     let jitter = || Duration::from_secs(ambient.chance() % WATCH_SECONDS);
     let lasts = lasts.unwrap_or_else(|| Duration::from_secs(WATCH_SECONDS) + jitter());
@@ -266,7 +269,8 @@ pub(in crate::request) async fn watch(
         return Body::empty();
     }
     // Mostly what is there fits one chunk, and no task is needed.
-    let mut beginning = Beginning { encoder, initial: watching.take_initial(), is_first: true };
+    let initial = watching.take_initial();
+    let mut beginning = Beginning { encoder, initial, is_first: true, sent: sent.clone() };
     let mut chunk = Vec::new();
     while chunk.len() < CHUNK {
         let Some(more) = beginning.chunk() else { break };
@@ -293,6 +297,7 @@ pub(in crate::request) async fn watch(
         // Of its own, so that watchers do not stand in line for its lock.
         closing: Box::pin(closing.child_token().cancelled_owned()),
         ambient,
+        sent,
         _permit: permit,
     };
     let live = stream::unfold(state, next_event);
@@ -304,6 +309,8 @@ struct Beginning {
     encoder: Encoder,
     initial: Option<Initial>,
     is_first: bool,
+    /// Counts what was sent.
+    sent: WatchEvents,
 }
 
 impl Beginning {
@@ -314,7 +321,9 @@ impl Beginning {
         }
         let mut chunk = Vec::new();
         let (encoder, is_first) = (&self.encoder, &mut self.is_first);
+        let sent = &self.sent;
         self.initial.as_mut()?.look(|event| {
+            sent.inc();
             chunk.extend_from_slice(&encoder.event(&event, std::mem::take(is_first)));
             chunk.len() < CHUNK
         });
@@ -358,6 +367,7 @@ async fn next_event(mut state: WatchState) -> Option<(Chunk, WatchState)> {
     };
     let frame = match event {
         Ok(event) => {
+            state.sent.inc();
             state.encoder.set_time(state.ambient.now());
             state.encoder.event(&event, state.first)
         }

@@ -1,0 +1,80 @@
+//! The access log: a line for each request that was answered, as kube-apiserver writes
+//! them at `-v 3`.
+
+use http::HeaderValue;
+use http::header::USER_AGENT;
+use http::request::Parts;
+
+use super::Record;
+use crate::cluster::Attributes;
+use crate::user::User;
+
+/// The target of these lines: what a filter of the log names.
+pub const TARGET: &str = "access";
+/// So much of what a client has sent is written.
+const LIMIT: usize = 1_024;
+
+/// What a line says besides what is in the record anyway.
+#[derive(Debug)]
+pub(super) struct Said {
+    uri: String,
+    user_agent: String,
+    audit_id: String,
+}
+
+impl Said {
+    /// What is said of a request; nothing if nobody writes it down.
+    pub(super) fn of(head: &Parts, audit_id: &HeaderValue) -> Option<Box<Self>> {
+        if !tracing::enabled!(target: TARGET, tracing::Level::DEBUG) {
+            return None;
+        }
+        let text = |value: &HeaderValue| beginning(&String::from_utf8_lossy(value.as_bytes()));
+        Some(Box::new(Self {
+            uri: beginning(&head.uri.to_string()),
+            user_agent: head.headers.get(USER_AGENT).map(text).unwrap_or_default(),
+            audit_id: text(audit_id),
+        }))
+    }
+}
+
+/// The beginning of a text that may be long.
+fn beginning(text: &str) -> String {
+    let mut end = text.len().min(LIMIT);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text[..end].to_owned()
+}
+
+/// Writes the line of a request.
+pub(super) fn write(record: &Record) {
+    let Some(said) = &record.said else { return };
+    let (verb, resource) = match &record.attributes {
+        Some(Attributes::Resource { verb, group, resource, subresource, .. }) => {
+            let mut named = crate::error::qualified(group, resource);
+            if !subresource.is_empty() {
+                named = format!("{named}/{subresource}");
+            }
+            (*verb, beginning(&named))
+        }
+        Some(Attributes::Path { verb, .. }) => (verb.as_str(), String::new()),
+        None => ("", String::new()),
+    };
+    let name = |user: &Option<User>| user.as_ref().map(|user| beginning(&user.name));
+    let (caller, impersonated) = (name(&record.caller), name(&record.impersonated));
+    tracing::debug!(
+        target: TARGET,
+        verb,
+        method = %record.method,
+        uri = said.uri,
+        resource,
+        user = impersonated.as_ref().or(caller.as_ref()),
+        impersonated_by = caller.as_ref().filter(|_| impersonated.is_some()),
+        code = record.code.as_u16(),
+        bytes = record.bytes,
+        latency = ?record.received.elapsed(),
+        user_agent = said.user_agent,
+        audit_id = said.audit_id,
+        "HTTP"
+    );
+}

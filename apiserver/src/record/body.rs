@@ -1,0 +1,62 @@
+//! An answer that takes its time: it is over when it has been sent, or is dropped.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use axum::body::{Body, Bytes};
+use http_body::{Frame, SizeHint};
+
+use super::Record;
+use super::metrics::{Metrics, Running};
+
+/// A body that ends the record of its request when it is over.
+pub(super) struct Recorded {
+    body: Body,
+    record: Record,
+    metrics: Arc<Metrics>,
+    _running: Option<Running>,
+}
+
+impl Recorded {
+    pub(super) fn new(
+        body: Body,
+        record: Record,
+        metrics: Arc<Metrics>,
+        running: Option<Running>,
+    ) -> Self {
+        Self { body, record, metrics, _running: running }
+    }
+}
+
+impl http_body::Body for Recorded {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(context);
+        if let Poll::Ready(Some(Ok(frame))) = &polled
+            && let Some(data) = frame.data_ref()
+        {
+            self.record.bytes += data.len() as u64;
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for Recorded {
+    fn drop(&mut self) {
+        self.record.end(&self.metrics);
+    }
+}

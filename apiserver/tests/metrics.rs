@@ -1,0 +1,107 @@
+//! What the metrics say of requests, in the words of kube-apiserver.
+
+#![allow(clippy::unwrap_used)] // all of it is a test
+
+mod in_process;
+
+use aggregated_apiserver::InProcess;
+use axum::body::Body;
+use http::{Request, StatusCode};
+use http_body_util::BodyExt;
+use in_process::admin;
+
+const DEFINITION: &str = "
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: foos.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {plural: foos, kind: Foo}
+  versions:
+  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}
+";
+const FOOS: &str = "/apis/example.com/v1/namespaces/default/foos";
+
+async fn ask(server: &InProcess, method: &str, path: &str, body: &str) -> (StatusCode, String) {
+    let request = Request::builder().method(method).uri(path);
+    let request = request.header("content-type", "application/json");
+    let response =
+        server.respond(admin(), request.body(Body::from(body.to_owned())).unwrap()).await;
+    let status = response.status();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    (status, String::from_utf8(body.to_vec()).unwrap())
+}
+
+/// The value of a time series; its labels may stand in any order.
+fn value(text: &str, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
+    let has = |line: &str| {
+        labels.iter().all(|(label, value)| line.contains(&format!("{label}=\"{value}\"")))
+    };
+    let mut lines = text.lines().filter(|line| line.starts_with(&format!("{name}{{")));
+    let line = lines.find(|line| has(line))?;
+    line.rsplit(' ').next()?.parse().ok()
+}
+
+#[tokio::test]
+async fn requests_are_counted_by_what_is_served() {
+    let server = in_process::server(DEFINITION).await;
+    let foo = r#"{"apiVersion":"example.com/v1","kind":"Foo","metadata":{"name":"a"}}"#;
+    let (status, _) = ask(&server, "POST", FOOS, foo).await;
+    assert_eq!(status, StatusCode::CREATED);
+    for _ in 0..2 {
+        ask(&server, "POST", FOOS, foo).await;
+        ask(&server, "GET", &format!("{FOOS}/a"), "").await;
+    }
+    ask(&server, "GET", FOOS, "").await;
+    ask(&server, "GET", "/apis/example.com/v1/foos", "").await;
+    ask(&server, "DELETE", &format!("{FOOS}/a?dryRun=All"), "").await;
+    ask(&server, "GET", &format!("{FOOS}?watch=true&timeoutSeconds=1"), "").await;
+    ask(&server, "GET", "/apis//", "").await;
+    // What clients make up is no label.
+    for number in 0..100 {
+        ask(&server, "GET", &format!("/apis/example.com/v1/foos{number}"), "").await;
+        ask(&server, "GET", &format!("/apis/group-{number}"), "").await;
+        ask(&server, "GET", &format!("/nothing-{number}"), "").await;
+        ask(&server, &format!("METHOD{number}"), FOOS, "").await;
+    }
+    let (status, text) = ask(&server, "GET", "/metrics", "").await;
+    assert_eq!(status, StatusCode::OK);
+    let total = "apiserver_request_total";
+    let of = |verb, scope, code| {
+        vec![
+            ("verb", verb),
+            ("scope", scope),
+            ("code", code),
+            ("group", "example.com"),
+            ("version", "v1"),
+            ("resource", "foos"),
+            ("subresource", ""),
+            ("component", "apiserver"),
+        ]
+    };
+    assert_eq!(value(&text, total, &of("POST", "resource", "201")), Some(1.0), "{text}");
+    assert_eq!(value(&text, total, &of("POST", "resource", "409")), Some(2.0));
+    assert_eq!(value(&text, total, &of("GET", "resource", "200")), Some(2.0));
+    assert_eq!(value(&text, total, &of("LIST", "namespace", "200")), Some(1.0));
+    assert_eq!(value(&text, total, &of("LIST", "cluster", "200")), Some(1.0));
+    assert_eq!(value(&text, total, &of("WATCH", "namespace", "200")), Some(1.0));
+    let dry_run = [("verb", "DELETE"), ("dry_run", "All"), ("code", "200")];
+    assert_eq!(value(&text, total, &dry_run), Some(1.0));
+    assert_eq!(value(&text, total, &[("subresource", "/apis"), ("code", "200")]), Some(1.0));
+    let unknown = [("verb", "GET"), ("code", "404"), ("resource", ""), ("subresource", "")];
+    assert_eq!(value(&text, total, &unknown), Some(300.0));
+    let buckets = "apiserver_request_duration_seconds_bucket";
+    let all = [("verb", "GET"), ("resource", "foos"), ("le", "+Inf")];
+    assert_eq!(value(&text, buckets, &all), Some(2.0));
+    let sizes = "apiserver_response_sizes_count";
+    assert_eq!(value(&text, sizes, &[("verb", "LIST"), ("scope", "cluster")]), Some(1.0));
+    let events = "apiserver_watch_events_total";
+    assert_eq!(value(&text, events, &[("resource", "foos")]), Some(1.0));
+    let watches = "apiserver_longrunning_requests";
+    assert_eq!(value(&text, watches, &[("verb", "WATCH")]), Some(0.0));
+    let inflight = "apiserver_current_inflight_requests";
+    assert_eq!(value(&text, inflight, &[("request_kind", "readOnly")]), Some(0.0));
+    assert!(text.lines().count() < 1_000, "{}", text.lines().count());
+    assert!(text.ends_with("# EOF\n"));
+}
