@@ -31,18 +31,20 @@ use http::{Method, Request, Response, StatusCode};
 use tracing::Instrument;
 
 use crate::ambient::Ambient;
-use crate::cluster::{Cluster, Namespaces};
+use crate::cluster::{self, Cluster, Namespaces};
 use crate::discovery::Discovery;
 use crate::error::{ApiError, Reason};
 use crate::kind::{self, Kind, RuleContext};
+use crate::object::metadata;
 use crate::openapi::OpenApi;
 use crate::quota::{Account, Quota};
 use crate::record::{Metrics, Record};
 use crate::served_kind::{Backing, ServedKinds};
+use crate::storage::Versioned;
 use crate::user::User;
 use crate::verb::{self, Attributes, DeleteOptions, Subresource, Verb, WriteOptions};
 use crate::watch_cache::SourceState;
-use crate::write::{self, Part};
+use crate::write::{self, Decoded, Part, Submitted};
 use decode::Operation;
 use encode::{Encoder, stream};
 use negotiate::{Media, Negotiated, Presentation};
@@ -50,6 +52,10 @@ use route::{Destination, Document, Route, Target};
 use throttle::{Permit, Throttle};
 
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+
+/// So often an update that may create is tried, if others create and delete its object
+/// meanwhile.
+const UPSERT_ATTEMPTS: usize = 4;
 
 /// What is served at a moment, and what is said about it.
 struct Served {
@@ -329,11 +335,7 @@ impl Handler {
                 let validation = options.field_validation;
                 let decoded =
                     write::decode_new(&served.kind, version, namespace, submitted, validation)?;
-                if let (Some(namespaces), Some(namespace)) = (&self.namespaces, namespace) {
-                    let kind = &served.kind;
-                    let admitted = admit::admit(namespaces, kind, namespace, &decoded.tree).await;
-                    admitted.map_err(|error| error.with_warnings(decoded.warnings.clone()))?;
-                }
+                self.admit(&served.kind, namespace, &decoded).await?;
                 if let Backing::Reviewed(review) = &served.backing {
                     let answer = verb::review(served, review, &decoded, user)?;
                     return Ok(encoder.review(&answer, &decoded.warnings));
@@ -343,14 +345,17 @@ impl Handler {
                     verb::create(served, version, namespace, decoded, context, ambient).await?;
                 Ok(encoder.object(&created, StatusCode::CREATED, &warnings))
             }
+            Operation::Update(key, submitted, options) if is_scale => {
+                let context = context(options);
+                let attributes = attributes(&key, options, &context);
+                let changed = verb::update_scale(&attributes, submitted).await?;
+                Ok(encoder.object(&changed.versioned, StatusCode::OK, &changed.warnings))
+            }
             Operation::Update(key, submitted, options) => {
                 let context = context(options);
                 let attributes = attributes(&key, options, &context);
-                let changed = match is_scale {
-                    true => verb::update_scale(&attributes, submitted).await?,
-                    false => verb::update(&attributes, submitted).await?,
-                };
-                Ok(encoder.object(&changed.versioned, StatusCode::OK, &changed.warnings))
+                let (versioned, warnings, status) = self.put(user, &attributes, submitted).await?;
+                Ok(encoder.object(&versioned, status, &warnings))
             }
             Operation::Patch(key, patch, options) => {
                 let context = context(options);
@@ -379,6 +384,79 @@ impl Handler {
                 Ok(response)
             }
         }
+    }
+
+    /// Refuses a new object that may not be where it shall be.
+    async fn admit(
+        &self,
+        kind: &Kind,
+        namespace: Option<&str>,
+        decoded: &Decoded,
+    ) -> Result<(), ApiError> {
+        let (Some(namespaces), Some(namespace)) = (&self.namespaces, namespace) else {
+            return Ok(());
+        };
+        let admitted = admit::admit(namespaces, kind, namespace, &decoded.tree).await;
+        admitted.map_err(|error| error.with_warnings(decoded.warnings.clone()))
+    }
+
+    /// Puts an object in the place of the one that is there, or, of some kinds, creates it.
+    async fn put(
+        &self,
+        user: &User,
+        attributes: &Attributes<'_>,
+        submitted: Submitted,
+    ) -> Result<(Versioned, Vec<String>, StatusCode), ApiError> {
+        let Attributes { served, part, .. } = *attributes;
+        let updated =
+            |changed: verb::Changed| (changed.versioned, changed.warnings, StatusCode::OK);
+        if part != Part::Main || !served.kind.manners.creates_on_update {
+            return verb::update(attributes, submitted).await.map(updated);
+        }
+        let mut attempt = 1;
+        loop {
+            // Others may create and delete it meanwhile.
+            let is_last = attempt == UPSERT_ATTEMPTS;
+            match verb::update(attributes, submitted.clone()).await {
+                Err(error) if error.reason() == Reason::NotFound && !is_last => {}
+                other => return other.map(updated),
+            }
+            match self.create_by_update(user, attributes, submitted.clone()).await {
+                Err(error) if error.reason() == Reason::AlreadyExists => attempt += 1,
+                Err(error) => return Err(error),
+                Ok((created, warnings)) => return Ok((created, warnings, StatusCode::CREATED)),
+            }
+        }
+    }
+
+    /// Creates an object where an update has found none. That needs the right to create.
+    async fn create_by_update(
+        &self,
+        user: &User,
+        attributes: &Attributes<'_>,
+        submitted: Submitted,
+    ) -> Result<(Versioned, Vec<String>), ApiError> {
+        let Attributes { served, version, key, field_validation, context, .. } = *attributes;
+        let kind = &served.kind;
+        let demanded = cluster::Attributes::Resource {
+            verb: Verb::Create.name(),
+            group: kind.group.clone(),
+            version: version.name.clone(),
+            resource: kind.names.plural.clone(),
+            subresource: String::new(),
+            namespace: key.namespace().unwrap_or_default().to_owned(),
+            name: key.name().to_owned(),
+        };
+        let namespace = key.namespace();
+        let mut decoded = write::decode_new(kind, version, namespace, submitted, field_validation)?;
+        // A version of what is not there says nothing, as in kube-apiserver.
+        metadata::edit(&mut decoded.tree, |metadata| {
+            metadata.remove("resourceVersion");
+        });
+        write::check_uid(kind, &decoded.tree, key, "")?;
+        authorize::demand(&self.cluster, user, &demanded).await?;
+        self.admit(kind, namespace, &decoded).await?;
+        verb::create(served, version, namespace, decoded, context, &self.ambient).await
     }
 
     /// Refuses a request for a path that is answered elsewhere, unless the

@@ -14,7 +14,7 @@ mod selection;
 mod update;
 mod watch;
 
-pub use change::Attributes;
+pub use change::{Attributes, Changed};
 pub use continue_token::Continue;
 pub use create::create;
 pub use delete::{DeleteOptions, Deleted, delete};

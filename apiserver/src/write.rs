@@ -43,7 +43,7 @@ const OBJECT_LIMIT: usize = 3 << 19;
 const VALUES_LIMIT: usize = 50_000 + 1_000;
 
 /// An object as a client sent it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Submitted {
     /// The object.
     pub tree: Tree,

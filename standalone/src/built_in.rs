@@ -153,7 +153,7 @@ pub(crate) fn kinds() -> Kinds {
         rules: rules::definitions(),
         ..Row::new(manners::definitions())
     };
-    let leases = Row { columns: LEASES, rules: rules::leases(), ..Row::new(manners::guarded()) };
+    let leases = Row { columns: LEASES, rules: rules::leases(), ..Row::new(manners::leases()) };
     let api_services = Row {
         parts: Status,
         columns: API_SERVICES,

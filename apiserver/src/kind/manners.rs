@@ -36,6 +36,8 @@ pub struct Manners {
     pub shows_deleted: bool,
     /// Whether an object may be replaced by who has not seen it.
     pub unconditional_update: bool,
+    /// Whether a PUT to where there is no object creates one.
+    pub creates_on_update: bool,
     /// Whether all of its objects in a scope can be deleted at once.
     pub deletes_collections: bool,
     /// How many seconds an object has to end after it was deleted, if whoever
@@ -133,6 +135,7 @@ impl Default for Manners {
             counts_annotations: false,
             shows_deleted: false,
             unconditional_update: false,
+            creates_on_update: false,
             deletes_collections: true,
             grace_period: None,
             held_by: None,

@@ -42,7 +42,7 @@ pub async fn update_scale(
     let wanted = Wanted::submitted(submitted, field_validation)?;
     check_identity(&mut wanted.as_object(), key)?;
     let make = |live: &Live, _: &mut Room| {
-        check_uid(&served.kind, &wanted.as_object(), key, live)?;
+        check_uid(&served.kind, &wanted.as_object(), key, live.uid())?;
         Ok(wanted.applied_to(paths, live))
     };
     change_scale(attributes, make).await

@@ -21,7 +21,7 @@ pub async fn update(
     check_identity(&mut decoded.tree, key)
         .map_err(|error| error.with_warnings(decoded.warnings.clone()))?;
     let changed = change(attributes, |live, _| {
-        check_uid(&kind, &decoded.tree, key, live)?;
+        check_uid(&kind, &decoded.tree, key, live.uid())?;
         Ok(decoded.clone())
     });
     // What was odd about the object is told, whatever becomes of it.

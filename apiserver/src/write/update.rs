@@ -20,6 +20,11 @@ pub struct Live {
 }
 
 impl Live {
+    /// Its uid.
+    pub fn uid(&self) -> &str {
+        metadata::text(&self.tree, "uid")
+    }
+
     /// The object with its resourceVersion, as a patch meets it.
     pub fn with_revision(&self) -> Tree {
         let mut tree = self.tree.clone();
@@ -80,12 +85,13 @@ pub fn check_identity(tree: &mut Tree, key: &Key) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Refuses an object that says it is another one of the same name.
+/// Refuses an object that says it is another one of the same name than that of this uid;
+/// where there is none, that is empty.
 ///
 /// # Errors
 /// 409.
-pub fn check_uid(kind: &Kind, tree: &Tree, key: &Key, live: &Live) -> Result<(), ApiError> {
-    let (given, uid) = (metadata::text(tree, "uid"), metadata::text(&live.tree, "uid"));
+pub fn check_uid(kind: &Kind, tree: &Tree, key: &Key, uid: &str) -> Result<(), ApiError> {
+    let given = metadata::text(tree, "uid");
     if given.is_empty() || given == uid {
         return Ok(());
     }

@@ -145,6 +145,10 @@ pub(super) fn service_accounts() -> Manners {
     Manners { shows_deleted: true, ..plain() }
 }
 
+pub(super) fn leases() -> Manners {
+    Manners { creates_on_update: true, ..guarded() }
+}
+
 pub(super) fn services() -> Manners {
     let selectable = SelectableFields::default().or("spec.clusterIP", "").or("spec.type", "");
     Manners {
@@ -152,6 +156,7 @@ pub(super) fn services() -> Manners {
         counts_changes: false,
         selectable,
         shows_deleted: true,
+        creates_on_update: true,
         storage_name: Some("services/specs"),
         ..base()
     }
@@ -186,6 +191,7 @@ pub(super) fn events(about: &str) -> Manners {
         counts_changes: false,
         selectable,
         names_itself: true,
+        creates_on_update: true,
         ..base()
     }
 }
