@@ -5,13 +5,22 @@ mod go_text;
 mod protobuf;
 mod text;
 
-pub use protobuf::read as from_protobuf;
+pub use protobuf::{
+    event as event_in_protobuf, item as item_in_protobuf, list as list_in_protobuf,
+    read as from_protobuf, to_protobuf,
+};
 pub use text::{Parsed, Unread, from_json, from_yaml};
 
 use serde_json::Value;
 
 use crate::quota::Account;
 use crate::schema::Types;
+
+/// Writes an object that is given in JSON as protobuf, with the envelope in which answers
+/// carry it; nothing if its kind is not among the types.
+pub fn write_protobuf(object: &Value, types: &Types) -> Option<Vec<u8>> {
+    to_protobuf(object.as_object()?, types)
+}
 
 /// Reads an object in protobuf, with the envelope in which requests carry it, as JSON.
 /// What its messages say beyond the fields of its types is ignored.

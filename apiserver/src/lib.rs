@@ -56,7 +56,7 @@ mod record;
 mod user;
 
 pub use ambient::{Ambient, whole_seconds};
-pub use codec::read_protobuf;
+pub use codec::{read_protobuf, write_protobuf};
 pub use definition::{
     Cells, Computed, DefinitionError, Kinds, Lookup, Related, Rules, SourceType, Stored,
 };

@@ -91,12 +91,16 @@ impl Quota {
 
     fn take(&self, user: &str, bytes: usize) -> bool {
         let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_user = taken.by_user.get(user).copied().unwrap_or_default();
-        if taken.all + bytes > LIMIT || of_user + bytes > USER_LIMIT {
+        let Taken { all, by_user } = &mut *taken;
+        if *all + bytes > LIMIT {
             return false;
         }
-        taken.all += bytes;
-        taken.by_user.insert(user.to_owned(), of_user + bytes);
+        match by_user.get_mut(user) {
+            Some(of_user) if *of_user + bytes > USER_LIMIT => return false,
+            Some(of_user) => *of_user += bytes,
+            None => drop(by_user.insert(user.to_owned(), bytes)),
+        }
+        *all += bytes;
         true
     }
 
@@ -133,6 +137,9 @@ impl Account {
     /// # Errors
     /// 413 when the write takes too much, 429 when others take the room.
     pub fn take(&self, bytes: usize) -> Result<(), ApiError> {
+        if bytes == 0 {
+            return Ok(());
+        }
         let Write { quota, taken } = &*self.0;
         let mut taken = taken.lock().unwrap_or_else(PoisonError::into_inner);
         if *taken + bytes > WRITE_LIMIT {
@@ -161,7 +168,7 @@ impl Account {
 impl Drop for Write {
     fn drop(&mut self) {
         let taken = *self.taken.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Some((quota, user)) = &self.quota {
+        if let Some((quota, user)) = self.quota.as_ref().filter(|_| taken > 0) {
             quota.give_back(user, taken);
         }
     }
@@ -192,6 +199,9 @@ impl Room {
 
 impl Drop for Room {
     fn drop(&mut self) {
+        if self.bytes == 0 {
+            return;
+        }
         let Write { quota, taken } = &*self.account.0;
         if let Some((quota, user)) = quota {
             quota.give_back(user, self.bytes);

@@ -29,12 +29,10 @@ pub struct Record {
     method: Method,
     /// What only the access log says, if it is written.
     said: Option<Box<Said>>,
-    /// Who asks, before anybody is impersonated.
-    pub caller: Option<User>,
-    /// Who is impersonated.
-    pub impersonated: Option<User>,
+    caller: Option<User>,
+    impersonated: Option<User>,
     /// What is asked for, once that is known.
-    pub attributes: Option<Attributes>,
+    pub attributes: Option<Arc<Attributes>>,
     /// Whether what is asked for is served here: only then is it among the labels of
     /// metrics, which clients cannot add to.
     pub is_served: bool,
@@ -59,6 +57,17 @@ impl Record {
             code: StatusCode::OK,
             bytes: 0,
         }
+    }
+
+    /// Takes note of who asks, before anybody is impersonated.
+    pub fn asked_by(&mut self, caller: &User) {
+        // Only the access log says it.
+        self.caller = self.said.is_some().then(|| caller.clone());
+    }
+
+    /// Takes note of who is impersonated.
+    pub fn acts_as(&mut self, user: &User) {
+        self.impersonated = self.said.is_some().then(|| user.clone());
     }
 
     /// The answer, which is followed until it has been sent, or nobody reads it any more.

@@ -47,7 +47,7 @@ use crate::watch_cache::SourceState;
 use crate::write::{self, Decoded, Part, Submitted};
 use decode::Operation;
 use encode::{Encoder, stream};
-use negotiate::{Media, Negotiated, Presentation};
+use negotiate::{InProtobuf, Media, Negotiated, Presentation};
 use route::{Destination, Document, Route, Target};
 use throttle::{Permit, Throttle};
 
@@ -182,7 +182,7 @@ impl Handler {
         record: &mut Record,
     ) -> Result<Response<Body>, ApiError> {
         let route = route::route(&self.served.load().kinds, head)?;
-        record.attributes = Some(route.attributes.clone());
+        record.attributes = Some(Arc::clone(&route.attributes));
         record.is_served = matches!(route.destination, Destination::Target(_));
         let deadline = deadline::deadline(head, route.is_watch())?;
         let answer = self.answer(peer, route, head, body, record);
@@ -222,7 +222,7 @@ impl Handler {
     /// The user of a request: the caller, or the user that it impersonates.
     async fn user(&self, peer: &Peer, head: &Parts, record: &mut Record) -> Result<User, ApiError> {
         let caller = authenticate::authenticate(&self.authentication, peer, head).await?;
-        record.caller = Some(caller.clone());
+        record.asked_by(&caller);
         let impersonation = self.authentication.impersonation;
         let Some(acting) = impersonate::requested(impersonation, &head.headers)? else {
             return Ok(caller);
@@ -231,7 +231,7 @@ impl Handler {
             authorize::demand(&self.cluster, &caller, demand).await?;
         }
         tracing::debug!("{} acts as {}", caller.name, acting.user.name);
-        record.impersonated = Some(acting.user.clone());
+        record.acts_as(&acting.user);
         Ok(acting.user)
     }
 
@@ -254,7 +254,15 @@ impl Handler {
         let mut permit = self.throttle.throttle(user, &target)?;
         let _room = self.throttle.body(user, &body)?;
         decode::begin(&target, head)?;
-        let Negotiated { format, objection } = negotiate::negotiate(head, target.verb)?;
+        let in_protobuf = match target.subresource {
+            // A WebSocket carries lines of text.
+            _ if websocket::is_asked_for(head) => InProtobuf::Nothing,
+            Some(Subresource::Scale) => InProtobuf::Objects,
+            _ if target.served.kind.is_typed() => InProtobuf::Objects,
+            _ => InProtobuf::Metadata,
+        };
+        let Negotiated { format, objection } =
+            negotiate::negotiate(head, target.verb, in_protobuf)?;
         let account = self.quota.account(&user.name, user.is_master());
         let operation = decode::decode(&target, head, body, &account).await?;
         record.is_dry_run = operation.is_dry_run();
@@ -318,7 +326,7 @@ impl Handler {
             }
             Operation::List(scope, options) => {
                 let listed = verb::list(served, scope, options).await?;
-                Ok(stream::list(encoder, listed, permit).await)
+                stream::list(encoder, listed, permit, account).await
             }
             Operation::Watch(scope, options, lasts) => {
                 let watching = verb::watch(served, scope, options).await?;
@@ -327,8 +335,9 @@ impl Handler {
                 let (group, plural) = (&served.kind.group, &served.kind.names.plural);
                 let counter = self.metrics.watch_events(group, &version.name, plural);
                 let kept = (permit, counter);
+                let format = encoder.format();
                 let events = stream::watch(encoder, watching, lasts, closing, ambient, kept).await;
-                Ok(encode::started(StatusCode::OK, Media::Json, events))
+                Ok(encode::watching(&format, events))
             }
             Operation::Create(submitted, options) => {
                 let namespace = target.namespace.as_deref();
@@ -379,7 +388,7 @@ impl Handler {
                 let (ambient, warnings) = (&self.ambient, deletion_warnings(&served.kind, &how));
                 let listed = verb::delete_collection(served, scope, options, &how, ambient).await;
                 let listed = listed.map_err(|error| error.with_warnings(warnings.clone()))?;
-                let mut response = stream::list(encoder, listed, permit).await;
+                let mut response = stream::list(encoder, listed, permit, account).await?;
                 encode::warn(&mut response, &warnings);
                 Ok(response)
             }

@@ -18,10 +18,6 @@ const NOW: SignedDuration = SignedDuration::from_hours(1);
 /// The longest prefix that a name is generated from.
 const PREFIX_LIMIT: usize = 58;
 
-/// We speak no protobuf: docs/differences.md.
-const PROTOBUF_TOO: &str = ", application/vnd.kubernetes.protobuf";
-const PROTOBUF_WATCH_TOO: &str = ", application/vnd.kubernetes.protobuf;stream=watch";
-
 /// What a server answered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
@@ -207,9 +203,6 @@ impl Placeholders {
             text = without_suffixes(&text, prefix);
         }
         text = without_managed_fields(&text);
-        if key == "message" {
-            text = text.replace(PROTOBUF_WATCH_TOO, "").replace(PROTOBUF_TOO, "");
-        }
         let lower = text.to_lowercase();
         if lower.contains("resource version") || lower.contains("resourceversion") {
             text = without_numbers(&text);

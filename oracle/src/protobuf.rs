@@ -3,12 +3,13 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, PoisonError};
 
-use anyhow::{Context, Result, bail};
+use aggregated_apiserver::{Types, read_protobuf};
+use anyhow::{Context, Result, bail, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::Value;
+use serde_json::{Value, json};
 use test_cluster::Programs;
 
 /// An object, as Go has read it from JSON.
@@ -29,30 +30,118 @@ struct Encoder {
 
 static ENCODER: Mutex<Option<Encoder>> = Mutex::new(None);
 
+/// What Go reads of an object in protobuf, as JSON.
+///
+/// # Errors
+/// When the program cannot be built or started, or Go does not read it.
+pub fn read_by_go(protobuf: &[u8]) -> Result<Value> {
+    let mut answer = ask(&json!({"protobuf": STANDARD.encode(protobuf)}))?;
+    Ok(answer["json"].take())
+}
+
 /// Encodes an object that is given in JSON.
 ///
 /// # Errors
 /// When the program cannot be built or started, or the JSON does not fit the Go
 /// type of the object's kind.
 pub fn encode(json: &str) -> Result<Encoded> {
+    // A line of input is one object.
+    let json: Value = serde_json::from_str(json).context("a body in protobuf is given in JSON")?;
+    let mut answer = ask(&json)?;
+    let protobuf = STANDARD.decode(answer["protobuf"].as_str().unwrap_or_default())?;
+    Ok(Encoded { protobuf, json: answer["json"].take() })
+}
+
+/// Asks the program a question, which is a line of JSON, as the answer is.
+fn ask(question: &Value) -> Result<Value> {
     let mut encoder = ENCODER.lock().unwrap_or_else(PoisonError::into_inner);
     let encoder = match &mut *encoder {
         Some(encoder) => encoder,
         none => none.insert(Encoder::start()?),
     };
-    // A line of input is one object.
-    let json: Value = serde_json::from_str(json).context("a body in protobuf is given in JSON")?;
-    writeln!(encoder.input, "{json}")?;
+    writeln!(encoder.input, "{question}")?;
     let mut line = String::new();
     if encoder.output.read_line(&mut line)? == 0 {
         bail!("the encoder has ended: {:?}", encoder.child.wait()?);
     }
-    let mut answer: Value = serde_json::from_str(&line)?;
+    let answer: Value = serde_json::from_str(&line)?;
     if let Some(error) = answer["error"].as_str() {
-        bail!("Go does not read {json}: {error}");
+        bail!("Go does not read {question}: {error}");
     }
-    let protobuf = STANDARD.decode(answer["protobuf"].as_str().unwrap_or_default())?;
-    Ok(Encoded { protobuf, json: answer["json"].take() })
+    Ok(answer)
+}
+
+/// The types of all groups.
+pub const TABLE: &str = include_str!("../../standalone/src/built_in/types.txt");
+
+static TYPES: LazyLock<Types> = LazyLock::new(|| Types::parse(&[TABLE]).unwrap_or_default());
+
+/// An answer in protobuf as JSON.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn decode(bytes: &[u8]) -> Result<Value> {
+    let mut value = read_protobuf(bytes, &TYPES).map_err(anyhow::Error::msg)?;
+    // A list without items has no field of them.
+    if value["kind"].as_str().is_some_and(|kind| kind.ends_with("List")) && value["items"].is_null()
+    {
+        value["items"] = json!([]);
+    }
+    Ok(value)
+}
+
+/// The events of a watch in protobuf, as JSON, and the bytes behind the last whole one.
+///
+/// # Errors
+/// When one cannot be read.
+pub fn decode_events(mut bytes: &[u8]) -> Result<(Vec<Value>, &[u8])> {
+    let mut events = Vec::new();
+    while let Some((length, rest)) = bytes.split_first_chunk::<4>() {
+        let length = usize::try_from(u32::from_be_bytes(*length))?;
+        let Some((event, behind)) = rest.split_at_checked(length) else { break };
+        bytes = behind;
+        let (mut event_type, mut object) = (String::new(), Value::Null);
+        for (number, field) in fields(event)? {
+            match number {
+                1 => event_type = String::from_utf8(field.to_vec())?,
+                2 => {
+                    let raw = fields(field)?;
+                    let (_, raw) = raw.first().context("an event without an object")?;
+                    object = decode(raw)?;
+                }
+                _ => {}
+            }
+        }
+        events.push(json!({"type": event_type, "object": object}));
+    }
+    Ok((events, bytes))
+}
+
+/// The fields of a message that has none but texts and messages.
+fn fields(mut bytes: &[u8]) -> Result<Vec<(u64, &[u8])>> {
+    let mut found = Vec::new();
+    while !bytes.is_empty() {
+        let tag = varint(&mut bytes)?;
+        ensure!(tag & 7 == 2, "wire type {}", tag & 7);
+        let length = usize::try_from(varint(&mut bytes)?)?;
+        let (field, rest) = bytes.split_at_checked(length).context("it ends too early")?;
+        bytes = rest;
+        found.push((tag >> 3, field));
+    }
+    Ok(found)
+}
+
+fn varint(bytes: &mut &[u8]) -> Result<u64> {
+    let mut number = 0;
+    for shift in (0..64).step_by(7) {
+        let (byte, rest) = bytes.split_first().context("it ends too early")?;
+        *bytes = rest;
+        number |= u64::from(byte & 0x7f) << shift;
+        if *byte < 0x80 {
+            break;
+        }
+    }
+    Ok(number)
 }
 
 impl Encoder {
@@ -70,12 +159,11 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use aggregated_apiserver::{GoType, Member, Presence, Type, Types, read_protobuf};
+    use aggregated_apiserver::{GoType, Member, Presence, Type, write_protobuf};
     use fastrand::Rng;
-    use serde_json::{Map, json};
+    use serde_json::Map;
     use test_cluster::Missing;
 
-    const TABLE: &str = include_str!("../../standalone/src/built_in/types.txt");
     /// So deep objects of chance nest; schemas have no end of their own.
     const DEPTH: usize = 8;
     /// So many objects of each kind are made, unless `ORACLE_OBJECTS` says another number.
@@ -237,6 +325,15 @@ mod tests {
                 let ours = read_protobuf(&encoded.protobuf, &types).unwrap();
                 let difference = part(Some(of), &encoded.json, &ours, kind);
                 assert_eq!(difference, None, "seed {seed}: {object}");
+                // What we write, Go reads as what it has written.
+                let mut whole = encoded.json;
+                whole["apiVersion"] = api_version.into();
+                whole["kind"] = kind.into();
+                let written = write_protobuf(&whole, &types).unwrap();
+                let mut read = read_by_go(&written).unwrap();
+                read["apiVersion"] = api_version.into();
+                read["kind"] = kind.into();
+                assert_eq!(read, whole, "seed {seed}: {object}");
             }
         }
     }

@@ -23,6 +23,7 @@ use tokio::sync::Mutex;
 use tokio_rustls::TlsConnector;
 
 use crate::answer::Answer;
+use crate::protobuf::{decode, decode_events};
 
 /// Longer than any answer takes; a watch that is quiet for so long has no more
 /// events.
@@ -47,7 +48,7 @@ pub struct Sent {
 /// A server, and how the front proxy speaks to it.
 pub struct Server {
     name: &'static str,
-    /// A kube-apiserver speaks protobuf, which cannot be compared.
+    /// A kube-apiserver answers discovery in protobuf too, which ours does not.
     avoids_protobuf: bool,
     address: SocketAddr,
     tls: TlsConnector,
@@ -77,7 +78,7 @@ impl Server {
         Ok(Self { name, avoids_protobuf: false, address, tls, connection: Mutex::default() })
     }
 
-    /// The same server, which is never asked for protobuf.
+    /// The same server, which is never asked for discovery in protobuf.
     pub fn without_protobuf(mut self) -> Self {
         self.avoids_protobuf = true;
         self
@@ -108,6 +109,7 @@ impl Server {
 
     /// Sends a request and waits for the head of its answer.
     pub async fn send(&self, sent: &Sent) -> Result<Open> {
+        let is_document = is_document(&sent.path);
         let mut request = http::Request::builder()
             .method(sent.method.as_str())
             .uri(format!("https://localhost{}", sent.path));
@@ -121,7 +123,7 @@ impl Server {
                 .header("x-remote-group", "system:authenticated"),
         };
         for (name, value) in &sent.headers {
-            if self.avoids_protobuf && name.eq_ignore_ascii_case("accept") {
+            if self.avoids_protobuf && is_document && name.eq_ignore_ascii_case("accept") {
                 request = request.header(name, without_protobuf(value));
             } else {
                 request = request.header(name, value);
@@ -222,6 +224,17 @@ fn without_protobuf(accept: &str) -> String {
     clauses.collect::<Vec<_>>().join(",")
 }
 
+/// Whether a path is of discovery.
+fn is_document(path: &str) -> bool {
+    let path = path.split('?').next().unwrap_or_default();
+    let steps: Vec<&str> = path.trim_matches('/').split('/').collect();
+    match steps.as_slice() {
+        ["api", rest @ ..] => rest.len() < 2,
+        ["apis", rest @ ..] => rest.len() < 3,
+        _ => true,
+    }
+}
+
 fn is_watch(sent: &Sent) -> bool {
     let (path, query) = sent.path.split_once('?').unwrap_or((&sent.path, ""));
     let asks = |pair: &str| {
@@ -246,6 +259,10 @@ pub struct Open {
 }
 
 impl Open {
+    fn is_protobuf(&self) -> bool {
+        self.answer.content_type.starts_with("application/vnd.kubernetes.protobuf")
+    }
+
     /// Reads the body: of a watch so many events as were asked for, or all
     /// until it ends.
     pub async fn read(mut self) -> Result<Answer> {
@@ -260,6 +277,13 @@ impl Open {
             let Some(frame) = frame else { break };
             let data = frame.context("the answer breaks off")?.into_data().unwrap_or_default();
             bytes.extend_from_slice(&data);
+            if self.is_protobuf() {
+                let (events, _) = decode_events(&bytes)?;
+                let is_counted =
+                    |(at, event): &(usize, &Value)| is_counted(&event.to_string(), *at == 0);
+                count = events.iter().enumerate().filter(is_counted).count();
+                continue;
+            }
             while let Some(length) = bytes[counted..].iter().position(|&byte| byte == b'\n') {
                 let line = &bytes[counted..counted + length];
                 count += usize::from(is_counted(&String::from_utf8_lossy(line), counted == 0));
@@ -267,7 +291,17 @@ impl Open {
             }
             ensure!(bytes.len() <= BODY_LIMIT, "an answer of more than {BODY_LIMIT} bytes");
         }
-        self.answer.body = if self.is_watch {
+        self.answer.body = if self.is_protobuf() && self.is_watch {
+            let (events, rest) = decode_events(&bytes)?;
+            ensure!(rest.is_empty(), "a part of an event");
+            let counted = events.into_iter().enumerate();
+            let counted = counted.filter(|(at, event)| is_counted(&event.to_string(), *at == 0));
+            let mut events: Vec<Value> = counted.map(|(_, event)| event).collect();
+            if let Some(limit) = self.events {
+                events.truncate(limit);
+            }
+            events.into()
+        } else if self.is_watch {
             let text = String::from_utf8_lossy(&bytes);
             let lines = text.lines().enumerate();
             let lines = lines.filter(|(index, line)| is_counted(line, *index == 0));
@@ -281,6 +315,10 @@ impl Open {
                 let mut inflated = Vec::new();
                 flate2::read::GzDecoder::new(&bytes[..]).read_to_end(&mut inflated)?;
                 bytes = inflated;
+            }
+            if self.is_protobuf() {
+                self.answer.body = decode(&bytes)?;
+                return Ok(self.answer);
             }
             let text = String::from_utf8_lossy(&bytes);
             if self.answer.content_type.starts_with("application/yaml") {

@@ -49,7 +49,7 @@ fn beginning(text: &str) -> String {
 /// Writes the line of a request.
 pub(super) fn write(record: &Record) {
     let Some(said) = &record.said else { return };
-    let (verb, resource) = match &record.attributes {
+    let (verb, resource) = match record.attributes.as_deref() {
         Some(Attributes::Resource { verb, group, resource, subresource, .. }) => {
             let mut named = crate::error::qualified(group, resource);
             if !subresource.is_empty() {

@@ -3,10 +3,15 @@
 //! What stands in a label is one of what this server serves, or of a few words: clients
 //! cannot make new time series.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, PoisonError, RwLock};
 
+use http::Method;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
@@ -27,40 +32,19 @@ const SECONDS: [f64; 23] = [
 const BYTES: [f64; 7] = [1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
 
 /// What a request was for.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Target {
-    verb: &'static str,
-    group: String,
-    version: String,
-    resource: String,
-    subresource: String,
-    scope: &'static str,
-    component: &'static str,
-}
-
-/// What a request was for, and whether it was meant.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Asked {
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Asked<'a> {
     dry_run: &'static str,
-    #[prometheus(flatten)]
-    target: Target,
+    verb: &'static str,
+    group: &'a str,
+    version: &'a str,
+    resource: &'a str,
+    subresource: &'a str,
+    scope: &'static str,
 }
 
-/// What a request was for, and what came of it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Answered {
-    code: u16,
-    #[prometheus(flatten)]
-    asked: Asked,
-}
-
-/// What a request was for that was ended to protect the server, and how.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Terminated {
-    code: u16,
-    #[prometheus(flatten)]
-    target: Target,
-}
+/// Names and values of labels.
+type Labels<'a> = Vec<(&'static str, &'a str)>;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Resource {
@@ -77,7 +61,173 @@ struct RequestKind {
 /// Events of watches on one resource.
 pub type WatchEvents = Counter;
 
-type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
+/// What is counted of requests that are for the same: looked for once a request.
+#[derive(Debug)]
+struct Series {
+    dry_run: &'static str,
+    verb: &'static str,
+    group: String,
+    version: String,
+    resource: String,
+    subresource: String,
+    scope: &'static str,
+    /// By code; there are few.
+    codes: RwLock<Vec<(u16, Counter)>>,
+    duration: Histogram,
+    size: Histogram,
+    long_running: Gauge,
+}
+
+impl Series {
+    fn of(asked: &Asked<'_>) -> Self {
+        Self {
+            dry_run: asked.dry_run,
+            verb: asked.verb,
+            group: asked.group.to_owned(),
+            version: asked.version.to_owned(),
+            resource: asked.resource.to_owned(),
+            subresource: asked.subresource.to_owned(),
+            scope: asked.scope,
+            codes: RwLock::default(),
+            duration: Histogram::new(SECONDS),
+            size: Histogram::new(BYTES),
+            long_running: Gauge::default(),
+        }
+    }
+
+    fn asked(&self) -> Asked<'_> {
+        Asked {
+            dry_run: self.dry_run,
+            verb: self.verb,
+            group: &self.group,
+            version: &self.version,
+            resource: &self.resource,
+            subresource: &self.subresource,
+            scope: self.scope,
+        }
+    }
+
+    /// What the request was for.
+    fn target(&self) -> Labels<'_> {
+        vec![
+            ("verb", self.verb),
+            ("group", &self.group),
+            ("version", &self.version),
+            ("resource", &self.resource),
+            ("subresource", &self.subresource),
+            ("scope", self.scope),
+            ("component", COMPONENT),
+        ]
+    }
+
+    /// The same, and whether it was meant.
+    fn target_and_dry_run(&self) -> Labels<'_> {
+        let mut labels = self.target();
+        labels.push(("dry_run", self.dry_run));
+        labels
+    }
+
+    fn count(&self, code: u16) {
+        let known = |codes: &[(u16, Counter)]| {
+            let counter = codes.iter().find(|(known, _)| *known == code);
+            counter.map(|(_, counter)| counter.inc()).is_some()
+        };
+        if known(&self.codes.read().unwrap_or_else(PoisonError::into_inner)) {
+            return;
+        }
+        let mut codes = self.codes.write().unwrap_or_else(PoisonError::into_inner);
+        if !known(&codes) {
+            let counter = Counter::default();
+            counter.inc();
+            codes.push((code, counter));
+        }
+    }
+}
+
+/// All series, by the hash of their labels.
+#[derive(Clone, Debug, Default)]
+struct Requests(Arc<RwLock<HashMap<u64, Vec<Arc<Series>>>>>);
+
+impl Requests {
+    fn series(&self, asked: &Asked<'_>) -> Arc<Series> {
+        let mut hasher = DefaultHasher::new();
+        asked.hash(&mut hasher);
+        let hash = hasher.finish();
+        let find = |all: &HashMap<u64, Vec<Arc<Series>>>| {
+            all.get(&hash)?.iter().find(|series| series.asked() == *asked).map(Arc::clone)
+        };
+        if let Some(known) = find(&self.0.read().unwrap_or_else(PoisonError::into_inner)) {
+            return known;
+        }
+        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = find(&all) {
+            return known;
+        }
+        let series = Arc::new(Series::of(asked));
+        all.entry(hash).or_default().push(Arc::clone(&series));
+        series
+    }
+}
+
+impl Collector for Requests {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let all: Vec<Arc<Series>> = {
+            let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
+            all.values().flatten().map(Arc::clone).collect()
+        };
+        let codes =
+            |series: &Series| series.codes.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let help = "Requests that were answered, by verb, resource and code";
+        let mut family = encoder.encode_descriptor("request", help, None, MetricType::Counter)?;
+        for series in &all {
+            for (code, counter) in codes(series) {
+                let (mut labels, code) = (series.target_and_dry_run(), code.to_string());
+                labels.push(("code", &code));
+                counter.encode(family.encode_family(&labels)?)?;
+            }
+        }
+        let help = "Requests that were refused or ended because there was no room or no time";
+        let name = "request_terminations";
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for series in all.iter().filter(|series| series.dry_run.is_empty()) {
+            let ended = codes(series).into_iter().filter(|(code, _)| TERMINATIONS.contains(code));
+            for (code, counter) in ended {
+                let (mut labels, code) = (series.target(), code.to_string());
+                labels.push(("code", &code));
+                counter.encode(family.encode_family(&labels)?)?;
+            }
+        }
+        let help = "Time from the head of a request to the end of its answer";
+        let name = "request_duration_seconds";
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
+        for series in all.iter().filter(|series| !codes(series).is_empty()) {
+            series.duration.encode(family.encode_family(&series.target_and_dry_run())?)?;
+        }
+        let help = "Bytes of answers to GET and LIST";
+        let name = "response_sizes";
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
+        for series in all.iter().filter(|series| has_size(series.verb) && !codes(series).is_empty())
+        {
+            series.size.encode(family.encode_family(&series.target())?)?;
+        }
+        let help = "Watches that are open";
+        let name = "longrunning_requests";
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for series in all.iter().filter(|series| series.verb == WATCH) {
+            series.long_running.encode(family.encode_family(&series.target())?)?;
+        }
+        Ok(())
+    }
+}
+
+/// The verb of requests that last.
+const WATCH: &str = "WATCH";
+/// What is answered where there is no room, and no time.
+const TERMINATIONS: [u16; 2] = [429, 504];
+
+fn has_size(verb: &str) -> bool {
+    verb == "GET" || verb == "LIST"
+}
 
 /// Requests in flight: those that change something, and those that do not.
 pub type Inflight = Arc<dyn Fn() -> (usize, usize) + Send + Sync>;
@@ -86,68 +236,29 @@ pub type Inflight = Arc<dyn Fn() -> (usize, usize) + Send + Sync>;
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    requests: Family<Answered, Counter>,
-    durations: Histograms<Asked>,
-    sizes: Histograms<Target>,
-    long_running: Family<Target, Gauge>,
-    terminations: Family<Terminated, Counter>,
+    requests: Requests,
     watch_events: Family<Resource, WatchEvents>,
 }
 
 /// A request that lasts, as long as it does.
-pub(super) struct Running(Gauge);
+pub(super) struct Running(Arc<Series>);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.0.dec();
+        self.0.long_running.dec();
     }
 }
 
 impl Metrics {
     /// Metrics of which nothing is known yet; `inflight` is asked when they are read.
     pub fn new(inflight: Inflight) -> Self {
-        let mut metrics = Self {
-            registry: Registry::with_prefix("apiserver"),
-            requests: Family::default(),
-            durations: Family::new_with_constructor(|| Histogram::new(SECONDS)),
-            sizes: Family::new_with_constructor(|| Histogram::new(BYTES)),
-            long_running: Family::default(),
-            terminations: Family::default(),
-            watch_events: Family::default(),
-        };
-        let registry = &mut metrics.registry;
-        registry.register(
-            "request",
-            "Requests that were answered, by verb, resource and code",
-            metrics.requests.clone(),
-        );
-        registry.register(
-            "request_duration_seconds",
-            "Time from the head of a request to the end of its answer",
-            metrics.durations.clone(),
-        );
-        registry.register(
-            "response_sizes",
-            "Bytes of answers to GET and LIST",
-            metrics.sizes.clone(),
-        );
-        registry.register(
-            "longrunning_requests",
-            "Watches that are open",
-            metrics.long_running.clone(),
-        );
-        registry.register(
-            "request_terminations",
-            "Requests that were refused or ended because there was no room or no time",
-            metrics.terminations.clone(),
-        );
-        registry.register(
-            "watch_events",
-            "Events that were sent to watches",
-            metrics.watch_events.clone(),
-        );
+        let mut registry = Registry::with_prefix("apiserver");
+        let (requests, watch_events) = (Requests::default(), Family::default());
+        registry.register_collector(Box::new(requests.clone()));
+        let help = "Events that were sent to watches";
+        registry.register("watch_events", help, watch_events.clone());
         registry.register_collector(Box::new(InflightRequests(inflight)));
-        metrics
+        Self { registry, requests, watch_events }
     }
 
     /// All of them, in the text format of OpenMetrics.
@@ -170,97 +281,94 @@ impl Metrics {
 
     /// Takes note of a watch that begins.
     pub(super) fn long_running(&self, record: &Record) -> Option<Running> {
-        let target = target(record);
-        if target.verb != "WATCH" || !record.code.is_success() {
+        let series = self.series(record);
+        if series.verb != WATCH || !record.code.is_success() {
             return None;
         }
-        let gauge = self.long_running.get_or_create_owned(&target);
-        gauge.inc();
-        Some(Running(gauge))
+        series.long_running.inc();
+        Some(Running(series))
     }
 
     /// Takes note of a request that is over.
     pub(super) fn observe(&self, record: &Record) {
-        let target = target(record);
-        let code = record.code.as_u16();
-        if code == 429 || code == 504 {
-            let terminated = Terminated { code, target: target.clone() };
-            self.terminations.get_or_create(&terminated).inc();
-        }
-        if target.verb == "GET" || target.verb == "LIST" {
+        let series = self.series(record);
+        if has_size(series.verb) {
             #[allow(clippy::cast_precision_loss)] // buckets are powers of ten
-            self.sizes.get_or_create(&target).observe(record.bytes as f64);
+            series.size.observe(record.bytes as f64);
         }
-        let dry_run = if record.is_dry_run { "All" } else { "" };
-        let asked = Asked { dry_run, target };
-        let seconds = record.received.elapsed().as_secs_f64();
-        self.durations.get_or_create(&asked).observe(seconds);
-        self.requests.get_or_create(&Answered { code, asked }).inc();
+        series.duration.observe(record.received.elapsed().as_secs_f64());
+        series.count(record.code.as_u16());
     }
-}
 
-/// What a request was for. Of what is not served here only the method is said.
-fn target(record: &Record) -> Target {
-    let of_method = match record.method.as_str() {
-        "GET" | "HEAD" => "GET",
-        "POST" => "POST",
-        "PUT" => "PUT",
-        "PATCH" => "PATCH",
-        "DELETE" => "DELETE",
-        _ => "unknown",
-    };
-    let unknown = Target { verb: of_method, component: COMPONENT, ..Target::default() };
-    match record.attributes.as_ref().filter(|_| record.is_served) {
-        Some(Attributes::Resource {
-            verb,
-            group,
-            version,
-            resource,
-            subresource,
-            namespace,
-            name,
-        }) => Target {
-            verb: match *verb {
-                "create" => "POST",
-                "delete" => "DELETE",
-                "deletecollection" => "DELETECOLLECTION",
-                "get" => "GET",
-                "list" => "LIST",
-                "patch" => "PATCH",
-                "update" => "PUT",
-                "watch" => "WATCH",
-                _ => of_method,
-            },
-            group: group.clone(),
-            version: version.clone(),
-            resource: resource.clone(),
-            subresource: subresource.clone(),
-            scope: match () {
-                () if !name.is_empty() || *verb == "create" => "resource",
-                () if !namespace.is_empty() => "namespace",
-                () => "cluster",
-            },
-            component: COMPONENT,
-        },
-        Some(Attributes::Path { path, .. }) => {
-            // However many slashes there are.
-            Target { subresource: format!("/{}", path.trim_matches('/')), ..unknown }
+    /// What is counted of a request. Of what is not served here only the method is said.
+    fn series(&self, record: &Record) -> Arc<Series> {
+        let of_method = match record.method {
+            Method::GET | Method::HEAD => "GET",
+            Method::POST => "POST",
+            Method::PUT => "PUT",
+            Method::PATCH => "PATCH",
+            Method::DELETE => "DELETE",
+            _ => "unknown",
+        };
+        let unknown = Asked {
+            dry_run: if record.is_dry_run { "All" } else { "" },
+            verb: of_method,
+            group: "",
+            version: "",
+            resource: "",
+            subresource: "",
+            scope: "",
+        };
+        match record.attributes.as_deref().filter(|_| record.is_served) {
+            Some(Attributes::Resource {
+                verb,
+                group,
+                version,
+                resource,
+                subresource,
+                namespace,
+                name,
+            }) => {
+                let verb = match *verb {
+                    "create" => "POST",
+                    "delete" => "DELETE",
+                    "deletecollection" => "DELETECOLLECTION",
+                    "get" => "GET",
+                    "list" => "LIST",
+                    "patch" => "PATCH",
+                    "update" => "PUT",
+                    "watch" => WATCH,
+                    _ => of_method,
+                };
+                let scope = match () {
+                    () if !name.is_empty() || verb == "POST" => "resource",
+                    () if !namespace.is_empty() => "namespace",
+                    () => "cluster",
+                };
+                let asked = Asked { verb, group, version, resource, subresource, scope, ..unknown };
+                self.requests.series(&asked)
+            }
+            Some(Attributes::Path { path, .. }) => {
+                // However many slashes there are.
+                let path = format!("/{}", path.trim_matches('/'));
+                self.requests.series(&Asked { subresource: &path, ..unknown })
+            }
+            None => self.requests.series(&unknown),
         }
-        None => unknown,
     }
 }
 
 /// Counted when it is asked for.
 struct InflightRequests(Inflight);
 
-impl std::fmt::Debug for InflightRequests {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for InflightRequests {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("InflightRequests")
     }
 }
 
 impl Collector for InflightRequests {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let (mutating, read_only) = (self.0)();
         let counts = [("mutating", mutating), ("readOnly", read_only)];
         let gauge = ConstGauge::new(0_i64);

@@ -5,6 +5,7 @@ mod gzip;
 mod indent;
 mod json;
 mod partial_metadata;
+mod protobuf;
 pub(super) mod stream;
 mod table;
 mod until;
@@ -27,10 +28,12 @@ use std::sync::Arc;
 use self::gzip::Gzip;
 use self::indent::Indenter;
 use super::negotiate::{Form, Format, Media, Presentation};
+use crate::codec;
 use crate::document::Document;
 use crate::error::{ApiError, Details};
 use crate::kind::{Kind, Version};
 use crate::object::{Tree, to_json};
+use crate::schema::Types;
 use crate::storage::{Revision, Versioned};
 use crate::verb::{Deleted, Event, Listed};
 
@@ -98,6 +101,11 @@ impl Encoder {
         Versioned { revision: versioned.revision, object }
     }
 
+    /// The form that was asked for.
+    pub(super) fn format(&self) -> Format {
+        self.format
+    }
+
     /// The same encoder at another time.
     pub(super) fn set_time(&mut self, now: Timestamp) {
         self.now = now;
@@ -112,7 +120,7 @@ impl Encoder {
     ) -> Response<Body> {
         let mut out = Vec::with_capacity(versioned.object.size() + 64);
         self.write_object(versioned, true, &mut out);
-        let mut response = respond(status, self.format.presentation, out);
+        let mut response = self.respond(status, out);
         warn(&mut response, warnings);
         response
     }
@@ -120,9 +128,18 @@ impl Encoder {
     /// The answer to a review.
     pub(super) fn review(&self, answer: &Tree, warnings: &[String]) -> Response<Body> {
         let out = to_json(&Value::Object(answer.clone())).into_bytes();
-        let mut response = respond(StatusCode::CREATED, self.format.presentation, out);
+        let mut response = self.respond(StatusCode::CREATED, out);
         warn(&mut response, warnings);
         response
+    }
+
+    /// The types that messages of objects are found in.
+    fn types(&self) -> &Types {
+        self.version.schema.types()
+    }
+
+    fn respond(&self, status: StatusCode, json: Vec<u8>) -> Response<Body> {
+        respond_typed(status, self.format.presentation, json, self.types())
     }
 
     /// One object; the columns of a table are written only if asked for.
@@ -171,6 +188,9 @@ impl Encoder {
     /// One event of a watch; `first` says whether it opens the watch. Whole
     /// objects are encoded once for all watchers.
     pub(super) fn event(&self, event: &Event, first: bool) -> Bytes {
+        if self.format.presentation.media == Media::Protobuf {
+            return self.event_in_protobuf(event, first);
+        }
         let event = match event {
             Event::Object(event) => event,
             Event::Bookmark(bookmark) => {
@@ -197,8 +217,33 @@ impl Encoder {
         }
     }
 
+    fn event_in_protobuf(&self, event: &Event, first: bool) -> Bytes {
+        let mut json = Vec::new();
+        let event_type = match event {
+            Event::Object(event) => {
+                self.write_object(&event.versioned, first, &mut json);
+                event.event_type.name()
+            }
+            Event::Bookmark(bookmark) => {
+                bookmark::write(self, *bookmark, first, &mut json);
+                "BOOKMARK"
+            }
+        };
+        self.frame_in_protobuf(event_type, &json)
+    }
+
+    fn frame_in_protobuf(&self, event_type: &str, json: &[u8]) -> Bytes {
+        // It was made here, and is of a type that was found before.
+        let object: Tree = serde_json::from_slice(json).unwrap_or_default();
+        codec::event_in_protobuf(event_type, &object, self.types()).unwrap_or_default().into()
+    }
+
     /// The event that says why a watch cannot go on.
-    pub(super) fn error_event(error: &ApiError) -> Bytes {
+    pub(super) fn error_event(&self, error: &ApiError) -> Bytes {
+        if self.format.presentation.media == Media::Protobuf {
+            let status = serde_json::to_vec(&error.to_status()).unwrap_or_default();
+            return self.frame_in_protobuf("ERROR", &status);
+        }
         let status = serde_json::to_string(&error.to_status()).unwrap_or_default();
         format!("{{\"type\":\"ERROR\",\"object\":{status}}}\n").into()
     }
@@ -230,7 +275,7 @@ impl Encoder {
             },
         };
         let body = serde_json::to_vec(&status).unwrap_or_default();
-        respond(StatusCode::OK, self.format.presentation, body)
+        self.respond(StatusCode::OK, body)
     }
 }
 
@@ -250,7 +295,26 @@ pub(super) fn respond(
     presentation: Presentation,
     json: Vec<u8>,
 ) -> Response<Body> {
-    let mut bytes = match presentation.media {
+    respond_typed(status, presentation, json, Types::meta())
+}
+
+/// The same of an answer that is among these types.
+fn respond_typed(
+    status: StatusCode,
+    mut presentation: Presentation,
+    json: Vec<u8>,
+    types: &Types,
+) -> Response<Body> {
+    let mut protobuf = None;
+    if presentation.media == Media::Protobuf {
+        let object: Tree = serde_json::from_slice(&json).unwrap_or_default();
+        protobuf = codec::to_protobuf(&object, types);
+        if protobuf.is_none() {
+            presentation.media = Media::Json;
+        }
+    }
+    let bytes = match presentation.media {
+        Media::Protobuf => protobuf.unwrap_or_default(),
         Media::Json => {
             let mut json = json;
             json.push(b'\n');
@@ -259,6 +323,12 @@ pub(super) fn respond(
         Media::Indented => Indenter::default().indent(&json),
         Media::Yaml => yaml::document(&json),
     };
+    finished(status, presentation, bytes)
+}
+
+/// A whole answer as it goes over the wire.
+fn finished(status: StatusCode, presentation: Presentation, bytes: Vec<u8>) -> Response<Body> {
+    let mut bytes = bytes;
     let is_compressed = presentation.gzip && bytes.len() > gzip::THRESHOLD;
     if is_compressed {
         let mut gzip = Gzip::new();
@@ -278,6 +348,16 @@ pub(super) fn started(status: StatusCode, media: Media, body: Body) -> Response<
     *response.status_mut() = status;
     let content_type = HeaderValue::from_static(media.content_type());
     response.headers_mut().insert(CONTENT_TYPE, content_type);
+    response
+}
+
+/// A watch, whose events are made while it is sent.
+pub(super) fn watching(format: &Format, events: Body) -> Response<Body> {
+    let mut response = started(StatusCode::OK, format.presentation.media, events);
+    if format.presentation.media == Media::Protobuf {
+        let content_type = "application/vnd.kubernetes.protobuf;stream=watch";
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    }
     response
 }
 

@@ -6,7 +6,7 @@
 use http::header::{ACCEPT, ACCEPT_ENCODING, USER_AGENT};
 use http::request::Parts;
 
-use crate::error::{ApiError, Reason};
+use crate::error::{ApiError, Details, Reason};
 use crate::verb::Verb;
 
 /// So many clauses of an Accept list are looked at.
@@ -82,6 +82,19 @@ pub(super) enum Media {
     Indented,
     /// YAML.
     Yaml,
+    /// Protobuf, of types that have it.
+    Protobuf,
+}
+
+/// What can be had in protobuf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum InProtobuf {
+    /// Nothing.
+    Nothing,
+    /// Metadata alone, and what every server says: a custom resource has no messages.
+    Metadata,
+    /// Everything but tables.
+    Objects,
 }
 
 impl Media {
@@ -90,6 +103,7 @@ impl Media {
         match self {
             Self::Json | Self::Indented => "application/json",
             Self::Yaml => "application/yaml",
+            Self::Protobuf => "application/vnd.kubernetes.protobuf",
         }
     }
 }
@@ -103,11 +117,22 @@ pub(super) struct Negotiated {
 }
 
 /// Finds the form of the answer to a verb.
-pub(super) fn negotiate(head: &Parts, verb: Verb) -> Result<Negotiated, ApiError> {
+pub(super) fn negotiate(
+    head: &Parts,
+    verb: Verb,
+    in_protobuf: InProtobuf,
+) -> Result<Negotiated, ApiError> {
     let is_list = matches!(verb, Verb::List | Verb::DeleteCollection);
     let clauses = clauses(head);
-    let chosen = clauses.iter().find_map(|clause| Some((clause, clause.conversion()?)));
-    let Some((clause, conversion)) = chosen else { return Err(not_acceptable()) };
+    let chosen = clauses.iter().find_map(|clause| Some((clause, clause.conversion(in_protobuf)?)));
+    let Some((clause, conversion)) = chosen else {
+        // kube-apiserver's routes of built-in kinds look at the media types first.
+        let is_route = in_protobuf == InProtobuf::Objects;
+        return Err(match clauses.iter().any(Clause::is_known) || !is_route {
+            true => not_acceptable(),
+            false => not_routed(),
+        });
+    };
     let mut objection = None;
     let mut include = Include::Metadata;
     let form = match (conversion, verb) {
@@ -134,11 +159,11 @@ pub(super) fn negotiate(head: &Parts, verb: Verb) -> Result<Negotiated, ApiError
     };
     let presentation = if verb == Verb::Watch {
         if clause.is_yaml() {
-            let message =
-                "only the following media types are accepted: application/json;stream=watch";
+            let message = "only the following media types are accepted: application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
             objection = Some(ApiError::new(Reason::NotAcceptable, message));
         }
-        Presentation { media: Media::Json, gzip: false }
+        let media = if clause.is_protobuf() { Media::Protobuf } else { Media::Json };
+        Presentation { media, gzip: false }
     } else {
         clause.presentation(head)
     };
@@ -154,9 +179,14 @@ pub(super) fn discovery(head: &Parts) -> Result<(bool, Presentation), ApiError> 
     }
 }
 
-/// How an answer is written down that has only one form.
+/// How an answer is written down that has only one form, and no messages.
 pub(super) fn plain(head: &Parts) -> Result<Presentation, ApiError> {
-    let is_plain = |clause: &&Clause| matches!(clause.conversion(), Some(Conversion::None));
+    plain_or(head, InProtobuf::Nothing)
+}
+
+fn plain_or(head: &Parts, in_protobuf: InProtobuf) -> Result<Presentation, ApiError> {
+    let is_plain =
+        |clause: &&Clause| matches!(clause.conversion(in_protobuf), Some(Conversion::None));
     let clauses = clauses(head);
     let clause = clauses.iter().find(is_plain).ok_or_else(not_acceptable)?;
     Ok(clause.presentation(head))
@@ -183,7 +213,8 @@ pub(super) fn prefers_openapi_in_protobuf(head: &Parts) -> bool {
 /// How a refusal is written down. Who takes nothing that we have gets JSON for
 /// people; as kube-apiserver.
 pub(super) fn refusal(head: &Parts) -> Presentation {
-    plain(head).unwrap_or(Presentation { media: Media::Indented, gzip: false })
+    let indented = Presentation { media: Media::Indented, gzip: false };
+    plain_or(head, InProtobuf::Objects).unwrap_or(indented)
 }
 
 /// Whether the query, or what the program calls itself, asks for JSON for people.
@@ -224,8 +255,13 @@ fn asked_to_include(head: &Parts) -> Result<Include, ApiError> {
 }
 
 fn not_acceptable() -> ApiError {
-    let message = "only the following media types are accepted: application/json, application/yaml";
+    let message = "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf";
     ApiError::new(Reason::NotAcceptable, message)
+}
+
+fn not_routed() -> ApiError {
+    let message = "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf";
+    ApiError::new(Reason::NotAcceptable, message).with_details(Details::default())
 }
 
 fn mismatch(what: &str) -> ApiError {
@@ -276,9 +312,19 @@ impl<'a> Clause<'a> {
         self.media_type == "application/yaml"
     }
 
+    fn is_protobuf(&self) -> bool {
+        self.media_type == "application/vnd.kubernetes.protobuf"
+    }
+
+    fn is_known(&self) -> bool {
+        self.is_json() || self.is_yaml() || self.is_protobuf()
+    }
+
     fn presentation(&self, head: &Parts) -> Presentation {
         let media = if self.is_yaml() {
             Media::Yaml
+        } else if self.is_protobuf() {
+            Media::Protobuf
         } else if self.parameter("pretty") == Some("1") || is_for_people(head) {
             Media::Indented
         } else {
@@ -288,10 +334,20 @@ impl<'a> Clause<'a> {
     }
 
     /// What the clause asks for, if it can be had.
-    fn conversion(&self) -> Option<Conversion> {
-        let streams = |stream| stream == "watch" && self.is_json();
-        let is_known = self.is_json() || self.is_yaml();
-        if !is_known
+    fn conversion(&self, in_protobuf: InProtobuf) -> Option<Conversion> {
+        let conversion = self.conversion_of_any()?;
+        let is_had = match (conversion, in_protobuf) {
+            _ if !self.is_protobuf() => true,
+            (Conversion::Table(_), _) | (_, InProtobuf::Nothing) => false,
+            (Conversion::None, InProtobuf::Metadata) => false,
+            _ => true,
+        };
+        is_had.then_some(conversion)
+    }
+
+    fn conversion_of_any(&self) -> Option<Conversion> {
+        let streams = |stream| stream == "watch" && (self.is_json() || self.is_protobuf());
+        if !self.is_known()
             || !self.parameter("stream").is_none_or(streams)
             || self.parameter("sv").is_some()
         {
@@ -381,7 +437,7 @@ mod tests {
     }
 
     fn check(accept: &str, verb: Verb, expected: Result<Form, Reason>) {
-        let found = negotiate(&head(accept, ""), verb);
+        let found = negotiate(&head(accept, ""), verb, InProtobuf::Metadata);
         let found = match found {
             Ok(Negotiated { objection: Some(error), .. }) | Err(error) => Err(error.reason()),
             Ok(Negotiated { format, .. }) => Ok(format.form),
@@ -419,9 +475,26 @@ mod tests {
     }
 
     #[test]
+    fn what_is_had_in_protobuf() {
+        const BOTH: &str = "application/vnd.kubernetes.protobuf,application/json";
+        let media = |accept, verb, in_protobuf| {
+            let negotiated = negotiate(&head(accept, ""), verb, in_protobuf).unwrap();
+            negotiated.format.presentation.media
+        };
+        assert_eq!(media(BOTH, Verb::Get, InProtobuf::Objects), Media::Protobuf);
+        assert_eq!(media(BOTH, Verb::Watch, InProtobuf::Objects), Media::Protobuf);
+        assert_eq!(media(BOTH, Verb::Get, InProtobuf::Metadata), Media::Json);
+        assert_eq!(media(META, Verb::Get, InProtobuf::Metadata), Media::Protobuf);
+        assert_eq!(media(META, Verb::Watch, InProtobuf::Nothing), Media::Json);
+        let table = TABLE.replace("application/json;as", "application/vnd.kubernetes.protobuf;as");
+        assert_eq!(media(&table, Verb::List, InProtobuf::Objects), Media::Json);
+    }
+
+    #[test]
     fn what_rows_carry() {
         let include = |accept, query| {
-            let negotiated = negotiate(&head(accept, query), Verb::List).unwrap();
+            let negotiated =
+                negotiate(&head(accept, query), Verb::List, InProtobuf::Metadata).unwrap();
             (negotiated.format.include, negotiated.objection.map(|error| error.reason()))
         };
         assert_eq!(include(TABLE, "includeObject=Object"), (Include::Object, None));

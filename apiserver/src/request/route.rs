@@ -23,7 +23,7 @@ use crate::verb::{Subresource, Verb, subresources, verbs};
 #[derive(Debug)]
 pub(super) struct Route {
     /// What the caller must be allowed to do.
-    pub attributes: Attributes,
+    pub attributes: Arc<Attributes>,
     /// Where the answer comes from.
     pub destination: Destination,
     /// What whoever uses this version of the kind is told.
@@ -34,7 +34,7 @@ impl Route {
     /// Whether a watch is asked for, in whatever way.
     pub(super) fn is_watch(&self) -> bool {
         let watch = Verb::Watch.name();
-        matches!(&self.attributes, Attributes::Resource { verb, .. } if *verb == watch)
+        matches!(&*self.attributes, Attributes::Resource { verb, .. } if *verb == watch)
     }
 }
 
@@ -103,10 +103,10 @@ pub(super) fn route(kinds: &ServedKinds, head: &Parts) -> Result<Route, ApiError
             Ok(resource(kinds, head, "", version, rest))
         }
         _ => Ok(Route {
-            attributes: Attributes::Path {
+            attributes: Arc::new(Attributes::Path {
                 verb: head.method.as_str().to_ascii_lowercase(),
                 path: path.to_string(),
-            },
+            }),
             destination: document(&head.method, &segments),
             deprecation: None,
         }),
@@ -188,7 +188,7 @@ fn resource(kinds: &ServedKinds, head: &Parts, group: &str, version: &str, rest:
         }
         _ => path.name.to_owned(),
     };
-    let attributes = Attributes::Resource {
+    let attributes = Arc::new(Attributes::Resource {
         verb: verb.map(Verb::name).unwrap_or_default(),
         group: group.to_owned(),
         version: version.to_owned(),
@@ -200,7 +200,7 @@ fn resource(kinds: &ServedKinds, head: &Parts, group: &str, version: &str, rest:
             namespace => namespace.unwrap_or_default().to_owned(),
         },
         name,
-    };
+    });
     let Some((served, version)) = kinds.find(group, version, path.resource) else {
         let destination = Destination::Refused(ApiError::no_such_resource());
         return Route { attributes, destination, deprecation: None };

@@ -204,6 +204,14 @@ impl Members {
         Some(&self.all[place].1)
     }
 
+    /// Those that have a number in protobuf, in the order of numbers.
+    pub fn by_number(&self) -> impl Iterator<Item = (u32, &str, &Member)> {
+        self.by_number.iter().map(|(number, place)| {
+            let (name, member) = &self.all[*place as usize];
+            (*number, &**name, member)
+        })
+    }
+
     fn numbered(&self, number: u32) -> Option<&(Box<str>, Member)> {
         let place = self.by_number.binary_search_by_key(&number, |(number, _)| *number).ok()?;
         self.all.get(self.by_number[place].1 as usize)
@@ -404,6 +412,11 @@ impl<'a> Type<'a> {
     /// A known member by its number in protobuf.
     pub fn numbered(self, number: u32) -> Option<(&'a str, &'a Member)> {
         self.node.members.numbered(number).map(|(name, member)| (&**name, member))
+    }
+
+    /// The types whose members are members of this one, with their numbers in protobuf.
+    pub fn inlined_types(self) -> impl Iterator<Item = (u32, Self)> {
+        self.node.inlined.iter().map(move |(number, id)| (*number, self.types.get(*id)))
     }
 
     /// The type of this number in protobuf whose members are members of this one.

@@ -9,7 +9,9 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 
@@ -34,6 +36,10 @@ type marshaler interface {
 	Marshal() ([]byte, error)
 }
 
+type unmarshaler interface {
+	Unmarshal([]byte) error
+}
+
 func main() {
 	for _, add := range []func(*runtime.Scheme) error{apiextensions.AddToScheme, apiregistration.AddToScheme, meta.AddMetaToScheme} {
 		if err := add(scheme.Scheme); err != nil {
@@ -55,11 +61,28 @@ func main() {
 	}
 }
 
-func encode(line []byte) (answer, error) {
-	var types runtime.TypeMeta
-	if err := json.Unmarshal(line, &types); err != nil {
+// A line that has `protobuf` is read the other way round.
+func decode(protobuf []byte) (answer, error) {
+	body, isEnveloped := bytes.CutPrefix(protobuf, magic)
+	if !isEnveloped {
+		return answer{}, errors.New("there is no magic number")
+	}
+	var unknown runtime.Unknown
+	if err := unknown.Unmarshal(body); err != nil {
 		return answer{}, err
 	}
+	object, err := newObject(unknown.TypeMeta)
+	if err != nil {
+		return answer{}, err
+	}
+	if err := object.(unmarshaler).Unmarshal(unknown.Raw); err != nil {
+		return answer{}, err
+	}
+	written, err := json.Marshal(object)
+	return answer{JSON: written}, err
+}
+
+func newObject(types runtime.TypeMeta) (runtime.Object, error) {
 	kind := schema.FromAPIVersionAndKind(types.APIVersion, types.Kind)
 	object, err := scheme.Scheme.New(kind)
 	if err != nil {
@@ -68,6 +91,19 @@ func encode(line []byte) (answer, error) {
 	if err != nil {
 		object, err = scheme.Scheme.New(meta.SchemeGroupVersion.WithKind(kind.Kind))
 	}
+	return object, err
+}
+
+func encode(line []byte) (answer, error) {
+	var given answer
+	if err := json.Unmarshal(line, &given); err == nil && given.Protobuf != nil {
+		return decode(given.Protobuf)
+	}
+	var types runtime.TypeMeta
+	if err := json.Unmarshal(line, &types); err != nil {
+		return answer{}, err
+	}
+	object, err := newObject(types)
 	if err != nil {
 		return answer{}, err
 	}

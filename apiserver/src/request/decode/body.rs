@@ -91,12 +91,7 @@ pub(super) fn language(
         }
         _ => {}
     }
-    let mut taken = vec!["application/json", "application/yaml"];
-    taken.extend(protobuf.map(|_| "application/vnd.kubernetes.protobuf"));
-    let message = format!(
-        "the body of the request was in an unknown format - accepted media types include: {}",
-        taken.join(", ")
-    );
+    let message = "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml, application/vnd.kubernetes.protobuf";
     Err(ApiError::new(Reason::UnsupportedMediaType, message))
 }
 

@@ -33,11 +33,16 @@ fn metadata(bookmark: Bookmark) -> Value {
 }
 
 fn whole(encoder: &Encoder, bookmark: Bookmark) -> Value {
-    json!({
+    let mut object = json!({
         "apiVersion": encoder.kind.api_version(&encoder.version.name),
         "kind": encoder.kind.names.kind,
         "metadata": metadata(bookmark),
-    })
+    });
+    // Go writes down what is always there.
+    if let Value::Object(object) = &mut object {
+        encoder.kind.coerce_again(&encoder.version, object);
+    }
+    object
 }
 
 fn partial(version: MetaVersion, bookmark: Bookmark) -> Value {

@@ -23,10 +23,13 @@ use super::super::negotiate::{Media, Presentation};
 use super::super::throttle::Permit;
 use super::gzip::{self, Gzip};
 use super::indent::Indenter;
+use super::protobuf;
 use super::until::until;
 use super::{Encoder, Page, started, yaml};
 use crate::ambient::Ambient;
+use crate::error::ApiError;
 use crate::object::Key;
+use crate::quota::Account;
 use crate::record::WatchEvents;
 use crate::verb::{Initial, LOOK, Listed, Watching};
 
@@ -110,12 +113,21 @@ struct ListState {
     _permit: Permit,
 }
 
-/// A list, chunk by chunk; compressed if it is large and the client likes it.
+/// A list, chunk by chunk; compressed if it is large and the client likes it. One in
+/// protobuf says first how long it is, so it is sent whole, and `account` pays for it.
 pub(in crate::request) async fn list(
     encoder: Encoder,
     listed: Listed,
     permit: Permit,
-) -> Response<Body> {
+    account: &Account,
+) -> Result<Response<Body>, ApiError> {
+    if encoder.format.presentation.media == Media::Protobuf {
+        return protobuf::list(&encoder, &listed, account).await;
+    }
+    Ok(list_in_chunks(encoder, listed, permit).await)
+}
+
+async fn list_in_chunks(encoder: Encoder, listed: Listed, permit: Permit) -> Response<Body> {
     let page = Page::of(&listed);
     let Presentation { media, gzip } = encoder.format.presentation;
     let frame = (media == Media::Yaml).then(|| {
@@ -232,7 +244,7 @@ fn next_chunk(state: &mut ListState) -> Option<Vec<u8>> {
             chunk.push(b'\n');
             Some(chunk)
         }
-        Media::Json | Media::Yaml => Some(chunk),
+        Media::Json | Media::Yaml | Media::Protobuf => Some(chunk),
     }
 }
 
@@ -371,7 +383,7 @@ async fn next_event(mut state: WatchState) -> Option<(Chunk, WatchState)> {
             state.encoder.set_time(state.ambient.now());
             state.encoder.event(&event, state.first)
         }
-        Err(error) => Encoder::error_event(&error),
+        Err(error) => state.encoder.error_event(&error),
     };
     state.first = false;
     Some((Ok(frame), state))

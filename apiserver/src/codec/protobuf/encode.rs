@@ -1,0 +1,244 @@
+//! Objects as protobuf: what clients in Go ask for first.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::MAGIC;
+use crate::object::{Tree, to_json};
+use crate::schema::{GoType, Type, TypeId, Types};
+
+/// A value that the wire delimits by its length.
+const DELIMITED: u8 = 2;
+const VARINT: u8 = 0;
+const FIXED64: u8 = 1;
+
+/// Writes an object that is given in JSON as protobuf, with the envelope in which
+/// answers carry it; nothing if its kind is not among the types.
+pub fn to_protobuf(object: &Tree, types: &Types) -> Option<Vec<u8>> {
+    let (types_of_object, id) = kind(object, types)?;
+    let raw = message(types.get(id), object);
+    Some(envelope(&types_of_object, &raw))
+}
+
+/// The message of an object alone, for a list or an event.
+pub fn message(of: Type<'_>, object: &Tree) -> Vec<u8> {
+    let mut out = Vec::new();
+    write_message(of, object, &mut out);
+    out
+}
+
+/// An event of a watch, with its length in front; nothing if the kind of its object is
+/// not among the types.
+pub fn event(event_type: &str, object: &Tree, types: &Types) -> Option<Vec<u8>> {
+    let object = to_protobuf(object, types)?;
+    let mut raw = Vec::with_capacity(object.len() + 8);
+    write_bytes(1, &object, &mut raw);
+    let mut event = Vec::with_capacity(raw.len() + 24);
+    write_bytes(1, event_type.as_bytes(), &mut event);
+    write_bytes(2, &raw, &mut event);
+    let length = u32::try_from(event.len()).ok()?;
+    Some([&length.to_be_bytes()[..], &event].concat())
+}
+
+/// A list of messages: what is said of it, and its items, each written already by
+/// `item`.
+pub fn list(
+    api_version: &str,
+    kind: &str,
+    metadata: &Tree,
+    items: &[u8],
+    types: &Types,
+) -> Vec<u8> {
+    let mut raw = Vec::with_capacity(items.len() + 128);
+    if let Some(of) = types.named("meta/v1", "ListMeta") {
+        write_bytes(1, &message(of, metadata), &mut raw);
+    }
+    raw.extend_from_slice(items);
+    let mut types = Vec::new();
+    write_bytes(1, api_version.as_bytes(), &mut types);
+    write_bytes(2, kind.as_bytes(), &mut types);
+    envelope(&types, &raw)
+}
+
+/// An item of a list.
+pub fn item(of: Type<'_>, object: &Tree, items: &mut Vec<u8>) {
+    write_bytes(2, &message(of, object), items);
+}
+
+/// What an object says that it is, as a message, and the type of that.
+fn kind(object: &Tree, types: &Types) -> Option<(Vec<u8>, TypeId)> {
+    let text = |name: &str| object.get(name).and_then(Value::as_str).unwrap_or_default();
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let id = types.kind(group, version, kind)?;
+    let mut said = Vec::new();
+    write_bytes(1, api_version.as_bytes(), &mut said);
+    write_bytes(2, kind.as_bytes(), &mut said);
+    Some((said, id))
+}
+
+fn envelope(types: &[u8], raw: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(raw.len() + types.len() + 32);
+    out.extend_from_slice(MAGIC);
+    write_bytes(1, types, &mut out);
+    write_bytes(2, raw, &mut out);
+    // As Go: how it is encoded, and in which language, is not said.
+    write_bytes(3, &[], &mut out);
+    write_bytes(4, &[], &mut out);
+    out
+}
+
+fn write_message(of: Type<'_>, object: &Tree, out: &mut Vec<u8>) {
+    for (number, name, member) in of.members.by_number() {
+        if let Some(value) = object.get(name) {
+            write_member(of.at(&member.of), number, value, out);
+        }
+    }
+    for (number, embedded) in of.inlined_types() {
+        delimited(number, out, |out| write_message(embedded, object, out));
+    }
+}
+
+fn write_member(of: Type<'_>, number: u32, value: &Value, out: &mut Vec<u8>) {
+    match (of.go, value) {
+        (Some(GoType::List), Value::Array(items)) => {
+            let Some(of) = of.of_items() else { return };
+            for item in items {
+                // What is nothing in a list has its place all the same.
+                match item {
+                    Value::Null => write_bytes(number, &[], out),
+                    item => write_value(of, number, item, out),
+                }
+            }
+        }
+        (Some(GoType::Map), Value::Object(members)) => {
+            for (key, value) in members {
+                let Some(of) = of.of_member(key) else { continue };
+                delimited(number, out, |out| {
+                    write_bytes(1, key.as_bytes(), out);
+                    write_value(of, 2, value, out);
+                });
+            }
+        }
+        _ => write_value(of, number, value, out),
+    }
+}
+
+/// One value of a type. What is of another type is left out: it was of its types before.
+fn write_value(of: Type<'_>, number: u32, value: &Value, out: &mut Vec<u8>) {
+    match (of.go, value) {
+        (Some(GoType::Json), value) => {
+            delimited(number, out, |out| write_bytes(1, to_json(value).as_bytes(), out));
+        }
+        (_, Value::Null) => {}
+        (Some(GoType::String), Value::String(text)) => write_bytes(number, text.as_bytes(), out),
+        (Some(GoType::Bytes), Value::String(text)) => {
+            write_bytes(number, &STANDARD.decode(text).unwrap_or_default(), out);
+        }
+        (Some(GoType::Bool), Value::Bool(value)) => {
+            write_tag(number, VARINT, out);
+            out.push(u8::from(*value));
+        }
+        (Some(GoType::Int32 | GoType::Int64), Value::Number(value)) => {
+            write_tag(number, VARINT, out);
+            write_varint(integer(value), out);
+        }
+        (Some(GoType::Float64), Value::Number(value)) => {
+            write_tag(number, FIXED64, out);
+            out.extend_from_slice(&value.as_f64().unwrap_or_default().to_le_bytes());
+        }
+        (Some(GoType::Time | GoType::MicroTime), Value::String(text)) => {
+            let Ok(time) = text.parse::<Timestamp>() else { return };
+            delimited(number, out, |out| {
+                write_tag(1, VARINT, out);
+                write_varint(time.as_second().cast_unsigned(), out);
+                write_tag(2, VARINT, out);
+                write_varint(i64::from(time.subsec_nanosecond()).cast_unsigned(), out);
+            });
+        }
+        (Some(GoType::Quantity), Value::String(text)) => {
+            delimited(number, out, |out| write_bytes(1, text.as_bytes(), out));
+        }
+        (Some(GoType::IntOrString), value) => delimited(number, out, |out| {
+            write_tag(1, VARINT, out);
+            out.push(u8::from(value.is_string()));
+            write_tag(2, VARINT, out);
+            write_varint(value.as_i64().unwrap_or_default().cast_unsigned(), out);
+            write_bytes(3, value.as_str().unwrap_or_default().as_bytes(), out);
+        }),
+        (Some(GoType::Strings), Value::Array(items)) => {
+            delimited(number, out, |out| write_texts(1, items, out));
+        }
+        (Some(GoType::SchemaOrArray | GoType::SchemaOrStrings), Value::Array(items)) => {
+            delimited(number, out, |out| match of.go {
+                Some(GoType::SchemaOrStrings) => write_texts(2, items, out),
+                _ => {
+                    let Some(of) = of.of_items() else { return };
+                    items.iter().for_each(|item| write_value(of, 2, item, out));
+                }
+            });
+        }
+        (Some(GoType::SchemaOrArray | GoType::SchemaOrStrings), schema) => {
+            delimited(number, out, |out| {
+                if let Some(of) = of.of_items() {
+                    write_value(of, 1, schema, out);
+                }
+            });
+        }
+        (Some(GoType::SchemaOrBool), value) => delimited(number, out, |out| {
+            write_tag(1, VARINT, out);
+            out.push(u8::from(*value != Value::Bool(false)));
+            if let (Some(of), Value::Object(_)) = (of.of_items(), value) {
+                write_value(of, 2, value, out);
+            }
+        }),
+        (Some(GoType::Struct), Value::Object(members)) => {
+            delimited(number, out, |out| write_message(of, members, out));
+        }
+        _ => {}
+    }
+}
+
+fn write_texts(number: u32, items: &[Value], out: &mut Vec<u8>) {
+    for item in items {
+        write_bytes(number, item.as_str().unwrap_or_default().as_bytes(), out);
+    }
+}
+
+/// A whole number, as it is written: negative ones as if they were large.
+fn integer(number: &serde_json::Number) -> u64 {
+    number.as_i64().map(i64::cast_unsigned).or_else(|| number.as_u64()).unwrap_or_default()
+}
+
+fn write_bytes(number: u32, bytes: &[u8], out: &mut Vec<u8>) {
+    write_tag(number, DELIMITED, out);
+    write_varint(bytes.len() as u64, out);
+    out.extend_from_slice(bytes);
+}
+
+/// Writes what `write` writes, with its length in front.
+fn delimited(number: u32, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    write_tag(number, DELIMITED, out);
+    let start = out.len();
+    write(out);
+    // Lengths are short: what was written is moved a little.
+    let mut length = Vec::with_capacity(5);
+    write_varint((out.len() - start) as u64, &mut length);
+    out.splice(start..start, length);
+}
+
+fn write_tag(number: u32, wire_type: u8, out: &mut Vec<u8>) {
+    write_varint(u64::from(number) << 3 | u64::from(wire_type), out);
+}
+
+fn write_varint(mut number: u64, out: &mut Vec<u8>) {
+    while number >= 0x80 {
+        #[allow(clippy::cast_possible_truncation)] // it is masked
+        out.push((number & 0x7f) as u8 | 0x80);
+        number >>= 7;
+    }
+    #[allow(clippy::cast_possible_truncation)] // it is less than 0x80
+    out.push(number as u8);
+}
