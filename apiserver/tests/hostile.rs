@@ -8,7 +8,7 @@ mod in_process;
 
 use std::time::Duration;
 
-use aggregated_apiserver::InProcess;
+use aggregated_apiserver::{InProcess, Types, read_protobuf};
 use axum::body::Body;
 use fastrand::Rng;
 use http::{Method, Request, Response, StatusCode};
@@ -312,6 +312,7 @@ async fn check(server: &InProcess, seed: u64) {
         return;
     };
     let is_yaml = content_type == "application/yaml";
+    let is_protobuf = content_type == "application/vnd.kubernetes.protobuf";
     let is_plain = !response.headers().contains_key("content-encoding");
     let body = read(response).await;
     let text = String::from_utf8_lossy(&body);
@@ -319,6 +320,8 @@ async fn check(server: &InProcess, seed: u64) {
     if status.as_u16() >= 400 && !is_head && is_plain {
         let told: Value = if is_yaml {
             serde_saphyr::from_str(&text).unwrap()
+        } else if is_protobuf {
+            read_protobuf(&body, Types::meta()).unwrap()
         } else {
             serde_json::from_str(&text).unwrap()
         };

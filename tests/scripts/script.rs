@@ -17,6 +17,7 @@
 //! …
 //! ```
 
+use aggregated_apiserver::{Types, read_protobuf};
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -183,7 +184,13 @@ async fn show(response: Response<Body>) -> Outcome<String> {
         }
     }
     let body = body.collect().await?.to_bytes();
-    text.push_str(std::str::from_utf8(&body)?);
+    if text.contains("application/vnd.kubernetes.protobuf\n") {
+        // Scripts are for people.
+        let object = read_protobuf(&body, Types::meta()).map_err(anyhow::Error::msg)?;
+        text.push_str(&object.to_string());
+    } else {
+        text.push_str(std::str::from_utf8(&body)?);
+    }
     if !body.is_empty() && !body.ends_with(b"\n") {
         text.push('\n');
     }
