@@ -1,12 +1,12 @@
-//! Bytes that become trees: JSON, YAML and protobuf, all bounded by what becomes
-//! of them.
+//! Bytes that become trees, bounded by what becomes of them: JSON, YAML and protobuf;
+//! and trees that become protobuf.
 
 mod go_text;
 mod protobuf;
 mod text;
 
 pub use protobuf::{
-    event as event_in_protobuf, item as item_in_protobuf, list as list_in_protobuf,
+    event as event_in_protobuf, item as item_in_protobuf, list_frame as list_frame_in_protobuf,
     read as from_protobuf, to_protobuf,
 };
 pub use text::{Parsed, Unread, from_json, from_yaml};

@@ -1,8 +1,8 @@
-//! Memory that writes in flight take: trees of JSON, counted while they grow.
+//! Memory that requests take: trees of JSON, counted while they grow, and selectors.
 //!
 //! A tree takes up to 130 times its text, so neither a bound on bodies nor one on
-//! requests bounds memory. Every write has an [`Account`]. What it parses, patches and
-//! fills in is charged there; what exceeds the limit of one write is refused for good
+//! requests bounds memory. Every request has an [`Account`]. What it parses, patches and
+//! fills in is charged there; what exceeds the limit of one request is refused for good
 //! (413), what exceeds that of all, or of one user, until there is room (429).
 
 use std::collections::HashMap;
@@ -15,12 +15,12 @@ use crate::error::{ApiError, Reason};
 /// The largest tree of one object, in bytes of memory. An object of 1.5 MiB, which is
 /// as much as is kept, takes more only if it is nested densely.
 pub const TREE_LIMIT: usize = 16 << 20;
-/// What one write may take: what was sent, what is there, what becomes of both.
-const WRITE_LIMIT: usize = 4 * TREE_LIMIT;
-/// What all writes in flight may take.
+/// What one request may take: what was sent, what is there, what becomes of both.
+const REQUEST_LIMIT: usize = 4 * TREE_LIMIT;
+/// What all requests may take.
 const LIMIT: usize = 6 * TREE_LIMIT;
-/// What the writes of one user may take.
-const USER_LIMIT: usize = WRITE_LIMIT;
+/// What the requests of one user may take.
+const USER_LIMIT: usize = REQUEST_LIMIT;
 /// What is sent stands there twice: as it was sent, and as it is changed on its way.
 pub const SENT: usize = 2;
 
@@ -71,7 +71,7 @@ pub fn of_tree(tree: &Map<String, Value>) -> usize {
     sizes.map(|(index, (name, value))| of_member(index) + of_text(name) + of_value(value)).sum()
 }
 
-/// What all writes in flight take.
+/// What all requests take.
 #[derive(Clone, Debug, Default)]
 pub struct Quota(Arc<Mutex<Taken>>);
 
@@ -82,11 +82,11 @@ struct Taken {
 }
 
 impl Quota {
-    /// The account of a write by this user. A master is held to the limit of one write
+    /// The account of a request by this user. A master is held to the limit of one request
     /// and to no other, so that an operator gets through.
     pub fn account(&self, user: &str, is_master: bool) -> Account {
         let quota = (!is_master).then(|| (self.clone(), user.to_owned()));
-        Account(Arc::new(Write { quota, taken: Mutex::new(0) }))
+        Account(Arc::new(Request { quota, taken: Mutex::new(0) }))
     }
 
     fn take(&self, user: &str, bytes: usize) -> bool {
@@ -115,34 +115,34 @@ impl Quota {
     }
 }
 
-/// What one write takes. It is given back when the last copy of the account is dropped.
+/// What one request takes. It is given back when the last copy of the account is dropped.
 #[derive(Clone, Debug)]
-pub struct Account(Arc<Write>);
+pub struct Account(Arc<Request>);
 
 #[derive(Debug)]
-struct Write {
+struct Request {
     quota: Option<(Quota, String)>,
     taken: Mutex<usize>,
 }
 
 impl Account {
-    /// An account that is held to the limit of one write alone: of objects that no
+    /// An account that is held to the limit of one request alone: of objects that no
     /// client has sent.
     pub fn own() -> Self {
-        Self(Arc::new(Write { quota: None, taken: Mutex::new(0) }))
+        Self(Arc::new(Request { quota: None, taken: Mutex::new(0) }))
     }
 
     /// Takes so many bytes, until the account is dropped.
     ///
     /// # Errors
-    /// 413 when the write takes too much, 429 when others take the room.
+    /// 413 when the request takes too much, 429 when others take the room.
     pub fn take(&self, bytes: usize) -> Result<(), ApiError> {
         if bytes == 0 {
             return Ok(());
         }
-        let Write { quota, taken } = &*self.0;
+        let Request { quota, taken } = &*self.0;
         let mut taken = taken.lock().unwrap_or_else(PoisonError::into_inner);
-        if *taken + bytes > WRITE_LIMIT {
+        if *taken + bytes > REQUEST_LIMIT {
             return Err(too_large());
         }
         if let Some((quota, user)) = quota
@@ -152,6 +152,22 @@ impl Account {
         }
         *taken += bytes;
         Ok(())
+    }
+
+    /// Gives back what was taken and is not needed any more.
+    pub fn give_back(&self, bytes: usize) {
+        let Request { quota, taken } = &*self.0;
+        let mut taken = taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = bytes.min(*taken);
+        *taken -= bytes;
+        if let Some((quota, user)) = quota.as_ref().filter(|_| bytes > 0) {
+            quota.give_back(user, bytes);
+        }
+    }
+
+    /// Whether it is held to the limit of one request alone: a master's.
+    pub fn is_exempt(&self) -> bool {
+        self.0.quota.is_none()
     }
 
     /// Takes room for a tree of so many bytes, as long as it is held.
@@ -165,7 +181,7 @@ impl Account {
     }
 }
 
-impl Drop for Write {
+impl Drop for Request {
     fn drop(&mut self) {
         let taken = *self.taken.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Some((quota, user)) = self.quota.as_ref().filter(|_| taken > 0) {
@@ -199,14 +215,7 @@ impl Room {
 
 impl Drop for Room {
     fn drop(&mut self) {
-        if self.bytes == 0 {
-            return;
-        }
-        let Write { quota, taken } = &*self.account.0;
-        if let Some((quota, user)) = quota {
-            quota.give_back(user, self.bytes);
-        }
-        *taken.lock().unwrap_or_else(PoisonError::into_inner) -= self.bytes;
+        self.account.give_back(self.bytes);
     }
 }
 
@@ -238,7 +247,7 @@ mod tests {
         let status = |refused: Result<(), ApiError>| refused.unwrap_err().reason().status();
         let quota = Quota::default();
         let (jane, joe) = (quota.account("jane", false), quota.account("joe", false));
-        jane.take(WRITE_LIMIT).unwrap();
+        jane.take(REQUEST_LIMIT).unwrap();
         assert_eq!(status(jane.take(1)), 413);
         let other = quota.account("jane", false);
         assert_eq!(status(other.take(1)), 429);
@@ -250,9 +259,9 @@ mod tests {
         assert_eq!(status(jim.take(1)), 429);
         drop(room);
         jim.take(TREE_LIMIT).unwrap();
-        quota.account("root", true).take(WRITE_LIMIT).unwrap();
+        quota.account("root", true).take(REQUEST_LIMIT).unwrap();
         drop((jane, joe, jim));
-        other.take(WRITE_LIMIT).unwrap();
+        other.take(REQUEST_LIMIT).unwrap();
         drop(other);
         assert!(quota.0.lock().unwrap().by_user.is_empty());
     }

@@ -1,5 +1,5 @@
 //! What happened to a request: made when it comes, filled in by the steps that it goes
-//! through, and read when its answer has been sent.
+//! through, and read when its answer has been sent, or nobody waits for it any more.
 //!
 //! Its readers are the metrics (`metrics`), and the access log (`access_log`).
 
@@ -8,23 +8,29 @@ mod body;
 mod metrics;
 
 pub use access_log::TARGET as ACCESS_LOG;
-pub use metrics::{Inflight, Metrics, WatchEvents};
+pub use metrics::{Inflight, Metrics, WatchEventCounter};
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::body::{Body, HttpBody};
 use http::request::Parts;
-use http::{HeaderValue, Method, Response, StatusCode};
+use http::{HeaderValue, Method, Response};
 use tokio::time::Instant;
 
 use crate::cluster::Attributes;
 use crate::user::User;
 use access_log::Said;
 use body::Recorded;
+use metrics::Running;
 
-/// What happened to a request.
+/// What is said of a request whose client did not wait for the answer.
+const CLIENT_CLOSED_REQUEST: u16 = 499;
+
+/// What happened to a request. It is read when it is dropped: once its answer has been
+/// sent, or nobody waits for it any more.
 #[derive(Debug)]
 pub struct Record {
+    metrics: Option<Arc<Metrics>>,
     received: Instant,
     method: Method,
     /// What only the access log says, if it is written.
@@ -38,23 +44,32 @@ pub struct Record {
     pub is_served: bool,
     /// Whether everything is checked and nothing is kept.
     pub is_dry_run: bool,
-    code: StatusCode,
+    code: u16,
     bytes: u64,
 }
 
 impl Record {
     /// The record of a request that has just come.
-    pub fn new(head: &Parts, audit_id: &HeaderValue) -> Self {
+    pub fn new(head: &Parts, audit_id: &HeaderValue, metrics: &Arc<Metrics>) -> Self {
+        let mut record = Self::unread(head);
+        record.said = Said::of(head, audit_id);
+        record.metrics = Some(Arc::clone(metrics));
+        record
+    }
+
+    /// A record that nobody reads.
+    pub fn unread(head: &Parts) -> Self {
         Self {
+            metrics: None,
             received: Instant::now(),
             method: head.method.clone(),
-            said: Said::of(head, audit_id),
+            said: None,
             caller: None,
             impersonated: None,
             attributes: None,
             is_served: false,
             is_dry_run: false,
-            code: StatusCode::OK,
+            code: CLIENT_CLOSED_REQUEST,
             bytes: 0,
         }
     }
@@ -71,25 +86,44 @@ impl Record {
     }
 
     /// The answer, which is followed until it has been sent, or nobody reads it any more.
-    pub fn answered(mut self, metrics: &Arc<Metrics>, response: Response<Body>) -> Response<Body> {
-        self.code = response.status();
+    pub fn answered(mut self, response: Response<Body>) -> Response<Body> {
+        self.code = response.status().as_u16();
+        if let Some(upgraded) = response.extensions().get::<Upgraded>() {
+            let running = self.running();
+            *upgraded.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((running, self));
+            return response;
+        }
         // Mostly its size is known, and nothing has to be followed.
         match response.body().size_hint().exact() {
             Some(bytes) => {
                 self.bytes = bytes;
-                self.end(metrics);
                 response
             }
             None => {
-                let running = metrics.long_running(&self);
-                let metrics = Arc::clone(metrics);
-                response.map(|body| Body::new(Recorded::new(body, self, metrics, running)))
+                let running = self.running();
+                response.map(|body| Body::new(Recorded::new(body, self, running)))
             }
         }
     }
 
-    fn end(&self, metrics: &Metrics) {
-        metrics.observe(self);
-        access_log::write(self);
+    fn running(&self) -> Option<Running> {
+        self.metrics.as_ref().and_then(|metrics| metrics.long_running(self))
     }
 }
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        if let Some(metrics) = self.metrics.take() {
+            metrics.observe(self);
+            access_log::write(self);
+        }
+    }
+}
+
+/// Holds the record of a request whose connection goes on as something else: it is over
+/// when the last copy of this is dropped.
+#[derive(Clone, Default)]
+pub struct Upgraded(Arc<Mutex<Option<Following>>>);
+
+/// A record, and what counts its request as running.
+type Following = (Option<Running>, Record);

@@ -37,7 +37,7 @@ use crate::error::{ApiError, Reason};
 use crate::kind::{self, Kind, RuleContext};
 use crate::object::metadata;
 use crate::openapi::OpenApi;
-use crate::quota::{Account, Quota};
+use crate::quota::{self, Account, Quota};
 use crate::record::{Metrics, Record};
 use crate::served_kind::{Backing, ServedKinds};
 use crate::storage::Versioned;
@@ -152,7 +152,7 @@ impl Handler {
     pub async fn handle(&self, peer: &Peer, request: Request<Body>) -> Response<Body> {
         let (head, body) = request.into_parts();
         let audit_id = self.audit_id(&head);
-        let mut record = Record::new(&head, &audit_id);
+        let mut record = Record::new(&head, &audit_id, &self.metrics);
         let span = tracing::debug_span!("request", method = %head.method, ?audit_id);
         // Rules are written by users of this library.
         let answer = self.answer_in_time(peer, &head, body, &mut record);
@@ -171,7 +171,7 @@ impl Handler {
         if head.method == Method::HEAD {
             *response.body_mut() = Body::empty();
         }
-        record.answered(&self.metrics, response)
+        record.answered(response)
     }
 
     async fn answer_in_time(
@@ -252,7 +252,7 @@ impl Handler {
             return Err(ApiError::new(Reason::ServiceUnavailable, message));
         }
         let mut permit = self.throttle.throttle(user, &target)?;
-        let _room = self.throttle.body(user, &body)?;
+        let _body_permit = self.throttle.body(user, &body)?;
         decode::begin(&target, head)?;
         let in_protobuf = match target.subresource {
             // A WebSocket carries lines of text.
@@ -326,7 +326,7 @@ impl Handler {
             }
             Operation::List(scope, options) => {
                 let listed = verb::list(served, scope, options).await?;
-                stream::list(encoder, listed, permit, account).await
+                Ok(stream::list(encoder, listed, permit).await)
             }
             Operation::Watch(scope, options, lasts) => {
                 let watching = verb::watch(served, scope, options).await?;
@@ -388,7 +388,7 @@ impl Handler {
                 let (ambient, warnings) = (&self.ambient, deletion_warnings(&served.kind, &how));
                 let listed = verb::delete_collection(served, scope, options, &how, ambient).await;
                 let listed = listed.map_err(|error| error.with_warnings(warnings.clone()))?;
-                let mut response = stream::list(encoder, listed, permit, account).await?;
+                let mut response = stream::list(encoder, listed, permit).await;
                 encode::warn(&mut response, &warnings);
                 Ok(response)
             }
@@ -422,6 +422,8 @@ impl Handler {
         if part != Part::Main || !served.kind.manners.creates_on_update {
             return verb::update(attributes, submitted).await.map(updated);
         }
+        // It is kept beside what the account has paid for.
+        let _kept = attributes.account.room(quota::of_tree(&submitted.tree))?;
         let mut attempt = 1;
         loop {
             // Others may create and delete it meanwhile.
@@ -475,7 +477,7 @@ impl Handler {
     /// 401, 403, or 500 when the cluster cannot be asked.
     pub async fn permit(&self, peer: &Peer, head: &Parts) -> Result<(), Box<Response<Body>>> {
         let permitted = async {
-            let mut record = Record::new(head, &HeaderValue::from_static(""));
+            let mut record = Record::unread(head);
             let user = self.user(peer, head, &mut record).await?;
             let route = route::route(&self.served.load().kinds, head)?;
             authorize::authorize(&self.cluster, &user, &route).await

@@ -8,7 +8,7 @@ mod decode;
 mod encode;
 
 pub use decode::read;
-pub use encode::{event, item, list, to_protobuf};
+pub use encode::{event, item, list_frame, to_protobuf};
 
 /// What every object begins with.
 const MAGIC: &[u8] = b"k8s\0";

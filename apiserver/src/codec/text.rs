@@ -66,11 +66,14 @@ const YAML_STACK: usize = 16 << 20;
 /// So many threads parse at a time: the parser takes up to 30 MiB besides the tree.
 const YAML_THREADS: usize = 3;
 static THREADS: Semaphore = Semaphore::const_new(YAML_THREADS);
+/// An operator does not stand in line.
+static THREADS_OF_MASTERS: Semaphore = Semaphore::const_new(1);
 
 /// Parses YAML: its only document.
 pub async fn from_yaml(bytes: Bytes, account: &Account) -> Result<Parsed, Unread> {
     // A thread goes on when nobody waits any more.
-    let place = THREADS.acquire().await.map_err(|error| error.to_string())?;
+    let threads = if account.is_exempt() { &THREADS_OF_MASTERS } else { &THREADS };
+    let place = threads.acquire().await.map_err(|error| error.to_string())?;
     let account = account.clone();
     let (sender, parsed) = tokio::sync::oneshot::channel();
     let thread = std::thread::Builder::new().name("yaml".to_owned()).stack_size(YAML_STACK);
@@ -111,19 +114,24 @@ pub fn from_json(bytes: &[u8], account: &Account) -> Result<Parsed, Unread> {
     Ok(Parsed { value, duplicates: seen.into_inner().duplicates })
 }
 
-/// Parses JSON of at most so many values, and says how many there are.
-pub fn from_json_within(
-    bytes: &[u8],
-    values: usize,
-    account: &Account,
-) -> Result<(Value, usize), Unread> {
+/// Parses JSON of at most so many values, which stands in something else.
+pub fn from_json_within(bytes: &[u8], values: usize, account: &Account) -> Result<Within, Unread> {
     let mut seen = Seen::new(account.clone());
     seen.values = VALUES_LIMIT.saturating_sub(values);
     let before = seen.values;
     let seen = RefCell::new(seen);
     let value = read(bytes, &seen)?;
-    let after = seen.borrow().values;
-    Ok((value, after - before))
+    let seen = seen.into_inner();
+    Ok(Within { value, values: seen.values - before, tree: seen.tree })
+}
+
+/// JSON that stands in something else.
+pub struct Within {
+    pub value: Value,
+    /// How many values it holds.
+    pub values: usize,
+    /// What its tree takes.
+    pub tree: usize,
 }
 
 /// Reads JSON as Go does: what is no text there becomes U+FFFD.
@@ -138,7 +146,9 @@ fn read(bytes: &[u8], seen: &RefCell<Seen>) -> Result<Value, Unread> {
     {
         mended = text;
         bytes = &mended;
-        let account = seen.borrow().account.clone();
+        let (account, tree) = (seen.borrow().account.clone(), seen.borrow().tree);
+        // What became of the first reading is gone.
+        account.give_back(quota::SENT * tree);
         *seen.borrow_mut() = Seen { values: before, ..Seen::new(account) };
         read = parse(bytes, seen);
         seen.borrow_mut().settle()?;
@@ -413,7 +423,7 @@ mod tests {
 
     #[test]
     fn counts_values() {
-        assert_eq!(from_json_within(b"[1,{\"a\":2}]", 4, &Account::own()).unwrap().1, 4);
+        assert_eq!(from_json_within(b"[1,{\"a\":2}]", 4, &Account::own()).unwrap().values, 4);
         assert!(from_json_within(b"[1,{\"a\":2}]", 3, &Account::own()).is_err());
     }
 

@@ -70,7 +70,7 @@ pub(super) fn write(record: &Record) {
         resource,
         user = impersonated.as_ref().or(caller.as_ref()),
         impersonated_by = caller.as_ref().filter(|_| impersonated.is_some()),
-        code = record.code.as_u16(),
+        code = record.code,
         bytes = record.bytes,
         latency = ?record.received.elapsed(),
         user_agent = said.user_agent,

@@ -1,31 +1,24 @@
 //! An answer that takes its time: it is over when it has been sent, or is dropped.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use axum::body::{Body, Bytes};
 use http_body::{Frame, SizeHint};
 
 use super::Record;
-use super::metrics::{Metrics, Running};
+use super::metrics::Running;
 
-/// A body that ends the record of its request when it is over.
+/// A body that holds the record of its request until it is over.
 pub(super) struct Recorded {
     body: Body,
     record: Record,
-    metrics: Arc<Metrics>,
     _running: Option<Running>,
 }
 
 impl Recorded {
-    pub(super) fn new(
-        body: Body,
-        record: Record,
-        metrics: Arc<Metrics>,
-        running: Option<Running>,
-    ) -> Self {
-        Self { body, record, metrics, _running: running }
+    pub(super) fn new(body: Body, record: Record, running: Option<Running>) -> Self {
+        Self { body, record, _running: running }
     }
 }
 
@@ -52,11 +45,5 @@ impl http_body::Body for Recorded {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
-    }
-}
-
-impl Drop for Recorded {
-    fn drop(&mut self) {
-        self.record.end(&self.metrics);
     }
 }

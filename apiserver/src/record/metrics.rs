@@ -58,8 +58,8 @@ struct RequestKind {
     request_kind: &'static str,
 }
 
-/// Events of watches on one resource.
-pub type WatchEvents = Counter;
+/// Counts the events of watches on one resource.
+pub type WatchEventCounter = Counter;
 
 /// What is counted of requests that are for the same: looked for once a request.
 #[derive(Debug)]
@@ -237,7 +237,7 @@ pub type Inflight = Arc<dyn Fn() -> (usize, usize) + Send + Sync>;
 pub struct Metrics {
     registry: Registry,
     requests: Requests,
-    watch_events: Family<Resource, WatchEvents>,
+    watch_events: Family<Resource, WatchEventCounter>,
 }
 
 /// A request that lasts, as long as it does.
@@ -261,16 +261,16 @@ impl Metrics {
         Self { registry, requests, watch_events }
     }
 
-    /// All of them, in the text format of OpenMetrics.
+    /// All of them, in version 0.0.4 of the text format, as kube-apiserver.
     pub fn text(&self) -> String {
-        let mut text = String::new();
+        let mut open_metrics = String::new();
         // Texts and numbers always encode.
-        let _ = text::encode(&mut text, &self.registry);
-        text
+        let _ = text::encode(&mut open_metrics, &self.registry);
+        as_0_0_4(&open_metrics)
     }
 
     /// The events of watches on a resource.
-    pub fn watch_events(&self, group: &str, version: &str, resource: &str) -> WatchEvents {
+    pub fn watch_events(&self, group: &str, version: &str, resource: &str) -> WatchEventCounter {
         let resource = Resource {
             group: group.to_owned(),
             version: version.to_owned(),
@@ -282,7 +282,8 @@ impl Metrics {
     /// Takes note of a watch that begins.
     pub(super) fn long_running(&self, record: &Record) -> Option<Running> {
         let series = self.series(record);
-        if series.verb != WATCH || !record.code.is_success() {
+        // 101 is a watch over a WebSocket.
+        if series.verb != WATCH || ![101, 200].contains(&record.code) {
             return None;
         }
         series.long_running.inc();
@@ -297,7 +298,7 @@ impl Metrics {
             series.size.observe(record.bytes as f64);
         }
         series.duration.observe(record.received.elapsed().as_secs_f64());
-        series.count(record.code.as_u16());
+        series.count(record.code);
     }
 
     /// What is counted of a request. Of what is not served here only the method is said.
@@ -356,6 +357,30 @@ impl Metrics {
             None => self.requests.series(&unknown),
         }
     }
+}
+
+/// A text of OpenMetrics in the older format: there a counter is called by its whole name
+/// where it is described, and nothing says that the text has ended.
+fn as_0_0_4(open_metrics: &str) -> String {
+    let mut text = String::with_capacity(open_metrics.len());
+    let mut lines = open_metrics.lines().peekable();
+    while let Some(line) = lines.next() {
+        let help = line.strip_prefix("# HELP ").and_then(|rest| rest.split_once(' '));
+        let counter = line.strip_prefix("# TYPE ").and_then(|rest| rest.strip_suffix(" counter"));
+        if let Some((name, words)) = help {
+            let next = lines.peek().copied().unwrap_or_default();
+            let total = if next.ends_with(" counter") { "_total" } else { "" };
+            text.push_str(&format!("# HELP {name}{total} {words}"));
+        } else if let Some(name) = counter {
+            text.push_str(&format!("# TYPE {name}_total counter"));
+        } else if line == "# EOF" {
+            continue;
+        } else {
+            text.push_str(line);
+        }
+        text.push('\n');
+    }
+    text
 }
 
 /// Counted when it is asked for.

@@ -219,30 +219,31 @@ impl Encoder {
 
     fn event_in_protobuf(&self, event: &Event, first: bool) -> Bytes {
         let mut json = Vec::new();
-        let event_type = match event {
-            Event::Object(event) => {
-                self.write_object(&event.versioned, first, &mut json);
-                event.event_type.name()
-            }
+        let event = match event {
+            Event::Object(event) => event,
             Event::Bookmark(bookmark) => {
                 bookmark::write(self, *bookmark, first, &mut json);
-                "BOOKMARK"
+                return protobuf::event(self, "BOOKMARK", &json);
             }
         };
-        self.frame_in_protobuf(event_type, &json)
-    }
-
-    fn frame_in_protobuf(&self, event_type: &str, json: &[u8]) -> Bytes {
-        // It was made here, and is of a type that was found before.
-        let object: Tree = serde_json::from_slice(json).unwrap_or_default();
-        codec::event_in_protobuf(event_type, &object, self.types()).unwrap_or_default().into()
+        let encode = || {
+            let mut json = Vec::new();
+            self.write_object(&event.versioned, first, &mut json);
+            protobuf::event(self, event.event_type.name(), &json)
+        };
+        match (&event.change, self.format.form) {
+            (Some(change), Form::Object) if self.kind.keeps(&self.version) => {
+                change.message(event.event_type as usize, encode)
+            }
+            _ => encode(),
+        }
     }
 
     /// The event that says why a watch cannot go on.
     pub(super) fn error_event(&self, error: &ApiError) -> Bytes {
         if self.format.presentation.media == Media::Protobuf {
             let status = serde_json::to_vec(&error.to_status()).unwrap_or_default();
-            return self.frame_in_protobuf("ERROR", &status);
+            return protobuf::event(self, "ERROR", &status);
         }
         let status = serde_json::to_string(&error.to_status()).unwrap_or_default();
         format!("{{\"type\":\"ERROR\",\"object\":{status}}}\n").into()
@@ -361,10 +362,10 @@ pub(super) fn watching(format: &Format, events: Body) -> Response<Body> {
     response
 }
 
-/// Metrics, in the text format of OpenMetrics.
+/// Metrics, in the text format of Prometheus.
 pub(super) fn metrics(text: String) -> Response<Body> {
     let mut response = Response::new(Body::from(text));
-    let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    let content_type = "text/plain; version=0.0.4; charset=utf-8";
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
 }

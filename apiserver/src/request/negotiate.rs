@@ -1,7 +1,8 @@
 //! In which form does the client want the answer?
 //!
 //! The Accept list is walked: the first clause that can be served wins. JSON
-//! and YAML can be, whole or as a Table or as metadata alone.
+//! and YAML can be, whole or as a Table or as metadata alone; protobuf can be where
+//! there are messages, but not as a Table.
 
 use http::header::{ACCEPT, ACCEPT_ENCODING, USER_AGENT};
 use http::request::Parts;

@@ -15,6 +15,7 @@ use http::{HeaderMap, Response};
 use tokio::time::{Instant, timeout};
 
 use crate::error::ApiError;
+use crate::record::Upgraded;
 
 /// What stands before a token among the protocols.
 pub(super) const BEARER: &str = "base64url.bearer.authorization.k8s.io.";
@@ -64,7 +65,16 @@ pub(super) async fn send(head: &Parts, events: Body) -> Result<Response<Body>, A
         .write_buffer_size(0)
         .max_write_buffer_size(EVENT_LIMIT + WAITING_LIMIT);
     let lines = Lines { stream: events.into_data_stream(), rest: BytesMut::new() };
-    Ok(upgrade.on_upgrade(|socket| forward(socket, lines)).into_response())
+    // The record of the request lasts as long as its watch.
+    let upgraded = Upgraded::default();
+    let held = upgraded.clone();
+    let forward = async move |socket| {
+        forward(socket, lines).await;
+        drop(held);
+    };
+    let mut response = upgrade.on_upgrade(forward).into_response();
+    response.extensions_mut().insert(upgraded);
+    Ok(response)
 }
 
 async fn forward(mut socket: WebSocket, mut lines: Lines) {

@@ -8,7 +8,7 @@ use super::{GetOptions, get};
 use crate::error::ApiError;
 use crate::kind::{Kind, ScalePaths, Version};
 use crate::object::Key;
-use crate::quota::Room;
+use crate::quota::{self, Room};
 use crate::served_kind::ServedKind;
 use crate::storage::Versioned;
 use crate::write::{
@@ -41,7 +41,8 @@ pub async fn update_scale(
     let paths = paths(&served.kind, version)?;
     let wanted = Wanted::submitted(submitted, field_validation)?;
     check_identity(&mut wanted.as_object(), key)?;
-    let make = |live: &Live, _: &mut Room| {
+    let make = |live: &Live, room: &mut Room| {
+        room.grow_to(quota::of_tree(&live.tree))?;
         check_uid(&served.kind, &wanted.as_object(), key, live.uid())?;
         Ok(wanted.applied_to(paths, live))
     };
@@ -62,6 +63,7 @@ pub async fn patch_scale(
     let make = |live: &Live, room: &mut Room| {
         let wanted = Wanted::patched(paths, live, patch.read()?, field_validation, room)?;
         check_identity(&mut wanted.as_object(), key)?;
+        room.grow_to(quota::of_tree(&live.tree))?;
         Ok(wanted.applied_to(paths, live))
     };
     change_scale(attributes, make).await

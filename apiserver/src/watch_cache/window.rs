@@ -29,6 +29,7 @@ pub struct Change {
     before: Option<Versioned>,
     after: Option<Versioned>,
     frames: [OnceLock<Bytes>; FRAMES],
+    messages: OnceLock<Box<[OnceLock<Bytes>; FRAMES]>>,
 }
 
 impl Change {
@@ -38,7 +39,7 @@ impl Change {
         before: Option<Versioned>,
         after: Option<Versioned>,
     ) -> Self {
-        Self { revision, key, before, after, frames: Default::default() }
+        Self { revision, key, before, after, frames: Default::default(), messages: OnceLock::new() }
     }
 
     /// The revision of the change.
@@ -70,7 +71,16 @@ impl Change {
         }
     }
 
-    /// What it holds, in bytes.
+    /// The same in protobuf, once a watcher wants it so.
+    pub fn message(&self, form: usize, encode: impl FnOnce() -> Bytes) -> Bytes {
+        match self.messages.get_or_init(Box::default).get(form) {
+            Some(message) => message.get_or_init(encode).clone(),
+            None => encode(),
+        }
+    }
+
+    /// What it holds, in bytes; of messages, which are smaller than frames and which most
+    /// kinds have none of, nothing is counted.
     pub(super) fn size(&self) -> usize {
         // The state after it is usually the state before the next one, or it
         // was the larger of both; the frame that is encoded for watchers is

@@ -9,19 +9,35 @@ use http::{Request, Response, StatusCode};
 use kube::Client;
 
 /// A server of the kinds that a YAML text defines.
+#[allow(dead_code)] // some tests have users
 pub async fn server(definitions: &str) -> InProcess {
     let away = tower::service_fn(|_: Request<kube::client::Body>| async {
         let mut response = Response::new(Body::empty());
         *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
         Ok::<_, Infallible>(response)
     });
+    server_with(definitions, Client::new(away, "default")).await
+}
+
+/// The same behind a cluster that allows everybody everything.
+#[allow(dead_code)] // others have none
+pub async fn server_of_all(definitions: &str) -> InProcess {
+    let allows = tower::service_fn(|_: Request<kube::client::Body>| async {
+        let review = r#"{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{},"status":{"allowed":true}}"#;
+        Ok::<_, Infallible>(Response::new(Body::from(review)))
+    });
+    server_with(definitions, Client::new(allows, "default")).await
+}
+
+async fn server_with(definitions: &str, client: Client) -> InProcess {
     let kinds = Kinds::new().defined_in(definitions).unwrap();
     let server = ApiServer::new("foos", kinds);
     let server = server.without_admission_plugin(AdmissionPlugin::NamespaceLifecycle);
-    server.in_process(Client::new(away, "default")).await.unwrap()
+    server.in_process(client).await.unwrap()
 }
 
 /// Who may do everything.
+#[allow(dead_code)] // others have users
 pub fn admin() -> User {
     let groups = vec!["system:masters".to_owned()];
     User { name: "admin".to_owned(), groups, ..User::default() }

@@ -1,5 +1,5 @@
-//! Bodies in protobuf: objects of Kubernetes' own kinds, and what is sent to
-//! every kind, options and scales.
+//! Reads protobuf: objects of Kubernetes' own kinds, and what is sent to every kind,
+//! options and scales.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -274,12 +274,14 @@ impl Reader<'_> {
         }
         let left = text::VALUES_LIMIT.saturating_sub(self.values);
         let parsed = text::from_json_within(bytes, left, self.account);
-        let (value, values) = parsed.map_err(|unread| match unread {
+        let parsed = parsed.map_err(|unread| match unread {
             Unread::Malformed(why) => Unread::Malformed(format!("{of}: {why}")),
             refused => refused,
         })?;
-        self.values += values;
-        Ok(value)
+        self.values += parsed.values;
+        // It was paid for where it was read.
+        self.tree += parsed.tree;
+        Ok(parsed.value)
     }
 }
 

@@ -42,24 +42,27 @@ pub fn event(event_type: &str, object: &Tree, types: &Types) -> Option<Vec<u8>> 
     Some([&length.to_be_bytes()[..], &event].concat())
 }
 
-/// A list of messages: what is said of it, and its items, each written already by
-/// `item`.
-pub fn list(
+/// What stands around the items of a list, which take `items` bytes together: a message
+/// says first how long it is.
+pub fn list_frame(
     api_version: &str,
     kind: &str,
     metadata: &Tree,
-    items: &[u8],
+    items: usize,
     types: &Types,
-) -> Vec<u8> {
-    let mut raw = Vec::with_capacity(items.len() + 128);
+) -> (Vec<u8>, Vec<u8>) {
+    let mut said = Vec::new();
     if let Some(of) = types.named("meta/v1", "ListMeta") {
-        write_bytes(1, &message(of, metadata), &mut raw);
+        write_bytes(1, &message(of, metadata), &mut said);
     }
-    raw.extend_from_slice(items);
-    let mut types = Vec::new();
-    write_bytes(1, api_version.as_bytes(), &mut types);
-    write_bytes(2, kind.as_bytes(), &mut types);
-    envelope(&types, &raw)
+    let mut head = MAGIC.to_vec();
+    write_bytes(1, &type_meta(api_version, kind), &mut head);
+    write_tag(2, DELIMITED, &mut head);
+    write_varint((said.len() + items) as u64, &mut head);
+    head.extend_from_slice(&said);
+    let mut tail = Vec::new();
+    write_end(&mut tail);
+    (head, tail)
 }
 
 /// An item of a list.
@@ -73,10 +76,14 @@ fn kind(object: &Tree, types: &Types) -> Option<(Vec<u8>, TypeId)> {
     let (api_version, kind) = (text("apiVersion"), text("kind"));
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let id = types.kind(group, version, kind)?;
+    Some((type_meta(api_version, kind), id))
+}
+
+fn type_meta(api_version: &str, kind: &str) -> Vec<u8> {
     let mut said = Vec::new();
     write_bytes(1, api_version.as_bytes(), &mut said);
     write_bytes(2, kind.as_bytes(), &mut said);
-    Some((said, id))
+    said
 }
 
 fn envelope(types: &[u8], raw: &[u8]) -> Vec<u8> {
@@ -84,10 +91,14 @@ fn envelope(types: &[u8], raw: &[u8]) -> Vec<u8> {
     out.extend_from_slice(MAGIC);
     write_bytes(1, types, &mut out);
     write_bytes(2, raw, &mut out);
-    // As Go: how it is encoded, and in which language, is not said.
-    write_bytes(3, &[], &mut out);
-    write_bytes(4, &[], &mut out);
+    write_end(&mut out);
     out
+}
+
+/// As Go: how it is encoded, and in which language, is not said.
+fn write_end(out: &mut Vec<u8>) {
+    write_bytes(3, &[], out);
+    write_bytes(4, &[], out);
 }
 
 fn write_message(of: Type<'_>, object: &Tree, out: &mut Vec<u8>) {
@@ -223,7 +234,7 @@ fn delimited(number: u32, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     write_tag(number, DELIMITED, out);
     let start = out.len();
     write(out);
-    // Lengths are short: what was written is moved a little.
+    // What was written is moved to make room for its length: once for each level.
     let mut length = Vec::with_capacity(5);
     write_varint((out.len() - start) as u64, &mut length);
     out.splice(start..start, length);
@@ -241,4 +252,55 @@ fn write_varint(mut number: u64, out: &mut Vec<u8>) {
     }
     #[allow(clippy::cast_possible_truncation)] // it is less than 0x80
     out.push(number as u8);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::read_protobuf;
+    use serde_json::json;
+
+    #[test]
+    fn what_is_written_is_read() {
+        const TABLE: &str = "\
+package example.com/api/foo/v1 example.com/v1
+Extra = strings
+Foo kind
+ metadata 1 meta/v1.ObjectMeta +
+ parts 2 []Part
+ data 3 map[string]bytes
+ extra 4 map[string]Extra
+ - 5 Source
+ seen 6 meta/v1.MicroTime *
+ ratio 7 float64
+ count 8 int32 *
+ schema 9 JSONSchemaPropsOrBool
+ any 10 pkg/runtime.RawExtension
+JSONSchemaProps
+ type 1 string
+ items 2 JSONSchemaPropsOrArray
+JSONSchemaPropsOrArray = schema-or-array
+JSONSchemaPropsOrBool = schema-or-bool
+Part
+ name 1 string
+ port 2 util/intstr.IntOrString
+ cpu 3 api/resource.Quantity
+Source
+ path 1 string
+";
+        let types = Types::parse(&[TABLE]).unwrap();
+        types.check().unwrap();
+        let object = json!({
+            "apiVersion": "example.com/v1", "kind": "Foo",
+            "metadata": {"name": "a", "labels": {"b": "", "c": "d"}, "generation": -1},
+            "parts": [{"name": "p", "port": 80, "cpu": "100m"}, {"port": "http"}, {}],
+            "data": {"k": "/+8="}, "extra": {"e": ["x", "y"]}, "path": "/p",
+            "seen": "2026-01-02T03:04:05.678900Z", "ratio": -1.5, "count": 0,
+            "schema": {"items": [{"type": "string"}, {"items": {"type": "x"}}]},
+            "any": {"b": [1, null, {"c": 2.5}]},
+        });
+        let written = to_protobuf(object.as_object().unwrap(), &types).unwrap();
+        assert_eq!(read_protobuf(&written, &types).unwrap(), object);
+        assert_eq!(to_protobuf(json!({"kind": "Bar"}).as_object().unwrap(), &types), None);
+    }
 }

@@ -1,72 +1,97 @@
-//! Lists in protobuf: a message says first how long it is.
+//! Objects in protobuf, as parts of a list and of a watch.
 
-use axum::body::Body;
-use http::{Response, StatusCode};
+use bytes::Bytes;
 
 use super::super::negotiate::Form;
-use super::{Encoder, Page, finished};
+use super::{Encoder, Page};
 use crate::codec;
-use crate::error::ApiError;
 use crate::object::Tree;
-use crate::quota::Account;
+use crate::schema::Type;
+use crate::storage::Versioned;
 use crate::verb::{LOOK, Listed};
 
-/// A list as one message. `account` pays for it as long as it is made.
-pub(super) async fn list(
-    encoder: &Encoder,
-    listed: &Listed,
-    account: &Account,
-) -> Result<Response<Body>, ApiError> {
-    let page = Page::of(listed);
-    let types = encoder.types();
-    let names = &encoder.kind.names;
-    let (api_version, kind, of_item) = match encoder.format.form {
-        Form::PartialMetadata(version) => {
-            let kind = "PartialObjectMetadata";
-            (
-                version.api_version().to_owned(),
-                kind.to_owned() + "List",
-                types.named("meta/v1", kind),
-            )
-        }
-        Form::Object | Form::Table(_) => {
-            let (group, version) = (&encoder.kind.group, &encoder.version.name);
-            let id = types.kind(group, version, &names.kind);
-            let api_version = encoder.kind.api_version(version);
-            (api_version, names.list_kind.clone(), id.map(|id| types.get(id)))
-        }
-    };
-    let of_item = of_item.ok_or_else(|| ApiError::internal("a list in protobuf has no type"))?;
-    let mut items = Vec::new();
-    let mut paid = 0;
-    let mut last = None;
-    loop {
-        let mut ended = true;
-        let previous = last.take();
-        for (looked_at, (versioned, is_wanted)) in listed.after(previous.as_ref()).enumerate() {
-            if looked_at == LOOK {
-                ended = false;
+/// What stands around the items of a list.
+pub(super) struct Frame {
+    /// What the list begins with; it says how long all of it is.
+    pub head: Vec<u8>,
+    /// What it ends with.
+    pub tail: Vec<u8>,
+}
+
+impl Frame {
+    /// The frame of a list. All items are written once to know how long they are, and
+    /// dropped: kept they would be a second copy of everything.
+    pub(super) async fn of(encoder: &Encoder, listed: &Listed, page: &Page) -> Self {
+        let mut items = 0;
+        let mut last = None;
+        loop {
+            let mut ended = true;
+            let previous = last.take();
+            for (looked_at, (versioned, is_wanted)) in listed.after(previous.as_ref()).enumerate() {
+                if looked_at == LOOK {
+                    ended = false;
+                    break;
+                }
+                last = Some(versioned.object.key().clone());
+                if is_wanted {
+                    let mut item = Vec::new();
+                    write_item(encoder, versioned, &mut item);
+                    items += item.len();
+                }
+            }
+            if ended {
                 break;
             }
-            last = Some(versioned.object.key().clone());
-            if is_wanted {
-                let mut json = Vec::with_capacity(versioned.object.size());
-                encoder.write_item(versioned, &mut json);
-                // It was made here.
-                let object: Tree = serde_json::from_slice(&json).unwrap_or_default();
-                codec::item_in_protobuf(of_item, &object, &mut items);
+            tokio::task::yield_now().await;
+        }
+        let metadata = format!("{{{}}}", page.metadata(false));
+        let metadata: Tree = serde_json::from_str(&metadata).unwrap_or_default();
+        let (api_version, kind) = match encoder.format.form {
+            Form::PartialMetadata(version) => {
+                (version.api_version().to_owned(), PARTIAL.to_owned() + "List")
             }
-        }
-        // Of what grows there is twice as much for a moment.
-        account.take(2 * (items.len() - paid))?;
-        paid = items.len();
-        if ended {
-            break;
-        }
-        tokio::task::yield_now().await;
+            Form::Object | Form::Table(_) => {
+                let api_version = encoder.kind.api_version(&encoder.version.name);
+                (api_version, encoder.kind.names.list_kind.clone())
+            }
+        };
+        let types = encoder.types();
+        let (head, tail) =
+            codec::list_frame_in_protobuf(&api_version, &kind, &metadata, items, types);
+        Self { head, tail }
     }
-    let metadata = format!("{{{}}}", page.metadata(false));
-    let metadata: Tree = serde_json::from_str(&metadata).unwrap_or_default();
-    let bytes = codec::list_in_protobuf(&api_version, &kind, &metadata, &items, types);
-    Ok(finished(StatusCode::OK, encoder.format.presentation, bytes))
+}
+
+const PARTIAL: &str = "PartialObjectMetadata";
+
+fn type_of_item(encoder: &Encoder) -> Option<Type<'_>> {
+    let types = encoder.types();
+    match encoder.format.form {
+        Form::PartialMetadata(_) => types.named("meta/v1", PARTIAL),
+        Form::Object | Form::Table(_) => {
+            let (group, version) = (&encoder.kind.group, &encoder.version.name);
+            types.kind(group, version, &encoder.kind.names.kind).map(|id| types.get(id))
+        }
+    }
+}
+
+/// One of a list.
+pub(super) fn write_item(encoder: &Encoder, versioned: &Versioned, out: &mut Vec<u8>) {
+    let mut json = Vec::with_capacity(versioned.object.size());
+    encoder.write_item(versioned, &mut json);
+    match (serde_json::from_slice::<Tree>(&json), type_of_item(encoder)) {
+        (Ok(object), Some(of)) => codec::item_in_protobuf(of, &object, out),
+        // Negotiation has found the type, and the JSON was made here.
+        _ => tracing::error!("{} has no form in protobuf", versioned.object.key()),
+    }
+}
+
+/// One event of a watch.
+pub(super) fn event(encoder: &Encoder, event_type: &str, json: &[u8]) -> Bytes {
+    let object: Tree = serde_json::from_slice(json).unwrap_or_default();
+    let event = codec::event_in_protobuf(event_type, &object, encoder.types());
+    if event.is_none() {
+        tracing::error!("an event of {} has no form in protobuf", encoder.kind.qualified());
+    }
+    event.unwrap_or_default().into()
 }

@@ -27,10 +27,8 @@ use super::protobuf;
 use super::until::until;
 use super::{Encoder, Page, started, yaml};
 use crate::ambient::Ambient;
-use crate::error::ApiError;
 use crate::object::Key;
-use crate::quota::Account;
-use crate::record::WatchEvents;
+use crate::record::WatchEventCounter;
 use crate::verb::{Initial, LOOK, Listed, Watching};
 
 /// Larger chunks do not make a list faster, smaller ones make it slower.
@@ -108,26 +106,19 @@ struct ListState {
     indenter: Indenter,
     /// What a list in YAML stands in.
     frame: Option<yaml::Frame>,
+    /// What a list in protobuf stands in.
+    messages: Option<protobuf::Frame>,
     gzip: Option<Gzip>,
     /// A list is in flight until its last chunk.
     _permit: Permit,
 }
 
-/// A list, chunk by chunk; compressed if it is large and the client likes it. One in
-/// protobuf says first how long it is, so it is sent whole, and `account` pays for it.
+/// A list, chunk by chunk; compressed if it is large and the client likes it.
 pub(in crate::request) async fn list(
     encoder: Encoder,
     listed: Listed,
     permit: Permit,
-    account: &Account,
-) -> Result<Response<Body>, ApiError> {
-    if encoder.format.presentation.media == Media::Protobuf {
-        return protobuf::list(&encoder, &listed, account).await;
-    }
-    Ok(list_in_chunks(encoder, listed, permit).await)
-}
-
-async fn list_in_chunks(encoder: Encoder, listed: Listed, permit: Permit) -> Response<Body> {
+) -> Response<Body> {
     let page = Page::of(&listed);
     let Presentation { media, gzip } = encoder.format.presentation;
     let frame = (media == Media::Yaml).then(|| {
@@ -136,7 +127,12 @@ async fn list_in_chunks(encoder: Encoder, listed: Listed, permit: Permit) -> Res
         encoder.end_list(&page, &mut empty);
         yaml::Frame::of(&empty)
     });
+    let messages = match media {
+        Media::Protobuf => Some(protobuf::Frame::of(&encoder, &listed, &page).await),
+        _ => None,
+    };
     let mut state = ListState {
+        messages,
         encoder,
         listed,
         page,
@@ -195,9 +191,10 @@ fn next_chunk(state: &mut ListState) -> Option<Vec<u8>> {
     }
     let mut chunk = Vec::with_capacity(CHUNK + (CHUNK >> 2));
     if !state.started {
-        match &state.frame {
-            Some(frame) => chunk.extend_from_slice(frame.head.as_bytes()),
-            None => state.encoder.start_list(&state.page, &mut chunk),
+        match (&state.frame, &state.messages) {
+            (Some(frame), _) => chunk.extend_from_slice(frame.head.as_bytes()),
+            (_, Some(frame)) => chunk.extend_from_slice(&frame.head),
+            (None, None) => state.encoder.start_list(&state.page, &mut chunk),
         }
     }
     let previous = state.last.take();
@@ -216,6 +213,8 @@ fn next_chunk(state: &mut ListState) -> Option<Vec<u8>> {
             let mut item = Vec::new();
             state.encoder.write_item(versioned, &mut item);
             chunk.extend(yaml::item(&item));
+        } else if state.messages.is_some() {
+            protobuf::write_item(&state.encoder, versioned, &mut chunk);
         } else {
             if !is_first {
                 chunk.push(b',');
@@ -228,14 +227,15 @@ fn next_chunk(state: &mut ListState) -> Option<Vec<u8>> {
     state.has_items = !is_first;
     state.done = ended;
     if state.done {
-        match &state.frame {
-            Some(frame) => {
+        match (&state.frame, &state.messages) {
+            (_, Some(frame)) => chunk.extend_from_slice(&frame.tail),
+            (Some(frame), _) => {
                 if is_first {
                     chunk.extend_from_slice(yaml::NO_ITEMS);
                 }
                 chunk.extend_from_slice(frame.tail.as_bytes());
             }
-            None => state.encoder.end_list(&state.page, &mut chunk),
+            (None, None) => state.encoder.end_list(&state.page, &mut chunk),
         }
     }
     match state.encoder.format.presentation.media {
@@ -259,7 +259,7 @@ struct WatchState {
     closing: Pin<Box<WaitForCancellationFutureOwned>>,
     ambient: Ambient,
     /// Counts what was sent.
-    sent: WatchEvents,
+    sent: WatchEventCounter,
     _permit: Permit,
 }
 
@@ -271,7 +271,7 @@ pub(in crate::request) async fn watch(
     lasts: Option<Duration>,
     closing: &CancellationToken,
     ambient: Ambient,
-    (permit, sent): (Permit, WatchEvents),
+    (permit, sent): (Permit, WatchEventCounter),
 ) -> Body {
     let jitter = || Duration::from_secs(ambient.chance() % WATCH_SECONDS);
     let lasts = lasts.unwrap_or_else(|| Duration::from_secs(WATCH_SECONDS) + jitter());
@@ -322,7 +322,7 @@ struct Beginning {
     initial: Option<Initial>,
     is_first: bool,
     /// Counts what was sent.
-    sent: WatchEvents,
+    sent: WatchEventCounter,
 }
 
 impl Beginning {
