@@ -4,8 +4,11 @@
 
 mod in_process;
 
+use std::convert::Infallible;
+
 use aggregated_apiserver::InProcess;
 use axum::body::Body;
+use futures::FutureExt;
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use in_process::admin;
@@ -65,6 +68,10 @@ async fn requests_are_counted_by_what_is_served() {
         ask(&server, "GET", &format!("/nothing-{number}"), "").await;
         ask(&server, &format!("METHOD{number}"), FOOS, "").await;
     }
+    // Nobody waits for the answer: the body never comes.
+    let body = Body::from_stream(futures::stream::pending::<Result<String, Infallible>>());
+    let asked = server.respond(admin(), Request::post(FOOS).body(body).unwrap());
+    assert!(asked.now_or_never().is_none());
     let (status, text) = ask(&server, "GET", "/metrics", "").await;
     assert_eq!(status, StatusCode::OK);
     let total = "apiserver_request_total";
@@ -82,6 +89,7 @@ async fn requests_are_counted_by_what_is_served() {
     };
     assert_eq!(value(&text, total, &of("POST", "resource", "201")), Some(1.0), "{text}");
     assert_eq!(value(&text, total, &of("POST", "resource", "409")), Some(2.0));
+    assert_eq!(value(&text, total, &of("POST", "resource", "499")), Some(1.0));
     assert_eq!(value(&text, total, &of("GET", "resource", "200")), Some(2.0));
     assert_eq!(value(&text, total, &of("LIST", "namespace", "200")), Some(1.0));
     assert_eq!(value(&text, total, &of("LIST", "cluster", "200")), Some(1.0));
