@@ -30,7 +30,7 @@ impl Said {
         }
         let text = |value: &HeaderValue| beginning(&String::from_utf8_lossy(value.as_bytes()));
         Some(Box::new(Self {
-            uri: beginning(&head.uri.to_string()),
+            uri: beginning(head.uri.path_and_query().map_or("", |path| path.as_str())),
             user_agent: head.headers.get(USER_AGENT).map(text).unwrap_or_default(),
             audit_id: text(audit_id),
         }))

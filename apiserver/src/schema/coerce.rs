@@ -99,7 +99,7 @@ impl Coercion {
     fn members(&mut self, of: Type<'_>, at: At<'_>, tree: &mut Tree) -> Result<(), String> {
         let mut fault = None;
         tree.retain(|key, value| {
-            // Whoever goes on after a fault has lost nothing.
+            // After a fault nothing more is dropped.
             if fault.is_some() {
                 return true;
             }

@@ -106,7 +106,7 @@ impl Types {
     }
 
     /// The types of tables, and those that every server speaks of. The lines of fields are
-    /// read when a type is first asked for, so whoever brings a table calls
+    /// read when a type is first asked for, so a program that brings a table calls
     /// [`Types::check`] in a test: a type whose lines cannot be read takes anything.
     ///
     /// # Errors
