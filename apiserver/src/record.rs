@@ -1,5 +1,5 @@
 //! What happened to a request: made when it comes, filled in by the steps that it goes
-//! through, and read when its answer has been sent, or nobody waits for it any more.
+//! through, and read when its answer has been sent or the client has disconnected.
 //!
 //! Its readers are the metrics (`metrics`), and the access log (`access_log`).
 
@@ -23,11 +23,11 @@ use access_log::Said;
 use body::Recorded;
 use metrics::Running;
 
-/// What is said of a request whose client did not wait for the answer.
+/// The status code of a request whose client disconnected before the answer.
 const CLIENT_CLOSED_REQUEST: u16 = 499;
 
 /// What happened to a request. It is read when it is dropped: once its answer has been
-/// sent, or nobody waits for it any more.
+/// sent or the client has disconnected.
 #[derive(Debug)]
 pub struct Record {
     metrics: Option<Arc<Metrics>>,
@@ -57,7 +57,7 @@ impl Record {
         record
     }
 
-    /// A record that nobody reads.
+    /// A record for neither the metrics nor the access log.
     pub fn unread(head: &Parts) -> Self {
         Self {
             metrics: None,
@@ -74,18 +74,18 @@ impl Record {
         }
     }
 
-    /// Takes note of who asks, before anybody is impersonated.
+    /// Records the user who is authenticated, before impersonation.
     pub fn asked_by(&mut self, caller: &User) {
         // Only the access log says it.
         self.caller = self.said.is_some().then(|| caller.clone());
     }
 
-    /// Takes note of who is impersonated.
+    /// Records the user who is impersonated.
     pub fn acts_as(&mut self, user: &User) {
         self.impersonated = self.said.is_some().then(|| user.clone());
     }
 
-    /// The answer, which is followed until it has been sent, or nobody reads it any more.
+    /// Records the answer, until it has been sent or the client has disconnected.
     pub fn answered(mut self, response: Response<Body>) -> Response<Body> {
         self.code = response.status().as_u16();
         if let Some(upgraded) = response.extensions().get::<Upgraded>() {

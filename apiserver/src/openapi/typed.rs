@@ -1,5 +1,5 @@
 //! Schemas of Kubernetes' own types, in the words of kube-apiserver: what the graph of
-//! types says, with descriptions where whoever brought the types has some.
+//! types says, with the descriptions that were given with the types, if any.
 
 use std::collections::BTreeMap;
 

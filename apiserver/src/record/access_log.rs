@@ -23,7 +23,7 @@ pub(super) struct Said {
 }
 
 impl Said {
-    /// What is said of a request; nothing if nobody writes it down.
+    /// What the line of a request will say; none if the access log is off.
     pub(super) fn of(head: &Parts, audit_id: &HeaderValue) -> Option<Box<Self>> {
         if !tracing::enabled!(target: TARGET, tracing::Level::DEBUG) {
             return None;

@@ -14,10 +14,9 @@ use super::node::{GoType, Presence, Type};
 use super::{Malformed, Quantity};
 use crate::error::{Path, go_type as named, quote};
 use crate::object::Tree;
+use crate::object::metadata::UNKNOWN_LIMIT;
 use crate::quota;
 
-/// So many unknown members are named.
-const UNKNOWN_LIMIT: usize = 100;
 /// So much is filled in at most, in bytes of tree.
 const FILLED_IN_LIMIT: usize = 4 << 20;
 

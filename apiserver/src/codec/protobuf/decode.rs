@@ -16,6 +16,7 @@ const NO_MAGIC: &str =
     "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]";
 /// Messages nest at most so deep; a Pod needs nine.
 const DEPTH_LIMIT: usize = 64;
+
 /// Reads an object in protobuf, with the envelope in which requests carry it, as
 /// JSON. What its messages say beyond the fields of its types is ignored.
 ///

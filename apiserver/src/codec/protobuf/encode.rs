@@ -23,7 +23,7 @@ pub fn to_protobuf(object: &Tree, types: &Types) -> Option<Vec<u8>> {
 }
 
 /// The message of an object alone, for a list or an event.
-pub fn message(of: Type<'_>, object: &Tree) -> Vec<u8> {
+fn message(of: Type<'_>, object: &Tree) -> Vec<u8> {
     let mut out = Vec::new();
     write_message(of, object, &mut out);
     out
