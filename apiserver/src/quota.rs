@@ -22,7 +22,9 @@ const LIMIT: usize = 6 * TREE_LIMIT;
 /// What the requests of one user may take.
 const USER_LIMIT: usize = REQUEST_LIMIT;
 /// What is sent stands there twice: as it was sent, and as it is changed on its way.
-pub const SENT: usize = 2;
+const SENT: usize = 2;
+/// What a tree that is being read may grow before it is charged.
+const CHARGED: usize = 64 << 10;
 
 /// A value in a tree, wherever it is.
 const VALUE: usize = size_of::<Value>();
@@ -219,8 +221,68 @@ impl Drop for Room {
     }
 }
 
+/// A tree that is being read. What it takes is charged in steps, to its request: taking
+/// room for every value by itself would be slow.
+#[derive(Debug)]
+pub struct Growth {
+    account: Account,
+    /// What the tree takes so far, and what of it is not yet charged.
+    tree: usize,
+    owed: usize,
+}
+
+impl Growth {
+    /// A tree of which nothing has been read.
+    pub fn new(account: Account) -> Self {
+        Self { account, tree: 0, owed: 0 }
+    }
+
+    /// The account to which the tree is charged.
+    pub fn account(&self) -> &Account {
+        &self.account
+    }
+
+    /// What the tree takes so far, in bytes of memory.
+    pub fn tree(&self) -> usize {
+        self.tree
+    }
+
+    /// Counts what was read, in bytes of memory.
+    ///
+    /// # Errors
+    /// As `Account::room`.
+    pub fn grow(&mut self, bytes: usize) -> Result<(), ApiError> {
+        self.tree += bytes;
+        self.owed += bytes;
+        if self.owed > CHARGED { self.settle() } else { Ok(()) }
+    }
+
+    /// Counts a part of the tree that has been charged already.
+    pub fn add_charged(&mut self, bytes: usize) {
+        self.tree += bytes;
+    }
+
+    /// Charges the rest.
+    ///
+    /// # Errors
+    /// As `grow`.
+    pub fn settle(&mut self) -> Result<(), ApiError> {
+        let owed = std::mem::take(&mut self.owed);
+        if self.tree > TREE_LIMIT {
+            return Err(too_large());
+        }
+        self.account.take(SENT * owed)
+    }
+
+    /// Gives back what was charged for the tree; answers with the account to read it anew.
+    pub fn give_back(&self) -> Account {
+        self.account.give_back(SENT * self.tree);
+        self.account.clone()
+    }
+}
+
 /// What is said of a tree that is too large.
-pub fn too_large() -> ApiError {
+fn too_large() -> ApiError {
     let message = format!(
         "Request entity too large: it takes more than {TREE_LIMIT} bytes of memory, because of many small objects and lists in each other"
     );

@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 
 use super::go_text;
 use crate::error::{ApiError, Path};
-use crate::quota::{self, Account};
+use crate::quota::{self, Account, Growth};
 
 /// A document.
 #[derive(Debug)]
@@ -40,6 +40,12 @@ impl fmt::Display for Unread {
             Self::Malformed(why) => f.write_str(why),
             Self::Refused(error) => write!(f, "{error}"),
         }
+    }
+}
+
+impl From<ApiError> for Unread {
+    fn from(refused: ApiError) -> Self {
+        Self::Refused(refused)
     }
 }
 
@@ -122,7 +128,7 @@ pub fn from_json_within(bytes: &[u8], values: usize, account: &Account) -> Resul
     let seen = RefCell::new(seen);
     let value = read(bytes, &seen)?;
     let seen = seen.into_inner();
-    Ok(Within { value, values: seen.values - before, tree: seen.tree })
+    Ok(Within { value, values: seen.values - before, tree: seen.growth.tree() })
 }
 
 /// JSON that stands in something else.
@@ -146,9 +152,8 @@ fn read(bytes: &[u8], seen: &RefCell<Seen>) -> Result<Value, Unread> {
     {
         mended = text;
         bytes = &mended;
-        let (account, tree) = (seen.borrow().account.clone(), seen.borrow().tree);
         // What became of the first reading is gone.
-        account.give_back(quota::SENT * tree);
+        let account = seen.borrow().growth.give_back();
         *seen.borrow_mut() = Seen { values: before, ..Seen::new(account) };
         read = parse(bytes, seen);
         seen.borrow_mut().settle()?;
@@ -182,10 +187,7 @@ fn parse(bytes: &[u8], seen: &RefCell<Seen>) -> Result<Value, serde_json::Error>
 
 /// What was seen so far.
 struct Seen {
-    account: Account,
-    /// What the tree takes so far, and what of it is not yet charged.
-    tree: usize,
-    owed: usize,
+    growth: Growth,
     /// Why there is no room for more.
     refused: Option<ApiError>,
     /// Of the value that is read now.
@@ -197,15 +199,10 @@ struct Seen {
     duplicates: Vec<String>,
 }
 
-/// What is charged at once.
-const CHARGED: usize = 64 << 10;
-
 impl Seen {
     fn new(account: Account) -> Self {
         Self {
-            account,
-            tree: 0,
-            owed: 0,
+            growth: Growth::new(account),
             refused: None,
             depth: 0,
             values: 0,
@@ -217,10 +214,8 @@ impl Seen {
 
     /// Counts what the tree takes, while it grows.
     fn grow<E: serde::de::Error>(&mut self, bytes: usize) -> Result<(), E> {
-        self.tree += bytes;
-        self.owed += bytes;
-        if self.owed > CHARGED {
-            self.charge();
+        if self.refused.is_none() {
+            self.refused = self.growth.grow(bytes).err();
         }
         match self.refused {
             Some(_) => Err(E::custom("it takes too much memory")),
@@ -228,21 +223,12 @@ impl Seen {
         }
     }
 
-    fn charge(&mut self) {
-        let charged = match self.tree > quota::TREE_LIMIT {
-            true => Err(quota::too_large()),
-            false => self.account.take(quota::SENT * self.owed),
-        };
-        self.refused = charged.err();
-        self.owed = 0;
-    }
-
     /// Charges the rest.
     fn settle(&mut self) -> Result<(), Unread> {
-        if self.refused.is_none() {
-            self.charge();
+        match self.refused.take() {
+            Some(refused) => Err(refused.into()),
+            None => Ok(self.growth.settle()?),
         }
-        self.refused.take().map_or(Ok(()), |refused| Err(Unread::Refused(refused)))
     }
 
     fn value<E: serde::de::Error>(&mut self) -> Result<(), E> {

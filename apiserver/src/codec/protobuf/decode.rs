@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::super::text::{self, Unread};
 use super::MAGIC;
 use crate::error::quote;
-use crate::quota::{self, Account};
+use crate::quota::{self, Account, Growth};
 use crate::schema::{GoType, Presence, Type, Types};
 
 const NO_MAGIC: &str =
@@ -54,42 +54,20 @@ pub fn read(bytes: &[u8], types: &Types, account: &Account) -> Result<Value, Unr
         );
         return Err(why.into());
     };
-    let mut reader = Reader { account, values: 0, tree: 0, owed: 0 };
+    let mut reader = Reader { growth: Growth::new(account.clone()), values: 0 };
     let mut object = reader.message(types.get(id), raw, 0)?;
-    reader.charge()?;
+    reader.growth.settle()?;
     object.insert("apiVersion".to_owned(), api_version.into());
     object.insert("kind".to_owned(), kind.into());
     Ok(Value::Object(object))
 }
 
-struct Reader<'a> {
-    account: &'a Account,
+struct Reader {
+    growth: Growth,
     values: usize,
-    /// What the tree takes so far, and what of it is not yet charged.
-    tree: usize,
-    owed: usize,
 }
 
-/// What is charged at once.
-const CHARGED: usize = 64 << 10;
-
-impl Reader<'_> {
-    /// Counts what the tree takes, while it grows.
-    fn grow(&mut self, bytes: usize) -> Result<(), Unread> {
-        self.tree += bytes;
-        self.owed += bytes;
-        if self.owed > CHARGED { self.charge() } else { Ok(()) }
-    }
-
-    fn charge(&mut self) -> Result<(), Unread> {
-        let charged = match self.tree > quota::TREE_LIMIT {
-            true => Err(quota::too_large()),
-            false => self.account.take(quota::SENT * self.owed),
-        };
-        self.owed = 0;
-        charged.map_err(Unread::Refused)
-    }
-
+impl Reader {
     fn message(
         &mut self,
         of: Type<'_>,
@@ -113,7 +91,7 @@ impl Reader<'_> {
             };
             let of_member = of.at(&member.of);
             if !object.contains_key(name) {
-                self.grow(quota::of_member(object.len()) + quota::of_text(name))?;
+                self.growth.grow(quota::of_member(object.len()) + quota::of_text(name))?;
             }
             match of_member.go {
                 Some(GoType::List) => {
@@ -121,7 +99,7 @@ impl Reader<'_> {
                     let value = self.value(of_item, name, part, depth)?.unwrap_or(Value::Null);
                     let list = object.entry(name).or_insert_with(|| Value::Array(Vec::new()));
                     if let Value::Array(list) = list {
-                        self.grow(quota::of_item(list.len()))?;
+                        self.growth.grow(quota::of_item(list.len()))?;
                         list.push(value);
                     }
                 }
@@ -165,7 +143,7 @@ impl Reader<'_> {
         };
         let map = object.entry(name).or_insert_with(|| Value::Object(Map::new()));
         if let Value::Object(map) = map {
-            self.grow(quota::of_member(map.len()) + quota::of_text(&key))?;
+            self.growth.grow(quota::of_member(map.len()) + quota::of_text(&key))?;
             map.insert(key, value.unwrap_or(empty));
         }
         Ok(())
@@ -238,7 +216,7 @@ impl Reader<'_> {
             _ => return Err(unexpected(name).into()),
         };
         if let Value::String(text) = &value {
-            self.grow(quota::of_text(text))?;
+            self.growth.grow(quota::of_text(text))?;
         }
         Ok(Some(value))
     }
@@ -256,7 +234,7 @@ impl Reader<'_> {
     fn text(&mut self, bytes: &[u8], list: &mut Vec<Value>) -> Result<(), Unread> {
         self.count()?;
         let text = utf8(bytes)?;
-        self.grow(quota::of_item(list.len()) + quota::of_text(text))?;
+        self.growth.grow(quota::of_item(list.len()) + quota::of_text(text))?;
         list.push(text.into());
         Ok(())
     }
@@ -274,14 +252,14 @@ impl Reader<'_> {
             return Ok(Value::Null);
         }
         let left = text::VALUES_LIMIT.saturating_sub(self.values);
-        let parsed = text::from_json_within(bytes, left, self.account);
+        let parsed = text::from_json_within(bytes, left, self.growth.account());
         let parsed = parsed.map_err(|unread| match unread {
             Unread::Malformed(why) => Unread::Malformed(format!("{of}: {why}")),
             refused => refused,
         })?;
         self.values += parsed.values;
         // It was paid for where it was read.
-        self.tree += parsed.tree;
+        self.growth.add_charged(parsed.tree);
         Ok(parsed.value)
     }
 }
