@@ -9,10 +9,10 @@ mod coded_review;
 mod coded_rules;
 mod columns;
 mod conversion;
-mod manners;
 mod names;
 mod scale;
 mod selectable_fields;
+mod strategy;
 mod subresources;
 mod version;
 mod view;
@@ -22,9 +22,9 @@ pub use coded_cells::CodedCells;
 pub use coded_review::{CodedReview, NoQuestion};
 pub use coded_rules::{CodedRules, Prepared, RuleContext, Verdict};
 pub use columns::Columns;
-pub use manners::{Manners, NameRule};
 pub use names::Names;
 pub use scale::scale;
+pub use strategy::{NameRule, Strategy};
 pub use subresources::{FieldPath, ScalePaths, Subresources};
 pub use version::{Version, compare as compare_versions};
 pub use view::View;
@@ -68,7 +68,7 @@ pub struct Kind {
     /// Rules that are written in Rust, if there are any.
     pub rules: Option<Arc<CodedRules>>,
     /// In what it differs from a kind that a definition describes.
-    pub manners: Manners,
+    pub strategy: Strategy,
     /// Whose objects it shows, if they are not its own.
     pub view: Option<View>,
 }
@@ -140,7 +140,7 @@ impl Kind {
                 versions,
                 storage,
                 rules: None,
-                manners: Manners::default(),
+                strategy: Strategy::default(),
                 view: None,
             }),
             _ => Err(StartError::Kind { kind: qualified, faults }),
@@ -153,10 +153,10 @@ impl Kind {
         Self { rules, ..self }
     }
 
-    /// The same kind with manners of its own.
+    /// The same kind with another strategy.
     #[must_use]
-    pub fn with_manners(self, manners: Manners) -> Self {
-        Self { manners, ..self }
+    pub fn with_strategy(self, strategy: Strategy) -> Self {
+        Self { strategy, ..self }
     }
 
     /// The same kind as a view of another one.
@@ -177,7 +177,7 @@ impl Kind {
 
     /// What objects of a version are selected by, besides name and namespace.
     pub fn selectable<'a>(&'a self, version: &'a Version) -> &'a SelectableFields {
-        if self.is_typed() { &self.manners.selectable } else { &version.selectable }
+        if self.is_typed() { &self.strategy.selectable } else { &version.selectable }
     }
 
     /// Says for an object of one of Kubernetes' own kinds what it is, where its

@@ -61,7 +61,7 @@ pub use definition::{
     Cells, Computed, DefinitionError, Kinds, Lookup, Related, Rules, SourceType, Stored,
 };
 pub use error::{FieldError, StartError};
-pub use kind::{Manners, NameRule, NoQuestion, RuleContext, View, age};
+pub use kind::{NameRule, NoQuestion, RuleContext, Strategy, View, age};
 pub use manifests::Options as ManifestOptions;
 pub use object::names;
 pub use object::selector::SelectableFields;

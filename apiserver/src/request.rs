@@ -419,7 +419,7 @@ impl Handler {
         let Attributes { served, part, .. } = *attributes;
         let updated =
             |changed: verb::Changed| (changed.versioned, changed.warnings, StatusCode::OK);
-        if part != Part::Main || !served.kind.manners.creates_on_update {
+        if part != Part::Main || !served.kind.strategy.allows_create_on_update {
             return verb::update(attributes, submitted).await.map(updated);
         }
         // It is kept beside what the account has paid for.
@@ -552,7 +552,8 @@ impl Handler {
 
 /// Warnings for a deletion of objects of a kind.
 fn deletion_warnings(kind: &Kind, options: &DeleteOptions) -> Vec<String> {
-    let warning = kind.manners.on_silent_deletion.filter(|_| options.propagation.is_none());
+    let warning =
+        kind.strategy.warning_without_propagation_policy.filter(|_| options.propagation.is_none());
     warning.map(str::to_owned).into_iter().collect()
 }
 

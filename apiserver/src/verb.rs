@@ -57,7 +57,7 @@ pub enum Verb {
 /// kube-apiserver says it of custom resources.
 pub fn verbs(served: &ServedKind) -> &'static [Verb] {
     match served.backing {
-        Backing::Stored(_) if !served.kind.manners.deletes_collections => &[
+        Backing::Stored(_) if !served.kind.strategy.deletes_collections => &[
             Verb::Delete,
             Verb::Get,
             Verb::List,
@@ -117,7 +117,7 @@ pub fn subresources(served: &ServedKind, version: &Version) -> Vec<Subresource> 
     if let Backing::Stored(_) = served.backing {
         subresources.extend(version.subresources.status.then_some(Subresource::Status));
         subresources.extend(version.subresources.scale.as_ref().map(|_| Subresource::Scale));
-        subresources.extend(served.kind.manners.finalizes.then_some(Subresource::Finalize));
+        subresources.extend(served.kind.strategy.has_finalize.then_some(Subresource::Finalize));
     }
     subresources
 }

@@ -18,7 +18,7 @@ mod scale;
 mod stamp;
 mod update;
 
-pub use deletion::{Manner, Propagation, as_it_goes, mark};
+pub use deletion::{DeletionOptions, Propagation, as_it_goes, mark};
 pub use faults_of_defaults::faults_of_defaults;
 pub use field_validation::FieldValidation;
 pub use json_patch::{OPERATIONS_LIMIT, Operation};
@@ -120,7 +120,7 @@ fn prepare_made(
 ) -> Result<Prepared, ApiError> {
     let Decoded { mut tree, is_kind, mut warnings } = decoded;
     let is_own = kind.is_typed();
-    let keeps_status = kind.manners.is_made_with_status || (is_own && initial.is_some());
+    let keeps_status = kind.strategy.keeps_status_on_create || (is_own && initial.is_some());
     let drops_status = version.subresources.status && !keeps_status;
     if drops_status && tree.remove("status").is_some() {
         // What it begins with is as if it was never said.
@@ -132,13 +132,13 @@ fn prepare_made(
         _ => stamp::refuse_revision(&tree),
     };
     // Kinds of Kubernetes' own fill in what depends on name and uid.
-    let mut is_generated = is_own && stamp::stamp(&mut tree, kind.manners.counts_changes, ambient);
+    let mut is_generated = is_own && stamp::stamp(&mut tree, kind.strategy.has_generation, ambient);
     if let Some(uid) = initial.and_then(|initial| initial.uid.as_deref()).filter(|_| is_own) {
         give_uid(&mut tree, uid);
     }
     let rules = Asked::prepare(kind, version, rules, &mut tree);
     if !is_own {
-        is_generated = stamp::stamp(&mut tree, kind.manners.counts_changes, ambient);
+        is_generated = stamp::stamp(&mut tree, kind.strategy.has_generation, ambient);
     }
     let completed = complete(kind, version, tree, is_kind, &mut warnings, &rules);
     let completed = completed.and_then(|completed| of_revision.map(|()| completed));
@@ -215,7 +215,7 @@ fn complete(
     let name = metadata::name(&tree).to_owned();
     let mut errors = Vec::new();
     if is_kind {
-        errors.extend(metadata_rules::validate(&tree, kind.manners.names));
+        errors.extend(metadata_rules::validate(&tree, kind.strategy.names));
         errors.extend(schema::validate(version.schema.root(), &tree));
         if let Some(paths) = scale_paths(kind, version) {
             errors.extend(scale::validate(paths, &tree));

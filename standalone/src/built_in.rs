@@ -5,15 +5,15 @@ mod cells;
 mod defaults;
 mod descriptions;
 mod events;
-mod manners;
 mod rules;
+mod strategies;
 
 pub(crate) use rules::approval;
 
 use std::any::TypeId;
 use std::sync::{Arc, LazyLock};
 
-use aggregated_apiserver::{Cells, Kinds, Manners, Rules, Types, View, age};
+use aggregated_apiserver::{Cells, Kinds, Rules, Strategy, Types, View, age};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::events::v1::Event as NewEvent;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -60,21 +60,21 @@ pub(crate) fn kinds() -> Kinds {
         columns: CONFIG_MAPS,
         cells: cells::config_maps(),
         rules: rules::config_maps(),
-        ..Row::new(manners::plain())
+        ..Row::new(strategies::plain())
     };
     let events = Row {
         short_names: &["ev"],
         columns: EVENTS,
         cells: cells::events(),
         rules: rules::events(),
-        ..Row::new(manners::events("involvedObject"))
+        ..Row::new(strategies::events("involvedObject"))
     };
     let namespaces = Row {
         short_names: &["ns"],
         parts: Status,
         columns: NAMESPACES,
         rules: defaults::namespaces(),
-        ..Row::new(manners::namespaces())
+        ..Row::new(strategies::namespaces())
     };
     let nodes = Row {
         short_names: &["no"],
@@ -82,7 +82,7 @@ pub(crate) fn kinds() -> Kinds {
         columns: NODES,
         cells: cells::nodes(),
         rules: rules::nodes(defaults::nodes()),
-        ..Row::new(manners::nodes())
+        ..Row::new(strategies::nodes())
     };
     let pods = Row {
         short_names: &["po"],
@@ -91,16 +91,16 @@ pub(crate) fn kinds() -> Kinds {
         columns: PODS,
         cells: cells::pods(),
         rules: rules::pods(defaults::pods()),
-        ..Row::new(manners::pods())
+        ..Row::new(strategies::pods())
     };
     let secrets = Row {
         columns: SECRETS,
         cells: cells::secrets(),
         rules: rules::secrets(defaults::secrets()),
-        ..Row::new(manners::secrets())
+        ..Row::new(strategies::secrets())
     };
     let service_accounts: Row<ServiceAccount> =
-        Row { short_names: &["sa"], ..Row::new(manners::service_accounts()) };
+        Row { short_names: &["sa"], ..Row::new(strategies::service_accounts()) };
     let services = Row {
         short_names: &["svc"],
         categories: ALL,
@@ -108,7 +108,7 @@ pub(crate) fn kinds() -> Kinds {
         columns: SERVICES,
         cells: cells::services(),
         rules: rules::services(defaults::services()),
-        ..Row::new(manners::services())
+        ..Row::new(strategies::services())
     };
     let deployments = Row {
         short_names: &["deploy"],
@@ -117,7 +117,7 @@ pub(crate) fn kinds() -> Kinds {
         columns: DEPLOYMENTS,
         cells: cells::deployments(),
         rules: rules::deployments(defaults::deployments()),
-        ..Row::new(manners::deployments())
+        ..Row::new(strategies::deployments())
     };
     let replica_sets = Row {
         short_names: &["rs"],
@@ -126,7 +126,7 @@ pub(crate) fn kinds() -> Kinds {
         columns: REPLICA_SETS,
         cells: cells::replica_sets(),
         rules: rules::replica_sets(defaults::replica_sets()),
-        ..Row::new(manners::counted())
+        ..Row::new(strategies::counted())
     };
     let cron_jobs = Row {
         short_names: &["cj"],
@@ -135,7 +135,7 @@ pub(crate) fn kinds() -> Kinds {
         columns: CRON_JOBS,
         cells: cells::cron_jobs(),
         rules: rules::cron_jobs(defaults::cron_jobs()),
-        ..Row::new(manners::counted())
+        ..Row::new(strategies::counted())
     };
     let jobs = Row {
         categories: ALL,
@@ -143,7 +143,7 @@ pub(crate) fn kinds() -> Kinds {
         columns: JOBS,
         cells: cells::jobs(),
         rules: rules::jobs(defaults::jobs()),
-        ..Row::new(manners::jobs())
+        ..Row::new(strategies::jobs())
     };
     let definitions = Row {
         short_names: &["crd", "crds"],
@@ -151,21 +151,21 @@ pub(crate) fn kinds() -> Kinds {
         parts: Status,
         columns: DEFINITIONS,
         rules: rules::definitions(),
-        ..Row::new(manners::definitions())
+        ..Row::new(strategies::definitions())
     };
-    let leases = Row { columns: LEASES, rules: rules::leases(), ..Row::new(manners::leases()) };
+    let leases = Row { columns: LEASES, rules: rules::leases(), ..Row::new(strategies::leases()) };
     let api_services = Row {
         parts: Status,
         columns: API_SERVICES,
         cells: cells::api_services(),
         rules: rules::api_services(),
-        ..Row::new(manners::api_services())
+        ..Row::new(strategies::api_services())
     };
     let endpoint_slices = Row {
         columns: ENDPOINT_SLICES,
         cells: cells::endpoint_slices(),
         rules: rules::endpoint_slices(),
-        ..Row::new(manners::counted())
+        ..Row::new(strategies::counted())
     };
     let kinds = config_maps.add(Kinds::new());
     let kinds = events.add(kinds);
@@ -193,7 +193,7 @@ pub(crate) fn events() -> Kinds {
         columns: EVENTS,
         cells: cells::new_events(),
         rules: rules::new_events(),
-        ..Row::new(manners::events("regarding"))
+        ..Row::new(strategies::events("regarding"))
     };
     let view = View {
         group: "",
@@ -311,7 +311,7 @@ struct Row<K> {
     columns: &'static [Column],
     cells: Cells<K>,
     rules: Rules<K>,
-    manners: Manners,
+    strategy: Strategy,
 }
 
 impl<K> Row<K>
@@ -320,8 +320,8 @@ where
     K: kube::Resource<DynamicType = ()>,
     <K as Resource>::Scope: 'static,
 {
-    /// A kind of which nothing is said but its manners.
-    fn new(manners: Manners) -> Self {
+    /// A kind of which nothing is said but its strategy.
+    fn new(strategy: Strategy) -> Self {
         Self {
             short_names: &[],
             categories: &[],
@@ -329,12 +329,12 @@ where
             columns: &[AGE],
             cells: Cells::none(),
             rules: Rules::none(),
-            manners,
+            strategy,
         }
     }
 
     fn add(self, kinds: Kinds) -> Kinds {
-        let Self { short_names, categories, parts, columns, mut cells, rules, manners } = self;
+        let Self { short_names, categories, parts, columns, mut cells, rules, strategy } = self;
         let mut version = version_of::<K>();
         version["additionalPrinterColumns"] = columns
             .iter()
@@ -364,7 +364,7 @@ where
         match definition::<K>(short_names, categories, &version) {
             Ok(definition) => {
                 let kinds = kinds.built_in(definition, cells, rules, &TYPES);
-                kinds.with_manners(manners)
+                kinds.with_strategy(strategy)
             }
             Err(error) => {
                 // What is made here is made of constants; a test reads all of them.

@@ -19,7 +19,7 @@ use super::to_tree;
 use super::yaml::{self, DefinitionError};
 use super::{Cells, Rules};
 use crate::cluster::Sources;
-use crate::kind::{CodedCells, CodedReview, CodedRules, Manners, NoQuestion, View};
+use crate::kind::{CodedCells, CodedReview, CodedRules, NoQuestion, Strategy, View};
 use crate::object::Tree;
 use crate::schema::Types;
 use crate::served_kind::SourceResource;
@@ -77,7 +77,7 @@ pub struct Registered {
     /// Rules that are written in Rust.
     pub rules: Option<Arc<CodedRules>>,
     /// In what it differs from a kind that a definition describes.
-    pub manners: Manners,
+    pub strategy: Strategy,
     /// Whose objects it shows, if they are not its own.
     pub view: Option<View>,
     /// The types of Kubernetes, if it is one of its own kinds: then its group need not
@@ -174,11 +174,11 @@ impl Kinds {
         self
     }
 
-    /// Gives the last kind manners of its own.
+    /// Gives the last kind a strategy of its own.
     #[must_use]
-    pub fn with_manners(mut self, manners: Manners) -> Self {
+    pub fn with_strategy(mut self, strategy: Strategy) -> Self {
         if let Some(registered) = self.registered.last_mut() {
-            registered.manners = manners;
+            registered.strategy = strategy;
         }
         self
     }
@@ -255,7 +255,7 @@ impl Kinds {
             cells,
             rules: None,
             types: None,
-            manners: Manners::default(),
+            strategy: Strategy::default(),
             view: None,
             role,
         });

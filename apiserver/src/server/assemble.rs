@@ -50,7 +50,7 @@ pub(super) fn parse(kinds: &Kinds) -> Result<Vec<Arc<Kind>>, StartError> {
         };
         let kind = kind
             .with_rules(registered.rules.clone())
-            .with_manners(registered.manners.clone())
+            .with_strategy(registered.strategy.clone())
             .with_view(registered.view.clone());
         let names = &kind.names;
         let own = [

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use crate::ambient::Ambient;
 use crate::error::ApiError;
-use crate::kind::{Manners, Names};
+use crate::kind::{Names, Strategy};
 use crate::object::{Key, Object};
 use crate::served_kind::ServedKind;
 use crate::storage::{Commit, Expected, StoreError, Versioned};
-use crate::write::{Manner, Propagation, as_it_goes, mark};
+use crate::write::{DeletionOptions, Propagation, as_it_goes, mark};
 
 /// How an object is removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -66,18 +66,22 @@ pub async fn delete(
         let Some(kept) = kept else { return ended.ok_or_else(absent) };
         // Of what was written since, the first write of this deletion is one.
         let version = options.resource_version.as_ref().filter(|_| ended.is_none());
-        check(options.uid.as_ref(), version, &kept, &kind.manners).map_err(|cause| {
+        check(options.uid.as_ref(), version, &kept, &kind.strategy).map_err(|cause| {
             let Names { plural, kind: name, .. } = &kind.names;
-            let named = if kind.manners.marked_by_time_alone { plural } else { name };
+            let named = if kind.strategy.marked_by_time_alone { plural } else { name };
             let group = &kind.group;
             ApiError::conflict(group, named, key.name(), &cause)
         })?;
-        let Manners { shows_deleted, .. } = kind.manners;
-        let manner =
-            Manner { propagation: options.propagation, grace_period: options.grace_period };
-        let marked = mark(&kept.object, &kind.manners, &manner, ambient)?.map(Arc::new);
+        let Strategy { returns_deleted_object, .. } = kind.strategy;
+        let how = DeletionOptions {
+            propagation: options.propagation,
+            grace_period: options.grace_period,
+        };
+        let marked = mark(&kept.object, &kind.strategy, &how, ambient)?.map(Arc::new);
         let gone = match &marked {
-            None if shows_deleted => Some(as_it_goes(&kept.object, &kind.manners, ambient)?),
+            None if returns_deleted_object => {
+                Some(as_it_goes(&kept.object, &kind.strategy, ambient)?)
+            }
             _ => None,
         };
         let gone = gone.map(Arc::new);
@@ -103,7 +107,7 @@ pub async fn delete(
         let mut expected = kept.revision;
         // kube-apiserver marks a Pod that has no time to end before it removes it, so
         // watches show a change and then the removal.
-        if let Some(gone) = gone.clone().filter(|_| kind.manners.grace_period.is_some())
+        if let Some(gone) = gone.clone().filter(|_| kind.strategy.grace_period.is_some())
             && !gone.same_content(&kept.object)
         {
             match store.commit(commit(expected, Some(gone), true)).await {
@@ -130,10 +134,10 @@ fn check(
     uid: Option<&String>,
     version: Option<&String>,
     kept: &Versioned,
-    manners: &Manners,
+    strategy: &Strategy,
 ) -> Result<(), String> {
     // Kinds that mark their objects themselves have words of their own.
-    let is_brief = manners.marked_by_time_alone;
+    let is_brief = strategy.marked_by_time_alone;
     if let Some(uid) = uid
         && uid != kept.object.uid()
     {

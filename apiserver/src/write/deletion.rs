@@ -7,7 +7,7 @@ use super::metadata_rules::{FOREGROUND, ORPHAN};
 use super::update;
 use crate::ambient::{Ambient, to_seconds};
 use crate::error::ApiError;
-use crate::kind::Manners;
+use crate::kind::Strategy;
 use crate::object::{Object, Tree, metadata};
 
 /// What becomes of what an object owns.
@@ -23,17 +23,17 @@ pub enum Propagation {
 
 /// How an object is deleted.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Manner {
+pub struct DeletionOptions {
     /// What becomes of what it owns.
     pub propagation: Option<Propagation>,
     /// How many seconds it has to end, where objects have any.
     pub grace_period: Option<i64>,
 }
 
-impl Manner {
+impl DeletionOptions {
     /// How many seconds an object has to end.
-    fn seconds(&self, manners: &Manners, tree: &Tree) -> i64 {
-        let Some(usual) = manners.grace_period.and_then(|period| period(tree)) else { return 0 };
+    fn seconds(&self, strategy: &Strategy, tree: &Tree) -> i64 {
+        let Some(usual) = strategy.grace_period.and_then(|period| period(tree)) else { return 0 };
         match self.grace_period.unwrap_or(usual) {
             given if given < 0 => 1,
             given => given,
@@ -48,28 +48,28 @@ impl Manner {
 /// None that could be met: it was an object before.
 pub fn mark(
     object: &Object,
-    manners: &Manners,
-    manner: &Manner,
+    strategy: &Strategy,
+    options: &DeletionOptions,
     ambient: &Ambient,
 ) -> Result<Option<Object>, ApiError> {
     let mut tree = object.to_tree();
-    if manners.is_collected {
-        set_finalizers(&mut tree, manner.propagation);
+    if strategy.is_garbage_collected {
+        set_finalizers(&mut tree, options.propagation);
     }
-    let seconds = manner.seconds(manners, &tree);
-    if !manners.holds(&tree) && seconds == 0 {
+    let seconds = options.seconds(strategy, &tree);
+    if !strategy.holds(&tree) && seconds == 0 {
         return Ok(None);
     }
-    if let Some(note) = manners.on_mark {
+    if let Some(note) = strategy.prepare_for_deletion {
         note(&mut tree, ambient.now());
     }
-    if manners.marked_by_time_alone {
+    if strategy.marked_by_time_alone {
         metadata::edit(&mut tree, |metadata| {
             let now = || to_seconds(ambient.now()).into();
             metadata.entry("deletionTimestamp").or_insert_with(now);
         });
     } else {
-        end_in(&mut tree, seconds, manner.grace_period, ambient);
+        end_in(&mut tree, seconds, options.grace_period, ambient);
     }
     // However large it is: what cannot be marked could never go.
     Object::from_tree(&tree).map(Some).map_err(ApiError::internal)
@@ -108,12 +108,12 @@ fn end_in(tree: &mut Tree, seconds: i64, given: Option<i64>, ambient: &Ambient) 
 /// None that could be met: it was an object before.
 pub fn as_it_goes(
     object: &Object,
-    manners: &Manners,
+    strategy: &Strategy,
     ambient: &Ambient,
 ) -> Result<Object, ApiError> {
     let mut tree = object.to_tree();
     // Others go without a mark.
-    if manners.grace_period.is_some() {
+    if strategy.grace_period.is_some() {
         end_in(&mut tree, 0, Some(0), ambient);
     }
     Object::from_tree(&tree).map_err(ApiError::internal)

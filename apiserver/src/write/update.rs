@@ -96,7 +96,7 @@ pub fn check_uid(kind: &Kind, tree: &Tree, key: &Key, uid: &str) -> Result<(), A
         return Ok(());
     }
     let (group, plural) = (&kind.group, &kind.names.plural);
-    let prefix = match kind.manners.storage_name {
+    let prefix = match kind.strategy.storage_prefix {
         Some(name) => name.to_owned(),
         None if kind.is_typed() => plural.clone(),
         None => format!("{group}/{plural}"),
@@ -130,12 +130,12 @@ pub fn prepare_change(
             // Rules see the status that there is.
             take_status(&mut tree, &live.tree);
         }
-        if kind.manners.unconditional_update {
+        if kind.strategy.allows_unconditional_update {
             take_revision(&mut tree, live);
         }
         if part == Part::Main {
-            kind.manners.keep(&mut tree, &live.tree);
-            if kind.manners.finalizes {
+            kind.strategy.keep(&mut tree, &live.tree);
+            if kind.strategy.has_finalize {
                 take_finalizers(&mut tree, &live.tree);
             }
         }
@@ -157,8 +157,8 @@ pub fn prepare_change(
             Part::Status => {
                 let status = std::mem::replace(&mut tree, live.tree.clone());
                 take_status(&mut tree, &status);
-                if kind.manners.status_takes_metadata {
-                    take_metadata(&mut tree, &status, kind.manners.status_keeps);
+                if kind.strategy.updates_metadata_with_status {
+                    take_metadata(&mut tree, &status, kind.strategy.metadata_kept_by_status);
                 }
                 if let Some(rules) = kind.rules_of(version).filter(|_| kind.is_typed()) {
                     // Fields of a status depend on each other. What does not fit
@@ -199,7 +199,7 @@ pub fn prepare_change(
             return Err(ApiError::invalid(group, &given, metadata::name(&tree), errors));
         }
         warnings.extend(metadata_rules::finalizer_warnings(&tree, Some(&live.tree)));
-        let counts_annotations = kind.manners.counts_annotations && part == Part::Main;
+        let counts_annotations = kind.strategy.counts_annotations && part == Part::Main;
         bump_generation(version, &mut tree, &live.tree, counts_annotations);
         if is_over(kind, &tree) {
             // It is shown, not kept: what is too large can still go.
@@ -312,8 +312,8 @@ fn take_metadata(tree: &mut Tree, other: &Tree, kept: &[&str]) {
 
 fn faults_of_status(kind: &Kind, version: &Version, tree: &Tree, old: &Tree) -> Vec<FieldError> {
     let mut errors = schema::validate_status(version.schema.root(), tree, old);
-    if kind.manners.status_takes_metadata {
-        errors.extend(metadata_rules::validate(tree, kind.manners.names));
+    if kind.strategy.updates_metadata_with_status {
+        errors.extend(metadata_rules::validate(tree, kind.strategy.names));
         errors.extend(metadata_rules::validate_update(tree, old));
     }
     if let Some(paths) = super::scale_paths(kind, version) {
@@ -341,7 +341,7 @@ fn faults(
     is_kind: bool,
     old: &Tree,
 ) -> Vec<FieldError> {
-    let mut errors = metadata_rules::validate(tree, kind.manners.names);
+    let mut errors = metadata_rules::validate(tree, kind.strategy.names);
     let of_change = metadata_rules::validate_update(tree, old);
     errors.extend(of_change.clone());
     let api_version = kind.api_version(&version.name);
@@ -399,5 +399,5 @@ pub(super) fn add_generation(tree: &mut Tree) {
 pub(super) fn is_over(kind: &Kind, tree: &Tree) -> bool {
     let metadata = metadata::of(tree);
     let grace = metadata.get("deletionGracePeriodSeconds").and_then(Value::as_i64);
-    metadata::is_being_deleted(tree) && !kind.manners.holds(tree) && grace.unwrap_or_default() == 0
+    metadata::is_being_deleted(tree) && !kind.strategy.holds(tree) && grace.unwrap_or_default() == 0
 }

@@ -38,7 +38,8 @@ pub(super) fn write_row(
     out: &mut Vec<u8>,
 ) {
     let tree = Value::Object(versioned.object.to_tree());
-    let name = (!encoder.kind.manners.names_itself).then(|| versioned.object.key().name().into());
+    let name =
+        (!encoder.kind.strategy.has_name_column).then(|| versioned.object.key().name().into());
     let cells: Vec<Value> =
         name.into_iter().chain(encoder.version.columns.cells(&tree, encoder.now)).collect();
     out.extend_from_slice(b"{\"cells\":");
@@ -74,6 +75,6 @@ fn definitions(encoder: &Encoder) -> Value {
             "priority": column.priority,
         })
     });
-    let name = (!encoder.kind.manners.names_itself).then_some(name);
+    let name = (!encoder.kind.strategy.has_name_column).then_some(name);
     name.into_iter().chain(others).collect()
 }

@@ -43,7 +43,7 @@ fn kept(prepared: PreparedChange) -> Tree {
 }
 
 #[test]
-fn the_generation_counts_changes_of_the_content() {
+fn the_generation_has_generation_of_the_content() {
     let live = live(json!({}));
     let generation = |patch: Value| {
         let tree = kept(patched(&live, patch).unwrap());
@@ -135,14 +135,16 @@ fn what_holds_an_object() {
     let marked = |finalizers: Value, propagation| {
         let live = live(json!({"finalizers": finalizers}));
         let object = Object::from_tree(&live.tree).unwrap();
-        let manner = Manner { propagation, ..Manner::default() };
-        mark(&object, &crate::kind::Manners::default(), &manner, &ambient).unwrap().map(|object| {
-            let again = mark(&object, &crate::kind::Manners::default(), &manner, &ambient)
-                .unwrap()
-                .unwrap();
-            assert!(again.same_content(&object), "{again:?}");
-            object.to_tree()["metadata"].clone()
-        })
+        let options = DeletionOptions { propagation, ..DeletionOptions::default() };
+        mark(&object, &crate::kind::Strategy::default(), &options, &ambient).unwrap().map(
+            |object| {
+                let again = mark(&object, &crate::kind::Strategy::default(), &options, &ambient)
+                    .unwrap()
+                    .unwrap();
+                assert!(again.same_content(&object), "{again:?}");
+                object.to_tree()["metadata"].clone()
+            },
+        )
     };
     let held = marked(json!(["x/hold"]), None).unwrap();
     assert_eq!(held["deletionTimestamp"], "2026-01-01T00:00:00Z");

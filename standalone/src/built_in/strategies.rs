@@ -1,6 +1,6 @@
 //! In what each of these kinds differs from one that a definition describes.
 
-use aggregated_apiserver::{Manners, NameRule, SelectableFields, whole_seconds};
+use aggregated_apiserver::{NameRule, SelectableFields, Strategy, whole_seconds};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
@@ -8,23 +8,27 @@ use crate::definitions::FINALIZER;
 
 /// An object that does not count its changes, and is selected by nothing but its
 /// name and namespace.
-pub(super) fn plain() -> Manners {
-    Manners { counts_changes: false, ..counted() }
+pub(super) fn plain() -> Strategy {
+    Strategy { has_generation: false, ..counted() }
 }
 
 /// One that may be replaced by who has not seen it.
-fn base() -> Manners {
-    Manners { unconditional_update: true, status_takes_metadata: true, ..Manners::default() }
+fn base() -> Strategy {
+    Strategy {
+        allows_unconditional_update: true,
+        updates_metadata_with_status: true,
+        ..Strategy::default()
+    }
 }
 
 /// One that may be replaced only by who has seen it.
-pub(super) fn guarded() -> Manners {
-    Manners { unconditional_update: false, ..plain() }
+pub(super) fn guarded() -> Strategy {
+    Strategy { allows_unconditional_update: false, ..plain() }
 }
 
 /// One that does.
-pub(super) fn counted() -> Manners {
-    Manners { selectable: SelectableFields::none(), ..base() }
+pub(super) fn counted() -> Strategy {
+    Strategy { selectable: SelectableFields::none(), ..base() }
 }
 
 /// Says in the status of a definition that its objects will be removed.
@@ -44,14 +48,14 @@ fn note_termination(definition: &mut Map<String, Value>, now: Timestamp) {
     }));
 }
 
-pub(super) fn definitions() -> Manners {
-    Manners {
-        unconditional_update: false,
-        status_takes_metadata: false,
+pub(super) fn definitions() -> Strategy {
+    Strategy {
+        allows_unconditional_update: false,
+        updates_metadata_with_status: false,
         // Whoever serves it lets it go when its objects are gone.
         held_by: Some("/spec/versions"),
         marked_by_time_alone: true,
-        on_mark: Some(|definition, now| {
+        prepare_for_deletion: Some(|definition, now| {
             note_termination(definition, now);
             let metadata = definition.entry("metadata").or_insert_with(|| json!({}));
             let finalizers = metadata
@@ -67,7 +71,7 @@ pub(super) fn definitions() -> Manners {
     }
 }
 
-pub(super) fn pods() -> Manners {
+pub(super) fn pods() -> Strategy {
     let selectable = SelectableFields::default()
         .or("spec.nodeName", "")
         .or("spec.restartPolicy", "")
@@ -77,9 +81,9 @@ pub(super) fn pods() -> Manners {
         .or("status.phase", "")
         .or("status.podIP", "")
         .or("status.nominatedNodeName", "");
-    Manners {
+    Strategy {
         selectable,
-        shows_deleted: true,
+        returns_deleted_object: true,
         grace_period: Some(grace_period_of_pod),
         kept: &["/spec/priority", "/spec/preemptionPolicy"],
         ..base()
@@ -95,14 +99,14 @@ fn grace_period_of_pod(pod: &Map<String, Value>) -> Option<i64> {
     (is_bound && !is_over).then(|| usual.unwrap_or(30))
 }
 
-pub(super) fn api_services() -> Manners {
-    Manners { names: NameRule::PathSegment, status_takes_metadata: false, ..guarded() }
+pub(super) fn api_services() -> Strategy {
+    Strategy { names: NameRule::PathSegment, updates_metadata_with_status: false, ..guarded() }
 }
 
-pub(super) fn namespaces() -> Manners {
-    Manners {
+pub(super) fn namespaces() -> Strategy {
+    Strategy {
         names: NameRule::Label,
-        counts_changes: false,
+        has_generation: false,
         selectable: SelectableFields::default().or("status.phase", "").found_at(
             "name",
             &["metadata.name"],
@@ -110,9 +114,9 @@ pub(super) fn namespaces() -> Manners {
         ),
         deletes_collections: false,
         held_by: Some("/spec/finalizers"),
-        finalizes: true,
+        has_finalize: true,
         marked_by_time_alone: true,
-        on_mark: Some(|namespace, _| {
+        prepare_for_deletion: Some(|namespace, _| {
             let status = namespace.entry("status").or_insert_with(|| json!({}));
             status["phase"] = "Terminating".into();
         }),
@@ -121,56 +125,56 @@ pub(super) fn namespaces() -> Manners {
     }
 }
 
-pub(super) fn nodes() -> Manners {
+pub(super) fn nodes() -> Strategy {
     let selectable = SelectableFields::default().or("spec.unschedulable", "false");
-    Manners {
-        counts_changes: false,
+    Strategy {
+        has_generation: false,
         selectable,
-        is_made_with_status: true,
-        storage_name: Some("minions"),
+        keeps_status_on_create: true,
+        storage_prefix: Some("minions"),
         ..base()
     }
 }
 
-pub(super) fn deployments() -> Manners {
-    Manners { status_keeps: &["labels"], counts_annotations: true, ..counted() }
+pub(super) fn deployments() -> Strategy {
+    Strategy { metadata_kept_by_status: &["labels"], counts_annotations: true, ..counted() }
 }
 
-pub(super) fn secrets() -> Manners {
+pub(super) fn secrets() -> Strategy {
     let selectable = SelectableFields::default().or("type", "");
-    Manners { counts_changes: false, selectable, kept: &["/type"], ..base() }
+    Strategy { has_generation: false, selectable, kept: &["/type"], ..base() }
 }
 
-pub(super) fn service_accounts() -> Manners {
-    Manners { shows_deleted: true, ..plain() }
+pub(super) fn service_accounts() -> Strategy {
+    Strategy { returns_deleted_object: true, ..plain() }
 }
 
-pub(super) fn leases() -> Manners {
-    Manners { creates_on_update: true, ..guarded() }
+pub(super) fn leases() -> Strategy {
+    Strategy { allows_create_on_update: true, ..guarded() }
 }
 
-pub(super) fn services() -> Manners {
+pub(super) fn services() -> Strategy {
     let selectable = SelectableFields::default().or("spec.clusterIP", "").or("spec.type", "");
-    Manners {
+    Strategy {
         names: NameRule::Label,
-        counts_changes: false,
+        has_generation: false,
         selectable,
-        shows_deleted: true,
-        creates_on_update: true,
-        storage_name: Some("services/specs"),
+        returns_deleted_object: true,
+        allows_create_on_update: true,
+        storage_prefix: Some("services/specs"),
         ..base()
     }
 }
 
-pub(super) fn jobs() -> Manners {
+pub(super) fn jobs() -> Strategy {
     let selectable =
         SelectableFields::default().found_at("status.successful", &["status.succeeded"], "0");
     let why = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning";
-    Manners { selectable, on_silent_deletion: Some(why), ..base() }
+    Strategy { selectable, warning_without_propagation_policy: Some(why), ..base() }
 }
 
 /// Events, by what they are called about.
-pub(super) fn events(about: &str) -> Manners {
+pub(super) fn events(about: &str) -> Strategy {
     let mut selectable = SelectableFields::default();
     for field in ["kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath"]
     {
@@ -185,13 +189,13 @@ pub(super) fn events(about: &str) -> Manners {
         ),
         _ => selectable.or("reportingController", ""),
     };
-    Manners {
+    Strategy {
         names: NameRule::PathSegment,
-        is_collected: false,
-        counts_changes: false,
+        is_garbage_collected: false,
+        has_generation: false,
         selectable,
-        names_itself: true,
-        creates_on_update: true,
+        has_name_column: true,
+        allows_create_on_update: true,
         ..base()
     }
 }

@@ -1,5 +1,5 @@
-//! Manners: in what kinds of Kubernetes' own differ from those that definitions
-//! describe.
+//! Strategy: what a kind asks of its objects and of those who write them, beside what
+//! its schema says.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -10,34 +10,33 @@ use crate::object::names::{
 use crate::object::selector::SelectableFields;
 use crate::object::{Tree, metadata};
 
-/// In what a kind of Kubernetes' own differs from one that a definition
-/// describes.
+/// How objects of a kind are named, written and deleted. The default is that of a
+/// custom resource; each of Kubernetes' own kinds brings one.
 #[derive(Clone, Debug)]
-pub struct Manners {
+pub struct Strategy {
     /// What its objects may be called.
     pub names: NameRule,
-    /// Whether the changes of an object are counted in it.
-    pub counts_changes: bool,
+    /// Whether objects have a `metadata.generation`, which counts their changes.
+    pub has_generation: bool,
     /// What its objects are selected by, besides name and namespace.
     pub selectable: SelectableFields,
-    /// Whether the columns of its tables say the name themselves.
-    pub names_itself: bool,
-    /// Whether an object may have its status from the start.
-    pub is_made_with_status: bool,
-    /// Whether who writes the status may change labels, annotations and
-    /// finalizers too.
-    pub status_takes_metadata: bool,
-    /// Which of these it may not change all the same.
-    pub status_keeps: &'static [&'static str],
-    /// Whether a change of its annotations counts as one of the object.
+    /// Whether one of its columns is the name, so that tables have no other one.
+    pub has_name_column: bool,
+    /// Whether an object may be created with its status.
+    pub keeps_status_on_create: bool,
+    /// Whether a write to `status` may change labels, annotations and finalizers too.
+    pub updates_metadata_with_status: bool,
+    /// Which of these it may not change.
+    pub metadata_kept_by_status: &'static [&'static str],
+    /// Whether a change of the annotations counts in the generation.
     pub counts_annotations: bool,
-    /// Whether an object that is gone is the answer to its deletion, and not a
+    /// Whether a deletion is answered with the object that is gone, and not with a
     /// Status.
-    pub shows_deleted: bool,
-    /// Whether an object may be replaced by who has not seen it.
-    pub unconditional_update: bool,
+    pub returns_deleted_object: bool,
+    /// Whether an update needs no resourceVersion.
+    pub allows_unconditional_update: bool,
     /// Whether a PUT to where there is no object creates one.
-    pub creates_on_update: bool,
+    pub allows_create_on_update: bool,
     /// Whether all of its objects in a scope can be deleted at once.
     pub deletes_collections: bool,
     /// How many seconds an object has to end after it was deleted, if whoever
@@ -48,14 +47,14 @@ pub struct Manners {
     /// there is something in it.
     pub held_by: Option<&'static str>,
     /// What else is noted in an object that is deleted while something holds it.
-    pub on_mark: Option<fn(&mut Tree, Timestamp)>,
+    pub prepare_for_deletion: Option<fn(&mut Tree, Timestamp)>,
     /// Whether `spec.finalizers` are written by a subresource of their own.
-    pub finalizes: bool,
+    pub has_finalize: bool,
     /// Whether propagation policies apply. Where they do not, a deletion adds no
     /// finalizer of the garbage collector.
-    pub is_collected: bool,
+    pub is_garbage_collected: bool,
     /// A warning for a deletion without a propagation policy.
-    pub on_silent_deletion: Option<&'static str>,
+    pub warning_without_propagation_policy: Option<&'static str>,
     /// Whether a deletion is marked by its time alone: it counts as no change of the
     /// object, and nothing is said of its grace period.
     pub marked_by_time_alone: bool,
@@ -64,7 +63,7 @@ pub struct Manners {
     pub kept: &'static [&'static str],
     /// What kube-apiserver calls the kind in its storage, where that is not the plural:
     /// some messages show it.
-    pub storage_name: Option<&'static str>,
+    pub storage_prefix: Option<&'static str>,
 }
 
 /// What objects may be called.
@@ -93,7 +92,7 @@ impl NameRule {
     }
 }
 
-impl Manners {
+impl Strategy {
     /// Whether something holds an object that is deleted.
     pub fn holds(&self, tree: &Tree) -> bool {
         let list = self.held_by.and_then(|pointer| find(tree, pointer)).and_then(Value::as_array);
@@ -122,30 +121,30 @@ fn find<'a>(tree: &'a Tree, pointer: &str) -> Option<&'a Value> {
     steps.try_fold(first, |value, step| value.get(step))
 }
 
-impl Default for Manners {
+impl Default for Strategy {
     fn default() -> Self {
         Self {
             names: NameRule::default(),
-            counts_changes: true,
+            has_generation: true,
             selectable: SelectableFields::default(),
-            names_itself: false,
-            is_made_with_status: false,
-            status_takes_metadata: false,
-            status_keeps: &[],
+            has_name_column: false,
+            keeps_status_on_create: false,
+            updates_metadata_with_status: false,
+            metadata_kept_by_status: &[],
             counts_annotations: false,
-            shows_deleted: false,
-            unconditional_update: false,
-            creates_on_update: false,
+            returns_deleted_object: false,
+            allows_unconditional_update: false,
+            allows_create_on_update: false,
             deletes_collections: true,
             grace_period: None,
             held_by: None,
-            on_mark: None,
-            finalizes: false,
-            is_collected: true,
-            on_silent_deletion: None,
+            prepare_for_deletion: None,
+            has_finalize: false,
+            is_garbage_collected: true,
+            warning_without_propagation_policy: None,
             marked_by_time_alone: false,
             kept: &[],
-            storage_name: None,
+            storage_prefix: None,
         }
     }
 }
