@@ -24,7 +24,7 @@ pub use coded_rules::{CodedRules, Prepared, RuleContext, Verdict};
 pub use columns::Columns;
 pub use names::Names;
 pub use scale::scale;
-pub use strategy::{NameRule, Strategy};
+pub use strategy::{NameRule, Routing, StoragePrefix, Strategy};
 pub use subresources::{FieldPath, ScalePaths, Subresources};
 pub use version::{Version, compare as compare_versions};
 pub use view::View;
@@ -65,10 +65,12 @@ pub struct Kind {
     pub versions: Vec<Arc<Version>>,
     /// The version in which objects are kept, served or not.
     pub storage: Arc<Version>,
-    /// Rules that are written in Rust, if there are any.
-    pub rules: Option<Arc<CodedRules>>,
-    /// In what it differs from a kind that a definition describes.
+    /// Rules of a user, if there are any: admission asks them.
+    pub admission_rules: Option<Arc<CodedRules>>,
+    /// How its objects are named, written and deleted.
     pub strategy: Strategy,
+    /// Code of the strategy, which fills in and validates what no type can say.
+    strategy_rules: Option<Arc<CodedRules>>,
     /// Whose objects it shows, if they are not its own.
     pub view: Option<View>,
 }
@@ -139,18 +141,23 @@ impl Kind {
                 scope,
                 versions,
                 storage,
-                rules: None,
+                admission_rules: None,
                 strategy: Strategy::default(),
+                strategy_rules: None,
                 view: None,
             }),
             _ => Err(StartError::Kind { kind: qualified, faults }),
         }
     }
 
-    /// The same kind with rules that are written in Rust.
+    /// The same kind with rules that are written in Rust. Those of Kubernetes' own kinds
+    /// are part of their strategy, those of users of admission.
     #[must_use]
     pub fn with_rules(self, rules: Option<Arc<CodedRules>>) -> Self {
-        Self { rules, ..self }
+        match self.is_typed() {
+            true => Self { strategy_rules: rules, ..self },
+            false => Self { admission_rules: rules, ..self },
+        }
     }
 
     /// The same kind with another strategy.
@@ -236,14 +243,20 @@ impl Kind {
         }
     }
 
-    /// The rules for objects of a version.
+    /// The rules for objects of a version, whoever asks them.
     pub fn rules_of(&self, version: &Version) -> Option<&CodedRules> {
-        self.rules.as_deref().filter(|rules| rules.is_about(&version.name))
+        let rules = self.admission_rules.as_deref().filter(|rules| rules.is_about(&version.name));
+        rules.or_else(|| self.strategy_rules(version))
+    }
+
+    /// The code of the strategy for objects of a version.
+    pub fn strategy_rules(&self, version: &Version) -> Option<&CodedRules> {
+        self.strategy_rules.as_deref().filter(|rules| rules.is_about(&version.name))
     }
 
     /// A version that is served and that the rules, if there are any, do not look at.
     pub fn version_without_rules(&self) -> Option<&str> {
-        let rules = self.rules.as_ref()?;
+        let rules = self.admission_rules.as_ref().or(self.strategy_rules.as_ref())?;
         let names = self.versions.iter().map(|version| version.name.as_str());
         names.into_iter().find(|name| !rules.is_about(name))
     }

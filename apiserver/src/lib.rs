@@ -33,6 +33,8 @@ mod openapi;
 mod verb;
 mod write;
 
+mod admission;
+
 mod served_kind;
 mod storage;
 mod watch_cache;
@@ -55,13 +57,16 @@ mod quota;
 mod record;
 mod user;
 
+pub use admission::{
+    Admission, AdmissionError, AdmissionObject, AdmissionOperation, AdmissionRequest,
+};
 pub use ambient::{Ambient, whole_seconds};
 pub use codec::{read_protobuf, write_protobuf};
 pub use definition::{
     Cells, Computed, DefinitionError, Kinds, Lookup, Related, Rules, SourceType, Stored,
 };
 pub use error::{FieldError, StartError};
-pub use kind::{NameRule, NoQuestion, RuleContext, Strategy, View, age};
+pub use kind::{NameRule, NoQuestion, Routing, RuleContext, StoragePrefix, Strategy, View, age};
 pub use manifests::Options as ManifestOptions;
 pub use object::names;
 pub use object::selector::SelectableFields;

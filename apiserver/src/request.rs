@@ -1,9 +1,8 @@
 //! The path of a request, one line per step.
 //!
 //! route → deadline → authenticate → impersonate → authorize → throttle → negotiate → decode →
-//! (admit →) verb → encode. A step never calls another step; only this file does.
+//! verb or write → encode. A step never calls another step; only this file does.
 
-mod admit;
 mod authenticate;
 mod authorize;
 mod deadline;
@@ -15,6 +14,7 @@ mod query;
 mod route;
 mod throttle;
 mod websocket;
+mod writing;
 
 pub use authenticate::{Authentication, ClientCertificate, Peer, Presented};
 pub use impersonate::Impersonation;
@@ -30,32 +30,28 @@ use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
 use tracing::Instrument;
 
+use crate::admission::AdmissionChain;
 use crate::ambient::Ambient;
-use crate::cluster::{self, Cluster, Namespaces};
+use crate::cluster::Cluster;
 use crate::discovery::Discovery;
 use crate::error::{ApiError, Reason};
-use crate::kind::{self, Kind, RuleContext};
-use crate::object::metadata;
+use crate::kind::{self, Kind};
 use crate::openapi::OpenApi;
-use crate::quota::{self, Account, Quota};
+use crate::quota::{Account, Quota};
 use crate::record::{Metrics, Record};
 use crate::served_kind::{Backing, ServedKinds};
-use crate::storage::Versioned;
 use crate::user::User;
-use crate::verb::{self, Attributes, DeleteOptions, Subresource, Verb, WriteOptions};
+use crate::verb::{self, DeleteOptions, Subresource, Verb};
 use crate::watch_cache::SourceState;
-use crate::write::{self, Decoded, Part, Submitted};
+use crate::write;
 use decode::Operation;
 use encode::{Encoder, stream};
 use negotiate::{InProtobuf, Media, Negotiated, Presentation};
 use route::{Destination, Document, Route, Target};
 use throttle::{Permit, Throttle};
+use writing::Writing;
 
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
-
-/// So often an update that may create is tried, if others create and delete its object
-/// meanwhile.
-const UPSERT_ATTEMPTS: usize = 4;
 
 /// What is served at a moment, and what is said about it.
 struct Served {
@@ -77,8 +73,8 @@ pub struct Handler {
     served: ArcSwap<Served>,
     authentication: Authentication,
     cluster: Cluster,
-    /// Looked at before an object is made in one.
-    namespaces: Option<Namespaces>,
+    /// Who is asked about writes.
+    admission: AdmissionChain,
     ambient: Ambient,
     throttle: Throttle,
     /// What the bodies of writes and what becomes of them may take.
@@ -94,7 +90,7 @@ impl Handler {
         kinds: ServedKinds,
         authentication: Authentication,
         cluster: Cluster,
-        namespaces: Option<Namespaces>,
+        admission: AdmissionChain,
         ambient: Ambient,
     ) -> Self {
         let throttle = Throttle::default();
@@ -104,7 +100,7 @@ impl Handler {
             served: ArcSwap::from_pointee(Served::new(kinds)),
             authentication,
             cluster,
-            namespaces,
+            admission,
             ambient,
             throttle,
             quota: Quota::default(),
@@ -298,23 +294,7 @@ impl Handler {
         account: &Account,
     ) -> Result<Response<Body>, ApiError> {
         let (served, version) = (&target.served, &target.version);
-        let context =
-            |options: WriteOptions| RuleContext::new(user, self.ambient.now(), options.dry_run);
         let is_scale = target.subresource == Some(Subresource::Scale);
-        let part = match target.subresource {
-            Some(Subresource::Status) => Part::Status,
-            Some(Subresource::Finalize) => Part::Finalizers,
-            Some(Subresource::Scale) | None => Part::Main,
-        };
-        let attributes = |key, options: WriteOptions, context| Attributes {
-            served,
-            version,
-            key,
-            part,
-            field_validation: options.field_validation,
-            context,
-            account,
-        };
         match operation {
             Operation::Get(key, options) => {
                 let versioned = if is_scale {
@@ -339,135 +319,43 @@ impl Handler {
                 let events = stream::watch(encoder, watching, lasts, closing, ambient, kept).await;
                 Ok(encode::watching(&format, events))
             }
-            Operation::Create(submitted, options) => {
-                let namespace = target.namespace.as_deref();
-                let validation = options.field_validation;
-                let decoded =
-                    write::decode_new(&served.kind, version, namespace, submitted, validation)?;
-                self.admit(&served.kind, namespace, &decoded).await?;
-                if let Backing::Reviewed(review) = &served.backing {
-                    let answer = verb::review(served, review, &decoded, user)?;
-                    return Ok(encoder.review(&answer, &decoded.warnings));
-                }
-                let (context, ambient) = (&context(options), &self.ambient);
-                let (created, warnings) =
-                    verb::create(served, version, namespace, decoded, context, ambient).await?;
-                Ok(encoder.object(&created, StatusCode::CREATED, &warnings))
-            }
-            Operation::Update(key, submitted, options) if is_scale => {
-                let context = context(options);
-                let attributes = attributes(&key, options, &context);
-                let changed = verb::update_scale(&attributes, submitted).await?;
-                Ok(encoder.object(&changed.versioned, StatusCode::OK, &changed.warnings))
-            }
-            Operation::Update(key, submitted, options) => {
-                let context = context(options);
-                let attributes = attributes(&key, options, &context);
-                let (versioned, warnings, status) = self.put(user, &attributes, submitted).await?;
-                Ok(encoder.object(&versioned, status, &warnings))
-            }
-            Operation::Patch(key, patch, options) => {
-                let context = context(options);
-                let attributes = attributes(&key, options, &context);
-                let changed = match is_scale {
-                    true => verb::patch_scale(&attributes, patch).await?,
-                    false => verb::patch(&attributes, patch).await?,
+            Operation::Review(submitted, options) => {
+                let Backing::Reviewed(review) = &served.backing else {
+                    return Err(ApiError::internal("what is no review is answered"));
                 };
-                Ok(encoder.object(&changed.versioned, StatusCode::OK, &changed.warnings))
+                let writing = Writing::new(self, user, &target, options, account);
+                let attributes = writing.attributes();
+                let (answer, warnings) = verb::review(&attributes, review, submitted).await?;
+                Ok(encoder.review(&answer, &warnings))
+            }
+            Operation::Write(change, options) => {
+                let writing = Writing::new(self, user, &target, options, account);
+                let written = write::write(&writing.attributes(), change).await?;
+                let status = if written.is_created { StatusCode::CREATED } else { StatusCode::OK };
+                Ok(encoder.object(&written.versioned, status, &written.warnings))
             }
             Operation::Delete(key, options) => {
-                admit::admit_deletion(&served.kind, key.name())?;
-                let warnings = deletion_warnings(&served.kind, &options);
-                let deleted = verb::delete(served, &key, &options, &self.ambient).await;
+                let writing = Writing::deleting(self, user, &target, options.dry_run, account);
+                let attributes = writing.attributes();
+                let mut warnings = deletion_warnings(&served.kind, &options);
+                let deleted = verb::delete(&attributes, &key, &options, &mut warnings).await;
                 let deleted = deleted.map_err(|error| error.with_warnings(warnings.clone()))?;
                 let mut response = encoder.deleted(&deleted, options.tells_of_waiting);
                 encode::warn(&mut response, &warnings);
                 Ok(response)
             }
             Operation::DeleteCollection(scope, options, how) => {
-                let (ambient, warnings) = (&self.ambient, deletion_warnings(&served.kind, &how));
-                let listed = verb::delete_collection(served, scope, options, &how, ambient).await;
+                let writing = Writing::deleting(self, user, &target, how.dry_run, account);
+                let attributes = writing.attributes();
+                let mut warnings = deletion_warnings(&served.kind, &how);
+                let listed =
+                    verb::delete_collection(&attributes, scope, options, &how, &mut warnings).await;
                 let listed = listed.map_err(|error| error.with_warnings(warnings.clone()))?;
                 let mut response = stream::list(encoder, listed, permit).await;
                 encode::warn(&mut response, &warnings);
                 Ok(response)
             }
         }
-    }
-
-    /// Refuses a new object that may not be where it shall be.
-    async fn admit(
-        &self,
-        kind: &Kind,
-        namespace: Option<&str>,
-        decoded: &Decoded,
-    ) -> Result<(), ApiError> {
-        let (Some(namespaces), Some(namespace)) = (&self.namespaces, namespace) else {
-            return Ok(());
-        };
-        let admitted = admit::admit(namespaces, kind, namespace, &decoded.tree).await;
-        admitted.map_err(|error| error.with_warnings(decoded.warnings.clone()))
-    }
-
-    /// Puts an object in the place of the one that is there, or, of some kinds, creates it.
-    async fn put(
-        &self,
-        user: &User,
-        attributes: &Attributes<'_>,
-        submitted: Submitted,
-    ) -> Result<(Versioned, Vec<String>, StatusCode), ApiError> {
-        let Attributes { served, part, .. } = *attributes;
-        let updated =
-            |changed: verb::Changed| (changed.versioned, changed.warnings, StatusCode::OK);
-        if part != Part::Main || !served.kind.strategy.allows_create_on_update {
-            return verb::update(attributes, submitted).await.map(updated);
-        }
-        // It is kept beside what the account has paid for.
-        let _kept = attributes.account.room(quota::of_tree(&submitted.tree))?;
-        let mut attempt = 1;
-        loop {
-            // Others may create and delete it meanwhile.
-            let is_last = attempt == UPSERT_ATTEMPTS;
-            match verb::update(attributes, submitted.clone()).await {
-                Err(error) if error.reason() == Reason::NotFound && !is_last => {}
-                other => return other.map(updated),
-            }
-            match self.create_by_update(user, attributes, submitted.clone()).await {
-                Err(error) if error.reason() == Reason::AlreadyExists => attempt += 1,
-                Err(error) => return Err(error),
-                Ok((created, warnings)) => return Ok((created, warnings, StatusCode::CREATED)),
-            }
-        }
-    }
-
-    /// Creates an object where an update has found none. That needs the right to create.
-    async fn create_by_update(
-        &self,
-        user: &User,
-        attributes: &Attributes<'_>,
-        submitted: Submitted,
-    ) -> Result<(Versioned, Vec<String>), ApiError> {
-        let Attributes { served, version, key, field_validation, context, .. } = *attributes;
-        let kind = &served.kind;
-        let demanded = cluster::Attributes::Resource {
-            verb: Verb::Create.name(),
-            group: kind.group.clone(),
-            version: version.name.clone(),
-            resource: kind.names.plural.clone(),
-            subresource: String::new(),
-            namespace: key.namespace().unwrap_or_default().to_owned(),
-            name: key.name().to_owned(),
-        };
-        let namespace = key.namespace();
-        let mut decoded = write::decode_new(kind, version, namespace, submitted, field_validation)?;
-        // A version of what is not there says nothing, as in kube-apiserver.
-        metadata::edit(&mut decoded.tree, |metadata| {
-            metadata.remove("resourceVersion");
-        });
-        write::check_uid(kind, &decoded.tree, key, "")?;
-        authorize::demand(&self.cluster, user, &demanded).await?;
-        self.admit(kind, namespace, &decoded).await?;
-        verb::create(served, version, namespace, decoded, context, &self.ambient).await
     }
 
     /// Refuses a request for a path that is answered elsewhere, unless the

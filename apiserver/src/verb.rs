@@ -1,36 +1,28 @@
-//! What can be done with a kind: one file per verb.
+//! What can be done with a kind: one file per verb. CREATE, UPDATE and PATCH are one pipeline
+//! of many stages, which is `write`.
 
-mod change;
 mod continue_token;
-mod create;
 mod delete;
 mod delete_collection;
 mod get;
 mod list;
-mod patch;
 mod review;
 mod scale;
 mod selection;
-mod update;
 mod watch;
 
-pub use change::{Attributes, Changed};
 pub use continue_token::Continue;
-pub use create::create;
 pub use delete::{DeleteOptions, Deleted, delete};
 pub use delete_collection::delete_collection;
 pub use get::{GetOptions, get};
 pub use list::{LOOK, ListOptions, Listed, Moment, list};
-pub use patch::patch;
 pub use review::review;
-pub use scale::{get_scale, patch_scale, update_scale};
+pub use scale::get_scale;
 pub use selection::Selection;
-pub use update::update;
 pub use watch::{Bookmark, Event, Initial, WatchOptions, WatchStart, Watching, watch};
 
 use crate::kind::Version;
 use crate::served_kind::{Backing, ServedKind};
-use crate::write::FieldValidation;
 
 /// A verb of Kubernetes, as authorization and discovery name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -120,15 +112,6 @@ pub fn subresources(served: &ServedKind, version: &Version) -> Vec<Subresource> 
         subresources.extend(served.kind.strategy.has_finalize.then_some(Subresource::Finalize));
     }
     subresources
-}
-
-/// How an object is written.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct WriteOptions {
-    /// What happens to members that are unknown or given twice.
-    pub field_validation: FieldValidation,
-    /// Whether everything is checked and nothing is kept.
-    pub dry_run: bool,
 }
 
 impl Verb {

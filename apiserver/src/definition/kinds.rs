@@ -18,6 +18,7 @@ use super::stored::Stored;
 use super::to_tree;
 use super::yaml::{self, DefinitionError};
 use super::{Cells, Rules};
+use crate::admission::{Admission, AdmissionChain};
 use crate::cluster::Sources;
 use crate::kind::{CodedCells, CodedReview, CodedRules, NoQuestion, Strategy, View};
 use crate::object::Tree;
@@ -100,6 +101,7 @@ impl Registered {
 #[derive(Default)]
 pub struct Kinds {
     registered: Vec<Registered>,
+    admission: AdmissionChain,
     allow_partial: bool,
 }
 
@@ -160,6 +162,7 @@ impl Kinds {
         if let Some(registered) = self.registered.last_mut() {
             registered.rules = Some(Arc::new(rules.coded_anyway()));
             registered.types = Some(Arc::clone(types));
+            registered.strategy = Strategy::built_in();
         }
         self
     }
@@ -187,6 +190,7 @@ impl Kinds {
     #[must_use]
     pub fn and(mut self, others: Self) -> Self {
         self.registered.extend(others.registered);
+        self.admission.extend(others.admission);
         self.allow_partial |= others.allow_partial;
         self
     }
@@ -212,8 +216,22 @@ impl Kinds {
         self.add(definition, None, Role::Reviewed(review));
         if let Some(registered) = self.registered.last_mut() {
             registered.types = Some(Arc::clone(types));
+            registered.strategy = Strategy::built_in();
         }
         self
+    }
+
+    /// Adds an admission plugin: it is asked about writes to all kinds of the server, also
+    /// to those that were added elsewhere.
+    #[must_use]
+    pub fn admission(mut self, plugin: impl Admission) -> Self {
+        self.admission.push(Arc::new(plugin));
+        self
+    }
+
+    /// The admission plugins, in the order in which they were added.
+    pub(crate) fn admission_chain(&self) -> &AdmissionChain {
+        &self.admission
     }
 
     /// Serves kinds also if their definitions ask for what is not served yet:

@@ -60,6 +60,15 @@ pub struct Prepared {
     pub after: Value,
 }
 
+impl Prepared {
+    /// Makes the same changes in an object.
+    pub fn apply_to(&self, tree: &mut Tree) {
+        if let (Value::Object(before), Value::Object(after)) = (&self.before, &self.after) {
+            change(tree, before, after);
+        }
+    }
+}
+
 type Prepare =
     Box<dyn Fn(&Value, &RuleContext<'_>) -> Result<Option<Prepared>, String> + Send + Sync>;
 type Fit = Box<dyn Fn(&Value) -> Result<(), String> + Send + Sync>;
@@ -96,11 +105,23 @@ impl CodedRules {
     /// # Errors
     /// When the object does not fit its type: nothing was filled in.
     pub fn prepare(&self, tree: &mut Tree, context: &RuleContext<'_>) -> Result<(), String> {
-        let Some(prepared) = (self.prepare)(&typed(tree), context)? else { return Ok(()) };
-        if let (Value::Object(before), Value::Object(after)) = (&prepared.before, &prepared.after) {
-            change(tree, before, after);
+        if let Some(prepared) = self.prepared(tree, context)? {
+            prepared.apply_to(tree);
         }
         Ok(())
+    }
+
+    /// What rules fill in, if it is anything.
+    ///
+    /// # Errors
+    /// When the object does not fit its type.
+    pub fn prepared(
+        &self,
+        tree: &Tree,
+        context: &RuleContext<'_>,
+    ) -> Result<Option<Prepared>, String> {
+        let prepared = (self.prepare)(&typed(tree), context)?;
+        Ok(prepared.filter(|prepared| prepared.before != prepared.after))
     }
 
     /// Whether an object fits its type.

@@ -61,9 +61,33 @@ pub struct Strategy {
     /// What is taken from the object that is there, where a change leaves it
     /// out: JSON pointers.
     pub kept: &'static [&'static str],
-    /// What kube-apiserver calls the kind in its storage, where that is not the plural:
-    /// some messages show it.
-    pub storage_prefix: Option<&'static str>,
+    /// What kube-apiserver calls the kind in its storage: some messages show it.
+    pub storage_prefix: StoragePrefix,
+    /// How paths that lead nowhere are answered.
+    pub routing: Routing,
+}
+
+/// What kube-apiserver calls a kind in its storage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StoragePrefix {
+    /// `example.com/foos`, as custom resources.
+    #[default]
+    GroupAndResource,
+    /// `pods`
+    Resource,
+    /// Something else.
+    Named(&'static str),
+}
+
+/// How paths of a kind that lead nowhere are answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Routing {
+    /// As of custom resources, all of which one handler serves: it looks no further than the
+    /// subresource, and what it does not find is told of the object.
+    #[default]
+    Handler,
+    /// As of kinds whose every path and method is known: what is not among them is not there.
+    Paths,
 }
 
 /// What objects may be called.
@@ -121,6 +145,13 @@ fn find<'a>(tree: &'a Tree, pointer: &str) -> Option<&'a Value> {
     steps.try_fold(first, |value, step| value.get(step))
 }
 
+impl Strategy {
+    /// The strategy of a kind of Kubernetes' own of which nothing more is said.
+    pub fn built_in() -> Self {
+        Self { storage_prefix: StoragePrefix::Resource, routing: Routing::Paths, ..Self::default() }
+    }
+}
+
 impl Default for Strategy {
     fn default() -> Self {
         Self {
@@ -144,7 +175,8 @@ impl Default for Strategy {
             warning_without_propagation_policy: None,
             marked_by_time_alone: false,
             kept: &[],
-            storage_prefix: None,
+            storage_prefix: StoragePrefix::default(),
+            routing: Routing::default(),
         }
     }
 }

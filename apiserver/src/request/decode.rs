@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
+use http::header::USER_AGENT;
 use http::request::Parts;
 
 use super::route::Target;
@@ -19,11 +20,10 @@ use crate::object::Key;
 use crate::object::selector::Selector;
 use crate::quota::Account;
 use crate::schema::Types;
-use crate::verb::{
-    DeleteOptions, GetOptions, ListOptions, Subresource, Verb, WatchOptions, WriteOptions,
-};
+use crate::served_kind::Backing;
+use crate::verb::{DeleteOptions, GetOptions, ListOptions, Subresource, Verb, WatchOptions};
 use crate::watch_cache::Scope;
-use crate::write::{Submitted, SubmittedPatch};
+use crate::write::{Change, Submitted, WriteOptions, manager_of_user_agent};
 use parameters::Parameters;
 
 /// What is to be done.
@@ -35,12 +35,10 @@ pub(super) enum Operation {
     List(Scope, ListOptions),
     /// Follow the changes of a scope; `None` leaves the duration to the server.
     Watch(Scope, WatchOptions, Option<Duration>),
-    /// Make an object.
-    Create(Submitted, WriteOptions),
-    /// Replace one.
-    Update(Key, Submitted, WriteOptions),
-    /// Change parts of one. What cannot be read is told only if there is one.
-    Patch(Key, Result<SubmittedPatch, ApiError>, WriteOptions),
+    /// Answer a question.
+    Review(Submitted, WriteOptions),
+    /// Make an object, replace one, or change parts of one.
+    Write(Change, WriteOptions),
     /// Remove one.
     Delete(Key, DeleteOptions),
     /// Remove those of a scope that a selector matches.
@@ -51,9 +49,7 @@ impl Operation {
     /// Whether everything is checked and nothing is kept.
     pub(super) fn is_dry_run(&self) -> bool {
         match self {
-            Self::Create(_, options) | Self::Update(.., options) | Self::Patch(.., options) => {
-                options.dry_run
-            }
+            Self::Review(_, options) | Self::Write(_, options) => options.dry_run,
             Self::Delete(_, options) | Self::DeleteCollection(.., options) => options.dry_run,
             Self::Get(..) | Self::List(..) | Self::Watch(..) => false,
         }
@@ -117,21 +113,22 @@ pub(super) async fn decode(
         }
         Verb::Create => {
             let (options, submitted) = object(&parameters, target, head, body, account).await?;
-            Ok(Operation::Create(submitted, options))
+            Ok(match target.served.backing {
+                Backing::Reviewed(_) => Operation::Review(submitted, options),
+                _ => Operation::Write(Change::Create(submitted), options),
+            })
         }
         Verb::Update => {
-            let key = key()?;
             let (options, submitted) = object(&parameters, target, head, body, account).await?;
-            Ok(Operation::Update(key, submitted, options))
+            Ok(Operation::Write(Change::Update(submitted), options))
         }
         Verb::Patch => {
             let language = patch::language(&head.headers, is_strategic(target))?;
-            let key = key()?;
             let bytes = body::read(&head.headers, body).await?;
-            let options = parameters.patch_options()?;
+            let options = with_manager(parameters.patch_options()?, head);
             let (schema, validation) = (&target.version.schema, options.field_validation);
             let patch = patch::read(language, schema, &bytes, validation, account);
-            Ok(Operation::Patch(key, patch, options))
+            Ok(Operation::Write(Change::Patch(patch), options))
         }
         Verb::Delete => {
             let options = delete_options(&parameters, head, body, account).await?;
@@ -168,6 +165,7 @@ async fn object(
         Verb::Create => parameters.create_options()?,
         _ => parameters.update_options()?,
     };
+    let options = with_manager(options, head);
     let language = language?;
     let submitted = match target.subresource {
         Some(Subresource::Scale) => body::scale(language, &bytes, account).await?,
@@ -176,6 +174,16 @@ async fn object(
         }
     };
     Ok((options, submitted))
+}
+
+/// Options that name a field manager: the client's, otherwise the client.
+fn with_manager(options: WriteOptions, head: &Parts) -> WriteOptions {
+    if !options.field_manager.is_empty() {
+        return options;
+    }
+    let user_agent = head.headers.get(USER_AGENT).and_then(|value| value.to_str().ok());
+    let field_manager = manager_of_user_agent(user_agent.unwrap_or_default());
+    WriteOptions { field_manager, ..options }
 }
 
 /// The options of a deletion: of the query only if the body has none.

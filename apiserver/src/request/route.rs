@@ -13,7 +13,7 @@ use percent_encoding::percent_decode_str;
 
 use crate::cluster::Attributes;
 use crate::error::ApiError;
-use crate::kind::Version;
+use crate::kind::{Routing, Version};
 use crate::object::names::check_path_segment;
 use crate::object::selector::FieldSelector;
 use crate::served_kind::{ServedKind, ServedKinds};
@@ -234,9 +234,9 @@ fn target(
             return Err(ApiError::no_such_resource());
         }
         if !matches!(verb, Some(Verb::List | Verb::Watch)) {
-            return Err(match kind.is_typed() {
-                true => not_allowed(),
-                false => ApiError::no_such_resource(),
+            return Err(match kind.strategy.routing {
+                Routing::Paths => not_allowed(),
+                Routing::Handler => ApiError::no_such_resource(),
             });
         }
     }
@@ -245,14 +245,14 @@ fn target(
         name => {
             let known = subresources(served, version).into_iter();
             // Of custom resources kube-apiserver looks no further.
-            let is_whole = !path.goes_on || !kind.is_typed();
+            let is_whole = !path.goes_on || kind.strategy.routing == Routing::Handler;
             let found = known.into_iter().find(|subresource| subresource.name() == name);
             let found = found.filter(|_| is_whole);
             // A program that asks whether an object is there must not take this
             // for an answer. Of custom resources kube-apiserver says it all the same.
-            let none = || match kind.is_typed() {
-                true => ApiError::no_such_resource(),
-                false => ApiError::not_found(&kind.group, &kind.names.plural, path.name),
+            let none = || match kind.strategy.routing {
+                Routing::Paths => ApiError::no_such_resource(),
+                Routing::Handler => ApiError::not_found(&kind.group, &kind.names.plural, path.name),
             };
             Some(found.ok_or_else(none)?)
         }
@@ -264,9 +264,9 @@ fn target(
     let verbs = subresource.map_or_else(|| verbs(served), Subresource::verbs);
     let verb = verb.filter(|verb| verbs.contains(verb)).ok_or_else(|| {
         let name = verb.map(Verb::name).unwrap_or_default();
-        match kind.is_typed() {
-            true => not_allowed(),
-            false => ApiError::method_not_allowed(&kind.group, &kind.names.plural, name),
+        match kind.strategy.routing {
+            Routing::Paths => not_allowed(),
+            Routing::Handler => ApiError::method_not_allowed(&kind.group, &kind.names.plural, name),
         }
     })?;
     if verb == Verb::Create && !path.name.is_empty() {

@@ -9,11 +9,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::copied::{Copied, CopiedObjects};
 use super::runtime_kinds::RuntimeKinds;
+use crate::admission::{AdmissionChain, NamespaceLifecycle};
 use crate::ambient::Ambient;
 use crate::cluster::{Cluster, Namespaces};
 use crate::definition::{Kinds, Role};
 use crate::document::Document;
-use crate::error::StartError;
+use crate::error::{Reason, StartError};
 use crate::kind::Kind;
 use crate::object::{Object, Tree};
 use crate::request::{Authentication, Handler, SharedHandler};
@@ -139,7 +140,7 @@ impl Assembled {
     /// Takes the kinds into service, as they were parsed.
     pub(super) async fn new(
         parsed: Vec<Arc<Kind>>,
-        (kinds, copied): (&Kinds, &Copied),
+        (registered, copied): (&Kinds, &Copied),
         ambient: Ambient,
         (cluster, version): (Cluster, Document),
         looks_at_namespaces: bool,
@@ -152,7 +153,7 @@ impl Assembled {
         let sources = Arc::new(cluster.sources());
         let mut served = Vec::new();
         let mut runs = Vec::new();
-        for (kind, registered) in parsed.into_iter().zip(kinds.iter()) {
+        for (kind, registered) in parsed.into_iter().zip(registered.iter()) {
             let shown = kind.view.as_ref().map(crate::kind::View::collection);
             let shown = shown.and_then(|collection| {
                 served.iter().find(|other: &&ServedKind| other.kind.qualified() == collection)
@@ -161,17 +162,9 @@ impl Assembled {
                 Some(other) => Arc::clone(&other.cache),
                 None => Arc::new(WatchCache::new(Arc::clone(&sequence))),
             };
-            let mut unavailable = None;
+            let is_view = shown.is_some();
             let backing = match &registered.role {
-                Role::Stored { .. } if shown.is_some() => Backing::Stored(store.clone()),
-                Role::Stored { initial } => {
-                    match copied.get(&kind.qualified()) {
-                        None => fill(&kind, &*store, &cache, initial, &ambient).await?,
-                        Some(Ok(copied)) => restore(&kind, &*store, &cache, copied).await?,
-                        Some(Err(why)) => unavailable = Some(why.as_str().into()),
-                    }
-                    Backing::Stored(store.clone())
-                }
+                Role::Stored { .. } => Backing::Stored(store.clone()),
                 Role::Computed { source, run, .. } => {
                     runs.push(run(Arc::clone(&sources), Arc::clone(&cache)));
                     Backing::Computed(source.clone())
@@ -184,17 +177,30 @@ impl Assembled {
             let ended = closing.child_token();
             let intake = Intake::default();
             let came_at_run_time = false;
-            let one =
+            let unavailable = None;
+            let mut one =
                 ServedKind { kind, cache, backing, ended, intake, unavailable, came_at_run_time };
+            if let (Role::Stored { initial }, false) = (&registered.role, is_view) {
+                match copied.get(&one.kind.qualified()) {
+                    None => fill(&one, &*store, initial, &ambient).await?,
+                    Some(Ok(copied)) => copy(&one, &*store, copied).await?,
+                    Some(Err(why)) => one.unavailable = Some(why.as_str().into()),
+                }
+            }
             served.push(one);
         }
         let kinds = ServedKinds::new(served);
         let is_concerned =
             |served: &ServedKind| served.kind.is_namespaced() && served.store().is_some();
-        let namespaces = (looks_at_namespaces && kinds.iter().any(is_concerned))
-            .then(|| Namespaces::new(sources, cluster.clone()));
+        let mut admission = AdmissionChain::default();
+        if looks_at_namespaces {
+            let is_any = kinds.iter().any(is_concerned);
+            let namespaces = is_any.then(|| Namespaces::new(sources, cluster.clone()));
+            admission.push(Arc::new(NamespaceLifecycle::new(namespaces)));
+        }
+        admission.extend(registered.admission_chain().clone());
         let handler =
-            Handler::new(kinds.clone(), authentication, cluster, namespaces, ambient.clone());
+            Handler::new(kinds.clone(), authentication, cluster, admission, ambient.clone());
         let handler = Arc::new(handler.with_version(version));
         let runtime = RuntimeKinds::new(&handler, store, sequence, ambient, closing);
         // From here on nothing fails that would leave them behind.
@@ -203,13 +209,14 @@ impl Assembled {
     }
 }
 
-/// Connects a cache with its collection, and puts objects in as they were elsewhere.
-async fn restore(
-    kind: &Kind,
+/// Connects a cache with its collection, and puts objects in as they are elsewhere: they
+/// were validated there, and none may be missing here, whatever is demanded now.
+async fn copy(
+    served: &ServedKind,
     store: &dyn Store,
-    cache: &Arc<WatchCache>,
     copied: &CopiedObjects,
 ) -> Result<(), StartError> {
+    let (kind, cache) = (&served.kind, &served.cache);
     let collection = Collection::new(&kind.qualified());
     let unusable = |error: String| fault(kind, "copied object", &error);
     let followed = store.follow(&collection, cache.clone()).await;
@@ -232,31 +239,23 @@ async fn restore(
 
 /// Connects a cache with its collection, and puts the first objects in.
 async fn fill(
-    kind: &Kind,
+    served: &ServedKind,
     store: &dyn Store,
-    cache: &Arc<WatchCache>,
     initial: &[Result<Tree, String>],
     ambient: &Ambient,
 ) -> Result<(), StartError> {
+    let (kind, cache) = (&served.kind, &served.cache);
     let collection = Collection::new(&kind.qualified());
     let unusable = |error: StoreError| fault(kind, "storage", &error.to_string());
     store.follow(&collection, cache.clone()).await.map_err(unusable)?;
     for (index, tree) in initial.iter().enumerate() {
         let field = format!("initial object {index}");
         let tree = tree.clone().map_err(|error| fault(kind, &field, &error))?;
-        let object = write::prepare_initial(kind, &kind.storage, tree, None, ambient)
-            .map_err(|error| fault(kind, &field, &error.to_string()))?;
-        let key = object.key().clone();
-        let commit = Commit {
-            collection: collection.clone(),
-            key,
-            expected: Expected::Absent,
-            object: Some(Arc::new(object)),
-            marks: false,
-        };
-        match store.commit(commit).await {
-            Ok(_) | Err(StoreError::Exists) => {}
-            Err(error) => return Err(unusable(error)),
+        match write::restore(served, &kind.storage, tree, ambient).await {
+            Err(error) if error.reason() != Reason::AlreadyExists => {
+                return Err(fault(kind, &field, &error.to_string()));
+            }
+            _ => {}
         }
     }
     cache.mark_synced();

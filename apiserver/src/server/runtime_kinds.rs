@@ -11,8 +11,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::assemble;
 use crate::ambient::Ambient;
-use crate::error::{ApiError, FieldError, StartError, quote};
-use crate::kind::{Kind, RuleContext};
+use crate::error::{FieldError, Reason, StartError, quote};
+use crate::kind::Kind;
 use crate::object::{Key, Object, metadata};
 use crate::request::Handler;
 use crate::schema;
@@ -20,7 +20,6 @@ use crate::served_kind::{Backing, Intake, ServedKind};
 use crate::storage::{
     Collection, Commit, Expected, MemoryStore, RevisionSequence, Store, StoreError, Versioned,
 };
-use crate::user::User;
 use crate::watch_cache::{Scope, WatchCache};
 use crate::write;
 
@@ -311,23 +310,9 @@ impl RuntimeKinds {
                 metadata.entry("namespace").or_insert_with(|| "default".into());
             });
         }
-        let user = User { name: "system:apiserver".to_owned(), ..User::default() };
-        let ambient = &self.0.ambient;
-        let context = RuleContext::new(&user, ambient.now(), false);
-        let told = |error: ApiError| PutError::Unfit(error.to_string());
-        let object = write::prepare_initial(kind, version, tree, Some(&context), ambient);
-        let object = kind.to_storage(object.map_err(told)?, version);
-        let object = object.map_err(|error| PutError::Unfit(error.to_string()))?;
-        let commit = Commit {
-            collection: Collection::new(&kind.collection()),
-            key: object.key().clone(),
-            expected: Expected::Absent,
-            object: Some(Arc::new(object)),
-            marks: false,
-        };
-        match self.0.store.commit(commit).await {
-            Ok(_) => Ok(()),
-            Err(StoreError::Exists) => Err(PutError::Exists),
+        match write::restore(served, version, tree, &self.0.ambient).await {
+            Ok(()) => Ok(()),
+            Err(error) if error.reason() == Reason::AlreadyExists => Err(PutError::Exists),
             Err(error) => Err(PutError::Unfit(error.to_string())),
         }
     }

@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::ambient::Ambient;
 use crate::error::ApiError;
 use crate::kind::{Names, Strategy};
 use crate::object::{Key, Object};
-use crate::served_kind::ServedKind;
 use crate::storage::{Commit, Expected, StoreError, Versioned};
-use crate::write::{DeletionOptions, Propagation, as_it_goes, mark};
+use crate::write::{Attributes, DeletionOptions, Propagation, as_it_goes, mark, validate_deletion};
 
 /// How an object is removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,18 +42,18 @@ pub enum Deleted {
     Marked(Versioned),
 }
 
-/// Removes an object.
+/// Removes an object. `warnings` gains what the client is to be told, whatever becomes of it.
 ///
 /// # Errors
-/// 404 when it is not there, 409 when a precondition is not met.
+/// 404 when it is not there, 409 when a precondition is not met, and what admission refuses.
 pub async fn delete(
-    served: &ServedKind,
+    attributes: &Attributes<'_>,
     key: &Key,
     options: &DeleteOptions,
-    ambient: &Ambient,
+    warnings: &mut Vec<String>,
 ) -> Result<Deleted, ApiError> {
-    let kind = &served.kind;
-    let Some((store, collection)) = served.store() else {
+    let (kind, ambient) = (attributes.kind(), attributes.environment.ambient);
+    let Some((store, collection)) = attributes.served.store() else {
         return Err(ApiError::method_not_allowed(&kind.group, &kind.names.plural, "delete"));
     };
     let absent = || ApiError::not_found(&kind.group, &kind.names.plural, key.name());
@@ -72,6 +70,10 @@ pub async fn delete(
             let group = &kind.group;
             ApiError::conflict(group, named, key.name(), &cause)
         })?;
+        if ended.is_none() {
+            let live = || kind.in_version(&kept.object, attributes.version).to_tree();
+            validate_deletion(attributes, key, live, warnings).await?;
+        }
         let Strategy { returns_deleted_object, .. } = kind.strategy;
         let how = DeletionOptions {
             propagation: options.propagation,

@@ -2,10 +2,9 @@
 
 use super::list::LOOK;
 use super::{DeleteOptions, Deleted, ListOptions, Listed, delete, list};
-use crate::ambient::Ambient;
 use crate::error::{ApiError, Reason};
-use crate::served_kind::ServedKind;
 use crate::watch_cache::Scope;
+use crate::write::Attributes;
 
 /// Removes objects one after the other; answers with the list of them as they
 /// were. What somebody else has removed meanwhile is no fault.
@@ -14,13 +13,13 @@ use crate::watch_cache::Scope;
 /// Those of a list; then what the first object is refused for that cannot be
 /// removed, after all the others were.
 pub async fn delete_collection(
-    served: &ServedKind,
+    attributes: &Attributes<'_>,
     scope: Scope,
     options: ListOptions,
     how: &DeleteOptions,
-    ambient: &Ambient,
+    warnings: &mut Vec<String>,
 ) -> Result<Listed, ApiError> {
-    let listed = list(served, scope, options).await?;
+    let listed = list(attributes.served, scope, options).await?;
     let mut last = None;
     let mut refused = None;
     loop {
@@ -37,7 +36,7 @@ pub async fn delete_collection(
             tokio::task::yield_now().await;
             continue;
         };
-        match delete(served, &key, how, ambient).await {
+        match delete(&attributes.of(&key), &key, how, warnings).await {
             Ok(Deleted::Gone { .. } | Deleted::Marked(_)) => {}
             Err(error) if error.reason() == Reason::NotFound => {}
             Err(error) => refused = refused.or(Some(error)),

@@ -3,32 +3,27 @@
 use crate::error::ApiError;
 use crate::kind::{CodedReview, NoQuestion};
 use crate::object::Tree;
-use crate::served_kind::ServedKind;
-use crate::user::User;
-use crate::write::Decoded;
+use crate::write::{Attributes, Submitted, admit_review};
 
-/// Answers a review.
+/// Answers a review; also with texts for `Warning` headers.
 ///
 /// # Errors
-/// 400 when it asks nothing that can be answered.
-pub fn review(
-    served: &ServedKind,
+/// 400 when it asks nothing that can be answered, 422 when fields of it are wrong, and what
+/// admission refuses.
+pub async fn review(
+    attributes: &Attributes<'_>,
     review: &CodedReview,
-    decoded: &Decoded,
-    user: &User,
-) -> Result<Tree, ApiError> {
-    let kind = &served.kind;
-    if !decoded.is_kind {
-        return Err(ApiError::bad_request(format!("the object is no {}", kind.names.kind)));
-    }
-    let answered = review.answer(user, &decoded.tree).map_err(|refused| match refused {
+    submitted: Submitted,
+) -> Result<(Tree, Vec<String>), ApiError> {
+    let draft = admit_review(attributes, submitted).await?;
+    let kind = attributes.kind();
+    let answered = review.answer(attributes.user, &draft.tree).map_err(|refused| match refused {
         NoQuestion::BadRequest(why) => ApiError::bad_request(why),
         // kube-apiserver names no kind here.
         NoQuestion::Invalid(errors) => ApiError::invalid(&kind.group, "", "", errors),
     });
-    answered.map(|mut tree| {
-        // It is of its types: it was made of them.
-        kind.coerce_again(&kind.storage, &mut tree);
-        tree
-    })
+    let mut tree = answered?;
+    // It is of its types: it was made of them.
+    kind.coerce_again(&kind.storage, &mut tree);
+    Ok((tree, draft.warnings))
 }

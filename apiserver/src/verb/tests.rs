@@ -4,26 +4,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::FutureExt;
-use futures::future::BoxFuture;
 use jiff::Timestamp;
 use serde_json::json;
 use tokio::task::coop::unconstrained;
 
 use super::watch::{EventType, ObjectEvent};
 use super::*;
-use crate::ambient::Ambient;
 use crate::error::Reason;
-use crate::kind::{Kind, RuleContext};
+use crate::kind::Kind;
 use crate::object::selector::{FieldSelector, LabelSelector, Selector};
 use crate::object::{Key, Object};
 use crate::served_kind::{Backing, Intake, ServedKind};
-use crate::storage::{
-    Collection, Commit, LogReader, MemoryStore, Revision, RevisionSequence, Store, StoreError,
-    Versioned,
-};
-use crate::user::User;
+use crate::storage::{MemoryStore, Revision, RevisionSequence, Versioned};
 use crate::watch_cache::{Scope, WatchCache};
-use crate::write::{FieldValidation, Submitted, decode_new};
 use tokio_util::sync::CancellationToken;
 
 struct World {
@@ -445,50 +438,4 @@ async fn follow_from_seed(seed: u64) {
     let sum = |count: fn(&Reflector) -> usize| clients.iter().map(count).sum::<usize>();
     assert!(sum(|client| client.relisted) > clients.len());
     assert!(sum(|client| client.resumed) > clients.len());
-}
-
-/// A store in which the definition of a kind goes while an object is written.
-struct Closing(MemoryStore, Intake);
-
-impl Store for Closing {
-    fn get<'a>(
-        &'a self,
-        collection: &'a Collection,
-        key: &'a Key,
-    ) -> BoxFuture<'a, Result<Option<Versioned>, StoreError>> {
-        self.0.get(collection, key)
-    }
-
-    fn commit(&self, commit: Commit) -> BoxFuture<'_, Result<Revision, StoreError>> {
-        self.1.close();
-        self.0.commit(commit)
-    }
-
-    fn follow(
-        &self,
-        collection: &Collection,
-        reader: Arc<dyn LogReader>,
-    ) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.0.follow(collection, reader)
-    }
-}
-
-#[tokio::test]
-async fn an_object_does_not_outlive_its_definition() {
-    let mut served = World::new().served;
-    let now = Timestamp::from_second(1_800_000_000).unwrap();
-    let store = MemoryStore::new(Arc::new(RevisionSequence::starting(now, 7)));
-    let store = Arc::new(Closing(store, served.intake.clone()));
-    served.backing = Backing::Stored(store.clone());
-    let tree = json!({"apiVersion": "example.com/v1", "kind": "Foo", "metadata": {"name": "a"}});
-    let submitted = Submitted { tree: tree.as_object().unwrap().clone(), duplicates: Vec::new() };
-    let (kind, version) = (&served.kind, &served.kind.storage);
-    let validation = FieldValidation::Ignore;
-    let decoded = decode_new(kind, version, Some("m"), submitted, validation).unwrap();
-    let (user, ambient) = (User::anonymous(), Ambient::system());
-    let context = RuleContext::new(&user, now, false);
-    let refused = create(&served, version, Some("m"), decoded, &context, &ambient).await;
-    assert_eq!(refused.unwrap_err().reason(), Reason::MethodNotAllowed);
-    let collection = Collection::new(&kind.collection());
-    assert!(store.get(&collection, &Key::new(Some("m"), "a")).await.unwrap().is_none());
 }

@@ -4,10 +4,10 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use super::metadata_rules::{FOREGROUND, ORPHAN};
-use super::update;
+use super::prepare;
 use crate::ambient::{Ambient, to_seconds};
 use crate::error::ApiError;
-use crate::kind::Strategy;
+use crate::kind::{Kind, Strategy};
 use crate::object::{Object, Tree, metadata};
 
 /// What becomes of what an object owns.
@@ -83,7 +83,7 @@ fn end_in(tree: &mut Tree, seconds: i64, given: Option<i64>, ambient: &Ambient) 
     let before = metadata.get("deletionGracePeriodSeconds").and_then(Value::as_i64);
     let begun = match ends {
         None => {
-            update::add_generation(tree);
+            prepare::add_generation(tree);
             ambient.now()
         }
         Some(ends) => {
@@ -149,4 +149,11 @@ fn set_finalizers(tree: &mut Tree, propagation: Option<Propagation>) {
             metadata.insert("finalizers".to_owned(), after.into());
         }
     });
+}
+
+/// Whether nothing holds an object any more that is being deleted.
+pub(super) fn is_over(kind: &Kind, tree: &Tree) -> bool {
+    let metadata = metadata::of(tree);
+    let grace = metadata.get("deletionGracePeriodSeconds").and_then(Value::as_i64);
+    metadata::is_being_deleted(tree) && !kind.strategy.holds(tree) && grace.unwrap_or_default() == 0
 }

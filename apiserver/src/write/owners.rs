@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use crate::object::{Tree, metadata, to_json};
+use crate::schema::ERRORS_LIMIT;
 
 /// Where references were found to be given twice, in kube-apiserver's words.
 #[derive(Clone, Copy)]
@@ -35,7 +36,7 @@ pub(super) fn without_duplicates(tree: &mut Tree, found: Found) -> Option<String
     });
     duplicates.sort_unstable();
     duplicates.dedup();
-    duplicates.truncate(super::ERRORS_LIMIT);
+    duplicates.truncate(ERRORS_LIMIT);
     let when = match found {
         Found::InTheRequest => "",
         Found::AfterThePatch => " after mutating admission happens",

@@ -2,10 +2,13 @@
 
 use serde_json::Value;
 
+use super::attributes::Attributes;
+use super::decode::prune;
+use super::draft::Draft;
 use super::json_patch::{JsonPatch, Operation};
-use super::{Decoded, FieldValidation, Live, field_validation, merge_patch, owners, prune, text};
+use super::live::Live;
+use super::{field_validation, merge_patch, owners, text};
 use crate::error::{ApiError, FieldError, no_object, quote};
-use crate::kind::{Kind, Version};
 use crate::object::{Tree, to_json};
 use crate::quota::{self, Room};
 use crate::schema::StrategicMergePatch;
@@ -63,14 +66,14 @@ impl Patch {
 /// 422 when the patch cannot be applied, or what it makes is no object of the
 /// kind; under `Strict` also when something of it is unknown. 413 and 429 when there is
 /// no room for what it makes.
-pub fn apply_patch(
-    kind: &Kind,
-    version: &Version,
+pub(super) fn apply_patch(
+    attributes: &Attributes<'_>,
     submitted: &SubmittedPatch,
     live: &Live,
-    field_validation: FieldValidation,
     room: &mut Room,
-) -> Result<Decoded, ApiError> {
+) -> Result<Draft, ApiError> {
+    let (kind, version) = (attributes.kind(), attributes.version);
+    let validation = attributes.options.field_validation;
     let patched = submitted.patch.apply(live.with_revision(), room)?;
     // It is shown as it was before anything is dropped: made again, as that is rare.
     let mut unfit = |why: &str| match submitted.patch.apply(live.with_revision(), room) {
@@ -93,10 +96,10 @@ pub fn apply_patch(
     }
     let (is_kind, unknown) = prune(kind, version, &mut tree).map_err(|why| unfit(&why))?;
     let problems = submitted.problems.clone();
-    let mut warnings = field_validation::report_problems(field_validation, problems, unknown)
+    let mut warnings = field_validation::report_problems(validation, problems, unknown)
         .map_err(|problems| unfit(&format!("strict decoding error: {problems}")))?;
     warnings.extend(owners::without_duplicates(&mut tree, owners::Found::AfterThePatch));
-    Ok(Decoded { tree, is_kind, warnings })
+    Ok(Draft::new(tree, is_kind, warnings))
 }
 
 /// 422 for what a patch has made.

@@ -1,14 +1,20 @@
 //! `scale`: the number of replicas of an object, whatever its kind.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value, json};
 
+use super::attributes::Attributes;
+use super::draft::{Draft, Submitted};
+use super::live::{Live, set_revision};
 use super::patch::unfit_patch;
-use super::{Decoded, FieldValidation, Live, Submitted, SubmittedPatch};
+use super::{FieldValidation, SubmittedPatch};
 use crate::error::{ApiError, FieldError, Reason, go_float, go_type, no_object, quote};
-use crate::kind::{FieldPath, ScalePaths};
+use crate::kind::{FieldPath, Kind, ScalePaths, Version};
 use crate::object::{Object, Tree, metadata, to_json};
 use crate::quota::Room;
 use crate::schema::{Malformed, coerce_metadata};
+use crate::storage::Versioned;
 
 const GROUP_VERSION: &str = "autoscaling/v1";
 const KIND: &str = "Scale";
@@ -99,11 +105,38 @@ fn go_value_type(value: &Value) -> &'static str {
     }
 }
 
+/// Where the Scale of objects of a version is.
+///
+/// # Errors
+/// 404 when they have none.
+pub(super) fn paths<'a>(attributes: &Attributes<'a>) -> Result<&'a ScalePaths, ApiError> {
+    paths_of(attributes.kind(), attributes.version)
+}
+
+fn paths_of<'a>(kind: &Kind, version: &'a Version) -> Result<&'a ScalePaths, ApiError> {
+    let paths = version.subresources.scale.as_ref();
+    paths.ok_or_else(|| ApiError::not_found(&kind.group, &kind.names.plural, "scale"))
+}
+
+/// The Scale of an object that is kept, at its revision.
+///
+/// # Errors
+/// 500 when it does not say how many replicas are wanted.
+pub fn scale_of(
+    kind: &Kind,
+    version: &Version,
+    versioned: &Versioned,
+) -> Result<Versioned, ApiError> {
+    let tree = kind.in_version(&versioned.object, version).to_tree();
+    let object = Arc::new(scale_of_tree(paths_of(kind, version)?, &tree)?);
+    Ok(Versioned { revision: versioned.revision, object })
+}
+
 /// The Scale of an object.
 ///
 /// # Errors
 /// 500 when it does not say how many replicas are wanted.
-pub fn scale_of(paths: &ScalePaths, tree: &Tree) -> Result<Object, ApiError> {
+pub(super) fn scale_of_tree(paths: &ScalePaths, tree: &Tree) -> Result<Object, ApiError> {
     let wanted = replicas(tree, &paths.spec_replicas).map_err(|error| internal(&error))?;
     let Some(wanted) = wanted else {
         let path = quote(paths.spec_replicas.text());
@@ -224,9 +257,7 @@ impl Wanted {
     ) -> Result<Self, ApiError> {
         let current = replicas(&live.tree, &paths.spec_replicas).map_err(|e| internal(&e))?;
         let mut scale = scale_tree(paths, &live.tree, current.unwrap_or_default())?;
-        metadata::edit(&mut scale, |metadata| {
-            metadata.insert("resourceVersion".to_owned(), live.revision.clone().into());
-        });
+        set_revision(&mut scale, &live.revision);
         let patched = patch.patch.apply(scale, room)?;
         let shown = to_json(&patched);
         let unfit = |why: &str| unfit_patch(&shown, why);
@@ -250,16 +281,14 @@ impl Wanted {
     }
 
     /// The object with so many replicas. What says no version is for any.
-    pub fn applied_to(&self, paths: &ScalePaths, live: &Live) -> Decoded {
+    pub fn applied_to(&self, paths: &ScalePaths, live: &Live) -> Draft {
         let mut tree = live.with_revision();
         let given = self.metadata.get("resourceVersion").and_then(Value::as_str);
         if let Some(given) = given.filter(|given| !given.is_empty()) {
-            metadata::edit(&mut tree, |metadata| {
-                metadata.insert("resourceVersion".to_owned(), given.into());
-            });
+            set_revision(&mut tree, given);
         }
         set(&mut tree, paths.spec_replicas.steps().collect::<Vec<_>>().as_slice(), self.replicas);
-        Decoded { tree, is_kind: true, warnings: self.warnings.clone() }
+        Draft::new(tree, true, self.warnings.clone())
     }
 }
 

@@ -8,26 +8,39 @@ use crate::object::{Tree, metadata};
 const GENERATE_NAME_LIMIT: usize = 58;
 
 /// Fields that only the system sets.
-const SYSTEM: [&str; 5] = [
+const SYSTEM: [&str; 6] = [
+    "creationTimestamp",
     "deletionGracePeriodSeconds",
     "deletionTimestamp",
-    "managedFields",
-    "resourceVersion",
+    "generation",
     "selfLink",
+    "uid",
 ];
 
-/// Sets name (if only a prefix is given), uid, creation time and, where changes
-/// are counted, generation; answers whether the name was made.
-pub(super) fn stamp(tree: &mut Tree, has_generation: bool, ambient: &Ambient) -> bool {
+/// Drops what the author of a new object may not say.
+pub(super) fn wipe(tree: &mut Tree) {
     metadata::edit(tree, |metadata| {
         for field in SYSTEM {
             metadata.remove(field);
         }
-        metadata.insert("uid".to_owned(), ambient.uid().to_string().into());
-        metadata.insert("creationTimestamp".to_owned(), to_seconds(ambient.now()).into());
-        metadata.remove("generation");
+    });
+}
+
+/// Sets name (if only a prefix is given), uid, creation time and, where changes are counted,
+/// generation; answers whether the name was made. `keeps` leaves what is there.
+pub(super) fn stamp(tree: &mut Tree, has_generation: bool, keeps: bool, ambient: &Ambient) -> bool {
+    if !keeps {
+        wipe(tree);
+    }
+    metadata::edit(tree, |metadata| {
+        metadata.retain(|_, value| !value.is_null());
+        for field in ["selfLink", "resourceVersion"] {
+            metadata.remove(field);
+        }
+        metadata.entry("uid").or_insert_with(|| ambient.uid().to_string().into());
+        metadata.entry("creationTimestamp").or_insert_with(|| to_seconds(ambient.now()).into());
         if has_generation {
-            metadata.insert("generation".to_owned(), 1.into());
+            metadata.entry("generation").or_insert_with(|| 1.into());
         }
     });
     let is_generated = metadata::name(tree).is_empty() && metadata::prefix(tree).is_some();
@@ -38,7 +51,7 @@ pub(super) fn stamp(tree: &mut Tree, has_generation: bool, ambient: &Ambient) ->
 }
 
 /// Makes a name from the prefix.
-pub(super) fn rename(tree: &mut Tree, ambient: &Ambient) {
+fn rename(tree: &mut Tree, ambient: &Ambient) {
     let Some(prefix) = metadata::prefix(tree) else { return };
     let mut limit = prefix.len().min(GENERATE_NAME_LIMIT);
     while !prefix.is_char_boundary(limit) {
@@ -50,11 +63,10 @@ pub(super) fn rename(tree: &mut Tree, ambient: &Ambient) {
     });
 }
 
-/// A new object has no revision yet: a client that sends one means another verb.
-pub(super) fn refuse_revision(tree: &Tree) -> Result<(), ApiError> {
-    let revision = tree.get("metadata").and_then(|metadata| metadata["resourceVersion"].as_str());
-    match revision.map(str::parse::<u64>) {
-        Some(Ok(number)) if number != 0 => {
+/// Refuses a new object with a revision: a client that sends one means another verb.
+pub(super) fn refuse_revision(revision: &str) -> Result<(), ApiError> {
+    match revision.parse::<u64>() {
+        Ok(number) if number != 0 => {
             Err(ApiError::bad_request("resourceVersion should not be set on objects to be created"))
         }
         _ => Ok(()),

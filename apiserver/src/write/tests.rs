@@ -2,8 +2,27 @@
 
 mod changes;
 
+use std::sync::Arc;
+
+use super::pipeline::Written;
 use super::*;
+use crate::admission::AdmissionChain;
+use crate::ambient::Ambient;
+use crate::error::{ApiError, Reason};
+use crate::kind::{Kind, Strategy};
+use crate::object::{Key, Object};
+use crate::quota::Account;
+use crate::served_kind::{Backing, Intake, ServedKind, ServedKinds};
+use crate::storage::{
+    Collection, Commit, Expected, LogReader, MemoryStore, Revision, RevisionSequence, Store,
+    StoreError, Versioned,
+};
+use crate::user::User;
+use crate::watch_cache::WatchCache;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use serde_json::json;
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 fn kind() -> Kind {
@@ -32,14 +51,98 @@ fn kind() -> Kind {
     Kind::parse(&serde_json::from_value(definition).unwrap(), None).unwrap()
 }
 
-fn prepare(tree: Value, field_validation: FieldValidation) -> Result<Prepared, ApiError> {
-    let kind = kind();
-    let ambient =
-        Ambient::given(|| "2026-01-01T00:00:00.5Z".parse().unwrap(), || Uuid::from_u128(7), || 7);
+/// A store with a kind, and nobody who is asked.
+struct World {
+    served: ServedKind,
+    store: Arc<MemoryStore>,
+    ambient: Ambient,
+    user: User,
+    account: Account,
+}
+
+impl World {
+    fn new(kind: Kind) -> Self {
+        let now = || "2026-01-01T00:00:00.5Z".parse().unwrap();
+        let sequence = Arc::new(RevisionSequence::starting(now(), 7));
+        let cache = Arc::new(WatchCache::new(Arc::clone(&sequence)));
+        let store = Arc::new(MemoryStore::new(sequence));
+        let served = ServedKind {
+            kind: Arc::new(kind),
+            cache,
+            backing: Backing::Stored(store.clone()),
+            ended: CancellationToken::new(),
+            intake: Intake::default(),
+            unavailable: None,
+            came_at_run_time: false,
+        };
+        let ambient = Ambient::given(now, || Uuid::from_u128(7), || 7);
+        Self { served, store, ambient, user: User::default(), account: Account::own() }
+    }
+
+    /// Puts an object in as it is, whatever is wrong with it; answers with its revision.
+    fn keep(&self, tree: &Tree) -> Revision {
+        let object = Object::from_tree(tree).unwrap();
+        let commit = Commit {
+            collection: Collection::new(&self.served.kind.collection()),
+            key: object.key().clone(),
+            expected: Expected::Absent,
+            object: Some(Arc::new(object)),
+            marks: false,
+        };
+        at_once(self.store.commit(commit)).unwrap()
+    }
+
+    /// Writes what is called `name`, or is new.
+    fn write(
+        &self,
+        target: (Option<&str>, Part),
+        change: Change,
+        field_validation: FieldValidation,
+    ) -> Result<Written, ApiError> {
+        self.write_as(&restore::Nobody, target, change, field_validation)
+    }
+
+    /// The same with the rights of somebody.
+    fn write_as(
+        &self,
+        authorizer: &dyn CreateAuthorizer,
+        (name, part): (Option<&str>, Part),
+        change: Change,
+        field_validation: FieldValidation,
+    ) -> Result<Written, ApiError> {
+        let options = WriteOptions { field_validation, ..WriteOptions::default() };
+        let (admission, kinds) = (AdmissionChain::default(), ServedKinds::default());
+        let attributes = Attributes {
+            served: &self.served,
+            version: &self.served.kind.storage,
+            part,
+            namespace: Some("default"),
+            name,
+            options: &options,
+            user: &self.user,
+            now: self.ambient.now(),
+            origin: Origin::Request,
+            account: &self.account,
+            environment: Environment {
+                ambient: &self.ambient,
+                admission: &admission,
+                kinds: &kinds,
+            },
+            authorizer,
+        };
+        at_once(write(&attributes, change))
+    }
+}
+
+/// A store in memory does not wait.
+fn at_once<T>(future: impl Future<Output = T>) -> T {
+    future.now_or_never().unwrap()
+}
+
+fn prepare(tree: Value, field_validation: FieldValidation) -> Result<Written, ApiError> {
     let Value::Object(tree) = tree else { panic!("not an object") };
     let submitted = Submitted { tree, duplicates: Vec::new() };
-    let decoded = decode_new(&kind, &kind.storage, Some("default"), submitted, field_validation)?;
-    prepare_new(&kind, &kind.storage, decoded, None, &ambient)
+    World::new(kind()).write((None, Part::Main), Change::Create(submitted), field_validation)
 }
 
 fn foo(metadata: Value, spec: Value) -> Value {
@@ -59,7 +162,7 @@ fn stamps_what_the_system_knows() {
     });
     let prepared = prepare(foo(metadata, json!({"size": 1})), FieldValidation::Strict).unwrap();
     assert_eq!(
-        Value::Object(prepared.object.to_tree()),
+        Value::Object(prepared.versioned.object.to_tree()),
         json!({
             "apiVersion": "example.com/v1", "kind": "Foo",
             "metadata": {
@@ -78,11 +181,10 @@ fn generates_names() {
     let prepared =
         prepare(foo(json!({"generateName": prefix}), json!({"size": 1})), FieldValidation::Strict);
     let prepared = prepared.unwrap();
-    assert_eq!(prepared.object.key().name().len(), 63);
-    assert!(prepared.name_origin.is_generated);
+    assert_eq!(prepared.versioned.object.key().name().len(), 63);
     let both = foo(json!({"generateName": "x-", "name": "a"}), json!({"size": 1}));
     let both = prepare(both, FieldValidation::Strict).unwrap();
-    assert!(both.name_origin.has_prefix && !both.name_origin.is_generated);
+    assert_eq!(both.versioned.object.key().name(), "a");
 }
 
 #[test]
@@ -97,7 +199,7 @@ fn unknown_fields() {
     ];
     assert_eq!(warned.warnings, expected);
     assert_eq!(
-        warned.object.to_tree()["spec"],
+        warned.versioned.object.to_tree()["spec"],
         json!({"size": 1, "list": [{}], "map": {"k": "v"}, "free": {"any": {"thing": 1}}})
     );
     assert!(prepare(tree(), FieldValidation::Ignore).unwrap().warnings.is_empty());
@@ -111,7 +213,7 @@ fn unknown_fields() {
 fn nulls() {
     let spec = json!({"size": 1, "weight": null, "mode": null});
     let prepared = prepare(foo(json!({"name": "a"}), spec), FieldValidation::Strict).unwrap();
-    assert_eq!(prepared.object.to_tree()["spec"], json!({"size": 1, "weight": null}));
+    assert_eq!(prepared.versioned.object.to_tree()["spec"], json!({"size": 1, "weight": null}));
 }
 
 #[test]
@@ -237,4 +339,77 @@ fn many_controllers_are_told_of_once() {
     let message = refused(json!({"name": "a", "ownerReferences": owners}), json!({"size": 1}));
     assert!(message.len() < 2_000_000, "{}", message.len());
     assert!(message.contains("Only one reference can have Controller set to true"));
+}
+
+/// Somebody who may update and not create.
+struct Updater;
+
+impl CreateAuthorizer for Updater {
+    fn authorize_create(&self) -> BoxFuture<'_, Result<(), ApiError>> {
+        let refused = ApiError::forbidden("example.com", "foos", "a", "jane cannot create");
+        std::future::ready(Err(refused)).boxed()
+    }
+}
+
+#[test]
+fn an_update_that_creates_needs_the_right_to() {
+    let strategy = Strategy { allows_create_on_update: true, ..Strategy::default() };
+    let world = World::new(kind().with_strategy(strategy));
+    let put = |authorizer: &dyn CreateAuthorizer, size: i64, part| {
+        let Value::Object(tree) = foo(json!({"name": "a"}), json!({"size": size})) else {
+            unreachable!()
+        };
+        let change = Change::Update(Submitted { tree, duplicates: Vec::new() });
+        world.write_as(authorizer, (Some("a"), part), change, FieldValidation::Strict)
+    };
+    let refused = |size| put(&Updater, size, Part::Main).unwrap_err().reason();
+    // Before anybody looks at the object.
+    assert_eq!((refused(1), refused(99)), (Reason::Forbidden, Reason::Forbidden));
+    let invalid = put(&restore::Nobody, 99, Part::Main).unwrap_err();
+    assert_eq!(invalid.reason(), Reason::Invalid);
+    let status = put(&restore::Nobody, 1, Part::Status).unwrap_err();
+    assert_eq!(status.reason(), Reason::NotFound);
+    assert!(put(&restore::Nobody, 1, Part::Main).unwrap().is_created);
+    // Once it is there, it is an update like any other, which has not seen the object.
+    assert_eq!(refused(2), Reason::Invalid);
+}
+
+/// A store in which the definition of a kind goes while an object is written.
+struct Closing(MemoryStore, Intake);
+
+impl Store for Closing {
+    fn get<'a>(
+        &'a self,
+        collection: &'a Collection,
+        key: &'a Key,
+    ) -> BoxFuture<'a, Result<Option<Versioned>, StoreError>> {
+        self.0.get(collection, key)
+    }
+
+    fn commit(&self, commit: Commit) -> BoxFuture<'_, Result<Revision, StoreError>> {
+        self.1.close();
+        self.0.commit(commit)
+    }
+
+    fn follow(
+        &self,
+        collection: &Collection,
+        reader: Arc<dyn LogReader>,
+    ) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.0.follow(collection, reader)
+    }
+}
+
+#[test]
+fn an_object_does_not_outlive_its_definition() {
+    let mut world = World::new(kind());
+    let store = MemoryStore::new(Arc::new(RevisionSequence::starting(world.ambient.now(), 7)));
+    let store = Arc::new(Closing(store, world.served.intake.clone()));
+    world.served.backing = Backing::Stored(store.clone());
+    let Value::Object(tree) = foo(json!({"name": "a"}), json!({"size": 1})) else { unreachable!() };
+    let create = Change::Create(Submitted { tree, duplicates: Vec::new() });
+    let refused = world.write((None, Part::Main), create, FieldValidation::Ignore);
+    assert_eq!(refused.unwrap_err().reason(), Reason::MethodNotAllowed);
+    let collection = Collection::new(&world.served.kind.collection());
+    assert!(at_once(store.get(&collection, &Key::new(Some("default"), "a"))).unwrap().is_none());
 }

@@ -1,6 +1,6 @@
 //! In what each of these kinds differs from one that a definition describes.
 
-use aggregated_apiserver::{NameRule, SelectableFields, Strategy, whole_seconds};
+use aggregated_apiserver::{NameRule, SelectableFields, StoragePrefix, Strategy, whole_seconds};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
@@ -17,7 +17,7 @@ fn base() -> Strategy {
     Strategy {
         allows_unconditional_update: true,
         updates_metadata_with_status: true,
-        ..Strategy::default()
+        ..Strategy::built_in()
     }
 }
 
@@ -131,7 +131,7 @@ pub(super) fn nodes() -> Strategy {
         has_generation: false,
         selectable,
         keeps_status_on_create: true,
-        storage_prefix: Some("minions"),
+        storage_prefix: StoragePrefix::Named("minions"),
         ..base()
     }
 }
@@ -161,7 +161,7 @@ pub(super) fn services() -> Strategy {
         selectable,
         returns_deleted_object: true,
         allows_create_on_update: true,
-        storage_prefix: Some("services/specs"),
+        storage_prefix: StoragePrefix::Named("services/specs"),
         ..base()
     }
 }

@@ -2,8 +2,7 @@
 
 use super::parameters::Parameters;
 use crate::error::{ApiError, FieldError, is_printed, quote};
-use crate::verb::WriteOptions;
-use crate::write::FieldValidation;
+use crate::write::{FieldValidation, WriteOptions};
 
 /// So many faults of a name are told.
 const ERRORS_LIMIT: usize = 100;
@@ -40,7 +39,8 @@ impl Parameters {
         if !errors.is_empty() {
             return Err(ApiError::invalid_options(kind, errors));
         }
-        Ok(WriteOptions { field_validation, dry_run })
+        let field_manager = self.filled("fieldManager").unwrap_or_default().to_owned();
+        Ok(WriteOptions { field_validation, dry_run, field_manager })
     }
 
     fn check_field_manager(&self, errors: &mut Vec<FieldError>) {
@@ -96,6 +96,7 @@ mod tests {
         let options = create("fieldValidation=Strict&dryRun=All").unwrap();
         assert_eq!(options.field_validation, FieldValidation::Strict);
         assert!(options.dry_run);
+        assert_eq!(create("fieldManager=x&fieldManager=y").unwrap().field_manager, "x");
         assert!(!create("").unwrap().dry_run);
         assert_eq!(
             refused(create("fieldValidation=x&dryRun=y")),

@@ -1,19 +1,26 @@
 //! What becomes of an object that is there.
 
-use crate::quota::Account;
-use std::sync::LazyLock;
-
 use super::*;
-use crate::user::User;
 
-/// Nobody in particular writes.
-fn context() -> RuleContext<'static> {
-    static NOBODY: LazyLock<User> = LazyLock::new(User::default);
-    RuleContext::new(&NOBODY, jiff::Timestamp::UNIX_EPOCH, false)
+/// An object that is there.
+struct There {
+    world: World,
+    tree: Tree,
+    revision: Revision,
 }
 
-/// An object that is kept, at revision 5.
-fn live(metadata: Value) -> Live {
+fn live(metadata: Value) -> There {
+    let Value::Object(tree) = tree(metadata) else { unreachable!() };
+    live_in(kind(), tree)
+}
+
+fn live_in(kind: Kind, tree: Tree) -> There {
+    let world = World::new(kind);
+    let revision = world.keep(&tree);
+    There { world, tree, revision }
+}
+
+fn tree(metadata: Value) -> Value {
     let mut kept = json!({
         "name": "a", "namespace": "default", "uid": "u", "generation": 3,
         "creationTimestamp": "2026-01-01T00:00:00Z",
@@ -21,31 +28,37 @@ fn live(metadata: Value) -> Live {
     for (key, value) in metadata.as_object().unwrap() {
         kept[key] = value.clone();
     }
-    let Value::Object(tree) = foo(kept, json!({"size": 1})) else { unreachable!() };
-    Live { tree, revision: "5".to_owned(), size: 0 }
+    foo(kept, json!({"size": 1}))
 }
 
-/// What becomes of the object when a merge patch is applied to it.
-fn patched(live: &Live, patch: Value) -> Result<PreparedChange, ApiError> {
-    let kind = kind();
-    let submitted = SubmittedPatch { patch: Patch::Merge(patch), problems: Vec::new() };
-    let strict = FieldValidation::Strict;
-    let mut room = Account::own().room(0)?;
-    let decoded = apply_patch(&kind, &kind.storage, &submitted, live, strict, &mut room)?;
-    prepare_change(&kind, &kind.storage, live, decoded, Part::Main, &context())
-}
+impl There {
+    fn write(&self, part: Part, change: Change) -> Result<Written, ApiError> {
+        self.world.write((Some("a"), part), change, FieldValidation::Strict)
+    }
 
-fn kept(prepared: PreparedChange) -> Tree {
-    match prepared.change {
-        Change::Kept(object) => object.to_tree(),
-        Change::Gone(_) => panic!("it is gone"),
+    /// What is there now.
+    fn now(&self) -> Option<Tree> {
+        let collection = Collection::new(&self.world.served.kind.collection());
+        let key = Key::new(Some("default"), "a");
+        let kept = at_once(self.world.store.get(&collection, &key)).unwrap();
+        kept.map(|kept| kept.object.to_tree())
     }
 }
 
+/// What becomes of the object when a merge patch is applied to it.
+fn patched(live: &There, patch: Value) -> Result<Written, ApiError> {
+    let submitted = SubmittedPatch { patch: Patch::Merge(patch), problems: Vec::new() };
+    live.write(Part::Main, Change::Patch(Ok(submitted)))
+}
+
+fn kept(written: Written) -> Tree {
+    written.versioned.object.to_tree()
+}
+
 #[test]
-fn the_generation_has_generation_of_the_content() {
-    let live = live(json!({}));
+fn the_generation_counts_changes_of_the_content() {
     let generation = |patch: Value| {
+        let live = live(json!({}));
         let tree = kept(patched(&live, patch).unwrap());
         tree["metadata"]["generation"].as_i64().unwrap()
     };
@@ -85,12 +98,13 @@ fn what_only_the_system_sets_stays() {
 #[test]
 fn who_changes_an_object_has_seen_it() {
     let live = live(json!({}));
+    let current = live.revision.to_string();
     let outcome = |revision: Value| {
         let patch = json!({"metadata": {"resourceVersion": revision}});
         patched(&live, patch).map(drop).map_err(|error| (error.reason(), error.to_string()))
     };
-    assert!(outcome(json!("5")).is_ok());
-    assert!(outcome(json!("005")).is_ok());
+    assert!(outcome(json!(current)).is_ok());
+    assert!(outcome(json!(format!("00{current}"))).is_ok());
     for nothing in [json!(null), json!(""), json!("0"), json!("00")] {
         let (reason, message) = outcome(nothing).unwrap_err();
         assert_eq!(reason, Reason::Invalid);
@@ -104,8 +118,9 @@ fn who_changes_an_object_has_seen_it() {
 
 #[test]
 fn what_was_wrong_before_may_stay() {
-    let mut live = live(json!({}));
-    live.tree["spec"] = json!({"size": 99, "mode": "a"});
+    let mut tree = tree(json!({}));
+    tree["spec"] = json!({"size": 99, "mode": "a"});
+    let live = live_in(kind(), tree.as_object().unwrap().clone());
     assert!(patched(&live, json!({"spec": {"mode": "b"}})).is_ok());
     let message = patched(&live, json!({"spec": {"size": 98}})).unwrap_err().to_string();
     assert!(message.contains("spec.size in body should be less than or equal to 10"), "{message}");
@@ -121,11 +136,13 @@ fn an_object_that_goes_gains_no_finalizers() {
     let with = |finalizers: Value| patched(&live, json!({"metadata": {"finalizers": finalizers}}));
     let message = with(json!(["x/one", "x/new", "x/b"])).unwrap_err().to_string();
     assert!(message.ends_with("found new finalizers []string{\"x/b\", \"x/new\"}"), "{message}");
-    assert!(matches!(with(json!(["x/two"])).unwrap().change, Change::Kept(_)));
-    assert!(matches!(with(json!(null)).unwrap().change, Change::Gone(_)));
     // Nothing takes the mark away.
     let patch = json!({"metadata": {"deletionTimestamp": null}});
     assert_eq!(kept(patched(&live, patch).unwrap()), live.tree);
+    with(json!(["x/two"])).unwrap();
+    assert!(live.now().is_some());
+    assert_eq!(with(json!(null)).unwrap().versioned.object.key().name(), "a");
+    assert_eq!(live.now(), None);
 }
 
 #[test]
@@ -136,15 +153,11 @@ fn what_holds_an_object() {
         let live = live(json!({"finalizers": finalizers}));
         let object = Object::from_tree(&live.tree).unwrap();
         let options = DeletionOptions { propagation, ..DeletionOptions::default() };
-        mark(&object, &crate::kind::Strategy::default(), &options, &ambient).unwrap().map(
-            |object| {
-                let again = mark(&object, &crate::kind::Strategy::default(), &options, &ambient)
-                    .unwrap()
-                    .unwrap();
-                assert!(again.same_content(&object), "{again:?}");
-                object.to_tree()["metadata"].clone()
-            },
-        )
+        mark(&object, &Strategy::default(), &options, &ambient).unwrap().map(|object| {
+            let again = mark(&object, &Strategy::default(), &options, &ambient).unwrap().unwrap();
+            assert!(again.same_content(&object), "{again:?}");
+            object.to_tree()["metadata"].clone()
+        })
     };
     let held = marked(json!(["x/hold"]), None).unwrap();
     assert_eq!(held["deletionTimestamp"], "2026-01-01T00:00:00Z");
@@ -211,16 +224,20 @@ fn scalable() -> Kind {
 
 #[test]
 fn a_status_is_written_apart() {
-    let kind = scalable();
-    let mut live = live(json!({}));
-    live.tree.insert("status".to_owned(), json!({"size": 3}));
+    let there = || {
+        let mut tree = tree(json!({}));
+        tree["status"] = json!({"size": 3});
+        live_in(scalable(), tree.as_object().unwrap().clone())
+    };
     let change = |spec: Value, status: Value, part| {
-        let mut tree = live.with_revision();
+        let live = there();
+        let mut tree = live.tree.clone();
         tree.insert("spec".to_owned(), spec);
         tree.insert("status".to_owned(), status);
-        tree.get_mut("metadata").unwrap()["labels"] = json!({"a": "b"});
-        let decoded = Decoded { tree, is_kind: true, warnings: Vec::new() };
-        prepare_change(&kind, &kind.storage, &live, decoded, part, &context())
+        let metadata = tree.get_mut("metadata").unwrap();
+        metadata["labels"] = json!({"a": "b"});
+        metadata["resourceVersion"] = live.revision.to_string().into();
+        live.write(part, Change::Update(Submitted { tree, duplicates: Vec::new() }))
     };
     let main = kept(change(json!({"size": 2}), json!({"size": 4}), Part::Main).unwrap());
     assert_eq!(main["spec"], json!({"size": 2}));
@@ -229,7 +246,7 @@ fn a_status_is_written_apart() {
     let status = kept(change(json!({"size": -2}), json!({"size": 4}), Part::Status).unwrap());
     assert_eq!(status["spec"], json!({"size": 1}));
     assert_eq!(status["status"], json!({"size": 4}));
-    assert_eq!(status["metadata"], live.tree["metadata"]);
+    assert_eq!(status["metadata"], there().tree["metadata"]);
     let error = change(json!({}), json!({"size": 11}), Part::Status).unwrap_err().to_string();
     assert!(
         error.ends_with(
@@ -246,24 +263,32 @@ fn a_status_is_written_apart() {
 
 #[test]
 fn replicas_are_said_in_one_way() {
-    let kind = scalable();
-    let paths = kind.storage.subresources.scale.as_ref().unwrap();
-    let mut live = live(json!({}));
-    live.tree.insert("status".to_owned(), json!({"size": 3, "selector": "app=a"}));
-    let scale = scale_of(paths, &live.tree).unwrap().to_tree();
-    assert_eq!(scale["spec"], json!({"replicas": 1}));
-    assert_eq!(scale["status"], json!({"replicas": 3, "selector": "app=a"}));
-    let wanted = |tree: Value| {
-        let Value::Object(tree) = tree else { unreachable!() };
-        let submitted = Submitted { tree, duplicates: Vec::new() };
-        let wanted = Wanted::submitted(submitted, FieldValidation::Strict)?;
-        Ok::<_, ApiError>(wanted.applied_to(paths, &live).tree)
+    let there = |spec: Value| {
+        let mut tree = tree(json!({}));
+        tree["spec"] = spec;
+        tree["status"] = json!({"size": 3, "selector": "app=a"});
+        live_in(scalable(), tree.as_object().unwrap().clone())
     };
-    let metadata = json!({"name": "a", "resourceVersion": "9"});
-    let tree = wanted(json!({"metadata": metadata, "spec": {"replicas": 5}})).unwrap();
+    let wanted = |change: Value| {
+        let live = there(json!({"size": 1}));
+        let mut metadata = json!({"name": "a", "resourceVersion": live.revision.to_string()});
+        if change["metadata"].is_object() {
+            metadata = change["metadata"].clone();
+        }
+        let mut scale = change;
+        scale["metadata"] = metadata;
+        let Value::Object(tree) = scale else { unreachable!() };
+        let written =
+            live.write(Part::Scale, Change::Update(Submitted { tree, duplicates: Vec::new() }))?;
+        Ok::<_, ApiError>((live.now().unwrap(), kept(written)))
+    };
+    let (tree, scale) = wanted(json!({"spec": {"replicas": 5}})).unwrap();
     assert_eq!(tree["spec"], json!({"size": 5}));
-    assert_eq!(tree["metadata"]["resourceVersion"], "9");
-    assert_eq!(wanted(json!({})).unwrap()["spec"], json!({"size": 0}));
+    assert_eq!(scale["spec"], json!({"replicas": 5}));
+    assert_eq!(scale["status"], json!({"replicas": 3, "selector": "app=a"}));
+    let stale = json!({"metadata": {"name": "a", "resourceVersion": "9"}});
+    assert_eq!(wanted(stale).unwrap_err().reason(), Reason::Conflict);
+    assert_eq!(wanted(json!({})).unwrap().0["spec"], json!({"size": 0}));
     for none in [
         json!({"kind": "Sheep"}),
         json!({"spec": {"replicas": 2_147_483_648_u64}}),
@@ -271,25 +296,61 @@ fn replicas_are_said_in_one_way() {
         json!({"spec": {"odd": 1}}),
         json!({"spec": 5}),
     ] {
-        assert!(wanted(none.clone()).is_err(), "{none}");
+        assert_eq!(wanted(none.clone()).unwrap_err().reason(), Reason::BadRequest, "{none}");
     }
-    live.tree.insert("spec".to_owned(), json!({}));
-    let error = scale_of(paths, &live.tree).unwrap_err().to_string();
+    let live = there(json!({}));
+    let patch = SubmittedPatch { patch: Patch::Merge(json!({})), problems: Vec::new() };
+    let error = live.write(Part::Scale, Change::Patch(Ok(patch))).unwrap_err().to_string();
+    assert!(error.ends_with("the spec replicas field \".spec.size\" cannot be empty"), "{error}");
+    let error = scale_of(
+        &live.world.served.kind,
+        &live.world.served.kind.storage,
+        &Versioned {
+            revision: live.revision,
+            object: Object::from_tree(&live.tree).unwrap().into(),
+        },
+    );
+    let error = error.unwrap_err().to_string();
     assert!(error.ends_with("the spec replicas field \".spec.size\" does not exist"), "{error}");
 }
 
 #[test]
-fn an_object_that_a_store_begins_with_keeps_its_status() {
-    let kind = scalable();
-    let ambient =
-        Ambient::given(|| "2026-01-01T00:00:00Z".parse().unwrap(), || Uuid::from_u128(7), || 7);
-    let begin = |status: Value| {
-        let mut tree = foo(json!({"name": "a", "namespace": "default", "uid": "u"}), json!({}));
-        tree["status"] = status;
+fn an_object_is_restored_as_it_was() {
+    let restored = |change: &dyn Fn(&mut Value)| {
+        let world = World::new(scalable());
+        let mut tree = tree(json!({"resourceVersion": "9"}));
+        tree["status"] = json!({"size": 3});
+        change(&mut tree);
         let Value::Object(tree) = tree else { unreachable!() };
-        prepare_initial(&kind, &kind.storage, tree, None, &ambient)
+        let (served, version) = (&world.served, &world.served.kind.storage);
+        at_once(restore(served, version, tree.clone(), &world.ambient))?;
+        let collection = Collection::new(&served.kind.collection());
+        let kept = at_once(world.store.get(&collection, &Key::new(Some("default"), "a")));
+        let again = at_once(restore(served, version, tree, &world.ambient)).unwrap_err();
+        assert_eq!(again.reason(), Reason::AlreadyExists);
+        Ok::<_, ApiError>(kept.unwrap().unwrap().object.to_tree())
     };
-    let tree = begin(json!({"size": 3})).unwrap().to_tree();
-    assert_eq!((&tree["status"], &tree["metadata"]["uid"]), (&json!({"size": 3}), &json!("u")));
-    assert!(begin(json!({"size": 11})).is_err());
+    let mut expected = tree(json!({}));
+    expected["status"] = json!({"size": 3});
+    assert_eq!(Value::Object(restored(&|_| {}).unwrap()), expected);
+    // What is not said is made up.
+    let nothing = restored(&|tree| {
+        tree["metadata"] = json!({"name": "a", "namespace": "default", "creationTimestamp": null});
+    });
+    let metadata = nothing.unwrap()["metadata"].clone();
+    assert_eq!(metadata["uid"], "00000000-0000-0000-0000-000000000007");
+    assert_eq!(metadata["creationTimestamp"], "2026-01-01T00:00:00Z");
+    assert_eq!(metadata["generation"], 1);
+    assert!(restored(&|tree| tree["status"]["size"] = json!(11)).is_err());
+    // One that is being deleted waits for what holds it.
+    let going = |tree: &mut Value| {
+        tree["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    };
+    let error = restored(&going).unwrap_err().to_string();
+    assert!(error.contains("metadata.deletionTimestamp: Forbidden"), "{error}");
+    let held = restored(&|tree| {
+        going(tree);
+        tree["metadata"]["finalizers"] = json!(["x/hold"]);
+    });
+    assert_eq!(held.unwrap()["metadata"]["deletionTimestamp"], "2026-01-01T00:00:00Z");
 }

@@ -1,0 +1,123 @@
+//! Admission: code that is asked about writes, after they were authorized and before
+//! anything is kept.
+//!
+//! It is what kube-apiserver has plugins and webhooks for. A write passes two stages: in
+//! the first, objects may be changed; in the second, they are as they will be kept, and
+//! may only be refused. `write` says where the stages stand among the others.
+
+mod error;
+mod kind_rules;
+mod namespace_lifecycle;
+mod object;
+mod request;
+
+pub use error::AdmissionError;
+pub use kind_rules::KindRules;
+pub use namespace_lifecycle::NamespaceLifecycle;
+pub use object::AdmissionObject;
+pub use request::{AdmissionOperation, AdmissionRequest};
+
+use std::sync::Arc;
+
+use futures::future::{BoxFuture, ready};
+
+use crate::object::Tree;
+
+/// An admission plugin: code that is asked about writes to any kind of a server.
+///
+/// A plugin of a single kind is rarely needed: `Rules` say the same with
+/// the Rust type of the kind. Plugins are asked in the order in which they were
+/// registered, each write anew when it is tried again after a conflict. A plugin that
+/// panics fails the request with 500, and the server goes on. The time that a plugin
+/// takes is part of the request's time.
+///
+/// ```
+/// use aggregated_apiserver::{
+///     Admission, AdmissionError, AdmissionOperation, AdmissionRequest, Kinds,
+/// };
+/// use futures::future::BoxFuture;
+/// use serde_json::{Map, Value};
+///
+/// /// Objects that are labelled as protected are not deleted.
+/// struct Protection;
+///
+/// impl Admission for Protection {
+///     fn handles(&self, request: &AdmissionRequest<'_>) -> bool {
+///         request.operation == AdmissionOperation::Delete
+///     }
+///
+///     fn validate<'a>(
+///         &'a self,
+///         request: &'a AdmissionRequest<'_>,
+///         _object: Option<&'a Map<String, Value>>,
+///     ) -> BoxFuture<'a, Result<(), AdmissionError>> {
+///         Box::pin(async move {
+///             let old: Value = request.old().unwrap_or_default();
+///             if old["metadata"]["labels"]["protected"] == "true" {
+///                 return Err(AdmissionError::forbidden("it is protected"));
+///             }
+///             Ok(())
+///         })
+///     }
+/// }
+///
+/// let kinds = Kinds::new().admission(Protection);
+/// ```
+pub trait Admission: Send + Sync + 'static {
+    /// Whether the plugin is asked about such writes. Costs of every write: must be quick.
+    fn handles(&self, request: &AdmissionRequest<'_>) -> bool;
+
+    /// Changes an object that is created or updated, before it is validated. The name and
+    /// namespace of an object that is there cannot be changed, and a write to `status`
+    /// changes nothing but the status. Of a new object name and uid may still be missing.
+    ///
+    /// # Errors
+    /// Why the write is refused.
+    fn mutate<'a>(
+        &'a self,
+        _request: &'a AdmissionRequest<'_>,
+        _object: &'a mut AdmissionObject<'_>,
+    ) -> BoxFuture<'a, Result<(), AdmissionError>> {
+        Box::pin(ready(Ok(())))
+    }
+
+    /// Judges a write. `object` is what would be kept; a deletion has none, and the object
+    /// that would go is `request.old()`.
+    ///
+    /// # Errors
+    /// Why the write is refused.
+    fn validate<'a>(
+        &'a self,
+        _request: &'a AdmissionRequest<'_>,
+        _object: Option<&'a Tree>,
+    ) -> BoxFuture<'a, Result<(), AdmissionError>> {
+        Box::pin(ready(Ok(())))
+    }
+}
+
+/// The plugins of a server, in the order in which they are asked.
+#[derive(Clone, Default)]
+pub struct AdmissionChain(Vec<Arc<dyn Admission>>);
+
+impl AdmissionChain {
+    /// Adds a plugin, behind the others.
+    pub fn push(&mut self, plugin: Arc<dyn Admission>) {
+        self.0.push(plugin);
+    }
+
+    /// Adds plugins, behind the others.
+    pub fn extend(&mut self, others: Self) {
+        self.0.extend(others.0);
+    }
+
+    /// The plugins, in the order in which they are asked.
+    pub fn iter(&self) -> impl Iterator<Item = &dyn Admission> {
+        self.0.iter().map(AsRef::as_ref)
+    }
+}
+
+impl std::fmt::Debug for AdmissionChain {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("AdmissionChain").field(&self.0.len()).finish()
+    }
+}

@@ -1,0 +1,65 @@
+//! AdmissionError: why a plugin refuses a write.
+
+use crate::error::{ApiError, FieldError, Reason};
+use crate::object::{Tree, metadata};
+
+use super::AdmissionRequest;
+
+/// Why a plugin refuses a write.
+#[derive(Debug)]
+pub struct AdmissionError(Why);
+
+#[derive(Debug)]
+enum Why {
+    Forbidden(String),
+    Invalid(Vec<FieldError>),
+    Unavailable(String),
+    Answer(Box<ApiError>),
+}
+
+impl AdmissionError {
+    /// 403: the write is not allowed. The client reads
+    /// `llamas.farm.example.com "dolly" is forbidden: <why>`.
+    pub fn forbidden(why: impl Into<String>) -> Self {
+        Self(Why::Forbidden(why.into()))
+    }
+
+    /// 422: fields of the object are wrong.
+    pub fn invalid(errors: Vec<FieldError>) -> Self {
+        Self(Why::Invalid(errors))
+    }
+
+    /// 503: the plugin cannot tell now. The client may try again.
+    pub fn unavailable(why: impl Into<String>) -> Self {
+        Self(Why::Unavailable(why.into()))
+    }
+
+    /// This answer.
+    pub(crate) fn answer(error: ApiError) -> Self {
+        Self(Why::Answer(Box::new(error)))
+    }
+
+    /// The answer to the client. `object` is what would have been kept.
+    pub(crate) fn into_answer(self, request: &AdmissionRequest<'_>, object: &Tree) -> ApiError {
+        let (group, resource) = (request.group, request.resource);
+        match self.0 {
+            Why::Forbidden(why) => {
+                ApiError::forbidden(group, resource, &name(request, object), &why)
+            }
+            Why::Invalid(errors) => {
+                let name = metadata::name(object);
+                let name = if name.is_empty() { request.name } else { name };
+                ApiError::invalid(group, request.kind, name, errors)
+            }
+            Why::Unavailable(why) => ApiError::new(Reason::ServiceUnavailable, why),
+            Why::Answer(error) => *error,
+        }
+    }
+}
+
+/// What an object is called where it may have no name yet, as kube-apiserver calls it.
+pub(super) fn name(request: &AdmissionRequest<'_>, object: &Tree) -> String {
+    let given = [metadata::name(object), metadata::prefix(object).unwrap_or_default()];
+    let known = [request.name].into_iter().chain(given).find(|name| !name.is_empty());
+    known.unwrap_or("Unknown").to_owned()
+}

@@ -1,0 +1,53 @@
+//! AdmissionObject: an object that a plugin may change.
+
+use std::ops::{Deref, DerefMut};
+
+use crate::object::Tree;
+
+/// An object that a plugin may change: a JSON object. It knows whether it was touched, so
+/// that defaults are filled in again only then.
+#[derive(Debug)]
+pub struct AdmissionObject<'a> {
+    tree: &'a mut Tree,
+    is_touched: bool,
+}
+
+impl<'a> AdmissionObject<'a> {
+    pub(crate) fn new(tree: &'a mut Tree) -> Self {
+        Self { tree, is_touched: false }
+    }
+
+    /// Whether somebody may have changed it.
+    pub(crate) fn is_touched(&self) -> bool {
+        self.is_touched
+    }
+}
+
+impl Deref for AdmissionObject<'_> {
+    type Target = Tree;
+
+    fn deref(&self) -> &Tree {
+        self.tree
+    }
+}
+
+impl DerefMut for AdmissionObject<'_> {
+    fn deref_mut(&mut self) -> &mut Tree {
+        self.is_touched = true;
+        self.tree
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reading_touches_nothing() {
+        let mut tree = Tree::new();
+        let mut object = AdmissionObject::new(&mut tree);
+        assert!(object.get("spec").is_none() && !object.is_touched());
+        object.insert("spec".to_owned(), 1.into());
+        assert!(object.is_touched());
+    }
+}

@@ -1,0 +1,153 @@
+//! AdmissionRequest: what a plugin is told about a write.
+
+use std::sync::{Mutex, PoisonError};
+
+use jiff::Timestamp;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::AdmissionError;
+use crate::kind::RuleContext;
+use crate::object::{Key, Tree};
+use crate::served_kind::{ServedKind, ServedKinds};
+use crate::user::User;
+
+/// What is done to an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum AdmissionOperation {
+    /// It is created, be it by a PUT.
+    Create,
+    /// It is changed: by a PUT or a PATCH, of itself or of a subresource.
+    Update,
+    /// It is deleted, alone or with others.
+    Delete,
+}
+
+/// What a plugin is told about a write, besides the object.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct AdmissionRequest<'a> {
+    /// What is done.
+    pub operation: AdmissionOperation,
+    /// The API group of the kind; empty for the core group.
+    pub group: &'a str,
+    /// The version of the request, in which the objects are.
+    pub version: &'a str,
+    /// The plural, as in paths.
+    pub resource: &'a str,
+    /// The kind.
+    pub kind: &'a str,
+    /// The subresource that is written, as `status`; empty for the object itself. A write to
+    /// `scale` shows the object that it changes.
+    pub subresource: &'a str,
+    /// The namespace, if the kind has any.
+    pub namespace: Option<&'a str>,
+    /// The name in the path; of a new object the one that it says itself, which is empty if
+    /// it is still to be generated.
+    pub name: &'a str,
+    /// Who writes.
+    pub user: &'a User,
+    /// Who is to own the fields that are written: as the client says, otherwise the first
+    /// part of its User-Agent.
+    pub field_manager: &'a str,
+    /// When.
+    pub now: Timestamp,
+    /// Whether everything is checked and nothing is kept.
+    pub dry_run: bool,
+    old: Option<&'a Tree>,
+    kinds: &'a ServedKinds,
+    warnings: Warnings,
+}
+
+/// What clients are to be told, whatever becomes of their requests.
+#[derive(Debug, Default)]
+struct Warnings(Mutex<Vec<String>>);
+
+impl<'a> AdmissionRequest<'a> {
+    pub(crate) fn new(
+        (operation, subresource): (AdmissionOperation, &'a str),
+        served: &'a ServedKind,
+        version: &'a str,
+        (namespace, name): (Option<&'a str>, &'a str),
+        context: &RuleContext<'a>,
+        field_manager: &'a str,
+        kinds: &'a ServedKinds,
+    ) -> Self {
+        let kind = &served.kind;
+        Self {
+            operation,
+            group: &kind.group,
+            version,
+            resource: &kind.names.plural,
+            kind: &kind.names.kind,
+            subresource,
+            namespace,
+            name,
+            user: context.user,
+            field_manager,
+            now: context.now,
+            dry_run: context.dry_run,
+            old: None,
+            kinds,
+            warnings: Warnings::default(),
+        }
+    }
+
+    /// The same request about this object.
+    #[must_use]
+    pub(crate) fn about(mut self, old: Option<&'a Tree>) -> Self {
+        self.old = old;
+        self
+    }
+
+    /// The object that is there, if one is changed or deleted.
+    pub fn old_object(&self) -> Option<&'a Tree> {
+        self.old
+    }
+
+    /// The same as a Rust type; `None` also if it does not fit the type.
+    pub fn old<K: DeserializeOwned>(&self) -> Option<K> {
+        serde_json::from_value(Value::Object(self.old?.clone())).ok()
+    }
+
+    /// Tells the client something, whatever becomes of the write: a `Warning` header, which
+    /// kubectl prints.
+    pub fn warn(&self, text: impl Into<String>) {
+        self.warnings.0.lock().unwrap_or_else(PoisonError::into_inner).push(text.into());
+    }
+
+    /// What was to be told.
+    pub(crate) fn take_warnings(&self) -> Vec<String> {
+        std::mem::take(&mut *self.warnings.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Looks up an object of a kind that this server serves, as
+    /// `find("farm.example.com/v1", "llamas", Some("default"), "dolly")`; it is as new as the
+    /// last write that was acknowledged.
+    ///
+    /// # Errors
+    /// When the kind is not served, has not synced yet, or the object does not fit the type:
+    /// then nothing is known.
+    pub fn find<K: DeserializeOwned>(
+        &self,
+        api_version: &str,
+        resource: &str,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Option<K>, AdmissionError> {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let unknown = |why: String| AdmissionError::unavailable(why);
+        let Some((served, version)) = self.kinds.find(group, version, resource) else {
+            return Err(unknown(format!("{resource} of {api_version} are not served here")));
+        };
+        if !served.cache.is_synced() {
+            return Err(unknown(format!("{resource} of {api_version} are not known yet")));
+        }
+        let Some(found) = served.cache.get(&Key::new(namespace, name)) else { return Ok(None) };
+        let tree = served.kind.in_version(&found.object, version).to_tree();
+        serde_json::from_value(Value::Object(tree)).map(Some).map_err(|error| {
+            unknown(format!("{resource} {name:?} of {api_version} does not fit its type: {error}"))
+        })
+    }
+}

@@ -1,0 +1,152 @@
+//! Attributes: everything about a write but its object.
+
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+
+use super::FieldValidation;
+use crate::admission::{AdmissionChain, AdmissionOperation, AdmissionRequest};
+use crate::ambient::Ambient;
+use crate::error::ApiError;
+use crate::kind::{Kind, RuleContext, Version};
+use crate::object::Key;
+use crate::quota::Account;
+use crate::served_kind::{ServedKind, ServedKinds};
+use crate::user::User;
+
+/// What of an object is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Everything but what has a subresource of its own.
+    Main,
+    /// Its status alone.
+    Status,
+    /// The number of its replicas, in the form that all kinds have alike.
+    Scale,
+    /// What holds it when it is deleted, besides its metadata.
+    Finalizers,
+}
+
+impl Part {
+    /// The subresource, as paths name it; empty for the object itself.
+    pub fn subresource(self) -> &'static str {
+        match self {
+            Self::Main => "",
+            Self::Status => "status",
+            Self::Scale => "scale",
+            Self::Finalizers => "finalize",
+        }
+    }
+}
+
+/// Where a write comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A client has asked for it.
+    Request,
+    /// It puts an object in as it was elsewhere: with its uid, status, generation and
+    /// times. Admission is not asked, because the object was admitted when it was made.
+    Restored,
+}
+
+/// How an object is written.
+#[derive(Clone, Debug, Default)]
+pub struct WriteOptions {
+    /// What happens to members that are unknown or given twice.
+    pub field_validation: FieldValidation,
+    /// Whether everything is checked and nothing is kept.
+    pub dry_run: bool,
+    /// Who is to own the fields that are written.
+    pub field_manager: String,
+}
+
+/// Knows whether a user may create the object that an update did not find.
+pub trait CreateAuthorizer: Sync {
+    /// Refuses it, unless the user may.
+    ///
+    /// # Errors
+    /// 403, and 500 when nobody can be asked.
+    fn authorize_create(&self) -> BoxFuture<'_, Result<(), ApiError>>;
+}
+
+/// What a server lends to every write.
+#[derive(Clone, Copy)]
+pub struct Environment<'a> {
+    /// Time and chance.
+    pub ambient: &'a Ambient,
+    /// Who is asked about writes.
+    pub admission: &'a AdmissionChain,
+    /// What is served, for admission to look into.
+    pub kinds: &'a ServedKinds,
+}
+
+/// Everything about a write but its object.
+#[derive(Clone, Copy)]
+pub struct Attributes<'a> {
+    /// The kind.
+    pub served: &'a ServedKind,
+    /// The version of the request.
+    pub version: &'a Version,
+    /// What of the object is written.
+    pub part: Part,
+    /// The namespace in the path, if the kind has any.
+    pub namespace: Option<&'a str>,
+    /// The name in the path; a new object says its own.
+    pub name: Option<&'a str>,
+    /// How it is written.
+    pub options: &'a WriteOptions,
+    /// Who writes.
+    pub user: &'a User,
+    /// When.
+    pub now: Timestamp,
+    /// Where the write comes from.
+    pub origin: Origin,
+    /// What the write takes.
+    pub account: &'a Account,
+    /// What the server lends to it.
+    pub environment: Environment<'a>,
+    /// Who knows the right to create, for updates that may.
+    pub authorizer: &'a dyn CreateAuthorizer,
+}
+
+impl<'a> Attributes<'a> {
+    /// The kind that is written.
+    pub fn kind(&self) -> &'a Kind {
+        &self.served.kind
+    }
+
+    /// Where the object of the path is.
+    pub fn key(&self) -> Key {
+        Key::new(self.namespace, self.name.unwrap_or_default())
+    }
+
+    /// The same of the object under this key.
+    #[must_use]
+    pub fn of<'b>(&self, key: &'b Key) -> Attributes<'b>
+    where
+        'a: 'b,
+    {
+        Attributes { namespace: key.namespace(), name: Some(key.name()), ..*self }
+    }
+
+    /// What rules are told.
+    pub fn context(&self) -> RuleContext<'a> {
+        RuleContext::new(self.user, self.now, self.options.dry_run)
+    }
+
+    /// What admission is told, of an object of this name.
+    pub fn admission_request(
+        &self,
+        operation: AdmissionOperation,
+        name: &'a str,
+    ) -> AdmissionRequest<'a> {
+        AdmissionRequest::new(
+            (operation, self.part.subresource()),
+            self.served,
+            &self.version.name,
+            (self.namespace, name),
+            &self.context(),
+            &self.options.field_manager,
+            self.environment.kinds,
+        )
+    }
+}

@@ -1,0 +1,164 @@
+//! Change: what somebody wants an object to become, and what the object becomes by it.
+
+use super::attributes::{Attributes, Origin, Part};
+use super::decode::{check_identity, check_namespace, check_uid, decode};
+use super::draft::{Draft, Submitted};
+use super::live::Live;
+use super::patch::{SubmittedPatch, apply_patch};
+use super::scale::{self, Wanted};
+use crate::error::ApiError;
+use crate::object::metadata;
+use crate::quota::{self, Room};
+
+/// What somebody wants an object to become.
+#[derive(Debug)]
+pub enum Change {
+    /// There shall be this new object.
+    Create(Submitted),
+    /// This shall be in its place: an object, or its Scale.
+    Update(Submitted),
+    /// This shall change of it, or of its Scale. `Err` is a patch that cannot be read, which
+    /// is told only if there is an object.
+    Patch(Result<SubmittedPatch, ApiError>),
+}
+
+/// A change that was read. It may be made several times: again, if others are faster.
+pub(super) enum Pending {
+    /// `None` after an object that cannot be made twice.
+    Create(Option<Draft>),
+    Update(Draft),
+    Patch(SentPatch),
+    UpdateScale(Wanted),
+    PatchScale(SentPatch),
+}
+
+impl Pending {
+    /// Reads a change, as far as that can be done before the object is known.
+    ///
+    /// # Errors
+    /// What kube-apiserver answers, in its order: metadata of a wrong type (400), unknown
+    /// fields under `Strict` (400), another namespace or name than the path's (400).
+    pub(super) fn decode(attributes: &Attributes<'_>, change: Change) -> Result<Self, ApiError> {
+        let validation = attributes.options.field_validation;
+        let is_scale = attributes.part == Part::Scale;
+        match change {
+            Change::Create(submitted) => {
+                let mut draft = decode(attributes, submitted)?;
+                check_namespace(&mut draft.tree, attributes.namespace)
+                    .map_err(|error| draft.refused(error))?;
+                Ok(Self::Create(Some(draft)))
+            }
+            Change::Update(submitted) if is_scale => {
+                let wanted = Wanted::submitted(submitted, validation)?;
+                check_identity(&mut wanted.as_object(), &attributes.key())?;
+                Ok(Self::UpdateScale(wanted))
+            }
+            Change::Update(submitted) => {
+                let mut draft = decode(attributes, submitted)?;
+                check_identity(&mut draft.tree, &attributes.key())
+                    .map_err(|error| draft.refused(error))?;
+                Ok(Self::Update(draft))
+            }
+            Change::Patch(patch) if is_scale => Ok(Self::PatchScale(SentPatch(Some(patch)))),
+            Change::Patch(patch) => Ok(Self::Patch(SentPatch(Some(patch)))),
+        }
+    }
+
+    /// The verb of Kubernetes.
+    pub(super) fn verb(&self) -> &'static str {
+        match self {
+            Self::Create(_) => "create",
+            Self::Update(_) | Self::UpdateScale(_) => "update",
+            Self::Patch(_) | Self::PatchScale(_) => "patch",
+        }
+    }
+
+    /// A refusal of the write before it made a draft. What was odd about an object that was
+    /// sent is told, whatever becomes of it.
+    pub(super) fn refused(&self, error: ApiError) -> ApiError {
+        match self {
+            Self::Create(Some(draft)) | Self::Update(draft) => draft.refused(error),
+            Self::Create(None) | Self::Patch(_) | Self::UpdateScale(_) | Self::PatchScale(_) => {
+                error
+            }
+        }
+    }
+
+    /// What becomes of the object that is there, or of none.
+    ///
+    /// # Errors
+    /// 409 when it is another object of the same name, 400 and 422 when a patch cannot be
+    /// applied, 413 and 429 when there is no room for what it makes.
+    pub(super) fn change(
+        &mut self,
+        attributes: &Attributes<'_>,
+        live: Option<&Live>,
+        room: &mut Room,
+    ) -> Result<Draft, ApiError> {
+        let key = attributes.key();
+        match (self, live) {
+            (Self::Create(draft), _) => {
+                let is_unique = attributes.origin == Origin::Request;
+                // Where a name is made, another one may have to be.
+                let again = draft
+                    .as_ref()
+                    .filter(|draft| is_unique && metadata::prefix(&draft.tree).is_some());
+                let again = again.cloned();
+                let draft = std::mem::replace(draft, again);
+                draft.ok_or_else(|| ApiError::internal("an object is created a second time"))
+            }
+            (Self::Update(draft), live) => {
+                let mut draft = draft.clone();
+                let uid = live.map(Live::uid).unwrap_or_default();
+                check_uid(attributes, &draft.tree, uid).map_err(|error| draft.refused(error))?;
+                if live.is_none() {
+                    // A version of what is not there says nothing, as in kube-apiserver.
+                    draft.revision.clear();
+                }
+                Ok(draft)
+            }
+            (Self::Patch(patch), Some(live)) => {
+                let mut draft = apply_patch(attributes, patch.read()?, live, room)?;
+                check_identity(&mut draft.tree, &key).map_err(|error| draft.refused(error))?;
+                Ok(draft)
+            }
+            (Self::UpdateScale(wanted), Some(live)) => {
+                room.grow_to(quota::of_tree(&live.tree))?;
+                check_uid(attributes, &wanted.as_object(), live.uid())?;
+                Ok(wanted.applied_to(scale::paths(attributes)?, live))
+            }
+            (Self::PatchScale(patch), Some(live)) => {
+                let paths = scale::paths(attributes)?;
+                let validation = attributes.options.field_validation;
+                let wanted = Wanted::patched(paths, live, patch.read()?, validation, room)?;
+                check_identity(&mut wanted.as_object(), &key)?;
+                room.grow_to(quota::of_tree(&live.tree))?;
+                Ok(wanted.applied_to(paths, live))
+            }
+            (Self::Patch(_) | Self::UpdateScale(_) | Self::PatchScale(_), None) => {
+                let kind = attributes.kind();
+                Err(ApiError::not_found(&kind.group, &kind.names.plural, key.name()))
+            }
+        }
+    }
+}
+
+/// A patch as it was sent. What is wrong with it is told once there is an object, and an
+/// object may have to be looked at again.
+pub(super) struct SentPatch(Option<Result<SubmittedPatch, ApiError>>);
+
+impl SentPatch {
+    /// The patch.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    fn read(&mut self) -> Result<&SubmittedPatch, ApiError> {
+        if let Some(Err(error)) = self.0.take_if(|sent| sent.is_err()) {
+            return Err(error);
+        }
+        match &self.0 {
+            Some(Ok(patch)) => Ok(patch),
+            _ => Err(ApiError::internal("a patch that was refused is applied again")),
+        }
+    }
+}

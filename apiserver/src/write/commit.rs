@@ -1,0 +1,168 @@
+//! Commit: an object that may be kept is kept, if nobody was faster.
+
+use std::sync::Arc;
+
+use super::attributes::{Attributes, Origin};
+use super::encode::Encoded;
+use super::live::{Live, terminating};
+use super::prepare::NameOrigin;
+use super::stamp;
+use crate::error::{ApiError, Details, Reason, qualified, quote};
+use crate::object::{Key, Object, metadata};
+use crate::storage::{Collection, Commit, Expected, Revision, Store, StoreError, Versioned};
+
+/// A generated name that is taken is tried again so often; as kube-apiserver.
+const GENERATE_NAME_ATTEMPTS: usize = 8;
+
+/// So often an update that may create is tried, if others create and delete its object
+/// meanwhile.
+const UPSERT_ATTEMPTS: usize = 4;
+
+/// What came of a commit.
+pub(super) enum Committed {
+    /// This is there now, or would be.
+    At(Versioned),
+    /// Somebody else was faster: the write begins again.
+    Overtaken,
+}
+
+/// Keeps an object.
+///
+/// # Errors
+/// 409 when its name is taken, 404 when the object is gone, 500 when there is no room.
+pub(super) async fn commit(
+    attributes: &Attributes<'_>,
+    live: Option<&Live>,
+    (encoded, revision): (Encoded, &str),
+    name: NameOrigin,
+    attempt: usize,
+) -> Result<Committed, ApiError> {
+    let Some((store, collection)) = attributes.served.store() else {
+        return Err(ApiError::internal("what is not kept is written"));
+    };
+    match live {
+        Some(live) => replace(attributes, (&**store, collection), live, encoded).await,
+        None => {
+            if attributes.origin == Origin::Request && !attributes.options.dry_run {
+                stamp::refuse_revision(revision)?;
+            }
+            let object = Arc::new(encoded.object);
+            create(attributes, (&**store, collection), object, name, attempt).await
+        }
+    }
+}
+
+async fn replace(
+    attributes: &Attributes<'_>,
+    (store, collection): (&dyn Store, Collection),
+    live: &Live,
+    Encoded { object, goes }: Encoded,
+) -> Result<Committed, ApiError> {
+    let kept = &live.kept;
+    if object.same_content(&kept.object) {
+        return Ok(Committed::At(kept.clone()));
+    }
+    let object = Arc::new(object);
+    if attributes.options.dry_run {
+        return Ok(Committed::At(Versioned { revision: kept.revision, object }));
+    }
+    let commit = Commit {
+        collection,
+        key: attributes.key(),
+        expected: Expected::At(kept.revision),
+        object: (!goes).then(|| Arc::clone(&object)),
+        marks: false,
+    };
+    match store.commit(commit).await {
+        // Of an object that has gone nothing more was written.
+        Ok(_) if goes => Ok(Committed::At(Versioned { revision: kept.revision, object })),
+        Ok(revision) => Ok(Committed::At(Versioned { revision, object })),
+        Err(StoreError::Absent) if live.is_created_if_missing => Ok(Committed::Overtaken),
+        Err(StoreError::Absent) => {
+            let kind = attributes.kind();
+            let name = attributes.name.unwrap_or_default();
+            Err(ApiError::not_found(&kind.group, &kind.names.plural, name))
+        }
+        Err(StoreError::Changed { .. } | StoreError::Exists) => Ok(Committed::Overtaken),
+        Err(error @ StoreError::Full { .. }) => Err(ApiError::internal(error)),
+    }
+}
+
+async fn create(
+    attributes: &Attributes<'_>,
+    (store, collection): (&dyn Store, Collection),
+    object: Arc<Object>,
+    name: NameOrigin,
+    attempt: usize,
+) -> Result<Committed, ApiError> {
+    let key = Key::new(attributes.namespace, object.key().name());
+    if attributes.options.dry_run {
+        return match store.get(&collection, &key).await.map_err(ApiError::internal)? {
+            None => Ok(Committed::At(Versioned { revision: Revision::NONE, object })),
+            Some(other) => taken(attributes, &key, Some(&other), name, attempt),
+        };
+    }
+    let commit = Commit {
+        collection: collection.clone(),
+        key: key.clone(),
+        expected: Expected::Absent,
+        object: Some(Arc::clone(&object)),
+        marks: false,
+    };
+    match store.commit(commit).await {
+        // A withdrawal of the kind closes it first and then removes its objects: it has met
+        // this object, or the kind is closed by now.
+        Ok(revision) if attributes.served.intake.is_closed() => {
+            let expected = Expected::At(revision);
+            let commit = Commit { collection, key, expected, object: None, marks: true };
+            // Where it fails, it was removed or marked meanwhile.
+            let _ = store.commit(commit).await;
+            Err(terminating())
+        }
+        Ok(revision) => Ok(Committed::At(Versioned { revision, object })),
+        Err(StoreError::Exists) => {
+            let other = store.get(&collection, &key).await.map_err(ApiError::internal)?;
+            taken(attributes, &key, other.as_ref(), name, attempt)
+        }
+        Err(error) => Err(ApiError::internal(error)),
+    }
+}
+
+/// What becomes of a new object whose name is taken by another one.
+fn taken(
+    attributes: &Attributes<'_>,
+    key: &Key,
+    other: Option<&Versioned>,
+    name: NameOrigin,
+    attempt: usize,
+) -> Result<Committed, ApiError> {
+    let is_upsert = attributes.name.is_some();
+    let attempts = match (name.is_generated, is_upsert) {
+        (_, true) => UPSERT_ATTEMPTS,
+        (true, false) => GENERATE_NAME_ATTEMPTS,
+        (false, false) => 1,
+    };
+    if attempt < attempts {
+        return Ok(Committed::Overtaken);
+    }
+    let make = if name.has_prefix { no_unique_name } else { ApiError::already_exists };
+    let kind = attributes.kind();
+    let error = make(&kind.group, &kind.names.plural, key.name());
+    let is_going = |other: &Versioned| metadata::is_being_deleted(&other.object.to_tree());
+    Err(if other.is_some_and(is_going) { error.because("object is being deleted") } else { error })
+}
+
+fn no_unique_name(group: &str, plural: &str, name: &str) -> ApiError {
+    let message = format!(
+        "{} {} already exists, the server was not able to generate a unique name for the object",
+        qualified(group, plural),
+        quote(name)
+    );
+    ApiError::new(Reason::AlreadyExists, message).with_details(Details {
+        name: name.to_owned(),
+        group: group.to_owned(),
+        kind: plural.to_owned(),
+        retry_after_seconds: 1,
+        ..Details::default()
+    })
+}

@@ -1,0 +1,114 @@
+//! What was sent becomes an object that its kind knows.
+
+use super::attributes::Attributes;
+use super::draft::{Draft, Submitted};
+use super::{field_validation, owners, text};
+use crate::error::{ApiError, quote};
+use crate::kind::{Kind, StoragePrefix, Version};
+use crate::object::{Key, Tree, metadata};
+use crate::schema::{self, Malformed};
+
+/// Drops what the kind does not know, and fills in its defaults.
+///
+/// # Errors
+/// Metadata of a wrong type, and under `Strict` unknown fields (400).
+pub fn decode(attributes: &Attributes<'_>, submitted: Submitted) -> Result<Draft, ApiError> {
+    let Submitted { mut tree, duplicates } = submitted;
+    let (kind, version) = (attributes.kind(), attributes.version);
+    let unhandled = |why: &str| {
+        let name = &kind.names.kind;
+        let version = quote(&version.name);
+        ApiError::bad_request(format!(
+            "{name} in version {version} cannot be handled as a {name}: {why}"
+        ))
+    };
+    let (is_kind, unknown) = prune(kind, version, &mut tree).map_err(|why| unhandled(&why))?;
+    let validation = attributes.options.field_validation;
+    let mut warnings = field_validation::report(validation, duplicates, unknown)
+        .map_err(|problems| unhandled(&format!("strict decoding error: {problems}")))?;
+    warnings.extend(owners::without_duplicates(&mut tree, owners::Found::InTheRequest));
+    Ok(Draft::new(tree, is_kind, warnings))
+}
+
+/// Drops what is not known; answers whether it is of the kind, and with the paths of what
+/// was dropped.
+pub(super) fn prune(
+    kind: &Kind,
+    version: &Version,
+    tree: &mut Tree,
+) -> Result<(bool, Vec<String>), String> {
+    let is_kind = text(tree, "kind") == kind.names.kind;
+    let of = version.schema.root();
+    let mut unknown = Vec::new();
+    if !(is_kind && of.go.is_some()) {
+        unknown.extend(schema::coerce_metadata(tree, Malformed::Refused)?);
+    }
+    if is_kind {
+        unknown.extend(schema::take_in(of, tree, Malformed::Refused)?);
+    }
+    Ok((is_kind, unknown))
+}
+
+/// Fills in the namespace of the path; another one is refused.
+pub(super) fn check_namespace(tree: &mut Tree, namespace: Option<&str>) -> Result<(), ApiError> {
+    let given = tree.get("metadata").and_then(|metadata| metadata["namespace"].as_str());
+    if namespace.is_some() && given.is_some() && given != namespace {
+        return Err(ApiError::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    metadata::edit(tree, |metadata| {
+        match namespace {
+            Some(namespace) => metadata.insert("namespace".to_owned(), namespace.into()),
+            None => metadata.remove("namespace"),
+        };
+    });
+    Ok(())
+}
+
+/// Refuses an object that is not the one that the path names.
+///
+/// # Errors
+/// 400 with what is wrong.
+pub(super) fn check_identity(tree: &mut Tree, key: &Key) -> Result<(), ApiError> {
+    check_namespace(tree, key.namespace())?;
+    let (given, name) = (metadata::name(tree), key.name());
+    if given.is_empty() {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        )));
+    }
+    if given != name {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({given}) does not match the name on the URL ({name})"
+        )));
+    }
+    Ok(())
+}
+
+/// Refuses an object that says it is another one of the same name than that of this uid;
+/// where there is none, that is empty.
+///
+/// # Errors
+/// 409.
+pub(super) fn check_uid(
+    attributes: &Attributes<'_>,
+    tree: &Tree,
+    uid: &str,
+) -> Result<(), ApiError> {
+    let given = metadata::text(tree, "uid");
+    if given.is_empty() || given == uid {
+        return Ok(());
+    }
+    let kind = attributes.kind();
+    let (group, plural, key) = (&kind.group, &kind.names.plural, attributes.key());
+    let prefix = match kind.strategy.storage_prefix {
+        StoragePrefix::Named(name) => name.to_owned(),
+        StoragePrefix::Resource => plural.clone(),
+        StoragePrefix::GroupAndResource => format!("{group}/{plural}"),
+    };
+    let cause = format!(
+        "StorageError: invalid object, Code: 4, Key: /registry/{prefix}/{key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {given}, UID in object meta: {uid}"
+    );
+    Err(ApiError::conflict(group, plural, key.name(), &cause))
+}

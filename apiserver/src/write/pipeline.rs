@@ -1,0 +1,77 @@
+//! The order of stages that every write goes through, as in kube-apiserver.
+//!
+//! decode → current object → change → reset → track managers → mutating admission (→ default
+//! again) → authorize, if an update creates → prepare → validate → validating admission →
+//! encode → commit. A write that is overtaken by another one begins again at the current
+//! object.
+
+use super::attributes::{Attributes, Part};
+use super::change::{Change, Pending};
+use super::commit::{self, Committed};
+use super::draft::Draft;
+use super::live::{self, Live};
+use super::{admission, encode, field_managers, prepare, reset, scale, validate};
+use crate::error::ApiError;
+use crate::quota::Room;
+use crate::storage::Versioned;
+
+/// What was written, or would have been.
+#[derive(Debug)]
+pub struct Written {
+    /// The object as it is now; of a write to `scale` its Scale.
+    pub versioned: Versioned,
+    /// Texts for `Warning` headers.
+    pub warnings: Vec<String>,
+    /// Whether there was none before.
+    pub is_created: bool,
+}
+
+/// Writes an object.
+///
+/// # Errors
+/// What kube-apiserver answers, in its order: what cannot be read (400), what is not there
+/// (404), what admission refuses, what was changed by others (409), everything that
+/// validation finds (422), a name that is taken (409).
+pub async fn write(attributes: &Attributes<'_>, change: Change) -> Result<Written, ApiError> {
+    let mut pending = Pending::decode(attributes, change)?;
+    let mut attempt = 1;
+    loop {
+        let live = live::current(attributes, &pending).await;
+        let live = live.map_err(|error| pending.refused(error))?;
+        let mut room = attributes.account.room(0)?;
+        let mut draft = pending.change(attributes, live.as_ref(), &mut room)?;
+        let committed = stages(attributes, live.as_ref(), &mut draft, &mut room, attempt).await;
+        let committed = committed.map_err(|error| draft.refused(error))?;
+        if let Committed::At(versioned) = committed {
+            let versioned = match attributes.part {
+                Part::Scale => scale::scale_of(attributes.kind(), attributes.version, &versioned)?,
+                Part::Main | Part::Status | Part::Finalizers => versioned,
+            };
+            let is_created = live.is_none();
+            return Ok(Written { versioned, warnings: draft.warnings, is_created });
+        }
+        attempt += 1;
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn stages(
+    attributes: &Attributes<'_>,
+    live: Option<&Live>,
+    draft: &mut Draft,
+    room: &mut Room,
+    attempt: usize,
+) -> Result<Committed, ApiError> {
+    reset::reset(attributes, live, draft);
+    field_managers::track(attributes, draft);
+    admission::mutate(attributes, live, draft, room).await?;
+    let is_upsert = live.is_none() && attributes.name.is_some();
+    if is_upsert {
+        attributes.authorizer.authorize_create().await?;
+    }
+    let name_origin = prepare::prepare(attributes, live, draft)?;
+    validate::validate(attributes, live, draft)?;
+    admission::validate(attributes, live, draft).await?;
+    let encoded = encode::encode(attributes, live, draft)?;
+    commit::commit(attributes, live, (encoded, &draft.revision), name_origin, attempt).await
+}

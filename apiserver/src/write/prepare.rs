@@ -1,0 +1,171 @@
+//! Prepare: what the system and the strategy of a kind say in an object.
+
+use serde_json::Value;
+
+use super::attributes::{Attributes, Origin, Part};
+use super::draft::Draft;
+use super::live::{Live, set_revision};
+use super::reset::take_finalizers;
+use super::stamp;
+use crate::error::{ApiError, FieldError, quote};
+use crate::kind::{CodedRules, Kind, RuleContext, Version};
+use crate::object::{Tree, metadata};
+
+/// Where the name of an object comes from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NameOrigin {
+    /// Whether it was made from a prefix.
+    pub is_generated: bool,
+    /// Whether a prefix was given, with a name or without.
+    pub has_prefix: bool,
+}
+
+/// Says in an object what its author cannot say.
+///
+/// # Errors
+/// What kube-apiserver answers: no version to start from (422), another one than is
+/// there (409).
+pub(super) fn prepare(
+    attributes: &Attributes<'_>,
+    live: Option<&Live>,
+    draft: &mut Draft,
+) -> Result<NameOrigin, ApiError> {
+    let Some(live) = live else { return Ok(prepare_new(attributes, draft)) };
+    check_revision(attributes.kind(), draft, live)?;
+    prepare_change(attributes, live, draft);
+    Ok(NameOrigin { is_generated: false, has_prefix: false })
+}
+
+fn prepare_new(attributes: &Attributes<'_>, draft: &mut Draft) -> NameOrigin {
+    let (kind, version, ambient) =
+        (attributes.kind(), attributes.version, attributes.environment.ambient);
+    let tree = &mut draft.tree;
+    let keeps = attributes.origin == Origin::Restored;
+    let is_generated = stamp::stamp(tree, kind.strategy.has_generation, keeps, ambient);
+    if let Some(rules) = kind.strategy_rules(version).filter(|_| draft.is_kind) {
+        run(rules, kind, version, tree, &attributes.context());
+    }
+    NameOrigin { is_generated, has_prefix: metadata::prefix(tree).is_some() }
+}
+
+fn prepare_change(attributes: &Attributes<'_>, live: &Live, draft: &mut Draft) {
+    let (kind, version) = (attributes.kind(), attributes.version);
+    let (part, tree) = (attributes.part, &mut draft.tree);
+    let is_main = matches!(part, Part::Main | Part::Scale);
+    let rules = kind.strategy_rules(version).filter(|_| draft.is_kind || !is_main);
+    if let Some(rules) = rules {
+        // By this they know that the object is not a new one.
+        set_revision(tree, &live.revision);
+        let given = (part == Part::Finalizers).then(|| tree.clone());
+        let context = attributes.context();
+        run(rules, kind, version, tree, &context.changing(&live.tree));
+        if let Some(given) = given {
+            // No default is put in the place of what is taken away.
+            take_finalizers(tree, &given);
+        }
+    }
+    if is_main {
+        keep_what_is_the_systems(tree, &live.tree);
+    } else {
+        metadata::edit(tree, |metadata| drop(metadata.remove("resourceVersion")));
+    }
+    let counts_annotations = kind.strategy.counts_annotations && is_main;
+    bump_generation(version, tree, &live.tree, counts_annotations);
+}
+
+/// Lets the strategy fill in what depends on other fields.
+fn run(
+    rules: &CodedRules,
+    kind: &Kind,
+    version: &Version,
+    tree: &mut Tree,
+    context: &RuleContext<'_>,
+) {
+    // What does not fit its type is told when the object is validated.
+    let _ = rules.prepare(tree, context);
+    kind.coerce_again(version, tree);
+}
+
+/// Refuses a change of another version of the object than is there. Where the strategy
+/// allows it, a missing resourceVersion means an unconditional update.
+fn check_revision(kind: &Kind, draft: &Draft, live: &Live) -> Result<(), ApiError> {
+    let given = draft.revision.as_str();
+    if kind.strategy.allows_unconditional_update && ["", "0"].contains(&given) {
+        return Ok(());
+    }
+    let (group, plural) = (&kind.group, &kind.names.plural);
+    let name = metadata::name(&draft.tree);
+    if given == live.revision {
+        return Ok(());
+    }
+    let is_number = given.bytes().all(|byte| byte.is_ascii_digit());
+    match given.parse::<u64>() {
+        Ok(number) if is_number && Ok(number) == live.revision.parse() => Ok(()),
+        _ if given.bytes().all(|byte| byte == b'0') => {
+            let why = "must be specified for an update";
+            let error = FieldError::invalid("metadata.resourceVersion", 0, why);
+            Err(ApiError::invalid(group, plural, name, vec![error]))
+        }
+        Ok(_) if is_number => {
+            let cause = "the object has been modified; please apply your changes to the latest version and try again";
+            Err(ApiError::conflict(group, plural, name, cause))
+        }
+        _ => {
+            let why = if is_number { "value out of range" } else { "invalid syntax" };
+            Err(ApiError::bad_request(format!(
+                "strconv.ParseUint: parsing {}: {why}",
+                quote(given)
+            )))
+        }
+    }
+}
+
+/// What only the system sets stays as it is; what was left out of the rest
+/// that cannot change is filled in.
+fn keep_what_is_the_systems(tree: &mut Tree, old: &Tree) {
+    let old = metadata::of(old);
+    metadata::edit(tree, |metadata| {
+        for field in ["selfLink", "managedFields", "resourceVersion"] {
+            metadata.remove(field);
+        }
+        for field in ["creationTimestamp", "generation"] {
+            metadata.remove(field);
+            if let Some(value) = old.get(field) {
+                metadata.insert(field.to_owned(), value.clone());
+            }
+        }
+        if let Some(time) = old.get("deletionTimestamp") {
+            metadata.insert("deletionTimestamp".to_owned(), time.clone());
+        }
+        for field in ["uid", "deletionGracePeriodSeconds"] {
+            if let Some(value) = old.get(field) {
+                metadata.entry(field).or_insert_with(|| value.clone());
+            }
+        }
+    });
+}
+
+/// The generation counts changes of everything but the metadata, and a status
+/// that is written apart.
+fn bump_generation(version: &Version, tree: &mut Tree, old: &Tree, counts_annotations: bool) {
+    let is_counted =
+        |name: &str| name != "metadata" && !(name == "status" && version.subresources.status);
+    let count = |tree: &Tree| tree.keys().filter(|name| is_counted(name)).count();
+    let is_kept = |(name, value): (&String, &Value)| {
+        !is_counted(name) || old.get(name).is_some_and(|old| old == value)
+    };
+    let annotations = |tree: &Tree| metadata::of(tree).get("annotations").cloned();
+    let is_noted = counts_annotations && annotations(tree) != annotations(old);
+    if is_noted || count(tree) != count(old) || !tree.iter().all(is_kept) {
+        add_generation(tree);
+    }
+}
+
+/// Counts one more change, where they are counted.
+pub(super) fn add_generation(tree: &mut Tree) {
+    metadata::edit(tree, |metadata| {
+        if let Some(generation) = metadata.get("generation").and_then(Value::as_i64) {
+            metadata.insert("generation".to_owned(), generation.saturating_add(1).into());
+        }
+    });
+}

@@ -1,0 +1,102 @@
+//! Reset: what a write may not set, it does not set: it stays as it is, or is not there.
+//!
+//! kube-apiserver does this when it prepares an object, behind mutating admission. Here it is
+//! done before, so that admission sees the object as it will be, and once more if admission
+//! has touched it.
+
+use serde_json::Value;
+
+use super::attributes::{Attributes, Origin, Part};
+use super::draft::Draft;
+use super::live::Live;
+use super::stamp;
+use crate::object::{Tree, metadata};
+use crate::schema::{self, Malformed};
+
+/// Puts back what this write may not set.
+pub(super) fn reset(attributes: &Attributes<'_>, live: Option<&Live>, draft: &mut Draft) {
+    match (live, attributes.part) {
+        (None, _) => reset_new(attributes, draft),
+        (Some(live), Part::Main | Part::Scale) => reset_main(attributes, live, draft),
+        (Some(live), Part::Status) => reset_to_status(attributes, live, draft),
+        (Some(live), Part::Finalizers) => {
+            let given = std::mem::replace(&mut draft.tree, live.tree.clone());
+            take_metadata(&mut draft.tree, &given, &[]);
+            take_finalizers(&mut draft.tree, &given);
+        }
+    }
+}
+
+fn reset_new(attributes: &Attributes<'_>, draft: &mut Draft) {
+    if attributes.origin == Origin::Restored {
+        return;
+    }
+    stamp::wipe(&mut draft.tree);
+    let (kind, version) = (attributes.kind(), attributes.version);
+    let drops_status = version.subresources.status && !kind.strategy.keeps_status_on_create;
+    if drops_status && draft.tree.remove("status").is_some() {
+        // What it begins with is as if it was never said.
+        schema::fill_defaults(version.schema.root(), &mut draft.tree);
+    }
+}
+
+fn reset_main(attributes: &Attributes<'_>, live: &Live, draft: &mut Draft) {
+    let (kind, version) = (attributes.kind(), attributes.version);
+    kind.strategy.keep(&mut draft.tree, &live.tree);
+    if kind.strategy.has_finalize {
+        take_finalizers(&mut draft.tree, &live.tree);
+    }
+    if version.subresources.status {
+        take_status(&mut draft.tree, &live.tree);
+        // Code of the strategy fills in its own.
+        if draft.is_kind && !kind.is_typed() {
+            schema::fill_defaults(version.schema.root(), &mut draft.tree);
+        }
+    }
+}
+
+fn reset_to_status(attributes: &Attributes<'_>, live: &Live, draft: &mut Draft) {
+    let (strategy, version) = (&attributes.kind().strategy, attributes.version);
+    let given = std::mem::replace(&mut draft.tree, live.tree.clone());
+    take_status(&mut draft.tree, &given);
+    if strategy.updates_metadata_with_status {
+        take_metadata(&mut draft.tree, &given, strategy.metadata_kept_by_status);
+    }
+    if !draft.is_kind {
+        // What says that it is something else was not pruned.
+        let _ = schema::take_in(version.schema.root(), &mut draft.tree, Malformed::Dropped);
+    }
+}
+
+/// Puts what holds another state of an object in the place of what holds it.
+pub(super) fn take_finalizers(tree: &mut Tree, other: &Tree) {
+    let given = other.get("spec").and_then(|spec| spec["finalizers"].as_array());
+    let spec = tree.entry("spec").or_insert_with(|| Value::Object(Tree::new()));
+    let Value::Object(spec) = spec else { return };
+    match given.filter(|given| !given.is_empty()) {
+        Some(given) => drop(spec.insert("finalizers".to_owned(), given.clone().into())),
+        None => drop(spec.remove("finalizers")),
+    }
+}
+
+/// Puts the status of another state of an object in the place of its own.
+fn take_status(tree: &mut Tree, other: &Tree) {
+    tree.remove("status");
+    if let Some(status) = other.get("status") {
+        tree.insert("status".to_owned(), status.clone());
+    }
+}
+
+/// Puts what is said about an object in the place of what was said.
+fn take_metadata(tree: &mut Tree, other: &Tree, kept: &[&str]) {
+    let other = metadata::of(other);
+    metadata::edit(tree, |metadata| {
+        let fields = ["annotations", "finalizers", "labels"];
+        for field in fields.into_iter().filter(|field| !kept.contains(field)) {
+            match other.get(field) {
+                Some(value) => metadata.insert(field.to_owned(), value.clone()),
+                None => metadata.remove(field),
+            };
+        }
+    });
+}

@@ -1,0 +1,34 @@
+//! Reviews: questions that are asked like an object is created, and not kept.
+
+use super::attributes::Attributes;
+use super::decode::{check_namespace, decode};
+use super::draft::{Draft, Submitted};
+use super::{admission, field_managers};
+use crate::error::ApiError;
+
+/// Reads a question, and asks admission about it.
+///
+/// # Errors
+/// Those of a creation, as far as they are met before anything is kept; 400 when it is no
+/// question of the kind.
+pub async fn admit_review(
+    attributes: &Attributes<'_>,
+    submitted: Submitted,
+) -> Result<Draft, ApiError> {
+    let mut draft = decode(attributes, submitted)?;
+    let admitted = admit(attributes, &mut draft).await;
+    admitted.map_err(|error| draft.refused(error))?;
+    Ok(draft)
+}
+
+async fn admit(attributes: &Attributes<'_>, draft: &mut Draft) -> Result<(), ApiError> {
+    check_namespace(&mut draft.tree, attributes.namespace)?;
+    let mut room = attributes.account.room(0)?;
+    field_managers::track(attributes, draft);
+    admission::mutate(attributes, None, draft, &mut room).await?;
+    if !draft.is_kind {
+        let kind = &attributes.kind().names.kind;
+        return Err(ApiError::bad_request(format!("the object is no {kind}")));
+    }
+    admission::validate(attributes, None, draft).await
+}

@@ -1,0 +1,159 @@
+//! Validate: what is wrong with an object as it would be kept.
+
+use super::attributes::{Attributes, Origin, Part};
+use super::draft::Draft;
+use super::live::Live;
+use super::{embedded, metadata_rules, scale, text};
+use crate::error::{ApiError, FieldError, quote};
+use crate::kind::{CodedRules, Kind, ScalePaths, Version};
+use crate::object::{Tree, metadata};
+use crate::schema::{self, ERRORS_LIMIT};
+
+/// Refuses an object that may not be kept.
+///
+/// # Errors
+/// 422 with everything that is wrong.
+pub(super) fn validate(
+    attributes: &Attributes<'_>,
+    live: Option<&Live>,
+    draft: &mut Draft,
+) -> Result<(), ApiError> {
+    let (kind, version) = (attributes.kind(), attributes.version);
+    let (tree, old) = (&draft.tree, live.map(|live| &live.tree));
+    let is_main = matches!(attributes.part, Part::Main | Part::Scale);
+    let mut errors = match (old, attributes.part) {
+        (None, _) => faults_of_new(kind, version, tree, draft.is_kind),
+        (Some(old), Part::Main | Part::Scale) => faults(kind, version, tree, draft.is_kind, old),
+        (Some(old), Part::Status) => faults_of_status(kind, version, tree, old),
+        (Some(_), Part::Finalizers) => Vec::new(),
+    };
+    if let Some(rules) = kind.strategy_rules(version)
+        && errors.is_empty()
+        && draft.is_kind
+        && is_main
+    {
+        let context = attributes.context();
+        let context = old.map_or(context, |old| context.changing(old));
+        let verdict = rules.judge(tree, old, &context);
+        errors.extend(verdict.errors);
+        draft.warnings.extend(verdict.warnings);
+    }
+    if let (Part::Status, Some(rules), Some(old), []) =
+        (attributes.part, kind.rules_of(version), old, &errors[..])
+    {
+        // Or nothing else of the object could be changed any more.
+        if let (Err(why), Ok(())) = (rules.fit(tree), rules.fit(old)) {
+            errors.push(CodedRules::unfit(&why));
+        }
+    }
+    errors.truncate(ERRORS_LIMIT);
+    if !errors.is_empty() {
+        return Err(invalid(kind, tree, old.is_some(), errors));
+    }
+    if attributes.origin == Origin::Restored && super::deletion::is_over(kind, tree) {
+        let why = "may not be set where nothing holds the object";
+        let errors = vec![FieldError::forbidden("metadata.deletionTimestamp", why)];
+        return Err(invalid(kind, tree, false, errors));
+    }
+    let warnings = metadata_rules::finalizer_warnings(tree, old);
+    draft.warnings.extend(warnings);
+    Ok(())
+}
+
+/// 422. A change names the group that the object says; a creation has been held to it.
+fn invalid(kind: &Kind, tree: &Tree, is_change: bool, errors: Vec<FieldError>) -> ApiError {
+    let api_version = text(tree, "apiVersion");
+    let group = match is_change {
+        true => api_version.split_once('/').map_or("", |(group, _)| group),
+        false => &kind.group,
+    };
+    ApiError::invalid(group, &text(tree, "kind"), metadata::name(tree), errors)
+}
+
+fn faults_of_new(kind: &Kind, version: &Version, tree: &Tree, is_kind: bool) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if is_kind {
+        errors.extend(metadata_rules::validate(tree, kind.strategy.names));
+        errors.extend(schema::validate(version.schema.root(), tree));
+        if let Some(paths) = scale_paths(kind, version) {
+            errors.extend(scale::validate(paths, tree));
+        }
+    } else {
+        errors.push(wrong_kind(kind, tree));
+    }
+    errors.extend(embedded::validate(version.schema.root(), tree));
+    errors.extend(schema::validate_list_types(version.schema.root(), tree));
+    errors
+}
+
+/// What is wrong with an object of another kind.
+fn wrong_kind(kind: &Kind, tree: &Tree) -> FieldError {
+    let must = format!("must be {}", kind.names.kind);
+    FieldError::invalid("kind", quote(&text(tree, "kind")), &must)
+}
+
+/// Where the numbers of replicas are that are validated for their own sake. The code of a
+/// strategy does that itself.
+fn scale_paths<'a>(kind: &Kind, version: &'a Version) -> Option<&'a ScalePaths> {
+    version.subresources.scale.as_ref().filter(|_| kind.strategy_rules(version).is_none())
+}
+
+fn faults_of_status(kind: &Kind, version: &Version, tree: &Tree, old: &Tree) -> Vec<FieldError> {
+    let mut errors = schema::validate_status(version.schema.root(), tree, old);
+    if kind.strategy.updates_metadata_with_status {
+        errors.extend(metadata_rules::validate(tree, kind.strategy.names));
+        errors.extend(metadata_rules::validate_update(tree, old));
+    }
+    if let Some(paths) = scale_paths(kind, version) {
+        errors.extend(scale::validate_status(paths, tree));
+    }
+    errors.extend(faults_of_lists(version, tree, old));
+    errors.truncate(ERRORS_LIMIT);
+    errors
+}
+
+/// What is there twice, unless something was before.
+fn faults_of_lists(version: &Version, tree: &Tree, old: &Tree) -> Vec<FieldError> {
+    let errors = schema::validate_list_types(version.schema.root(), tree);
+    if errors.is_empty() || schema::validate_list_types(version.schema.root(), old).is_empty() {
+        errors
+    } else {
+        Vec::new()
+    }
+}
+
+fn faults(
+    kind: &Kind,
+    version: &Version,
+    tree: &Tree,
+    is_kind: bool,
+    old: &Tree,
+) -> Vec<FieldError> {
+    let mut errors = metadata_rules::validate(tree, kind.strategy.names);
+    let of_change = metadata_rules::validate_update(tree, old);
+    errors.extend(of_change.clone());
+    let api_version = kind.api_version(&version.name);
+    let given = text(tree, "apiVersion");
+    if !is_kind {
+        errors.push(wrong_kind(kind, tree));
+    }
+    if given != api_version {
+        let must = format!("must be {api_version}");
+        errors.push(FieldError::invalid("apiVersion", quote(&given), &must));
+    }
+    if is_kind && given == api_version {
+        errors.extend(of_change);
+        errors.extend(schema::validate_change(version.schema.root(), tree, old));
+        if let Some(paths) = scale_paths(kind, version) {
+            errors.extend(scale::validate(paths, tree));
+        }
+    }
+    // Of a version that is not there nothing is left to be looked at.
+    let is_of_group = given.split_once('/').is_some_and(|(group, _)| group == kind.group);
+    if given == api_version || !is_kind || !is_of_group {
+        errors.extend(embedded::validate(version.schema.root(), tree));
+        errors.extend(faults_of_lists(version, tree, old));
+    }
+    errors.truncate(ERRORS_LIMIT);
+    errors
+}

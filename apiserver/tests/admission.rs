@@ -1,0 +1,338 @@
+//! Admission plugins, as clients and the plugins themselves meet them.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
+
+mod in_process;
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+
+use aggregated_apiserver::{
+    Admission, AdmissionError, AdmissionObject, AdmissionPlugin, AdmissionRequest, ApiServer,
+    FieldError, InProcess, Kinds,
+};
+use axum::body::Body;
+use futures::future::BoxFuture;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use kube::Client;
+use serde_json::{Map, Value, json};
+
+const DEFINITIONS: &str = r#"
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: foos.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {kind: Foo, plural: foos}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    subresources: {status: {}, scale: {specReplicasPath: .spec.size, statusReplicasPath: .status.size}}
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec:
+            type: object
+            properties:
+              size: {type: integer}
+              mode: {type: string, default: plain}
+          status:
+            type: object
+            properties: {size: {type: integer}}
+---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: limits.example.com}
+spec:
+  group: example.com
+  scope: Cluster
+  names: {kind: Limit, plural: limits}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties: {most: {type: integer}}
+"#;
+
+const FOOS: &str = "/apis/example.com/v1/namespaces/n/foos";
+const LIMITS: &str = "/apis/example.com/v1/limits";
+
+/// What a plugin was asked about, in order.
+type Log = Arc<Mutex<Vec<String>>>;
+
+/// Notes everything that it is asked about, and does what annotations say.
+struct Obedient(Log);
+
+impl Obedient {
+    fn note(
+        &self,
+        stage: &str,
+        request: &AdmissionRequest<'_>,
+        object: Option<&Map<String, Value>>,
+    ) {
+        let AdmissionRequest { operation, resource, subresource, namespace, name, .. } = request;
+        let size = |tree: &Map<String, Value>| tree["spec"]["size"].clone();
+        let (old, new) = (request.old_object().map(size), object.map(size));
+        let shown = |size: Option<Value>| size.map_or("-".to_owned(), |size| size.to_string());
+        let line = format!(
+            "{stage} {operation:?} {resource}/{subresource} {}/{name} {} -> {} by {} with {}",
+            namespace.unwrap_or_default(),
+            shown(old),
+            shown(new),
+            request.user.name,
+            request.field_manager,
+        );
+        self.0.lock().unwrap().push(line);
+    }
+}
+
+fn order(object: &Map<String, Value>) -> String {
+    let order = object["metadata"].get("annotations").map(|annotations| &annotations["order"]);
+    order.and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+impl Admission for Obedient {
+    fn handles(&self, request: &AdmissionRequest<'_>) -> bool {
+        request.resource == "foos"
+    }
+
+    fn mutate<'a>(
+        &'a self,
+        request: &'a AdmissionRequest<'_>,
+        object: &'a mut AdmissionObject<'_>,
+    ) -> BoxFuture<'a, Result<(), AdmissionError>> {
+        Box::pin(async move {
+            // Others go on meanwhile.
+            tokio::task::yield_now().await;
+            self.note("mutate", request, Some(object));
+            match order(object).as_str() {
+                "grow" => object["spec"]["size"] = 7.into(),
+                "forget" => object["spec"] = json!({}),
+                "unknown" => object["spec"]["odd"] = json!({"deep": [1]}),
+                "break" => object["metadata"]["labels"] = json!(5),
+                "rename" => object["metadata"]["name"] = "other".into(),
+                "move" => object["metadata"]["namespace"] = "other".into(),
+                "gut" => object.clear(),
+                "retype" => drop(object.insert("kind".to_owned(), "Bar".into())),
+                "uid" => object["metadata"]["uid"] = "mine".into(),
+                "status" => drop(object.insert("status".to_owned(), json!({"size": 99}))),
+                "huge" => {
+                    let nested = (0..200_000).map(|_| json!([{}])).collect::<Vec<_>>();
+                    object["spec"]["mode"] = nested.into();
+                }
+                "panic" => panic!("a plugin that panics"),
+                _ => {}
+            }
+            Ok(())
+        })
+    }
+
+    fn validate<'a>(
+        &'a self,
+        request: &'a AdmissionRequest<'_>,
+        object: Option<&'a Map<String, Value>>,
+    ) -> BoxFuture<'a, Result<(), AdmissionError>> {
+        Box::pin(async move {
+            self.note("validate", request, object);
+            let Some(object) = object else {
+                let old: Value = request.old().unwrap();
+                return match old["metadata"]["labels"]["protected"].as_str() {
+                    Some(_) => Err(AdmissionError::forbidden("it is protected")),
+                    None => Ok(()),
+                };
+            };
+            request.warn(format!("{} is looked at", request.kind));
+            let limit: Option<Value> = request.find("example.com/v1", "limits", None, "foos")?;
+            let size = object["spec"]["size"].as_i64();
+            let most = limit.and_then(|limit| limit["most"].as_i64());
+            if let (Some(size), Some(most)) = (size, most)
+                && size > most
+            {
+                let error = FieldError::invalid("spec.size", size, "is beyond the limit");
+                return Err(AdmissionError::invalid(vec![error]));
+            }
+            match order(object).as_str() {
+                "wait" => Err(AdmissionError::unavailable("come back later")),
+                "nothing" => request.find::<Value>("example.com/v9", "limits", None, "a").map(drop),
+                _ => Ok(()),
+            }
+        })
+    }
+}
+
+async fn server() -> (InProcess, Log) {
+    let away = tower::service_fn(|_: Request<kube::client::Body>| async {
+        Ok::<_, Infallible>(Response::new(Body::empty()))
+    });
+    let log = Log::default();
+    let kinds = Kinds::new().admission(Obedient(Arc::clone(&log)));
+    let kinds = kinds.and(Kinds::new().defined_in(DEFINITIONS).unwrap());
+    let server = ApiServer::new("foos", kinds);
+    let server = server.without_admission_plugin(AdmissionPlugin::NamespaceLifecycle);
+    (server.in_process(Client::new(away, "default")).await.unwrap(), log)
+}
+
+async fn ask(server: &InProcess, method: Method, path: &str, body: &Value) -> Response<Value> {
+    let language = match method {
+        Method::PATCH => "application/merge-patch+json",
+        _ => "application/json",
+    };
+    let request = Request::builder().method(method).uri(path).header("content-type", language);
+    let request = request.header("user-agent", "test/1.0 (linux)");
+    let body = if body.is_null() { Body::empty() } else { Body::from(body.to_string()) };
+    let request = request.body(body).unwrap();
+    let (head, body) = server.respond(in_process::admin(), request).await.into_parts();
+    let body = body.collect().await.unwrap().to_bytes();
+    Response::from_parts(head, serde_json::from_slice(&body).unwrap())
+}
+
+fn foo(name: &str, order: &str) -> Value {
+    json!({
+        "apiVersion": "example.com/v1", "kind": "Foo",
+        "metadata": {"name": name, "annotations": {"order": order}}, "spec": {"size": 1},
+    })
+}
+
+#[tokio::test]
+async fn every_write_is_asked_about() {
+    let (server, log) = server().await;
+    let take = || std::mem::take(&mut *log.lock().unwrap());
+    let path = format!("{FOOS}/a");
+    let created = ask(&server, Method::POST, FOOS, &foo("a", "")).await;
+    assert_eq!(created.status(), StatusCode::CREATED);
+    assert_eq!(created.headers()["warning"], "299 - \"Foo is looked at\"");
+    assert_eq!(
+        take(),
+        [
+            "mutate Create foos/ n/a - -> 1 by admin with test",
+            "validate Create foos/ n/a - -> 1 by admin with test",
+        ]
+    );
+    let patch = json!({"spec": {"size": 2}});
+    let managed = format!("{path}?fieldManager=mine");
+    let patched = ask(&server, Method::PATCH, &managed, &patch).await;
+    assert_eq!(patched.status(), StatusCode::OK);
+    assert_eq!(
+        take(),
+        [
+            "mutate Update foos/ n/a 1 -> 2 by admin with mine",
+            "validate Update foos/ n/a 1 -> 2 by admin with mine",
+        ]
+    );
+    // A subresource shows the object that it changes, and nothing else of it.
+    let status = json!({"spec": {"size": 5}, "status": {"size": 3}});
+    ask(&server, Method::PATCH, &format!("{path}/status"), &status).await;
+    assert_eq!(take()[1], "validate Update foos/status n/a 2 -> 2 by admin with test");
+    let scale = json!({"spec": {"replicas": 4}});
+    ask(&server, Method::PATCH, &format!("{path}/scale"), &scale).await;
+    assert_eq!(take()[1], "validate Update foos/scale n/a 2 -> 4 by admin with test");
+    // What is generated has no name at first.
+    let mut generated = foo("", "");
+    generated["metadata"] = json!({"generateName": "g-"});
+    let generated = ask(&server, Method::POST, FOOS, &generated).await;
+    let name = generated.body()["metadata"]["name"].as_str().unwrap().to_owned();
+    let lines = take();
+    assert_eq!(lines[0], "mutate Create foos/ n/ - -> 1 by admin with test");
+    assert_eq!(lines[1], format!("validate Create foos/ n/{name} - -> 1 by admin with test"));
+    ask(&server, Method::DELETE, &path, &Value::Null).await;
+    assert_eq!(take(), ["validate Delete foos/ n/a 4 -> - by admin with "]);
+    let rehearsed = format!("{FOOS}/{name}?dryRun=All");
+    ask(&server, Method::DELETE, &rehearsed, &Value::Null).await;
+    assert_eq!(take().len(), 1);
+    ask(&server, Method::DELETE, FOOS, &Value::Null).await;
+    assert_eq!(take(), [format!("validate Delete foos/ n/{name} 1 -> - by admin with ")]);
+    // It wants to hear of no other kind.
+    ask(&server, Method::POST, LIMITS, &json!({"metadata": {"name": "a"}})).await;
+    assert!(take().is_empty());
+}
+
+#[tokio::test]
+async fn what_plugins_change_is_an_object_again() {
+    let (server, _) = server().await;
+    let create = async |order: &str| ask(&server, Method::POST, FOOS, &foo(order, order)).await;
+    let spec = async |order: &str| create(order).await.body()["spec"].clone();
+    assert_eq!(spec("grow").await, json!({"size": 7, "mode": "plain"}));
+    // Defaults are filled in again, and what nobody knows is dropped again.
+    assert_eq!(spec("forget").await, json!({"mode": "plain"}));
+    assert_eq!(spec("unknown").await, json!({"size": 1, "mode": "plain"}));
+    let stamped = create("uid").await;
+    assert_ne!(stamped.body()["metadata"]["uid"], "mine");
+    let made = create("status").await;
+    assert!(made.body().get("status").is_none(), "{}", made.body());
+    for (order, expected) in [
+        ("break", StatusCode::INTERNAL_SERVER_ERROR),
+        ("panic", StatusCode::INTERNAL_SERVER_ERROR),
+        ("gut", StatusCode::INTERNAL_SERVER_ERROR),
+        ("retype", StatusCode::INTERNAL_SERVER_ERROR),
+        ("move", StatusCode::BAD_REQUEST),
+        ("huge", StatusCode::PAYLOAD_TOO_LARGE),
+    ] {
+        let refused = create(order).await;
+        assert_eq!(refused.status(), expected, "{order}: {}", refused.body());
+    }
+    // An object that is there keeps its name, and a write to its status everything else.
+    let path = format!("{FOOS}/grow");
+    for order in ["rename", "move"] {
+        let patch = json!({"metadata": {"annotations": {"order": order}}});
+        let refused = ask(&server, Method::PATCH, &path, &patch).await;
+        assert_eq!(refused.status(), StatusCode::BAD_REQUEST, "{order}: {}", refused.body());
+    }
+    let shrunk = ask(&server, Method::PATCH, &path, &json!({"spec": {"size": 1}})).await;
+    assert_eq!(shrunk.body()["spec"]["size"], 7);
+    let patch = json!({"metadata": {"annotations": {"order": ""}}, "spec": {"size": 1}});
+    ask(&server, Method::PATCH, &path, &patch).await;
+    let patch = json!({"metadata": {"annotations": {"order": "grow"}}, "status": {"size": 2}});
+    let status = ask(&server, Method::PATCH, &format!("{path}/status"), &patch).await;
+    assert_eq!(status.body()["status"], json!({"size": 2}));
+    assert_eq!(status.body()["spec"]["size"], 1);
+}
+
+#[tokio::test]
+async fn what_plugins_refuse() {
+    let (server, _) = server().await;
+    let limit = json!({"metadata": {"name": "foos"}, "most": 3});
+    let limit = {
+        let mut limit = limit;
+        limit["apiVersion"] = "example.com/v1".into();
+        limit["kind"] = "Limit".into();
+        limit
+    };
+    let created = ask(&server, Method::POST, LIMITS, &limit).await;
+    assert_eq!(created.status(), StatusCode::CREATED, "{}", created.body());
+    let refused = ask(&server, Method::POST, FOOS, &foo("a", "grow")).await;
+    assert_eq!(
+        refused.body()["message"],
+        "Foo.example.com \"a\" is invalid: spec.size: Invalid value: 7: is beyond the limit"
+    );
+    // What is odd about the object is told all the same.
+    assert_eq!(refused.headers()["warning"], "299 - \"Foo is looked at\"");
+    for order in ["wait", "nothing"] {
+        let refused = ask(&server, Method::POST, FOOS, &foo("a", order)).await;
+        assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE, "{}", refused.body());
+    }
+    let mut protected = foo("a", "");
+    protected["metadata"]["labels"] = json!({"protected": "yes"});
+    ask(&server, Method::POST, FOOS, &protected).await;
+    ask(&server, Method::POST, FOOS, &foo("b", "")).await;
+    let refused = ask(&server, Method::DELETE, &format!("{FOOS}/a"), &Value::Null).await;
+    assert_eq!(refused.status(), StatusCode::FORBIDDEN);
+    assert_eq!(refused.body()["message"], "foos.example.com \"a\" is forbidden: it is protected");
+    // The others of a collection go.
+    let refused = ask(&server, Method::DELETE, FOOS, &Value::Null).await;
+    assert_eq!(refused.status(), StatusCode::FORBIDDEN);
+    let left = ask(&server, Method::GET, FOOS, &Value::Null).await;
+    let names: Vec<&Value> = left.body()["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| &one["metadata"]["name"])
+        .collect();
+    assert_eq!(names, ["a"]);
+}
