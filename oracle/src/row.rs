@@ -44,6 +44,9 @@ pub struct Request {
     pub meanwhile: bool,
     /// The body is sent in protobuf, as Go encodes it.
     pub protobuf: bool,
+    /// It is sent until it is answered with this status: what was done before has its effect
+    /// only after a while.
+    pub until: Option<u16>,
     pub known_differences: Vec<KnownDifference>,
 }
 
@@ -123,6 +126,7 @@ fn request(lines: &[&str]) -> Result<Request> {
             "@events" => request.events = Some(value.parse()?),
             "@meanwhile" => request.meanwhile = true,
             "@protobuf" => request.protobuf = true,
+            "@until" => request.until = Some(value.parse()?),
             "@differs" => {
                 let (path, reason) = value.split_once(": ").context("@differs PATH: REASON")?;
                 for path in path.split(',').map(str::trim) {

@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use crate::answer::{Answer, Placeholders};
@@ -11,6 +12,11 @@ use crate::compare::{Compared, compare};
 use crate::protobuf::encode;
 use crate::row::{Request, Row, Variables};
 use crate::server::{Sent, Server};
+
+/// So long a request may take to have its effect.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// So long nothing is asked in between.
+const BETWEEN: Duration = Duration::from_millis(50);
 
 /// As much of a body is printed.
 const SHOWN: usize = 4_000;
@@ -72,6 +78,9 @@ impl Side {
                 let list = format!("{collection}?limit=1");
                 self.server.demand("GET", &list, None).await.with_context(at)?;
             }
+            if let Some(status) = request.until {
+                self.wait_for(&sent, status).await.with_context(at)?;
+            }
             let open = self.server.send(&sent).await.with_context(at)?;
             let answer = if request.meanwhile {
                 going_on.push((index, tokio::spawn(open.read())));
@@ -87,6 +96,19 @@ impl Side {
             exchanges[index].answer = reading.await?.with_context(at)?;
         }
         Ok(())
+    }
+
+    /// Returns when a request is answered with this status.
+    async fn wait_for(&self, sent: &Sent, status: u16) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let answer = self.server.send(sent).await?.read().await?;
+            if answer.status == status {
+                return Ok(());
+            }
+            ensure!(Instant::now() < deadline, "still {}: {}", answer.status, answer.body);
+            tokio::time::sleep(BETWEEN).await;
+        }
     }
 
     /// Removes what a row has left.
