@@ -12,6 +12,7 @@ mod conversion;
 mod names;
 mod scale;
 mod selectable_fields;
+mod shape;
 mod strategy;
 mod subresources;
 mod version;
@@ -38,9 +39,9 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use serde_json::Value;
 
 use crate::error::{StartError, quote};
-use crate::object::Tree;
 use crate::object::names::{check_dns_1035_label, check_subdomain};
 use crate::object::selector::SelectableFields;
+use crate::object::{Shape, Tree};
 use crate::schema::{Types, coerce};
 
 /// Whether objects live in namespaces.
@@ -65,6 +66,10 @@ pub struct Kind {
     pub versions: Vec<Arc<Version>>,
     /// The version in which objects are kept, served or not.
     pub storage: Arc<Version>,
+    /// Versions that are not served: objects may have been kept in them.
+    unserved: Vec<Arc<Version>>,
+    /// What of the definition says what objects hold.
+    shape: Shape,
     /// Rules of a user, if there are any: admission asks them.
     pub admission_rules: Option<Arc<CodedRules>>,
     /// How its objects are named, written and deleted.
@@ -135,12 +140,14 @@ impl Kind {
         let names = Names::parse(&spec.names, &mut faults);
         let versions = parse_versions(spec, coded.as_ref(), types, &mut faults);
         match versions {
-            Some((versions, storage)) if faults.is_empty() => Ok(Self {
+            Some((versions, unserved, storage)) if faults.is_empty() => Ok(Self {
                 group: spec.group.clone(),
                 names,
                 scope,
                 versions,
                 storage,
+                unserved,
+                shape: Shape::default(),
                 admission_rules: None,
                 strategy: Strategy::default(),
                 strategy_rules: None,
@@ -175,11 +182,6 @@ impl Kind {
     /// Where its objects are kept.
     pub fn collection(&self) -> String {
         self.view.as_ref().map_or_else(|| self.qualified(), View::collection)
-    }
-
-    /// Whether objects of this version are shown as they are kept.
-    pub fn keeps(&self, version: &Version) -> bool {
-        self.view.is_none() && version.name == self.storage.name
     }
 
     /// What objects of a version are selected by, besides name and namespace.
@@ -279,6 +281,11 @@ impl Kind {
         self.version(name).or(stored)
     }
 
+    /// All versions, served or not.
+    fn all_versions(&self) -> impl Iterator<Item = &Arc<Version>> {
+        self.versions.iter().chain(&self.unserved)
+    }
+
     /// `llamas.farm.example.com`
     pub fn qualified(&self) -> String {
         crate::error::qualified(&self.group, &self.names.plural)
@@ -311,15 +318,19 @@ pub fn root(group: &str, version: &str) -> String {
     if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
 }
 
-/// The served versions, the preferred one first, and the stored one.
+/// Versions that are served, versions that are not, and the stored one.
+type Versions = (Vec<Arc<Version>>, Vec<Arc<Version>>, Arc<Version>);
+
+/// The versions, the preferred one first.
 fn parse_versions(
     spec: &CustomResourceDefinitionSpec,
     coded: Option<&Arc<CodedCells>>,
     types: Option<&Arc<Types>>,
     faults: &mut Vec<String>,
-) -> Option<(Vec<Arc<Version>>, Arc<Version>)> {
+) -> Option<Versions> {
     let mut storage = None;
     let mut served: Vec<Arc<Version>> = Vec::new();
+    let mut unserved: Vec<Arc<Version>> = Vec::new();
     let mut names: Vec<&str> = Vec::new();
     for (index, version) in spec.versions.iter().enumerate() {
         let path = format!("spec.versions[{index}]");
@@ -338,6 +349,8 @@ fn parse_versions(
         }
         if version.served {
             served.push(parsed);
+        } else {
+            unserved.push(parsed);
         }
     }
     if let Some(coded) = coded
@@ -355,7 +368,7 @@ fn parse_versions(
         faults.push("spec.versions: no version is marked as stored".to_owned());
     }
     served.sort_by(|a, b| compare_versions(&a.name, &b.name));
-    Some((served, storage?))
+    Some((served, unserved, storage?))
 }
 
 #[cfg(test)]

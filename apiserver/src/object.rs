@@ -10,8 +10,10 @@ mod labels;
 pub mod metadata;
 pub mod names;
 pub mod selector;
+mod shape;
 
 pub use labels::Labels;
+pub use shape::Shape;
 
 use std::fmt::{self, Write as _};
 use std::io;
@@ -24,6 +26,7 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 
 use crate::quota;
+use shape::Shown;
 
 /// A JSON object as a tree.
 pub type Tree = Map<String, Value>;
@@ -105,6 +108,10 @@ pub struct Object {
     metadata: Range<usize>,
     /// The values of the fields that it can be selected by, once asked for.
     selected: OnceLock<Box<[SelectedField]>>,
+    /// By which definition it was written.
+    shape: Shape,
+    /// As it is shown, if that is another shape.
+    shown: Shown,
 }
 
 impl Object {
@@ -135,6 +142,29 @@ impl Object {
             splice: encoded.splice,
             metadata: encoded.metadata,
             selected: OnceLock::new(),
+            shape: Shape::default(),
+            shown: Shown::default(),
+        })
+    }
+
+    /// The same object, as one that was written in this shape.
+    #[must_use]
+    pub fn of_shape(self, shape: Shape) -> Self {
+        Self { shape, ..self }
+    }
+
+    /// By which definition it was written.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// The object as it is shown in another shape. `make` makes it, once for all readers.
+    pub fn shown(&self, shape: Shape, make: impl FnOnce() -> Self) -> Arc<Self> {
+        self.shown.get_or_make(shape, || {
+            let made = make();
+            // What is the same is not kept twice.
+            let shown = if made.same_content(self) { self.clone() } else { made };
+            shown.of_shape(shape)
         })
     }
 

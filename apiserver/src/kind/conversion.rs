@@ -1,35 +1,67 @@
-//! Between versions: only `apiVersion` changes, and what the other version
-//! does not know is dropped; the strategy `None` of a definition.
+//! Between what is kept and what is shown: another version is another `apiVersion`, and what
+//! it does not know is dropped; the strategy `None` of a definition.
 
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use super::{Kind, Version};
 use crate::object::{Object, ObjectError, Tree};
-use crate::schema::{Malformed, coerce, prune, take_in};
+use crate::schema::{Malformed, coerce, fill_defaults, prune, take_in};
 
 impl Kind {
-    /// An object that is kept, in another version. It is made anew each time:
-    /// what readers ask for must not add to what is kept.
+    /// Whether an object is shown in this version as it is kept.
+    pub fn is_shown_as_kept(&self, object: &Object, version: &Version) -> bool {
+        self.view.is_none() && version.name == self.storage.name && object.shape() == self.shape
+    }
+
+    /// An object that is kept, in this version. In the stored version it is made once, if
+    /// the definition has changed since it was written; in another one it is made anew each
+    /// time, because what readers ask for must not add to what is kept.
     pub fn in_version(&self, object: &Arc<Object>, version: &Version) -> Arc<Object> {
-        if self.keeps(version) {
+        if self.is_shown_as_kept(object, version) {
             return Arc::clone(object);
         }
+        // What made it an object, no version takes away.
+        let as_kept = || Object::clone(object);
         if let Some(view) = &self.view {
             let seen = self.seen(object, view.from_kept, &self.group, &version.name);
-            return seen.map_or_else(|_| Arc::clone(object), Arc::new);
+            return Arc::new(seen.unwrap_or_else(|_| as_kept()));
         }
-        // What made it an object, no version takes away. What the version has defaults
-        // for is filled in when it is written, as in kube-apiserver.
-        self.convert(object, version, |tree| {
+        let make = || self.converted(object, version).unwrap_or_else(|_| as_kept());
+        match version.name == self.storage.name {
+            true => object.shown(self.shape, make),
+            false => Arc::new(make()),
+        }
+    }
+
+    /// An object as it would be kept if it was written now.
+    pub fn in_storage_version(&self, object: &Arc<Object>) -> Arc<Object> {
+        match self.view {
+            Some(_) => Arc::clone(object),
+            None => self.in_version(object, &self.storage),
+        }
+    }
+
+    /// As kube-apiserver reads an object: what the version in which it is kept has defaults
+    /// for is filled in, and what the version that is read does not know is dropped. What
+    /// that one has defaults for is filled in when it is written.
+    fn converted(&self, object: &Object, version: &Version) -> Result<Object, ObjectError> {
+        let is_older = object.shape() != self.shape;
+        self.convert(object, version, |tree, api_version| {
             let of = version.schema.root();
             if of.go.is_some() {
                 // It was of its types before.
                 let _ = coerce(of, tree);
-            } else {
-                prune(of, tree);
+                return;
             }
+            if is_older {
+                let name = api_version.rsplit('/').next().unwrap_or_default();
+                let kept = self.all_versions().find(|version| version.name == name);
+                fill_defaults(kept.unwrap_or(&self.storage).schema.root(), tree);
+            }
+            prune(of, tree);
         })
-        .map_or_else(|_| Arc::clone(object), Arc::new)
     }
 
     /// An object of any version as it is kept.
@@ -37,17 +69,18 @@ impl Kind {
     /// # Errors
     /// None that could be met: it was an object before.
     pub fn to_storage(&self, object: Object, version: &Version) -> Result<Object, ObjectError> {
-        if self.keeps(version) {
-            return Ok(object);
-        }
         if let Some(view) = &self.view {
             return self.seen(&object, view.to_kept, view.group, view.version);
         }
+        if version.name == self.storage.name {
+            return Ok(object.of_shape(self.shape));
+        }
         // Nothing is refused: the other version did not ask for more.
         let schema = &self.storage.schema;
-        self.convert(&object, &self.storage, |tree| {
+        let converted = self.convert(&object, &self.storage, |tree, _| {
             let _ = take_in(schema.root(), tree, Malformed::Dropped);
-        })
+        });
+        Ok(converted?.of_shape(self.shape))
     }
 
     /// An object in the form of another kind of the same name.
@@ -72,11 +105,12 @@ impl Kind {
         &self,
         object: &Object,
         version: &Version,
-        fit: impl FnOnce(&mut Tree),
+        fit: impl FnOnce(&mut Tree, &str),
     ) -> Result<Object, ObjectError> {
         let mut tree = object.to_tree();
-        tree.insert("apiVersion".to_owned(), self.api_version(&version.name).into());
-        fit(&mut tree);
+        let api_version = self.api_version(&version.name).into();
+        let before = tree.insert("apiVersion".to_owned(), api_version);
+        fit(&mut tree, before.as_ref().and_then(Value::as_str).unwrap_or_default());
         Object::from_tree(&tree)
     }
 }
@@ -118,5 +152,49 @@ mod tests {
         assert_eq!(shown.to_tree()["apiVersion"], "example.com/v1");
         assert_eq!(shown.to_tree().get("old"), None);
         assert!(Arc::ptr_eq(&kept, &kind.in_version(&kept, &kind.storage)));
+    }
+    /// The kind of a definition whose only version knows these members of `spec`.
+    fn generation(members: &serde_json::Value) -> Kind {
+        let definition = json!({
+            "metadata": {"name": "foos.example.com"},
+            "spec": {
+                "group": "example.com", "scope": "Cluster", "names": {"kind": "Foo", "plural": "foos"},
+                "versions": [{"name": "v1", "served": true, "storage": true, "schema": {
+                    "openAPIV3Schema": {"type": "object", "properties": {
+                        "spec": {"type": "object", "properties": members},
+                    }},
+                }}],
+            },
+        });
+        Kind::parse(&serde_json::from_value(definition).unwrap(), None).unwrap().that_may_change()
+    }
+
+    #[test]
+    fn an_object_of_an_older_definition_is_converted_once() {
+        let text = json!({"type": "string"});
+        let first = generation(&json!({"a": text, "b": text}));
+        let tree = json!({
+            "apiVersion": "example.com/v1", "kind": "Foo",
+            "metadata": {"name": "a", "uid": "u"}, "spec": {"a": "1", "b": "1"},
+        });
+        let object = Object::from_tree(tree.as_object().unwrap()).unwrap();
+        let kept = Arc::new(first.to_storage(object, &first.storage).unwrap());
+        assert!(first.is_shown_as_kept(&kept, &first.storage));
+        assert!(Arc::ptr_eq(&kept, &first.in_version(&kept, &first.storage)));
+        let second = generation(&json!({"a": text, "c": {"type": "string", "default": "c2"}}));
+        assert!(!second.is_shown_as_kept(&kept, &second.storage));
+        let shown = second.in_version(&kept, &second.storage);
+        assert_eq!(shown.to_tree()["spec"], json!({"a": "1", "c": "c2"}));
+        assert!(Arc::ptr_eq(&shown, &second.in_version(&kept, &second.storage)));
+        assert!(second.is_shown_as_kept(&shown, &second.storage));
+        // It is as it was written: the next definition may know more of it again.
+        let third = generation(&json!({"b": text}));
+        let shown = third.in_version(&kept, &third.storage);
+        assert_eq!(shown.to_tree()["spec"], json!({"b": "1"}));
+        // Who still holds the first definition is answered by it.
+        assert!(Arc::ptr_eq(&kept, &first.in_version(&kept, &first.storage)));
+        let known = generation(&json!({"a": text, "b": text, "c": text}));
+        let shown = known.in_version(&kept, &known.storage);
+        assert!(shown.same_content(&kept) && known.is_shown_as_kept(&shown, &known.storage));
     }
 }

@@ -210,11 +210,15 @@ impl Encoder {
             Bytes::from(out)
         };
         match (&event.change, self.format.form) {
-            (Some(change), Form::Object) if self.kind.keeps(&self.version) => {
+            (Some(change), Form::Object) if self.is_shown_as_kept(&event.versioned) => {
                 change.frame(event.event_type as usize, encode)
             }
             _ => encode(),
         }
+    }
+
+    fn is_shown_as_kept(&self, versioned: &Versioned) -> bool {
+        self.kind.is_shown_as_kept(&versioned.object, &self.version)
     }
 
     fn event_in_protobuf(&self, event: &Event, first: bool) -> Bytes {
@@ -232,7 +236,7 @@ impl Encoder {
             protobuf::event(self, event.event_type.name(), &json)
         };
         match (&event.change, self.format.form) {
-            (Some(change), Form::Object) if self.kind.keeps(&self.version) => {
+            (Some(change), Form::Object) if self.is_shown_as_kept(&event.versioned) => {
                 change.message(event.event_type as usize, encode)
             }
             _ => encode(),

@@ -13,9 +13,8 @@ use super::assemble;
 use crate::ambient::Ambient;
 use crate::error::{FieldError, Reason, StartError, quote};
 use crate::kind::Kind;
-use crate::object::{Key, Object, metadata};
+use crate::object::{Key, metadata};
 use crate::request::Handler;
-use crate::schema;
 use crate::served_kind::{Backing, Intake, ServedKind};
 use crate::storage::{
     Collection, Commit, Expected, MemoryStore, RevisionSequence, Store, StoreError, Versioned,
@@ -129,13 +128,13 @@ impl RuntimeKinds {
     }
 
     /// Serves the kind of a definition from now on, in the place of an older
-    /// definition of it: watches of it end then, and its objects get the new
-    /// version and defaults. What cannot be enforced is left out.
+    /// definition of it: watches of it end then, and its objects are shown as the new
+    /// definition says. What cannot be enforced is left out.
     ///
     /// # Errors
     /// When it cannot be served, or another kind has one of its names.
     pub async fn serve(&self, definition: &CustomResourceDefinition) -> Result<(), StartError> {
-        let kind = Arc::new(Kind::parse(definition, None)?);
+        let kind = Arc::new(Kind::parse(definition, None)?.that_may_change());
         assemble::check_stored(&kind, definition, true)?;
         let Some(handler) = self.0.handler.upgrade() else { return Ok(()) };
         let mut caches = self.0.caches.lock().await;
@@ -179,7 +178,6 @@ impl RuntimeKinds {
         handler.serve(served);
         if let Some(before) = before {
             before.ended.cancel();
-            self.bring_to_date(&kind, &collection, &cache).await;
         }
         Ok(())
     }
@@ -314,36 +312,6 @@ impl RuntimeKinds {
             Ok(()) => Ok(()),
             Err(error) if error.reason() == Reason::AlreadyExists => Err(PutError::Exists),
             Err(error) => Err(PutError::Unfit(error.to_string())),
-        }
-    }
-
-    /// Brings all objects of a kind to the version in which they are kept now,
-    /// and fills in its defaults.
-    async fn bring_to_date(&self, kind: &Kind, collection: &Collection, cache: &WatchCache) {
-        let objects: Vec<Versioned> = {
-            let snapshot = cache.snapshot();
-            snapshot.from(&Scope::All, None).cloned().collect()
-        };
-        for Versioned { revision, object } in objects {
-            let mut tree = object.to_tree();
-            let api_version = kind.api_version(&kind.storage.name);
-            tree.insert("apiVersion".to_owned(), api_version.into());
-            // What the new schema does not know stays until the object changes:
-            // the next definition may know it again.
-            schema::fill_defaults(kind.storage.schema.root(), &mut tree);
-            let Ok(new) = Object::from_tree(&tree) else { continue };
-            if new.same_content(&object) {
-                continue;
-            }
-            let commit = Commit {
-                collection: collection.clone(),
-                key: object.key().clone(),
-                expected: Expected::At(revision),
-                object: Some(Arc::new(new)),
-                marks: true,
-            };
-            // Who was faster has written by the new definition.
-            let _ = self.0.store.commit(commit).await;
         }
     }
 }

@@ -70,6 +70,7 @@ pub async fn delete(
             let group = &kind.group;
             ApiError::conflict(group, named, key.name(), &cause)
         })?;
+        let shown = kind.in_storage_version(&kept.object);
         if ended.is_none() {
             let live = || kind.in_version(&kept.object, attributes.version).to_tree();
             validate_deletion(attributes, key, live, warnings).await?;
@@ -79,11 +80,9 @@ pub async fn delete(
             propagation: options.propagation,
             grace_period: options.grace_period,
         };
-        let marked = mark(&kept.object, &kind.strategy, &how, ambient)?.map(Arc::new);
+        let marked = mark(&shown, &kind.strategy, &how, ambient)?.map(Arc::new);
         let gone = match &marked {
-            None if returns_deleted_object => {
-                Some(as_it_goes(&kept.object, &kind.strategy, ambient)?)
-            }
+            None if returns_deleted_object => Some(as_it_goes(&shown, &kind.strategy, ambient)?),
             _ => None,
         };
         let gone = gone.map(Arc::new);

@@ -72,7 +72,8 @@ pub fn mark(
         end_in(&mut tree, seconds, options.grace_period, ambient);
     }
     // However large it is: what cannot be marked could never go.
-    Object::from_tree(&tree).map(Some).map_err(ApiError::internal)
+    let marked = Object::from_tree(&tree).map_err(ApiError::internal)?;
+    Ok(Some(marked.of_shape(object.shape())))
 }
 
 /// An object that is to end in so many seconds, if it was not to end sooner.
@@ -116,7 +117,8 @@ pub fn as_it_goes(
     if strategy.grace_period.is_some() {
         end_in(&mut tree, 0, Some(0), ambient);
     }
-    Object::from_tree(&tree).map_err(ApiError::internal)
+    let gone = Object::from_tree(&tree).map_err(ApiError::internal)?;
+    Ok(gone.of_shape(object.shape()))
 }
 
 /// Those of the garbage collector follow the propagation; where none is asked

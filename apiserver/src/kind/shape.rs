@@ -1,0 +1,123 @@
+//! The shape of a kind: what its definition says about what objects hold.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use serde_json::Value;
+
+use super::Kind;
+use crate::object::{Shape, to_json};
+
+/// Keywords of a schema that say what is kept of an object and what is filled in. All others
+/// only judge or describe.
+const KEYWORDS: [&str; 6] = [
+    "default",
+    "nullable",
+    "type",
+    "x-kubernetes-embedded-resource",
+    "x-kubernetes-int-or-string",
+    "x-kubernetes-preserve-unknown-fields",
+];
+
+impl Kind {
+    /// The same kind, whose definition may be followed by another one: objects remember by
+    /// which they were written.
+    #[must_use]
+    pub fn that_may_change(self) -> Self {
+        let mut hasher = DefaultHasher::new();
+        self.storage.name.hash(&mut hasher);
+        let mut versions: Vec<_> = self.all_versions().collect();
+        versions.sort_by(|one, other| one.name.cmp(&other.name));
+        versions.dedup_by(|one, other| one.name == other.name);
+        for version in versions {
+            version.name.hash(&mut hasher);
+            hash(&version.open_api_schema, &mut hasher);
+        }
+        // Zero is that of kinds that do not change.
+        Self { shape: Shape::new(hasher.finish() | 1), ..self }
+    }
+}
+
+fn hash(schema: &Value, hasher: &mut impl Hasher) {
+    for keyword in KEYWORDS {
+        if let Some(value) = schema.get(keyword) {
+            (keyword, to_json(value)).hash(hasher);
+        }
+    }
+    for keyword in ["items", "additionalProperties"] {
+        match schema.get(keyword) {
+            Some(Value::Bool(allowed)) => (keyword, allowed).hash(hasher),
+            Some(schema) => {
+                keyword.hash(hasher);
+                hash(schema, hasher);
+            }
+            None => {}
+        }
+    }
+    let properties = schema.get("properties").and_then(Value::as_object);
+    for (name, schema) in properties.into_iter().flatten() {
+        ("properties", name).hash(hasher);
+        hash(schema, hasher);
+    }
+    "end".hash(hasher);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn shape(change: impl FnOnce(&mut Value)) -> Shape {
+        let mut definition = json!({
+            "metadata": {"name": "foos.example.com"},
+            "spec": {
+                "group": "example.com", "scope": "Namespaced",
+                "names": {"kind": "Foo", "plural": "foos"},
+                "versions": [
+                    {"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
+                        "type": "object",
+                        "properties": {"spec": {"type": "object", "properties": {
+                            "a": {"type": "string"}, "b": {"type": "string"},
+                        }}},
+                    }}},
+                    {"name": "v2", "served": false, "storage": false, "schema": {"openAPIV3Schema": {
+                        "type": "object",
+                    }}},
+                ],
+            },
+        });
+        change(&mut definition["spec"]["versions"]);
+        let kind = Kind::parse(&serde_json::from_value(definition).unwrap(), None).unwrap();
+        assert_eq!(kind.shape, Shape::default());
+        kind.that_may_change().shape
+    }
+
+    #[test]
+    fn what_objects_hold_counts_and_nothing_else() {
+        fn of(versions: &mut Value) -> &mut Value {
+            &mut versions[0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+        }
+        let before = shape(|_| {});
+        assert_eq!(before, shape(|_| {}));
+        assert_eq!(before, shape(|versions| of(versions)["a"]["maxLength"] = json!(5)));
+        assert_eq!(before, shape(|versions| of(versions)["a"]["description"] = json!("x")));
+        let columns = json!([{"name": "A", "type": "string", "jsonPath": ".spec.a"}]);
+        assert_eq!(before, shape(|versions| versions[0]["additionalPrinterColumns"] = columns));
+        let changes: [&dyn Fn(&mut Value); 6] = [
+            &|versions| of(versions)["a"]["default"] = json!("x"),
+            &|versions| of(versions)["c"] = json!({"type": "string"}),
+            &|versions| drop(of(versions).as_object_mut().unwrap().remove("b")),
+            &|versions| of(versions)["a"]["nullable"] = json!(true),
+            &|versions| {
+                versions[0]["storage"] = json!(false);
+                versions[1]["storage"] = json!(true);
+            },
+            &|versions| {
+                let schema = &mut versions[1]["schema"]["openAPIV3Schema"];
+                schema["properties"] = json!({"spec": {"type": "object"}});
+            },
+        ];
+        for (index, change) in changes.into_iter().enumerate() {
+            assert_ne!(before, shape(change), "{index}");
+        }
+    }
+}

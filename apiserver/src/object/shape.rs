@@ -1,0 +1,51 @@
+//! Shape: by which definition an object was written.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+
+use super::Object;
+
+/// By which definition of its kind an object was written, as far as that says what objects
+/// hold: objects of the shape that a kind has now are shown as they are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Shape(u64);
+
+impl Shape {
+    /// The shape of this number. Zero is that of kinds whose definition never changes.
+    pub fn new(number: u64) -> Self {
+        Self(number)
+    }
+}
+
+/// An object of an older shape as it is shown now, once somebody has asked for it. It is
+/// kept beside the object, so that only the first reader converts.
+#[derive(Default)]
+pub(super) struct Shown(ArcSwapOption<(Shape, Arc<Object>)>);
+
+impl Shown {
+    /// The object in this shape.
+    pub(super) fn get_or_make(&self, shape: Shape, make: impl FnOnce() -> Object) -> Arc<Object> {
+        if let Some(shown) = self.0.load().as_ref().filter(|shown| shown.0 == shape) {
+            return Arc::clone(&shown.1);
+        }
+        let made = Arc::new(make());
+        self.0.store(Some(Arc::new((shape, Arc::clone(&made)))));
+        made
+    }
+}
+
+/// A copy is shown anew.
+impl Clone for Shown {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl fmt::Debug for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shape = self.0.load().as_ref().map(|shown| shown.0);
+        f.debug_tuple("Shown").field(&shape).finish()
+    }
+}
