@@ -15,7 +15,7 @@ pub use error::AdmissionError;
 pub use kind_rules::KindRules;
 pub use namespace_lifecycle::NamespaceLifecycle;
 pub use object::AdmissionObject;
-pub use request::{AdmissionOperation, AdmissionRequest};
+pub use request::{AdmissionOperation, AdmissionRequest, OldObject};
 
 use std::sync::Arc;
 
@@ -25,11 +25,15 @@ use crate::object::Tree;
 
 /// An admission plugin: code that is asked about writes to any kind of a server.
 ///
-/// A plugin of a single kind is rarely needed: `Rules` say the same with
-/// the Rust type of the kind. Plugins are asked in the order in which they were
-/// registered, each write anew when it is tried again after a conflict. A plugin that
-/// panics fails the request with 500, and the server goes on. The time that a plugin
-/// takes is part of the request's time.
+/// For a single kind `Rules` say the same with its Rust type.
+///
+/// Kubernetes' own NamespaceLifecycle is asked first, then plugins in the order in which they
+/// were registered, then the `Rules` of the kind; none is asked a second time because a later
+/// one has changed something. A write that another one has overtaken is asked about anew. A
+/// plugin that panics fails the request with 500, and the server goes on. While a plugin
+/// waits, its request holds its place among those in flight, and its memory; a slow plugin
+/// may lose every race for an object that changes often, until the request's time is over.
+/// Of built-in kinds, what depends on other fields is filled in behind the first stage.
 ///
 /// ```
 /// use aggregated_apiserver::{
@@ -64,12 +68,21 @@ use crate::object::Tree;
 /// let kinds = Kinds::new().admission(Protection);
 /// ```
 pub trait Admission: Send + Sync + 'static {
-    /// Whether the plugin is asked about such writes. Costs of every write: must be quick.
+    /// The name of the plugin, for messages; without one that of its type.
+    fn name(&self) -> &str {
+        std::any::type_name::<Self>()
+    }
+
+    /// Whether the plugin is asked about such writes. It is part of every write, so it must be
+    /// quick; a look at the object that is to be deleted costs reading it.
     fn handles(&self, request: &AdmissionRequest<'_>) -> bool;
 
-    /// Changes an object that is created or updated, before it is validated. The name and
-    /// namespace of an object that is there cannot be changed, and a write to `status`
-    /// changes nothing but the status. Of a new object name and uid may still be missing.
+    /// Changes an object that is created or updated, before it is validated. What it has
+    /// touched is pruned and defaulted again. What the write may not change, a plugin does
+    /// not change either: a write to `status` changes nothing but the status. An object that
+    /// gets another name, namespace, apiVersion or kind fails the request with 500. A new
+    /// object has no uid and no times yet, and no name if one is to be generated; a plugin may
+    /// give it a status.
     ///
     /// # Errors
     /// Why the write is refused.

@@ -8,8 +8,8 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 
 use aggregated_apiserver::{
-    Admission, AdmissionError, AdmissionObject, AdmissionPlugin, AdmissionRequest, ApiServer,
-    FieldError, InProcess, Kinds,
+    Admission, AdmissionError, AdmissionObject, AdmissionOperation, AdmissionPlugin,
+    AdmissionRequest, ApiServer, FieldError, InProcess, Kinds,
 };
 use axum::body::Body;
 use futures::future::BoxFuture;
@@ -99,7 +99,14 @@ fn order(object: &Map<String, Value>) -> String {
 }
 
 impl Admission for Obedient {
+    fn name(&self) -> &str {
+        "obedient"
+    }
+
     fn handles(&self, request: &AdmissionRequest<'_>) -> bool {
+        // There is an object to look at, also of a deletion.
+        let is_new = request.operation == AdmissionOperation::Create;
+        assert_eq!(request.old_object().is_none(), is_new);
         request.resource == "foos"
     }
 
@@ -122,6 +129,14 @@ impl Admission for Obedient {
                 "gut" => object.clear(),
                 "retype" => drop(object.insert("kind".to_owned(), "Bar".into())),
                 "uid" => object["metadata"]["uid"] = "mine".into(),
+                "manage" => object["metadata"]["managedFields"] = json!([{"manager": "me"}]),
+                "name" => {
+                    object["metadata"] = json!({"generateName": "made-", "namespace": "n"});
+                }
+                "own" => {
+                    let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"});
+                    object["metadata"]["ownerReferences"] = json!([owner, owner]);
+                }
                 "status" => drop(object.insert("status".to_owned(), json!({"size": 99}))),
                 "huge" => {
                     let nested = (0..200_000).map(|_| json!([{}])).collect::<Vec<_>>();
@@ -249,7 +264,9 @@ async fn every_write_is_asked_about() {
     ask(&server, Method::DELETE, FOOS, &Value::Null).await;
     assert_eq!(take(), [format!("validate Delete foos/ n/{name} 1 -> - by admin with ")]);
     // It wants to hear of no other kind.
-    ask(&server, Method::POST, LIMITS, &json!({"metadata": {"name": "a"}})).await;
+    let limit = json!({"apiVersion": "example.com/v1", "kind": "Limit", "metadata": {"name": "a"}});
+    let created = ask(&server, Method::POST, LIMITS, &limit).await;
+    assert_eq!(created.status(), StatusCode::CREATED);
     assert!(take().is_empty());
 }
 
@@ -264,14 +281,20 @@ async fn what_plugins_change_is_an_object_again() {
     assert_eq!(spec("unknown").await, json!({"size": 1, "mode": "plain"}));
     let stamped = create("uid").await;
     assert_ne!(stamped.body()["metadata"]["uid"], "mine");
+    let managed = create("manage").await;
+    assert!(managed.body()["metadata"].get("managedFields").is_none(), "{}", managed.body());
+    let owned = create("own").await;
+    assert_eq!(owned.body()["metadata"]["ownerReferences"].as_array().unwrap().len(), 1);
+    let named = create("name").await;
+    assert!(named.body()["metadata"]["name"].as_str().unwrap().starts_with("made-"));
     let made = create("status").await;
-    assert!(made.body().get("status").is_none(), "{}", made.body());
+    assert_eq!(made.body()["status"], json!({"size": 99}));
     for (order, expected) in [
         ("break", StatusCode::INTERNAL_SERVER_ERROR),
         ("panic", StatusCode::INTERNAL_SERVER_ERROR),
         ("gut", StatusCode::INTERNAL_SERVER_ERROR),
         ("retype", StatusCode::INTERNAL_SERVER_ERROR),
-        ("move", StatusCode::BAD_REQUEST),
+        ("move", StatusCode::INTERNAL_SERVER_ERROR),
         ("huge", StatusCode::PAYLOAD_TOO_LARGE),
     ] {
         let refused = create(order).await;
@@ -282,7 +305,8 @@ async fn what_plugins_change_is_an_object_again() {
     for order in ["rename", "move"] {
         let patch = json!({"metadata": {"annotations": {"order": order}}});
         let refused = ask(&server, Method::PATCH, &path, &patch).await;
-        assert_eq!(refused.status(), StatusCode::BAD_REQUEST, "{order}: {}", refused.body());
+        assert_eq!(refused.status(), StatusCode::INTERNAL_SERVER_ERROR, "{}", refused.body());
+        assert!(refused.body()["message"].as_str().unwrap().contains("\"obedient\""));
     }
     let shrunk = ask(&server, Method::PATCH, &path, &json!({"spec": {"size": 1}})).await;
     assert_eq!(shrunk.body()["spec"]["size"], 7);

@@ -51,7 +51,7 @@ impl Admission for KindRules {
     }
 }
 
-fn context<'a>(request: &AdmissionRequest<'a>) -> RuleContext<'a> {
+fn context<'a>(request: &'a AdmissionRequest<'_>) -> RuleContext<'a> {
     let context = RuleContext::new(request.user, request.now, request.dry_run);
     match request.old_object() {
         Some(old) => context.changing(old),

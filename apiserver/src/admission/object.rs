@@ -17,9 +17,9 @@ impl<'a> AdmissionObject<'a> {
         Self { tree, is_touched: false }
     }
 
-    /// Whether somebody may have changed it.
-    pub(crate) fn is_touched(&self) -> bool {
-        self.is_touched
+    /// Whether somebody may have changed it since this was asked last.
+    pub(crate) fn take_touched(&mut self) -> bool {
+        std::mem::take(&mut self.is_touched)
     }
 }
 
@@ -46,8 +46,8 @@ mod tests {
     fn reading_touches_nothing() {
         let mut tree = Tree::new();
         let mut object = AdmissionObject::new(&mut tree);
-        assert!(object.get("spec").is_none() && !object.is_touched());
+        assert!(object.get("spec").is_none() && !object.take_touched());
         object.insert("spec".to_owned(), 1.into());
-        assert!(object.is_touched());
+        assert!(object.take_touched() && !object.take_touched());
     }
 }

@@ -1,6 +1,7 @@
 //! AdmissionRequest: what a plugin is told about a write.
 
-use std::sync::{Mutex, PoisonError};
+use std::fmt;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
@@ -55,9 +56,25 @@ pub struct AdmissionRequest<'a> {
     pub now: Timestamp,
     /// Whether everything is checked and nothing is kept.
     pub dry_run: bool,
-    old: Option<&'a Tree>,
+    old: OldObject<'a>,
     kinds: &'a ServedKinds,
     warnings: Warnings,
+}
+
+/// The object that is there when a write begins.
+pub enum OldObject<'a> {
+    /// There is none.
+    None,
+    /// This one.
+    There(&'a Tree),
+    /// One of which a tree is made when somebody asks for it.
+    Made(&'a (dyn Fn() -> Tree + Sync), OnceLock<Tree>),
+}
+
+impl fmt::Debug for OldObject<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("OldObject").field(&!matches!(self, Self::None)).finish()
+    }
 }
 
 /// What clients are to be told, whatever becomes of their requests.
@@ -88,7 +105,7 @@ impl<'a> AdmissionRequest<'a> {
             field_manager,
             now: context.now,
             dry_run: context.dry_run,
-            old: None,
+            old: OldObject::None,
             kinds,
             warnings: Warnings::default(),
         }
@@ -96,19 +113,23 @@ impl<'a> AdmissionRequest<'a> {
 
     /// The same request about this object.
     #[must_use]
-    pub(crate) fn about(mut self, old: Option<&'a Tree>) -> Self {
+    pub(crate) fn about(mut self, old: OldObject<'a>) -> Self {
         self.old = old;
         self
     }
 
-    /// The object that is there, if one is changed or deleted.
-    pub fn old_object(&self) -> Option<&'a Tree> {
-        self.old
+    /// The object that is there, if one is changed or deleted, without its resourceVersion.
+    pub fn old_object(&self) -> Option<&Tree> {
+        match &self.old {
+            OldObject::None => None,
+            OldObject::There(tree) => Some(tree),
+            OldObject::Made(make, made) => Some(made.get_or_init(make)),
+        }
     }
 
     /// The same as a Rust type; `None` also if it does not fit the type.
     pub fn old<K: DeserializeOwned>(&self) -> Option<K> {
-        serde_json::from_value(Value::Object(self.old?.clone())).ok()
+        serde_json::from_value(Value::Object(self.old_object()?.clone())).ok()
     }
 
     /// Tells the client something, whatever becomes of the write: a `Warning` header, which
@@ -124,11 +145,11 @@ impl<'a> AdmissionRequest<'a> {
 
     /// Looks up an object of a kind that this server serves, as
     /// `find("farm.example.com/v1", "llamas", Some("default"), "dolly")`; it is as new as the
-    /// last write that was acknowledged.
+    /// last write that was acknowledged, and has no resourceVersion.
     ///
     /// # Errors
-    /// When the kind is not served, has not synced yet, or the object does not fit the type:
-    /// then nothing is known.
+    /// 503 when the kind is not served, has not synced yet, or the object does not fit the
+    /// type: then nothing is known, and a plugin that goes on would judge by nothing.
     pub fn find<K: DeserializeOwned>(
         &self,
         api_version: &str,

@@ -55,7 +55,8 @@ impl<K> Rules<K> {
         Self { prepare: None, validate: None, warn: None }
     }
 
-    /// Changes an object before it is looked at: defaults that need code. Only
+    /// Changes an object before it is looked at: defaults that need code, and the status that
+    /// a new object begins with. Only
     /// what is changed here is changed, and members that the type does not know
     /// survive. It runs again when a change is tried again.
     #[must_use]

@@ -154,7 +154,7 @@ mod tests {
         assert!(Arc::ptr_eq(&kept, &kind.in_version(&kept, &kind.storage)));
     }
     /// The kind of a definition whose only version knows these members of `spec`.
-    fn generation(members: &serde_json::Value) -> Kind {
+    fn generation(members: &Value) -> Kind {
         let definition = json!({
             "metadata": {"name": "foos.example.com"},
             "spec": {

@@ -73,7 +73,8 @@ pub async fn delete(
         let shown = kind.in_storage_version(&kept.object);
         if ended.is_none() {
             let live = || kind.in_version(&kept.object, attributes.version).to_tree();
-            validate_deletion(attributes, key, live, warnings).await?;
+            let size = kept.object.tree_size();
+            validate_deletion(attributes, key, (&live, size), warnings).await?;
         }
         let Strategy { returns_deleted_object, .. } = kind.strategy;
         let how = DeletionOptions {

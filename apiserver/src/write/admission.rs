@@ -1,12 +1,14 @@
 //! The two stages of admission, and what follows from the first.
 
+use std::sync::OnceLock;
+
 use super::attributes::{Attributes, Origin};
 use super::decode::{check_identity, check_namespace};
 use super::draft::Draft;
 use super::live::Live;
-use super::{reset, text};
+use super::{field_managers, owners, reset, text};
 use crate::admission::{
-    Admission, AdmissionObject, AdmissionOperation, AdmissionRequest, KindRules,
+    Admission, AdmissionObject, AdmissionOperation, AdmissionRequest, KindRules, OldObject,
 };
 use crate::error::ApiError;
 use crate::object::{Key, Tree, metadata};
@@ -20,7 +22,7 @@ const WARNINGS_LIMIT: usize = 100;
 /// again.
 ///
 /// # Errors
-/// What a plugin refuses; 500 when one makes something that is no object of the kind, 413
+/// What a plugin refuses; 500 when one makes something that is not this object any more, 413
 /// and 429 when there is no room for it.
 pub(super) async fn mutate(
     attributes: &Attributes<'_>,
@@ -29,26 +31,33 @@ pub(super) async fn mutate(
     room: &mut Room,
 ) -> Result<(), ApiError> {
     let name = metadata::name(&draft.tree).to_owned();
-    let before = draft_type(draft);
     let request = request(attributes, live, &name);
-    let mut object = AdmissionObject::new(&mut draft.tree);
+    let rules = rules(attributes, draft);
+    let mut touched = None;
     let mut outcome = Ok(());
-    for plugin in plugins(attributes, rules(attributes).as_ref()) {
-        if outcome.is_ok() && plugin.handles(&request) {
-            outcome = plugin.mutate(&request, &mut object).await;
+    let before = draft_type(draft);
+    let mut object = AdmissionObject::new(&mut draft.tree);
+    for plugin in plugins(attributes, rules.as_ref()).filter(|one| one.handles(&request)) {
+        outcome = plugin.mutate(&request, &mut object).await;
+        if object.take_touched() {
+            touched = Some(plugin.name());
+        }
+        if outcome.is_err() {
+            break;
         }
     }
-    let is_touched = object.is_touched();
     draft.warnings.extend(request.take_warnings());
     outcome.map_err(|error| error.into_answer(&request, &draft.tree))?;
-    if !is_touched {
-        return Ok(());
-    }
+    let Some(plugin) = touched else { return Ok(()) };
+    let broken = |why: &str| {
+        let what = "has made an object that cannot be kept";
+        ApiError::internal(format!("admission plugin {plugin:?} {what}: {why}"))
+    };
     room.grow_to(quota::of_tree(&draft.tree))?;
     if draft_type(draft) != before {
         return Err(broken("apiVersion and kind may not change"));
     }
-    take_in_again(attributes, live, draft)
+    take_in_again(attributes, live, draft).map_err(|why| broken(&why))
 }
 
 /// Holds an object that plugins have touched to what the path and the type say.
@@ -56,30 +65,26 @@ fn take_in_again(
     attributes: &Attributes<'_>,
     live: Option<&Live>,
     draft: &mut Draft,
-) -> Result<(), ApiError> {
-    match live {
-        None => check_namespace(&mut draft.tree, attributes.namespace)?,
-        Some(_) => check_identity(&mut draft.tree, &attributes.key())?,
-    }
+) -> Result<(), String> {
+    let tree = &mut draft.tree;
+    let checked = match attributes.name {
+        None => check_namespace(tree, attributes.namespace),
+        Some(_) => check_identity(tree, &attributes.key()),
+    };
+    checked.map_err(|error| error.to_string())?;
+    schema::coerce_metadata(tree, Malformed::Refused)?;
     if draft.is_kind {
-        let of = attributes.version.schema.root();
-        let taken = schema::take_in(of, &mut draft.tree, Malformed::Refused);
-        taken.map_err(|why| broken(&why))?;
+        schema::take_in(attributes.version.schema.root(), tree, Malformed::Refused)?;
     }
-    let coerced = schema::coerce_metadata(&mut draft.tree, Malformed::Refused);
-    coerced.map_err(|why| broken(&why))?;
-    reset::reset(attributes, live, draft);
+    draft.warnings.extend(owners::without_duplicates(tree, owners::Found::AfterAdmission));
+    field_managers::track(attributes, draft);
+    reset::reset_again(attributes, live, draft);
     Ok(())
 }
 
 /// What an object says that it is.
 fn draft_type(draft: &Draft) -> (String, String) {
     (text(&draft.tree, "apiVersion"), text(&draft.tree, "kind"))
-}
-
-/// What is said of an object that a plugin has broken.
-fn broken(why: &str) -> ApiError {
-    ApiError::internal(format!("admission has made an object that cannot be kept: {why}"))
 }
 
 /// Asks plugins about an object as it would be kept.
@@ -93,7 +98,8 @@ pub(super) async fn validate(
 ) -> Result<(), ApiError> {
     let name = metadata::name(&draft.tree).to_owned();
     let request = request(attributes, live, &name);
-    let outcome = ask(attributes, &request, Some(&draft.tree)).await;
+    let rules = rules(attributes, draft);
+    let outcome = ask(attributes, rules.as_ref(), &request, Some(&draft.tree)).await;
     draft.warnings.extend(request.take_warnings());
     outcome
 }
@@ -106,17 +112,18 @@ pub(super) async fn validate(
 pub async fn validate_deletion(
     attributes: &Attributes<'_>,
     key: &Key,
-    live: impl FnOnce() -> Tree,
+    (live, size): (&(dyn Fn() -> Tree + Sync), usize),
     warnings: &mut Vec<String>,
 ) -> Result<(), ApiError> {
+    let old = OldObject::Made(live, OnceLock::new());
     let request = attributes.admission_request(AdmissionOperation::Delete, key.name());
-    let is_asked = plugins(attributes, None).any(|plugin| plugin.handles(&request));
-    if !is_asked {
+    let request = request.about(old);
+    if !plugins(attributes, None).any(|plugin| plugin.handles(&request)) {
         return Ok(());
     }
-    let tree = live();
-    let request = request.about(Some(&tree));
-    let outcome = ask(attributes, &request, None).await;
+    // It is there while they are asked.
+    let _room = attributes.account.room(size)?;
+    let outcome = ask(attributes, None, &request, None).await;
     let left = WARNINGS_LIMIT.saturating_sub(warnings.len());
     let told = request.take_warnings().into_iter().take(left);
     let told: Vec<String> = told.filter(|text| !warnings.contains(text)).collect();
@@ -126,17 +133,16 @@ pub async fn validate_deletion(
 
 async fn ask(
     attributes: &Attributes<'_>,
+    rules: Option<&KindRules>,
     request: &AdmissionRequest<'_>,
     object: Option<&Tree>,
 ) -> Result<(), ApiError> {
-    for plugin in plugins(attributes, rules(attributes).as_ref()) {
-        if plugin.handles(request) {
-            let nothing = Tree::new();
-            plugin
-                .validate(request, object)
-                .await
-                .map_err(|error| error.into_answer(request, object.unwrap_or(&nothing)))?;
-        }
+    for plugin in plugins(attributes, rules).filter(|one| one.handles(request)) {
+        let nothing = Tree::new();
+        plugin
+            .validate(request, object)
+            .await
+            .map_err(|error| error.into_answer(request, object.unwrap_or(&nothing)))?;
     }
     Ok(())
 }
@@ -151,8 +157,9 @@ fn plugins<'a>(
     attributes.environment.admission.iter().chain(rules).filter(move |_| is_asked)
 }
 
-fn rules(attributes: &Attributes<'_>) -> Option<KindRules> {
-    attributes.kind().admission_rules.clone().map(KindRules)
+/// The rules of the kind, if the object is of it.
+fn rules(attributes: &Attributes<'_>, draft: &Draft) -> Option<KindRules> {
+    attributes.kind().admission_rules.clone().filter(|_| draft.is_kind).map(KindRules)
 }
 
 fn request<'a>(
@@ -164,5 +171,7 @@ fn request<'a>(
         None => AdmissionOperation::Create,
         Some(_) => AdmissionOperation::Update,
     };
-    attributes.admission_request(operation, name).about(live.map(|live| &live.tree))
+    attributes
+        .admission_request(operation, name)
+        .about(live.map_or(OldObject::None, |live| OldObject::There(&live.tree)))
 }

@@ -44,7 +44,8 @@ pub enum Origin {
     /// A client has asked for it.
     Request,
     /// It puts an object in as it was elsewhere: with its uid, status, generation and
-    /// times. Admission is not asked, because the object was admitted when it was made.
+    /// creation time. Admission is not asked, because the object was admitted when it was
+    /// made.
     Restored,
 }
 

@@ -1,6 +1,6 @@
 //! Change: what somebody wants an object to become, and what the object becomes by it.
 
-use super::attributes::{Attributes, Origin, Part};
+use super::attributes::{Attributes, Part};
 use super::decode::{check_identity, check_namespace, check_uid, decode};
 use super::draft::{Draft, Submitted};
 use super::live::Live;
@@ -21,6 +21,13 @@ pub enum Change {
     /// is told only if there is an object.
     Patch(Result<SubmittedPatch, ApiError>),
 }
+
+/// A generated name that is taken is tried again so often; as kube-apiserver.
+const GENERATE_NAME_ATTEMPTS: usize = 8;
+
+/// So often an update that may create tries to, if others create and delete its object
+/// meanwhile.
+const UPSERT_ATTEMPTS: usize = 4;
 
 /// A change that was read. It may be made several times: again, if others are faster.
 pub(super) enum Pending {
@@ -84,6 +91,14 @@ impl Pending {
         }
     }
 
+    /// Whether an object may be created once more, after so many times.
+    pub(super) fn may_repeat_creation(&self, creations: usize) -> bool {
+        match self {
+            Self::Create(again) => again.is_some() && creations < GENERATE_NAME_ATTEMPTS,
+            _ => creations < UPSERT_ATTEMPTS,
+        }
+    }
+
     /// What becomes of the object that is there, or of none.
     ///
     /// # Errors
@@ -98,12 +113,9 @@ impl Pending {
         let key = attributes.key();
         match (self, live) {
             (Self::Create(draft), _) => {
-                let is_unique = attributes.origin == Origin::Request;
                 // Where a name is made, another one may have to be.
-                let again = draft
-                    .as_ref()
-                    .filter(|draft| is_unique && metadata::prefix(&draft.tree).is_some());
-                let again = again.cloned();
+                let is_nameless = |draft: &&Draft| metadata::name(&draft.tree).is_empty();
+                let again = draft.as_ref().filter(is_nameless).cloned();
                 let draft = std::mem::replace(draft, again);
                 draft.ok_or_else(|| ApiError::internal("an object is created a second time"))
             }

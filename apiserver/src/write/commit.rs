@@ -11,13 +11,6 @@ use crate::error::{ApiError, Details, Reason, qualified, quote};
 use crate::object::{Key, Object, metadata};
 use crate::storage::{Collection, Commit, Expected, Revision, Store, StoreError, Versioned};
 
-/// A generated name that is taken is tried again so often; as kube-apiserver.
-const GENERATE_NAME_ATTEMPTS: usize = 8;
-
-/// So often an update that may create is tried, if others create and delete its object
-/// meanwhile.
-const UPSERT_ATTEMPTS: usize = 4;
-
 /// What came of a commit.
 pub(super) enum Committed {
     /// This is there now, or would be.
@@ -35,7 +28,7 @@ pub(super) async fn commit(
     live: Option<&Live>,
     (encoded, revision): (Encoded, &str),
     name: NameOrigin,
-    attempt: usize,
+    may_repeat: bool,
 ) -> Result<Committed, ApiError> {
     let Some((store, collection)) = attributes.served.store() else {
         return Err(ApiError::internal("what is not kept is written"));
@@ -47,7 +40,7 @@ pub(super) async fn commit(
                 stamp::refuse_revision(revision)?;
             }
             let object = Arc::new(encoded.object);
-            create(attributes, (&**store, collection), object, name, attempt).await
+            create(attributes, (&**store, collection), object, name, may_repeat).await
         }
     }
 }
@@ -93,13 +86,13 @@ async fn create(
     (store, collection): (&dyn Store, Collection),
     object: Arc<Object>,
     name: NameOrigin,
-    attempt: usize,
+    may_repeat: bool,
 ) -> Result<Committed, ApiError> {
     let key = Key::new(attributes.namespace, object.key().name());
     if attributes.options.dry_run {
         return match store.get(&collection, &key).await.map_err(ApiError::internal)? {
             None => Ok(Committed::At(Versioned { revision: Revision::NONE, object })),
-            Some(other) => taken(attributes, &key, Some(&other), name, attempt),
+            Some(other) => taken(attributes, &key, Some(&other), name, may_repeat),
         };
     }
     let commit = Commit {
@@ -122,7 +115,7 @@ async fn create(
         Ok(revision) => Ok(Committed::At(Versioned { revision, object })),
         Err(StoreError::Exists) => {
             let other = store.get(&collection, &key).await.map_err(ApiError::internal)?;
-            taken(attributes, &key, other.as_ref(), name, attempt)
+            taken(attributes, &key, other.as_ref(), name, may_repeat)
         }
         Err(error) => Err(ApiError::internal(error)),
     }
@@ -134,15 +127,10 @@ fn taken(
     key: &Key,
     other: Option<&Versioned>,
     name: NameOrigin,
-    attempt: usize,
+    may_repeat: bool,
 ) -> Result<Committed, ApiError> {
     let is_upsert = attributes.name.is_some();
-    let attempts = match (name.is_generated, is_upsert) {
-        (_, true) => UPSERT_ATTEMPTS,
-        (true, false) => GENERATE_NAME_ATTEMPTS,
-        (false, false) => 1,
-    };
-    if attempt < attempts {
+    if may_repeat && (is_upsert || name.is_generated) {
         return Ok(Committed::Overtaken);
     }
     let make = if name.has_prefix { no_unique_name } else { ApiError::already_exists };

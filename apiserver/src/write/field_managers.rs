@@ -9,12 +9,12 @@ use crate::object::metadata;
 
 /// Notes which fields the manager of a write owns from now on.
 pub(super) fn track(attributes: &Attributes<'_>, draft: &mut Draft) {
+    if !metadata::of(&draft.tree).contains_key("managedFields") {
+        return;
+    }
     let manager = &attributes.options.field_manager;
-    metadata::edit(&mut draft.tree, |metadata| {
-        if metadata.remove("managedFields").is_some() {
-            tracing::trace!("what {manager} says in managedFields is not kept");
-        }
-    });
+    tracing::trace!("what {manager} says in managedFields is not kept");
+    metadata::edit(&mut draft.tree, |metadata| drop(metadata.remove("managedFields")));
 }
 
 /// Names of field managers are at most this long, in bytes; as kube-apiserver.

@@ -11,7 +11,7 @@ use crate::schema::ERRORS_LIMIT;
 #[derive(Clone, Copy)]
 pub(super) enum Found {
     InTheRequest,
-    AfterThePatch,
+    AfterAdmission,
 }
 
 /// Drops references that are the same as one before; answers with what their
@@ -39,7 +39,7 @@ pub(super) fn without_duplicates(tree: &mut Tree, found: Found) -> Option<String
     duplicates.truncate(ERRORS_LIMIT);
     let when = match found {
         Found::InTheRequest => "",
-        Found::AfterThePatch => " after mutating admission happens",
+        Found::AfterAdmission => " after mutating admission happens",
     };
     (!duplicates.is_empty()).then(|| {
         format!(

@@ -98,7 +98,7 @@ pub(super) fn apply_patch(
     let problems = submitted.problems.clone();
     let mut warnings = field_validation::report_problems(validation, problems, unknown)
         .map_err(|problems| unfit(&format!("strict decoding error: {problems}")))?;
-    warnings.extend(owners::without_duplicates(&mut tree, owners::Found::AfterThePatch));
+    warnings.extend(owners::without_duplicates(&mut tree, owners::Found::AfterAdmission));
     Ok(Draft::new(tree, is_kind, warnings))
 }
 

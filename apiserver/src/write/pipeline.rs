@@ -1,7 +1,7 @@
 //! The order of stages that every write goes through, as in kube-apiserver.
 //!
 //! decode → current object → change → reset → track managers → mutating admission (→ default
-//! again) → authorize, if an update creates → prepare → validate → validating admission →
+//! again) → prepare → validate → authorize, if an update creates → validating admission →
 //! encode → commit. A write that is overtaken by another one begins again at the current
 //! object.
 
@@ -34,13 +34,15 @@ pub struct Written {
 /// validation finds (422), a name that is taken (409).
 pub async fn write(attributes: &Attributes<'_>, change: Change) -> Result<Written, ApiError> {
     let mut pending = Pending::decode(attributes, change)?;
-    let mut attempt = 1;
+    let mut creations = 0;
     loop {
         let live = live::current(attributes, &pending).await;
         let live = live.map_err(|error| pending.refused(error))?;
         let mut room = attributes.account.room(0)?;
         let mut draft = pending.change(attributes, live.as_ref(), &mut room)?;
-        let committed = stages(attributes, live.as_ref(), &mut draft, &mut room, attempt).await;
+        creations += usize::from(live.is_none());
+        let may_repeat = pending.may_repeat_creation(creations);
+        let committed = stages(attributes, live.as_ref(), &mut draft, &mut room, may_repeat).await;
         let committed = committed.map_err(|error| draft.refused(error))?;
         if let Committed::At(versioned) = committed {
             let versioned = match attributes.part {
@@ -50,7 +52,6 @@ pub async fn write(attributes: &Attributes<'_>, change: Change) -> Result<Writte
             let is_created = live.is_none();
             return Ok(Written { versioned, warnings: draft.warnings, is_created });
         }
-        attempt += 1;
         tokio::task::yield_now().await;
     }
 }
@@ -60,18 +61,18 @@ async fn stages(
     live: Option<&Live>,
     draft: &mut Draft,
     room: &mut Room,
-    attempt: usize,
+    may_repeat: bool,
 ) -> Result<Committed, ApiError> {
     reset::reset(attributes, live, draft);
     field_managers::track(attributes, draft);
     admission::mutate(attributes, live, draft, room).await?;
+    let name_origin = prepare::prepare(attributes, live, draft)?;
+    validate::validate(attributes, live, draft)?;
     let is_upsert = live.is_none() && attributes.name.is_some();
     if is_upsert {
         attributes.authorizer.authorize_create().await?;
     }
-    let name_origin = prepare::prepare(attributes, live, draft)?;
-    validate::validate(attributes, live, draft)?;
     admission::validate(attributes, live, draft).await?;
     let encoded = encode::encode(attributes, live, draft)?;
-    commit::commit(attributes, live, (encoded, &draft.revision), name_origin, attempt).await
+    commit::commit(attributes, live, (encoded, &draft.revision), name_origin, may_repeat).await
 }

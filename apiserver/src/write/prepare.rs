@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::attributes::{Attributes, Origin, Part};
+use super::attributes::{Attributes, Part};
 use super::draft::Draft;
 use super::live::{Live, set_revision};
 use super::reset::take_finalizers;
@@ -40,8 +40,7 @@ fn prepare_new(attributes: &Attributes<'_>, draft: &mut Draft) -> NameOrigin {
     let (kind, version, ambient) =
         (attributes.kind(), attributes.version, attributes.environment.ambient);
     let tree = &mut draft.tree;
-    let keeps = attributes.origin == Origin::Restored;
-    let is_generated = stamp::stamp(tree, kind.strategy.has_generation, keeps, ambient);
+    let is_generated = stamp::stamp(tree, kind.strategy.has_generation, ambient);
     if let Some(rules) = kind.strategy_rules(version).filter(|_| draft.is_kind) {
         run(rules, kind, version, tree, &attributes.context());
     }
@@ -63,10 +62,6 @@ fn prepare_change(attributes: &Attributes<'_>, live: &Live, draft: &mut Draft) {
             // No default is put in the place of what is taken away.
             take_finalizers(tree, &given);
         }
-    }
-    if is_main {
-        keep_what_is_the_systems(tree, &live.tree);
-    } else {
         metadata::edit(tree, |metadata| drop(metadata.remove("resourceVersion")));
     }
     let counts_annotations = kind.strategy.counts_annotations && is_main;
@@ -118,31 +113,6 @@ fn check_revision(kind: &Kind, draft: &Draft, live: &Live) -> Result<(), ApiErro
             )))
         }
     }
-}
-
-/// What only the system sets stays as it is; what was left out of the rest
-/// that cannot change is filled in.
-fn keep_what_is_the_systems(tree: &mut Tree, old: &Tree) {
-    let old = metadata::of(old);
-    metadata::edit(tree, |metadata| {
-        for field in ["selfLink", "managedFields", "resourceVersion"] {
-            metadata.remove(field);
-        }
-        for field in ["creationTimestamp", "generation"] {
-            metadata.remove(field);
-            if let Some(value) = old.get(field) {
-                metadata.insert(field.to_owned(), value.clone());
-            }
-        }
-        if let Some(time) = old.get("deletionTimestamp") {
-            metadata.insert("deletionTimestamp".to_owned(), time.clone());
-        }
-        for field in ["uid", "deletionGracePeriodSeconds"] {
-            if let Some(value) = old.get(field) {
-                metadata.entry(field).or_insert_with(|| value.clone());
-            }
-        }
-    });
 }
 
 /// The generation counts changes of everything but the metadata, and a status

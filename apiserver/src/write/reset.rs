@@ -2,7 +2,8 @@
 //!
 //! kube-apiserver does this when it prepares an object, behind mutating admission. Here it is
 //! done before, so that admission sees the object as it will be, and once more if admission
-//! has touched it.
+//! has touched it. The resourceVersion that a client has sent is in the draft, not in the
+//! object.
 
 use serde_json::Value;
 
@@ -16,7 +17,10 @@ use crate::schema::{self, Malformed};
 /// Puts back what this write may not set.
 pub(super) fn reset(attributes: &Attributes<'_>, live: Option<&Live>, draft: &mut Draft) {
     match (live, attributes.part) {
-        (None, _) => reset_new(attributes, draft),
+        (None, _) => {
+            reset_new(attributes, draft);
+            drop_status(attributes, draft);
+        }
         (Some(live), Part::Main | Part::Scale) => reset_main(attributes, live, draft),
         (Some(live), Part::Status) => reset_to_status(attributes, live, draft),
         (Some(live), Part::Finalizers) => {
@@ -27,13 +31,23 @@ pub(super) fn reset(attributes: &Attributes<'_>, live: Option<&Live>, draft: &mu
     }
 }
 
-fn reset_new(attributes: &Attributes<'_>, draft: &mut Draft) {
-    if attributes.origin == Origin::Restored {
-        return;
+/// The same after admission has touched the object. What it says of the status of a new
+/// object stays.
+pub(super) fn reset_again(attributes: &Attributes<'_>, live: Option<&Live>, draft: &mut Draft) {
+    match live {
+        None => reset_new(attributes, draft),
+        Some(_) => reset(attributes, live, draft),
     }
-    stamp::wipe(&mut draft.tree);
+}
+
+fn reset_new(attributes: &Attributes<'_>, draft: &mut Draft) {
+    stamp::wipe(&mut draft.tree, attributes.origin == Origin::Restored);
+}
+
+fn drop_status(attributes: &Attributes<'_>, draft: &mut Draft) {
     let (kind, version) = (attributes.kind(), attributes.version);
-    let drops_status = version.subresources.status && !kind.strategy.keeps_status_on_create;
+    let keeps = kind.strategy.keeps_status_on_create || attributes.origin == Origin::Restored;
+    let drops_status = version.subresources.status && !keeps;
     if drops_status && draft.tree.remove("status").is_some() {
         // What it begins with is as if it was never said.
         schema::fill_defaults(version.schema.root(), &mut draft.tree);
@@ -42,6 +56,7 @@ fn reset_new(attributes: &Attributes<'_>, draft: &mut Draft) {
 
 fn reset_main(attributes: &Attributes<'_>, live: &Live, draft: &mut Draft) {
     let (kind, version) = (attributes.kind(), attributes.version);
+    keep_what_is_the_systems(&mut draft.tree, &live.tree);
     kind.strategy.keep(&mut draft.tree, &live.tree);
     if kind.strategy.has_finalize {
         take_finalizers(&mut draft.tree, &live.tree);
@@ -66,6 +81,31 @@ fn reset_to_status(attributes: &Attributes<'_>, live: &Live, draft: &mut Draft) 
         // What says that it is something else was not pruned.
         let _ = schema::take_in(version.schema.root(), &mut draft.tree, Malformed::Dropped);
     }
+}
+
+/// What only the system sets stays as it is; what was left out of the rest
+/// that cannot change is filled in.
+fn keep_what_is_the_systems(tree: &mut Tree, old: &Tree) {
+    let old = metadata::of(old);
+    metadata::edit(tree, |metadata| {
+        for field in ["selfLink", "managedFields", "resourceVersion"] {
+            metadata.remove(field);
+        }
+        for field in ["creationTimestamp", "generation"] {
+            metadata.remove(field);
+            if let Some(value) = old.get(field) {
+                metadata.insert(field.to_owned(), value.clone());
+            }
+        }
+        if let Some(time) = old.get("deletionTimestamp") {
+            metadata.insert("deletionTimestamp".to_owned(), time.clone());
+        }
+        for field in ["uid", "deletionGracePeriodSeconds"] {
+            if let Some(value) = old.get(field) {
+                metadata.entry(field).or_insert_with(|| value.clone());
+            }
+        }
+    });
 }
 
 /// Puts what holds another state of an object in the place of what holds it.

@@ -29,8 +29,9 @@ impl CreateAuthorizer for Nobody {
     }
 }
 
-/// Puts an object in as it is: with its uid, status, generation and times. It is validated,
-/// and admission is not asked. What it says of its version does not count.
+/// Puts an object in as it is: with its uid, status, generation and creation time. It is
+/// validated, and admission is not asked. What it says of its version does not count, and it
+/// is not being deleted, wherever it comes from.
 ///
 /// # Errors
 /// What is wrong with it; 409 when one of its name is there.

@@ -1,5 +1,7 @@
 //! What the system says about a new object, whatever its author said.
 
+use serde_json::Value;
+
 use crate::ambient::{Ambient, to_seconds};
 use crate::error::ApiError;
 use crate::object::{Tree, metadata};
@@ -7,36 +9,31 @@ use crate::object::{Tree, metadata};
 /// So much of a prefix is used for a generated name; as kube-apiserver.
 const GENERATE_NAME_LIMIT: usize = 58;
 
-/// Fields that only the system sets.
-const SYSTEM: [&str; 6] = [
-    "creationTimestamp",
-    "deletionGracePeriodSeconds",
-    "deletionTimestamp",
-    "generation",
-    "selfLink",
-    "uid",
-];
+/// Fields that say something about an object as it is elsewhere, or was.
+const ELSEWHERE: [&str; 4] =
+    ["deletionGracePeriodSeconds", "deletionTimestamp", "resourceVersion", "selfLink"];
 
-/// Drops what the author of a new object may not say.
-pub(super) fn wipe(tree: &mut Tree) {
+/// Fields that only the system sets, and that stay.
+const SYSTEM: [&str; 3] = ["creationTimestamp", "generation", "uid"];
+
+/// Drops what nobody may say of a new object; `keeps` leaves what an object is known by.
+pub(super) fn wipe(tree: &mut Tree, keeps: bool) {
     metadata::edit(tree, |metadata| {
-        for field in SYSTEM {
+        for field in ELSEWHERE {
             metadata.remove(field);
+        }
+        for field in SYSTEM {
+            if !keeps || metadata.get(field).is_some_and(Value::is_null) {
+                metadata.remove(field);
+            }
         }
     });
 }
 
-/// Sets name (if only a prefix is given), uid, creation time and, where changes are counted,
-/// generation; answers whether the name was made. `keeps` leaves what is there.
-pub(super) fn stamp(tree: &mut Tree, has_generation: bool, keeps: bool, ambient: &Ambient) -> bool {
-    if !keeps {
-        wipe(tree);
-    }
+/// Sets what was not kept: name (if only a prefix is given), uid, creation time and, where
+/// changes are counted, generation; answers whether the name was made.
+pub(super) fn stamp(tree: &mut Tree, has_generation: bool, ambient: &Ambient) -> bool {
     metadata::edit(tree, |metadata| {
-        metadata.retain(|_, value| !value.is_null());
-        for field in ["selfLink", "resourceVersion"] {
-            metadata.remove(field);
-        }
         metadata.entry("uid").or_insert_with(|| ambient.uid().to_string().into());
         metadata.entry("creationTimestamp").or_insert_with(|| to_seconds(ambient.now()).into());
         if has_generation {

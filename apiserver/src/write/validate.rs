@@ -1,6 +1,6 @@
 //! Validate: what is wrong with an object as it would be kept.
 
-use super::attributes::{Attributes, Origin, Part};
+use super::attributes::{Attributes, Part};
 use super::draft::Draft;
 use super::live::Live;
 use super::{embedded, metadata_rules, scale, text};
@@ -49,11 +49,6 @@ pub(super) fn validate(
     errors.truncate(ERRORS_LIMIT);
     if !errors.is_empty() {
         return Err(invalid(kind, tree, old.is_some(), errors));
-    }
-    if attributes.origin == Origin::Restored && super::deletion::is_over(kind, tree) {
-        let why = "may not be set where nothing holds the object";
-        let errors = vec![FieldError::forbidden("metadata.deletionTimestamp", why)];
-        return Err(invalid(kind, tree, false, errors));
     }
     let warnings = metadata_rules::finalizer_warnings(tree, old);
     draft.warnings.extend(warnings);
