@@ -5,44 +5,22 @@ mod cells;
 mod defaults;
 mod descriptions;
 mod events;
+mod row;
 mod rules;
 mod strategies;
 
+pub(crate) use row::review;
 pub(crate) use rules::approval;
 
-use std::any::TypeId;
 use std::sync::{Arc, LazyLock};
 
-use aggregated_apiserver::{Cells, Kinds, Rules, Strategy, Types, View, age};
+use aggregated_apiserver::{Kinds, Types, View};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::events::v1::Event as NewEvent;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use k8s_openapi::{ClusterResourceScope, ListableResource, Metadata, Resource};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
 
-/// What there is besides the object itself.
-#[derive(Clone, Copy)]
-enum Parts {
-    /// Nothing.
-    None,
-    /// Its status.
-    Status,
-    /// Its status, and how many replicas it has.
-    StatusAndScale,
-}
-
-/// A column: its heading, its type, the JSONPath of its cells, and whether it
-/// is shown only to those who want it wide.
-type Column = (&'static str, &'static str, &'static str, bool);
+use row::{AGE, CODE, Column, Parts, Row};
 
 const ALL: &[&str] = &["all"];
-/// Every table of Kubernetes shows the age as a text.
-const AGE: Column = ("Age", "string", CODE, false);
-/// The cells of such a column are made by code.
-const CODE: &str = ".metadata.name";
 
 /// The types of Kubernetes. What the table says a test reads.
 pub(crate) static TYPES: LazyLock<Arc<Types>> = LazyLock::new(|| {
@@ -301,128 +279,6 @@ const CRON_JOBS: &[Column] = &[
     IMAGES,
     SELECTOR,
 ];
-
-/// Everything that is said about a kind here. What it is called, and where it
-/// lives, its type says.
-struct Row<K> {
-    short_names: &'static [&'static str],
-    categories: &'static [&'static str],
-    parts: Parts,
-    columns: &'static [Column],
-    cells: Cells<K>,
-    rules: Rules<K>,
-    strategy: Strategy,
-}
-
-impl<K> Row<K>
-where
-    K: ListableResource + Metadata<Ty = ObjectMeta> + Serialize + DeserializeOwned + 'static,
-    K: kube::Resource<DynamicType = ()>,
-    <K as Resource>::Scope: 'static,
-{
-    /// A kind of which nothing is said but its strategy.
-    fn new(strategy: Strategy) -> Self {
-        Self {
-            short_names: &[],
-            categories: &[],
-            parts: Parts::None,
-            columns: &[AGE],
-            cells: Cells::none(),
-            rules: Rules::none(),
-            strategy,
-        }
-    }
-
-    fn add(self, kinds: Kinds) -> Kinds {
-        let Self { short_names, categories, parts, columns, mut cells, rules, strategy } = self;
-        let mut version = version_of::<K>();
-        version["additionalPrinterColumns"] = columns
-            .iter()
-            .map(|(name, column_type, path, is_wide)| {
-                let format = if *name == "Name" { "name" } else { "" };
-                json!({
-                    "name": name, "type": column_type, "format": format, "jsonPath": path,
-                    "priority": i32::from(*is_wide),
-                })
-            })
-            .collect();
-        version["subresources"] = match parts {
-            Parts::None => json!({}),
-            Parts::Status => json!({"status": {}}),
-            Parts::StatusAndScale => json!({"status": {}, "scale": {
-                "specReplicasPath": ".spec.replicas",
-                "statusReplicasPath": ".status.replicas",
-                "labelSelectorPath": ".spec.selector",
-            }}),
-        };
-        if columns.contains(&AGE) {
-            cells = cells.cell(AGE.0, |object: &K, now| {
-                let made = Metadata::metadata(object).creation_timestamp.as_ref();
-                made.map_or_else(|| "<unknown>".to_owned(), |made| age(made.0, now))
-            });
-        }
-        match definition::<K>(short_names, categories, &version) {
-            Ok(definition) => {
-                let kinds = kinds.built_in(definition, cells, rules, &TYPES);
-                kinds.with_strategy(strategy)
-            }
-            Err(error) => {
-                // What is made here is made of constants; a test reads all of them.
-                tracing::error!("{}: {error}", K::KIND);
-                kinds
-            }
-        }
-    }
-}
-
-/// The definition of a kind that is a question.
-pub(crate) fn review<K>() -> Result<CustomResourceDefinition, serde_json::Error>
-where
-    K: Resource,
-    K::Scope: 'static,
-{
-    let names = json!({"plural": K::URL_PATH_SEGMENT, "kind": K::KIND});
-    serde_json::from_value(tree::<K>(names, version_of::<K>()))
-}
-
-fn definition<K>(
-    short_names: &[&str],
-    categories: &[&str],
-    version: &Value,
-) -> Result<CustomResourceDefinition, serde_json::Error>
-where
-    K: ListableResource,
-    <K as Resource>::Scope: 'static,
-{
-    let names = json!({
-        "plural": K::URL_PATH_SEGMENT, "kind": K::KIND, "listKind": K::LIST_KIND,
-        "shortNames": short_names, "categories": categories,
-    });
-    serde_json::from_value(tree::<K>(names, version.clone()))
-}
-
-fn tree<K>(names: Value, version: Value) -> Value
-where
-    K: Resource,
-    K::Scope: 'static,
-{
-    let is_of_cluster = TypeId::of::<K::Scope>() == TypeId::of::<ClusterResourceScope>();
-    let scope = if is_of_cluster { "Cluster" } else { "Namespaced" };
-    json!({
-        "metadata": {},
-        "spec": {"group": K::GROUP, "scope": scope, "names": names, "versions": [version]},
-    })
-}
-
-/// What objects hold their types say, in Rust.
-fn version_of<K: Resource>() -> Value {
-    json!({
-        "name": K::VERSION, "served": true, "storage": true,
-        "schema": {"openAPIV3Schema": {
-            "type": "object", "x-kubernetes-preserve-unknown-fields": true,
-        }},
-    })
-}
 
 #[cfg(test)]
 mod tests {
