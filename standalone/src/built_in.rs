@@ -18,7 +18,7 @@ use aggregated_apiserver::{Kinds, Types, View};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::events::v1::Event as NewEvent;
 
-use row::{AGE, CODE, Column, Parts, Row};
+use row::{Parts, Row};
 
 const ALL: &[&str] = &["all"];
 
@@ -35,30 +35,27 @@ pub(crate) fn kinds() -> Kinds {
     use Parts::{Status, StatusAndScale};
     let config_maps = Row {
         short_names: &["cm"],
-        columns: CONFIG_MAPS,
-        cells: cells::config_maps(),
+        columns: cells::config_maps(),
         rules: rules::config_maps(),
         ..Row::new(strategies::plain())
     };
     let events = Row {
         short_names: &["ev"],
-        columns: EVENTS,
-        cells: cells::events(),
+        columns: cells::events(),
         rules: rules::events(),
         ..Row::new(strategies::events("involvedObject"))
     };
     let namespaces = Row {
         short_names: &["ns"],
         parts: Status,
-        columns: NAMESPACES,
+        columns: cells::namespaces(),
         rules: defaults::namespaces(),
         ..Row::new(strategies::namespaces())
     };
     let nodes = Row {
         short_names: &["no"],
         parts: Status,
-        columns: NODES,
-        cells: cells::nodes(),
+        columns: cells::nodes(),
         rules: rules::nodes(defaults::nodes()),
         ..Row::new(strategies::nodes())
     };
@@ -66,14 +63,12 @@ pub(crate) fn kinds() -> Kinds {
         short_names: &["po"],
         categories: ALL,
         parts: Status,
-        columns: PODS,
-        cells: cells::pods(),
+        columns: cells::pods(),
         rules: rules::pods(defaults::pods()),
         ..Row::new(strategies::pods())
     };
     let secrets = Row {
-        columns: SECRETS,
-        cells: cells::secrets(),
+        columns: cells::secrets(),
         rules: rules::secrets(defaults::secrets()),
         ..Row::new(strategies::secrets())
     };
@@ -83,8 +78,7 @@ pub(crate) fn kinds() -> Kinds {
         short_names: &["svc"],
         categories: ALL,
         parts: Status,
-        columns: SERVICES,
-        cells: cells::services(),
+        columns: cells::services(),
         rules: rules::services(defaults::services()),
         ..Row::new(strategies::services())
     };
@@ -92,8 +86,7 @@ pub(crate) fn kinds() -> Kinds {
         short_names: &["deploy"],
         categories: ALL,
         parts: StatusAndScale,
-        columns: DEPLOYMENTS,
-        cells: cells::deployments(),
+        columns: cells::deployments(),
         rules: rules::deployments(defaults::deployments()),
         ..Row::new(strategies::deployments())
     };
@@ -101,8 +94,7 @@ pub(crate) fn kinds() -> Kinds {
         short_names: &["rs"],
         categories: ALL,
         parts: StatusAndScale,
-        columns: REPLICA_SETS,
-        cells: cells::replica_sets(),
+        columns: cells::replica_sets(),
         rules: rules::replica_sets(defaults::replica_sets()),
         ..Row::new(strategies::counted())
     };
@@ -110,16 +102,14 @@ pub(crate) fn kinds() -> Kinds {
         short_names: &["cj"],
         categories: ALL,
         parts: Status,
-        columns: CRON_JOBS,
-        cells: cells::cron_jobs(),
+        columns: cells::cron_jobs(),
         rules: rules::cron_jobs(defaults::cron_jobs()),
         ..Row::new(strategies::counted())
     };
     let jobs = Row {
         categories: ALL,
         parts: Status,
-        columns: JOBS,
-        cells: cells::jobs(),
+        columns: cells::jobs(),
         rules: rules::jobs(defaults::jobs()),
         ..Row::new(strategies::jobs())
     };
@@ -127,21 +117,20 @@ pub(crate) fn kinds() -> Kinds {
         short_names: &["crd", "crds"],
         categories: &["api-extensions"],
         parts: Status,
-        columns: DEFINITIONS,
+        columns: cells::definitions(),
         rules: rules::definitions(),
         ..Row::new(strategies::definitions())
     };
-    let leases = Row { columns: LEASES, rules: rules::leases(), ..Row::new(strategies::leases()) };
+    let leases =
+        Row { columns: cells::leases(), rules: rules::leases(), ..Row::new(strategies::leases()) };
     let api_services = Row {
         parts: Status,
-        columns: API_SERVICES,
-        cells: cells::api_services(),
+        columns: cells::api_services(),
         rules: rules::api_services(),
         ..Row::new(strategies::api_services())
     };
     let endpoint_slices = Row {
-        columns: ENDPOINT_SLICES,
-        cells: cells::endpoint_slices(),
+        columns: cells::endpoint_slices(),
         rules: rules::endpoint_slices(),
         ..Row::new(strategies::counted())
     };
@@ -168,8 +157,7 @@ pub(crate) fn kinds() -> Kinds {
 pub(crate) fn events() -> Kinds {
     let events: Row<NewEvent> = Row {
         short_names: &["ev"],
-        columns: EVENTS,
-        cells: cells::new_events(),
+        columns: cells::new_events(),
         rules: rules::new_events(),
         ..Row::new(strategies::events("regarding"))
     };
@@ -182,103 +170,6 @@ pub(crate) fn events() -> Kinds {
     };
     events.add(Kinds::new()).viewing(view)
 }
-
-const CONFIG_MAPS: &[Column] = &[("Data", "string", CODE, false), AGE];
-const NAMESPACES: &[Column] = &[("Status", "string", ".status.phase", false), AGE];
-const LEASES: &[Column] = &[("Holder", "string", ".spec.holderIdentity", false), AGE];
-const DEFINITIONS: &[Column] = &[("Created At", "date", ".metadata.creationTimestamp", false)];
-const API_SERVICES: &[Column] =
-    &[("Service", "string", CODE, false), ("Available", "string", CODE, false), AGE];
-const ENDPOINT_SLICES: &[Column] = &[
-    ("AddressType", "string", ".addressType", false),
-    ("Ports", "string", CODE, false),
-    ("Endpoints", "string", CODE, false),
-    AGE,
-];
-const EVENTS: &[Column] = &[
-    ("Last Seen", "string", CODE, false),
-    ("Type", "string", ".type", false),
-    ("Reason", "string", ".reason", false),
-    ("Object", "string", CODE, false),
-    ("Subobject", "string", CODE, true),
-    ("Source", "string", CODE, true),
-    ("Message", "string", CODE, false),
-    ("First Seen", "string", CODE, true),
-    ("Count", "string", CODE, true),
-    ("Name", "string", ".metadata.name", true),
-];
-const NODES: &[Column] = &[
-    ("Status", "string", CODE, false),
-    ("Roles", "string", CODE, false),
-    AGE,
-    ("Version", "string", ".status.nodeInfo.kubeletVersion", false),
-    ("Internal-IP", "string", CODE, true),
-    ("External-IP", "string", CODE, true),
-    ("OS-Image", "string", ".status.nodeInfo.osImage", true),
-    ("Kernel-Version", "string", ".status.nodeInfo.kernelVersion", true),
-    ("Container-Runtime", "string", ".status.nodeInfo.containerRuntimeVersion", true),
-];
-const PODS: &[Column] = &[
-    ("Ready", "string", CODE, false),
-    ("Status", "string", CODE, false),
-    ("Restarts", "string", CODE, false),
-    AGE,
-    ("IP", "string", CODE, true),
-    ("Node", "string", CODE, true),
-    ("Nominated Node", "string", CODE, true),
-    ("Readiness Gates", "string", CODE, true),
-];
-const SECRETS: &[Column] =
-    &[("Type", "string", ".type", false), ("Data", "string", CODE, false), AGE];
-const SERVICES: &[Column] = &[
-    ("Type", "string", ".spec.type", false),
-    ("Cluster-IP", "string", CODE, false),
-    ("External-IP", "string", CODE, false),
-    ("Port(s)", "string", CODE, false),
-    AGE,
-    ("Selector", "string", CODE, true),
-];
-const CONTAINERS: Column = ("Containers", "string", CODE, true);
-const IMAGES: Column = ("Images", "string", CODE, true);
-const SELECTOR: Column = ("Selector", "string", CODE, true);
-const DEPLOYMENTS: &[Column] = &[
-    ("Ready", "string", CODE, false),
-    ("Up-to-date", "string", CODE, false),
-    ("Available", "string", CODE, false),
-    AGE,
-    CONTAINERS,
-    IMAGES,
-    SELECTOR,
-];
-const REPLICA_SETS: &[Column] = &[
-    ("Desired", "integer", CODE, false),
-    ("Current", "integer", CODE, false),
-    ("Ready", "integer", CODE, false),
-    AGE,
-    CONTAINERS,
-    IMAGES,
-    SELECTOR,
-];
-const JOBS: &[Column] = &[
-    ("Status", "string", CODE, false),
-    ("Completions", "string", CODE, false),
-    ("Duration", "string", CODE, false),
-    AGE,
-    CONTAINERS,
-    IMAGES,
-    SELECTOR,
-];
-const CRON_JOBS: &[Column] = &[
-    ("Schedule", "string", ".spec.schedule", false),
-    ("Timezone", "string", CODE, false),
-    ("Suspend", "boolean", CODE, false),
-    ("Active", "integer", CODE, false),
-    ("Last Schedule", "string", CODE, false),
-    AGE,
-    CONTAINERS,
-    IMAGES,
-    SELECTOR,
-];
 
 #[cfg(test)]
 mod tests {

@@ -1,80 +1,110 @@
-//! Cells of the tables that kubectl shows, where no JSONPath can say them.
+//! Columns of the tables that kubectl shows.
 
 use std::collections::BTreeMap;
 
-use aggregated_apiserver::{Cells, age};
+use aggregated_apiserver::age;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{
-    ConfigMap, ContainerStatus, Event, Node, ObjectReference, Pod, PodSpec, Secret, Service,
-    ServiceSpec,
+    ConfigMap, ContainerStatus, Event, Namespace, Node, ObjectReference, Pod, PodSpec, Secret,
+    Service, ServiceSpec,
 };
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::events::v1::Event as NewEvent;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use serde_json::Value;
 
 use super::events::to_core;
+use super::row::Column;
 
 /// What stands where there is nothing.
 const NONE: &str = "<none>";
 /// What stands where nobody knows.
 const UNKNOWN: &str = "<unknown>";
 
-pub(super) fn config_maps() -> Cells<ConfigMap> {
-    Cells::none().cell("Data", |map: &ConfigMap, _| {
+pub(super) fn config_maps() -> Vec<Column<ConfigMap>> {
+    let data = |map: &ConfigMap, _| {
         let data = map.data.as_ref().map_or(0, BTreeMap::len);
         data + map.binary_data.as_ref().map_or(0, BTreeMap::len)
-    })
+    };
+    vec![Column::computed("Data", data), Column::age()]
 }
 
-pub(super) fn secrets() -> Cells<Secret> {
-    Cells::none().cell("Data", |secret: &Secret, _| secret.data.as_ref().map_or(0, BTreeMap::len))
+pub(super) fn namespaces() -> Vec<Column<Namespace>> {
+    vec![Column::path("Status", ".status.phase"), Column::age()]
 }
 
-pub(super) fn api_services() -> Cells<APIService> {
-    Cells::none()
-        .cell("Service", |api: &APIService, _| {
-            let service = api.spec.as_ref().and_then(|spec| spec.service.as_ref());
-            service.map_or_else(
-                || "Local".to_owned(),
-                |service| {
-                    let text = |text: &Option<String>| text.clone().unwrap_or_default();
-                    format!("{}/{}", text(&service.namespace), text(&service.name))
-                },
-            )
-        })
-        .cell("Available", |api: &APIService, _| {
-            let conditions = api.status.as_ref().and_then(|status| status.conditions.as_ref());
-            let available =
-                conditions.into_iter().flatten().find(|condition| condition.type_ == "Available");
-            match available {
-                None => "Unknown".to_owned(),
-                Some(condition) if condition.status == "True" => condition.status.clone(),
-                Some(condition) => {
-                    let reason = condition.reason.as_deref().unwrap_or_default();
-                    format!("{} ({reason})", condition.status)
-                }
-            }
-        })
+pub(super) fn leases() -> Vec<Column<Lease>> {
+    vec![Column::path("Holder", ".spec.holderIdentity"), Column::age()]
 }
 
-pub(super) fn endpoint_slices() -> Cells<EndpointSlice> {
-    Cells::none()
-        .cell("Ports", |slice: &EndpointSlice, _| {
-            let ports = slice.ports.iter().flatten().map(|port| match (port.port, &port.name) {
-                (Some(number), _) => number.to_string(),
-                (None, Some(name)) => name.clone(),
-                (None, None) => "*".to_owned(),
-            });
-            first_three(ports.collect())
-        })
-        .cell("Endpoints", |slice: &EndpointSlice, _| {
-            let addresses = slice.endpoints.iter().flatten().flat_map(|one| one.addresses.clone());
-            first_three(addresses.collect())
-        })
+pub(super) fn definitions() -> Vec<Column<CustomResourceDefinition>> {
+    vec![Column::path("Created At", ".metadata.creationTimestamp").of_type("date")]
+}
+
+pub(super) fn secrets() -> Vec<Column<Secret>> {
+    let data = |secret: &Secret, _| secret.data.as_ref().map_or(0, BTreeMap::len);
+    vec![Column::path("Type", ".type"), Column::computed("Data", data), Column::age()]
+}
+
+pub(super) fn api_services() -> Vec<Column<APIService>> {
+    vec![
+        Column::computed("Service", |api, _| service(api)),
+        Column::computed("Available", |api, _| available(api)),
+        Column::age(),
+    ]
+}
+
+fn service(api: &APIService) -> String {
+    let service = api.spec.as_ref().and_then(|spec| spec.service.as_ref());
+    service.map_or_else(
+        || "Local".to_owned(),
+        |service| {
+            let text = |text: &Option<String>| text.clone().unwrap_or_default();
+            format!("{}/{}", text(&service.namespace), text(&service.name))
+        },
+    )
+}
+
+fn available(api: &APIService) -> String {
+    let conditions = api.status.as_ref().and_then(|status| status.conditions.as_ref());
+    let available =
+        conditions.into_iter().flatten().find(|condition| condition.type_ == "Available");
+    match available {
+        None => "Unknown".to_owned(),
+        Some(condition) if condition.status == "True" => condition.status.clone(),
+        Some(condition) => {
+            let reason = condition.reason.as_deref().unwrap_or_default();
+            format!("{} ({reason})", condition.status)
+        }
+    }
+}
+
+pub(super) fn endpoint_slices() -> Vec<Column<EndpointSlice>> {
+    vec![
+        Column::path("AddressType", ".addressType"),
+        Column::computed("Ports", |slice, _| ports_of_slice(slice)),
+        Column::computed("Endpoints", |slice, _| endpoints(slice)),
+        Column::age(),
+    ]
+}
+
+fn ports_of_slice(slice: &EndpointSlice) -> String {
+    let ports = slice.ports.iter().flatten().map(|port| match (port.port, &port.name) {
+        (Some(number), _) => number.to_string(),
+        (None, Some(name)) => name.clone(),
+        (None, None) => "*".to_owned(),
+    });
+    first_three(ports.collect())
+}
+
+fn endpoints(slice: &EndpointSlice) -> String {
+    let addresses = slice.endpoints.iter().flatten().flat_map(|one| one.addresses.clone());
+    first_three(addresses.collect())
 }
 
 /// The first three of them, and how many more there are.
@@ -84,6 +114,61 @@ fn first_three(all: Vec<String>) -> String {
         more @ 4.. => format!("{first} + {} more...", more - 3),
         _ if first.is_empty() => "<unset>".to_owned(),
         _ => first,
+    }
+}
+
+pub(super) fn events() -> Vec<Column<Event>> {
+    columns_of_events(of_event)
+}
+
+pub(super) fn new_events() -> Vec<Column<NewEvent>> {
+    columns_of_events(|column, event: &NewEvent, now| {
+        let tree = serde_json::to_value(event).unwrap_or_default();
+        let mut core = tree.as_object().cloned().map(to_core).unwrap_or_default();
+        core.insert("apiVersion".to_owned(), "v1".into());
+        let core = serde_json::from_value(Value::Object(core));
+        core.map_or(Value::Null, |core: Event| of_event(column, &core, now))
+    })
+}
+
+/// The columns of both groups; `cell` computes the one of this heading.
+fn columns_of_events<K: 'static>(cell: fn(&str, &K, Timestamp) -> Value) -> Vec<Column<K>> {
+    let computed =
+        |heading| Column::computed(heading, move |event: &K, now| cell(heading, event, now));
+    vec![
+        computed("Last Seen"),
+        Column::path("Type", ".type"),
+        Column::path("Reason", ".reason"),
+        computed("Object"),
+        computed("Subobject").wide(),
+        computed("Source").wide(),
+        computed("Message"),
+        computed("First Seen").wide(),
+        computed("Count").wide(),
+        Column::path("Name", ".metadata.name").wide(),
+    ]
+}
+
+fn of_event(column: &str, event: &Event, now: Timestamp) -> Value {
+    let since = |time: Option<Timestamp>| match time {
+        Some(time) => Value::String(age(time, now)),
+        None => UNKNOWN.into(),
+    };
+    let Shown { first, last, about, source, message, count } = shown(event);
+    match column {
+        "Last Seen" => since(last),
+        "First Seen" => since(first),
+        "Subobject" => about.field_path.unwrap_or_default().into(),
+        "Source" => source.into(),
+        "Message" => message.into(),
+        "Count" => count.into(),
+        _ => {
+            let kind = about.kind.unwrap_or_default().to_lowercase();
+            match about.name.filter(|name| !name.is_empty()) {
+                Some(name) => format!("{kind}/{name}").into(),
+                None => kind.into(),
+            }
+        }
     }
 }
 
@@ -126,120 +211,71 @@ fn shown(event: &Event) -> Shown {
     }
 }
 
-/// The columns of events that code fills.
-const OF_EVENTS: [&str; 7] =
-    ["Last Seen", "Object", "Subobject", "Source", "Message", "First Seen", "Count"];
+pub(super) fn nodes() -> Vec<Column<Node>> {
+    vec![
+        Column::computed("Status", |node, _| node_status(node)),
+        Column::computed("Roles", |node, _| roles(node)),
+        Column::age(),
+        Column::path("Version", ".status.nodeInfo.kubeletVersion"),
+        Column::computed("Internal-IP", |node, _| address(node, "InternalIP")).wide(),
+        Column::computed("External-IP", |node, _| address(node, "ExternalIP")).wide(),
+        Column::path("OS-Image", ".status.nodeInfo.osImage").wide(),
+        Column::path("Kernel-Version", ".status.nodeInfo.kernelVersion").wide(),
+        Column::path("Container-Runtime", ".status.nodeInfo.containerRuntimeVersion").wide(),
+    ]
+}
 
-fn of_event(column: &str, event: &Event, now: Timestamp) -> Value {
-    let since = |time: Option<Timestamp>| match time {
-        Some(time) => Value::String(age(time, now)),
-        None => UNKNOWN.into(),
+fn node_status(node: &Node) -> String {
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+    let ready = conditions.into_iter().flatten().find(|one| one.type_ == "Ready");
+    let mut status = match ready.map(|ready| ready.status.as_str()) {
+        Some("True") => "Ready".to_owned(),
+        Some(_) => "NotReady".to_owned(),
+        None => "Unknown".to_owned(),
     };
-    let Shown { first, last, about, source, message, count } = shown(event);
-    match column {
-        "Last Seen" => since(last),
-        "First Seen" => since(first),
-        "Subobject" => about.field_path.unwrap_or_default().into(),
-        "Source" => source.into(),
-        "Message" => message.into(),
-        "Count" => count.into(),
-        _ => {
-            let kind = about.kind.unwrap_or_default().to_lowercase();
-            match about.name.filter(|name| !name.is_empty()) {
-                Some(name) => format!("{kind}/{name}").into(),
-                None => kind.into(),
-            }
-        }
+    if node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true) {
+        status.push_str(",SchedulingDisabled");
     }
+    status
 }
 
-pub(super) fn events() -> Cells<Event> {
-    OF_EVENTS.into_iter().fold(Cells::none(), |cells, column| {
-        cells.cell(column, move |event: &Event, now| of_event(column, event, now))
-    })
-}
-
-pub(super) fn new_events() -> Cells<NewEvent> {
-    OF_EVENTS.into_iter().fold(Cells::none(), |cells, column| {
-        cells.cell(column, move |event: &NewEvent, now| {
-            let tree = serde_json::to_value(event).unwrap_or_default();
-            let mut core = tree.as_object().cloned().map(to_core).unwrap_or_default();
-            core.insert("apiVersion".to_owned(), "v1".into());
-            let core = serde_json::from_value(Value::Object(core));
-            core.map_or(Value::Null, |core: Event| of_event(column, &core, now))
-        })
-    })
-}
-
-pub(super) fn nodes() -> Cells<Node> {
+fn roles(node: &Node) -> String {
     const ROLE: &str = "node-role.kubernetes.io/";
-    let address = |address_type: &'static str| {
-        move |node: &Node, _| {
-            let addresses = node.status.as_ref().and_then(|status| status.addresses.as_ref());
-            let mut found = addresses.into_iter().flatten();
-            let found = found.find(|address| address.type_ == address_type);
-            found.map_or_else(|| NONE.to_owned(), |address| address.address.clone())
-        }
-    };
-    Cells::none()
-        .cell("Status", |node: &Node, _| {
-            let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
-            let ready = conditions.into_iter().flatten().find(|one| one.type_ == "Ready");
-            let mut status = match ready.map(|ready| ready.status.as_str()) {
-                Some("True") => "Ready".to_owned(),
-                Some(_) => "NotReady".to_owned(),
-                None => "Unknown".to_owned(),
-            };
-            if node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true) {
-                status.push_str(",SchedulingDisabled");
-            }
-            status
-        })
-        .cell("Roles", |node: &Node, _| {
-            let labels = node.metadata.labels.iter().flatten();
-            let roles: Vec<&str> = labels
-                .filter_map(|(key, _)| key.strip_prefix(ROLE))
-                .filter(|role| !role.is_empty())
-                .collect();
-            or_none(roles.join(","))
-        })
-        .cell("Internal-IP", address("InternalIP"))
-        .cell("External-IP", address("ExternalIP"))
+    let labels = node.metadata.labels.iter().flatten();
+    let roles: Vec<&str> = labels
+        .filter_map(|(key, _)| key.strip_prefix(ROLE))
+        .filter(|role| !role.is_empty())
+        .collect();
+    or_none(roles.join(","))
 }
 
-pub(super) fn pods() -> Cells<Pod> {
-    let of_status = |field: fn(&Pod) -> Option<String>| {
-        move |pod: &Pod, _| field(pod).unwrap_or_else(|| NONE.to_owned())
-    };
-    Cells::none()
-        .cell("Ready", |pod: &Pod, _| {
-            let ready = statuses(pod).iter().filter(|status| status.ready).count();
-            let all = pod.spec.as_ref().map_or(0, |spec| spec.containers.len());
-            format!("{ready}/{all}")
-        })
-        .cell("Status", |pod: &Pod, _| pod_status(pod))
-        .cell("Restarts", restarts)
-        .cell("IP", of_status(|pod| pod.status.as_ref()?.pod_ip.clone()))
-        .cell("Node", of_status(|pod| pod.spec.as_ref()?.node_name.clone()))
-        .cell("Nominated Node", of_status(|pod| pod.status.as_ref()?.nominated_node_name.clone()))
-        .cell("Readiness Gates", |pod: &Pod, _| {
-            let gates = pod.spec.as_ref().and_then(|spec| spec.readiness_gates.as_ref());
-            let Some(gates) = gates.filter(|gates| !gates.is_empty()) else {
-                return NONE.to_owned();
-            };
-            let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
-            let holds = |gate: &str| {
-                let mut conditions = conditions.into_iter().flatten();
-                conditions.any(|one| one.type_ == gate && one.status == "True")
-            };
-            let open = gates.iter().filter(|gate| holds(&gate.condition_type)).count();
-            format!("{open}/{}", gates.len())
-        })
+fn address(node: &Node, address_type: &str) -> String {
+    let addresses = node.status.as_ref().and_then(|status| status.addresses.as_ref());
+    let mut found = addresses.into_iter().flatten();
+    let found = found.find(|address| address.type_ == address_type);
+    found.map_or_else(|| NONE.to_owned(), |address| address.address.clone())
 }
 
-fn statuses(pod: &Pod) -> &[ContainerStatus] {
-    let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_deref());
-    statuses.unwrap_or_default()
+pub(super) fn pods() -> Vec<Column<Pod>> {
+    let text = |heading, field: fn(&Pod) -> Option<String>| {
+        Column::computed(heading, move |pod, _| field(pod).unwrap_or_else(|| NONE.to_owned()))
+    };
+    vec![
+        Column::computed("Ready", |pod, _| ready_containers(pod)),
+        Column::computed("Status", |pod, _| pod_status(pod)),
+        Column::computed("Restarts", restarts),
+        Column::age(),
+        text("IP", |pod| pod.status.as_ref()?.pod_ip.clone()).wide(),
+        text("Node", |pod| pod.spec.as_ref()?.node_name.clone()).wide(),
+        text("Nominated Node", |pod| pod.status.as_ref()?.nominated_node_name.clone()).wide(),
+        Column::computed("Readiness Gates", |pod, _| readiness_gates(pod)).wide(),
+    ]
+}
+
+fn ready_containers(pod: &Pod) -> String {
+    let ready = statuses(pod).iter().filter(|status| status.ready).count();
+    let all = pod.spec.as_ref().map_or(0, |spec| spec.containers.len());
+    format!("{ready}/{all}")
 }
 
 /// The phase of a pod, or what its containers wait for or ended with.
@@ -283,29 +319,54 @@ fn restarts(pod: &Pod, now: Timestamp) -> String {
     }
 }
 
-pub(super) fn services() -> Cells<Service> {
-    let of = |show: fn(&ServiceSpec) -> String| {
-        move |service: &Service, _| {
-            service.spec.as_ref().map_or_else(|| NONE.to_owned(), |spec| or_none(show(spec)))
-        }
+fn readiness_gates(pod: &Pod) -> String {
+    let gates = pod.spec.as_ref().and_then(|spec| spec.readiness_gates.as_ref());
+    let Some(gates) = gates.filter(|gates| !gates.is_empty()) else {
+        return NONE.to_owned();
     };
-    Cells::none()
-        .cell("Cluster-IP", of(|spec| spec.cluster_ip.clone().unwrap_or_default()))
-        .cell("External-IP", |service: &Service, _| external_addresses(service))
-        .cell(
-            "Port(s)",
-            of(|spec| {
-                let ports = spec.ports.iter().flatten().map(|port| {
-                    let protocol = port.protocol.as_deref().unwrap_or("TCP");
-                    match port.node_port.filter(|port| *port > 0) {
-                        Some(node) => format!("{}:{node}/{protocol}", port.port),
-                        None => format!("{}/{protocol}", port.port),
-                    }
-                });
-                ports.collect::<Vec<_>>().join(",")
-            }),
-        )
-        .cell("Selector", of(|spec| pairs(spec.selector.as_ref())))
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+    let holds = |gate: &str| {
+        let mut conditions = conditions.into_iter().flatten();
+        conditions.any(|one| one.type_ == gate && one.status == "True")
+    };
+    let open = gates.iter().filter(|gate| holds(&gate.condition_type)).count();
+    format!("{open}/{}", gates.len())
+}
+
+fn statuses(pod: &Pod) -> &[ContainerStatus] {
+    let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_deref());
+    statuses.unwrap_or_default()
+}
+
+pub(super) fn services() -> Vec<Column<Service>> {
+    vec![
+        Column::path("Type", ".spec.type"),
+        Column::computed("Cluster-IP", |service, _| {
+            of_spec(service, |spec| spec.cluster_ip.clone().unwrap_or_default())
+        }),
+        Column::computed("External-IP", |service, _| external_addresses(service)),
+        Column::computed("Port(s)", |service, _| of_spec(service, ports_of_service)),
+        Column::age(),
+        Column::computed("Selector", |service, _| {
+            of_spec(service, |spec| pairs(spec.selector.as_ref()))
+        })
+        .wide(),
+    ]
+}
+
+fn of_spec(service: &Service, show: fn(&ServiceSpec) -> String) -> String {
+    service.spec.as_ref().map_or_else(|| NONE.to_owned(), |spec| or_none(show(spec)))
+}
+
+fn ports_of_service(spec: &ServiceSpec) -> String {
+    let ports = spec.ports.iter().flatten().map(|port| {
+        let protocol = port.protocol.as_deref().unwrap_or("TCP");
+        match port.node_port.filter(|port| *port > 0) {
+            Some(node) => format!("{}:{node}/{protocol}", port.port),
+            None => format!("{}/{protocol}", port.port),
+        }
+    });
+    ports.collect::<Vec<_>>().join(",")
 }
 
 fn external_addresses(service: &Service) -> String {
@@ -325,125 +386,149 @@ fn external_addresses(service: &Service) -> String {
     }
 }
 
-pub(super) fn deployments() -> Cells<Deployment> {
-    let count = |field: fn(&Deployment) -> Option<i32>| {
-        move |deployment: &Deployment, _| field(deployment).unwrap_or_default()
+pub(super) fn deployments() -> Vec<Column<Deployment>> {
+    let count = |heading, field: fn(&Deployment) -> Option<i32>| {
+        Column::computed(heading, move |deployment, _| field(deployment).unwrap_or_default())
     };
-    let pod = |deployment: &Deployment| deployment.spec.as_ref()?.template.spec.clone();
-    Cells::none()
-        .cell("Ready", |deployment: &Deployment, _| {
-            let ready = deployment.status.as_ref().and_then(|status| status.ready_replicas);
-            let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas);
-            format!("{}/{}", ready.unwrap_or_default(), wanted.unwrap_or_default())
-        })
-        .cell("Up-to-date", count(|one| one.status.as_ref()?.updated_replicas))
-        .cell("Available", count(|one| one.status.as_ref()?.available_replicas))
-        .cell("Containers", move |one: &Deployment, _| containers(pod(one).as_ref()))
-        .cell("Images", move |one: &Deployment, _| images(pod(one).as_ref()))
-        .cell("Selector", |one: &Deployment, _| selector(one.spec.as_ref().map(|s| &s.selector)))
+    vec![
+        Column::computed("Ready", |deployment, _| ready_replicas(deployment)),
+        count("Up-to-date", |one| one.status.as_ref()?.updated_replicas),
+        count("Available", |one| one.status.as_ref()?.available_replicas),
+        Column::age(),
+        containers(|one| one.spec.as_ref()?.template.spec.as_ref()),
+        images(|one| one.spec.as_ref()?.template.spec.as_ref()),
+        selector(|one| Some(&one.spec.as_ref()?.selector)),
+    ]
 }
 
-pub(super) fn replica_sets() -> Cells<ReplicaSet> {
-    let count = |field: fn(&ReplicaSet) -> Option<i32>| {
-        move |set: &ReplicaSet, _| field(set).unwrap_or_default()
+fn ready_replicas(deployment: &Deployment) -> String {
+    let ready = deployment.status.as_ref().and_then(|status| status.ready_replicas);
+    let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas);
+    format!("{}/{}", ready.unwrap_or_default(), wanted.unwrap_or_default())
+}
+
+pub(super) fn replica_sets() -> Vec<Column<ReplicaSet>> {
+    let count = |heading, field: fn(&ReplicaSet) -> Option<i32>| {
+        let count = move |set: &ReplicaSet, _| field(set).unwrap_or_default();
+        Column::computed(heading, count).of_type("integer")
     };
-    let pod = |set: &ReplicaSet| set.spec.as_ref()?.template.as_ref()?.spec.clone();
-    Cells::none()
-        .cell("Desired", count(|one| one.spec.as_ref()?.replicas))
-        .cell("Current", count(|one| Some(one.status.as_ref()?.replicas)))
-        .cell("Ready", count(|one| one.status.as_ref()?.ready_replicas))
-        .cell("Containers", move |one: &ReplicaSet, _| containers(pod(one).as_ref()))
-        .cell("Images", move |one: &ReplicaSet, _| images(pod(one).as_ref()))
-        .cell("Selector", |one: &ReplicaSet, _| selector(one.spec.as_ref().map(|s| &s.selector)))
+    vec![
+        count("Desired", |one| one.spec.as_ref()?.replicas),
+        count("Current", |one| Some(one.status.as_ref()?.replicas)),
+        count("Ready", |one| one.status.as_ref()?.ready_replicas),
+        Column::age(),
+        containers(|one| one.spec.as_ref()?.template.as_ref()?.spec.as_ref()),
+        images(|one| one.spec.as_ref()?.template.as_ref()?.spec.as_ref()),
+        selector(|one| Some(&one.spec.as_ref()?.selector)),
+    ]
 }
 
-pub(super) fn jobs() -> Cells<Job> {
-    let pod = |job: &Job| job.spec.as_ref()?.template.spec.clone();
-    Cells::none()
-        .cell("Status", |job: &Job, _| {
-            let holds = |condition: &str| {
-                let status = job.status.as_ref();
-                let conditions = status.and_then(|status| status.conditions.as_ref());
-                let mut conditions = conditions.into_iter().flatten();
-                conditions.any(|one| one.type_ == condition && one.status == "True")
-            };
-            let names = [
-                ("Complete", "Complete"),
-                ("Failed", "Failed"),
-                ("Suspended", "Suspended"),
-                ("FailureTarget", "FailureTarget"),
-                ("SuccessCriteriaMet", "SuccessCriteriaMet"),
-            ];
-            let found = names.into_iter().find(|(condition, _)| holds(condition));
-            match (found, job.metadata.deletion_timestamp.is_some()) {
-                (Some((_, shown)), _) => shown,
-                (None, true) => "Terminating",
-                (None, false) => "Running",
-            }
-        })
-        .cell("Completions", |job: &Job, _| {
-            let done = job.status.as_ref().and_then(|status| status.succeeded).unwrap_or_default();
-            let spec = job.spec.as_ref();
-            match spec.and_then(|spec| spec.completions) {
-                Some(wanted) => format!("{done}/{wanted}"),
-                None => match spec.and_then(|spec| spec.parallelism).unwrap_or_default() {
-                    at_once @ 2.. => format!("{done}/1 of {at_once}"),
-                    _ => format!("{done}/1"),
-                },
-            }
-        })
-        .cell("Duration", |job: &Job, now| {
-            let begun = job.status.as_ref().and_then(|status| status.start_time.as_ref());
-            let ended = job.status.as_ref().and_then(|status| status.completion_time.as_ref());
-            begun.map(|begun| age(begun.0, ended.map_or(now, |time| time.0))).unwrap_or_default()
-        })
-        .cell("Containers", move |one: &Job, _| containers(pod(one).as_ref()))
-        .cell("Images", move |one: &Job, _| images(pod(one).as_ref()))
-        .cell("Selector", |one: &Job, _| {
-            selector(one.spec.as_ref().and_then(|spec| spec.selector.as_ref()))
-        })
+pub(super) fn jobs() -> Vec<Column<Job>> {
+    vec![
+        Column::computed("Status", |job, _| job_status(job)),
+        Column::computed("Completions", |job, _| completions(job)),
+        Column::computed("Duration", duration),
+        Column::age(),
+        containers(|one| one.spec.as_ref()?.template.spec.as_ref()),
+        images(|one| one.spec.as_ref()?.template.spec.as_ref()),
+        selector(|one| one.spec.as_ref()?.selector.as_ref()),
+    ]
 }
 
-pub(super) fn cron_jobs() -> Cells<CronJob> {
-    let pod = |job: &CronJob| job.spec.job_template.spec.as_ref()?.template.spec.clone();
-    Cells::none()
-        .cell("Timezone", |job: &CronJob, _| {
+fn job_status(job: &Job) -> &'static str {
+    let holds = |condition: &str| {
+        let status = job.status.as_ref();
+        let conditions = status.and_then(|status| status.conditions.as_ref());
+        let mut conditions = conditions.into_iter().flatten();
+        conditions.any(|one| one.type_ == condition && one.status == "True")
+    };
+    let names = ["Complete", "Failed", "Suspended", "FailureTarget", "SuccessCriteriaMet"];
+    let found = names.into_iter().find(|condition| holds(condition));
+    match (found, job.metadata.deletion_timestamp.is_some()) {
+        (Some(shown), _) => shown,
+        (None, true) => "Terminating",
+        (None, false) => "Running",
+    }
+}
+
+fn completions(job: &Job) -> String {
+    let done = job.status.as_ref().and_then(|status| status.succeeded).unwrap_or_default();
+    let spec = job.spec.as_ref();
+    match spec.and_then(|spec| spec.completions) {
+        Some(wanted) => format!("{done}/{wanted}"),
+        None => match spec.and_then(|spec| spec.parallelism).unwrap_or_default() {
+            at_once @ 2.. => format!("{done}/1 of {at_once}"),
+            _ => format!("{done}/1"),
+        },
+    }
+}
+
+fn duration(job: &Job, now: Timestamp) -> String {
+    let begun = job.status.as_ref().and_then(|status| status.start_time.as_ref());
+    let ended = job.status.as_ref().and_then(|status| status.completion_time.as_ref());
+    begun.map(|begun| age(begun.0, ended.map_or(now, |time| time.0))).unwrap_or_default()
+}
+
+pub(super) fn cron_jobs() -> Vec<Column<CronJob>> {
+    vec![
+        Column::path("Schedule", ".spec.schedule"),
+        Column::computed("Timezone", |job: &CronJob, _| {
             or_none(job.spec.time_zone.clone().unwrap_or_default())
-        })
-        .cell("Suspend", |job: &CronJob, _| match job.spec.suspend {
-            Some(true) => "True",
-            Some(false) => "False",
-            None => NONE,
-        })
-        .cell("Last Schedule", |job: &CronJob, now| {
-            let last = job.status.as_ref().and_then(|status| status.last_schedule_time.as_ref());
-            last.map_or_else(|| NONE.to_owned(), |last| age(last.0, now))
-        })
-        .cell("Active", |job: &CronJob, _| {
-            let active = job.status.as_ref().and_then(|status| status.active.as_ref());
-            active.map_or(0, Vec::len)
-        })
-        .cell("Containers", move |one: &CronJob, _| containers(pod(one).as_ref()))
-        .cell("Images", move |one: &CronJob, _| images(pod(one).as_ref()))
-        .cell("Selector", |one: &CronJob, _| {
-            let job = one.spec.job_template.spec.as_ref();
-            selector(job.and_then(|job| job.selector.as_ref()))
-        })
+        }),
+        Column::computed("Suspend", |job, _| suspend(job)).of_type("boolean"),
+        Column::computed("Active", |job, _| active(job)).of_type("integer"),
+        Column::computed("Last Schedule", last_schedule),
+        Column::age(),
+        containers(|one| one.spec.job_template.spec.as_ref()?.template.spec.as_ref()),
+        images(|one| one.spec.job_template.spec.as_ref()?.template.spec.as_ref()),
+        selector(|one| one.spec.job_template.spec.as_ref()?.selector.as_ref()),
+    ]
 }
 
-fn containers(pod: Option<&PodSpec>) -> String {
-    let names = pod.into_iter().flat_map(|pod| &pod.containers).map(|one| one.name.as_str());
-    names.collect::<Vec<_>>().join(",")
+fn suspend(job: &CronJob) -> &'static str {
+    match job.spec.suspend {
+        Some(true) => "True",
+        Some(false) => "False",
+        None => NONE,
+    }
 }
 
-fn images(pod: Option<&PodSpec>) -> String {
-    let images = pod.into_iter().flat_map(|pod| &pod.containers);
-    let images = images.map(|one| one.image.as_deref().unwrap_or_default());
-    images.collect::<Vec<_>>().join(",")
+fn active(job: &CronJob) -> usize {
+    let active = job.status.as_ref().and_then(|status| status.active.as_ref());
+    active.map_or(0, Vec::len)
+}
+
+fn last_schedule(job: &CronJob, now: Timestamp) -> String {
+    let last = job.status.as_ref().and_then(|status| status.last_schedule_time.as_ref());
+    last.map_or_else(|| NONE.to_owned(), |last| age(last.0, now))
+}
+
+/// The names of the containers of a workload, whose Pods this leads to.
+fn containers<K: 'static>(pod: fn(&K) -> Option<&PodSpec>) -> Column<K> {
+    Column::computed("Containers", move |object: &K, _| {
+        let containers = pod(object).into_iter().flat_map(|pod| &pod.containers);
+        containers.map(|one| one.name.as_str()).collect::<Vec<_>>().join(",")
+    })
+    .wide()
+}
+
+/// The images of the containers of a workload.
+fn images<K: 'static>(pod: fn(&K) -> Option<&PodSpec>) -> Column<K> {
+    Column::computed("Images", move |object: &K, _| {
+        let containers = pod(object).into_iter().flat_map(|pod| &pod.containers);
+        let images = containers.map(|one| one.image.as_deref().unwrap_or_default());
+        images.collect::<Vec<_>>().join(",")
+    })
+    .wide()
+}
+
+/// The label selector of a workload.
+fn selector<K: 'static>(of: fn(&K) -> Option<&LabelSelector>) -> Column<K> {
+    Column::computed("Selector", move |object: &K, _| shown_selector(of(object))).wide()
 }
 
 /// `app=web,tier in (a,b)`
-fn selector(selector: Option<&LabelSelector>) -> String {
+fn shown_selector(selector: Option<&LabelSelector>) -> String {
     let Some(selector) = selector else { return NONE.to_owned() };
     let equal = selector.match_labels.iter().flatten().map(|(key, value)| format!("{key}={value}"));
     let others = selector.match_expressions.iter().flatten().map(|one| {

@@ -4,6 +4,7 @@
 use std::any::TypeId;
 
 use aggregated_apiserver::{Cells, Kinds, Rules, Strategy, age};
+use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::{ClusterResourceScope, ListableResource, Metadata, Resource};
@@ -19,8 +20,7 @@ pub(crate) struct Row<K> {
     pub(crate) short_names: &'static [&'static str],
     pub(crate) categories: &'static [&'static str],
     pub(crate) parts: Parts,
-    pub(crate) columns: &'static [Column],
-    pub(crate) cells: Cells<K>,
+    pub(crate) columns: Vec<Column<K>>,
     pub(crate) rules: Rules<K>,
     pub(crate) strategy: Strategy,
 }
@@ -37,26 +37,16 @@ where
             short_names: &[],
             categories: &[],
             parts: Parts::None,
-            columns: &[AGE],
-            cells: Cells::none(),
+            columns: vec![Column::age()],
             rules: Rules::none(),
             strategy,
         }
     }
 
     pub(crate) fn add(self, kinds: Kinds) -> Kinds {
-        let Self { short_names, categories, parts, columns, mut cells, rules, strategy } = self;
+        let Self { short_names, categories, parts, columns, rules, strategy } = self;
         let mut version = version_of::<K>();
-        version["additionalPrinterColumns"] = columns
-            .iter()
-            .map(|(name, column_type, path, is_wide)| {
-                let format = if *name == "Name" { "name" } else { "" };
-                json!({
-                    "name": name, "type": column_type, "format": format, "jsonPath": path,
-                    "priority": i32::from(*is_wide),
-                })
-            })
-            .collect();
+        version["additionalPrinterColumns"] = columns.iter().map(Column::definition).collect();
         version["subresources"] = match parts {
             Parts::None => json!({}),
             Parts::Status => json!({"status": {}}),
@@ -66,12 +56,7 @@ where
                 "labelSelectorPath": ".spec.selector",
             }}),
         };
-        if columns.contains(&AGE) {
-            cells = cells.cell(AGE.0, |object: &K, now| {
-                let made = Metadata::metadata(object).creation_timestamp.as_ref();
-                made.map_or_else(|| "<unknown>".to_owned(), |made| age(made.0, now))
-            });
-        }
+        let cells = columns.into_iter().fold(Cells::none(), Column::add_to);
         match definition::<K>(short_names, categories, &version) {
             Ok(definition) => {
                 let kinds = kinds.built_in(definition, cells, rules, &TYPES);
@@ -97,15 +82,80 @@ pub(crate) enum Parts {
     StatusAndScale,
 }
 
-/// A column: its heading, its type, the JSONPath of its cells, and whether it
-/// is shown only to those who want it wide.
-pub(crate) type Column = (&'static str, &'static str, &'static str, bool);
+/// A column of the table that kubectl shows.
+pub(crate) struct Column<K> {
+    heading: &'static str,
+    column_type: &'static str,
+    cells: ColumnCells<K>,
+    is_wide: bool,
+}
 
-/// Every table of Kubernetes shows the age as a text.
-pub(crate) const AGE: Column = ("Age", "string", CODE, false);
+/// Where the cells of a column come from.
+enum ColumnCells<K> {
+    JsonPath(&'static str),
+    Computed(Compute<K>),
+}
 
-/// The cells of such a column are made by code.
-pub(crate) const CODE: &str = ".metadata.name";
+type Compute<K> = Box<dyn Fn(&K, Timestamp) -> Value + Send + Sync>;
+
+impl<K: 'static> Column<K> {
+    /// A column of texts that a JSONPath finds.
+    pub(crate) fn path(heading: &'static str, path: &'static str) -> Self {
+        Self { heading, column_type: "string", cells: ColumnCells::JsonPath(path), is_wide: false }
+    }
+
+    /// A column of texts that code computes from an object, at a time.
+    pub(crate) fn computed<V: Into<Value>>(
+        heading: &'static str,
+        compute: impl Fn(&K, Timestamp) -> V + Send + Sync + 'static,
+    ) -> Self {
+        let compute = move |object: &K, now| compute(object, now).into();
+        let cells = ColumnCells::Computed(Box::new(compute));
+        Self { heading, column_type: "string", cells, is_wide: false }
+    }
+
+    /// The age of an object, which every table of Kubernetes shows as a text.
+    pub(crate) fn age() -> Self
+    where
+        K: Metadata<Ty = ObjectMeta>,
+    {
+        Self::computed("Age", |object: &K, now| {
+            let made = object.metadata().creation_timestamp.as_ref();
+            made.map_or_else(|| "<unknown>".to_owned(), |made| age(made.0, now))
+        })
+    }
+
+    /// The same column of another type than `string`.
+    pub(crate) fn of_type(self, column_type: &'static str) -> Self {
+        Self { column_type, ..self }
+    }
+
+    /// The same column, shown only by `kubectl get -o wide`.
+    pub(crate) fn wide(self) -> Self {
+        Self { is_wide: true, ..self }
+    }
+
+    /// The column as a definition has it.
+    fn definition(&self) -> Value {
+        let path = match &self.cells {
+            ColumnCells::JsonPath(path) => path,
+            // Every column needs a path; this one is not evaluated.
+            ColumnCells::Computed(_) => ".metadata.name",
+        };
+        json!({
+            "name": self.heading, "type": self.column_type, "jsonPath": path,
+            "format": if self.heading == "Name" { "name" } else { "" },
+            "priority": i32::from(self.is_wide),
+        })
+    }
+
+    fn add_to(cells: Cells<K>, column: Self) -> Cells<K> {
+        match column.cells {
+            ColumnCells::JsonPath(_) => cells,
+            ColumnCells::Computed(compute) => cells.cell(column.heading, compute),
+        }
+    }
+}
 
 /// The definition of a kind that is a question.
 pub(crate) fn review<K>() -> Result<CustomResourceDefinition, serde_json::Error>
