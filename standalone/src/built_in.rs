@@ -1,13 +1,18 @@
 //! The kinds that Kubernetes has itself: one row each.
 
 mod addresses;
+mod cell_texts;
 mod cells;
+mod checks;
+mod defaulting;
 mod defaults;
 mod descriptions;
 mod events;
+mod label_selector;
 mod row;
 mod rules;
 mod strategies;
+mod strategy;
 
 pub(crate) use row::review;
 pub(crate) use rules::approval;
@@ -37,7 +42,7 @@ pub(crate) fn kinds() -> Kinds {
         short_names: &["cm"],
         columns: cells::config_maps(),
         rules: rules::config_maps(),
-        ..Row::new(strategies::plain())
+        ..Row::new(strategy::plain())
     };
     let events = Row {
         short_names: &["ev"],
@@ -96,7 +101,7 @@ pub(crate) fn kinds() -> Kinds {
         parts: StatusAndScale,
         columns: cells::replica_sets(),
         rules: rules::replica_sets(defaults::replica_sets()),
-        ..Row::new(strategies::counted())
+        ..Row::new(strategy::counted())
     };
     let cron_jobs = Row {
         short_names: &["cj"],
@@ -104,7 +109,7 @@ pub(crate) fn kinds() -> Kinds {
         parts: Status,
         columns: cells::cron_jobs(),
         rules: rules::cron_jobs(defaults::cron_jobs()),
-        ..Row::new(strategies::counted())
+        ..Row::new(strategy::counted())
     };
     let jobs = Row {
         categories: ALL,
@@ -132,7 +137,7 @@ pub(crate) fn kinds() -> Kinds {
     let endpoint_slices = Row {
         columns: cells::endpoint_slices(),
         rules: rules::endpoint_slices(),
-        ..Row::new(strategies::counted())
+        ..Row::new(strategy::counted())
     };
     let kinds = config_maps.add(Kinds::new());
     let kinds = events.add(kinds);

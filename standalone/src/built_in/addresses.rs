@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
 use k8s_openapi::api::core::v1::ServiceSpec;
 
-use super::defaults::agree;
+use super::defaulting::agree;
 
 /// As most clusters have it: 10.96.0.0/12. The first one is that of the API.
 const RANGE: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 0);

@@ -14,17 +14,13 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::events::v1::Event as NewEvent;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use serde_json::Value;
 
+use super::cell_texts::{NONE, UNKNOWN, or_none, pairs};
 use super::events::to_core;
+use super::label_selector::column as selector;
 use super::row::Column;
-
-/// What stands where there is nothing.
-const NONE: &str = "<none>";
-/// What stands where nobody knows.
-const UNKNOWN: &str = "<unknown>";
 
 pub(super) fn config_maps() -> Vec<Column<ConfigMap>> {
     let data = |map: &ConfigMap, _| {
@@ -520,34 +516,4 @@ fn images<K: 'static>(pod: fn(&K) -> Option<&PodSpec>) -> Column<K> {
         images.collect::<Vec<_>>().join(",")
     })
     .wide()
-}
-
-/// The label selector of a workload.
-fn selector<K: 'static>(of: fn(&K) -> Option<&LabelSelector>) -> Column<K> {
-    Column::computed("Selector", move |object: &K, _| shown_selector(of(object))).wide()
-}
-
-/// `app=web,tier in (a,b)`
-fn shown_selector(selector: Option<&LabelSelector>) -> String {
-    let Some(selector) = selector else { return NONE.to_owned() };
-    let equal = selector.match_labels.iter().flatten().map(|(key, value)| format!("{key}={value}"));
-    let others = selector.match_expressions.iter().flatten().map(|one| {
-        let values = one.values.clone().unwrap_or_default().join(",");
-        match one.operator.as_str() {
-            "In" => format!("{} in ({values})", one.key),
-            "NotIn" => format!("{} notin ({values})", one.key),
-            "DoesNotExist" => format!("!{}", one.key),
-            _ => one.key.clone(),
-        }
-    });
-    or_none(equal.chain(others).collect::<Vec<_>>().join(","))
-}
-
-fn pairs(pairs: Option<&BTreeMap<String, String>>) -> String {
-    let pairs = pairs.into_iter().flatten().map(|(key, value)| format!("{key}={value}"));
-    pairs.collect::<Vec<_>>().join(",")
-}
-
-fn or_none(text: String) -> String {
-    if text.is_empty() { NONE.to_owned() } else { text }
 }

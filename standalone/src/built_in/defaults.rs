@@ -18,6 +18,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::addresses::{Addresses, is_external};
+use super::defaulting::{agree, fill};
 
 /// The label by which a namespace can be selected.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
@@ -516,26 +517,5 @@ fn fill_probe(probe: &mut Probe) {
     }
     if let Some(call) = &mut probe.grpc {
         call.service.get_or_insert_default();
-    }
-}
-
-/// What is said once in an old field is the first of several in a new one.
-pub(super) fn agree<T>(
-    one: &mut Option<String>,
-    several: &mut Option<Vec<T>>,
-    text: impl Fn(&T) -> String,
-    of: impl Fn(String) -> T,
-) {
-    let first = several.as_ref().and_then(|several| several.first()).map(&text);
-    match (one.clone().filter(|one| !one.is_empty()), first) {
-        (Some(one), first) if first.as_ref() != Some(&one) => *several = Some(vec![of(one)]),
-        (None, Some(first)) => *one = Some(first),
-        _ => {}
-    }
-}
-
-fn fill(field: &mut Option<String>, default: &str) {
-    if field.as_ref().is_none_or(String::is_empty) {
-        *field = Some(default.to_owned());
     }
 }

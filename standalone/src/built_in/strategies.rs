@@ -4,32 +4,8 @@ use aggregated_apiserver::{NameRule, SelectableFields, Strategy, whole_seconds};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
+use super::strategy::{base, counted, guarded, plain};
 use crate::definitions::FINALIZER;
-
-/// An object that does not count its changes, and is selected by nothing but its
-/// name and namespace.
-pub(super) fn plain() -> Strategy {
-    Strategy { has_generation: false, ..counted() }
-}
-
-/// One that may be replaced by who has not seen it.
-fn base() -> Strategy {
-    Strategy {
-        allows_unconditional_update: true,
-        updates_metadata_with_status: true,
-        ..Strategy::default()
-    }
-}
-
-/// One that may be replaced only by who has seen it.
-pub(super) fn guarded() -> Strategy {
-    Strategy { allows_unconditional_update: false, ..plain() }
-}
-
-/// One that does.
-pub(super) fn counted() -> Strategy {
-    Strategy { selectable: SelectableFields::none(), ..base() }
-}
 
 /// Says in the status of a definition that its objects will be removed.
 fn note_termination(definition: &mut Map<String, Value>, now: Timestamp) {

@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use aggregated_apiserver::{FieldError, names};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-use super::{Faults, check_with, quote};
+use super::cell_texts::{NONE, or_none};
+use super::checks::{Faults, check_with, quote};
+use super::row::Column;
 
 /// What is wrong with a selector.
-pub(super) fn check(selector: &LabelSelector, at: &str, faults: &mut Faults) {
+pub(crate) fn check(selector: &LabelSelector, at: &str, faults: &mut Faults) {
     check_labels(selector.match_labels.as_ref(), &format!("{at}.matchLabels"), faults);
     for (index, term) in selector.match_expressions.iter().flatten().enumerate() {
         let at = format!("{at}.matchExpressions[{index}]");
@@ -36,7 +38,7 @@ pub(super) fn check(selector: &LabelSelector, at: &str, faults: &mut Faults) {
 }
 
 /// What is wrong with labels, wherever they stand.
-pub(super) fn check_labels(
+pub(crate) fn check_labels(
     labels: Option<&BTreeMap<String, String>>,
     at: &str,
     faults: &mut Faults,
@@ -47,13 +49,13 @@ pub(super) fn check_labels(
     }
 }
 
-pub(super) fn is_empty(selector: &LabelSelector) -> bool {
+pub(crate) fn is_empty(selector: &LabelSelector) -> bool {
     selector.match_labels.as_ref().is_none_or(BTreeMap::is_empty)
         && selector.match_expressions.as_ref().is_none_or(Vec::is_empty)
 }
 
 /// Whether a selector that is nothing wrong with selects these labels.
-pub(super) fn matches(selector: &LabelSelector, labels: Option<&BTreeMap<String, String>>) -> bool {
+pub(crate) fn matches(selector: &LabelSelector, labels: Option<&BTreeMap<String, String>>) -> bool {
     let value = |key: &str| labels.and_then(|labels| labels.get(key));
     let equal =
         selector.match_labels.iter().flatten().all(|(key, wanted)| value(key) == Some(wanted));
@@ -68,4 +70,25 @@ pub(super) fn matches(selector: &LabelSelector, labels: Option<&BTreeMap<String,
         }
     });
     equal && others
+}
+
+/// The label selector of a workload.
+pub(crate) fn column<K: 'static>(of: fn(&K) -> Option<&LabelSelector>) -> Column<K> {
+    Column::computed("Selector", move |object: &K, _| shown_selector(of(object))).wide()
+}
+
+/// `app=web,tier in (a,b)`
+fn shown_selector(selector: Option<&LabelSelector>) -> String {
+    let Some(selector) = selector else { return NONE.to_owned() };
+    let equal = selector.match_labels.iter().flatten().map(|(key, value)| format!("{key}={value}"));
+    let others = selector.match_expressions.iter().flatten().map(|one| {
+        let values = one.values.clone().unwrap_or_default().join(",");
+        match one.operator.as_str() {
+            "In" => format!("{} in ({values})", one.key),
+            "NotIn" => format!("{} notin ({values})", one.key),
+            "DoesNotExist" => format!("!{}", one.key),
+            _ => one.key.clone(),
+        }
+    });
+    or_none(equal.chain(others).collect::<Vec<_>>().join(","))
 }
