@@ -9,6 +9,7 @@ mod defaults;
 mod descriptions;
 mod events;
 mod label_selector;
+mod pod_template;
 mod row;
 mod rules;
 mod strategies;

@@ -8,8 +8,8 @@ use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{
-    ConfigMap, ContainerStatus, Event, Namespace, Node, ObjectReference, Pod, PodSpec, Secret,
-    Service, ServiceSpec,
+    ConfigMap, ContainerStatus, Event, Namespace, Node, ObjectReference, Pod, Secret, Service,
+    ServiceSpec,
 };
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::events::v1::Event as NewEvent;
@@ -20,6 +20,7 @@ use serde_json::Value;
 use super::cell_texts::{NONE, UNKNOWN, or_none, pairs};
 use super::events::to_core;
 use super::label_selector::column as selector;
+use super::pod_template::{containers, images};
 use super::row::Column;
 
 pub(super) fn config_maps() -> Vec<Column<ConfigMap>> {
@@ -497,23 +498,4 @@ fn active(job: &CronJob) -> usize {
 fn last_schedule(job: &CronJob, now: Timestamp) -> String {
     let last = job.status.as_ref().and_then(|status| status.last_schedule_time.as_ref());
     last.map_or_else(|| NONE.to_owned(), |last| age(last.0, now))
-}
-
-/// The names of the containers of a workload, whose Pods this leads to.
-fn containers<K: 'static>(pod: fn(&K) -> Option<&PodSpec>) -> Column<K> {
-    Column::computed("Containers", move |object: &K, _| {
-        let containers = pod(object).into_iter().flat_map(|pod| &pod.containers);
-        containers.map(|one| one.name.as_str()).collect::<Vec<_>>().join(",")
-    })
-    .wide()
-}
-
-/// The images of the containers of a workload.
-fn images<K: 'static>(pod: fn(&K) -> Option<&PodSpec>) -> Column<K> {
-    Column::computed("Images", move |object: &K, _| {
-        let containers = pod(object).into_iter().flat_map(|pod| &pod.containers);
-        let images = containers.map(|one| one.image.as_deref().unwrap_or_default());
-        images.collect::<Vec<_>>().join(",")
-    })
-    .wide()
 }

@@ -9,9 +9,8 @@ use k8s_openapi::api::apps::v1::{
 };
 use k8s_openapi::api::batch::v1::{CronJob, Job, JobSpec};
 use k8s_openapi::api::core::v1::{
-    Container, DownwardAPIVolumeFile, EmptyDirVolumeSource, HTTPGetAction, HostIP, Namespace,
-    NamespaceSpec, NamespaceStatus, Node, Pod, PodCondition, PodIP, PodSpec, PodStatus,
-    PodTemplateSpec, Probe, ResourceRequirements, Secret, Service, Taint, Toleration, Volume,
+    Container, HostIP, Namespace, NamespaceSpec, NamespaceStatus, Node, Pod, PodCondition, PodIP,
+    PodSpec, PodStatus, ResourceRequirements, Secret, Service, Taint, Toleration,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -19,6 +18,9 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::addresses::{Addresses, is_external};
 use super::defaulting::{agree, fill};
+use super::pod_template::fill_template;
+use super::pod_template::resources::round;
+use super::pod_template::spec::fill_pod;
 
 /// The label by which a namespace can be selected.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
@@ -29,12 +31,8 @@ const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 /// For so long a Pod stays on such a node.
 const TOLERATED_SECONDS: i64 = 300;
-/// How long a token in a volume is good for.
-const TOKEN_SECONDS: i64 = 3_600;
 /// How long a client of a Service meets the same Pod, if it is to.
 const SESSION_SECONDS: i32 = 10_800;
-/// How files of a volume may be used: readable by all, writable by their owner.
-const MODE: i32 = 0o644;
 
 pub(super) fn namespaces() -> Rules<Namespace> {
     Rules::none().prepare(|namespace: &mut Namespace, _| {
@@ -231,15 +229,6 @@ fn share_ports(spec: &mut PodSpec) {
     }
 }
 
-/// Resources are shared out in thousandths.
-fn round(amounts: &mut Option<BTreeMap<String, Amount>>) {
-    for amount in amounts.iter_mut().flat_map(BTreeMap::values_mut) {
-        if let Ok(given) = Quantity::parse(&amount.0) {
-            amount.0 = given.in_thousandths().to_string();
-        }
-    }
-}
-
 /// Whoever limits a resource asks for as much of it.
 fn fill_requests(container: &mut Container) {
     let Some(resources) = &mut container.resources else { return };
@@ -375,147 +364,4 @@ fn fill_job(spec: &mut JobSpec) {
         fill(&mut pattern.status, "True");
     }
     fill_template(&mut spec.template);
-}
-
-fn fill_template(template: &mut PodTemplateSpec) {
-    if let Some(spec) = &mut template.spec {
-        fill_pod(spec);
-    }
-}
-
-fn fill_pod(spec: &mut PodSpec) {
-    fill(&mut spec.restart_policy, "Always");
-    fill(&mut spec.dns_policy, "ClusterFirst");
-    fill(&mut spec.scheduler_name, "default-scheduler");
-    spec.termination_grace_period_seconds.get_or_insert(30);
-    spec.security_context.get_or_insert_default();
-    let containers = spec.init_containers.iter_mut().flatten().chain(&mut spec.containers);
-    containers.for_each(fill_container);
-    spec.volumes.iter_mut().flatten().for_each(fill_volume);
-    match (&spec.service_account_name, &spec.service_account) {
-        (Some(name), _) => spec.service_account = Some(name.clone()),
-        (None, Some(name)) => spec.service_account_name = Some(name.clone()),
-        (None, None) => {}
-    }
-}
-
-fn fill_volume(volume: &mut Volume) {
-    let name = std::mem::take(&mut volume.name);
-    if *volume == Volume::default() {
-        volume.empty_dir = Some(EmptyDirVolumeSource::default());
-    }
-    volume.name = name;
-    if let Some(map) = &mut volume.config_map {
-        map.default_mode.get_or_insert(MODE);
-    }
-    if let Some(secret) = &mut volume.secret {
-        secret.default_mode.get_or_insert(MODE);
-    }
-    if let Some(image) = &mut volume.image {
-        let policy = pull_policy(image.reference.as_deref().unwrap_or_default());
-        fill(&mut image.pull_policy, policy);
-    }
-    if let Some(template) =
-        volume.ephemeral.iter_mut().find_map(|one| one.volume_claim_template.as_mut())
-    {
-        fill(&mut template.spec.volume_mode, "Filesystem");
-    }
-    if let Some(path) = &mut volume.host_path {
-        path.type_.get_or_insert_default();
-    }
-    if let Some(downward) = &mut volume.downward_api {
-        downward.default_mode.get_or_insert(MODE);
-        downward.items.iter_mut().flatten().for_each(fill_downward);
-    }
-    if let Some(projected) = &mut volume.projected {
-        projected.default_mode.get_or_insert(MODE);
-        for source in projected.sources.iter_mut().flatten() {
-            if let Some(token) = &mut source.service_account_token {
-                token.expiration_seconds.get_or_insert(TOKEN_SECONDS);
-            }
-            let items = source.downward_api.iter_mut().flat_map(|one| &mut one.items).flatten();
-            items.for_each(fill_downward);
-        }
-    }
-}
-
-fn fill_downward(file: &mut DownwardAPIVolumeFile) {
-    if let Some(field) = &mut file.field_ref {
-        fill(&mut field.api_version, "v1");
-    }
-}
-
-fn fill_container(container: &mut Container) {
-    fill(&mut container.termination_message_path, "/dev/termination-log");
-    fill(&mut container.termination_message_policy, "File");
-    let resources = container.resources.get_or_insert_with(ResourceRequirements::default);
-    for amounts in [&mut resources.limits, &mut resources.requests] {
-        round(amounts);
-    }
-    let policy = pull_policy(container.image.as_deref().unwrap_or_default());
-    fill(&mut container.image_pull_policy, policy);
-    for port in container.ports.iter_mut().flatten() {
-        fill(&mut port.protocol, "TCP");
-    }
-    for variable in container.env.iter_mut().flatten() {
-        let from = variable.value_from.as_mut().and_then(|from| from.field_ref.as_mut());
-        if let Some(field) = from {
-            fill(&mut field.api_version, "v1");
-        }
-    }
-    let probes = [
-        &mut container.liveness_probe,
-        &mut container.readiness_probe,
-        &mut container.startup_probe,
-    ];
-    probes.into_iter().flatten().for_each(fill_probe);
-    if let Some(lifecycle) = &mut container.lifecycle {
-        let handlers = [&mut lifecycle.post_start, &mut lifecycle.pre_stop];
-        let gets = handlers.into_iter().flatten().filter_map(|handler| handler.http_get.as_mut());
-        gets.for_each(fill_get);
-    }
-}
-
-/// When an image is fetched: always, if it may be another one by now.
-fn pull_policy(image: &str) -> &'static str {
-    // What is no name of an image is not looked at; it is refused.
-    let repository = image.split(['@', ':']).next().unwrap_or_default();
-    let has_capitals = repository.rsplit_once('/').map_or(repository, |(_, last)| last);
-    let has_capitals = has_capitals.contains(|c: char| c.is_ascii_uppercase());
-    if image.is_empty() || image.contains(char::is_whitespace) || has_capitals {
-        return "IfNotPresent";
-    }
-    let name = image.rsplit('/').next().unwrap_or_default();
-    let (name, digest) =
-        name.split_once('@').map_or((name, None), |(name, digest)| (name, Some(digest)));
-    // The tag counts first.
-    let is_fixed = match name.split_once(':') {
-        Some((_, tag)) => tag != "latest",
-        None => digest.is_some(),
-    };
-    if is_fixed { "IfNotPresent" } else { "Always" }
-}
-
-fn fill_get(get: &mut HTTPGetAction) {
-    fill(&mut get.path, "/");
-    fill(&mut get.scheme, "HTTP");
-}
-
-fn fill_probe(probe: &mut Probe) {
-    for (field, default) in [
-        (&mut probe.timeout_seconds, 1),
-        (&mut probe.period_seconds, 10),
-        (&mut probe.success_threshold, 1),
-        (&mut probe.failure_threshold, 3),
-    ] {
-        if field.is_none_or(|seconds| seconds == 0) {
-            *field = Some(default);
-        }
-    }
-    if let Some(get) = &mut probe.http_get {
-        fill_get(get);
-    }
-    if let Some(call) = &mut probe.grpc {
-        call.service.get_or_insert_default();
-    }
 }

@@ -4,7 +4,6 @@
 pub(crate) mod approval;
 mod batch;
 mod config;
-mod containers;
 mod definitions;
 mod discovery;
 mod events;

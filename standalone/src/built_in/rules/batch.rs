@@ -4,7 +4,8 @@ use aggregated_apiserver::{FieldError, Rules};
 use k8s_openapi::api::batch::v1::{CronJob, Job, JobSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-use super::{Faults, check_kept, check_not_negative, check_one_of, pods, quote, selectors, shown};
+use super::{Faults, check_kept, check_not_negative, check_one_of, quote, selectors, shown};
+use crate::built_in::pod_template;
 
 /// A Job is called after its CronJob and a time.
 const CRON_NAME_LIMIT: usize = 52;
@@ -117,7 +118,7 @@ fn check_job(spec: &JobSpec, at: &str, faults: &mut Faults) {
         faults.push(FieldError::required(format!("{at}.completions"), why));
     }
     let template = format!("{at}.template");
-    pods::check_template(&spec.template, &template, faults);
+    pod_template::check_template(&spec.template, &template, faults);
     let policy = spec.template.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref());
     let at = format!("{template}.spec.restartPolicy");
     match policy.unwrap_or("Always") {

@@ -7,7 +7,8 @@ use aggregated_apiserver::{FieldError, Rules, names};
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::{Faults, check_one_of, check_with, containers, quote, selectors, shown};
+use super::{Faults, check_one_of, check_with, quote, selectors, shown};
+use crate::built_in::pod_template::ports;
 
 const TYPES: [&str; 4] = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
 
@@ -101,16 +102,16 @@ fn check_port<'a>(
             }
         }
     }
-    containers::check_port_number(&format!("{at}.port"), i64::from(port.port), faults);
+    ports::check_port_number(&format!("{at}.port"), i64::from(port.port), faults);
     let protocol = port.protocol.as_ref();
     check_one_of(format!("{at}.protocol"), protocol, &["SCTP", "TCP", "UDP"], faults);
     let at = format!("{at}.targetPort");
     match &port.target_port {
         Some(IntOrString::Int(number)) => {
-            containers::check_port_number(&at, i64::from(*number), faults);
+            ports::check_port_number(&at, i64::from(*number), faults);
         }
         Some(IntOrString::String(name)) => {
-            check_with(&at, name, containers::faults_of_port_name, faults);
+            check_with(&at, name, ports::faults_of_port_name, faults);
         }
         None => {}
     }

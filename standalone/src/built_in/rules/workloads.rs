@@ -6,7 +6,8 @@ use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::{Faults, check_kept, check_not_negative, pods, quote, selectors, shown};
+use super::{Faults, check_kept, check_not_negative, quote, selectors, shown};
+use crate::built_in::pod_template;
 
 const PERCENT: &str = "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')";
 
@@ -78,7 +79,7 @@ fn check_template(
         let why = "`selector` does not match template `labels`";
         faults.push(FieldError::invalid("spec.template.metadata.labels", shown(&labels), why));
     }
-    pods::check_template(template, "spec.template", faults);
+    pod_template::check_template(template, "spec.template", faults);
     let policy = template.spec.as_ref().and_then(|spec| spec.restart_policy.as_ref());
     super::check_one_of("spec.template.spec.restartPolicy", policy, &["Always"], faults);
     let deadline = template.spec.as_ref().and_then(|spec| spec.active_deadline_seconds);

@@ -1,0 +1,21 @@
+//! Images: when they are pulled.
+
+/// When an image is fetched: always, if it may be another one by now.
+pub(crate) fn pull_policy(image: &str) -> &'static str {
+    // What is no name of an image is not looked at; it is refused.
+    let repository = image.split(['@', ':']).next().unwrap_or_default();
+    let has_capitals = repository.rsplit_once('/').map_or(repository, |(_, last)| last);
+    let has_capitals = has_capitals.contains(|c: char| c.is_ascii_uppercase());
+    if image.is_empty() || image.contains(char::is_whitespace) || has_capitals {
+        return "IfNotPresent";
+    }
+    let name = image.rsplit('/').next().unwrap_or_default();
+    let (name, digest) =
+        name.split_once('@').map_or((name, None), |(name, digest)| (name, Some(digest)));
+    // The tag counts first.
+    let is_fixed = match name.split_once(':') {
+        Some((_, tag)) => tag != "latest",
+        None => digest.is_some(),
+    };
+    if is_fixed { "IfNotPresent" } else { "Always" }
+}

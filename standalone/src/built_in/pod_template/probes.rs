@@ -1,0 +1,113 @@
+//! Probes, and the handlers of a container's lifecycle.
+
+use aggregated_apiserver::FieldError;
+use k8s_openapi::api::core::v1::{HTTPGetAction, LifecycleHandler, Probe, TCPSocketAction};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use super::ports::{check_port_number, faults_of_port_name};
+use crate::built_in::checks::{Faults, check_not_negative, check_one_of, check_with};
+use crate::built_in::defaulting::fill;
+
+pub(crate) fn fill_probe(probe: &mut Probe) {
+    for (field, default) in [
+        (&mut probe.timeout_seconds, 1),
+        (&mut probe.period_seconds, 10),
+        (&mut probe.success_threshold, 1),
+        (&mut probe.failure_threshold, 3),
+    ] {
+        if field.is_none_or(|seconds| seconds == 0) {
+            *field = Some(default);
+        }
+    }
+    if let Some(get) = &mut probe.http_get {
+        fill_get(get);
+    }
+    if let Some(call) = &mut probe.grpc {
+        call.service.get_or_insert_default();
+    }
+}
+
+pub(crate) fn fill_get(get: &mut HTTPGetAction) {
+    fill(&mut get.path, "/");
+    fill(&mut get.scheme, "HTTP");
+}
+
+pub(crate) fn check_probe(probe: &Probe, is_of_readiness: bool, at: &str, faults: &mut Faults) {
+    let handlers = [
+        ("exec", probe.exec.is_some()),
+        ("httpGet", probe.http_get.is_some()),
+        ("tcpSocket", probe.tcp_socket.is_some()),
+        ("grpc", probe.grpc.is_some()),
+    ];
+    check_handlers(&handlers, at, faults);
+    if let Some(exec) = &probe.exec
+        && exec.command.as_ref().is_none_or(Vec::is_empty)
+    {
+        faults.push(FieldError::required(format!("{at}.exec.command"), ""));
+    }
+    check_actions(probe.http_get.as_ref(), probe.tcp_socket.as_ref(), &handlers, at, faults);
+    for (field, seconds) in [
+        ("initialDelaySeconds", probe.initial_delay_seconds),
+        ("timeoutSeconds", probe.timeout_seconds),
+        ("periodSeconds", probe.period_seconds),
+        ("successThreshold", probe.success_threshold),
+        ("failureThreshold", probe.failure_threshold),
+    ] {
+        check_not_negative(format!("{at}.{field}"), seconds, faults);
+    }
+    if let Some(threshold) = probe.success_threshold.filter(|one| !is_of_readiness && *one != 1) {
+        let at = format!("{at}.successThreshold");
+        faults.push(FieldError::invalid(at, threshold, "must be 1"));
+    }
+}
+
+pub(crate) fn check_handler(handler: &LifecycleHandler, at: &str, faults: &mut Faults) {
+    let handlers = [
+        ("exec", handler.exec.is_some()),
+        ("httpGet", handler.http_get.is_some()),
+        ("tcpSocket", handler.tcp_socket.is_some()),
+        ("sleep", handler.sleep.is_some()),
+    ];
+    check_handlers(&handlers, at, faults);
+    check_actions(handler.http_get.as_ref(), handler.tcp_socket.as_ref(), &handlers, at, faults);
+}
+
+fn check_handlers(handlers: &[(&str, bool)], at: &str, faults: &mut Faults) {
+    let mut given = handlers.iter().filter(|(_, is_given)| *is_given);
+    if given.next().is_none() {
+        faults.push(FieldError::required(at, "must specify a handler type"));
+    }
+    for (name, _) in given {
+        let why = "may not specify more than 1 handler type";
+        faults.push(FieldError::forbidden(format!("{at}.{name}"), why));
+    }
+}
+
+/// Only the first handler is looked at.
+fn check_actions(
+    get: Option<&HTTPGetAction>,
+    socket: Option<&TCPSocketAction>,
+    handlers: &[(&str, bool)],
+    at: &str,
+    faults: &mut Faults,
+) {
+    let first = handlers.iter().find(|(_, is_given)| *is_given).map(|(name, _)| *name);
+    if let Some(get) = get.filter(|_| first == Some("httpGet")) {
+        let at = format!("{at}.httpGet");
+        if get.path.as_ref().is_none_or(String::is_empty) {
+            faults.push(FieldError::required(format!("{at}.path"), ""));
+        }
+        check_target(&format!("{at}.port"), &get.port, faults);
+        check_one_of(format!("{at}.scheme"), get.scheme.as_ref(), &["HTTP", "HTTPS"], faults);
+    }
+    if let Some(socket) = socket.filter(|_| first == Some("tcpSocket")) {
+        check_target(&format!("{at}.tcpSocket.port"), &socket.port, faults);
+    }
+}
+
+fn check_target(at: &str, port: &IntOrString, faults: &mut Faults) {
+    match port {
+        IntOrString::Int(number) => check_port_number(at, i64::from(*number), faults),
+        IntOrString::String(name) => check_with(at, name, faults_of_port_name, faults),
+    }
+}

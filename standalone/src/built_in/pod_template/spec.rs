@@ -1,0 +1,105 @@
+//! PodSpec.
+
+use aggregated_apiserver::{FieldError, NameRule, names};
+use k8s_openapi::api::core::v1::PodSpec;
+
+use super::containers::{self, fill_container};
+use super::tolerations::check_toleration;
+use super::volumes::{check_volumes, fill_volume};
+use crate::built_in::checks::{Faults, check_one_of, check_with, quote};
+use crate::built_in::defaulting::fill;
+use crate::built_in::label_selector;
+
+pub(crate) fn fill_pod(spec: &mut PodSpec) {
+    fill(&mut spec.restart_policy, "Always");
+    fill(&mut spec.dns_policy, "ClusterFirst");
+    fill(&mut spec.scheduler_name, "default-scheduler");
+    spec.termination_grace_period_seconds.get_or_insert(30);
+    spec.security_context.get_or_insert_default();
+    let containers = spec.init_containers.iter_mut().flatten().chain(&mut spec.containers);
+    containers.for_each(fill_container);
+    spec.volumes.iter_mut().flatten().for_each(fill_volume);
+    match (&spec.service_account_name, &spec.service_account) {
+        (Some(name), _) => spec.service_account = Some(name.clone()),
+        (None, Some(name)) => spec.service_account_name = Some(name.clone()),
+        (None, None) => {}
+    }
+}
+
+/// What a spec is of: less is demanded of one that Pods are made from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Of {
+    Pod,
+    Template,
+}
+
+pub(crate) fn check(spec: &PodSpec, at: &str, of: Of, faults: &mut Faults) {
+    let volumes = check_volumes(spec, at, of, faults);
+    containers::check_all(spec, at, of, &volumes, faults);
+    if let Some(policy) = &spec.restart_policy
+        && !["Always", "OnFailure", "Never"].contains(&policy.as_str())
+    {
+        let all = ["Always", "OnFailure", "Never"];
+        faults.push(FieldError::not_supported(format!("{at}.restartPolicy"), quote(policy), &all));
+    }
+    let policies = ["ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"];
+    check_one_of(format!("{at}.dnsPolicy"), spec.dns_policy.as_ref(), &policies, faults);
+    if spec.dns_policy.as_deref() == Some("None") {
+        let servers = spec.dns_config.as_ref().map(|config| config.nameservers.clone());
+        match servers.map(Option::unwrap_or_default) {
+            None => {
+                let why = "must provide `dnsConfig` when `dnsPolicy` is None";
+                faults.push(FieldError::required(format!("{at}.dnsConfig"), why));
+            }
+            Some(servers) if servers.is_empty() => {
+                let why = "must provide at least one DNS nameserver when `dnsPolicy` is None";
+                faults.push(FieldError::required(format!("{at}.dnsConfig.nameservers"), why));
+            }
+            Some(_) => {}
+        }
+    }
+    label_selector::check_labels(
+        spec.node_selector.as_ref(),
+        &format!("{at}.nodeSelector"),
+        faults,
+    );
+    for (field, name) in
+        [("serviceAccountName", &spec.service_account_name), ("nodeName", &spec.node_name)]
+    {
+        if let Some(name) = name.as_deref().filter(|name| !name.is_empty()) {
+            check_with(
+                &format!("{at}.{field}"),
+                name,
+                |name| NameRule::Subdomain.check(name),
+                faults,
+            );
+        }
+    }
+    for (field, name) in [("hostname", &spec.hostname), ("subdomain", &spec.subdomain)] {
+        if let Some(name) = name.as_deref().filter(|name| !name.is_empty()) {
+            check_with(&format!("{at}.{field}"), name, names::check_label, faults);
+        }
+    }
+    if let Some(seconds) = spec.active_deadline_seconds
+        && !(1..=i64::from(i32::MAX)).contains(&seconds)
+    {
+        let why = format!("must be between 1 and {}, inclusive", i32::MAX);
+        faults.push(FieldError::invalid(format!("{at}.activeDeadlineSeconds"), seconds, &why));
+    }
+    for (index, toleration) in spec.tolerations.iter().flatten().enumerate() {
+        check_toleration(toleration, &format!("{at}.tolerations[{index}]"), faults);
+    }
+    for (index, spread) in spec.topology_spread_constraints.iter().flatten().enumerate() {
+        let at = format!("{at}.topologySpreadConstraints[{index}]");
+        if spread.max_skew <= 0 {
+            let why = "must be greater than zero";
+            faults.push(FieldError::invalid(format!("{at}.maxSkew"), spread.max_skew, why));
+        }
+        if spread.topology_key.is_empty() {
+            faults.push(FieldError::required(format!("{at}.topologyKey"), "can not be empty"));
+        }
+        let all = ["DoNotSchedule", "ScheduleAnyway"];
+        let given = Some(&spread.when_unsatisfiable);
+        check_one_of(format!("{at}.whenUnsatisfiable"), given, &all, faults);
+    }
+}

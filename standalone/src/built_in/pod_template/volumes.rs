@@ -1,0 +1,178 @@
+//! Volumes.
+
+use std::collections::BTreeSet;
+
+use aggregated_apiserver::{FieldError, names};
+use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, EmptyDirVolumeSource, PodSpec, Volume};
+
+use super::images::pull_policy;
+use super::spec::Of;
+use crate::built_in::checks::{Faults, check_with, quote};
+use crate::built_in::defaulting::fill;
+
+/// How long a token in a volume is good for.
+const TOKEN_SECONDS: i64 = 3_600;
+
+/// How files of a volume may be used: readable by all, writable by their owner.
+const MODE: i32 = 0o644;
+
+pub(crate) fn fill_volume(volume: &mut Volume) {
+    let name = std::mem::take(&mut volume.name);
+    if *volume == Volume::default() {
+        volume.empty_dir = Some(EmptyDirVolumeSource::default());
+    }
+    volume.name = name;
+    if let Some(map) = &mut volume.config_map {
+        map.default_mode.get_or_insert(MODE);
+    }
+    if let Some(secret) = &mut volume.secret {
+        secret.default_mode.get_or_insert(MODE);
+    }
+    if let Some(image) = &mut volume.image {
+        let policy = pull_policy(image.reference.as_deref().unwrap_or_default());
+        fill(&mut image.pull_policy, policy);
+    }
+    if let Some(template) =
+        volume.ephemeral.iter_mut().find_map(|one| one.volume_claim_template.as_mut())
+    {
+        fill(&mut template.spec.volume_mode, "Filesystem");
+    }
+    if let Some(path) = &mut volume.host_path {
+        path.type_.get_or_insert_default();
+    }
+    if let Some(downward) = &mut volume.downward_api {
+        downward.default_mode.get_or_insert(MODE);
+        downward.items.iter_mut().flatten().for_each(fill_downward);
+    }
+    if let Some(projected) = &mut volume.projected {
+        projected.default_mode.get_or_insert(MODE);
+        for source in projected.sources.iter_mut().flatten() {
+            if let Some(token) = &mut source.service_account_token {
+                token.expiration_seconds.get_or_insert(TOKEN_SECONDS);
+            }
+            let items = source.downward_api.iter_mut().flat_map(|one| &mut one.items).flatten();
+            items.for_each(fill_downward);
+        }
+    }
+}
+
+fn fill_downward(file: &mut DownwardAPIVolumeFile) {
+    if let Some(field) = &mut file.field_ref {
+        fill(&mut field.api_version, "v1");
+    }
+}
+
+/// What is wrong with volumes; answers with the names of those that are right.
+pub(crate) fn check_volumes<'a>(
+    spec: &'a PodSpec,
+    at: &str,
+    of: Of,
+    faults: &mut Faults,
+) -> BTreeSet<&'a str> {
+    let mut names = BTreeSet::new();
+    for (index, volume) in spec.volumes.iter().flatten().enumerate() {
+        let at = format!("{at}.volumes[{index}]");
+        let mut own = Vec::new();
+        check_source(volume, spec, &at, of, &mut own);
+        if volume.name.is_empty() {
+            own.push(FieldError::required(format!("{at}.name"), ""));
+        } else {
+            check_with(&format!("{at}.name"), &volume.name, names::check_label, &mut own);
+        }
+        if names.contains(volume.name.as_str()) {
+            own.push(FieldError::duplicate(format!("{at}.name"), quote(&volume.name)));
+        }
+        if own.is_empty() {
+            names.insert(volume.name.as_str());
+        }
+        faults.extend(own);
+    }
+    names
+}
+
+fn check_source(volume: &Volume, spec: &PodSpec, at: &str, of: Of, faults: &mut Faults) {
+    let tree = serde_json::to_value(volume).unwrap_or_default();
+    let mut sources: Vec<&str> =
+        tree.as_object().into_iter().flatten().map(|(name, _)| name.as_str()).collect();
+    sources.retain(|name| *name != "name");
+    // In the order in which they are looked at.
+    sources.sort_by_key(|name| ORDER.iter().position(|one| one == name).unwrap_or(ORDER.len()));
+    for name in sources.iter().skip(1) {
+        let why = "may not specify more than 1 volume type";
+        faults.push(FieldError::forbidden(format!("{at}.{name}"), why));
+    }
+    let mut need = |field: &str, text: Option<&String>| {
+        if text.is_none_or(String::is_empty) {
+            faults.push(FieldError::required(format!("{at}.{field}"), ""));
+        }
+    };
+    match sources.first() {
+        None => {
+            let why = "must specify a volume type";
+            faults.push(FieldError::required(at.to_owned(), why));
+        }
+        Some(&"hostPath") => {
+            need("hostPath.path", volume.host_path.as_ref().map(|source| &source.path));
+        }
+        Some(&"secret") => {
+            let name = volume.secret.as_ref().and_then(|source| source.secret_name.as_ref());
+            need("secret.secretName", name);
+        }
+        Some(&"configMap") => {
+            need("configMap.name", volume.config_map.as_ref().map(|source| &source.name));
+        }
+        Some(&"persistentVolumeClaim") => {
+            let claim = volume.persistent_volume_claim.as_ref();
+            need("persistentVolumeClaim.claimName", claim.map(|source| &source.claim_name));
+        }
+        Some(&"csi") => need("csi.driver", volume.csi.as_ref().map(|source| &source.driver)),
+        Some(&"projected") => {
+            let sources = volume.projected.as_ref().and_then(|one| one.sources.as_ref());
+            for (index, source) in sources.into_iter().flatten().enumerate() {
+                let has_account =
+                    spec.service_account_name.as_ref().is_some_and(|name| !name.is_empty());
+                if let Some(token) = source.service_account_token.as_ref() {
+                    let at = format!("{at}.projected.sources[{index}].serviceAccountToken");
+                    if of == Of::Pod && !has_account {
+                        let why = "must not be specified when serviceAccountName is not set";
+                        faults.push(FieldError::forbidden(at, why));
+                    } else if token.path.is_empty() {
+                        faults.push(FieldError::required(format!("{at}.path"), ""));
+                    }
+                }
+            }
+        }
+        Some(_) => {}
+    }
+}
+
+const ORDER: [&str; 28] = [
+    "emptyDir",
+    "hostPath",
+    "gitRepo",
+    "gcePersistentDisk",
+    "awsElasticBlockStore",
+    "secret",
+    "nfs",
+    "iscsi",
+    "glusterfs",
+    "flocker",
+    "persistentVolumeClaim",
+    "rbd",
+    "cinder",
+    "cephfs",
+    "quobyte",
+    "downwardAPI",
+    "fc",
+    "configMap",
+    "azureFile",
+    "vsphereVolume",
+    "photonPersistentDisk",
+    "portworxVolume",
+    "azureDisk",
+    "storageos",
+    "projected",
+    "scaleIO",
+    "csi",
+    "ephemeral",
+];
