@@ -4,6 +4,7 @@ mod addresses;
 mod cell_texts;
 mod cells;
 mod checks;
+mod core;
 mod defaulting;
 mod defaults;
 mod descriptions;
@@ -21,7 +22,6 @@ pub(crate) use rules::approval;
 use std::sync::{Arc, LazyLock};
 
 use aggregated_apiserver::{Kinds, Types, View};
-use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::events::v1::Event as NewEvent;
 
 use row::{Parts, Row};
@@ -39,12 +39,7 @@ const TABLE: &str = include_str!("built_in/types.txt");
 /// All of them, in the order of discovery.
 pub(crate) fn kinds() -> Kinds {
     use Parts::{Status, StatusAndScale};
-    let config_maps = Row {
-        short_names: &["cm"],
-        columns: cells::config_maps(),
-        rules: rules::config_maps(),
-        ..Row::new(strategy::plain())
-    };
+    let config_maps = core::config_map::row();
     let events = Row {
         short_names: &["ev"],
         columns: cells::events(),
@@ -73,13 +68,8 @@ pub(crate) fn kinds() -> Kinds {
         rules: rules::pods(defaults::pods()),
         ..Row::new(strategies::pods())
     };
-    let secrets = Row {
-        columns: cells::secrets(),
-        rules: rules::secrets(defaults::secrets()),
-        ..Row::new(strategies::secrets())
-    };
-    let service_accounts: Row<ServiceAccount> =
-        Row { short_names: &["sa"], ..Row::new(strategies::service_accounts()) };
+    let secrets = core::secret::row();
+    let service_accounts = core::service_account::row();
     let services = Row {
         short_names: &["svc"],
         categories: ALL,

@@ -1,15 +1,12 @@
 //! Columns of the tables that kubectl shows.
 
-use std::collections::BTreeMap;
-
 use aggregated_apiserver::age;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{
-    ConfigMap, ContainerStatus, Event, Namespace, Node, ObjectReference, Pod, Secret, Service,
-    ServiceSpec,
+    ContainerStatus, Event, Namespace, Node, ObjectReference, Pod, Service, ServiceSpec,
 };
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::events::v1::Event as NewEvent;
@@ -23,14 +20,6 @@ use super::label_selector::column as selector;
 use super::pod_template::{containers, images};
 use super::row::Column;
 
-pub(super) fn config_maps() -> Vec<Column<ConfigMap>> {
-    let data = |map: &ConfigMap, _| {
-        let data = map.data.as_ref().map_or(0, BTreeMap::len);
-        data + map.binary_data.as_ref().map_or(0, BTreeMap::len)
-    };
-    vec![Column::computed("Data", data), Column::age()]
-}
-
 pub(super) fn namespaces() -> Vec<Column<Namespace>> {
     vec![Column::path("Status", ".status.phase"), Column::age()]
 }
@@ -41,11 +30,6 @@ pub(super) fn leases() -> Vec<Column<Lease>> {
 
 pub(super) fn definitions() -> Vec<Column<CustomResourceDefinition>> {
     vec![Column::path("Created At", ".metadata.creationTimestamp").of_type("date")]
-}
-
-pub(super) fn secrets() -> Vec<Column<Secret>> {
-    let data = |secret: &Secret, _| secret.data.as_ref().map_or(0, BTreeMap::len);
-    vec![Column::path("Type", ".type"), Column::computed("Data", data), Column::age()]
 }
 
 pub(super) fn api_services() -> Vec<Column<APIService>> {

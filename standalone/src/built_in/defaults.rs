@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 
 use aggregated_apiserver::{Quantity, Rules};
-use k8s_openapi::ByteString;
 use k8s_openapi::api::apps::v1::{
     Deployment, DeploymentStrategy, ReplicaSet, RollingUpdateDeployment,
 };
 use k8s_openapi::api::batch::v1::{CronJob, Job, JobSpec};
 use k8s_openapi::api::core::v1::{
     Container, HostIP, Namespace, NamespaceSpec, NamespaceStatus, Node, Pod, PodCondition, PodIP,
-    PodSpec, PodStatus, ResourceRequirements, Secret, Service, Taint, Toleration,
+    PodSpec, PodStatus, ResourceRequirements, Service, Taint, Toleration,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -45,16 +44,6 @@ pub(super) fn namespaces() -> Rules<Namespace> {
         let finalizers = spec.finalizers.get_or_insert_default();
         if !finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
             finalizers.push(FINALIZER.to_owned());
-        }
-    })
-}
-
-pub(super) fn secrets() -> Rules<Secret> {
-    Rules::none().prepare(|secret: &mut Secret, _| {
-        fill(&mut secret.type_, "Opaque");
-        if let Some(texts) = secret.string_data.take() {
-            let bytes = texts.into_iter().map(|(key, text)| (key, ByteString(text.into_bytes())));
-            secret.data.get_or_insert_default().extend(bytes);
         }
     })
 }

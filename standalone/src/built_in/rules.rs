@@ -3,7 +3,6 @@
 
 pub(crate) mod approval;
 mod batch;
-mod config;
 mod definitions;
 mod discovery;
 mod events;
@@ -13,7 +12,6 @@ mod services;
 mod workloads;
 
 pub(super) use batch::{cron_jobs, jobs};
-pub(super) use config::{config_maps, secrets};
 pub(super) use definitions::definitions;
 pub(super) use discovery::{api_services, endpoint_slices};
 pub(super) use events::{events, leases, new_events};
@@ -23,6 +21,6 @@ pub(super) use services::services;
 pub(super) use workloads::{deployments, replica_sets};
 
 use super::checks::{
-    Faults, IMMUTABLE, check_kept, check_not_negative, check_one_of, check_with, quote, shown,
+    Faults, check_kept, check_not_negative, check_one_of, check_with, quote, shown,
 };
 use super::label_selector as selectors;

@@ -4,7 +4,7 @@ use aggregated_apiserver::{NameRule, SelectableFields, Strategy, whole_seconds};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::strategy::{base, counted, guarded, plain};
+use super::strategy::{base, counted, guarded};
 use crate::definitions::FINALIZER;
 
 /// Says in the status of a definition that its objects will be removed.
@@ -114,15 +114,6 @@ pub(super) fn nodes() -> Strategy {
 
 pub(super) fn deployments() -> Strategy {
     Strategy { metadata_kept_by_status: &["labels"], counts_annotations: true, ..counted() }
-}
-
-pub(super) fn secrets() -> Strategy {
-    let selectable = SelectableFields::default().or("type", "");
-    Strategy { has_generation: false, selectable, kept: &["/type"], ..base() }
-}
-
-pub(super) fn service_accounts() -> Strategy {
-    Strategy { returns_deleted_object: true, ..plain() }
 }
 
 pub(super) fn leases() -> Strategy {

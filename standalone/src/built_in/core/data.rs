@@ -1,0 +1,36 @@
+//! The data of ConfigMaps and Secrets.
+
+use std::collections::BTreeMap;
+
+/// All values together; as kube-apiserver.
+pub(crate) const SIZE_LIMIT: usize = 1 << 20;
+
+pub(crate) const SEALED: &str = "field is immutable when `immutable` is set";
+
+const KEY_LIMIT: usize = 253;
+
+const KEY: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
+
+pub(crate) fn check_key(key: &str) -> Vec<String> {
+    let mut faults = Vec::new();
+    if key.len() > KEY_LIMIT {
+        faults.push(format!("must be no more than {KEY_LIMIT} characters"));
+    }
+    if key.is_empty()
+        || !key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
+    {
+        faults.push(KEY.to_owned());
+    }
+    match key {
+        "." => faults.push("must not be '.'".to_owned()),
+        ".." => faults.push("must not be '..'".to_owned()),
+        key if key.starts_with("..") => faults.push("must not start with '..'".to_owned()),
+        _ => {}
+    }
+    faults
+}
+
+/// What is empty is nothing.
+pub(crate) fn filled<V>(map: &Option<BTreeMap<String, V>>) -> Option<&BTreeMap<String, V>> {
+    map.as_ref().filter(|map| !map.is_empty())
+}

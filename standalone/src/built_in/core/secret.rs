@@ -1,0 +1,125 @@
+//! Secrets.
+
+use std::collections::BTreeMap;
+
+use aggregated_apiserver::{FieldError, Rules, SelectableFields, Strategy};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+
+use super::data::{SEALED, SIZE_LIMIT, check_key, filled};
+use crate::built_in::checks::{Faults, IMMUTABLE, check_with, quote};
+use crate::built_in::defaulting::fill;
+use crate::built_in::row::{Column, Row};
+use crate::built_in::strategy::base;
+
+/// What a certificate begins with.
+const PEM: &[u8] = b"-----BEGIN";
+
+const ACCOUNT: &str = "kubernetes.io/service-account.name";
+
+pub(crate) fn row() -> Row<Secret> {
+    let rules = Rules::none()
+        .prepare(|secret, _| prepare(secret))
+        .validate(|secret, old, _| validate(secret, old))
+        .warn(|secret, _, _| warnings(secret));
+    Row { columns: columns(), rules, ..Row::new(strategy()) }
+}
+
+fn strategy() -> Strategy {
+    let selectable = SelectableFields::default().or("type", "");
+    Strategy { has_generation: false, selectable, kept: &["/type"], ..base() }
+}
+
+fn columns() -> Vec<Column<Secret>> {
+    let data = |secret: &Secret, _| secret.data.as_ref().map_or(0, BTreeMap::len);
+    vec![Column::path("Type", ".type"), Column::computed("Data", data), Column::age()]
+}
+
+fn prepare(secret: &mut Secret) {
+    fill(&mut secret.type_, "Opaque");
+    if let Some(texts) = secret.string_data.take() {
+        let bytes = texts.into_iter().map(|(key, text)| (key, ByteString(text.into_bytes())));
+        secret.data.get_or_insert_default().extend(bytes);
+    }
+}
+
+fn validate(secret: &Secret, old: Option<&Secret>) -> Faults {
+    let mut faults = Vec::new();
+    let data = secret.data.clone().unwrap_or_default();
+    for key in data.keys() {
+        check_with(&format!("data[{key}]"), key, check_key, &mut faults);
+    }
+    if data.values().map(|value| value.0.len()).sum::<usize>() > SIZE_LIMIT {
+        faults.push(FieldError::too_long("data", SIZE_LIMIT as u64));
+    }
+    check_type(secret, &data, &mut faults);
+    let Some(old) = old else { return faults };
+    if secret.type_ != old.type_ {
+        let value = quote(secret.type_.as_deref().unwrap_or_default());
+        faults.push(FieldError::invalid("type", value, IMMUTABLE));
+    }
+    if old.immutable == Some(true) {
+        if secret.immutable != Some(true) {
+            faults.push(FieldError::forbidden("immutable", SEALED));
+        }
+        if filled(&secret.data) != filled(&old.data) {
+            faults.push(FieldError::forbidden("data", SEALED));
+        }
+    }
+    faults
+}
+
+fn warnings(secret: &Secret) -> Vec<String> {
+    let data = secret.data.clone().unwrap_or_default();
+    let is_tls = secret.type_.as_deref() == Some("kubernetes.io/tls")
+        && data.contains_key("tls.key")
+        && data.contains_key("tls.crt");
+    let certificate = data.get("tls.crt");
+    let is_pem = certificate
+        .is_some_and(|certificate| certificate.0.windows(PEM.len()).any(|bytes| bytes == PEM));
+    let why = "tls: failed to find any PEM data in certificate input";
+    (is_tls && !is_pem).then(|| why.to_owned()).into_iter().collect()
+}
+
+/// What a Secret of a type of Kubernetes must hold.
+fn check_type(secret: &Secret, data: &BTreeMap<String, ByteString>, faults: &mut Faults) {
+    let mut need = |keys: &[&str]| {
+        for key in keys.iter().filter(|key| !data.contains_key(**key)) {
+            faults.push(FieldError::required(format!("data[{key}]"), ""));
+        }
+    };
+    match secret.type_.as_deref().unwrap_or_default() {
+        "kubernetes.io/tls" => need(&["tls.crt", "tls.key"]),
+        "kubernetes.io/ssh-auth" => need(&["ssh-privatekey"]),
+        "kubernetes.io/basic-auth"
+            if !data.contains_key("username") && !data.contains_key("password") =>
+        {
+            need(&["username", "password"]);
+        }
+        "kubernetes.io/dockercfg" => check_json(".dockercfg", data, faults),
+        "kubernetes.io/dockerconfigjson" => check_json(".dockerconfigjson", data, faults),
+        "kubernetes.io/service-account-token" => {
+            let annotations = secret.metadata.annotations.as_ref();
+            let name = annotations.and_then(|annotations| annotations.get(ACCOUNT));
+            if name.is_none_or(String::is_empty) {
+                let at = format!("metadata.annotations[{ACCOUNT}]");
+                faults.push(FieldError::required(at, ""));
+            }
+        }
+        _ => {}
+    }
+}
+
+fn check_json(key: &str, data: &BTreeMap<String, ByteString>, faults: &mut Faults) {
+    let at = format!("data[{key}]");
+    let Some(value) = data.get(key) else {
+        return faults.push(FieldError::required(at, ""));
+    };
+    if let Err(error) = serde_json::from_slice::<serde_json::Value>(&value.0) {
+        let why = match error.is_eof() {
+            true => "unexpected end of JSON input".to_owned(),
+            false => error.to_string(),
+        };
+        faults.push(FieldError::invalid(at, "\"<secret contents redacted>\"", &why));
+    }
+}
