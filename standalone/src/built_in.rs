@@ -4,6 +4,7 @@ mod addresses;
 mod cell_texts;
 mod cells;
 mod checks;
+mod coordination;
 mod core;
 mod defaulting;
 mod defaults;
@@ -21,8 +22,7 @@ pub(crate) use rules::approval;
 
 use std::sync::{Arc, LazyLock};
 
-use aggregated_apiserver::{Kinds, Types, View};
-use k8s_openapi::api::events::v1::Event as NewEvent;
+use aggregated_apiserver::{Kinds, Types};
 
 use row::{Parts, Row};
 
@@ -40,12 +40,7 @@ const TABLE: &str = include_str!("built_in/types.txt");
 pub(crate) fn kinds() -> Kinds {
     use Parts::{Status, StatusAndScale};
     let config_maps = core::config_map::row();
-    let events = Row {
-        short_names: &["ev"],
-        columns: cells::events(),
-        rules: rules::events(),
-        ..Row::new(strategies::events("involvedObject"))
-    };
+    let events = core::event::row();
     let namespaces = Row {
         short_names: &["ns"],
         parts: Status,
@@ -117,8 +112,7 @@ pub(crate) fn kinds() -> Kinds {
         rules: rules::definitions(),
         ..Row::new(strategies::definitions())
     };
-    let leases =
-        Row { columns: cells::leases(), rules: rules::leases(), ..Row::new(strategies::leases()) };
+    let leases = coordination::lease::row();
     let api_services = Row {
         parts: Status,
         columns: cells::api_services(),
@@ -151,20 +145,7 @@ pub(crate) fn kinds() -> Kinds {
 /// The newer form of events, which programs report by: they are those of the core
 /// group.
 pub(crate) fn events() -> Kinds {
-    let events: Row<NewEvent> = Row {
-        short_names: &["ev"],
-        columns: cells::new_events(),
-        rules: rules::new_events(),
-        ..Row::new(strategies::events("regarding"))
-    };
-    let view = View {
-        group: "",
-        version: "v1",
-        plural: "events",
-        to_kept: events::to_core,
-        from_kept: events::from_core,
-    };
-    events.add(Kinds::new()).viewing(view)
+    events::event::row().add(Kinds::new()).viewing(events::event::view())
 }
 
 #[cfg(test)]

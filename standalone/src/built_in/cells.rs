@@ -4,28 +4,18 @@ use aggregated_apiserver::age;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{
-    ContainerStatus, Event, Namespace, Node, ObjectReference, Pod, Service, ServiceSpec,
-};
+use k8s_openapi::api::core::v1::{ContainerStatus, Namespace, Node, Pod, Service, ServiceSpec};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use k8s_openapi::api::events::v1::Event as NewEvent;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
-use serde_json::Value;
 
-use super::cell_texts::{NONE, UNKNOWN, or_none, pairs};
-use super::events::to_core;
+use super::cell_texts::{NONE, or_none, pairs};
 use super::label_selector::column as selector;
 use super::pod_template::{containers, images};
 use super::row::Column;
 
 pub(super) fn namespaces() -> Vec<Column<Namespace>> {
     vec![Column::path("Status", ".status.phase"), Column::age()]
-}
-
-pub(super) fn leases() -> Vec<Column<Lease>> {
-    vec![Column::path("Holder", ".spec.holderIdentity"), Column::age()]
 }
 
 pub(super) fn definitions() -> Vec<Column<CustomResourceDefinition>> {
@@ -95,100 +85,6 @@ fn first_three(all: Vec<String>) -> String {
         more @ 4.. => format!("{first} + {} more...", more - 3),
         _ if first.is_empty() => "<unset>".to_owned(),
         _ => first,
-    }
-}
-
-pub(super) fn events() -> Vec<Column<Event>> {
-    columns_of_events(of_event)
-}
-
-pub(super) fn new_events() -> Vec<Column<NewEvent>> {
-    columns_of_events(|column, event: &NewEvent, now| {
-        let tree = serde_json::to_value(event).unwrap_or_default();
-        let mut core = tree.as_object().cloned().map(to_core).unwrap_or_default();
-        core.insert("apiVersion".to_owned(), "v1".into());
-        let core = serde_json::from_value(Value::Object(core));
-        core.map_or(Value::Null, |core: Event| of_event(column, &core, now))
-    })
-}
-
-/// The columns of both groups; `cell` computes the one of this heading.
-fn columns_of_events<K: 'static>(cell: fn(&str, &K, Timestamp) -> Value) -> Vec<Column<K>> {
-    let computed =
-        |heading| Column::computed(heading, move |event: &K, now| cell(heading, event, now));
-    vec![
-        computed("Last Seen"),
-        Column::path("Type", ".type"),
-        Column::path("Reason", ".reason"),
-        computed("Object"),
-        computed("Subobject").wide(),
-        computed("Source").wide(),
-        computed("Message"),
-        computed("First Seen").wide(),
-        computed("Count").wide(),
-        Column::path("Name", ".metadata.name").wide(),
-    ]
-}
-
-fn of_event(column: &str, event: &Event, now: Timestamp) -> Value {
-    let since = |time: Option<Timestamp>| match time {
-        Some(time) => Value::String(age(time, now)),
-        None => UNKNOWN.into(),
-    };
-    let Shown { first, last, about, source, message, count } = shown(event);
-    match column {
-        "Last Seen" => since(last),
-        "First Seen" => since(first),
-        "Subobject" => about.field_path.unwrap_or_default().into(),
-        "Source" => source.into(),
-        "Message" => message.into(),
-        "Count" => count.into(),
-        _ => {
-            let kind = about.kind.unwrap_or_default().to_lowercase();
-            match about.name.filter(|name| !name.is_empty()) {
-                Some(name) => format!("{kind}/{name}").into(),
-                None => kind.into(),
-            }
-        }
-    }
-}
-
-/// The cells of an event, whichever group it is of.
-struct Shown {
-    first: Option<Timestamp>,
-    last: Option<Timestamp>,
-    about: ObjectReference,
-    source: String,
-    message: String,
-    count: i32,
-}
-
-fn shown(event: &Event) -> Shown {
-    let event_time = event.event_time.as_ref().map(|time| time.0);
-    let first = event.first_timestamp.as_ref().map(|time| time.0).or(event_time);
-    let last = event.last_timestamp.as_ref().map(|time| time.0).or(first);
-    let series = event.series.as_ref();
-    let component = |text: Option<&String>| text.filter(|text| !text.is_empty()).cloned();
-    let (source, host) = match &event.source {
-        Some(source) => (component(source.component.as_ref()), component(source.host.as_ref())),
-        None => (None, None),
-    };
-    let source = source.or_else(|| component(event.reporting_component.as_ref()));
-    let host = host.or_else(|| component(event.reporting_instance.as_ref()));
-    let both = [source, host].into_iter().flatten();
-    Shown {
-        first,
-        last: match series {
-            Some(series) => series.last_observed_time.as_ref().map(|time| time.0),
-            None => last,
-        },
-        about: event.involved_object.clone(),
-        source: both.collect::<Vec<_>>().join(", "),
-        message: event.message.as_deref().unwrap_or_default().trim().to_owned(),
-        count: match series {
-            Some(series) => series.count.unwrap_or_default(),
-            None => event.count.filter(|count| *count != 0).unwrap_or(1),
-        },
     }
 }
 

@@ -116,10 +116,6 @@ pub(super) fn deployments() -> Strategy {
     Strategy { metadata_kept_by_status: &["labels"], counts_annotations: true, ..counted() }
 }
 
-pub(super) fn leases() -> Strategy {
-    Strategy { allows_create_on_update: true, ..guarded() }
-}
-
 pub(super) fn services() -> Strategy {
     let selectable = SelectableFields::default().or("spec.clusterIP", "").or("spec.type", "");
     Strategy {
@@ -138,31 +134,4 @@ pub(super) fn jobs() -> Strategy {
         SelectableFields::default().found_at("status.successful", &["status.succeeded"], "0");
     let why = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning";
     Strategy { selectable, warning_without_propagation_policy: Some(why), ..base() }
-}
-
-/// Events, by what they are called about.
-pub(super) fn events(about: &str) -> Strategy {
-    let mut selectable = SelectableFields::default();
-    for field in ["kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath"]
-    {
-        selectable = selectable.or(&format!("{about}.{field}"), "");
-    }
-    selectable = selectable.or("reason", "").or("type", "");
-    selectable = match about {
-        "involvedObject" => selectable.or("reportingComponent", "").found_at(
-            "source",
-            &["source.component", "reportingComponent"],
-            "",
-        ),
-        _ => selectable.or("reportingController", ""),
-    };
-    Strategy {
-        names: NameRule::PathSegment,
-        is_garbage_collected: false,
-        has_generation: false,
-        selectable,
-        has_name_column: true,
-        allows_create_on_update: true,
-        ..base()
-    }
 }

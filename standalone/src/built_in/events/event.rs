@@ -1,0 +1,101 @@
+//! Events of events.k8s.io, by which programs report: they are those of the core group
+//! in another form.
+
+use aggregated_apiserver::{FieldError, Rules, View};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Event as CoreEvent;
+use k8s_openapi::api::events::v1::Event;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::conversion::{from_core, to_core};
+use crate::built_in::checks::{Faults, check_kept, quote};
+use crate::built_in::core::event::cells;
+use crate::built_in::core::event::strategy;
+use crate::built_in::core::event::validation::{Told, check_new};
+use crate::built_in::row::Row;
+
+pub(crate) fn row() -> Row<Event> {
+    Row {
+        short_names: &["ev"],
+        columns: cells::columns(cell),
+        rules: Rules::none().validate(|event, old, _| validate(event, old)),
+        ..Row::new(strategy("regarding"))
+    }
+}
+
+/// The events of the core group, as those of this one.
+pub(crate) fn view() -> View {
+    View { group: "", version: "v1", plural: "events", to_kept: to_core, from_kept: from_core }
+}
+
+fn cell(heading: &str, event: &Event, now: Timestamp) -> Value {
+    let tree = serde_json::to_value(event).unwrap_or_default();
+    let mut core = tree.as_object().cloned().map(to_core).unwrap_or_default();
+    core.insert("apiVersion".to_owned(), "v1".into());
+    let core = serde_json::from_value(Value::Object(core));
+    core.map_or(Value::Null, |core: CoreEvent| cells::cell(heading, &core, now))
+}
+
+fn validate(event: &Event, old: Option<&Event>) -> Faults {
+    let mut faults = Vec::new();
+    let is_same = old.is_some_and(|old| old.series == event.series);
+    if !is_same && event.series.as_ref().is_some_and(|series| series.count < 2) {
+        let why = "should be at least 2";
+        faults.push(FieldError::invalid("series.count", quote(""), why));
+    }
+    let Some(old) = old else {
+        check_new(&Told::of_new(event), &mut faults);
+        if event.event_time.is_none() {
+            faults.push(FieldError::required("eventTime", ""));
+        }
+        let sort = event.type_.clone().unwrap_or_default();
+        if !["Normal", "Warning"].contains(&sort.as_str()) {
+            let why = format!("has invalid value: {sort}");
+            faults.push(FieldError::invalid("type", quote(""), &why));
+        }
+        for (field, is_set) in [
+            ("firstTimestamp", event.deprecated_first_timestamp.is_some()),
+            ("lastTimestamp", event.deprecated_last_timestamp.is_some()),
+            ("count", event.deprecated_count.unwrap_or_default() != 0),
+            (
+                "source",
+                event
+                    .deprecated_source
+                    .as_ref()
+                    .is_some_and(|source| *source != Default::default()),
+            ),
+        ] {
+            if is_set {
+                faults.push(FieldError::invalid(field, quote(""), "needs to be unset"));
+            }
+        }
+        return faults;
+    };
+    check_change(event, old, &mut faults);
+    faults
+}
+
+/// An event may be told again, and else stays as it is.
+fn check_change(event: &Event, old: &Event, faults: &mut Faults) {
+    /// kube-apiserver finds it twice.
+    fn check<T: PartialEq + Serialize>(field: &str, new: &T, old: &T, faults: &mut Faults) {
+        check_kept(field, new, old, faults);
+        check_kept(field, new, old, faults);
+    }
+    check("involvedObject", &event.regarding, &old.regarding, faults);
+    check("reason", &event.reason, &old.reason, faults);
+    check("message", &event.note, &old.note, faults);
+    check("action", &event.action, &old.action, faults);
+    check("related", &event.related, &old.related, faults);
+    let (controller, instance) = (&event.reporting_controller, &event.reporting_instance);
+    check("reportingController", controller, &old.reporting_controller, faults);
+    check("reportingInstance", instance, &old.reporting_instance, faults);
+    check("type", &event.type_, &old.type_, faults);
+    check("eventTime", &event.event_time, &old.event_time, faults);
+    check("source", &event.deprecated_source, &old.deprecated_source, faults);
+    let (first, last) = (&event.deprecated_first_timestamp, &event.deprecated_last_timestamp);
+    check("firstTimestamp", first, &old.deprecated_first_timestamp, faults);
+    check("lastTimestamp", last, &old.deprecated_last_timestamp, faults);
+    check("count", &event.deprecated_count, &old.deprecated_count, faults);
+}
