@@ -1,6 +1,5 @@
 //! The kinds that Kubernetes has itself: one row each.
 
-mod addresses;
 mod cell_texts;
 mod cells;
 mod checks;
@@ -41,38 +40,12 @@ pub(crate) fn kinds() -> Kinds {
     use Parts::{Status, StatusAndScale};
     let config_maps = core::config_map::row();
     let events = core::event::row();
-    let namespaces = Row {
-        short_names: &["ns"],
-        parts: Status,
-        columns: cells::namespaces(),
-        rules: defaults::namespaces(),
-        ..Row::new(strategies::namespaces())
-    };
-    let nodes = Row {
-        short_names: &["no"],
-        parts: Status,
-        columns: cells::nodes(),
-        rules: rules::nodes(defaults::nodes()),
-        ..Row::new(strategies::nodes())
-    };
-    let pods = Row {
-        short_names: &["po"],
-        categories: ALL,
-        parts: Status,
-        columns: cells::pods(),
-        rules: rules::pods(defaults::pods()),
-        ..Row::new(strategies::pods())
-    };
+    let namespaces = core::namespace::row();
+    let nodes = core::node::row();
+    let pods = core::pod::row();
     let secrets = core::secret::row();
     let service_accounts = core::service_account::row();
-    let services = Row {
-        short_names: &["svc"],
-        categories: ALL,
-        parts: Status,
-        columns: cells::services(),
-        rules: rules::services(defaults::services()),
-        ..Row::new(strategies::services())
-    };
+    let services = core::service::row();
     let deployments = Row {
         short_names: &["deploy"],
         categories: ALL,

@@ -3,5 +3,9 @@
 pub(crate) mod config_map;
 mod data;
 pub(crate) mod event;
+pub(crate) mod namespace;
+pub(crate) mod node;
+pub(crate) mod pod;
 pub(crate) mod secret;
+pub(crate) mod service;
 pub(crate) mod service_account;

@@ -5,17 +5,11 @@ pub(crate) mod approval;
 mod batch;
 mod definitions;
 mod discovery;
-mod nodes;
-mod pods;
-mod services;
 mod workloads;
 
 pub(super) use batch::{cron_jobs, jobs};
 pub(super) use definitions::definitions;
 pub(super) use discovery::{api_services, endpoint_slices};
-pub(super) use nodes::nodes;
-pub(super) use pods::pods;
-pub(super) use services::services;
 pub(super) use workloads::{deployments, replica_sets};
 
 use super::checks::{

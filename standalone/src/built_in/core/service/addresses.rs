@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
 use k8s_openapi::api::core::v1::ServiceSpec;
 
-use super::defaulting::agree;
+use crate::built_in::defaulting::agree;
 
 /// As most clusters have it: 10.96.0.0/12. The first one is that of the API.
 const RANGE: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 0);
@@ -19,7 +19,7 @@ const PORTS: u16 = 2_768;
 
 /// The addresses and ports of one server.
 #[derive(Default)]
-pub(super) struct Addresses {
+pub(crate) struct Addresses {
     given: AtomicU32,
     ports: AtomicU16,
 }
@@ -27,7 +27,7 @@ pub(super) struct Addresses {
 impl Addresses {
     /// Fills in what a Service needs and does not have; what it had before, in the
     /// place of `old`, it keeps.
-    pub(super) fn fill(&self, spec: &mut ServiceSpec, old: Option<&ServiceSpec>) {
+    pub(crate) fn fill(&self, spec: &mut ServiceSpec, old: Option<&ServiceSpec>) {
         if let Some(old) = old {
             keep(spec, old);
             drop_what_is_of_another_type(spec, old);
@@ -98,7 +98,7 @@ fn checks_health(spec: &ServiceSpec) -> bool {
 }
 
 /// Whether it can be reached from without a cluster.
-pub(super) fn is_external(spec: &ServiceSpec) -> bool {
+pub(crate) fn is_external(spec: &ServiceSpec) -> bool {
     let has_addresses = spec.external_ips.as_ref().is_some_and(|addresses| !addresses.is_empty());
     has_node_ports(spec) || (spec.type_.as_deref() == Some("ClusterIP") && has_addresses)
 }

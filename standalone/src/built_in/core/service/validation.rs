@@ -1,42 +1,41 @@
-//! Services.
+//! The validation of Services.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use aggregated_apiserver::{FieldError, Rules, names};
+use aggregated_apiserver::{FieldError, names};
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::{Faults, check_one_of, check_with, quote, selectors, shown};
+use crate::built_in::checks::{Faults, check_one_of, check_with, quote, shown};
+use crate::built_in::label_selector;
 use crate::built_in::pod_template::ports;
 
 const TYPES: [&str; 4] = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
 
-pub(in super::super) fn services(rules: Rules<Service>) -> Rules<Service> {
-    let rules = rules.warn(|service: &Service, _, _| {
-        let spec = service.spec.clone().unwrap_or_default();
-        let is_headless = spec.cluster_ip.as_deref() == Some("None");
-        let is_warned = spec.external_ips.is_some_and(|addresses| !addresses.is_empty())
-            && !is_headless
-            && spec.type_.as_deref() != Some("ExternalName");
-        let why =
-            "spec.externalIPs is deprecated and may no longer be implemented in some clusters";
-        is_warned.then(|| why.to_owned()).into_iter().collect()
-    });
-    rules.validate(|service: &Service, old, _| {
-        let mut faults = Vec::new();
-        let nothing = ServiceSpec::default();
-        let spec = service.spec.as_ref().unwrap_or(&nothing);
-        check(spec, &mut faults);
-        let Some(old) = old.and_then(|old| old.spec.as_ref()) else { return faults };
-        let is_of_cluster = |spec: &ServiceSpec| spec.type_.as_deref() != Some("ExternalName");
-        if is_of_cluster(old) && is_of_cluster(spec) && spec.cluster_ips != old.cluster_ips {
-            let why = "may not change once set";
-            let at = "spec.clusterIPs[0]";
-            faults.push(FieldError::invalid(at, shown(&spec.cluster_ips), why));
-        }
-        faults
-    })
+pub(crate) fn validate(service: &Service, old: Option<&Service>) -> Faults {
+    let mut faults = Vec::new();
+    let nothing = ServiceSpec::default();
+    let spec = service.spec.as_ref().unwrap_or(&nothing);
+    check(spec, &mut faults);
+    let Some(old) = old.and_then(|old| old.spec.as_ref()) else { return faults };
+    let is_of_cluster = |spec: &ServiceSpec| spec.type_.as_deref() != Some("ExternalName");
+    if is_of_cluster(old) && is_of_cluster(spec) && spec.cluster_ips != old.cluster_ips {
+        let why = "may not change once set";
+        let at = "spec.clusterIPs[0]";
+        faults.push(FieldError::invalid(at, shown(&spec.cluster_ips), why));
+    }
+    faults
+}
+
+pub(crate) fn warnings(service: &Service) -> Vec<String> {
+    let spec = service.spec.clone().unwrap_or_default();
+    let is_headless = spec.cluster_ip.as_deref() == Some("None");
+    let is_warned = spec.external_ips.is_some_and(|addresses| !addresses.is_empty())
+        && !is_headless
+        && spec.type_.as_deref() != Some("ExternalName");
+    let why = "spec.externalIPs is deprecated and may no longer be implemented in some clusters";
+    is_warned.then(|| why.to_owned()).into_iter().collect()
 }
 
 fn check(spec: &ServiceSpec, faults: &mut Faults) {
@@ -53,7 +52,7 @@ fn check(spec: &ServiceSpec, faults: &mut Faults) {
         &["ClientIP", "None"],
         faults,
     );
-    selectors::check_labels(spec.selector.as_ref(), "spec.selector", faults);
+    label_selector::check_labels(spec.selector.as_ref(), "spec.selector", faults);
     if is_external {
         let name = spec.external_name.as_deref().unwrap_or_default();
         match name {

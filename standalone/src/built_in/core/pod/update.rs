@@ -1,30 +1,16 @@
-//! Pods, and the templates that they are made from.
+//! What of the spec of a Pod may be updated.
 
 use std::collections::BTreeSet;
 
-use aggregated_apiserver::{FieldError, Rules};
-use k8s_openapi::api::core::v1::{Pod, PodSpec, Toleration};
+use aggregated_apiserver::FieldError;
+use k8s_openapi::api::core::v1::{PodSpec, Toleration};
 
-use super::{Faults, shown};
-use crate::built_in::pod_template::spec::{self, Of};
+use crate::built_in::checks::{Faults, shown};
 
 const MAY_CHANGE: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
-pub(in super::super) fn pods(rules: Rules<Pod>) -> Rules<Pod> {
-    rules.validate(|pod: &Pod, old, _| {
-        let mut faults = Vec::new();
-        let nothing = PodSpec::default();
-        let pod = pod.spec.as_ref().unwrap_or(&nothing);
-        spec::check(pod, "spec", Of::Pod, &mut faults);
-        if let Some(old) = old.and_then(|old| old.spec.as_ref()) {
-            check_change(pod, old, &mut faults);
-        }
-        faults
-    })
-}
-
 /// Of a Pod that is there next to nothing changes.
-fn check_change(spec: &PodSpec, old: &PodSpec, faults: &mut Faults) {
+pub(crate) fn check_change(spec: &PodSpec, old: &PodSpec, faults: &mut Faults) {
     let same_length = |a: &Option<Vec<_>>, b: &Option<Vec<_>>| {
         a.as_ref().map_or(0, Vec::len) == b.as_ref().map_or(0, Vec::len)
     };

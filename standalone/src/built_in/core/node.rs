@@ -1,0 +1,119 @@
+//! Nodes.
+
+use std::collections::BTreeMap;
+
+use aggregated_apiserver::{FieldError, Rules, SelectableFields, Strategy};
+use k8s_openapi::api::core::v1::{Node, Taint};
+
+use crate::built_in::cell_texts::{NONE, or_none};
+use crate::built_in::checks::Faults;
+use crate::built_in::defaulting::agree;
+use crate::built_in::pod_template::resources::round;
+use crate::built_in::row::{Column, Parts, Row};
+use crate::built_in::strategy::base;
+
+/// The taint of nodes that cannot take Pods yet.
+const NOT_READY: &str = "node.kubernetes.io/not-ready";
+
+pub(crate) fn row() -> Row<Node> {
+    let rules =
+        Rules::none().prepare(|node, _| prepare(node)).validate(|node, old, _| validate(node, old));
+    Row {
+        short_names: &["no"],
+        parts: Parts::Status,
+        columns: columns(),
+        rules,
+        ..Row::new(strategy())
+    }
+}
+
+fn strategy() -> Strategy {
+    let selectable = SelectableFields::default().or("spec.unschedulable", "false");
+    Strategy {
+        has_generation: false,
+        selectable,
+        keeps_status_on_create: true,
+        storage_prefix: Some("minions"),
+        ..base()
+    }
+}
+
+fn columns() -> Vec<Column<Node>> {
+    vec![
+        Column::computed("Status", |node, _| status(node)),
+        Column::computed("Roles", |node, _| roles(node)),
+        Column::age(),
+        Column::path("Version", ".status.nodeInfo.kubeletVersion"),
+        Column::computed("Internal-IP", |node, _| address(node, "InternalIP")).wide(),
+        Column::computed("External-IP", |node, _| address(node, "ExternalIP")).wide(),
+        Column::path("OS-Image", ".status.nodeInfo.osImage").wide(),
+        Column::path("Kernel-Version", ".status.nodeInfo.kernelVersion").wide(),
+        Column::path("Container-Runtime", ".status.nodeInfo.containerRuntimeVersion").wide(),
+    ]
+}
+
+fn status(node: &Node) -> String {
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+    let ready = conditions.into_iter().flatten().find(|one| one.type_ == "Ready");
+    let mut status = match ready.map(|ready| ready.status.as_str()) {
+        Some("True") => "Ready".to_owned(),
+        Some(_) => "NotReady".to_owned(),
+        None => "Unknown".to_owned(),
+    };
+    if node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true) {
+        status.push_str(",SchedulingDisabled");
+    }
+    status
+}
+
+fn roles(node: &Node) -> String {
+    const ROLE: &str = "node-role.kubernetes.io/";
+    let labels = node.metadata.labels.iter().flatten();
+    let roles: Vec<&str> = labels
+        .filter_map(|(key, _)| key.strip_prefix(ROLE))
+        .filter(|role| !role.is_empty())
+        .collect();
+    or_none(roles.join(","))
+}
+
+fn address(node: &Node, address_type: &str) -> String {
+    let addresses = node.status.as_ref().and_then(|status| status.addresses.as_ref());
+    let mut found = addresses.into_iter().flatten();
+    let found = found.find(|address| address.type_ == address_type);
+    found.map_or_else(|| NONE.to_owned(), |address| address.address.clone())
+}
+
+fn prepare(node: &mut Node) {
+    if let Some(status) = &mut node.status {
+        round(&mut status.capacity);
+        round(&mut status.allocatable);
+    }
+    if let Some(status) = &mut node.status
+        && status.allocatable.as_ref().is_none_or(BTreeMap::is_empty)
+    {
+        status.allocatable.clone_from(&status.capacity);
+    }
+    let spec = node.spec.get_or_insert_default();
+    agree(&mut spec.pod_cidr, &mut spec.pod_cidrs, |range| range.clone(), |range| range);
+    // What a cluster does when a node is made.
+    let is_new = node.metadata.resource_version.is_none();
+    let taints = spec.taints.get_or_insert_default();
+    if is_new && !taints.iter().any(|taint| taint.key == NOT_READY) {
+        let effect = "NoSchedule".to_owned();
+        taints.push(Taint { key: NOT_READY.to_owned(), effect, ..Taint::default() });
+    }
+}
+
+fn validate(node: &Node, old: Option<&Node>) -> Faults {
+    let mut faults = Vec::new();
+    let ranges = |node: &Node| {
+        let ranges = node.spec.as_ref().and_then(|spec| spec.pod_cidrs.clone());
+        ranges.unwrap_or_default()
+    };
+    let before = old.map(ranges).unwrap_or_default();
+    if !before.is_empty() && ranges(node) != before {
+        let why = "node updates may not change podCIDR except from \"\" to valid";
+        faults.push(FieldError::forbidden("spec.podCIDRs", why));
+    }
+    faults
+}

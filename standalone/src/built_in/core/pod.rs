@@ -1,0 +1,154 @@
+//! Pods.
+
+mod cells;
+mod resources;
+mod update;
+
+use aggregated_apiserver::{Rules, SelectableFields, Strategy};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{
+    HostIP, Pod, PodCondition, PodIP, PodSpec, PodStatus, Toleration,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::{Map, Value};
+
+use crate::built_in::ALL;
+use crate::built_in::checks::Faults;
+use crate::built_in::defaulting::{agree, fill};
+use crate::built_in::pod_template::spec::{self, Of, fill_pod};
+use crate::built_in::row::{Parts, Row};
+use crate::built_in::strategy::base;
+use resources::{fill_own_requests, fill_requests, quality};
+use update::check_change;
+
+/// Taints of nodes that cannot take Pods.
+const NOT_READY: &str = "node.kubernetes.io/not-ready";
+
+const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
+
+/// For so long a Pod stays on such a node.
+const TOLERATED_SECONDS: i64 = 300;
+
+pub(crate) fn row() -> Row<Pod> {
+    let rules = Rules::none()
+        .prepare(|pod, context| prepare(pod, context.now))
+        .validate(|pod, old, _| validate(pod, old));
+    Row {
+        short_names: &["po"],
+        categories: ALL,
+        parts: Parts::Status,
+        columns: cells::columns(),
+        rules,
+        ..Row::new(strategy())
+    }
+}
+
+fn strategy() -> Strategy {
+    let selectable = SelectableFields::default()
+        .or("spec.nodeName", "")
+        .or("spec.restartPolicy", "")
+        .or("spec.schedulerName", "")
+        .or("spec.serviceAccountName", "")
+        .or("spec.hostNetwork", "false")
+        .or("status.phase", "")
+        .or("status.podIP", "")
+        .or("status.nominatedNodeName", "");
+    Strategy {
+        selectable,
+        returns_deleted_object: true,
+        grace_period: Some(grace_period),
+        kept: &["/spec/priority", "/spec/preemptionPolicy"],
+        ..base()
+    }
+}
+
+/// Nobody has to be waited for where nothing runs, or runs any more.
+fn grace_period(pod: &Map<String, Value>) -> Option<i64> {
+    let text = |part: &str, field: &str| pod.get(part).and_then(|part| part[field].as_str());
+    let is_bound = text("spec", "nodeName").is_some_and(|node| !node.is_empty());
+    let is_over = matches!(text("status", "phase"), Some("Succeeded" | "Failed"));
+    let usual = pod.get("spec").and_then(|spec| spec["terminationGracePeriodSeconds"].as_i64());
+    (is_bound && !is_over).then(|| usual.unwrap_or(30))
+}
+
+fn prepare(pod: &mut Pod, now: Timestamp) {
+    let is_new = pod.metadata.resource_version.is_none();
+    let spec = pod.spec.get_or_insert_default();
+    fill_pod(spec);
+    spec.enable_service_links.get_or_insert(true);
+    for container in spec.init_containers.iter_mut().flatten().chain(&mut spec.containers) {
+        fill_requests(container);
+    }
+    fill_own_requests(spec);
+    share_ports(spec);
+    if is_new {
+        // What a cluster does when a Pod is made.
+        spec.priority.get_or_insert(0);
+        fill(&mut spec.preemption_policy, "PreemptLowerPriority");
+    }
+    tolerate_lost_nodes(spec);
+    let class = quality(spec);
+    let is_gated = is_new && spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty());
+    let status = pod.status.get_or_insert_with(PodStatus::default);
+    fill(&mut status.phase, "Pending");
+    fill(&mut status.qos_class, class);
+    let conditions = status.conditions.get_or_insert_default();
+    if is_gated && !conditions.iter().any(|condition| condition.type_ == "PodScheduled") {
+        let message = "Scheduling is blocked due to non-empty scheduling gates";
+        conditions.push(PodCondition {
+            type_: "PodScheduled".to_owned(),
+            status: "False".to_owned(),
+            reason: Some("SchedulingGated".to_owned()),
+            message: Some(message.to_owned()),
+            last_transition_time: Some(Time(now)),
+            ..PodCondition::default()
+        });
+    }
+    agree(&mut status.pod_ip, &mut status.pod_ips, |one| one.ip.clone(), |ip| PodIP { ip });
+    agree(&mut status.host_ip, &mut status.host_ips, |one| one.ip.clone(), |ip| HostIP { ip });
+}
+
+/// A Pod stays for a while on a node that is not ready, or out of reach.
+fn tolerate_lost_nodes(spec: &mut PodSpec) {
+    let tolerations = spec.tolerations.get_or_insert_default();
+    let is_of = |text: &Option<String>, wanted: &str| {
+        text.as_deref().is_none_or(|text| text.is_empty() || text == wanted)
+    };
+    for key in [NOT_READY, UNREACHABLE] {
+        let mut all = tolerations.iter();
+        if all.any(|one| is_of(&one.key, key) && is_of(&one.effect, "NoExecute")) {
+            continue;
+        }
+        tolerations.push(Toleration {
+            key: Some(key.to_owned()),
+            operator: Some("Exists".to_owned()),
+            effect: Some("NoExecute".to_owned()),
+            toleration_seconds: Some(TOLERATED_SECONDS),
+            value: None,
+        });
+    }
+}
+
+/// On the network of its node, a container's ports are the node's.
+fn share_ports(spec: &mut PodSpec) {
+    if spec.host_network != Some(true) {
+        return;
+    }
+    let containers = spec.init_containers.iter_mut().flatten().chain(&mut spec.containers);
+    for port in containers.flat_map(|container| container.ports.iter_mut().flatten()) {
+        if port.host_port.unwrap_or(0) == 0 {
+            port.host_port = Some(port.container_port);
+        }
+    }
+}
+
+fn validate(pod: &Pod, old: Option<&Pod>) -> Faults {
+    let mut faults = Vec::new();
+    let nothing = PodSpec::default();
+    let pod = pod.spec.as_ref().unwrap_or(&nothing);
+    spec::check(pod, "spec", Of::Pod, &mut faults);
+    if let Some(old) = old.and_then(|old| old.spec.as_ref()) {
+        check_change(pod, old, &mut faults);
+    }
+    faults
+}

@@ -1,0 +1,68 @@
+//! What a Pod requests, and the quality of service that it gets for it.
+
+use std::collections::BTreeMap;
+
+use aggregated_apiserver::Quantity;
+use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
+
+/// Whoever limits a resource asks for as much of it.
+pub(crate) fn fill_requests(container: &mut Container) {
+    let Some(resources) = &mut container.resources else { return };
+    let Some(limits) = resources.limits.clone() else { return };
+    let requests = resources.requests.get_or_insert_default();
+    for (name, limit) in limits {
+        requests.entry(name).or_insert(limit);
+    }
+}
+
+/// What a Pod limits itself to it asks for, if its containers do not.
+pub(crate) fn fill_own_requests(spec: &mut PodSpec) {
+    let Some(own) = &mut spec.resources else { return };
+    let Some(limits) = own.limits.clone() else { return };
+    let is_asked_for = |name: &str| {
+        let mut containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
+        containers.any(|container| {
+            let resources = container.resources.as_ref();
+            let requests = resources.and_then(|resources| resources.requests.as_ref());
+            requests.is_some_and(|requests| requests.contains_key(name))
+        })
+    };
+    let requests = own.requests.get_or_insert_default();
+    for (name, limit) in limits {
+        if !is_asked_for(&name) {
+            requests.entry(name).or_insert(limit);
+        }
+    }
+}
+
+/// How well a Pod is treated when resources run out: by what it asks for itself,
+/// or else by what its containers do.
+pub(crate) fn quality(spec: &PodSpec) -> &'static str {
+    let containers = spec.init_containers.iter().flatten().chain(&spec.containers);
+    let of_containers = containers.map(|container| container.resources.clone().unwrap_or_default());
+    let all: Vec<ResourceRequirements> = match &spec.resources {
+        Some(own) => vec![own.clone()],
+        None => of_containers.collect(),
+    };
+    let mut is_guaranteed = true;
+    let mut is_best_effort = true;
+    for resources in &all {
+        let amount = |of: &Option<BTreeMap<String, Amount>>, name: &str| {
+            let given = of.as_ref().and_then(|amounts| amounts.get(name));
+            let nanos = given.and_then(|given| Quantity::parse(&given.0).ok())?.nanos();
+            Some(nanos).filter(|nanos| *nanos > 0)
+        };
+        for name in ["cpu", "memory"] {
+            let limit = amount(&resources.limits, name);
+            let request = amount(&resources.requests, name);
+            is_best_effort &= limit.is_none() && request.is_none();
+            is_guaranteed &= limit.is_some() && limit == request;
+        }
+    }
+    match (is_best_effort, is_guaranteed) {
+        (true, _) => "BestEffort",
+        (false, true) => "Guaranteed",
+        (false, false) => "Burstable",
+    }
+}

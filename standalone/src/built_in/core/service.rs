@@ -1,0 +1,98 @@
+//! Services.
+
+mod addresses;
+mod cells;
+mod validation;
+
+use aggregated_apiserver::{NameRule, Rules, SelectableFields, Strategy};
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use crate::built_in::ALL;
+use crate::built_in::defaulting::fill;
+use crate::built_in::row::{Parts, Row};
+use crate::built_in::strategy::base;
+use addresses::{Addresses, is_external};
+use validation::{validate, warnings};
+
+/// How long a client of a Service meets the same Pod, if it is to.
+const SESSION_SECONDS: i32 = 10_800;
+
+pub(crate) fn row() -> Row<Service> {
+    let addresses = Addresses::default();
+    let rules = Rules::none()
+        .prepare(move |service, context| prepare(service, context.old().as_ref(), &addresses))
+        .validate(|service, old, _| validate(service, old))
+        .warn(|service, _, _| warnings(service));
+    Row {
+        short_names: &["svc"],
+        categories: ALL,
+        parts: Parts::Status,
+        columns: cells::columns(),
+        rules,
+        ..Row::new(strategy())
+    }
+}
+
+fn strategy() -> Strategy {
+    let selectable = SelectableFields::default().or("spec.clusterIP", "").or("spec.type", "");
+    Strategy {
+        names: NameRule::Label,
+        has_generation: false,
+        selectable,
+        returns_deleted_object: true,
+        allows_create_on_update: true,
+        storage_prefix: Some("services/specs"),
+        ..base()
+    }
+}
+
+fn prepare(service: &mut Service, old: Option<&Service>, addresses: &Addresses) {
+    let status = service.status.get_or_insert_default();
+    let balancer = status.load_balancer.get_or_insert_default();
+    let spec_type = service.spec.as_ref().and_then(|spec| spec.type_.as_deref());
+    if old.is_some() && spec_type != Some("LoadBalancer") {
+        balancer.ingress = None;
+    }
+    for ingress in balancer.ingress.iter_mut().flatten().filter(|one| one.ip.is_some()) {
+        fill(&mut ingress.ip_mode, "VIP");
+    }
+    let Some(spec) = &mut service.spec else { return };
+    fill(&mut spec.type_, "ClusterIP");
+    fill(&mut spec.session_affinity, "None");
+    if spec.type_.as_deref() != Some("ExternalName") {
+        fill(&mut spec.internal_traffic_policy, "Cluster");
+    }
+    if spec.session_affinity.as_deref() == Some("ClientIP") {
+        let config = spec.session_affinity_config.get_or_insert_default();
+        config.client_ip.get_or_insert_default().timeout_seconds.get_or_insert(SESSION_SECONDS);
+    }
+    if spec.session_affinity.as_deref() == Some("None") {
+        spec.session_affinity_config = None;
+    }
+    if is_external(spec) {
+        fill(&mut spec.external_traffic_policy, "Cluster");
+    }
+    if spec.type_.as_deref() == Some("LoadBalancer") {
+        spec.allocate_load_balancer_node_ports.get_or_insert(true);
+    }
+    for port in spec.ports.iter_mut().flatten() {
+        fill(&mut port.protocol, "TCP");
+        let is_nothing = |port: &IntOrString| match port {
+            IntOrString::Int(number) => *number == 0,
+            IntOrString::String(name) => name.is_empty(),
+        };
+        if port.target_port.as_ref().is_none_or(is_nothing) {
+            port.target_port = Some(IntOrString::Int(port.port));
+        }
+    }
+    let old = old.and_then(|old| old.spec.as_ref());
+    if spec.type_.as_deref() == Some("ExternalName") {
+        spec.internal_traffic_policy = None;
+    }
+    // What lacks its ports is refused, and takes no address.
+    let has_ports = spec.ports.as_ref().is_some_and(|ports| !ports.is_empty());
+    if has_ports || spec.cluster_ip.is_some() || old.is_some() {
+        addresses.fill(spec, old);
+    }
+}
