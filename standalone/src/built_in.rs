@@ -1,12 +1,13 @@
 //! The kinds that Kubernetes has itself: one row each.
 
+mod apps;
+mod batch;
 mod cell_texts;
 mod cells;
 mod checks;
 mod coordination;
 mod core;
 mod defaulting;
-mod defaults;
 mod descriptions;
 mod events;
 mod label_selector;
@@ -37,7 +38,7 @@ const TABLE: &str = include_str!("built_in/types.txt");
 
 /// All of them, in the order of discovery.
 pub(crate) fn kinds() -> Kinds {
-    use Parts::{Status, StatusAndScale};
+    use Parts::Status;
     let config_maps = core::config_map::row();
     let events = core::event::row();
     let namespaces = core::namespace::row();
@@ -46,37 +47,10 @@ pub(crate) fn kinds() -> Kinds {
     let secrets = core::secret::row();
     let service_accounts = core::service_account::row();
     let services = core::service::row();
-    let deployments = Row {
-        short_names: &["deploy"],
-        categories: ALL,
-        parts: StatusAndScale,
-        columns: cells::deployments(),
-        rules: rules::deployments(defaults::deployments()),
-        ..Row::new(strategies::deployments())
-    };
-    let replica_sets = Row {
-        short_names: &["rs"],
-        categories: ALL,
-        parts: StatusAndScale,
-        columns: cells::replica_sets(),
-        rules: rules::replica_sets(defaults::replica_sets()),
-        ..Row::new(strategy::counted())
-    };
-    let cron_jobs = Row {
-        short_names: &["cj"],
-        categories: ALL,
-        parts: Status,
-        columns: cells::cron_jobs(),
-        rules: rules::cron_jobs(defaults::cron_jobs()),
-        ..Row::new(strategy::counted())
-    };
-    let jobs = Row {
-        categories: ALL,
-        parts: Status,
-        columns: cells::jobs(),
-        rules: rules::jobs(defaults::jobs()),
-        ..Row::new(strategies::jobs())
-    };
+    let deployments = apps::deployment::row();
+    let replica_sets = apps::replica_set::row();
+    let cron_jobs = batch::cron_job::row();
+    let jobs = batch::job::row();
     let definitions = Row {
         short_names: &["crd", "crds"],
         categories: &["api-extensions"],

@@ -1,10 +1,10 @@
 //! In what each of these kinds differs from one that a definition describes.
 
-use aggregated_apiserver::{NameRule, SelectableFields, Strategy, whole_seconds};
+use aggregated_apiserver::{NameRule, Strategy, whole_seconds};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::strategy::{base, counted, guarded};
+use super::strategy::{counted, guarded};
 use crate::definitions::FINALIZER;
 
 /// Says in the status of a definition that its objects will be removed.
@@ -49,15 +49,4 @@ pub(super) fn definitions() -> Strategy {
 
 pub(super) fn api_services() -> Strategy {
     Strategy { names: NameRule::PathSegment, updates_metadata_with_status: false, ..guarded() }
-}
-
-pub(super) fn deployments() -> Strategy {
-    Strategy { metadata_kept_by_status: &["labels"], counts_annotations: true, ..counted() }
-}
-
-pub(super) fn jobs() -> Strategy {
-    let selectable =
-        SelectableFields::default().found_at("status.successful", &["status.succeeded"], "0");
-    let why = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning";
-    Strategy { selectable, warning_without_propagation_policy: Some(why), ..base() }
 }

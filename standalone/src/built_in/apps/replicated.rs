@@ -1,0 +1,61 @@
+//! What Deployments and ReplicaSets have in common: a selector, and a template that it
+//! selects.
+
+use aggregated_apiserver::FieldError;
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+
+use crate::built_in::checks::{Faults, check_kept, check_one_of, shown};
+use crate::built_in::label_selector;
+use crate::built_in::pod_template;
+
+/// A selector is none in Rust where it is not there in JSON.
+pub(crate) fn check_selector(selector: &LabelSelector, of: &str, faults: &mut Faults) {
+    label_selector::check(selector, "spec.selector", faults);
+    if *selector == LabelSelector::default() {
+        faults.push(FieldError::required("spec.selector", ""));
+    } else if label_selector::is_empty(selector) {
+        let why = format!("empty selector is invalid for {of}");
+        faults.push(FieldError::invalid("spec.selector", shown(selector), &why));
+    }
+}
+
+pub(crate) fn check_template(
+    template: Option<&PodTemplateSpec>,
+    selector: &LabelSelector,
+    faults: &mut Faults,
+) {
+    let nothing = PodTemplateSpec::default();
+    let template = template.unwrap_or(&nothing);
+    let labels = template.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref());
+    let mut of_selector = Vec::new();
+    label_selector::check(selector, "spec.selector", &mut of_selector);
+    let is_missing = *selector == LabelSelector::default();
+    if !of_selector.is_empty() {
+        let why = "invalid label selector";
+        faults.push(FieldError::invalid("spec.selector", shown(selector), why));
+    } else if is_missing
+        || (!label_selector::is_empty(selector) && !label_selector::matches(selector, labels))
+    {
+        let why = "`selector` does not match template `labels`";
+        faults.push(FieldError::invalid("spec.template.metadata.labels", shown(&labels), why));
+    }
+    pod_template::check_template(template, "spec.template", faults);
+    let policy = template.spec.as_ref().and_then(|spec| spec.restart_policy.as_ref());
+    check_one_of("spec.template.spec.restartPolicy", policy, &["Always"], faults);
+    let deadline = template.spec.as_ref().and_then(|spec| spec.active_deadline_seconds);
+    if deadline.is_some() {
+        let why = "activeDeadlineSeconds in ReplicaSet is not Supported";
+        faults.push(FieldError::forbidden("spec.template.spec.activeDeadlineSeconds", why));
+    }
+}
+
+pub(crate) fn check_change(
+    selector: &LabelSelector,
+    old: Option<&LabelSelector>,
+    faults: &mut Faults,
+) {
+    if let Some(old) = old {
+        check_kept("spec.selector", selector, old, faults);
+    }
+}

@@ -1,0 +1,113 @@
+//! CronJobs.
+
+use aggregated_apiserver::{FieldError, Rules, age};
+use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::{CronJob, JobSpec};
+
+use super::job_spec::{check_job, fill_job};
+use super::schedule::fault_of_schedule;
+use crate::built_in::ALL;
+use crate::built_in::cell_texts::{NONE, or_none};
+use crate::built_in::checks::{Faults, check_not_negative, check_one_of, quote};
+use crate::built_in::defaulting::fill;
+use crate::built_in::label_selector;
+use crate::built_in::pod_template::{containers, images};
+use crate::built_in::row::{Column, Parts, Row};
+use crate::built_in::strategy;
+
+/// A Job is called after its CronJob and a time.
+const CRON_NAME_LIMIT: usize = 52;
+
+pub(crate) fn row() -> Row<CronJob> {
+    let rules =
+        Rules::none().prepare(|job, _| prepare(job)).validate(|job, old, _| validate(job, old));
+    Row {
+        short_names: &["cj"],
+        categories: ALL,
+        parts: Parts::Status,
+        columns: columns(),
+        rules,
+        ..Row::new(strategy::counted())
+    }
+}
+
+fn columns() -> Vec<Column<CronJob>> {
+    vec![
+        Column::path("Schedule", ".spec.schedule"),
+        Column::computed("Timezone", |job: &CronJob, _| {
+            or_none(job.spec.time_zone.clone().unwrap_or_default())
+        }),
+        Column::computed("Suspend", |job, _| suspend(job)).of_type("boolean"),
+        Column::computed("Active", |job, _| active(job)).of_type("integer"),
+        Column::computed("Last Schedule", last_schedule),
+        Column::age(),
+        containers(|one| one.spec.job_template.spec.as_ref()?.template.spec.as_ref()),
+        images(|one| one.spec.job_template.spec.as_ref()?.template.spec.as_ref()),
+        label_selector::column(|one| one.spec.job_template.spec.as_ref()?.selector.as_ref()),
+    ]
+}
+
+fn suspend(job: &CronJob) -> &'static str {
+    match job.spec.suspend {
+        Some(true) => "True",
+        Some(false) => "False",
+        None => NONE,
+    }
+}
+
+fn active(job: &CronJob) -> usize {
+    let active = job.status.as_ref().and_then(|status| status.active.as_ref());
+    active.map_or(0, Vec::len)
+}
+
+fn last_schedule(job: &CronJob, now: Timestamp) -> String {
+    let last = job.status.as_ref().and_then(|status| status.last_schedule_time.as_ref());
+    last.map_or_else(|| NONE.to_owned(), |last| age(last.0, now))
+}
+
+fn prepare(job: &mut CronJob) {
+    let spec = &mut job.spec;
+    fill(&mut spec.concurrency_policy, "Allow");
+    spec.suspend.get_or_insert(false);
+    spec.successful_jobs_history_limit.get_or_insert(3);
+    spec.failed_jobs_history_limit.get_or_insert(1);
+    if let Some(spec) = &mut spec.job_template.spec {
+        fill_job(spec);
+    }
+}
+
+fn validate(job: &CronJob, old: Option<&CronJob>) -> Faults {
+    let mut faults = Vec::new();
+    let spec = &job.spec;
+    if spec.schedule.is_empty() {
+        faults.push(FieldError::required("spec.schedule", ""));
+    } else if let Some(why) = fault_of_schedule(&spec.schedule) {
+        faults.push(FieldError::invalid("spec.schedule", quote(&spec.schedule), &why));
+    }
+    if let Some(zone) = &spec.time_zone
+        && old.is_none_or(|old| old.spec.time_zone != spec.time_zone)
+        && jiff::tz::TimeZone::get(zone).is_err()
+    {
+        let why = format!("unknown time zone {zone}");
+        faults.push(FieldError::invalid("spec.timeZone", quote(zone), &why));
+    }
+    for (field, value) in [
+        ("spec.startingDeadlineSeconds", spec.starting_deadline_seconds),
+        ("spec.successfulJobsHistoryLimit", spec.successful_jobs_history_limit.map(i64::from)),
+        ("spec.failedJobsHistoryLimit", spec.failed_jobs_history_limit.map(i64::from)),
+    ] {
+        check_not_negative(field, value, &mut faults);
+    }
+    let policies = ["Allow", "Forbid", "Replace"];
+    let policy = spec.concurrency_policy.as_ref();
+    check_one_of("spec.concurrencyPolicy", policy, &policies, &mut faults);
+    let nothing = JobSpec::default();
+    let template = spec.job_template.spec.as_ref().unwrap_or(&nothing);
+    check_job(template, "spec.jobTemplate.spec", &mut faults);
+    let name = job.metadata.name.as_deref().unwrap_or_default();
+    if old.is_none() && name.len() > CRON_NAME_LIMIT {
+        let why = format!("must be no more than {CRON_NAME_LIMIT} characters");
+        faults.push(FieldError::invalid("metadata.name", quote(name), &why));
+    }
+    faults
+}
