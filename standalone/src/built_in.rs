@@ -1,30 +1,28 @@
 //! The kinds that Kubernetes has itself: one row each.
 
+mod apiextensions;
+mod apiregistration;
 mod apps;
 mod batch;
 mod cell_texts;
-mod cells;
 mod checks;
 mod coordination;
 mod core;
 mod defaulting;
 mod descriptions;
+mod discovery;
 mod events;
 mod label_selector;
 mod pod_template;
 mod row;
-mod rules;
-mod strategies;
 mod strategy;
 
+pub(crate) use apiextensions::custom_resource_definition::approval;
 pub(crate) use row::review;
-pub(crate) use rules::approval;
 
 use std::sync::{Arc, LazyLock};
 
 use aggregated_apiserver::{Kinds, Types};
-
-use row::{Parts, Row};
 
 const ALL: &[&str] = &["all"];
 
@@ -38,7 +36,6 @@ const TABLE: &str = include_str!("built_in/types.txt");
 
 /// All of them, in the order of discovery.
 pub(crate) fn kinds() -> Kinds {
-    use Parts::Status;
     let config_maps = core::config_map::row();
     let events = core::event::row();
     let namespaces = core::namespace::row();
@@ -51,26 +48,10 @@ pub(crate) fn kinds() -> Kinds {
     let replica_sets = apps::replica_set::row();
     let cron_jobs = batch::cron_job::row();
     let jobs = batch::job::row();
-    let definitions = Row {
-        short_names: &["crd", "crds"],
-        categories: &["api-extensions"],
-        parts: Status,
-        columns: cells::definitions(),
-        rules: rules::definitions(),
-        ..Row::new(strategies::definitions())
-    };
+    let definitions = apiextensions::custom_resource_definition::row();
     let leases = coordination::lease::row();
-    let api_services = Row {
-        parts: Status,
-        columns: cells::api_services(),
-        rules: rules::api_services(),
-        ..Row::new(strategies::api_services())
-    };
-    let endpoint_slices = Row {
-        columns: cells::endpoint_slices(),
-        rules: rules::endpoint_slices(),
-        ..Row::new(strategy::counted())
-    };
+    let api_services = apiregistration::api_service::row();
+    let endpoint_slices = discovery::endpoint_slice::row();
     let kinds = config_maps.add(Kinds::new());
     let kinds = events.add(kinds);
     let kinds = namespaces.add(kinds);

@@ -1,71 +1,42 @@
-//! CustomResourceDefinitions.
+//! The validation of CustomResourceDefinitions.
 
 use std::collections::BTreeSet;
 
-use aggregated_apiserver::{FieldError, Rules, RuntimeKinds, names};
+use aggregated_apiserver::{FieldError, RuntimeKinds, names};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceConversion, CustomResourceDefinition, CustomResourceDefinitionSpec,
-    CustomResourceDefinitionVersion,
+    CustomResourceDefinition, CustomResourceDefinitionSpec,
 };
 
 use super::approval;
-use super::{Faults, check_kept, check_one_of, check_with, quote, shown};
+use super::fault_paths::hoisted;
+use crate::built_in::checks::{Faults, check_kept, check_one_of, check_with, quote, shown};
 
-/// What a definition says when its author says nothing, and what it may not say.
-pub(in super::super) fn definitions() -> Rules<CustomResourceDefinition> {
-    Rules::none()
-        .prepare(|definition: &mut CustomResourceDefinition, _| prepare(definition))
-        .validate(|definition, old, _| {
-            let mut faults = Vec::new();
-            let spec = &definition.spec;
-            if old.is_none() {
-                let name = definition.metadata.name.as_deref().unwrap_or_default();
-                if name != format!("{}.{}", spec.names.plural, spec.group) {
-                    let why = "must be spec.names.plural+\".\"+spec.group";
-                    faults.push(FieldError::invalid("metadata.name", quote(name), why));
-                }
-            }
-            check_change(definition, old, &mut faults);
-            if faults.is_empty() {
-                check(spec, &mut faults);
-            }
-            faults.extend(approval::check(definition, old));
-            if faults.is_empty() {
-                let of_schemas = RuntimeKinds::check(definition).into_iter();
-                faults.extend(of_schemas.filter_map(|fault| {
-                    let at = hoisted(spec, fault.field())?;
-                    Some(fault.with_field(|_| at))
-                }));
-            }
-            faults
-        })
-        .warn(|definition, _, _| RuntimeKinds::unenforced(definition))
-}
-
-fn prepare(definition: &mut CustomResourceDefinition) {
-    let is_new = definition.metadata.resource_version.is_none();
-    let names = &mut definition.spec.names;
-    if !names.kind.is_empty() {
-        names.singular.get_or_insert_with(|| names.kind.to_lowercase());
-        names.list_kind.get_or_insert_with(|| format!("{}List", names.kind));
+pub(crate) fn validate(
+    definition: &CustomResourceDefinition,
+    old: Option<&CustomResourceDefinition>,
+) -> Faults {
+    let mut faults = Vec::new();
+    let spec = &definition.spec;
+    if old.is_none() {
+        let name = definition.metadata.name.as_deref().unwrap_or_default();
+        if name != format!("{}.{}", spec.names.plural, spec.group) {
+            let why = "must be spec.names.plural+\".\"+spec.group";
+            faults.push(FieldError::invalid("metadata.name", quote(name), why));
+        }
     }
-    let conversion = CustomResourceConversion { strategy: "None".to_owned(), webhook: None };
-    let conversion = definition.spec.conversion.get_or_insert(conversion);
-    let webhook = conversion.webhook.as_mut().and_then(|webhook| webhook.client_config.as_mut());
-    if let Some(service) = webhook.and_then(|config| config.service.as_mut()) {
-        service.port.get_or_insert(443);
+    check_change(definition, old, &mut faults);
+    if faults.is_empty() {
+        check(spec, &mut faults);
     }
-    let Some(stored) = definition.spec.versions.iter().find(|version| version.storage) else {
-        return;
-    };
-    let status = definition.status.get_or_insert_default();
-    let versions = status.stored_versions.get_or_insert_default();
-    if is_new {
-        versions.clear();
+    faults.extend(approval::check(definition, old));
+    if faults.is_empty() {
+        let of_schemas = RuntimeKinds::check(definition).into_iter();
+        faults.extend(of_schemas.filter_map(|fault| {
+            let at = hoisted(spec, fault.field())?;
+            Some(fault.with_field(|_| at))
+        }));
     }
-    if !versions.contains(&stored.name) {
-        versions.push(stored.name.clone());
-    }
+    faults
 }
 
 fn check_change(
@@ -171,43 +142,4 @@ fn check_names(spec: &CustomResourceDefinitionSpec, faults: &mut Faults) {
             );
         }
     }
-}
-
-/// Where kube-apiserver finds a fault: what all versions say alike, it looks at once,
-/// as if it stood above them. `None` of the versions behind the first one.
-fn hoisted(spec: &CustomResourceDefinitionSpec, at: &str) -> Option<String> {
-    let place = || {
-        let (index, rest) = at.strip_prefix("spec.versions[")?.split_once("].")?;
-        Some((index.parse::<usize>().ok()?, rest))
-    };
-    let Some((index, rest)) = place() else { return Some(at.to_owned()) };
-    let part = rest.split_once(['.', '[']).map_or(rest, |(first, _)| first);
-    let versions = &spec.versions;
-    let is_alike = match part {
-        "schema" => are_alike(versions, |version| &version.schema),
-        "subresources" => are_alike(versions, |version| &version.subresources),
-        "additionalPrinterColumns" => are_alike(versions, |version| {
-            version.additional_printer_columns.as_deref().unwrap_or_default()
-        }),
-        "selectableFields" => {
-            are_alike(versions, |version| version.selectable_fields.as_deref().unwrap_or_default())
-        }
-        _ => false,
-    };
-    match (is_alike, index) {
-        (false, _) => Some(at.to_owned()),
-        (true, 0) if part == "schema" => {
-            Some(format!("spec.validation.{}", rest.strip_prefix("schema.").unwrap_or(rest)))
-        }
-        (true, 0) => Some(format!("spec.{rest}")),
-        (true, _) => None,
-    }
-}
-
-/// Whether all versions have the same.
-fn are_alike<'a, T: PartialEq + ?Sized + 'a>(
-    versions: &'a [CustomResourceDefinitionVersion],
-    part: impl Fn(&'a CustomResourceDefinitionVersion) -> &'a T,
-) -> bool {
-    versions.windows(2).all(|two| part(&two[0]) == part(&two[1]))
 }

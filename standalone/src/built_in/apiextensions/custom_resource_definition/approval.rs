@@ -5,7 +5,7 @@ use aggregated_apiserver::FieldError;
 use http::Uri;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
-use super::quote;
+use crate::built_in::checks::quote;
 
 const ANNOTATION: &str = "api-approved.kubernetes.io";
 const GROUPS: [&str; 2] = ["k8s.io", "kubernetes.io"];
@@ -37,7 +37,7 @@ pub(crate) fn condition(definition: &CustomResourceDefinition) -> Option<Conditi
 }
 
 /// What is wrong with the annotation, unless it was so before.
-pub(super) fn check(
+pub(crate) fn check(
     definition: &CustomResourceDefinition,
     old: Option<&CustomResourceDefinition>,
 ) -> Option<FieldError> {

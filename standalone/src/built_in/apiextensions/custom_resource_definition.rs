@@ -1,0 +1,102 @@
+//! CustomResourceDefinitions.
+
+pub(crate) mod approval;
+mod fault_paths;
+mod validation;
+
+use aggregated_apiserver::{Rules, RuntimeKinds, Strategy, whole_seconds};
+use jiff::Timestamp;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceConversion, CustomResourceDefinition,
+};
+use serde_json::{Map, Value, json};
+
+use crate::built_in::row::{Column, Parts, Row};
+use crate::built_in::strategy::counted;
+use crate::definitions::FINALIZER;
+use validation::validate;
+
+pub(crate) fn row() -> Row<CustomResourceDefinition> {
+    let rules = Rules::none()
+        .prepare(|definition, _| prepare(definition))
+        .validate(|definition, old, _| validate(definition, old))
+        .warn(|definition, _, _| RuntimeKinds::unenforced(definition));
+    Row {
+        short_names: &["crd", "crds"],
+        categories: &["api-extensions"],
+        parts: Parts::Status,
+        columns: columns(),
+        rules,
+        ..Row::new(strategy())
+    }
+}
+
+fn strategy() -> Strategy {
+    Strategy {
+        allows_unconditional_update: false,
+        updates_metadata_with_status: false,
+        // Whoever serves it lets it go when its objects are gone.
+        held_by: Some("/spec/versions"),
+        marked_by_time_alone: true,
+        prepare_for_deletion: Some(|definition, now| {
+            note_termination(definition, now);
+            let metadata = definition.entry("metadata").or_insert_with(|| json!({}));
+            let finalizers = metadata
+                .as_object_mut()
+                .map(|metadata| metadata.entry("finalizers").or_insert_with(|| json!([])));
+            if let Some(Value::Array(finalizers)) = finalizers
+                && !finalizers.contains(&FINALIZER.into())
+            {
+                finalizers.push(FINALIZER.into());
+            }
+        }),
+        ..counted()
+    }
+}
+
+/// Says in the status of a definition that its objects will be removed.
+fn note_termination(definition: &mut Map<String, Value>, now: Timestamp) {
+    let status = definition.entry("status").or_insert_with(|| json!({}));
+    if status["conditions"].is_null() {
+        status["conditions"] = json!([]);
+    }
+    let Some(conditions) = status["conditions"].as_array_mut() else { return };
+    if conditions.iter().any(|condition| condition["type"] == "Terminating") {
+        return;
+    }
+    conditions.push(json!({
+        "type": "Terminating", "status": "True", "reason": "InstanceDeletionPending",
+        "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+        "lastTransitionTime": whole_seconds(now).to_string(),
+    }));
+}
+
+fn columns() -> Vec<Column<CustomResourceDefinition>> {
+    vec![Column::path("Created At", ".metadata.creationTimestamp").of_type("date")]
+}
+
+fn prepare(definition: &mut CustomResourceDefinition) {
+    let is_new = definition.metadata.resource_version.is_none();
+    let names = &mut definition.spec.names;
+    if !names.kind.is_empty() {
+        names.singular.get_or_insert_with(|| names.kind.to_lowercase());
+        names.list_kind.get_or_insert_with(|| format!("{}List", names.kind));
+    }
+    let conversion = CustomResourceConversion { strategy: "None".to_owned(), webhook: None };
+    let conversion = definition.spec.conversion.get_or_insert(conversion);
+    let webhook = conversion.webhook.as_mut().and_then(|webhook| webhook.client_config.as_mut());
+    if let Some(service) = webhook.and_then(|config| config.service.as_mut()) {
+        service.port.get_or_insert(443);
+    }
+    let Some(stored) = definition.spec.versions.iter().find(|version| version.storage) else {
+        return;
+    };
+    let status = definition.status.get_or_insert_default();
+    let versions = status.stored_versions.get_or_insert_default();
+    if is_new {
+        versions.clear();
+    }
+    if !versions.contains(&stored.name) {
+        versions.push(stored.name.clone());
+    }
+}

@@ -1,0 +1,44 @@
+//! Where kube-apiserver finds the faults of versions.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinitionSpec, CustomResourceDefinitionVersion,
+};
+
+/// Where kube-apiserver finds a fault: what all versions say alike, it looks at once,
+/// as if it stood above them. `None` of the versions behind the first one.
+pub(crate) fn hoisted(spec: &CustomResourceDefinitionSpec, at: &str) -> Option<String> {
+    let place = || {
+        let (index, rest) = at.strip_prefix("spec.versions[")?.split_once("].")?;
+        Some((index.parse::<usize>().ok()?, rest))
+    };
+    let Some((index, rest)) = place() else { return Some(at.to_owned()) };
+    let part = rest.split_once(['.', '[']).map_or(rest, |(first, _)| first);
+    let versions = &spec.versions;
+    let is_alike = match part {
+        "schema" => are_alike(versions, |version| &version.schema),
+        "subresources" => are_alike(versions, |version| &version.subresources),
+        "additionalPrinterColumns" => are_alike(versions, |version| {
+            version.additional_printer_columns.as_deref().unwrap_or_default()
+        }),
+        "selectableFields" => {
+            are_alike(versions, |version| version.selectable_fields.as_deref().unwrap_or_default())
+        }
+        _ => false,
+    };
+    match (is_alike, index) {
+        (false, _) => Some(at.to_owned()),
+        (true, 0) if part == "schema" => {
+            Some(format!("spec.validation.{}", rest.strip_prefix("schema.").unwrap_or(rest)))
+        }
+        (true, 0) => Some(format!("spec.{rest}")),
+        (true, _) => None,
+    }
+}
+
+/// Whether all versions have the same.
+fn are_alike<'a, T: PartialEq + ?Sized + 'a>(
+    versions: &'a [CustomResourceDefinitionVersion],
+    part: impl Fn(&'a CustomResourceDefinitionVersion) -> &'a T,
+) -> bool {
+    versions.windows(2).all(|two| part(&two[0]) == part(&two[1]))
+}
