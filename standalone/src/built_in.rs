@@ -24,8 +24,6 @@ use std::sync::{Arc, LazyLock};
 
 use aggregated_apiserver::{Kinds, Types};
 
-const ALL: &[&str] = &["all"];
-
 /// The types of Kubernetes. What the table says a test reads.
 pub(crate) static TYPES: LazyLock<Arc<Types>> = LazyLock::new(|| {
     let types = Types::parse(&[TABLE]).unwrap_or_default();
@@ -36,44 +34,32 @@ const TABLE: &str = include_str!("built_in/types.txt");
 
 /// All of them, in the order of discovery.
 pub(crate) fn kinds() -> Kinds {
-    let config_maps = core::config_map::row();
-    let events = core::event::row();
-    let namespaces = core::namespace::row();
-    let nodes = core::node::row();
-    let pods = core::pod::row();
-    let secrets = core::secret::row();
-    let service_accounts = core::service_account::row();
-    let services = core::service::row();
-    let deployments = apps::deployment::row();
-    let replica_sets = apps::replica_set::row();
-    let cron_jobs = batch::cron_job::row();
-    let jobs = batch::job::row();
-    let definitions = apiextensions::custom_resource_definition::row();
-    let leases = coordination::lease::row();
-    let api_services = apiregistration::api_service::row();
-    let endpoint_slices = discovery::endpoint_slice::row();
-    let kinds = config_maps.add(Kinds::new());
-    let kinds = events.add(kinds);
-    let kinds = namespaces.add(kinds);
-    let kinds = nodes.add(kinds);
-    let kinds = pods.add(kinds);
-    let kinds = secrets.add(kinds);
-    let kinds = service_accounts.add(kinds);
-    let kinds = services.add(kinds);
-    let kinds = api_services.add(kinds);
-    let kinds = deployments.add(kinds);
-    let kinds = replica_sets.add(kinds);
-    let kinds = cron_jobs.add(kinds);
-    let kinds = jobs.add(kinds);
-    let kinds = definitions.add(kinds);
-    let kinds = leases.add(kinds);
-    endpoint_slices.add(kinds)
+    [
+        core::config_map::row().kind(),
+        core::event::row().kind(),
+        core::namespace::row().kind(),
+        core::node::row().kind(),
+        core::pod::row().kind(),
+        core::secret::row().kind(),
+        core::service_account::row().kind(),
+        core::service::row().kind(),
+        apiregistration::api_service::row().kind(),
+        apps::deployment::row().kind(),
+        apps::replica_set::row().kind(),
+        batch::cron_job::row().kind(),
+        batch::job::row().kind(),
+        apiextensions::custom_resource_definition::row().kind(),
+        coordination::lease::row().kind(),
+        discovery::endpoint_slice::row().kind(),
+    ]
+    .into_iter()
+    .fold(Kinds::new(), Kinds::and)
 }
 
-/// The newer form of events, which programs report by: they are those of the core
-/// group.
+/// The events of the core group once more, in the form of `events.k8s.io`, by which
+/// programs report.
 pub(crate) fn events() -> Kinds {
-    events::event::row().add(Kinds::new()).viewing(events::event::view())
+    events::event::row().kind().viewing(events::event::view())
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! A row: everything that is said about a kind of Kubernetes, and how it becomes a kind
-//! of the server.
+//! A row: what a built-in kind is made of, and how it becomes a kind that a server
+//! serves.
 
 use std::any::TypeId;
 
@@ -14,13 +14,17 @@ use serde_json::{Value, json};
 
 use super::TYPES;
 
-/// Everything that is said about a kind here. What it is called, and where it
-/// lives, its type says.
+/// The category of what `kubectl get all` lists.
+pub(crate) const ALL: &[&str] = &["all"];
+
+/// What a built-in kind is made of. Its group, version, names and scope come from its
+/// Rust type.
 pub(crate) struct Row<K> {
     pub(crate) short_names: &'static [&'static str],
     pub(crate) categories: &'static [&'static str],
-    pub(crate) parts: Parts,
+    pub(crate) subresources: Subresources,
     pub(crate) columns: Vec<Column<K>>,
+    /// Defaulting, validation and warnings.
     pub(crate) rules: Rules<K>,
     pub(crate) strategy: Strategy,
 }
@@ -31,55 +35,61 @@ where
     K: kube::Resource<DynamicType = ()>,
     <K as Resource>::Scope: 'static,
 {
-    /// A kind of which nothing is said but its strategy.
+    /// A kind with this strategy, without subresources and rules, whose table shows its
+    /// age alone.
     pub(crate) fn new(strategy: Strategy) -> Self {
         Self {
             short_names: &[],
             categories: &[],
-            parts: Parts::None,
+            subresources: Subresources::None,
             columns: vec![Column::age()],
             rules: Rules::none(),
             strategy,
         }
     }
 
-    pub(crate) fn add(self, kinds: Kinds) -> Kinds {
-        let Self { short_names, categories, parts, columns, rules, strategy } = self;
+    /// The kind, for a server to serve.
+    pub(crate) fn kind(self) -> Kinds {
         let mut version = version_of::<K>();
-        version["additionalPrinterColumns"] = columns.iter().map(Column::definition).collect();
-        version["subresources"] = match parts {
-            Parts::None => json!({}),
-            Parts::Status => json!({"status": {}}),
-            Parts::StatusAndScale => json!({"status": {}, "scale": {
-                "specReplicasPath": ".spec.replicas",
-                "statusReplicasPath": ".status.replicas",
-                "labelSelectorPath": ".spec.selector",
-            }}),
-        };
-        let cells = columns.into_iter().fold(Cells::none(), Column::add_to);
-        match definition::<K>(short_names, categories, &version) {
+        let columns: Value = self.columns.iter().map(Column::definition).collect();
+        version["additionalPrinterColumns"] = columns;
+        version["subresources"] = self.subresources.definition();
+        match definition::<K>(self.short_names, self.categories, &version) {
             Ok(definition) => {
-                let kinds = kinds.built_in(definition, cells, rules, &TYPES);
-                kinds.with_strategy(strategy)
+                let cells = self.columns.into_iter().fold(Cells::none(), Column::add_to);
+                let kinds = Kinds::new().built_in(definition, cells, self.rules, &TYPES);
+                kinds.with_strategy(self.strategy)
             }
             Err(error) => {
-                // What is made here is made of constants; a test reads all of them.
+                // Definitions are made of constants, and a test makes all of them.
                 tracing::error!("{}: {error}", K::KIND);
-                kinds
+                Kinds::new()
             }
         }
     }
 }
 
-/// What there is besides the object itself.
+/// The subresources of a kind.
 #[derive(Clone, Copy)]
-pub(crate) enum Parts {
-    /// Nothing.
+pub(crate) enum Subresources {
     None,
-    /// Its status.
     Status,
-    /// Its status, and how many replicas it has.
     StatusAndScale,
+}
+
+impl Subresources {
+    /// The subresources as a definition has them.
+    fn definition(self) -> Value {
+        match self {
+            Self::None => json!({}),
+            Self::Status => json!({"status": {}}),
+            Self::StatusAndScale => json!({"status": {}, "scale": {
+                "specReplicasPath": ".spec.replicas",
+                "statusReplicasPath": ".status.replicas",
+                "labelSelectorPath": ".spec.selector",
+            }}),
+        }
+    }
 }
 
 /// A column of the table that kubectl shows.
@@ -157,7 +167,8 @@ impl<K: 'static> Column<K> {
     }
 }
 
-/// The definition of a kind that is a question.
+/// The definition of a review, such as a SubjectAccessReview: a kind whose objects are
+/// answered, and not kept.
 pub(crate) fn review<K>() -> Result<CustomResourceDefinition, serde_json::Error>
 where
     K: Resource,
@@ -196,7 +207,8 @@ where
     })
 }
 
-/// What objects hold their types say, in Rust.
+/// The only version of a kind. Its schema says nothing: objects are read as their types in
+/// `types.txt` say.
 fn version_of<K: Resource>() -> Value {
     json!({
         "name": K::VERSION, "served": true, "storage": true,

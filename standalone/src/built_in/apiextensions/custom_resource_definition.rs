@@ -11,7 +11,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::built_in::row::{Column, Parts, Row};
+use crate::built_in::row::{Column, Row, Subresources};
 use crate::built_in::strategy::counted;
 use crate::definitions::FINALIZER;
 use validation::validate;
@@ -24,7 +24,7 @@ pub(crate) fn row() -> Row<CustomResourceDefinition> {
     Row {
         short_names: &["crd", "crds"],
         categories: &["api-extensions"],
-        parts: Parts::Status,
+        subresources: Subresources::Status,
         columns: columns(),
         rules,
         ..Row::new(strategy())

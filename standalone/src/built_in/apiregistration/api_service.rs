@@ -8,14 +8,14 @@ use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::{
 };
 
 use crate::built_in::checks::{Faults, check_with, quote};
-use crate::built_in::row::{Column, Parts, Row};
+use crate::built_in::row::{Column, Row, Subresources};
 use crate::built_in::strategy::guarded;
 
 pub(crate) fn row() -> Row<APIService> {
     let rules = Rules::none()
         .prepare(|api, context| prepare(api, context.now))
         .validate(|api, _, _| validate(api));
-    Row { parts: Parts::Status, columns: columns(), rules, ..Row::new(strategy()) }
+    Row { subresources: Subresources::Status, columns: columns(), rules, ..Row::new(strategy()) }
 }
 
 fn strategy() -> Strategy {

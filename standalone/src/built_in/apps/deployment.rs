@@ -7,12 +7,11 @@ use k8s_openapi::api::apps::v1::{
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::replicated::{check_change, check_selector, check_template};
-use crate::built_in::ALL;
 use crate::built_in::checks::{Faults, check_not_negative, quote, shown};
 use crate::built_in::defaulting::fill;
 use crate::built_in::label_selector;
 use crate::built_in::pod_template::{containers, fill_template, images};
-use crate::built_in::row::{Column, Parts, Row};
+use crate::built_in::row::{ALL, Column, Row, Subresources};
 use crate::built_in::strategy::counted;
 
 const PERCENT: &str = "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')";
@@ -24,7 +23,7 @@ pub(crate) fn row() -> Row<Deployment> {
     Row {
         short_names: &["deploy"],
         categories: ALL,
-        parts: Parts::StatusAndScale,
+        subresources: Subresources::StatusAndScale,
         columns: columns(),
         rules,
         ..Row::new(strategy())

@@ -4,11 +4,10 @@ use aggregated_apiserver::Rules;
 use k8s_openapi::api::apps::v1::ReplicaSet;
 
 use super::replicated::{check_change, check_selector, check_template};
-use crate::built_in::ALL;
 use crate::built_in::checks::{Faults, check_not_negative};
 use crate::built_in::label_selector;
 use crate::built_in::pod_template::{containers, fill_template, images};
-use crate::built_in::row::{Column, Parts, Row};
+use crate::built_in::row::{ALL, Column, Row, Subresources};
 use crate::built_in::strategy;
 
 pub(crate) fn row() -> Row<ReplicaSet> {
@@ -17,7 +16,7 @@ pub(crate) fn row() -> Row<ReplicaSet> {
     Row {
         short_names: &["rs"],
         categories: ALL,
-        parts: Parts::StatusAndScale,
+        subresources: Subresources::StatusAndScale,
         columns: columns(),
         rules,
         ..Row::new(strategy::counted())

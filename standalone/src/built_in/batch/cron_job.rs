@@ -6,13 +6,12 @@ use k8s_openapi::api::batch::v1::{CronJob, JobSpec};
 
 use super::job_spec::{check_job, fill_job};
 use super::schedule::fault_of_schedule;
-use crate::built_in::ALL;
 use crate::built_in::cell_texts::{NONE, or_none};
 use crate::built_in::checks::{Faults, check_not_negative, check_one_of, quote};
 use crate::built_in::defaulting::fill;
 use crate::built_in::label_selector;
 use crate::built_in::pod_template::{containers, images};
-use crate::built_in::row::{Column, Parts, Row};
+use crate::built_in::row::{ALL, Column, Row, Subresources};
 use crate::built_in::strategy;
 
 /// A Job is called after its CronJob and a time.
@@ -24,7 +23,7 @@ pub(crate) fn row() -> Row<CronJob> {
     Row {
         short_names: &["cj"],
         categories: ALL,
-        parts: Parts::Status,
+        subresources: Subresources::Status,
         columns: columns(),
         rules,
         ..Row::new(strategy::counted())

@@ -8,18 +8,23 @@ use k8s_openapi::api::batch::v1::{Job, JobSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::job_spec::{check_job, fill_job};
-use crate::built_in::ALL;
 use crate::built_in::checks::{Faults, check_kept, shown};
 use crate::built_in::defaulting::fill;
 use crate::built_in::label_selector;
 use crate::built_in::pod_template::{containers, images};
-use crate::built_in::row::{Column, Parts, Row};
+use crate::built_in::row::{ALL, Column, Row, Subresources};
 use crate::built_in::strategy::base;
 
 pub(crate) fn row() -> Row<Job> {
     let rules =
         Rules::none().prepare(|job, _| prepare(job)).validate(|job, old, _| validate(job, old));
-    Row { categories: ALL, parts: Parts::Status, columns: columns(), rules, ..Row::new(strategy()) }
+    Row {
+        categories: ALL,
+        subresources: Subresources::Status,
+        columns: columns(),
+        rules,
+        ..Row::new(strategy())
+    }
 }
 
 fn strategy() -> Strategy {

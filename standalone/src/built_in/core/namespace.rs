@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{Namespace, NamespaceSpec, NamespaceStatus};
 use serde_json::json;
 
 use crate::built_in::defaulting::fill;
-use crate::built_in::row::{Column, Parts, Row};
+use crate::built_in::row::{Column, Row, Subresources};
 use crate::built_in::strategy::base;
 
 /// The label by which a namespace can be selected.
@@ -17,7 +17,7 @@ const FINALIZER: &str = "kubernetes";
 pub(crate) fn row() -> Row<Namespace> {
     Row {
         short_names: &["ns"],
-        parts: Parts::Status,
+        subresources: Subresources::Status,
         columns: columns(),
         rules: Rules::none().prepare(|namespace, _| prepare(namespace)),
         ..Row::new(strategy())

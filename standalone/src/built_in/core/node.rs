@@ -9,7 +9,7 @@ use crate::built_in::cell_texts::{NONE, or_none};
 use crate::built_in::checks::Faults;
 use crate::built_in::defaulting::agree;
 use crate::built_in::pod_template::resources::round;
-use crate::built_in::row::{Column, Parts, Row};
+use crate::built_in::row::{Column, Row, Subresources};
 use crate::built_in::strategy::base;
 
 /// The taint of nodes that cannot take Pods yet.
@@ -20,7 +20,7 @@ pub(crate) fn row() -> Row<Node> {
         Rules::none().prepare(|node, _| prepare(node)).validate(|node, old, _| validate(node, old));
     Row {
         short_names: &["no"],
-        parts: Parts::Status,
+        subresources: Subresources::Status,
         columns: columns(),
         rules,
         ..Row::new(strategy())

@@ -12,11 +12,10 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Map, Value};
 
-use crate::built_in::ALL;
 use crate::built_in::checks::Faults;
 use crate::built_in::defaulting::{agree, fill};
 use crate::built_in::pod_template::spec::{self, Of, fill_pod};
-use crate::built_in::row::{Parts, Row};
+use crate::built_in::row::{ALL, Row, Subresources};
 use crate::built_in::strategy::base;
 use resources::{fill_own_requests, fill_requests, quality};
 use update::check_change;
@@ -36,7 +35,7 @@ pub(crate) fn row() -> Row<Pod> {
     Row {
         short_names: &["po"],
         categories: ALL,
-        parts: Parts::Status,
+        subresources: Subresources::Status,
         columns: cells::columns(),
         rules,
         ..Row::new(strategy())

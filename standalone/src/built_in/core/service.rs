@@ -8,9 +8,8 @@ use aggregated_apiserver::{NameRule, Rules, SelectableFields, Strategy};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use crate::built_in::ALL;
 use crate::built_in::defaulting::fill;
-use crate::built_in::row::{Parts, Row};
+use crate::built_in::row::{ALL, Row, Subresources};
 use crate::built_in::strategy::base;
 use addresses::{Addresses, is_external};
 use validation::{validate, warnings};
@@ -27,7 +26,7 @@ pub(crate) fn row() -> Row<Service> {
     Row {
         short_names: &["svc"],
         categories: ALL,
-        parts: Parts::Status,
+        subresources: Subresources::Status,
         columns: cells::columns(),
         rules,
         ..Row::new(strategy())
