@@ -16,6 +16,8 @@ mod label_selector;
 mod pod_template;
 mod row;
 mod strategy;
+#[cfg(test)]
+mod testing;
 
 pub(crate) use apiextensions::custom_resource_definition::approval;
 pub(crate) use row::review;

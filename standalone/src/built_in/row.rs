@@ -159,6 +159,15 @@ impl<K: 'static> Column<K> {
         })
     }
 
+    /// The heading and the cell of an object, if code computes it.
+    #[cfg(test)]
+    pub(crate) fn compute(&self, object: &K, now: Timestamp) -> Option<(&'static str, Value)> {
+        match &self.cells {
+            ColumnCells::JsonPath(_) => None,
+            ColumnCells::Computed(compute) => Some((self.heading, compute(object, now))),
+        }
+    }
+
     fn add_to(cells: Cells<K>, column: Self) -> Cells<K> {
         match column.cells {
             ColumnCells::JsonPath(_) => cells,

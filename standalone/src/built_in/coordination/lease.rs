@@ -30,3 +30,37 @@ fn validate(lease: &Lease) -> Faults {
     check_not_negative("spec.leaseTransitions", spec.lease_transitions, &mut faults);
     faults
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::built_in::testing::{object, texts};
+    use serde_json::json;
+
+    #[test]
+    fn faults() {
+        for (spec, expected) in [
+            (json!(null), vec![]),
+            (json!({"leaseDurationSeconds": 1, "leaseTransitions": 0}), vec![]),
+            (
+                json!({"leaseDurationSeconds": 0, "leaseTransitions": -1}),
+                vec![
+                    "spec.leaseDurationSeconds: Invalid value: 0: must be greater than 0",
+                    "spec.leaseTransitions: Invalid value: -1: must be greater than or equal to 0",
+                ],
+            ),
+            (
+                json!({"leaseDurationSeconds": -5}),
+                vec!["spec.leaseDurationSeconds: Invalid value: -5: must be greater than 0"],
+            ),
+        ] {
+            assert_eq!(texts(&validate(&object(json!({"spec": spec})))), expected, "{spec}");
+        }
+    }
+
+    #[test]
+    fn a_put_creates_one_and_needs_the_version_of_one_that_is_there() {
+        let strategy = strategy();
+        assert!(strategy.allows_create_on_update && !strategy.allows_unconditional_update);
+    }
+}

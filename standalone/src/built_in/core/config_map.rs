@@ -59,3 +59,67 @@ fn validate(map: &ConfigMap, old: Option<&ConfigMap>) -> Faults {
     }
     faults
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::data::KEY;
+    use super::*;
+    use crate::built_in::testing::{cells, faults_of_new, faults_of_update};
+    use serde_json::json;
+
+    #[test]
+    fn faults() {
+        let no_key = |at: &str, key: &str| format!("{at}[{key}]: Invalid value: {key:?}: {KEY}");
+        for (map, expected) in [
+            (json!({}), vec![]),
+            (json!({"data": {"a.b_c-D": ""}, "binaryData": {"b": "AAE="}}), vec![]),
+            (
+                json!({"data": {"a/b": "c"}, "binaryData": {"": "AAE="}}),
+                vec![no_key("data", "a/b"), no_key("binaryData", "")],
+            ),
+            (
+                json!({"data": {"..": "x"}}),
+                vec!["data[..]: Invalid value: \"..\": must not be '..'".to_owned()],
+            ),
+            (
+                json!({"data": {"a": "b"}, "binaryData": {"a": "AAE="}}),
+                vec![
+                    "data[a]: Invalid value: \"a\": duplicate of key present in binaryData"
+                        .to_owned(),
+                ],
+            ),
+            (
+                json!({"data": {"a": "x".repeat(SIZE_LIMIT + 1)}}),
+                vec![": Too long: may not be more than 1048576 bytes".to_owned()],
+            ),
+        ] {
+            assert_eq!(faults_of_new(validate, map.clone()), expected);
+        }
+    }
+
+    #[test]
+    fn an_immutable_one_keeps_its_data() {
+        let old = json!({"immutable": true, "data": {"a": "b"}});
+        for (new, forbidden) in [
+            (json!({"immutable": true, "data": {"a": "b"}, "binaryData": {}}), vec![]),
+            (json!({"immutable": true, "data": {"a": "c"}}), vec!["data"]),
+            (json!({"data": {"a": "b"}}), vec!["immutable"]),
+            (json!({"binaryData": {"a": "AAE="}}), vec!["immutable", "data", "binaryData"]),
+        ] {
+            let expected: Vec<String> = forbidden
+                .into_iter()
+                .map(|field| format!("{field}: Forbidden: {SEALED}"))
+                .collect();
+            assert_eq!(faults_of_update(validate, old.clone(), new), expected);
+        }
+        let may_change = json!({"data": {"a": "b"}});
+        assert_eq!(faults_of_update(validate, may_change, json!({})), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn its_table_counts_all_data() {
+        let map = json!({"data": {"a": "", "b": ""}, "binaryData": {"c": "AAE="}});
+        assert_eq!(cells(columns(), map), json!({"Data": 3, "Age": "<unknown>"}));
+        assert_eq!(cells(columns(), json!({})), json!({"Data": 0, "Age": "<unknown>"}));
+    }
+}

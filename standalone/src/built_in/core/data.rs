@@ -9,7 +9,7 @@ pub(crate) const SEALED: &str = "field is immutable when `immutable` is set";
 
 const KEY_LIMIT: usize = 253;
 
-const KEY: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
+pub(crate) const KEY: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
 
 pub(crate) fn check_key(key: &str) -> Vec<String> {
     let mut faults = Vec::new();

@@ -62,3 +62,60 @@ fn prepare(namespace: &mut Namespace) {
         finalizers.push(FINALIZER.to_owned());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::built_in::testing::{now, prepared};
+    use serde_json::{Map, Value};
+
+    #[test]
+    fn defaults() {
+        for (namespace, labels, phase, finalizers) in [
+            (
+                json!({"metadata": {"name": "a"}}),
+                json!({NAME_LABEL: "a"}),
+                "Active",
+                json!([FINALIZER]),
+            ),
+            (
+                json!({"metadata": {"name": "a", "labels": {NAME_LABEL: "b", "c": "d"}}}),
+                json!({NAME_LABEL: "a", "c": "d"}),
+                "Active",
+                json!([FINALIZER]),
+            ),
+            (
+                json!({
+                    "metadata": {"name": "a"}, "spec": {"finalizers": ["x"]},
+                    "status": {"phase": "Terminating"},
+                }),
+                json!({NAME_LABEL: "a"}),
+                "Terminating",
+                json!(["x", FINALIZER]),
+            ),
+            (
+                json!({"metadata": {"name": "a"}, "spec": {"finalizers": [FINALIZER]}}),
+                json!({NAME_LABEL: "a"}),
+                "Active",
+                json!([FINALIZER]),
+            ),
+        ] {
+            let filled = prepared(prepare, namespace);
+            assert_eq!(filled["metadata"]["labels"], labels);
+            assert_eq!(filled["status"]["phase"], phase);
+            assert_eq!(filled["spec"]["finalizers"], finalizers);
+        }
+    }
+
+    #[test]
+    fn one_that_is_deleted_is_terminating_and_held_until_it_is_empty() {
+        let strategy = strategy();
+        let mut namespace = Map::new();
+        strategy.prepare_for_deletion.unwrap()(&mut namespace, now());
+        assert_eq!(Value::Object(namespace), json!({"status": {"phase": "Terminating"}}));
+        let held = json!({"spec": {"finalizers": [FINALIZER]}});
+        assert!(strategy.holds(held.as_object().unwrap()));
+        let free = json!({"spec": {"finalizers": []}});
+        assert!(!strategy.holds(free.as_object().unwrap()));
+    }
+}

@@ -117,3 +117,76 @@ fn validate(node: &Node, old: Option<&Node>) -> Faults {
     }
     faults
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::built_in::testing::{cells, faults_of_update, prepared};
+    use serde_json::{Value, json};
+
+    #[test]
+    fn defaults() {
+        let filled = prepared(
+            prepare,
+            json!({
+                "spec": {"podCIDR": "10.0.0.0/24"},
+                "status": {"capacity": {"cpu": "0.0001", "memory": "1Gi"}},
+            }),
+        );
+        let amounts = json!({"cpu": "1m", "memory": "1Gi"});
+        assert_eq!(filled["status"], json!({"capacity": amounts, "allocatable": amounts}));
+        assert_eq!(filled["spec"]["podCIDRs"], json!(["10.0.0.0/24"]));
+        assert_eq!(filled["spec"]["taints"], json!([{"key": NOT_READY, "effect": "NoSchedule"}]));
+    }
+
+    #[test]
+    fn only_a_new_one_is_tainted_and_once() {
+        let taints = |node| prepared(prepare, node)["spec"]["taints"].clone();
+        assert_eq!(taints(json!({"metadata": {"resourceVersion": "1"}})), json!([]));
+        let taint = json!({"key": NOT_READY, "effect": "NoExecute"});
+        assert_eq!(taints(json!({"spec": {"taints": [taint]}})), json!([taint]));
+    }
+
+    #[test]
+    fn its_ranges_may_be_given_once() {
+        let node = |ranges: &[&str]| json!({"spec": {"podCIDRs": ranges}});
+        let (none, one) = (node(&[]), node(&["10.0.0.0/24"]));
+        for (old, new, is_refused) in [
+            (&none, &one, false),
+            (&one, &one, false),
+            (&one, &none, true),
+            (&one, &node(&["10.0.1.0/24"]), true),
+        ] {
+            let why = "spec.podCIDRs: Forbidden: node updates may not change podCIDR except from \"\" to valid";
+            let expected: Vec<&str> = is_refused.then_some(why).into_iter().collect();
+            assert_eq!(faults_of_update(validate, old.clone(), new.clone()), expected);
+        }
+    }
+
+    #[test]
+    fn its_table() {
+        let node = json!({
+            "metadata": {"labels": {
+                "node-role.kubernetes.io/a": "", "node-role.kubernetes.io/": "", "node-role.kubernetes.io/b": "",
+            }},
+            "spec": {"unschedulable": true},
+            "status": {
+                "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}],
+                "conditions": [{"type": "Ready", "status": "True"}],
+            },
+        });
+        assert_eq!(
+            cells(columns(), node),
+            json!({
+                "Status": "Ready,SchedulingDisabled", "Roles": "a,b", "Age": "<unknown>",
+                "Internal-IP": "10.0.0.1", "External-IP": "<none>",
+            })
+        );
+        let status = |status: Value| cells(columns(), json!({"status": status}))["Status"].clone();
+        assert_eq!(
+            status(json!({"conditions": [{"type": "Ready", "status": "Unknown"}]})),
+            "NotReady"
+        );
+        assert_eq!(status(json!({})), "Unknown");
+    }
+}

@@ -123,3 +123,89 @@ fn check_json(key: &str, data: &BTreeMap<String, ByteString>, faults: &mut Fault
         faults.push(FieldError::invalid(at, "\"<secret contents redacted>\"", &why));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::built_in::testing::{cells, faults_of_new, faults_of_update, object, prepared};
+    use serde_json::json;
+
+    /// `-----BEGIN`, in base64.
+    const PEM_TEXT: &str = "LS0tLS1CRUdJTg==";
+
+    #[test]
+    fn defaults() {
+        let filled = prepared(prepare, json!({}));
+        assert_eq!(filled["type"], "Opaque");
+        let filled = prepared(
+            prepare,
+            json!({"type": "a/b", "data": {"a": "eA==", "b": "eA=="}, "stringData": {"b": "y"}}),
+        );
+        assert_eq!(filled["type"], "a/b");
+        assert_eq!(filled["data"], json!({"a": "eA==", "b": "eQ=="}));
+        assert_eq!(filled["stringData"], json!(null));
+    }
+
+    #[test]
+    fn faults() {
+        for (secret, expected) in [
+            (json!({"type": "Opaque"}), vec![]),
+            (
+                json!({"type": "kubernetes.io/tls", "data": {"tls.crt": ""}}),
+                vec!["data[tls.key]: Required value"],
+            ),
+            (json!({"type": "kubernetes.io/basic-auth", "data": {"password": ""}}), vec![]),
+            (
+                json!({"type": "kubernetes.io/basic-auth"}),
+                vec!["data[username]: Required value", "data[password]: Required value"],
+            ),
+            (
+                json!({"type": "kubernetes.io/dockerconfigjson", "data": {".dockerconfigjson": "ew=="}}),
+                vec![
+                    "data[.dockerconfigjson]: Invalid value: \"<secret contents redacted>\": \
+                     unexpected end of JSON input",
+                ],
+            ),
+            (json!({"type": "kubernetes.io/dockercfg", "data": {".dockercfg": "e30="}}), vec![]),
+            (
+                json!({"type": "kubernetes.io/service-account-token"}),
+                vec!["metadata.annotations[kubernetes.io/service-account.name]: Required value"],
+            ),
+        ] {
+            assert_eq!(faults_of_new(validate, secret.clone()), expected, "{secret}");
+        }
+    }
+
+    #[test]
+    fn what_an_update_may_not_change() {
+        let old = json!({"type": "Opaque", "immutable": true, "data": {"a": "eA=="}});
+        assert_eq!(faults_of_update(validate, old.clone(), old.clone()), [] as [&str; 0]);
+        let new = json!({"type": "other", "data": {"a": "eQ=="}});
+        assert_eq!(
+            faults_of_update(validate, old, new.clone()),
+            [
+                "type: Invalid value: \"other\": field is immutable".to_owned(),
+                format!("immutable: Forbidden: {SEALED}"),
+                format!("data: Forbidden: {SEALED}"),
+            ]
+        );
+        let mutable = json!({"type": "other", "data": {"a": "eA=="}});
+        assert_eq!(faults_of_update(validate, mutable, new), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn a_certificate_that_is_no_pem_is_warned_of() {
+        let warnings = |certificate: &str| {
+            let data = json!({"tls.crt": certificate, "tls.key": ""});
+            warnings(&object(json!({"type": "kubernetes.io/tls", "data": data})))
+        };
+        assert_eq!(warnings(PEM_TEXT), [] as [&str; 0]);
+        assert_eq!(warnings("eA=="), ["tls: failed to find any PEM data in certificate input"]);
+    }
+
+    #[test]
+    fn its_table_counts_its_data() {
+        let secret = json!({"data": {"a": "", "b": ""}});
+        assert_eq!(cells(columns(), secret), json!({"Data": 2, "Age": "<unknown>"}));
+    }
+}

@@ -13,3 +13,24 @@ pub(crate) fn row() -> Row<ServiceAccount> {
 fn strategy() -> Strategy {
     Strategy { returns_deleted_object: true, ..plain() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::built_in::testing::cells;
+    use serde_json::json;
+
+    #[test]
+    fn its_table_shows_its_age() {
+        let account = json!({"metadata": {"creationTimestamp": "2024-05-01T11:55:00Z"}});
+        assert_eq!(cells(row().columns, account), json!({"Age": "5m"}));
+        assert_eq!(cells(row().columns, json!({})), json!({"Age": "<unknown>"}));
+    }
+
+    #[test]
+    fn an_update_needs_no_version_and_a_deletion_answers_with_the_object() {
+        let strategy = strategy();
+        assert!(strategy.allows_unconditional_update && strategy.returns_deleted_object);
+        assert!(!strategy.has_generation);
+    }
+}
