@@ -151,3 +151,101 @@ fn validate(pod: &Pod, old: Option<&Pod>) -> Faults {
     }
     faults
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::built_in::testing::{now, prepared};
+    use serde_json::json;
+
+    fn defaulted(pod: Value) -> Value {
+        prepared(|pod| prepare(pod, now()), pod)
+    }
+
+    fn pod(spec: Value) -> Value {
+        let mut pod = json!({"spec": {"containers": [{"name": "c", "image": "i:1"}]}});
+        pod["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        pod
+    }
+
+    #[test]
+    fn defaults() {
+        let tolerated = |key: &str| {
+            json!({
+                "key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300,
+            })
+        };
+        assert_eq!(
+            defaulted(pod(json!({}))),
+            json!({
+                "apiVersion": "v1", "kind": "Pod", "metadata": {},
+                "spec": {
+                    "containers": [{
+                        "name": "c", "image": "i:1", "imagePullPolicy": "IfNotPresent",
+                        "terminationMessagePath": "/dev/termination-log",
+                        "terminationMessagePolicy": "File", "resources": {},
+                    }],
+                    "dnsPolicy": "ClusterFirst", "enableServiceLinks": true, "priority": 0,
+                    "preemptionPolicy": "PreemptLowerPriority", "restartPolicy": "Always",
+                    "schedulerName": "default-scheduler", "securityContext": {},
+                    "terminationGracePeriodSeconds": 30,
+                    "tolerations": [tolerated(NOT_READY), tolerated(UNREACHABLE)],
+                },
+                "status": {"phase": "Pending", "qosClass": "BestEffort", "conditions": []},
+            })
+        );
+    }
+
+    #[test]
+    fn defaults_of_an_update() {
+        let mut old = pod(json!({}));
+        old["metadata"] = json!({"resourceVersion": "1"});
+        old["status"] = json!({"phase": "Running", "podIP": "10.0.0.1"});
+        let filled = defaulted(old);
+        assert_eq!(filled["spec"]["priority"], json!(null));
+        assert_eq!(filled["status"]["phase"], "Running");
+        assert_eq!(filled["status"]["podIPs"], json!([{"ip": "10.0.0.1"}]));
+    }
+
+    #[test]
+    fn what_is_tolerated_already_is_not_added() {
+        let given = json!([{"operator": "Exists"}]);
+        let filled = defaulted(pod(json!({"tolerations": given})));
+        assert_eq!(filled["spec"]["tolerations"], given);
+        let given = json!({"key": NOT_READY, "effect": "NoExecute"});
+        let filled = defaulted(pod(json!({"tolerations": [given]})));
+        assert_eq!(filled["spec"]["tolerations"].as_array().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn one_with_gates_is_not_scheduled() {
+        let gated = pod(json!({"schedulingGates": [{"name": "g"}]}));
+        let conditions = &defaulted(gated)["status"]["conditions"];
+        assert_eq!(conditions[0]["type"], "PodScheduled");
+        assert_eq!(conditions[0]["reason"], "SchedulingGated");
+        assert_eq!(conditions[0]["lastTransitionTime"], "2024-05-01T12:00:00Z");
+    }
+
+    #[test]
+    fn on_the_network_of_its_node_it_takes_ports_of_the_node() {
+        let ports = |host_network: bool| {
+            let container = json!({"name": "c", "image": "i", "ports": [{"containerPort": 80}]});
+            let pod = pod(json!({"hostNetwork": host_network, "containers": [container]}));
+            defaulted(pod)["spec"]["containers"][0]["ports"][0]["hostPort"].clone()
+        };
+        assert_eq!((ports(true), ports(false)), (json!(80), json!(null)));
+    }
+
+    #[test]
+    fn how_long_it_has_to_end() {
+        let period = |spec: Value, phase: &str| {
+            let pod = json!({"spec": spec, "status": {"phase": phase}});
+            grace_period(pod.as_object().unwrap())
+        };
+        let bound = json!({"nodeName": "n", "terminationGracePeriodSeconds": 5});
+        assert_eq!(period(json!({"nodeName": "n"}), "Pending"), Some(30));
+        assert_eq!(period(bound.clone(), "Running"), Some(5));
+        assert_eq!(period(bound, "Failed"), None);
+        assert_eq!(period(json!({"nodeName": ""}), "Pending"), None);
+    }
+}

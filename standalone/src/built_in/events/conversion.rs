@@ -34,3 +34,28 @@ fn rename(
     });
     members.collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn an_event_survives_both_ways() {
+        let new = json!({
+            "metadata": {"name": "a"}, "regarding": {"kind": "Pod"}, "note": "n", "reason": "r",
+            "reportingController": "c", "deprecatedSource": {"component": "s"},
+            "deprecatedFirstTimestamp": "f", "deprecatedLastTimestamp": "l", "deprecatedCount": 3,
+        });
+        let core = to_core(new.as_object().unwrap().clone());
+        assert_eq!(
+            Value::Object(core.clone()),
+            json!({
+                "metadata": {"name": "a"}, "involvedObject": {"kind": "Pod"}, "message": "n",
+                "reason": "r", "reportingComponent": "c", "source": {"component": "s"},
+                "firstTimestamp": "f", "lastTimestamp": "l", "count": 3,
+            })
+        );
+        assert_eq!(Value::Object(from_core(core)), new);
+    }
+}

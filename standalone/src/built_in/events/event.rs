@@ -99,3 +99,76 @@ fn check_change(event: &Event, old: &Event, faults: &mut Faults) {
     check("lastTimestamp", last, &old.deprecated_last_timestamp, faults);
     check("count", &event.deprecated_count, &old.deprecated_count, faults);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::built_in::testing::{cells, faults_of_new, faults_of_update};
+    use serde_json::json;
+
+    fn event(more: Value) -> Value {
+        let mut event = json!({
+            "metadata": {"namespace": "default"}, "regarding": {"namespace": "default"},
+            "eventTime": "2024-05-01T12:00:00.000000Z", "reportingController": "c",
+            "reportingInstance": "i", "action": "a", "reason": "r", "type": "Normal",
+        });
+        event.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        event
+    }
+
+    #[test]
+    fn faults() {
+        for (more, expected) in [
+            (json!({}), vec![]),
+            (json!({"eventTime": null}), vec!["eventTime: Required value"]),
+            (json!({"type": "Odd"}), vec!["type: Invalid value: \"\": has invalid value: Odd"]),
+            (
+                json!({"series": {"count": 1, "lastObservedTime": "2024-05-01T12:00:00.000000Z"}}),
+                vec!["series.count: Invalid value: \"\": should be at least 2"],
+            ),
+            (
+                json!({"deprecatedCount": 2, "deprecatedSource": {"component": "c"}}),
+                vec![
+                    "count: Invalid value: \"\": needs to be unset",
+                    "source: Invalid value: \"\": needs to be unset",
+                ],
+            ),
+            (json!({"deprecatedCount": 0, "deprecatedSource": {}}), vec![]),
+            (
+                json!({"regarding": {"namespace": ""}, "metadata": {"namespace": "a"}}),
+                vec![
+                    "involvedObject.namespace: Invalid value: \"\": does not match event.namespace",
+                ],
+            ),
+        ] {
+            assert_eq!(faults_of_new(validate, event(more.clone())), expected, "{more}");
+        }
+    }
+
+    #[test]
+    fn only_its_series_may_be_updated() {
+        let series =
+            json!({"series": {"count": 2, "lastObservedTime": "2024-05-01T12:00:01.000000Z"}});
+        let old = event(json!({}));
+        assert_eq!(faults_of_update(validate, old.clone(), event(series)), [] as [&str; 0]);
+        // kube-apiserver reports each of them twice.
+        let fault = "reason: Invalid value: \"s\": field is immutable";
+        let new = event(json!({"reason": "s"}));
+        assert_eq!(faults_of_update(validate, old, new), [fault, fault]);
+    }
+
+    #[test]
+    fn its_table_is_that_of_the_core_group() {
+        let event = event(json!({
+            "regarding": {"kind": "Pod", "name": "p"}, "note": "n",
+            "series": {"count": 7, "lastObservedTime": "2024-05-01T11:59:30.000000Z"},
+        }));
+        assert_eq!(
+            cells(row().columns, event),
+            json!({
+                "Last Seen": "30s", "Object": "pod/p", "Subobject": "", "Source": "c, i",
+                "Message": "n", "First Seen": "0s", "Count": 7,
+            })
+        );
+    }
+}

@@ -88,3 +88,58 @@ fn statuses(pod: &Pod) -> &[ContainerStatus] {
     let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_deref());
     statuses.unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::built_in::testing::cells;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn its_table() {
+        let pod = json!({
+            "spec": {
+                "containers": [{"name": "a"}, {"name": "b"}], "nodeName": "n",
+                "readinessGates": [{"conditionType": "x"}, {"conditionType": "y"}],
+            },
+            "status": {
+                "phase": "Running", "podIP": "10.0.0.1",
+                "conditions": [{"type": "x", "status": "True"}, {"type": "y", "status": "False"}],
+                "containerStatuses": [
+                    {"ready": true, "restartCount": 2, "state": {"running": {}},
+                     "lastState": {"terminated": {"finishedAt": "2024-05-01T11:59:00Z"}}},
+                    {"ready": false, "restartCount": 1},
+                ],
+            },
+        });
+        assert_eq!(
+            cells(columns(), pod),
+            json!({
+                "Ready": "1/2", "Status": "Running", "Restarts": "3 (60s ago)",
+                "Age": "<unknown>", "IP": "10.0.0.1", "Node": "n", "Nominated Node": "<none>",
+                "Readiness Gates": "1/2",
+            })
+        );
+    }
+
+    #[test]
+    fn its_status_is_what_a_container_waits_for_or_ended_with() {
+        let status = |state: Value| {
+            let statuses = json!([{"ready": true, "state": state}]);
+            let status = json!({"phase": "Running", "containerStatuses": statuses});
+            cells(columns(), json!({"status": status}))["Status"].clone()
+        };
+        assert_eq!(status(json!({"waiting": {"reason": "ErrImagePull"}})), "ErrImagePull");
+        assert_eq!(status(json!({"waiting": {}})), "Running");
+        assert_eq!(status(json!({"terminated": {"reason": "Error", "exitCode": 1}})), "Error");
+        assert_eq!(status(json!({"terminated": {"signal": 9, "exitCode": 1}})), "Signal:9");
+        assert_eq!(status(json!({"terminated": {"exitCode": 3}})), "ExitCode:3");
+        let deleted = json!({
+            "metadata": {"deletionTimestamp": "2024-05-01T12:00:00Z"},
+            "status": {"phase": "Running"},
+        });
+        assert_eq!(cells(columns(), deleted)["Status"], "Terminating");
+        let evicted = json!({"status": {"phase": "Failed", "reason": "Evicted"}});
+        assert_eq!(cells(columns(), evicted)["Status"], "Evicted");
+    }
+}

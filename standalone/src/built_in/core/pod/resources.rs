@@ -66,3 +66,56 @@ pub(crate) fn quality(spec: &PodSpec) -> &'static str {
         (false, false) => "Burstable",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::built_in::testing::object;
+    use serde_json::{Value, json};
+
+    fn spec(resources: &[Value]) -> PodSpec {
+        let containers = resources.iter().map(|resources| json!({"resources": resources}));
+        object(json!({"containers": containers.collect::<Vec<_>>()}))
+    }
+
+    #[test]
+    fn quality_of_service() {
+        let both = json!({"cpu": "1", "memory": "1Gi"});
+        let guaranteed = json!({"limits": both, "requests": both});
+        for (resources, expected) in [
+            (vec![], "BestEffort"),
+            (vec![json!({"requests": {"cpu": "0"}})], "BestEffort"),
+            (vec![json!({"limits": {"example.com/x": "1"}})], "BestEffort"),
+            (vec![json!({"requests": {"cpu": "1"}})], "Burstable"),
+            (vec![guaranteed.clone()], "Guaranteed"),
+            (vec![guaranteed, json!({})], "Burstable"),
+            (
+                vec![json!({"limits": {"cpu": "1", "memory": "1Gi"},
+                            "requests": {"cpu": "1000m", "memory": "1024Mi"}})],
+                "Guaranteed",
+            ),
+        ] {
+            assert_eq!(quality(&spec(&resources)), expected, "{resources:?}");
+        }
+        let mut own = spec(&[json!({})]);
+        own.resources = object(json!({"requests": {"cpu": "1"}}));
+        assert_eq!(quality(&own), "Burstable");
+    }
+
+    #[test]
+    fn a_limit_is_requested() {
+        let mut spec =
+            spec(&[json!({"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"cpu": "1"}})]);
+        fill_requests(&mut spec.containers[0]);
+        assert_eq!(
+            serde_json::to_value(&spec.containers[0].resources).unwrap()["requests"],
+            json!({"cpu": "1", "memory": "1Gi"})
+        );
+        spec.resources = object(json!({"limits": {"cpu": "4", "example.com/x": "1"}}));
+        fill_own_requests(&mut spec);
+        assert_eq!(
+            serde_json::to_value(&spec.resources).unwrap()["requests"],
+            json!({"example.com/x": "1"})
+        );
+    }
+}

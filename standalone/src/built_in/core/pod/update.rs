@@ -99,3 +99,85 @@ fn check_gates(rest: &mut PodSpec, old: &PodSpec, faults: &mut Faults) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::built_in::testing::{object, texts};
+    use serde_json::{Value, json};
+
+    fn spec(more: Value) -> Value {
+        let mut spec = json!({"containers": [{"name": "c", "image": "i"}]});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        spec
+    }
+
+    fn faults(old: Value, new: Value) -> Vec<String> {
+        let mut faults = Vec::new();
+        check_change(&object(spec(new)), &object(spec(old)), &mut faults);
+        texts(&faults)
+    }
+
+    #[test]
+    fn what_may_be_updated() {
+        let toleration = json!({"key": "a", "effect": "NoExecute", "tolerationSeconds": 5});
+        let longer = json!({"key": "a", "effect": "NoExecute", "tolerationSeconds": 9});
+        for (old, new) in [
+            (json!({}), json!({"containers": [{"name": "c", "image": "j"}]})),
+            (json!({}), json!({"activeDeadlineSeconds": 5})),
+            (json!({"activeDeadlineSeconds": 5}), json!({"activeDeadlineSeconds": 4})),
+            (json!({"tolerations": [toleration]}), json!({"tolerations": [longer, {"key": "b"}]})),
+            (
+                json!({"terminationGracePeriodSeconds": -1}),
+                json!({"terminationGracePeriodSeconds": 1}),
+            ),
+            (
+                json!({"schedulingGates": [{"name": "g"}], "nodeSelector": {"a": "b"}}),
+                json!({"nodeSelector": {"a": "b", "c": "d"}}),
+            ),
+        ] {
+            assert_eq!(faults(old, new.clone()), [] as [&str; 0], "{new}");
+        }
+    }
+
+    #[test]
+    fn what_may_not() {
+        let other = format!("spec: Forbidden: {MAY_CHANGE}");
+        let gate = "spec.schedulingGates[0].name: Forbidden: only deletion is allowed, but found new scheduling gate 'g'";
+        let toleration = "spec.tolerations: Forbidden: existing toleration can not be modified except its tolerationSeconds";
+        for (old, new, expected) in [
+            (json!({}), json!({"nodeName": "n"}), other.as_str()),
+            (json!({}), json!({"containers": [{"name": "d", "image": "i"}]}), &other),
+            (json!({}), json!({"nodeSelector": {"a": "b"}}), &other),
+            (
+                json!({}),
+                json!({"containers": []}),
+                "spec.containers: Forbidden: pod updates may not add or remove containers",
+            ),
+            (
+                json!({}),
+                json!({"initContainers": [{"name": "i"}]}),
+                "spec.initContainers: Forbidden: pod updates may not add or remove containers",
+            ),
+            (
+                json!({"activeDeadlineSeconds": 4}),
+                json!({"activeDeadlineSeconds": 5}),
+                "spec.activeDeadlineSeconds: Invalid value: 5: must be less than or equal to previous value",
+            ),
+            (
+                json!({"activeDeadlineSeconds": 4}),
+                json!({}),
+                "spec.activeDeadlineSeconds: Invalid value: null: must not update from a positive integer to nil value",
+            ),
+            (json!({"tolerations": [{"key": "a"}]}), json!({"tolerations": []}), toleration),
+            (json!({}), json!({"schedulingGates": [{"name": "g"}]}), gate),
+            (
+                json!({"schedulingGates": [{"name": "g"}], "nodeSelector": {"a": "b"}}),
+                json!({"schedulingGates": [{"name": "g"}], "nodeSelector": {"c": "d"}}),
+                "spec.nodeSelector: Invalid value: {\"c\":\"d\"}: only additions to spec.nodeSelector are allowed (no mutations or deletions)",
+            ),
+        ] {
+            assert_eq!(faults(old, new.clone()), [expected], "{new}");
+        }
+    }
+}
