@@ -148,3 +148,113 @@ fn check_share(at: &str, share: Option<&IntOrString>, is_bounded: bool, faults: 
         None => {}
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::built_in::testing::{cells, faults_of_new, faults_of_update, prepared};
+    use serde_json::{Value, json};
+
+    fn deployment(more: Value) -> Value {
+        let mut spec = json!({
+            "selector": {"matchLabels": {"a": "b"}},
+            "strategy": {"type": "Recreate"},
+            "template": {
+                "metadata": {"labels": {"a": "b"}},
+                "spec": {"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Always"},
+            },
+        });
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({"spec": spec})
+    }
+
+    #[test]
+    fn defaults() {
+        let spec = |spec: Value| prepared(prepare, json!({"spec": spec}))["spec"].clone();
+        let filled = spec(json!({"template": {"spec": {"containers": []}}}));
+        assert_eq!(filled["replicas"], 1);
+        assert_eq!(filled["revisionHistoryLimit"], 10);
+        assert_eq!(filled["progressDeadlineSeconds"], 600);
+        assert_eq!(filled["template"]["spec"]["restartPolicy"], "Always");
+        let quarter = json!({"maxSurge": "25%", "maxUnavailable": "25%"});
+        assert_eq!(filled["strategy"], json!({"type": "RollingUpdate", "rollingUpdate": quarter}));
+        let given = json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0}});
+        let filled = spec(json!({"replicas": 0, "strategy": given}));
+        assert_eq!(filled["replicas"], 0);
+        let rolling = json!({"maxSurge": 0, "maxUnavailable": "25%"});
+        assert_eq!(filled["strategy"]["rollingUpdate"], rolling);
+        let recreated = spec(json!({"strategy": {"type": "Recreate"}}));
+        assert_eq!(recreated["strategy"], json!({"type": "Recreate"}));
+    }
+
+    #[test]
+    fn faults() {
+        let rolling = |rolling: Value| json!({"strategy": {"type": "RollingUpdate", "rollingUpdate": rolling}});
+        for (more, expected) in [
+            (json!({}), vec![]),
+            (
+                json!({"replicas": -1, "minReadySeconds": 600}),
+                vec![
+                    "spec.replicas: Invalid value: -1: must be greater than or equal to 0",
+                    "spec.progressDeadlineSeconds: Invalid value: 600: must be greater than minReadySeconds",
+                ],
+            ),
+            (
+                json!({"strategy": {"type": "Recreate", "rollingUpdate": {}}}),
+                vec![
+                    "spec.strategy.rollingUpdate: Forbidden: may not be specified when strategy `type` is 'Recreate'",
+                ],
+            ),
+            (
+                json!({"strategy": {"type": "X"}}),
+                vec![
+                    "spec.strategy: Unsupported value: \"X\": supported values: \"Recreate\", \"RollingUpdate\"",
+                ],
+            ),
+            (
+                rolling(json!({"maxSurge": "0%", "maxUnavailable": 0})),
+                vec![
+                    "spec.strategy.rollingUpdate.maxUnavailable: Invalid value: 0: may not be 0 when `maxSurge` is 0",
+                ],
+            ),
+            (
+                rolling(json!({"maxSurge": "101%", "maxUnavailable": "101%"})),
+                vec![
+                    "spec.strategy.rollingUpdate.maxUnavailable: Invalid value: \"101%\": must not be greater than 100%",
+                ],
+            ),
+        ] {
+            assert_eq!(faults_of_new(validate, deployment(more.clone())), expected, "{more}");
+        }
+        let faults = faults_of_new(validate, deployment(rolling(json!({"maxSurge": "x"}))));
+        let expected =
+            format!("spec.strategy.rollingUpdate.maxSurge: Invalid value: \"x\": {PERCENT}");
+        assert_eq!(faults, [expected]);
+    }
+
+    #[test]
+    fn its_selector_does_not_change() {
+        let other = deployment(
+            json!({"selector": {"matchExpressions": [{"key": "a", "operator": "Exists"}]}}),
+        );
+        let old = deployment(json!({}));
+        assert_eq!(faults_of_update(validate, old.clone(), old.clone()), [] as [&str; 0]);
+        let faults = faults_of_update(validate, old, other);
+        assert_eq!(faults.len(), 1);
+        assert!(faults[0].starts_with("spec.selector: Invalid value: "), "{faults:?}");
+        assert!(faults[0].ends_with(": field is immutable"), "{faults:?}");
+    }
+
+    #[test]
+    fn its_table() {
+        let mut deployment = deployment(json!({"replicas": 3}));
+        deployment["status"] = json!({"readyReplicas": 1, "updatedReplicas": 2});
+        assert_eq!(
+            cells(columns(), deployment),
+            json!({
+                "Ready": "1/3", "Up-to-date": 2, "Available": 0, "Age": "<unknown>",
+                "Containers": "c", "Images": "i", "Selector": "a=b",
+            })
+        );
+    }
+}

@@ -155,7 +155,7 @@ fn validate(pod: &Pod, old: Option<&Pod>) -> Faults {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::built_in::testing::{now, prepared};
+    use crate::built_in::testing::{faults_of_new, faults_of_update, now, prepared};
     use serde_json::json;
 
     fn defaulted(pod: Value) -> Value {
@@ -205,6 +205,16 @@ mod tests {
         assert_eq!(filled["spec"]["priority"], json!(null));
         assert_eq!(filled["status"]["phase"], "Running");
         assert_eq!(filled["status"]["podIPs"], json!([{"ip": "10.0.0.1"}]));
+    }
+
+    #[test]
+    fn faults() {
+        assert_eq!(faults_of_new(validate, pod(json!({}))), [] as [&str; 0]);
+        assert_eq!(faults_of_new(validate, json!({})), ["spec.containers: Required value"]);
+        let moved = pod(json!({"nodeName": "n"}));
+        let faults = faults_of_update(validate, pod(json!({})), moved.clone());
+        assert!(faults[0].starts_with("spec: Forbidden: pod updates may not change"), "{faults:?}");
+        assert_eq!(faults_of_update(validate, moved.clone(), moved), [] as [&str; 0]);
     }
 
     #[test]

@@ -95,3 +95,77 @@ fn prepare(service: &mut Service, old: Option<&Service>, addresses: &Addresses) 
         addresses.fill(spec, old);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::built_in::testing::{object, prepared};
+    use serde_json::{Value, json};
+
+    fn defaulted(spec: Value) -> Value {
+        let addresses = Addresses::default();
+        prepared(|service| prepare(service, None, &addresses), json!({"spec": spec}))
+    }
+
+    #[test]
+    fn defaults() {
+        assert_eq!(
+            defaulted(json!({"ports": [{"port": 80}]})),
+            json!({
+                "apiVersion": "v1", "kind": "Service", "metadata": {},
+                "spec": {
+                    "type": "ClusterIP", "sessionAffinity": "None",
+                    "internalTrafficPolicy": "Cluster",
+                    "clusterIP": "10.96.0.2", "clusterIPs": ["10.96.0.2"],
+                    "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack",
+                    "ports": [{"port": 80, "targetPort": 80, "protocol": "TCP"}],
+                },
+                "status": {"loadBalancer": {}},
+            })
+        );
+    }
+
+    #[test]
+    fn defaults_of_each_type() {
+        for (spec, expected) in [
+            (
+                json!({"type": "NodePort", "ports": [{"port": 80}]}),
+                json!({"externalTrafficPolicy": "Cluster", "clusterIP": "10.96.0.2"}),
+            ),
+            (
+                json!({"type": "LoadBalancer", "ports": [{"port": 80}]}),
+                json!({"externalTrafficPolicy": "Cluster", "allocateLoadBalancerNodePorts": true}),
+            ),
+            (
+                json!({"type": "ExternalName", "externalName": "a.b", "ports": [{"port": 80}]}),
+                json!({"internalTrafficPolicy": null, "clusterIP": null}),
+            ),
+            // It is refused, and takes no address.
+            (json!({}), json!({"clusterIP": null})),
+            (
+                json!({"sessionAffinity": "ClientIP"}),
+                json!({"sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 10_800}}}),
+            ),
+        ] {
+            let filled = defaulted(spec.clone());
+            for (field, value) in expected.as_object().unwrap() {
+                assert_eq!(filled["spec"][field], *value, "{field} of {spec}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_update_keeps_the_address_and_forgets_the_ingress() {
+        let old = object(json!({"spec": {
+            "type": "ClusterIP", "clusterIP": "10.96.0.9", "clusterIPs": ["10.96.0.9"],
+        }}));
+        let new = json!({
+            "spec": {"ports": [{"port": 80}]},
+            "status": {"loadBalancer": {"ingress": [{"ip": "1.2.3.4"}]}},
+        });
+        let addresses = Addresses::default();
+        let filled = prepared(|service| prepare(service, Some(&old), &addresses), new);
+        assert_eq!(filled["spec"]["clusterIP"], "10.96.0.9");
+        assert_eq!(filled["status"], json!({"loadBalancer": {}}));
+    }
+}

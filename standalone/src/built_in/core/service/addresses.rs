@@ -181,6 +181,8 @@ fn drop_what_is_of_another_type(spec: &mut ServiceSpec, old: &ServiceSpec) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::built_in::testing::object;
+    use serde_json::{Value, json};
 
     #[test]
     fn they_are_given_in_their_order() {
@@ -200,5 +202,50 @@ mod tests {
         assert_eq!(filled("NodePort", None), (Some("10.96.0.3".to_owned()), Some(1), Some(30_000)));
         assert_eq!(filled("ClusterIP", Some("None")), (Some("None".to_owned()), Some(1), None));
         assert_eq!(filled("ExternalName", None), (None, None, None));
+    }
+
+    fn updated(old: Value, new: Value) -> Value {
+        let mut spec = object(new);
+        Addresses::default().fill(&mut spec, Some(&object(old)));
+        serde_json::to_value(spec).unwrap()
+    }
+
+    #[test]
+    fn ports_of_nodes_stay_with_their_names() {
+        let old = json!({"type": "NodePort", "clusterIP": "10.96.0.9", "ports": [
+            {"name": "a", "port": 1, "nodePort": 31_001}, {"name": "b", "port": 2, "nodePort": 31_002},
+        ]});
+        let new = json!({"type": "NodePort", "ports": [
+            {"name": "b", "port": 2}, {"name": "a", "port": 1, "nodePort": 31_003}, {"name": "c", "port": 3},
+        ]});
+        let ports = updated(old, new)["ports"].clone();
+        let ports: Vec<_> =
+            ports.as_array().unwrap().iter().map(|port| port["nodePort"].clone()).collect();
+        assert_eq!(ports, [31_002, 31_003, 30_000]);
+    }
+
+    #[test]
+    fn what_another_type_has_no_use_for_is_dropped() {
+        let balanced = json!({
+            "type": "LoadBalancer", "clusterIP": "10.96.0.9", "clusterIPs": ["10.96.0.9"],
+            "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack",
+            "allocateLoadBalancerNodePorts": true, "externalTrafficPolicy": "Cluster",
+            "ports": [{"port": 1, "nodePort": 31_001}],
+        });
+        let mut of_cluster = balanced.clone();
+        of_cluster["type"] = "ClusterIP".into();
+        assert_eq!(
+            updated(balanced.clone(), of_cluster),
+            json!({
+                "type": "ClusterIP", "clusterIP": "10.96.0.9", "clusterIPs": ["10.96.0.9"],
+                "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack", "ports": [{"port": 1}],
+            })
+        );
+        let mut named = balanced.clone();
+        named["type"] = "ExternalName".into();
+        assert_eq!(
+            updated(balanced, named),
+            json!({"type": "ExternalName", "ports": [{"port": 1}]})
+        );
     }
 }

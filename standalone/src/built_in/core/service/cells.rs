@@ -52,3 +52,43 @@ fn ports(spec: &ServiceSpec) -> String {
     });
     ports.collect::<Vec<_>>().join(",")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::built_in::testing::cells;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn its_table() {
+        let service = json!({"spec": {
+            "type": "NodePort", "clusterIP": "10.96.0.2", "selector": {"a": "b", "c": "d"},
+            "ports": [{"port": 80, "nodePort": 30_000}, {"port": 53, "protocol": "UDP"}],
+        }});
+        assert_eq!(
+            cells(columns(), service),
+            json!({
+                "Cluster-IP": "10.96.0.2", "External-IP": "<none>",
+                "Port(s)": "80:30000/TCP,53/UDP", "Age": "<unknown>", "Selector": "a=b,c=d",
+            })
+        );
+    }
+
+    #[test]
+    fn where_it_is_reached_from_outside() {
+        let external = |service: Value| cells(columns(), service)["External-IP"].clone();
+        let ingress = json!({"loadBalancer": {"ingress": [{"ip": "1.2.3.4"}, {"hostname": "h"}]}});
+        for (service, expected) in [
+            (json!({}), "<none>"),
+            (json!({"spec": {"externalIPs": ["5.6.7.8"]}}), "5.6.7.8"),
+            (json!({"spec": {"type": "ExternalName", "externalName": "a.b"}}), "a.b"),
+            (json!({"spec": {"type": "LoadBalancer"}}), "<pending>"),
+            (
+                json!({"spec": {"type": "LoadBalancer", "externalIPs": ["5.6.7.8"]}, "status": ingress}),
+                "1.2.3.4,h,5.6.7.8",
+            ),
+        ] {
+            assert_eq!(external(service.clone()), expected, "{service}");
+        }
+    }
+}

@@ -115,3 +115,73 @@ fn check_port<'a>(
         None => {}
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::built_in::testing::{faults_of_new, faults_of_update, object};
+    use serde_json::{Value, json};
+
+    #[test]
+    fn faults() {
+        for (spec, expected) in [
+            (json!({"ports": [{"port": 80}]}), vec![]),
+            (json!({"clusterIP": "None"}), vec![]),
+            (json!({}), vec!["spec.ports: Required value"]),
+            (json!({"type": "ExternalName"}), vec!["spec.externalName: Required value"]),
+            (json!({"type": "ExternalName", "externalName": "a.b."}), vec![]),
+            (
+                json!({"type": "X", "sessionAffinity": "Y", "ports": [{"port": 80}]}),
+                vec![
+                    "spec.type: Unsupported value: \"X\": supported values: \"ClusterIP\", \"ExternalName\", \"LoadBalancer\", \"NodePort\"",
+                    "spec.sessionAffinity: Unsupported value: \"Y\": supported values: \"ClientIP\", \"None\"",
+                ],
+            ),
+            (
+                json!({"ports": [{"port": 80}], "clusterIPs": ["x"]}),
+                vec![
+                    "spec.clusterIPs[0]: Invalid value: \"x\": must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
+                ],
+            ),
+            (
+                json!({"ports": [
+                    {"name": "a", "port": 0}, {"port": 1}, {"name": "a", "port": 1, "targetPort": 70_000},
+                ]}),
+                vec![
+                    "spec.ports[0].port: Invalid value: 0: must be between 1 and 65535, inclusive",
+                    "spec.ports[1].name: Required value",
+                    "spec.ports[2].name: Duplicate value: \"a\"",
+                    "spec.ports[2].targetPort: Invalid value: 70000: must be between 1 and 65535, inclusive",
+                    "spec.ports[2]: Duplicate value: {\"port\":1,\"protocol\":\"\"}",
+                ],
+            ),
+        ] {
+            assert_eq!(faults_of_new(validate, json!({"spec": spec})), expected, "{spec}");
+        }
+    }
+
+    #[test]
+    fn its_address_does_not_change() {
+        let service = |service_type: &str, address: &str| {
+            json!({"spec": {
+                "type": service_type, "clusterIPs": [address], "externalName": "a.b", "ports": [{"port": 80}],
+            }})
+        };
+        let old = service("ClusterIP", "10.96.0.2");
+        let kept = service("NodePort", "10.96.0.2");
+        assert_eq!(faults_of_update(validate, old.clone(), kept), [] as [&str; 0]);
+        let other = service("ClusterIP", "10.96.0.3");
+        let why = "spec.clusterIPs[0]: Invalid value: [\"10.96.0.3\"]: may not change once set";
+        assert_eq!(faults_of_update(validate, old.clone(), other), [why]);
+        let named = service("ExternalName", "10.96.0.3");
+        assert_eq!(faults_of_update(validate, old, named), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn external_addresses_are_warned_of() {
+        let count = |spec: Value| warnings(&object(json!({"spec": spec}))).len();
+        assert_eq!(count(json!({"externalIPs": ["1.2.3.4"]})), 1);
+        assert_eq!(count(json!({"externalIPs": []})), 0);
+        assert_eq!(count(json!({"externalIPs": ["1.2.3.4"], "clusterIP": "None"})), 0);
+    }
+}
