@@ -100,3 +100,65 @@ fn prepare(definition: &mut CustomResourceDefinition) {
         versions.push(stored.name.clone());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::built_in::testing::{now, prepared};
+
+    #[test]
+    fn defaults() {
+        let filled = prepared(
+            prepare,
+            json!({
+                "spec": {
+                    "names": {"kind": "Llama"},
+                    "versions": [{"name": "v1", "storage": false}, {"name": "v2", "storage": true}],
+                },
+                "status": {"storedVersions": ["v1"]},
+            }),
+        );
+        assert_eq!(filled["spec"]["names"]["singular"], "llama");
+        assert_eq!(filled["spec"]["names"]["listKind"], "LlamaList");
+        assert_eq!(filled["spec"]["conversion"], json!({"strategy": "None"}));
+        assert_eq!(filled["status"]["storedVersions"], json!(["v2"]));
+    }
+
+    #[test]
+    fn an_update_remembers_the_versions_that_were_stored() {
+        let stored = |before: Value| {
+            let definition = json!({
+                "metadata": {"resourceVersion": "1"},
+                "spec": {"versions": [{"name": "v2", "storage": true}]},
+                "status": {"storedVersions": before},
+            });
+            prepared(prepare, definition)["status"]["storedVersions"].clone()
+        };
+        assert_eq!(stored(json!(["v1"])), json!(["v1", "v2"]));
+        assert_eq!(stored(json!(["v2"])), json!(["v2"]));
+    }
+
+    #[test]
+    fn a_webhook_is_on_port_443() {
+        let webhook = json!({"clientConfig": {"service": {"name": "s"}}});
+        let filled = prepared(
+            prepare,
+            json!({"spec": {"conversion": {"strategy": "Webhook", "webhook": webhook}}}),
+        );
+        let conversion = &filled["spec"]["conversion"];
+        assert_eq!(conversion["webhook"]["clientConfig"]["service"]["port"], 443);
+        assert_eq!(conversion["strategy"], "Webhook");
+    }
+
+    #[test]
+    fn one_that_is_deleted_is_terminating_and_held() {
+        let prepare = strategy().prepare_for_deletion.unwrap();
+        let mut definition = Map::new();
+        prepare(&mut definition, now());
+        assert_eq!(definition["metadata"], json!({"finalizers": [FINALIZER]}));
+        assert_eq!(definition["status"]["conditions"][0]["reason"], "InstanceDeletionPending");
+        let once = definition.clone();
+        prepare(&mut definition, now());
+        assert_eq!(definition, once);
+    }
+}

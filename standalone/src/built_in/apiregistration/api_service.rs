@@ -132,3 +132,98 @@ fn check_api(name: &str, spec: &APIServiceSpec, faults: &mut Faults) {
         faults.push(FieldError::invalid("spec.insecureSkipTLSVerify", true, why));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::built_in::testing::{cells, now, object, prepared, texts};
+    use serde_json::{Value, json};
+
+    fn of_service(service: Value) -> Value {
+        json!({
+            "metadata": {"name": "v1.a.b"},
+            "spec": {
+                "group": "a.b", "version": "v1", "groupPriorityMinimum": 1, "versionPriority": 1,
+                "service": service,
+            },
+        })
+    }
+
+    #[test]
+    fn a_local_api_is_available_at_once() {
+        let defaulted = |api: Value| prepared(|api| prepare(api, now()), api);
+        let conditions = defaulted(of_service(json!(null)))["status"]["conditions"].clone();
+        assert_eq!(
+            conditions,
+            json!([{
+                "type": "Available", "status": "True", "reason": "Local",
+                "message": "Local APIServices are always available",
+                "lastTransitionTime": "2024-05-01T12:00:00Z",
+            }])
+        );
+        let other = defaulted(of_service(json!({"namespace": "n", "name": "s"})));
+        assert_eq!(other["status"], json!(null));
+        assert_eq!(other["spec"]["service"]["port"], 443);
+        let mut updated = of_service(json!(null));
+        updated["metadata"]["resourceVersion"] = "1".into();
+        assert_eq!(defaulted(updated)["status"], json!(null));
+    }
+
+    #[test]
+    fn faults() {
+        let api = |more: Value| {
+            let mut api = of_service(json!(null));
+            api["spec"].as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            api
+        };
+        for (more, expected) in [
+            (json!({}), vec![]),
+            (
+                json!({"version": "v2"}),
+                vec![
+                    "metadata.name: Invalid value: \"v1.a.b\": must be `spec.version+\".\"+spec.group`: \"v2.a.b\"",
+                ],
+            ),
+            (
+                json!({"groupPriorityMinimum": 0, "versionPriority": 1_001}),
+                vec![
+                    "spec.groupPriorityMinimum: Invalid value: 0: must be positive and less than 20000",
+                    "spec.versionPriority: Invalid value: 1001: must be positive and less than 1000",
+                ],
+            ),
+            (
+                json!({"caBundle": "AAE=", "insecureSkipTLSVerify": true}),
+                vec![
+                    "spec.caBundle: Invalid value: \"2 bytes\": local APIServices may not have a caBundle",
+                    "spec.insecureSkipTLSVerify: Invalid value: true: local APIServices may not have insecureSkipTLSVerify",
+                ],
+            ),
+            (
+                json!({"service": {"namespace": "", "port": 0}, "caBundle": "AAE=", "insecureSkipTLSVerify": true}),
+                vec![
+                    "spec.service.namespace: Required value",
+                    "spec.service.name: Required value",
+                    "spec.service.port: Invalid value: 0: port is not valid: must be between 1 and 65535, inclusive",
+                    "spec.insecureSkipTLSVerify: Invalid value: true: may not be true if caBundle is present",
+                ],
+            ),
+        ] {
+            assert_eq!(texts(&validate(&object(api(more.clone())))), expected, "{more}");
+        }
+    }
+
+    #[test]
+    fn its_table() {
+        let shown = |api: Value| cells(columns(), api);
+        assert_eq!(
+            shown(of_service(json!(null))),
+            json!({"Service": "Local", "Available": "Unknown", "Age": "<unknown>"})
+        );
+        let mut other = of_service(json!({"namespace": "n", "name": "s"}));
+        let condition = json!({"type": "Available", "status": "False", "reason": "Missing"});
+        other["status"] = json!({"conditions": [condition]});
+        let shown = shown(other);
+        assert_eq!(shown["Service"], "n/s");
+        assert_eq!(shown["Available"], "False (Missing)");
+    }
+}

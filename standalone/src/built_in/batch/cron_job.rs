@@ -110,3 +110,102 @@ fn validate(job: &CronJob, old: Option<&CronJob>) -> Faults {
     }
     faults
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::built_in::testing::{cells, faults_of_new, faults_of_update, prepared};
+    use serde_json::{Value, json};
+
+    fn job(more: Value) -> Value {
+        let template = json!({"spec": {"template": {
+            "spec": {"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Never"},
+        }}});
+        let mut spec = json!({"schedule": "* * * * *", "jobTemplate": template});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({"metadata": {"name": "j"}, "spec": spec})
+    }
+
+    #[test]
+    fn defaults() {
+        let filled = prepared(prepare, job(json!({"suspend": true})))["spec"].clone();
+        for (field, value) in [
+            ("concurrencyPolicy", json!("Allow")),
+            ("suspend", json!(true)),
+            ("successfulJobsHistoryLimit", json!(3)),
+            ("failedJobsHistoryLimit", json!(1)),
+        ] {
+            assert_eq!(filled[field], value, "{field}");
+        }
+        // Only a Job that is made from it has the defaults of Jobs.
+        let template = &filled["jobTemplate"]["spec"];
+        assert_eq!(template["completions"], json!(null));
+        assert_eq!(template["template"]["spec"]["dnsPolicy"], "ClusterFirst");
+    }
+
+    #[test]
+    fn faults() {
+        for (more, expected) in [
+            (json!({}), vec![]),
+            (
+                json!({"schedule": "", "timeZone": "Europe/Berlin"}),
+                vec!["spec.schedule: Required value"],
+            ),
+            (
+                json!({"schedule": "@never", "timeZone": "Mars/Base"}),
+                vec![
+                    "spec.schedule: Invalid value: \"@never\": unrecognized descriptor: @never",
+                    "spec.timeZone: Invalid value: \"Mars/Base\": unknown time zone Mars/Base",
+                ],
+            ),
+            (
+                json!({"startingDeadlineSeconds": -1, "concurrencyPolicy": "X"}),
+                vec![
+                    "spec.startingDeadlineSeconds: Invalid value: -1: must be greater than or equal to 0",
+                    "spec.concurrencyPolicy: Unsupported value: \"X\": supported values: \"Allow\", \"Forbid\", \"Replace\"",
+                ],
+            ),
+            (
+                json!({"jobTemplate": {"spec": {"template": {"spec": {
+                    "containers": [{"name": "c", "image": "i"}], "restartPolicy": "Always",
+                }}}}}),
+                vec![
+                    "spec.jobTemplate.spec.template.spec.restartPolicy: Required value: valid values: \"OnFailure\", \"Never\"",
+                ],
+            ),
+        ] {
+            assert_eq!(faults_of_new(validate, job(more.clone())), expected, "{more}");
+        }
+        let mut long = job(json!({}));
+        long["metadata"]["name"] = "j".repeat(53).into();
+        let faults = faults_of_new(validate, long.clone());
+        assert_eq!(faults.len(), 1);
+        assert!(faults[0].ends_with(": must be no more than 52 characters"), "{faults:?}");
+        assert_eq!(faults_of_update(validate, long.clone(), long), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn a_time_zone_that_was_unknown_before_may_stay() {
+        let lost = job(json!({"timeZone": "Mars/Base"}));
+        assert_eq!(faults_of_update(validate, lost.clone(), lost), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn its_table() {
+        let mut job = job(json!({"suspend": false, "timeZone": "Etc/UTC"}));
+        job["status"] = json!({
+            "active": [{"name": "a"}, {"name": "b"}], "lastScheduleTime": "2024-05-01T11:55:00Z",
+        });
+        assert_eq!(
+            cells(columns(), job),
+            json!({
+                "Timezone": "Etc/UTC", "Suspend": "False", "Active": 2, "Last Schedule": "5m",
+                "Age": "<unknown>", "Containers": "c", "Images": "i", "Selector": "<none>",
+            })
+        );
+        let shown = cells(columns(), json!({}));
+        for heading in ["Timezone", "Suspend", "Last Schedule"] {
+            assert_eq!(shown[heading], "<none>", "{heading}");
+        }
+    }
+}

@@ -173,3 +173,164 @@ fn is_generated(selector: &LabelSelector) -> bool {
     selector.match_labels.as_ref().is_some_and(|labels| labels.len() == 1)
         && selector.match_expressions.as_ref().is_none_or(Vec::is_empty)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::built_in::testing::{cells, faults_of_new, faults_of_update, prepared};
+    use serde_json::{Value, json};
+
+    fn defaulted(job: Value) -> Value {
+        prepared(prepare, job)
+    }
+
+    fn job(more: Value) -> Value {
+        let mut spec = json!({
+            "completions": 1, "parallelism": 1,
+            "selector": {"matchLabels": {"u": "1"}},
+            "template": {
+                "metadata": {"labels": {"u": "1"}},
+                "spec": {"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Never"},
+            },
+        });
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({"spec": spec})
+    }
+
+    #[test]
+    fn defaults() {
+        let filled = defaulted(json!({
+            "metadata": {"name": "j", "uid": "u"}, "spec": {"template": {"spec": {}}},
+        }));
+        for (field, value) in [
+            ("completions", json!(1)),
+            ("parallelism", json!(1)),
+            ("backoffLimit", json!(6)),
+            ("suspend", json!(false)),
+            ("manualSelector", json!(false)),
+            ("completionMode", json!("NonIndexed")),
+            ("podReplacementPolicy", json!("TerminatingOrFailed")),
+            ("selector", json!({"matchLabels": {"batch.kubernetes.io/controller-uid": "u"}})),
+        ] {
+            assert_eq!(filled["spec"][field], value, "{field}");
+        }
+        let labels = json!({
+            "batch.kubernetes.io/controller-uid": "u", "batch.kubernetes.io/job-name": "j",
+            "controller-uid": "u", "job-name": "j",
+        });
+        assert_eq!(filled["spec"]["template"]["metadata"]["labels"], labels);
+        assert_eq!(filled["metadata"]["labels"], labels);
+    }
+
+    #[test]
+    fn defaults_that_depend() {
+        let spec = |spec: Value| defaulted(json!({"spec": spec}))["spec"].clone();
+        let queue = spec(json!({"parallelism": 2}));
+        assert_eq!((&queue["completions"], &queue["parallelism"]), (&json!(null), &json!(2)));
+        assert_eq!(spec(json!({"backoffLimitPerIndex": 1}))["backoffLimit"], i32::MAX);
+        let policy = json!({"rules": [{"action": "Ignore", "onPodConditions": [{"type": "x"}]}]});
+        let filled = spec(json!({"podFailurePolicy": policy}));
+        assert_eq!(filled["podReplacementPolicy"], "Failed");
+        let pattern = &filled["podFailurePolicy"]["rules"][0]["onPodConditions"][0];
+        assert_eq!(*pattern, json!({"type": "x", "status": "True"}));
+        assert_eq!(spec(json!({"manualSelector": true}))["selector"], json!(null));
+        let updated = defaulted(json!({"metadata": {"resourceVersion": "1"}}));
+        assert_eq!(updated["spec"]["selector"], json!(null));
+    }
+
+    #[test]
+    fn faults() {
+        for (more, expected) in [
+            (json!({}), vec![]),
+            (json!({"selector": null}), vec!["spec.selector: Required value"]),
+            (
+                json!({"selector": {"matchLabels": {"u": "1", "v": "2"}}}),
+                vec![
+                    "spec.selector: Invalid value: {\"matchLabels\":{\"u\":\"1\",\"v\":\"2\"}}: `selector` not auto-generated",
+                    "spec.template.metadata.labels: Invalid value: {\"u\":\"1\"}: `selector` does not match template `labels`",
+                ],
+            ),
+            (json!({"selector": {}, "manualSelector": true}), vec![]),
+            (
+                json!({"parallelism": -1, "completions": null, "completionMode": "Indexed"}),
+                vec![
+                    "spec.parallelism: Invalid value: -1: must be greater than or equal to 0",
+                    "spec.completions: Required value: when completion mode is Indexed",
+                ],
+            ),
+        ] {
+            assert_eq!(faults_of_new(validate, job(more.clone())), expected, "{more}");
+        }
+    }
+
+    #[test]
+    fn what_an_update_may_not_change() {
+        let indexed = json!({"completionMode": "Indexed"});
+        let both = json!({"completionMode": "Indexed", "completions": 2, "parallelism": 2});
+        let one = json!({"completionMode": "Indexed", "completions": 2});
+        for (old, new, expected) in [
+            (json!({}), json!({"parallelism": 5}), vec![]),
+            (
+                json!({}),
+                json!({"completions": 5}),
+                vec!["spec.completions: Invalid value: 5: field is immutable"],
+            ),
+            (indexed.clone(), both, vec![]),
+            (
+                indexed,
+                one,
+                vec![
+                    "spec.completions: Invalid value: 2: can only be modified in tandem with spec.parallelism",
+                ],
+            ),
+            (
+                json!({}),
+                json!({"backoffLimitPerIndex": 1, "managedBy": "a.b/c"}),
+                vec![
+                    "spec.backoffLimitPerIndex: Invalid value: 1: field is immutable",
+                    "spec.managedBy: Invalid value: \"a.b/c\": field is immutable",
+                ],
+            ),
+        ] {
+            let faults = faults_of_update(validate, job(old), job(new.clone()));
+            assert_eq!(faults, expected, "{new}");
+        }
+    }
+
+    #[test]
+    fn its_template_may_change_while_it_is_suspended() {
+        let other = json!({
+            "metadata": {"labels": {"u": "1"}},
+            "spec": {"containers": [{"name": "d", "image": "i"}], "restartPolicy": "Never"},
+        });
+        let new = job(json!({"template": other}));
+        let count = |old: Value| faults_of_update(validate, job(old), new.clone()).len();
+        assert_eq!(count(json!({"suspend": true})), 0);
+        assert_eq!(count(json!({"suspend": false})), 1);
+    }
+
+    #[test]
+    fn its_table() {
+        let mut job = job(json!({"completions": 3}));
+        job["status"] = json!({
+            "succeeded": 1, "startTime": "2024-05-01T11:58:00Z",
+            "conditions": [{"type": "Suspended", "status": "True"}],
+        });
+        assert_eq!(
+            cells(columns(), job),
+            json!({
+                "Status": "Suspended", "Completions": "1/3", "Duration": "2m",
+                "Age": "<unknown>", "Containers": "c", "Images": "i", "Selector": "u=1",
+            })
+        );
+        let done = json!({"spec": {"parallelism": 2}, "status": {
+            "startTime": "2024-05-01T11:50:00Z", "completionTime": "2024-05-01T11:50:30Z",
+            "conditions": [{"type": "Failed", "status": "False"}, {"type": "Complete", "status": "True"}],
+        }});
+        let shown = cells(columns(), done);
+        assert_eq!((&shown["Status"], &shown["Duration"]), (&json!("Complete"), &json!("30s")));
+        assert_eq!(shown["Completions"], "0/1 of 2");
+        let running = cells(columns(), json!({}));
+        assert_eq!((&running["Status"], &running["Duration"]), (&json!("Running"), &json!("")));
+    }
+}

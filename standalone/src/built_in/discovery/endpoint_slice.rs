@@ -132,3 +132,77 @@ fn check_ports(slice: &EndpointSlice, faults: &mut Faults) {
         check_one_of(format!("{at}.protocol"), port.protocol.as_ref(), &protocols, faults);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::built_in::testing::{cells, faults_of_new, faults_of_update, prepared};
+    use serde_json::json;
+
+    #[test]
+    fn defaults() {
+        let filled = prepared(prepare, json!({"ports": [{}, {"name": "a", "protocol": "UDP"}]}));
+        assert_eq!(
+            filled["ports"],
+            json!([{"name": "", "protocol": "TCP"}, {"name": "a", "protocol": "UDP"}])
+        );
+    }
+
+    #[test]
+    fn faults() {
+        let many = vec![json!({"addresses": ["10.0.0.1"]}); AT_MOST_ENDPOINTS + 1];
+        for (slice, expected) in [
+            (json!({"addressType": "IPv4", "endpoints": [{"addresses": ["10.0.0.1"]}]}), vec![]),
+            (json!({}), vec!["addressType: Required value"]),
+            (
+                json!({"addressType": "X"}),
+                vec![
+                    "addressType: Unsupported value: \"X\": supported values: \"FQDN\", \"IPv4\", \"IPv6\"",
+                ],
+            ),
+            (
+                json!({"addressType": "IPv6", "endpoints": [{"addresses": []}, {"addresses": ["10.0.0.1"]}]}),
+                vec![
+                    "endpoints[0].addresses: Required value: must contain at least 1 address",
+                    "endpoints[1].addresses[0]: Invalid value: \"10.0.0.1\": must be an IPv6 address",
+                ],
+            ),
+            (
+                json!({"addressType": "IPv4", "endpoints": many}),
+                vec!["endpoints: Too many: 1001: must have at most 1000 items"],
+            ),
+            (
+                json!({"addressType": "IPv4", "ports": [{"name": "a"}, {"name": "a", "protocol": "X"}]}),
+                vec![
+                    "ports[1].name: Duplicate value: \"a\"",
+                    "ports[1].protocol: Unsupported value: \"X\": supported values: \"SCTP\", \"TCP\", \"UDP\"",
+                ],
+            ),
+        ] {
+            assert_eq!(faults_of_new(validate, slice.clone()), expected);
+        }
+    }
+
+    #[test]
+    fn its_address_type_does_not_change_and_old_endpoints_may_stay() {
+        let slice = |address_type: &str| json!({"addressType": address_type, "endpoints": [{"addresses": ["x"]}]});
+        assert_eq!(faults_of_update(validate, slice("IPv4"), slice("IPv4")), [] as [&str; 0]);
+        assert_eq!(
+            faults_of_update(validate, slice("FQDN"), slice("IPv4")),
+            ["addressType: Invalid value: \"IPv4\": field is immutable"]
+        );
+    }
+
+    #[test]
+    fn its_table() {
+        let slice = json!({
+            "ports": [{"port": 80}, {"name": "a"}, {}],
+            "endpoints": [{"addresses": ["1", "2"]}, {"addresses": ["3", "4", "5"]}],
+        });
+        assert_eq!(
+            cells(columns(), slice),
+            json!({"Ports": "80,a,*", "Endpoints": "1,2,3 + 2 more...", "Age": "<unknown>"})
+        );
+        assert_eq!(cells(columns(), json!({}))["Ports"], "<unset>");
+    }
+}

@@ -85,3 +85,46 @@ fn approval(definition: &CustomResourceDefinition) -> Option<(Approval, String)>
         (Approval::Invalid, why)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::built_in::testing::object;
+    use serde_json::json;
+
+    fn definition(group: &str, annotation: Option<&str>) -> CustomResourceDefinition {
+        let annotations = annotation.map(|text| json!({ANNOTATION: text}));
+        object(json!({"metadata": {"annotations": annotations}, "spec": {"group": group}}))
+    }
+
+    #[test]
+    fn what_the_annotation_says() {
+        for (group, annotation, expected) in [
+            ("example.com", None, None),
+            ("myk8s.io", None, None),
+            ("k8s.io", None, Some(("False", "MissingAnnotation"))),
+            ("a.k8s.io", Some("nonsense"), Some(("False", "InvalidAnnotation"))),
+            (
+                "a.kubernetes.io",
+                Some("unapproved, a test"),
+                Some(("False", "UnapprovedAnnotation")),
+            ),
+            ("a.k8s.io", Some("https://example.com/1"), Some(("True", "ApprovedAnnotation"))),
+        ] {
+            let found = condition(&definition(group, annotation));
+            assert_eq!(found.map(|(status, reason, _)| (status, reason)), expected, "{group}");
+        }
+    }
+
+    #[test]
+    fn a_fault_that_was_there_before_may_stay() {
+        let missing = definition("a.k8s.io", None);
+        let invalid = definition("a.k8s.io", Some("nonsense"));
+        let start = |new: &_, old| check(new, old).map(|fault| fault.to_string()[..60].to_owned());
+        let at = "metadata.annotations[api-approved.kubernetes.io]: ";
+        assert_eq!(start(&missing, None), Some(format!("{at}Required v")));
+        assert_eq!(start(&invalid, None), Some(format!("{at}Invalid va")));
+        assert_eq!(start(&missing, Some(&missing)), None);
+        assert!(start(&invalid, Some(&missing)).is_some());
+    }
+}

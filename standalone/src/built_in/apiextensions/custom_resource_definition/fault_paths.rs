@@ -42,3 +42,34 @@ fn are_alike<'a, T: PartialEq + ?Sized + 'a>(
 ) -> bool {
     versions.windows(2).all(|two| part(&two[0]) == part(&two[1]))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::built_in::testing::object;
+    use serde_json::json;
+
+    #[test]
+    fn what_all_versions_share_is_found_once_above_them() {
+        let spec = |second: &str| -> CustomResourceDefinitionSpec {
+            let version = |description: &str| {
+                let schema = json!({"type": "object", "description": description});
+                json!({"name": "v", "schema": {"openAPIV3Schema": schema}, "subresources": {"status": {}}})
+            };
+            object(json!({"versions": [version("a"), version(second)]}))
+        };
+        let at = "schema.openAPIV3Schema.type";
+        for (second, index, expected) in [
+            ("a", 0, Some("spec.validation.openAPIV3Schema.type")),
+            ("a", 1, None),
+            ("b", 0, Some("spec.versions[0].schema.openAPIV3Schema.type")),
+            ("b", 1, Some("spec.versions[1].schema.openAPIV3Schema.type")),
+        ] {
+            let found = hoisted(&spec(second), &format!("spec.versions[{index}].{at}"));
+            assert_eq!(found.as_deref(), expected, "{second} {index}");
+        }
+        let found = hoisted(&spec("b"), "spec.versions[0].subresources.scale");
+        assert_eq!(found.as_deref(), Some("spec.subresources.scale"));
+        assert_eq!(hoisted(&spec("a"), "spec.group").as_deref(), Some("spec.group"));
+    }
+}

@@ -143,3 +143,114 @@ fn check_names(spec: &CustomResourceDefinitionSpec, faults: &mut Faults) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::built_in::testing::{faults_of_new, faults_of_update};
+    use serde_json::{Value, json};
+
+    fn definition(more: Value) -> Value {
+        let schema = json!({"openAPIV3Schema": {"type": "object"}});
+        let mut spec = json!({
+            "group": "example.com", "scope": "Namespaced", "conversion": {"strategy": "None"},
+            "names": {"plural": "llamas", "singular": "llama", "kind": "Llama", "listKind": "LlamaList"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}],
+        });
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({"metadata": {"name": "llamas.example.com"}, "spec": spec})
+    }
+
+    #[test]
+    fn faults() {
+        let names = json!({"plural": "llamas", "kind": "Llama", "listKind": "Llama"});
+        for (more, expected) in [
+            (json!({}), vec![]),
+            (
+                json!({"group": "a.b"}),
+                vec![
+                    "metadata.name: Invalid value: \"llamas.example.com\": must be spec.names.plural+\".\"+spec.group",
+                ],
+            ),
+            (
+                json!({"scope": "X"}),
+                vec![
+                    "spec.scope: Unsupported value: \"X\": supported values: \"Cluster\", \"Namespaced\"",
+                ],
+            ),
+            (
+                json!({"names": names}),
+                vec![
+                    "spec.names.singular: Required value",
+                    "spec.names.listKind: Invalid value: \"Llama\": kind and listKind may not be the same",
+                ],
+            ),
+            (
+                json!({"versions": [{"name": "v1", "served": true, "storage": true}]}),
+                vec!["spec.versions[0].schema.openAPIV3Schema: Required value"],
+            ),
+        ] {
+            assert_eq!(faults_of_new(validate, definition(more.clone())), expected, "{more}");
+        }
+    }
+
+    #[test]
+    fn one_version_is_stored_and_each_name_is_there_once() {
+        let schema = json!({"openAPIV3Schema": {"type": "object"}});
+        let version = |name: &str, storage: bool| json!({"name": name, "served": true, "storage": storage, "schema": schema});
+        let ends = |versions: Value| {
+            let faults = faults_of_new(validate, definition(json!({"versions": versions})));
+            let ends = faults.iter().filter_map(|fault| fault.rsplit_once(": "));
+            ends.map(|(_, end)| end.to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(ends(json!([version("v1", true), version("v2", false)])), [] as [&str; 0]);
+        assert_eq!(
+            ends(json!([version("v1", true), version("v1", true)])),
+            [
+                "must contain unique version names",
+                "must have exactly one version marked as storage version",
+            ]
+        );
+        assert_eq!(
+            ends(json!([version("v1", false)])),
+            [
+                "must have exactly one version marked as storage version",
+                "must have at least one stored version",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_an_update_may_not_change() {
+        let established = |status: &str| {
+            let mut old = definition(json!({}));
+            old["status"] = json!({
+                "conditions": [{"type": "Established", "status": status}], "storedVersions": ["v1"],
+            });
+            old
+        };
+        let cluster = definition(json!({"scope": "Cluster"}));
+        assert_eq!(
+            faults_of_update(validate, established("False"), cluster.clone()),
+            [] as [&str; 0]
+        );
+        assert_eq!(
+            faults_of_update(validate, established("True"), cluster),
+            ["spec.scope: Invalid value: \"Cluster\": field is immutable"]
+        );
+        assert_eq!(
+            faults_of_update(validate, established("False"), definition(json!({"group": "a.b"}))),
+            ["spec.group: Invalid value: \"a.b\": field is immutable"]
+        );
+        let schema = json!({"openAPIV3Schema": {"type": "object"}});
+        let other = json!({"name": "v2", "served": true, "storage": true, "schema": schema});
+        let faults = faults_of_update(
+            validate,
+            established("True"),
+            definition(json!({"versions": [other]})),
+        );
+        assert_eq!(faults.len(), 1);
+        let start = "status.storedVersions[0]: Invalid value: \"v1\": missing from spec.versions; ";
+        assert!(faults[0].starts_with(start), "{faults:?}");
+    }
+}
