@@ -50,22 +50,30 @@ where
 
     /// The kind, for a server to serve.
     pub(crate) fn kind(self) -> Kinds {
-        let mut version = version_of::<K>();
-        let columns: Value = self.columns.iter().map(Column::definition).collect();
-        version["additionalPrinterColumns"] = columns;
-        version["subresources"] = self.subresources.definition();
-        match definition::<K>(self.short_names, self.categories, &version) {
+        match self.definition() {
             Ok(definition) => {
                 let cells = self.columns.into_iter().fold(Cells::none(), Column::add_to);
                 let kinds = Kinds::new().built_in(definition, cells, self.rules, &TYPES);
                 kinds.with_strategy(self.strategy)
             }
             Err(error) => {
-                // Definitions are made of constants, and a test makes all of them.
+                // It is made of constants, so that it fails in tests already.
                 tracing::error!("{}: {error}", K::KIND);
                 Kinds::new()
             }
         }
+    }
+
+    fn definition(&self) -> Result<CustomResourceDefinition, serde_json::Error> {
+        let mut version = version_of::<K>();
+        let columns: Value = self.columns.iter().map(Column::definition).collect();
+        version["additionalPrinterColumns"] = columns;
+        version["subresources"] = self.subresources.definition();
+        let names = json!({
+            "plural": K::URL_PATH_SEGMENT, "kind": K::KIND, "listKind": K::LIST_KIND,
+            "shortNames": self.short_names, "categories": self.categories,
+        });
+        serde_json::from_value(tree::<K>(names, version))
     }
 }
 
@@ -187,22 +195,6 @@ where
     serde_json::from_value(tree::<K>(names, version_of::<K>()))
 }
 
-fn definition<K>(
-    short_names: &[&str],
-    categories: &[&str],
-    version: &Value,
-) -> Result<CustomResourceDefinition, serde_json::Error>
-where
-    K: ListableResource,
-    <K as Resource>::Scope: 'static,
-{
-    let names = json!({
-        "plural": K::URL_PATH_SEGMENT, "kind": K::KIND, "listKind": K::LIST_KIND,
-        "shortNames": short_names, "categories": categories,
-    });
-    serde_json::from_value(tree::<K>(names, version.clone()))
-}
-
 fn tree<K>(names: Value, version: Value) -> Value
 where
     K: Resource,
@@ -225,4 +217,43 @@ fn version_of<K: Resource>() -> Value {
             "type": "object", "x-kubernetes-preserve-unknown-fields": true,
         }},
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
+
+    #[test]
+    fn the_definition_of_a_column() {
+        let definition = |column: Column<ConfigMap>| column.definition();
+        assert_eq!(
+            definition(Column::path("Name", ".a").wide()),
+            json!({"name": "Name", "type": "string", "format": "name", "jsonPath": ".a", "priority": 1})
+        );
+        assert_eq!(
+            definition(Column::computed("Data", |_, _| 5).of_type("integer")),
+            json!({
+                "name": "Data", "type": "integer", "format": "", "jsonPath": ".metadata.name",
+                "priority": 0,
+            })
+        );
+    }
+
+    #[test]
+    fn the_definition_of_a_kind() {
+        let definition = Row::<Pod> { short_names: &["po"], ..Row::new(Strategy::default()) };
+        let definition = serde_json::to_value(definition.definition().unwrap()).unwrap();
+        let spec = &definition["spec"];
+        assert_eq!((&spec["group"], &spec["scope"]), (&json!(""), &json!("Namespaced")));
+        let names = json!({
+            "plural": "pods", "kind": "Pod", "listKind": "PodList", "shortNames": ["po"],
+            "categories": [],
+        });
+        assert_eq!(spec["names"], names);
+        assert_eq!(spec["versions"][0]["additionalPrinterColumns"][0]["name"], "Age");
+        let scope =
+            serde_json::to_value(Row::<Node>::new(Strategy::default()).definition().unwrap());
+        assert_eq!(scope.unwrap()["spec"]["scope"], "Cluster");
+    }
 }
