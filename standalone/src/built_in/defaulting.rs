@@ -20,3 +20,38 @@ pub(crate) fn agree<T>(
         _ => {}
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_text_is_filled() {
+        let filled = |mut field: Option<String>| {
+            fill(&mut field, "b");
+            field.unwrap()
+        };
+        assert_eq!(filled(None), "b");
+        assert_eq!(filled(Some(String::new())), "b");
+        assert_eq!(filled(Some("a".to_owned())), "a");
+    }
+
+    #[test]
+    fn the_first_of_several_is_the_one() {
+        let text = |text: &str| text.to_owned();
+        for (one, several, expected) in [
+            (None, None, (None, None)),
+            (Some("a"), None, (Some("a"), Some(vec!["a"]))),
+            (None, Some(vec!["a", "b"]), (Some("a"), Some(vec!["a", "b"]))),
+            (Some("a"), Some(vec!["a", "b"]), (Some("a"), Some(vec!["a", "b"]))),
+            (Some("c"), Some(vec!["a", "b"]), (Some("c"), Some(vec!["c"]))),
+            (Some(""), Some(vec!["a"]), (Some("a"), Some(vec!["a"]))),
+        ] {
+            let mut one = one.map(text);
+            let mut several = several.map(|all| all.into_iter().map(text).collect::<Vec<_>>());
+            agree(&mut one, &mut several, Clone::clone, |text| text);
+            let several = several.as_ref().map(|all| all.iter().map(String::as_str).collect());
+            assert_eq!((one.as_deref(), several), expected);
+        }
+    }
+}

@@ -92,3 +92,80 @@ fn shown_selector(selector: Option<&LabelSelector>) -> String {
     });
     or_none(equal.chain(others).collect::<Vec<_>>().join(","))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::built_in::testing::{object, texts};
+    use serde_json::json;
+
+    #[test]
+    fn faults() {
+        for (selector, expected) in [
+            (json!({}), vec![]),
+            (
+                json!({"matchExpressions": [{"key": "a", "operator": "In", "values": ["b"]}]}),
+                vec![],
+            ),
+            (
+                json!({"matchExpressions": [
+                    {"key": "a", "operator": "In"}, {"key": "a", "operator": "Exists", "values": ["b"]},
+                    {"key": "a", "operator": "X"},
+                ]}),
+                vec![
+                    "s.matchExpressions[0].values: Required value: must be specified when `operator` is 'In' or 'NotIn'",
+                    "s.matchExpressions[1].values: Forbidden: may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+                    "s.matchExpressions[2].operator: Invalid value: \"X\": not a valid selector operator",
+                ],
+            ),
+        ] {
+            let mut faults = Vec::new();
+            check(&object(selector.clone()), "s", &mut faults);
+            assert_eq!(texts(&faults), expected, "{selector}");
+        }
+        let mut faults = Vec::new();
+        check(&object(json!({"matchLabels": {"a b": "c d"}})), "s", &mut faults);
+        assert_eq!(faults.len(), 2);
+        assert!(faults.iter().all(|fault| fault.field() == "s.matchLabels"));
+    }
+
+    #[test]
+    fn what_one_selects() {
+        let labels = BTreeMap::from([("a".to_owned(), "b".to_owned())]);
+        for (selector, is_selected) in [
+            (json!({}), true),
+            (json!({"matchLabels": {"a": "b"}}), true),
+            (json!({"matchLabels": {"a": "c"}}), false),
+            (json!({"matchExpressions": [{"key": "a", "operator": "In", "values": ["b"]}]}), true),
+            (
+                json!({"matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["b"]}]}),
+                false,
+            ),
+            (
+                json!({"matchExpressions": [{"key": "c", "operator": "NotIn", "values": ["b"]}]}),
+                true,
+            ),
+            (json!({"matchExpressions": [{"key": "a", "operator": "Exists"}]}), true),
+            (json!({"matchExpressions": [{"key": "a", "operator": "DoesNotExist"}]}), false),
+        ] {
+            assert_eq!(
+                matches(&object(selector.clone()), Some(&labels)),
+                is_selected,
+                "{selector}"
+            );
+        }
+        assert!(!matches(&object(json!({"matchLabels": {"a": "b"}})), None));
+    }
+
+    #[test]
+    fn how_one_is_shown() {
+        let selector = json!({"matchLabels": {"a": "b"}, "matchExpressions": [
+            {"key": "c", "operator": "In", "values": ["d", "e"]},
+            {"key": "f", "operator": "NotIn", "values": ["g"]},
+            {"key": "h", "operator": "Exists"}, {"key": "i", "operator": "DoesNotExist"},
+        ]});
+        assert_eq!(shown_selector(Some(&object(selector))), "a=b,c in (d,e),f notin (g),h,!i");
+        assert_eq!(shown_selector(Some(&object(json!({})))), "<none>");
+        assert_eq!(shown_selector(None), "<none>");
+    }
+}

@@ -131,3 +131,75 @@ fn check(container: &Container, at: &str, of: Of, volumes: &BTreeSet<&str>, faul
         check_resources(resources, &format!("{at}.resources"), faults);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::built_in::testing::{object, prepared, texts};
+    use serde_json::json;
+
+    #[test]
+    fn defaults() {
+        let filled = prepared(
+            fill_container,
+            json!({
+                "name": "c", "image": "i", "ports": [{"containerPort": 80}],
+                "env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "f"}}}],
+                "livenessProbe": {"tcpSocket": {"port": 1}},
+                "lifecycle": {"preStop": {"httpGet": {"port": 80}}},
+                "resources": {"limits": {"cpu": "0.1"}},
+            }),
+        );
+        assert_eq!(filled["imagePullPolicy"], "Always");
+        assert_eq!(filled["ports"], json!([{"containerPort": 80, "protocol": "TCP"}]));
+        assert_eq!(filled["env"][0]["valueFrom"]["fieldRef"]["apiVersion"], "v1");
+        assert_eq!(filled["livenessProbe"]["periodSeconds"], 10);
+        assert_eq!(filled["lifecycle"]["preStop"]["httpGet"]["path"], "/");
+        assert_eq!(filled["resources"], json!({"limits": {"cpu": "100m"}}));
+    }
+
+    #[test]
+    fn faults() {
+        let volumes = BTreeSet::from(["v"]);
+        for (spec, of, expected) in [
+            (json!({"containers": [{"name": "c", "image": "i"}]}), Of::Pod, vec![]),
+            (json!({}), Of::Pod, vec!["s.containers: Required value"]),
+            (
+                json!({
+                    "containers": [{"name": "c", "image": ""}],
+                    "initContainers": [{"name": "c", "image": "i"}, {"image": "i"}],
+                }),
+                Of::Pod,
+                vec![
+                    "s.containers[0].image: Required value",
+                    "s.initContainers[0].name: Duplicate value: \"c\"",
+                    "s.initContainers[1].name: Required value",
+                ],
+            ),
+            (
+                json!({"containers": [{"name": "c", "image": " i"}]}),
+                Of::Pod,
+                vec![
+                    "s.containers[0].image: Invalid value: \" i\": must not have leading or trailing whitespace",
+                ],
+            ),
+            (json!({"containers": [{"name": "c", "image": " i"}]}), Of::Template, vec![]),
+            (
+                json!({"containers": [{"name": "c", "image": "i", "volumeMounts": [
+                    {"name": "v", "mountPath": "/a"}, {"name": "w", "mountPath": "/a"}, {},
+                ]}]}),
+                Of::Pod,
+                vec![
+                    "s.containers[0].volumeMounts[1].name: Not found: \"w\"",
+                    "s.containers[0].volumeMounts[1].mountPath: Invalid value: \"/a\": must be unique",
+                    "s.containers[0].volumeMounts[2].name: Required value",
+                    "s.containers[0].volumeMounts[2].mountPath: Required value",
+                ],
+            ),
+        ] {
+            let mut faults = Vec::new();
+            check_all(&object(spec.clone()), "s", of, &volumes, &mut faults);
+            assert_eq!(texts(&faults), expected, "{spec}");
+        }
+    }
+}

@@ -76,3 +76,53 @@ pub(crate) fn check_variable(variable: &EnvVar, at: &str, faults: &mut Faults) {
     };
     faults.push(FieldError::invalid(at, "\"\"", why));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::built_in::testing::{object, texts};
+    use serde_json::json;
+
+    #[test]
+    fn faults() {
+        let field =
+            |path: &str| json!({"name": "A", "valueFrom": {"fieldRef": {"fieldPath": path}}});
+        let invalid = |why: &str| format!("e.valueFrom: Invalid value: \"\": {why}");
+        let key = json!({"name": "s", "key": "k"});
+        for (variable, expected) in [
+            (json!({"name": "A", "value": "b"}), vec![]),
+            (json!({"name": ""}), vec!["e.name: Required value".to_owned()]),
+            (json!({"name": "A=B"}), vec![format!("e.name: Invalid value: \"A=B\": {VARIABLE}")]),
+            (field("metadata.name"), vec![]),
+            (field("metadata.labels['a']"), vec![]),
+            (
+                field("spec.x"),
+                vec![
+                    "e.valueFrom.fieldRef.fieldPath: Invalid value: \"spec.x\": error converting fieldPath: field label not supported: spec.x"
+                        .to_owned(),
+                ],
+            ),
+            (
+                json!({"name": "A", "valueFrom": {}}),
+                vec![invalid(
+                    "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`",
+                )],
+            ),
+            (
+                json!({"name": "A", "value": "b", "valueFrom": {"secretKeyRef": key}}),
+                vec![invalid("may not be specified when `value` is not empty")],
+            ),
+            (
+                json!({"name": "A", "valueFrom": {"secretKeyRef": key, "configMapKeyRef": {"name": "m", "key": ""}}}),
+                vec![
+                    "e.valueFrom.configMapKeyRef.key: Required value".to_owned(),
+                    invalid("may not have more than one field specified at a time"),
+                ],
+            ),
+        ] {
+            let mut faults = Vec::new();
+            check_variable(&object(variable.clone()), "e", &mut faults);
+            assert_eq!(texts(&faults), expected, "{variable}");
+        }
+    }
+}

@@ -19,3 +19,19 @@ pub(crate) fn pull_policy(image: &str) -> &'static str {
     };
     if is_fixed { "IfNotPresent" } else { "Always" }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_be_another_image_by_now_is_always_pulled() {
+        for image in ["a", "a:latest", "example.com:5000/a", "a:latest@sha256:0"] {
+            assert_eq!(pull_policy(image), "Always", "{image}");
+        }
+        for image in ["a:1", "example.com:5000/a:1", "a@sha256:0", "", "a b", "A"] {
+            assert_eq!(pull_policy(image), "IfNotPresent", "{image}");
+        }
+        assert_eq!(pull_policy("Example.com/a"), "Always");
+    }
+}

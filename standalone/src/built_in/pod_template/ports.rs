@@ -65,3 +65,45 @@ pub(crate) fn faults_of_port_name(name: &str) -> Vec<String> {
     }
     faults
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::built_in::testing::{object, texts};
+    use serde_json::json;
+
+    #[test]
+    fn names() {
+        for (name, count) in [
+            ("http", 0),
+            ("a-1", 0),
+            ("a-much-too-long-one", 1),
+            ("80", 1),
+            ("A", 2),
+            ("a--b", 1),
+            ("-a", 1),
+        ] {
+            assert_eq!(faults_of_port_name(name).len(), count, "{name}");
+        }
+    }
+
+    #[test]
+    fn faults() {
+        let ports: Vec<ContainerPort> = object(json!([
+            {"name": "a", "containerPort": 80}, {"name": "a", "containerPort": 0},
+            {"containerPort": 70_000, "hostPort": -1, "protocol": "X"},
+        ]));
+        let mut faults = Vec::new();
+        check_ports(&ports, "c", &mut faults);
+        assert_eq!(
+            texts(&faults),
+            [
+                "c.ports[1].name: Duplicate value: \"a\"",
+                "c.ports[1].containerPort: Required value",
+                "c.ports[2].containerPort: Invalid value: 70000: must be between 1 and 65535, inclusive",
+                "c.ports[2].hostPort: Invalid value: -1: must be between 1 and 65535, inclusive",
+                "c.ports[2].protocol: Unsupported value: \"X\": supported values: \"SCTP\", \"TCP\", \"UDP\"",
+            ]
+        );
+    }
+}

@@ -111,3 +111,64 @@ fn check_target(at: &str, port: &IntOrString, faults: &mut Faults) {
         IntOrString::String(name) => check_with(at, name, faults_of_port_name, faults),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::built_in::testing::{object, prepared, texts};
+    use serde_json::json;
+
+    #[test]
+    fn defaults() {
+        let filled = prepared(
+            fill_probe,
+            json!({"httpGet": {"port": 80}, "periodSeconds": 0, "timeoutSeconds": 5, "grpc": {"port": 1}}),
+        );
+        assert_eq!(
+            filled,
+            json!({
+                "httpGet": {"port": 80, "path": "/", "scheme": "HTTP"},
+                "grpc": {"port": 1, "service": ""},
+                "timeoutSeconds": 5, "periodSeconds": 10, "successThreshold": 1,
+                "failureThreshold": 3,
+            })
+        );
+    }
+
+    #[test]
+    fn faults() {
+        let get = json!({"path": "/", "port": 80, "scheme": "HTTP"});
+        for (probe, of_readiness, expected) in [
+            (json!({"httpGet": get}), false, vec![]),
+            (json!({}), false, vec!["p: Required value: must specify a handler type"]),
+            (
+                json!({"exec": {"command": ["a"]}, "tcpSocket": {"port": 0}}),
+                false,
+                vec!["p.tcpSocket: Forbidden: may not specify more than 1 handler type"],
+            ),
+            (json!({"exec": {}}), false, vec!["p.exec.command: Required value"]),
+            (
+                json!({"httpGet": {"port": 0, "scheme": "X"}}),
+                false,
+                vec![
+                    "p.httpGet.path: Required value",
+                    "p.httpGet.port: Invalid value: 0: must be between 1 and 65535, inclusive",
+                    "p.httpGet.scheme: Unsupported value: \"X\": supported values: \"HTTP\", \"HTTPS\"",
+                ],
+            ),
+            (json!({"httpGet": get, "successThreshold": 2}), true, vec![]),
+            (
+                json!({"httpGet": get, "successThreshold": 2, "periodSeconds": -1}),
+                false,
+                vec![
+                    "p.periodSeconds: Invalid value: -1: must be greater than or equal to 0",
+                    "p.successThreshold: Invalid value: 2: must be 1",
+                ],
+            ),
+        ] {
+            let mut faults = Vec::new();
+            check_probe(&object(probe.clone()), of_readiness, "p", &mut faults);
+            assert_eq!(texts(&faults), expected, "{probe}");
+        }
+    }
+}

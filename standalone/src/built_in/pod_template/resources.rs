@@ -60,3 +60,49 @@ fn check_resource(name: &str, amount: &Amount, at: &str, faults: &mut Faults) {
         faults.push(FieldError::invalid(at, quote(&amount.0), why));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::built_in::testing::{object, texts};
+    use serde_json::json;
+
+    #[test]
+    fn amounts_are_rounded_up_to_thousandths() {
+        let mut amounts = object(json!({"cpu": "0.0001", "memory": "1Gi", "x": "no amount"}));
+        round(&mut amounts);
+        assert_eq!(
+            serde_json::to_value(amounts).unwrap(),
+            json!({"cpu": "1m", "memory": "1Gi", "x": "no amount"})
+        );
+    }
+
+    #[test]
+    fn faults() {
+        for (resources, expected) in [
+            (json!({}), vec![]),
+            (json!({"limits": {"cpu": "1", "example.com/x": "1", "hugepages-2Mi": "4Mi"}}), vec![]),
+            (
+                json!({"requests": {"gpu": "1"}}),
+                vec![
+                    "r.requests[gpu]: Invalid value: \"gpu\": must be a standard resource type or fully qualified",
+                    "r.requests[gpu]: Invalid value: \"gpu\": must be a standard resource for containers",
+                ],
+            ),
+            (
+                json!({"limits": {"cpu": "-1"}}),
+                vec!["r.limits[cpu]: Invalid value: \"-1\": must be greater than or equal to 0"],
+            ),
+            (
+                json!({"limits": {"cpu": "1"}, "requests": {"cpu": "1001m"}}),
+                vec![
+                    "r.requests: Invalid value: \"1001m\": must be less than or equal to cpu limit of 1",
+                ],
+            ),
+        ] {
+            let mut faults = Vec::new();
+            check_resources(&object(resources.clone()), "r", &mut faults);
+            assert_eq!(texts(&faults), expected, "{resources}");
+        }
+    }
+}

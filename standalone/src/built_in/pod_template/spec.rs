@@ -103,3 +103,84 @@ pub(crate) fn check(spec: &PodSpec, at: &str, of: Of, faults: &mut Faults) {
         check_one_of(format!("{at}.whenUnsatisfiable"), given, &all, faults);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::built_in::testing::{object, prepared, texts};
+    use serde_json::json;
+
+    #[test]
+    fn defaults() {
+        assert_eq!(
+            prepared(fill_pod, json!({"serviceAccount": "a", "containers": []})),
+            json!({
+                "containers": [], "restartPolicy": "Always", "dnsPolicy": "ClusterFirst",
+                "schedulerName": "default-scheduler", "terminationGracePeriodSeconds": 30,
+                "securityContext": {}, "serviceAccount": "a", "serviceAccountName": "a",
+            })
+        );
+        let both = json!({"serviceAccount": "a", "serviceAccountName": "b", "containers": []});
+        assert_eq!(prepared(fill_pod, both)["serviceAccount"], "b");
+    }
+
+    #[test]
+    fn faults() {
+        for (more, expected) in [
+            (json!({}), vec![]),
+            (
+                json!({"restartPolicy": "X"}),
+                vec![
+                    "s.restartPolicy: Unsupported value: \"X\": supported values: \"Always\", \"OnFailure\", \"Never\"",
+                ],
+            ),
+            (
+                json!({"dnsPolicy": "None"}),
+                vec![
+                    "s.dnsConfig: Required value: must provide `dnsConfig` when `dnsPolicy` is None",
+                ],
+            ),
+            (
+                json!({"dnsPolicy": "None", "dnsConfig": {}}),
+                vec![
+                    "s.dnsConfig.nameservers: Required value: must provide at least one DNS nameserver when `dnsPolicy` is None",
+                ],
+            ),
+            (json!({"dnsPolicy": "None", "dnsConfig": {"nameservers": ["1.1.1.1"]}}), vec![]),
+            (
+                json!({"activeDeadlineSeconds": 0}),
+                vec![
+                    "s.activeDeadlineSeconds: Invalid value: 0: must be between 1 and 2147483647, inclusive",
+                ],
+            ),
+            (
+                json!({"topologySpreadConstraints": [{"maxSkew": 0, "whenUnsatisfiable": "X"}]}),
+                vec![
+                    "s.topologySpreadConstraints[0].maxSkew: Invalid value: 0: must be greater than zero",
+                    "s.topologySpreadConstraints[0].topologyKey: Required value: can not be empty",
+                    "s.topologySpreadConstraints[0].whenUnsatisfiable: Unsupported value: \"X\": supported values: \"DoNotSchedule\", \"ScheduleAnyway\"",
+                ],
+            ),
+        ] {
+            let mut spec = json!({"containers": [{"name": "c", "image": "i"}]});
+            spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            let mut faults = Vec::new();
+            check(&object(spec), "s", Of::Pod, &mut faults);
+            assert_eq!(texts(&faults), expected, "{more}");
+        }
+    }
+
+    #[test]
+    fn names() {
+        for field in ["nodeName", "serviceAccountName", "hostname", "subdomain"] {
+            let fields = |name: &str| {
+                let spec = json!({"containers": [{"name": "c", "image": "i"}], field: name});
+                let mut faults = Vec::new();
+                check(&object(spec), "s", Of::Pod, &mut faults);
+                faults.iter().map(|fault| fault.field().to_owned()).collect::<Vec<_>>()
+            };
+            assert_eq!(fields("a-b"), [] as [&str; 0]);
+            assert_eq!(fields("A"), [format!("s.{field}")]);
+        }
+    }
+}

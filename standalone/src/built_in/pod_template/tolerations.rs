@@ -40,3 +40,42 @@ pub(crate) fn check_toleration(toleration: &Toleration, at: &str, faults: &mut F
         check_one_of(format!("{at}.effect"), Some(effect), &all, faults);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::built_in::testing::{object, texts};
+    use serde_json::json;
+
+    #[test]
+    fn faults() {
+        for (toleration, expected) in [
+            (json!({"operator": "Exists"}), vec![]),
+            (json!({"key": "a", "value": "b", "effect": "NoSchedule"}), vec![]),
+            (
+                json!({}),
+                vec![
+                    "t.operator: Invalid value: \"\": operator must be Exists when `key` is empty, which means \"match all values and all keys\"",
+                ],
+            ),
+            (
+                json!({"key": "a", "operator": "Exists", "value": "b"}),
+                vec![
+                    "t.operator: Invalid value: \"b\": value must be empty when `operator` is 'Exists'",
+                ],
+            ),
+            (
+                json!({"key": "a", "operator": "X", "effect": "Y", "tolerationSeconds": 5}),
+                vec![
+                    "t.operator: Unsupported value: \"X\": supported values: \"Equal\", \"Exists\"",
+                    "t.effect: Invalid value: \"Y\": effect must be 'NoExecute' when `tolerationSeconds` is set",
+                    "t.effect: Unsupported value: \"Y\": supported values: \"NoSchedule\", \"PreferNoSchedule\", \"NoExecute\"",
+                ],
+            ),
+        ] {
+            let mut faults = Vec::new();
+            check_toleration(&object(toleration.clone()), "t", &mut faults);
+            assert_eq!(texts(&faults), expected, "{toleration}");
+        }
+    }
+}

@@ -176,3 +176,99 @@ const ORDER: [&str; 28] = [
     "csi",
     "ephemeral",
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::built_in::testing::{object, prepared, texts};
+    use serde_json::json;
+
+    #[test]
+    fn defaults() {
+        for (volume, expected) in [
+            (json!({"name": "v"}), json!({"name": "v", "emptyDir": {}})),
+            (
+                json!({"name": "v", "secret": {"secretName": "s"}}),
+                json!({"name": "v", "secret": {"secretName": "s", "defaultMode": 420}}),
+            ),
+            (
+                json!({"name": "v", "hostPath": {"path": "/a"}}),
+                json!({"name": "v", "hostPath": {"path": "/a", "type": ""}}),
+            ),
+            (
+                json!({"name": "v", "image": {"reference": "a:1"}}),
+                json!({"name": "v", "image": {"reference": "a:1", "pullPolicy": "IfNotPresent"}}),
+            ),
+            (
+                json!({"name": "v", "projected": {"defaultMode": 1, "sources": [
+                    {"serviceAccountToken": {"path": "p"}},
+                    {"downwardAPI": {"items": [{"path": "p", "fieldRef": {"fieldPath": "f"}}]}},
+                ]}}),
+                json!({"name": "v", "projected": {"defaultMode": 1, "sources": [
+                    {"serviceAccountToken": {"path": "p", "expirationSeconds": 3_600}},
+                    {"downwardAPI": {"items": [
+                        {"path": "p", "fieldRef": {"apiVersion": "v1", "fieldPath": "f"}},
+                    ]}},
+                ]}}),
+            ),
+        ] {
+            assert_eq!(prepared(fill_volume, volume), expected);
+        }
+    }
+
+    #[test]
+    fn faults() {
+        let token = json!({"projected": {"sources": [{"serviceAccountToken": {"path": "p"}}]}});
+        let mut named_token = token.clone();
+        named_token["name"] = "v".into();
+        for (volumes, of, expected) in [
+            (json!([{"name": "v", "emptyDir": {}}]), Of::Pod, vec![]),
+            (
+                json!([{"name": "v"}, {"emptyDir": {}}]),
+                Of::Pod,
+                vec![
+                    "s.volumes[0]: Required value: must specify a volume type",
+                    "s.volumes[1].name: Required value",
+                ],
+            ),
+            (
+                json!([{"name": "v", "configMap": {}, "emptyDir": {}}]),
+                Of::Pod,
+                vec!["s.volumes[0].configMap: Forbidden: may not specify more than 1 volume type"],
+            ),
+            (
+                json!([{"name": "v", "secret": {}}, {"name": "w", "hostPath": {"path": ""}}]),
+                Of::Pod,
+                vec![
+                    "s.volumes[0].secret.secretName: Required value",
+                    "s.volumes[1].hostPath.path: Required value",
+                ],
+            ),
+            (
+                json!([{"name": "v", "emptyDir": {}}, {"name": "v", "emptyDir": {}}]),
+                Of::Pod,
+                vec!["s.volumes[1].name: Duplicate value: \"v\""],
+            ),
+            (
+                json!([named_token]),
+                Of::Pod,
+                vec![
+                    "s.volumes[0].projected.sources[0].serviceAccountToken: Forbidden: must not be specified when serviceAccountName is not set",
+                ],
+            ),
+            (json!([named_token]), Of::Template, vec![]),
+        ] {
+            let mut faults = Vec::new();
+            check_volumes(&object(json!({"volumes": volumes})), "s", of, &mut faults);
+            assert_eq!(texts(&faults), expected, "{volumes}");
+        }
+    }
+
+    #[test]
+    fn only_volumes_without_faults_can_be_mounted() {
+        let spec: PodSpec =
+            object(json!({"volumes": [{"name": "v", "emptyDir": {}}, {"name": "w"}]}));
+        let names = check_volumes(&spec, "s", Of::Pod, &mut Vec::new());
+        assert_eq!(names, BTreeSet::from(["v"]));
+    }
+}
