@@ -1,9 +1,10 @@
 //! Jobs.
 
+mod cells;
+
 use std::collections::BTreeMap;
 
-use aggregated_apiserver::{FieldError, Rules, SelectableFields, Strategy, age};
-use jiff::Timestamp;
+use aggregated_apiserver::{FieldError, Rules, SelectableFields, Strategy};
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
@@ -11,8 +12,7 @@ use super::job_spec::{check_job, fill_job};
 use crate::built_in::checks::{Faults, check_kept, shown};
 use crate::built_in::defaulting::fill;
 use crate::built_in::label_selector;
-use crate::built_in::pod_template::{containers, images};
-use crate::built_in::row::{ALL, Column, Row, Subresources};
+use crate::built_in::row::{ALL, Row, Subresources};
 use crate::built_in::strategy::base;
 
 pub(crate) fn row() -> Row<Job> {
@@ -21,7 +21,7 @@ pub(crate) fn row() -> Row<Job> {
     Row {
         categories: ALL,
         subresources: Subresources::Status,
-        columns: columns(),
+        columns: cells::columns(),
         rules,
         ..Row::new(strategy())
     }
@@ -32,52 +32,6 @@ fn strategy() -> Strategy {
         SelectableFields::default().found_at("status.successful", &["status.succeeded"], "0");
     let why = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning";
     Strategy { selectable, warning_without_propagation_policy: Some(why), ..base() }
-}
-
-fn columns() -> Vec<Column<Job>> {
-    vec![
-        Column::computed("Status", |job, _| status(job)),
-        Column::computed("Completions", |job, _| completions(job)),
-        Column::computed("Duration", duration),
-        Column::age(),
-        containers(|one| one.spec.as_ref()?.template.spec.as_ref()),
-        images(|one| one.spec.as_ref()?.template.spec.as_ref()),
-        label_selector::column(|one| one.spec.as_ref()?.selector.as_ref()),
-    ]
-}
-
-fn status(job: &Job) -> &'static str {
-    let holds = |condition: &str| {
-        let status = job.status.as_ref();
-        let conditions = status.and_then(|status| status.conditions.as_ref());
-        let mut conditions = conditions.into_iter().flatten();
-        conditions.any(|one| one.type_ == condition && one.status == "True")
-    };
-    let names = ["Complete", "Failed", "Suspended", "FailureTarget", "SuccessCriteriaMet"];
-    let found = names.into_iter().find(|condition| holds(condition));
-    match (found, job.metadata.deletion_timestamp.is_some()) {
-        (Some(shown), _) => shown,
-        (None, true) => "Terminating",
-        (None, false) => "Running",
-    }
-}
-
-fn completions(job: &Job) -> String {
-    let done = job.status.as_ref().and_then(|status| status.succeeded).unwrap_or_default();
-    let spec = job.spec.as_ref();
-    match spec.and_then(|spec| spec.completions) {
-        Some(wanted) => format!("{done}/{wanted}"),
-        None => match spec.and_then(|spec| spec.parallelism).unwrap_or_default() {
-            at_once @ 2.. => format!("{done}/1 of {at_once}"),
-            _ => format!("{done}/1"),
-        },
-    }
-}
-
-fn duration(job: &Job, now: Timestamp) -> String {
-    let begun = job.status.as_ref().and_then(|status| status.start_time.as_ref());
-    let ended = job.status.as_ref().and_then(|status| status.completion_time.as_ref());
-    begun.map(|begun| age(begun.0, ended.map_or(now, |time| time.0))).unwrap_or_default()
 }
 
 fn prepare(job: &mut Job) {
@@ -177,7 +131,7 @@ fn is_generated(selector: &LabelSelector) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::built_in::testing::{cells, faults_of_new, faults_of_update, prepared};
+    use crate::built_in::testing::{faults_of_new, faults_of_update, prepared};
     use serde_json::{Value, json};
 
     fn defaulted(job: Value) -> Value {
@@ -307,30 +261,5 @@ mod tests {
         let count = |old: Value| faults_of_update(validate, job(old), new.clone()).len();
         assert_eq!(count(json!({"suspend": true})), 0);
         assert_eq!(count(json!({"suspend": false})), 1);
-    }
-
-    #[test]
-    fn its_table() {
-        let mut job = job(json!({"completions": 3}));
-        job["status"] = json!({
-            "succeeded": 1, "startTime": "2024-05-01T11:58:00Z",
-            "conditions": [{"type": "Suspended", "status": "True"}],
-        });
-        assert_eq!(
-            cells(columns(), job),
-            json!({
-                "Status": "Suspended", "Completions": "1/3", "Duration": "2m",
-                "Age": "<unknown>", "Containers": "c", "Images": "i", "Selector": "u=1",
-            })
-        );
-        let done = json!({"spec": {"parallelism": 2}, "status": {
-            "startTime": "2024-05-01T11:50:00Z", "completionTime": "2024-05-01T11:50:30Z",
-            "conditions": [{"type": "Failed", "status": "False"}, {"type": "Complete", "status": "True"}],
-        }});
-        let shown = cells(columns(), done);
-        assert_eq!((&shown["Status"], &shown["Duration"]), (&json!("Complete"), &json!("30s")));
-        assert_eq!(shown["Completions"], "0/1 of 2");
-        let running = cells(columns(), json!({}));
-        assert_eq!((&running["Status"], &running["Duration"]), (&json!("Running"), &json!("")));
     }
 }
