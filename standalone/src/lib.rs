@@ -26,16 +26,11 @@
 mod built_in;
 mod certificates;
 mod cluster_objects;
-mod definitions;
-mod events;
+mod controllers;
 mod faults;
 mod files;
-mod keepers;
 mod kubeconfig;
-mod namespace_objects;
-mod namespaces;
 mod objects;
-mod pods;
 mod reviews;
 mod rights;
 mod standalone;

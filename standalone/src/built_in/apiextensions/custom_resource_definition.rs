@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use crate::built_in::row::{Column, Row, Subresources};
 use crate::built_in::strategy::counted;
-use crate::definitions::FINALIZER;
+use crate::controllers::definitions::FINALIZER;
 use validation::validate;
 
 pub(crate) fn row() -> Row<CustomResourceDefinition> {

@@ -1,16 +1,21 @@
 //! What goes on by itself beside a server, until it is ended.
 
+pub(crate) mod definitions;
+mod events;
+pub(crate) mod namespace_objects;
+mod namespaces;
+mod pods;
+
 use aggregated_apiserver::RuntimeKinds;
 use kube::Client;
 use tokio::task::JoinHandle;
 
-use crate::definitions::{Definitions, Now};
-use crate::{events, namespaces, pods};
+use definitions::{Definitions, Now};
 
 /// Tasks that end with this.
-pub(crate) struct Keepers(Vec<JoinHandle<()>>);
+pub(crate) struct Controllers(Vec<JoinHandle<()>>);
 
-impl Keepers {
+impl Controllers {
     /// Starts them. What time it is, `now` says.
     pub(crate) fn start(
         client: &Client,
@@ -33,7 +38,7 @@ impl Keepers {
     }
 }
 
-impl Drop for Keepers {
+impl Drop for Controllers {
     fn drop(&mut self) {
         self.0.iter().for_each(JoinHandle::abort);
     }

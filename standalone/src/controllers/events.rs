@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Event;
 use kube::api::{Api, DeleteParams, ListParams, Preconditions};
 use kube::{Client, ResourceExt};
 
-use crate::definitions::Now;
+use super::definitions::Now;
 
 /// So long an event is kept after it was last told.
 const KEPT: SignedDuration = SignedDuration::from_hours(1);

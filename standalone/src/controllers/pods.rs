@@ -12,7 +12,7 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, ResourceExt};
 use tokio::time::MissedTickBehavior;
 
-use crate::definitions::Now;
+use super::definitions::Now;
 
 /// How often Pods are looked at whose time is not over.
 const AGAIN: Duration = Duration::from_millis(100);
