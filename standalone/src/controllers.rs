@@ -1,4 +1,6 @@
-//! What goes on by itself beside a server, until it is ended.
+//! The controllers that run beside a server, on its own client: what has to happen by
+//! itself so that deletions end and definitions are served. Each module says why it is a
+//! loop of its own and not a `kube::runtime::Controller`.
 
 pub(crate) mod definitions;
 mod events;
@@ -12,11 +14,11 @@ use tokio::task::JoinHandle;
 
 use definitions::{Definitions, Now};
 
-/// Tasks that end with this.
+/// Controllers that run, each as a task. They stop when this is dropped.
 pub(crate) struct Controllers(Vec<JoinHandle<()>>);
 
 impl Controllers {
-    /// Starts them. What time it is, `now` says.
+    /// Starts the controllers of every server, by its clock.
     pub(crate) fn start(
         client: &Client,
         kinds: &RuntimeKinds,
@@ -24,14 +26,14 @@ impl Controllers {
         now: &Now,
     ) -> Self {
         Self(vec![
-            tokio::spawn(namespaces::keep(client.clone(), kinds.clone())),
-            tokio::spawn(pods::keep(client.clone(), now.clone())),
-            tokio::spawn(events::forget(client.clone(), now.clone())),
-            tokio::spawn(definitions.keep()),
+            tokio::spawn(namespaces::run(client.clone(), kinds.clone())),
+            tokio::spawn(pods::run(client.clone(), now.clone())),
+            tokio::spawn(events::run(client.clone(), now.clone())),
+            tokio::spawn(definitions.run()),
         ])
     }
 
-    /// The same tasks and one more.
+    /// Starts one more.
     pub(crate) fn and(mut self, task: impl Future<Output = ()> + Send + 'static) -> Self {
         self.0.push(tokio::spawn(task));
         self

@@ -156,7 +156,7 @@ impl Standalone {
         objects::load(&kinds, documents, own).await?;
         let ca = std::fs::read_to_string(&certificates.ca).map_err(unreadable)?;
         let controllers = Controllers::start(&client, &kinds, serving, &now);
-        let controllers = controllers.and(namespace_objects::keep(client, ca));
+        let controllers = controllers.and(namespace_objects::run(client, ca));
         // The last thing that can fail, and nobody is told of a server before.
         kubeconfig::write(&config, address, &certificates)
             .map_err(|why| StandaloneError::file(flag, &config, &why))?;

@@ -1,5 +1,9 @@
-//! CustomResourceDefinitions: each is served as long as it is there, and says
-//! so in its status.
+//! Serves the kinds of CustomResourceDefinitions, writes their status, and removes the
+//! objects of those that are deleted.
+//!
+//! Not a `kube::runtime::Controller`, because that is not called for an object that is gone,
+//! where this one withdraws a kind, and because definitions are served one at a time, also
+//! those of [`Definitions::create`].
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -27,15 +31,16 @@ use crate::built_in::approval;
 use crate::cluster_objects::keep_api_services;
 use crate::objects::ObjectError;
 
-/// What holds a definition until its objects are gone.
+/// The finalizer of a definition that has objects.
 pub(crate) const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
-/// How often a definition is looked at again whose objects are held.
-const AGAIN: Duration = Duration::from_millis(100);
-/// So often a status is written anew that could not be written.
-const ATTEMPTS: usize = 5;
-/// And at most, while nothing changes.
-const LATER: Duration = Duration::from_secs(2);
+/// How soon a failure is tried again, and a definition looked at whose objects have
+/// finalizers.
+const RETRY_AFTER: Duration = Duration::from_millis(100);
+/// The longest pause between two looks, while the number of objects stays the same.
+const RETRY_AT_LEAST_EVERY: Duration = Duration::from_secs(2);
+/// How often a status is tried to be written.
+const STATUS_ATTEMPTS: usize = 5;
 
 /// The clock of a server.
 pub(crate) type Now = Arc<dyn Fn() -> Timestamp + Send + Sync>;
@@ -46,21 +51,22 @@ pub(crate) struct Definitions {
     client: Client,
     kinds: RuntimeKinds,
     now: Now,
-    /// Held while definitions are served or withdrawn: one at a time, each as it
-    /// is then.
+    /// Locked while a definition is served or withdrawn, so that this happens one at a
+    /// time.
     known: Arc<Mutex<Known>>,
-    /// Whether APIServices follow definitions yet: not before all objects are loaded.
+    /// Whether the controller runs: before, while objects are loaded, it writes no
+    /// APIServices.
     registers: Arc<AtomicBool>,
 }
 
-/// How definitions were when they were served last, by uid.
+/// What was served last of each definition, by its uid.
 type Known = HashMap<String, Seen>;
 
-/// How a definition was when it was served last.
+/// What was served last of a definition.
 #[derive(PartialEq)]
 struct Seen {
     generation: i64,
-    /// Whether it got all names that it asked for.
+    /// Whether all names in its spec were accepted.
     is_accepted: bool,
 }
 
@@ -73,7 +79,7 @@ impl Definitions {
         Api::all(self.client.clone())
     }
 
-    /// Makes a definition, and serves its kind before it returns.
+    /// Creates a definition, and serves its kind before it returns.
     pub(crate) async fn create(
         &self,
         what: &str,
@@ -86,10 +92,10 @@ impl Definitions {
         established.map(drop).map_err(|why| ObjectError::new(what, why))
     }
 
-    /// Follows definitions, for ever.
-    pub(crate) async fn keep(self) {
+    /// Runs the controller.
+    pub(crate) async fn run(self) {
         self.registers.store(true, Ordering::Relaxed);
-        self.register().await;
+        self.update_api_services().await;
         let changes = watcher(self.api(), watcher::Config::default()).default_backoff();
         let mut changes = changes.boxed();
         let mut removing = JoinSet::new();
@@ -100,7 +106,7 @@ impl Definitions {
                 Ok(watcher::Event::Apply(definition) | watcher::Event::InitApply(definition)) => {
                     let uid = definition.uid().unwrap_or_default();
                     if definition.metadata.deletion_timestamp.is_none() {
-                        self.look_at(&definition.name_any()).await;
+                        self.reconcile(&definition.name_any()).await;
                     } else if begun.insert(uid) {
                         let definitions = self.clone();
                         removing.spawn(async move { definitions.remove(&definition).await });
@@ -115,24 +121,25 @@ impl Definitions {
         }
     }
 
-    /// Lets APIServices be those of the versions that are served.
-    async fn register(&self) {
+    /// Creates and deletes APIServices, so that there is one for each version that is served.
+    async fn update_api_services(&self) {
         if self.registers.load(Ordering::Relaxed) {
             keep_api_services(&self.client, &self.kinds).await;
         }
     }
 
-    async fn look_at(&self, name: &str) {
+    /// Serves a definition, and those that wait for the names it gave up.
+    async fn reconcile(&self, name: &str) {
         let mut known = self.known.lock().await;
         match self.establish(&mut known, name).await {
-            Ok(has_released) if has_released => self.look_again(&mut known).await,
+            Ok(has_released) if has_released => self.retry_refused(&mut known).await,
             Ok(_) => {}
             Err(why) => tracing::debug!("definition {name}: {why}"),
         }
     }
 
-    /// Looks at the definitions again that have not got all their names.
-    async fn look_again(&self, known: &mut Known) {
+    /// Tries again to accept the names that were taken.
+    async fn retry_refused(&self, known: &mut Known) {
         known.retain(|_, seen| seen.is_accepted);
         let others = self.api().list(&ListParams::default()).await;
         for other in others.map(|found| found.items).unwrap_or_default() {
@@ -143,8 +150,8 @@ impl Definitions {
         }
     }
 
-    /// Serves a definition as it is now, and lets its status say so, whatever it said
-    /// before. Answers whether names were released that others may have now.
+    /// Serves a definition as it is now, and writes its status. Answers whether it gave up
+    /// names, which another definition may wait for.
     async fn establish(&self, known: &mut Known, name: &str) -> Result<bool, String> {
         let mut attempt = 1;
         loop {
@@ -158,7 +165,7 @@ impl Definitions {
             let is_new = known.get(&uid) != Some(&Seen { generation, is_accepted })
                 || !self.kinds.is_served(name);
             let mut refused = None;
-            // With the names that it has got before it goes on.
+            // A definition that is served goes on with the names that were accepted before.
             if is_new && (is_accepted || self.kinds.is_served(name)) {
                 let mut accepted = live.clone();
                 accepted.spec.names = names.clone();
@@ -174,16 +181,16 @@ impl Definitions {
                 match self.patch_status(&live, status).await {
                     Ok(true) => {}
                     Ok(false) => continue,
-                    Err(error) if attempt == ATTEMPTS => return Err(error),
+                    Err(error) if attempt == STATUS_ATTEMPTS => return Err(error),
                     Err(_) => {
                         attempt += 1;
-                        tokio::time::sleep(AGAIN).await;
+                        tokio::time::sleep(RETRY_AFTER).await;
                         continue;
                     }
                 }
             }
             if is_new && is_served {
-                self.register().await;
+                self.update_api_services().await;
             }
             let before = live.status.as_ref().and_then(|status| status.accepted_names.as_ref());
             let has_released = before.is_some_and(|before| *before != names);
@@ -191,8 +198,8 @@ impl Definitions {
         }
     }
 
-    /// Changes the status of a definition, if it is still as it was seen; answers
-    /// whether it was.
+    /// Writes the status of a definition; `false` if the definition has changed meanwhile,
+    /// or is gone.
     async fn patch_status(
         &self,
         seen: &CustomResourceDefinition,
@@ -208,8 +215,8 @@ impl Definitions {
         }
     }
 
-    /// The names that a definition may have, and why it may not have all that it
-    /// asks for. What it has got before it keeps.
+    /// The names that are accepted, and why not all of the spec are. A name that was
+    /// accepted before stays.
     fn accepted_names(
         &self,
         definition: &CustomResourceDefinition,
@@ -254,44 +261,49 @@ impl Definitions {
         (names, conflict)
     }
 
-    /// Serves a definition no more, if it was looked at; its names are free then.
+    /// Withdraws the kind of a definition, so that others may have its names.
     async fn withdraw(&self, known: &mut Known, definition: &CustomResourceDefinition) {
         let (name, uid) = (definition.name_any(), definition.uid().unwrap_or_default());
         if known.remove(&uid).is_some() && self.kinds.is_served(&name) {
             self.kinds.withdraw(&name).await;
-            self.register().await;
-            self.look_again(known).await;
+            self.update_api_services().await;
+            self.retry_refused(known).await;
         }
     }
 
-    /// Removes the objects of a definition, its kind, and the definition.
+    /// Deletes the objects of a definition that is being deleted, then withdraws its kind
+    /// and removes the definition. Tries until that is done.
     async fn remove(&self, definition: &CustomResourceDefinition) {
         let (name, uid) = (definition.name_any(), definition.uid().unwrap_or_default());
-        let (mut pause, mut before) = (AGAIN, 0);
+        let (mut pause, mut before) = (RETRY_AFTER, 0);
         loop {
             let live = match self.api().get_opt(&name).await {
                 Ok(Some(live)) if live.uid().as_deref() == Some(&uid) => live,
-                // It was let go by somebody else: the watch tells.
+                // It is gone: the watch withdraws its kind.
                 Ok(_) => return,
                 Err(_) => {
-                    tokio::time::sleep(AGAIN).await;
+                    tokio::time::sleep(RETRY_AFTER).await;
                     continue;
                 }
             };
-            self.note_termination(&live).await;
-            // A kind that is not served has no objects.
+            self.set_terminating(&live).await;
+            // Only a kind that is served can have objects.
             let is_served = {
-                let _turn = self.known.lock().await;
+                let _locked = self.known.lock().await;
                 self.kinds.close(&name).await;
                 self.kinds.is_served(&name)
             };
-            let left = if is_served { self.empty(definition).await } else { Ok(0) };
+            let left = if is_served { self.delete_objects(definition).await } else { Ok(0) };
             let is_held = live.finalizers().iter().any(|one| one != FINALIZER);
             match left {
                 Ok(0) if !is_held => break,
                 Ok(left) => {
-                    tracing::debug!("definition {name}: {left} objects are held");
-                    pause = if left == before { LATER.min(pause * 2) } else { AGAIN };
+                    tracing::debug!("definition {name}: {left} objects have finalizers");
+                    pause = if left == before {
+                        RETRY_AT_LEAST_EVERY.min(pause * 2)
+                    } else {
+                        RETRY_AFTER
+                    };
                     before = left;
                 }
                 Err(error) => tracing::debug!("definition {name}: {error}"),
@@ -303,9 +315,9 @@ impl Definitions {
         self.kinds.remove(DEFINITIONS, None, &name, &uid).await;
     }
 
-    /// Says in the status of a definition that its objects are being removed. Where
-    /// it changes meanwhile, it is said the next time.
-    async fn note_termination(&self, live: &CustomResourceDefinition) {
+    /// Sets the condition `Terminating`. If the definition has changed meanwhile, the next
+    /// attempt sets it.
+    async fn set_terminating(&self, live: &CustomResourceDefinition) {
         let status = live.status.clone().unwrap_or_default();
         let mut conditions = status.conditions.unwrap_or_default();
         let before = conditions.clone();
@@ -320,7 +332,7 @@ impl Definitions {
     }
 
     /// Deletes all objects of a definition; answers with how many are left.
-    async fn empty(&self, definition: &CustomResourceDefinition) -> kube::Result<usize> {
+    async fn delete_objects(&self, definition: &CustomResourceDefinition) -> kube::Result<usize> {
         let spec = &definition.spec;
         let Some(version) = spec.versions.iter().find(|version| version.served) else {
             return Ok(0);
@@ -330,7 +342,7 @@ impl Definitions {
         let all: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
         let found = match all.list(&ListParams::default()).await {
             Ok(found) => found.items,
-            // It was never served.
+            // The kind was never served.
             Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(0),
             Err(error) => return Err(error),
         };
@@ -349,11 +361,10 @@ impl Definitions {
     }
 }
 
-/// Why a definition has not got a name: the reason in its condition, and a message.
+/// Why a name is not accepted: the reason of the condition, and its message.
 type Conflict = (&'static str, String);
 
-/// What the status of a definition that has got these names must say; `None` if it
-/// says so.
+/// The status of a definition with these accepted names; `None` if it is so already.
 fn status(
     definition: &CustomResourceDefinition,
     names: &CustomResourceDefinitionNames,
@@ -390,7 +401,7 @@ fn status(
     {
         return None;
     }
-    // What is null is taken away.
+    // In a merge patch null removes a member.
     let names = json!({
         "plural": names.plural, "singular": names.singular, "shortNames": names.short_names,
         "kind": names.kind, "listKind": names.list_kind, "categories": names.categories,
@@ -398,7 +409,7 @@ fn status(
     Some(json!({"acceptedNames": names, "conditions": conditions}))
 }
 
-/// Sets a condition; its time is that of the last change of its status.
+/// Sets a condition. Its lastTransitionTime changes only with its status.
 fn set_condition(
     conditions: &mut Vec<CustomResourceDefinitionCondition>,
     name: &str,

@@ -1,5 +1,8 @@
-//! Empties namespaces that are being deleted, then lets them go: what the
+//! Empties namespaces that are being deleted, then removes their finalizer, as the
 //! namespace controller does in a cluster.
+//!
+//! Not a `kube::runtime::Controller`, because the pause before the next attempt depends on
+//! what the last one left, which would have to be kept beside it for each namespace.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -17,54 +20,54 @@ use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// How often a namespace is looked at again in which something is held by
-/// finalizers.
-const AGAIN: Duration = Duration::from_millis(100);
-/// And at most, while nothing changes.
-const LATER: Duration = Duration::from_secs(2);
-/// What holds a namespace until it is empty.
+/// How soon a failure is tried again, and a namespace whose objects have finalizers.
+const RETRY_AFTER: Duration = Duration::from_millis(100);
+/// The longest pause between two attempts, while the number of objects stays the same.
+const RETRY_AT_LEAST_EVERY: Duration = Duration::from_secs(2);
+/// The finalizer in the spec of a namespace, which this controller removes.
 const FINALIZER: &str = "kubernetes";
-/// How long a namespace is there after it was deleted: programs that finalize it
-/// themselves, as tests do that have no controllers, look at it once more before.
-const SEEN: Duration = Duration::from_millis(100);
+/// How long a deleted namespace stays at least: tests that finalize it themselves, because
+/// they expect no controllers, read it once more before they do.
+const STAYS_AT_LEAST: Duration = Duration::from_millis(100);
 
-/// Empties namespaces, for ever.
-pub(crate) async fn keep(client: Client, kinds: RuntimeKinds) {
+/// Runs the controller.
+pub(crate) async fn run(client: Client, kinds: RuntimeKinds) {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let changes = watcher(namespaces, watcher::Config::default()).default_backoff();
     let mut changes = changes.applied_objects().boxed();
-    let mut begun: HashSet<String> = HashSet::new();
+    let mut ending: HashSet<String> = HashSet::new();
     let mut emptying = JoinSet::new();
     while let Some(change) = changes.next().await {
         while let Some(ended) = emptying.try_join_next() {
             if let Ok(uid) = ended {
-                begun.remove::<String>(&uid);
+                ending.remove::<String>(&uid);
             }
         }
         let Ok(namespace) = change else { continue };
         let uid = namespace.uid().unwrap_or_default();
-        // One that is held keeps no other one waiting.
-        if namespace.metadata.deletion_timestamp.is_some() && begun.insert(uid.clone()) {
+        // Each in a task of its own, so that none waits for another one.
+        if namespace.metadata.deletion_timestamp.is_some() && ending.insert(uid.clone()) {
             let (client, kinds, name) = (client.clone(), kinds.clone(), namespace.name_any());
             emptying.spawn(async move {
-                end(&client, &kinds, &name, &uid).await;
+                finish(&client, &kinds, &name, &uid).await;
                 uid
             });
         }
     }
 }
 
-/// Empties a namespace until it can go, or is gone, or is another one.
-async fn end(client: &Client, kinds: &RuntimeKinds, name: &str, uid: &str) {
+/// Empties a namespace and removes its finalizer. Tries until it is gone, or a namespace
+/// of the same name has taken its place.
+async fn finish(client: &Client, kinds: &RuntimeKinds, name: &str, uid: &str) {
     let namespaces: Api<Namespace> = Api::all(client.clone());
-    let (mut pause, mut before) = (AGAIN, 0);
-    let seen = Instant::now() + SEEN;
+    let (mut pause, mut before) = (RETRY_AFTER, 0);
+    let may_go = Instant::now() + STAYS_AT_LEAST;
     loop {
         let live = match namespaces.get_opt(name).await {
             Ok(Some(live)) => live,
             Ok(None) => return,
             Err(_) => {
-                tokio::time::sleep(AGAIN).await;
+                tokio::time::sleep(RETRY_AFTER).await;
                 continue;
             }
         };
@@ -72,20 +75,21 @@ async fn end(client: &Client, kinds: &RuntimeKinds, name: &str, uid: &str) {
             return;
         }
         match empty(client, kinds, name, uid).await {
-            Ok(0) if Instant::now() < seen => {
-                // What was let in before it was marked is met once more.
-                tokio::time::sleep_until(seen).await;
+            Ok(0) if Instant::now() < may_go => {
+                // Objects that were created just before the deletion are deleted next time.
+                tokio::time::sleep_until(may_go).await;
                 continue;
             }
             Ok(0) => {
                 if let Err(error) = finalize(client, live).await {
                     tracing::debug!("namespace {name}: {error}");
                 }
-                pause = LATER.min(pause * 2);
+                pause = RETRY_AT_LEAST_EVERY.min(pause * 2);
             }
             Ok(left) => {
-                tracing::debug!("namespace {name}: {left} objects are held");
-                pause = if left == before { LATER.min(pause * 2) } else { AGAIN };
+                tracing::debug!("namespace {name}: {left} objects have finalizers");
+                pause =
+                    if left == before { RETRY_AT_LEAST_EVERY.min(pause * 2) } else { RETRY_AFTER };
                 before = left;
             }
             Err(error) => tracing::debug!("namespace {name}: {error}"),
@@ -94,18 +98,18 @@ async fn end(client: &Client, kinds: &RuntimeKinds, name: &str, uid: &str) {
     }
 }
 
-/// Takes our finalizer from an empty namespace. It goes with the last one.
+/// Removes this controller's finalizer. A namespace is removed with the last one.
 async fn finalize(client: &Client, mut live: Namespace) -> kube::Result<()> {
-    let held = live.spec.as_mut().and_then(|spec| spec.finalizers.as_mut());
-    let Some(held) = held.filter(|held| held.iter().any(|one| one == FINALIZER)) else {
+    let finalizers = live.spec.as_mut().and_then(|spec| spec.finalizers.as_mut());
+    let Some(finalizers) = finalizers.filter(|all| all.iter().any(|one| one == FINALIZER)) else {
         return Ok(());
     };
-    held.retain(|one| one != FINALIZER);
+    finalizers.retain(|one| one != FINALIZER);
     let (api, name): (Api<Namespace>, _) = (Api::all(client.clone()), live.name_any());
     api.replace_subresource("finalize", &name, &PostParams::default(), &live).await.map(drop)
 }
 
-/// Removes everything in a namespace; answers with how much is left.
+/// Deletes all objects of a namespace; answers with how many are left.
 async fn empty(
     client: &Client,
     kinds: &RuntimeKinds,
@@ -121,11 +125,11 @@ async fn empty(
         let objects: Api<DynamicObject> =
             Api::namespaced_with(client.clone(), name, &resource(kept));
         let all = ListParams::default();
-        // Nothing runs, so nothing has to be waited for.
+        // No kubelet runs the Pods, so that they need no time to end.
         objects.delete_collection(&DeleteParams::default().grace_period(0), &all).await?;
-        let held = objects.list(&all).await?.items;
-        left += held.len();
-        for object in held.iter().filter(|object| awaits_collector(object)) {
+        let remaining = objects.list(&all).await?.items;
+        left += remaining.len();
+        for object in remaining.iter().filter(|object| awaits_collector(object)) {
             let metadata = json!({"finalizers": null, "uid": object.uid()});
             let freed = Patch::Merge(json!({"metadata": metadata}));
             objects.patch(&object.name_any(), &PatchParams::default(), &freed).await?;
@@ -134,8 +138,8 @@ async fn empty(
     Ok(left)
 }
 
-/// Whether an object waits for the garbage collector alone: there is none, and
-/// what it would look after goes too.
+/// Whether an object waits for the garbage collector alone. There is none here, and the
+/// dependents that it would look after are deleted with the namespace.
 fn awaits_collector(object: &DynamicObject) -> bool {
     const COLLECTOR: [&str; 2] = ["foregroundDeletion", "orphan"];
     let finalizers = object.finalizers();

@@ -1,5 +1,8 @@
-//! Lets Pods go that are being deleted, once their time is over: nobody is there
-//! who would stop them sooner.
+//! Removes Pods that are being deleted when their grace period is over: no kubelet does
+//! it sooner.
+//!
+//! Not a `kube::runtime::Controller`, because that requeues by the clock of the machine,
+//! and grace periods end by the clock of the server, which tests move.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,35 +17,36 @@ use tokio::time::MissedTickBehavior;
 
 use super::definitions::Now;
 
-/// How often Pods are looked at whose time is not over.
-const AGAIN: Duration = Duration::from_millis(100);
+/// How often the clock of the server is looked at while Pods are ending.
+const TICK: Duration = Duration::from_millis(100);
 
 /// Pods that are being deleted, by their uids.
 type Ending = HashMap<String, Pod>;
 
-/// Lets Pods go, for ever. What time it is, `now` says.
-pub(crate) async fn keep(client: Client, now: Now) {
+/// Runs the controller, by the clock `now`.
+pub(crate) async fn run(client: Client, now: Now) {
     let pods: Api<Pod> = Api::all(client.clone());
     let mut changes = watcher(pods, watcher::Config::default()).default_backoff().boxed();
     let mut ending = Ending::new();
-    let mut again = tokio::time::interval(AGAIN);
-    again.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut tick = tokio::time::interval(TICK);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             change = changes.next() => match change {
-                Some(change) => note(&mut ending, change),
+                Some(change) => observe(&mut ending, change),
                 None => return,
             },
-            // However much happens meanwhile; without Pods that end, never.
-            _ = again.tick(), if !ending.is_empty() => let_go(&client, &mut ending, now()).await,
+            // An interval, and no sleep: however many changes come, it is due.
+            _ = tick.tick(), if !ending.is_empty() => remove_expired(&client, &mut ending, now()).await,
         }
     }
 }
 
-fn note(ending: &mut Ending, change: Result<watcher::Event<Pod>, watcher::Error>) {
+/// Remembers Pods that are being deleted, and forgets those that are gone.
+fn observe(ending: &mut Ending, change: Result<watcher::Event<Pod>, watcher::Error>) {
     match change {
         Ok(watcher::Event::Apply(pod) | watcher::Event::InitApply(pod)) => {
-            if pod.metadata.deletion_timestamp.is_some() && !is_held(&pod) {
+            if pod.metadata.deletion_timestamp.is_some() && !waits_for_finalizers(&pod) {
                 ending.insert(pod.uid().unwrap_or_default(), pod);
             }
         }
@@ -54,13 +58,13 @@ fn note(ending: &mut Ending, change: Result<watcher::Event<Pod>, watcher::Error>
     }
 }
 
-/// What finalizers alone hold, their owners let go.
-fn is_held(pod: &Pod) -> bool {
+/// Whether only finalizers keep a Pod, whose owners remove them.
+fn waits_for_finalizers(pod: &Pod) -> bool {
     !pod.finalizers().is_empty() && pod.metadata.deletion_grace_period_seconds == Some(0)
 }
 
-/// Lets those go whose time is over. What fails is tried again.
-async fn let_go(client: &Client, ending: &mut Ending, now: Timestamp) {
+/// Removes the Pods whose grace period is over. The next tick tries again what fails.
+async fn remove_expired(client: &Client, ending: &mut Ending, now: Timestamp) {
     let ends = |pod: &Pod| pod.metadata.deletion_timestamp.as_ref().map(|time| time.0);
     let over: Vec<String> = ending
         .iter()
@@ -74,7 +78,7 @@ async fn let_go(client: &Client, ending: &mut Ending, now: Timestamp) {
         let at_once = DeleteParams::default().grace_period(0).preconditions(own);
         match api.delete(&pod.name_any(), &at_once).await {
             Ok(_) => drop(ending.remove(&uid)),
-            // It is gone, or another one.
+            // It is gone, or another Pod has its name.
             Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => {
                 ending.remove(&uid);
             }
