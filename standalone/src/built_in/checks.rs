@@ -12,7 +12,7 @@ pub(crate) fn quote(text: &str) -> String {
 }
 
 /// A value as messages show it.
-pub(crate) fn shown(value: &impl Serialize) -> String {
+pub(crate) fn to_json(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
 
@@ -31,14 +31,14 @@ pub(crate) fn check_not_negative(
 }
 
 /// What may not change. It is written down only if it did.
-pub(crate) fn check_kept<T: PartialEq + Serialize>(
+pub(crate) fn check_immutable<T: PartialEq + Serialize>(
     field: &str,
     new: &T,
     old: &T,
     faults: &mut Faults,
 ) {
     if new != old {
-        faults.push(FieldError::invalid(field, shown(new), IMMUTABLE));
+        faults.push(FieldError::invalid(field, to_json(new), IMMUTABLE));
     }
 }
 

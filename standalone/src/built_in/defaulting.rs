@@ -1,13 +1,13 @@
 //! Defaulting that several kinds share.
 
-pub(crate) fn fill(field: &mut Option<String>, default: &str) {
+pub(crate) fn set_default(field: &mut Option<String>, default: &str) {
     if field.as_ref().is_none_or(String::is_empty) {
         *field = Some(default.to_owned());
     }
 }
 
 /// What is said once in an old field is the first of several in a new one.
-pub(crate) fn agree<T>(
+pub(crate) fn sync_with_list<T>(
     one: &mut Option<String>,
     several: &mut Option<Vec<T>>,
     text: impl Fn(&T) -> String,
@@ -28,7 +28,7 @@ mod tests {
     #[test]
     fn an_empty_text_is_filled() {
         let filled = |mut field: Option<String>| {
-            fill(&mut field, "b");
+            set_default(&mut field, "b");
             field.unwrap()
         };
         assert_eq!(filled(None), "b");
@@ -49,7 +49,7 @@ mod tests {
         ] {
             let mut one = one.map(text);
             let mut several = several.map(|all| all.into_iter().map(text).collect::<Vec<_>>());
-            agree(&mut one, &mut several, Clone::clone, |text| text);
+            sync_with_list(&mut one, &mut several, Clone::clone, |text| text);
             let several = several.as_ref().map(|all| all.iter().map(String::as_str).collect());
             assert_eq!((one.as_deref(), several), expected);
         }

@@ -15,25 +15,25 @@ use k8s_openapi::api::core::v1::{PodSpec, PodTemplateSpec};
 use super::checks::Faults;
 use super::label_selector;
 use super::row::Column;
-use spec::{Of, check, fill_pod};
+use spec::Owner;
 
-pub(crate) fn fill_template(template: &mut PodTemplateSpec) {
+pub(crate) fn set_defaults(template: &mut PodTemplateSpec) {
     if let Some(spec) = &mut template.spec {
-        fill_pod(spec);
+        spec::set_defaults(spec);
     }
 }
 
 /// What is wrong with a template.
-pub(crate) fn check_template(template: &PodTemplateSpec, at: &str, faults: &mut Faults) {
+pub(crate) fn validate(template: &PodTemplateSpec, at: &str, faults: &mut Faults) {
     let labels = template.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref());
     label_selector::check_labels(labels, &format!("{at}.metadata.labels"), faults);
     let nothing = PodSpec::default();
     let spec = template.spec.as_ref().unwrap_or(&nothing);
-    check(spec, &format!("{at}.spec"), Of::Template, faults);
+    spec::validate(spec, &format!("{at}.spec"), Owner::Template, faults);
 }
 
 /// The names of the containers of a workload, whose Pods this leads to.
-pub(crate) fn containers<K: 'static>(pod: fn(&K) -> Option<&PodSpec>) -> Column<K> {
+pub(crate) fn containers_column<K: 'static>(pod: fn(&K) -> Option<&PodSpec>) -> Column<K> {
     Column::computed("Containers", move |object: &K, _| {
         let containers = pod(object).into_iter().flat_map(|pod| &pod.containers);
         containers.map(|one| one.name.as_str()).collect::<Vec<_>>().join(",")
@@ -42,7 +42,7 @@ pub(crate) fn containers<K: 'static>(pod: fn(&K) -> Option<&PodSpec>) -> Column<
 }
 
 /// The images of the containers of a workload.
-pub(crate) fn images<K: 'static>(pod: fn(&K) -> Option<&PodSpec>) -> Column<K> {
+pub(crate) fn images_column<K: 'static>(pod: fn(&K) -> Option<&PodSpec>) -> Column<K> {
     Column::computed("Images", move |object: &K, _| {
         let containers = pod(object).into_iter().flat_map(|pod| &pod.containers);
         let images = containers.map(|one| one.image.as_deref().unwrap_or_default());

@@ -12,7 +12,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use serde_json::{Map, Value, json};
 
 use crate::built_in::row::{Column, Row, Subresources};
-use crate::built_in::strategy::counted;
+use crate::built_in::strategy::with_generation;
 use crate::controllers::definitions::FINALIZER;
 use validation::validate;
 
@@ -50,7 +50,7 @@ fn strategy() -> Strategy {
                 finalizers.push(FINALIZER.into());
             }
         }),
-        ..counted()
+        ..with_generation()
     }
 }
 

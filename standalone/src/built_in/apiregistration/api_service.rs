@@ -9,7 +9,7 @@ use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::{
 
 use crate::built_in::checks::{Faults, check_with, quote};
 use crate::built_in::row::{Column, Row, Subresources};
-use crate::built_in::strategy::guarded;
+use crate::built_in::strategy::requiring_resource_version;
 
 pub(crate) fn row() -> Row<APIService> {
     let rules = Rules::none()
@@ -19,7 +19,11 @@ pub(crate) fn row() -> Row<APIService> {
 }
 
 fn strategy() -> Strategy {
-    Strategy { names: NameRule::PathSegment, updates_metadata_with_status: false, ..guarded() }
+    Strategy {
+        names: NameRule::PathSegment,
+        updates_metadata_with_status: false,
+        ..requiring_resource_version()
+    }
 }
 
 fn columns() -> Vec<Column<APIService>> {

@@ -7,12 +7,12 @@ use k8s_openapi::api::apps::v1::{
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::replicated::{check_change, check_selector, check_template};
-use crate::built_in::checks::{Faults, check_not_negative, quote, shown};
-use crate::built_in::defaulting::fill;
+use crate::built_in::checks::{Faults, check_not_negative, quote, to_json};
+use crate::built_in::defaulting::set_default;
 use crate::built_in::label_selector;
-use crate::built_in::pod_template::{containers, fill_template, images};
+use crate::built_in::pod_template::{self, containers_column, images_column};
 use crate::built_in::row::{ALL, Column, Row, Subresources};
-use crate::built_in::strategy::counted;
+use crate::built_in::strategy::with_generation;
 
 const PERCENT: &str = "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')";
 
@@ -31,7 +31,7 @@ pub(crate) fn row() -> Row<Deployment> {
 }
 
 fn strategy() -> Strategy {
-    Strategy { metadata_kept_by_status: &["labels"], counts_annotations: true, ..counted() }
+    Strategy { metadata_kept_by_status: &["labels"], counts_annotations: true, ..with_generation() }
 }
 
 fn columns() -> Vec<Column<Deployment>> {
@@ -43,8 +43,8 @@ fn columns() -> Vec<Column<Deployment>> {
         count("Up-to-date", |one| one.status.as_ref()?.updated_replicas),
         count("Available", |one| one.status.as_ref()?.available_replicas),
         Column::age(),
-        containers(|one| one.spec.as_ref()?.template.spec.as_ref()),
-        images(|one| one.spec.as_ref()?.template.spec.as_ref()),
+        containers_column(|one| one.spec.as_ref()?.template.spec.as_ref()),
+        images_column(|one| one.spec.as_ref()?.template.spec.as_ref()),
         label_selector::column(|one| Some(&one.spec.as_ref()?.selector)),
     ]
 }
@@ -61,7 +61,7 @@ fn prepare(deployment: &mut Deployment) {
     spec.revision_history_limit.get_or_insert(10);
     spec.progress_deadline_seconds.get_or_insert(600);
     let strategy = spec.strategy.get_or_insert_with(DeploymentStrategy::default);
-    fill(&mut strategy.type_, "RollingUpdate");
+    set_default(&mut strategy.type_, "RollingUpdate");
     if strategy.type_.as_deref() == Some("RollingUpdate") {
         let rolling = RollingUpdateDeployment::default();
         let rolling = strategy.rolling_update.get_or_insert(rolling);
@@ -69,7 +69,7 @@ fn prepare(deployment: &mut Deployment) {
         rolling.max_surge.get_or_insert_with(|| quarter.clone());
         rolling.max_unavailable.get_or_insert(quarter);
     }
-    fill_template(&mut spec.template);
+    pod_template::set_defaults(&mut spec.template);
 }
 
 fn validate(deployment: &Deployment, old: Option<&Deployment>) -> Faults {
@@ -121,7 +121,7 @@ fn check_strategy(spec: &DeploymentSpec, faults: &mut Faults) {
             if is_nothing(surge) && is_nothing(unavailable) {
                 let at = format!("{AT}.maxUnavailable");
                 let why = "may not be 0 when `maxSurge` is 0";
-                faults.push(FieldError::invalid(at, shown(&unavailable), why));
+                faults.push(FieldError::invalid(at, to_json(&unavailable), why));
             }
         }
         other => {

@@ -6,7 +6,7 @@ use k8s_openapi::api::apps::v1::ReplicaSet;
 use super::replicated::{check_change, check_selector, check_template};
 use crate::built_in::checks::{Faults, check_not_negative};
 use crate::built_in::label_selector;
-use crate::built_in::pod_template::{containers, fill_template, images};
+use crate::built_in::pod_template::{self, containers_column, images_column};
 use crate::built_in::row::{ALL, Column, Row, Subresources};
 use crate::built_in::strategy;
 
@@ -19,7 +19,7 @@ pub(crate) fn row() -> Row<ReplicaSet> {
         subresources: Subresources::StatusAndScale,
         columns: columns(),
         rules,
-        ..Row::new(strategy::counted())
+        ..Row::new(strategy::with_generation())
     }
 }
 
@@ -33,8 +33,8 @@ fn columns() -> Vec<Column<ReplicaSet>> {
         count("Current", |one| Some(one.status.as_ref()?.replicas)),
         count("Ready", |one| one.status.as_ref()?.ready_replicas),
         Column::age(),
-        containers(|one| one.spec.as_ref()?.template.as_ref()?.spec.as_ref()),
-        images(|one| one.spec.as_ref()?.template.as_ref()?.spec.as_ref()),
+        containers_column(|one| one.spec.as_ref()?.template.as_ref()?.spec.as_ref()),
+        images_column(|one| one.spec.as_ref()?.template.as_ref()?.spec.as_ref()),
         label_selector::column(|one| Some(&one.spec.as_ref()?.selector)),
     ]
 }
@@ -43,7 +43,7 @@ fn prepare(set: &mut ReplicaSet) {
     let spec = set.spec.get_or_insert_default();
     spec.replicas.get_or_insert(1);
     if let Some(template) = &mut spec.template {
-        fill_template(template);
+        pod_template::set_defaults(template);
     }
 }
 

@@ -5,7 +5,7 @@ use aggregated_apiserver::FieldError;
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-use crate::built_in::checks::{Faults, check_kept, check_one_of, shown};
+use crate::built_in::checks::{Faults, check_immutable, check_one_of, to_json};
 use crate::built_in::label_selector;
 use crate::built_in::pod_template;
 
@@ -16,7 +16,7 @@ pub(crate) fn check_selector(selector: &LabelSelector, of: &str, faults: &mut Fa
         faults.push(FieldError::required("spec.selector", ""));
     } else if label_selector::is_empty(selector) {
         let why = format!("empty selector is invalid for {of}");
-        faults.push(FieldError::invalid("spec.selector", shown(selector), &why));
+        faults.push(FieldError::invalid("spec.selector", to_json(selector), &why));
     }
 }
 
@@ -33,14 +33,14 @@ pub(crate) fn check_template(
     let is_missing = *selector == LabelSelector::default();
     if !of_selector.is_empty() {
         let why = "invalid label selector";
-        faults.push(FieldError::invalid("spec.selector", shown(selector), why));
+        faults.push(FieldError::invalid("spec.selector", to_json(selector), why));
     } else if is_missing
         || (!label_selector::is_empty(selector) && !label_selector::matches(selector, labels))
     {
         let why = "`selector` does not match template `labels`";
-        faults.push(FieldError::invalid("spec.template.metadata.labels", shown(&labels), why));
+        faults.push(FieldError::invalid("spec.template.metadata.labels", to_json(&labels), why));
     }
-    pod_template::check_template(template, "spec.template", faults);
+    pod_template::validate(template, "spec.template", faults);
     let policy = template.spec.as_ref().and_then(|spec| spec.restart_policy.as_ref());
     check_one_of("spec.template.spec.restartPolicy", policy, &["Always"], faults);
     let deadline = template.spec.as_ref().and_then(|spec| spec.active_deadline_seconds);
@@ -56,6 +56,6 @@ pub(crate) fn check_change(
     faults: &mut Faults,
 ) {
     if let Some(old) = old {
-        check_kept("spec.selector", selector, old, faults);
+        check_immutable("spec.selector", selector, old, faults);
     }
 }

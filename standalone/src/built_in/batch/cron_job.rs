@@ -4,13 +4,13 @@ use aggregated_apiserver::{FieldError, Rules, age};
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::{CronJob, JobSpec};
 
-use super::job_spec::{check_job, fill_job};
+use super::job_spec;
 use super::schedule::fault_of_schedule;
 use crate::built_in::cell_texts::{NONE, or_none};
 use crate::built_in::checks::{Faults, check_not_negative, check_one_of, quote};
-use crate::built_in::defaulting::fill;
+use crate::built_in::defaulting::set_default;
 use crate::built_in::label_selector;
-use crate::built_in::pod_template::{containers, images};
+use crate::built_in::pod_template::{containers_column, images_column};
 use crate::built_in::row::{ALL, Column, Row, Subresources};
 use crate::built_in::strategy;
 
@@ -26,7 +26,7 @@ pub(crate) fn row() -> Row<CronJob> {
         subresources: Subresources::Status,
         columns: columns(),
         rules,
-        ..Row::new(strategy::counted())
+        ..Row::new(strategy::with_generation())
     }
 }
 
@@ -40,8 +40,8 @@ fn columns() -> Vec<Column<CronJob>> {
         Column::computed("Active", |job, _| active(job)).of_type("integer"),
         Column::computed("Last Schedule", last_schedule),
         Column::age(),
-        containers(|one| one.spec.job_template.spec.as_ref()?.template.spec.as_ref()),
-        images(|one| one.spec.job_template.spec.as_ref()?.template.spec.as_ref()),
+        containers_column(|one| one.spec.job_template.spec.as_ref()?.template.spec.as_ref()),
+        images_column(|one| one.spec.job_template.spec.as_ref()?.template.spec.as_ref()),
         label_selector::column(|one| one.spec.job_template.spec.as_ref()?.selector.as_ref()),
     ]
 }
@@ -66,12 +66,12 @@ fn last_schedule(job: &CronJob, now: Timestamp) -> String {
 
 fn prepare(job: &mut CronJob) {
     let spec = &mut job.spec;
-    fill(&mut spec.concurrency_policy, "Allow");
+    set_default(&mut spec.concurrency_policy, "Allow");
     spec.suspend.get_or_insert(false);
     spec.successful_jobs_history_limit.get_or_insert(3);
     spec.failed_jobs_history_limit.get_or_insert(1);
     if let Some(spec) = &mut spec.job_template.spec {
-        fill_job(spec);
+        job_spec::set_defaults(spec);
     }
 }
 
@@ -102,7 +102,7 @@ fn validate(job: &CronJob, old: Option<&CronJob>) -> Faults {
     check_one_of("spec.concurrencyPolicy", policy, &policies, &mut faults);
     let nothing = JobSpec::default();
     let template = spec.job_template.spec.as_ref().unwrap_or(&nothing);
-    check_job(template, "spec.jobTemplate.spec", &mut faults);
+    job_spec::validate(template, "spec.jobTemplate.spec", &mut faults);
     let name = job.metadata.name.as_deref().unwrap_or_default();
     if old.is_none() && name.len() > CRON_NAME_LIMIT {
         let why = format!("must be no more than {CRON_NAME_LIMIT} characters");

@@ -8,12 +8,12 @@ use aggregated_apiserver::{FieldError, Rules, SelectableFields, Strategy};
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-use super::job_spec::{check_job, fill_job};
-use crate::built_in::checks::{Faults, check_kept, shown};
-use crate::built_in::defaulting::fill;
+use super::job_spec;
+use crate::built_in::checks::{Faults, check_immutable, to_json};
+use crate::built_in::defaulting::set_default;
 use crate::built_in::label_selector;
 use crate::built_in::row::{ALL, Row, Subresources};
-use crate::built_in::strategy::base;
+use crate::built_in::strategy::common;
 
 pub(crate) fn row() -> Row<Job> {
     let rules =
@@ -31,7 +31,7 @@ fn strategy() -> Strategy {
     let selectable =
         SelectableFields::default().found_at("status.successful", &["status.succeeded"], "0");
     let why = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning";
-    Strategy { selectable, warning_without_propagation_policy: Some(why), ..base() }
+    Strategy { selectable, warning_without_propagation_policy: Some(why), ..common() }
 }
 
 fn prepare(job: &mut Job) {
@@ -47,13 +47,13 @@ fn prepare(job: &mut Job) {
     spec.backoff_limit.get_or_insert(limit);
     spec.suspend.get_or_insert(false);
     spec.manual_selector.get_or_insert(false);
-    fill(&mut spec.completion_mode, "NonIndexed");
+    set_default(&mut spec.completion_mode, "NonIndexed");
     let has_policy = spec.pod_failure_policy.is_some();
     let replaced = if has_policy { "Failed" } else { "TerminatingOrFailed" };
-    fill(&mut spec.pod_replacement_policy, replaced);
-    fill_job(spec);
+    set_default(&mut spec.pod_replacement_policy, replaced);
+    job_spec::set_defaults(spec);
     if is_new && spec.manual_selector != Some(true) {
-        select(spec, &name.unwrap_or_default(), &uid.unwrap_or_default());
+        add_selector(spec, &name.unwrap_or_default(), &uid.unwrap_or_default());
     }
     let labels = spec.template.metadata.as_ref().and_then(|metadata| metadata.labels.clone());
     if job.metadata.labels.as_ref().is_none_or(BTreeMap::is_empty) {
@@ -62,7 +62,7 @@ fn prepare(job: &mut Job) {
 }
 
 /// The labels by which a Job knows its Pods: in their old and in their new form.
-fn select(spec: &mut JobSpec, name: &str, uid: &str) {
+fn add_selector(spec: &mut JobSpec, name: &str, uid: &str) {
     let labels = spec.template.metadata.get_or_insert_default().labels.get_or_insert_default();
     for (label, value) in [
         ("batch.kubernetes.io/controller-uid", uid),
@@ -81,7 +81,7 @@ fn select(spec: &mut JobSpec, name: &str, uid: &str) {
 fn validate(job: &Job, old: Option<&Job>) -> Faults {
     let mut faults = Vec::new();
     let Some(spec) = &job.spec else { return faults };
-    check_job(spec, "spec", &mut faults);
+    job_spec::validate(spec, "spec", &mut faults);
     let labels = spec.template.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref());
     match &spec.selector {
         None => faults.push(FieldError::required("spec.selector", "")),
@@ -90,12 +90,12 @@ fn validate(job: &Job, old: Option<&Job>) -> Faults {
             let is_own = spec.manual_selector == Some(true) || is_generated(selector);
             if old.is_none() && !is_own {
                 let why = "`selector` not auto-generated";
-                faults.push(FieldError::invalid("spec.selector", shown(selector), why));
+                faults.push(FieldError::invalid("spec.selector", to_json(selector), why));
             }
             if !label_selector::matches(selector, labels) {
                 let why = "`selector` does not match template `labels`";
                 let at = "spec.template.metadata.labels";
-                faults.push(FieldError::invalid(at, shown(&labels), why));
+                faults.push(FieldError::invalid(at, to_json(&labels), why));
             }
         }
     }
@@ -103,22 +103,22 @@ fn validate(job: &Job, old: Option<&Job>) -> Faults {
     let is_indexed = spec.completion_mode.as_deref() == Some("Indexed");
     if is_indexed && spec.completions != old.completions && spec.completions != spec.parallelism {
         let why = "can only be modified in tandem with spec.parallelism";
-        faults.push(FieldError::invalid("spec.completions", shown(&spec.completions), why));
+        faults.push(FieldError::invalid("spec.completions", to_json(&spec.completions), why));
     }
     if !is_indexed {
-        check_kept("spec.completions", &spec.completions, &old.completions, &mut faults);
+        check_immutable("spec.completions", &spec.completions, &old.completions, &mut faults);
     }
-    check_kept("spec.selector", &spec.selector, &old.selector, &mut faults);
+    check_immutable("spec.selector", &spec.selector, &old.selector, &mut faults);
     if old.suspend != Some(true) {
-        check_kept("spec.template", &spec.template, &old.template, &mut faults);
+        check_immutable("spec.template", &spec.template, &old.template, &mut faults);
     }
     let (mode, policy) = (&spec.completion_mode, &spec.pod_failure_policy);
-    check_kept("spec.completionMode", mode, &old.completion_mode, &mut faults);
-    check_kept("spec.podFailurePolicy", policy, &old.pod_failure_policy, &mut faults);
+    check_immutable("spec.completionMode", mode, &old.completion_mode, &mut faults);
+    check_immutable("spec.podFailurePolicy", policy, &old.pod_failure_policy, &mut faults);
     let limit = &spec.backoff_limit_per_index;
-    check_kept("spec.backoffLimitPerIndex", limit, &old.backoff_limit_per_index, &mut faults);
-    check_kept("spec.managedBy", &spec.managed_by, &old.managed_by, &mut faults);
-    check_kept("spec.successPolicy", &spec.success_policy, &old.success_policy, &mut faults);
+    check_immutable("spec.backoffLimitPerIndex", limit, &old.backoff_limit_per_index, &mut faults);
+    check_immutable("spec.managedBy", &spec.managed_by, &old.managed_by, &mut faults);
+    check_immutable("spec.successPolicy", &spec.success_policy, &old.success_policy, &mut faults);
     faults
 }
 

@@ -4,18 +4,18 @@ use aggregated_apiserver::FieldError;
 use k8s_openapi::api::batch::v1::JobSpec;
 
 use crate::built_in::checks::{Faults, check_not_negative, check_one_of, quote};
-use crate::built_in::defaulting::fill;
-use crate::built_in::pod_template::{self, fill_template};
+use crate::built_in::defaulting::set_default;
+use crate::built_in::pod_template;
 
-pub(crate) fn fill_job(spec: &mut JobSpec) {
+pub(crate) fn set_defaults(spec: &mut JobSpec) {
     let rules = spec.pod_failure_policy.iter_mut().flat_map(|policy| &mut policy.rules);
     for pattern in rules.flat_map(|rule| rule.on_pod_conditions.iter_mut().flatten()) {
-        fill(&mut pattern.status, "True");
+        set_default(&mut pattern.status, "True");
     }
-    fill_template(&mut spec.template);
+    pod_template::set_defaults(&mut spec.template);
 }
 
-pub(crate) fn check_job(spec: &JobSpec, at: &str, faults: &mut Faults) {
+pub(crate) fn validate(spec: &JobSpec, at: &str, faults: &mut Faults) {
     for (field, value) in [
         ("parallelism", spec.parallelism.map(i64::from)),
         ("completions", spec.completions.map(i64::from)),
@@ -32,7 +32,7 @@ pub(crate) fn check_job(spec: &JobSpec, at: &str, faults: &mut Faults) {
         faults.push(FieldError::required(format!("{at}.completions"), why));
     }
     let template = format!("{at}.template");
-    pod_template::check_template(&spec.template, &template, faults);
+    pod_template::validate(&spec.template, &template, faults);
     let policy = spec.template.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref());
     let at = format!("{template}.spec.restartPolicy");
     match policy.unwrap_or("Always") {

@@ -5,7 +5,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 
 use crate::built_in::checks::{Faults, check_not_negative};
 use crate::built_in::row::{Column, Row};
-use crate::built_in::strategy::guarded;
+use crate::built_in::strategy::requiring_resource_version;
 
 pub(crate) fn row() -> Row<Lease> {
     let rules = Rules::none().validate(|lease, _, _| validate(lease));
@@ -13,7 +13,7 @@ pub(crate) fn row() -> Row<Lease> {
 }
 
 fn strategy() -> Strategy {
-    Strategy { allows_create_on_update: true, ..guarded() }
+    Strategy { allows_create_on_update: true, ..requiring_resource_version() }
 }
 
 fn columns() -> Vec<Column<Lease>> {

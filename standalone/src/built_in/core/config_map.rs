@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use aggregated_apiserver::{FieldError, Rules};
 use k8s_openapi::api::core::v1::ConfigMap;
 
-use super::data::{SEALED, SIZE_LIMIT, check_key, filled};
+use super::data::{IMMUTABLE_DATA, SIZE_LIMIT, check_key, none_if_empty};
 use crate::built_in::checks::{Faults, check_with, quote};
 use crate::built_in::row::{Column, Row};
 use crate::built_in::strategy;
@@ -15,7 +15,7 @@ pub(crate) fn row() -> Row<ConfigMap> {
         short_names: &["cm"],
         columns: columns(),
         rules: Rules::none().validate(|map, old, _| validate(map, old)),
-        ..Row::new(strategy::plain())
+        ..Row::new(strategy::without_generation())
     }
 }
 
@@ -50,11 +50,11 @@ fn validate(map: &ConfigMap, old: Option<&ConfigMap>) -> Faults {
     let Some(old) = old.filter(|old| old.immutable == Some(true)) else { return faults };
     for (field, is_kept) in [
         ("immutable", map.immutable == Some(true)),
-        ("data", filled(&map.data) == filled(&old.data)),
-        ("binaryData", filled(&map.binary_data) == filled(&old.binary_data)),
+        ("data", none_if_empty(&map.data) == none_if_empty(&old.data)),
+        ("binaryData", none_if_empty(&map.binary_data) == none_if_empty(&old.binary_data)),
     ] {
         if !is_kept {
-            faults.push(FieldError::forbidden(field, SEALED));
+            faults.push(FieldError::forbidden(field, IMMUTABLE_DATA));
         }
     }
     faults
@@ -108,7 +108,7 @@ mod tests {
         ] {
             let expected: Vec<String> = forbidden
                 .into_iter()
-                .map(|field| format!("{field}: Forbidden: {SEALED}"))
+                .map(|field| format!("{field}: Forbidden: {IMMUTABLE_DATA}"))
                 .collect();
             assert_eq!(faults_of_update(validate, old.clone(), new), expected);
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 /// All values together; as kube-apiserver.
 pub(crate) const SIZE_LIMIT: usize = 1 << 20;
 
-pub(crate) const SEALED: &str = "field is immutable when `immutable` is set";
+pub(crate) const IMMUTABLE_DATA: &str = "field is immutable when `immutable` is set";
 
 const KEY_LIMIT: usize = 253;
 
@@ -31,6 +31,6 @@ pub(crate) fn check_key(key: &str) -> Vec<String> {
 }
 
 /// What is empty is nothing.
-pub(crate) fn filled<V>(map: &Option<BTreeMap<String, V>>) -> Option<&BTreeMap<String, V>> {
+pub(crate) fn none_if_empty<V>(map: &Option<BTreeMap<String, V>>) -> Option<&BTreeMap<String, V>> {
     map.as_ref().filter(|map| !map.is_empty())
 }

@@ -8,8 +8,8 @@ use k8s_openapi::api::core::v1::Event;
 
 use crate::built_in::checks::Faults;
 use crate::built_in::row::Row;
-use crate::built_in::strategy::base;
-use validation::{Told, check_new};
+use crate::built_in::strategy::common;
+use validation::NewEvent;
 
 pub(crate) fn row() -> Row<Event> {
     Row {
@@ -20,7 +20,7 @@ pub(crate) fn row() -> Row<Event> {
     }
 }
 
-/// Events, by what they are called about.
+/// The strategy of events. `about` is the field that holds the object of an event.
 pub(crate) fn strategy(about: &str) -> Strategy {
     let mut selectable = SelectableFields::default();
     for field in ["kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath"]
@@ -43,16 +43,32 @@ pub(crate) fn strategy(about: &str) -> Strategy {
         selectable,
         has_name_column: true,
         allows_create_on_update: true,
-        ..base()
+        ..common()
     }
 }
 
 fn validate(event: &Event, old: Option<&Event>) -> Faults {
     let mut faults = Vec::new();
     if old.is_none() {
-        check_new(&Told::of(event), &mut faults);
+        validation::check(&new_event(event), &mut faults);
     }
     faults
+}
+
+fn new_event(event: &Event) -> NewEvent {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    NewEvent {
+        namespace: text(&event.metadata.namespace),
+        namespace_of_object: text(&event.involved_object.namespace),
+        has_event_time: event.event_time.is_some(),
+        controller: ("reportingComponent", text(&event.reporting_component)),
+        texts: [
+            ("reportingInstance", text(&event.reporting_instance)),
+            ("action", text(&event.action)),
+            ("reason", text(&event.reason)),
+        ],
+        message: ("message", text(&event.message)),
+    }
 }
 
 #[cfg(test)]

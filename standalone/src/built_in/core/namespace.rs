@@ -4,9 +4,9 @@ use aggregated_apiserver::{NameRule, Rules, SelectableFields, Strategy};
 use k8s_openapi::api::core::v1::{Namespace, NamespaceSpec, NamespaceStatus};
 use serde_json::json;
 
-use crate::built_in::defaulting::fill;
+use crate::built_in::defaulting::set_default;
 use crate::built_in::row::{Column, Row, Subresources};
-use crate::built_in::strategy::base;
+use crate::built_in::strategy::common;
 
 /// The label by which a namespace can be selected.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
@@ -42,7 +42,7 @@ fn strategy() -> Strategy {
             status["phase"] = "Terminating".into();
         }),
         kept: &["/spec"],
-        ..base()
+        ..common()
     }
 }
 
@@ -54,7 +54,7 @@ fn prepare(namespace: &mut Namespace) {
     let name = namespace.metadata.name.clone().unwrap_or_default();
     namespace.metadata.labels.get_or_insert_default().insert(NAME_LABEL.to_owned(), name);
     let status = namespace.status.get_or_insert_with(NamespaceStatus::default);
-    fill(&mut status.phase, "Active");
+    set_default(&mut status.phase, "Active");
     // Whoever writes it: it is held until it is empty.
     let spec = namespace.spec.get_or_insert_with(NamespaceSpec::default);
     let finalizers = spec.finalizers.get_or_insert_default();

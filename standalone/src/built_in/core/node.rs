@@ -7,10 +7,10 @@ use k8s_openapi::api::core::v1::{Node, Taint};
 
 use crate::built_in::cell_texts::{NONE, or_none};
 use crate::built_in::checks::Faults;
-use crate::built_in::defaulting::agree;
-use crate::built_in::pod_template::resources::round;
+use crate::built_in::defaulting::sync_with_list;
+use crate::built_in::pod_template::resources::round_up;
 use crate::built_in::row::{Column, Row, Subresources};
-use crate::built_in::strategy::base;
+use crate::built_in::strategy::common;
 
 /// The taint of nodes that cannot take Pods yet.
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
@@ -34,7 +34,7 @@ fn strategy() -> Strategy {
         selectable,
         keeps_status_on_create: true,
         storage_prefix: Some("minions"),
-        ..base()
+        ..common()
     }
 }
 
@@ -85,8 +85,8 @@ fn address(node: &Node, address_type: &str) -> String {
 
 fn prepare(node: &mut Node) {
     if let Some(status) = &mut node.status {
-        round(&mut status.capacity);
-        round(&mut status.allocatable);
+        round_up(&mut status.capacity);
+        round_up(&mut status.allocatable);
     }
     if let Some(status) = &mut node.status
         && status.allocatable.as_ref().is_none_or(BTreeMap::is_empty)
@@ -94,7 +94,7 @@ fn prepare(node: &mut Node) {
         status.allocatable.clone_from(&status.capacity);
     }
     let spec = node.spec.get_or_insert_default();
-    agree(&mut spec.pod_cidr, &mut spec.pod_cidrs, |range| range.clone(), |range| range);
+    sync_with_list(&mut spec.pod_cidr, &mut spec.pod_cidrs, |range| range.clone(), |range| range);
     // What a cluster does when a node is made.
     let is_new = node.metadata.resource_version.is_none();
     let taints = spec.taints.get_or_insert_default();

@@ -13,12 +13,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Map, Value};
 
 use crate::built_in::checks::Faults;
-use crate::built_in::defaulting::{agree, fill};
-use crate::built_in::pod_template::spec::{self, Of, fill_pod};
+use crate::built_in::defaulting::{set_default, sync_with_list};
+use crate::built_in::pod_template::spec::{self, Owner};
 use crate::built_in::row::{ALL, Row, Subresources};
-use crate::built_in::strategy::base;
-use resources::{fill_own_requests, fill_requests, quality};
-use update::check_change;
+use crate::built_in::strategy::common;
+use resources::{default_pod_requests, default_requests, qos_class};
 
 /// Taints of nodes that cannot take Pods.
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
@@ -57,7 +56,7 @@ fn strategy() -> Strategy {
         returns_deleted_object: true,
         grace_period: Some(grace_period),
         kept: &["/spec/priority", "/spec/preemptionPolicy"],
-        ..base()
+        ..common()
     }
 }
 
@@ -73,24 +72,24 @@ fn grace_period(pod: &Map<String, Value>) -> Option<i64> {
 fn prepare(pod: &mut Pod, now: Timestamp) {
     let is_new = pod.metadata.resource_version.is_none();
     let spec = pod.spec.get_or_insert_default();
-    fill_pod(spec);
+    spec::set_defaults(spec);
     spec.enable_service_links.get_or_insert(true);
     for container in spec.init_containers.iter_mut().flatten().chain(&mut spec.containers) {
-        fill_requests(container);
+        default_requests(container);
     }
-    fill_own_requests(spec);
-    share_ports(spec);
+    default_pod_requests(spec);
+    default_host_ports(spec);
     if is_new {
         // What a cluster does when a Pod is made.
         spec.priority.get_or_insert(0);
-        fill(&mut spec.preemption_policy, "PreemptLowerPriority");
+        set_default(&mut spec.preemption_policy, "PreemptLowerPriority");
     }
-    tolerate_lost_nodes(spec);
-    let class = quality(spec);
+    add_tolerations(spec);
+    let class = qos_class(spec);
     let is_gated = is_new && spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty());
     let status = pod.status.get_or_insert_with(PodStatus::default);
-    fill(&mut status.phase, "Pending");
-    fill(&mut status.qos_class, class);
+    set_default(&mut status.phase, "Pending");
+    set_default(&mut status.qos_class, class);
     let conditions = status.conditions.get_or_insert_default();
     if is_gated && !conditions.iter().any(|condition| condition.type_ == "PodScheduled") {
         let message = "Scheduling is blocked due to non-empty scheduling gates";
@@ -103,12 +102,22 @@ fn prepare(pod: &mut Pod, now: Timestamp) {
             ..PodCondition::default()
         });
     }
-    agree(&mut status.pod_ip, &mut status.pod_ips, |one| one.ip.clone(), |ip| PodIP { ip });
-    agree(&mut status.host_ip, &mut status.host_ips, |one| one.ip.clone(), |ip| HostIP { ip });
+    sync_with_list(
+        &mut status.pod_ip,
+        &mut status.pod_ips,
+        |one| one.ip.clone(),
+        |ip| PodIP { ip },
+    );
+    sync_with_list(
+        &mut status.host_ip,
+        &mut status.host_ips,
+        |one| one.ip.clone(),
+        |ip| HostIP { ip },
+    );
 }
 
 /// A Pod stays for a while on a node that is not ready, or out of reach.
-fn tolerate_lost_nodes(spec: &mut PodSpec) {
+fn add_tolerations(spec: &mut PodSpec) {
     let tolerations = spec.tolerations.get_or_insert_default();
     let is_of = |text: &Option<String>, wanted: &str| {
         text.as_deref().is_none_or(|text| text.is_empty() || text == wanted)
@@ -129,7 +138,7 @@ fn tolerate_lost_nodes(spec: &mut PodSpec) {
 }
 
 /// On the network of its node, a container's ports are the node's.
-fn share_ports(spec: &mut PodSpec) {
+fn default_host_ports(spec: &mut PodSpec) {
     if spec.host_network != Some(true) {
         return;
     }
@@ -145,9 +154,9 @@ fn validate(pod: &Pod, old: Option<&Pod>) -> Faults {
     let mut faults = Vec::new();
     let nothing = PodSpec::default();
     let pod = pod.spec.as_ref().unwrap_or(&nothing);
-    spec::check(pod, "spec", Of::Pod, &mut faults);
+    spec::validate(pod, "spec", Owner::Pod, &mut faults);
     if let Some(old) = old.and_then(|old| old.spec.as_ref()) {
-        check_change(pod, old, &mut faults);
+        update::validate(pod, old, &mut faults);
     }
     faults
 }

@@ -6,11 +6,11 @@ use aggregated_apiserver::{FieldError, Rules, SelectableFields, Strategy};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 
-use super::data::{SEALED, SIZE_LIMIT, check_key, filled};
+use super::data::{IMMUTABLE_DATA, SIZE_LIMIT, check_key, none_if_empty};
 use crate::built_in::checks::{Faults, IMMUTABLE, check_with, quote};
-use crate::built_in::defaulting::fill;
+use crate::built_in::defaulting::set_default;
 use crate::built_in::row::{Column, Row};
-use crate::built_in::strategy::base;
+use crate::built_in::strategy::common;
 
 /// What a certificate begins with.
 const PEM: &[u8] = b"-----BEGIN";
@@ -27,7 +27,7 @@ pub(crate) fn row() -> Row<Secret> {
 
 fn strategy() -> Strategy {
     let selectable = SelectableFields::default().or("type", "");
-    Strategy { has_generation: false, selectable, kept: &["/type"], ..base() }
+    Strategy { has_generation: false, selectable, kept: &["/type"], ..common() }
 }
 
 fn columns() -> Vec<Column<Secret>> {
@@ -36,7 +36,7 @@ fn columns() -> Vec<Column<Secret>> {
 }
 
 fn prepare(secret: &mut Secret) {
-    fill(&mut secret.type_, "Opaque");
+    set_default(&mut secret.type_, "Opaque");
     if let Some(texts) = secret.string_data.take() {
         let bytes = texts.into_iter().map(|(key, text)| (key, ByteString(text.into_bytes())));
         secret.data.get_or_insert_default().extend(bytes);
@@ -60,10 +60,10 @@ fn validate(secret: &Secret, old: Option<&Secret>) -> Faults {
     }
     if old.immutable == Some(true) {
         if secret.immutable != Some(true) {
-            faults.push(FieldError::forbidden("immutable", SEALED));
+            faults.push(FieldError::forbidden("immutable", IMMUTABLE_DATA));
         }
-        if filled(&secret.data) != filled(&old.data) {
-            faults.push(FieldError::forbidden("data", SEALED));
+        if none_if_empty(&secret.data) != none_if_empty(&old.data) {
+            faults.push(FieldError::forbidden("data", IMMUTABLE_DATA));
         }
     }
     faults
@@ -185,8 +185,8 @@ mod tests {
             faults_of_update(validate, old, new.clone()),
             [
                 "type: Invalid value: \"other\": field is immutable".to_owned(),
-                format!("immutable: Forbidden: {SEALED}"),
-                format!("data: Forbidden: {SEALED}"),
+                format!("immutable: Forbidden: {IMMUTABLE_DATA}"),
+                format!("data: Forbidden: {IMMUTABLE_DATA}"),
             ]
         );
         let mutable = json!({"type": "other", "data": {"a": "eA=="}});

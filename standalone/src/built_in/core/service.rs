@@ -8,10 +8,10 @@ use aggregated_apiserver::{NameRule, Rules, SelectableFields, Strategy};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use crate::built_in::defaulting::fill;
+use crate::built_in::defaulting::set_default;
 use crate::built_in::row::{ALL, Row, Subresources};
-use crate::built_in::strategy::base;
-use addresses::{Addresses, is_external};
+use crate::built_in::strategy::common;
+use addresses::{Addresses, is_reached_from_outside};
 use validation::{validate, warnings};
 
 /// How long a client of a Service meets the same Pod, if it is to.
@@ -42,7 +42,7 @@ fn strategy() -> Strategy {
         returns_deleted_object: true,
         allows_create_on_update: true,
         storage_prefix: Some("services/specs"),
-        ..base()
+        ..common()
     }
 }
 
@@ -54,13 +54,13 @@ fn prepare(service: &mut Service, old: Option<&Service>, addresses: &Addresses) 
         balancer.ingress = None;
     }
     for ingress in balancer.ingress.iter_mut().flatten().filter(|one| one.ip.is_some()) {
-        fill(&mut ingress.ip_mode, "VIP");
+        set_default(&mut ingress.ip_mode, "VIP");
     }
     let Some(spec) = &mut service.spec else { return };
-    fill(&mut spec.type_, "ClusterIP");
-    fill(&mut spec.session_affinity, "None");
+    set_default(&mut spec.type_, "ClusterIP");
+    set_default(&mut spec.session_affinity, "None");
     if spec.type_.as_deref() != Some("ExternalName") {
-        fill(&mut spec.internal_traffic_policy, "Cluster");
+        set_default(&mut spec.internal_traffic_policy, "Cluster");
     }
     if spec.session_affinity.as_deref() == Some("ClientIP") {
         let config = spec.session_affinity_config.get_or_insert_default();
@@ -69,14 +69,14 @@ fn prepare(service: &mut Service, old: Option<&Service>, addresses: &Addresses) 
     if spec.session_affinity.as_deref() == Some("None") {
         spec.session_affinity_config = None;
     }
-    if is_external(spec) {
-        fill(&mut spec.external_traffic_policy, "Cluster");
+    if is_reached_from_outside(spec) {
+        set_default(&mut spec.external_traffic_policy, "Cluster");
     }
     if spec.type_.as_deref() == Some("LoadBalancer") {
         spec.allocate_load_balancer_node_ports.get_or_insert(true);
     }
     for port in spec.ports.iter_mut().flatten() {
-        fill(&mut port.protocol, "TCP");
+        set_default(&mut port.protocol, "TCP");
         let is_nothing = |port: &IntOrString| match port {
             IntOrString::Int(number) => *number == 0,
             IntOrString::String(name) => name.is_empty(),
@@ -92,7 +92,7 @@ fn prepare(service: &mut Service, old: Option<&Service>, addresses: &Addresses) 
     // What lacks its ports is refused, and takes no address.
     let has_ports = spec.ports.as_ref().is_some_and(|ports| !ports.is_empty());
     if has_ports || spec.cluster_ip.is_some() || old.is_some() {
-        addresses.fill(spec, old);
+        addresses.allocate(spec, old);
     }
 }
 

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use aggregated_apiserver::{FieldError, Rules, names};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
-use crate::built_in::checks::{Faults, check_kept, check_one_of, check_with, quote};
+use crate::built_in::checks::{Faults, check_immutable, check_one_of, check_with, quote};
 use crate::built_in::row::{Column, Row};
 use crate::built_in::strategy;
 
@@ -20,7 +20,7 @@ pub(crate) fn row() -> Row<EndpointSlice> {
     let rules = Rules::none()
         .prepare(|slice, _| prepare(slice))
         .validate(|slice, old, _| validate(slice, old));
-    Row { columns: columns(), rules, ..Row::new(strategy::counted()) }
+    Row { columns: columns(), rules, ..Row::new(strategy::with_generation()) }
 }
 
 fn columns() -> Vec<Column<EndpointSlice>> {
@@ -76,7 +76,7 @@ fn validate(slice: &EndpointSlice, old: Option<&EndpointSlice>) -> Faults {
     }
     check_ports(slice, &mut faults);
     if let Some(old) = old {
-        check_kept("addressType", &slice.address_type, &old.address_type, &mut faults);
+        check_immutable("addressType", &slice.address_type, &old.address_type, &mut faults);
     }
     faults
 }

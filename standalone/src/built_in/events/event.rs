@@ -9,10 +9,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::conversion::{from_core, to_core};
-use crate::built_in::checks::{Faults, check_kept, quote};
-use crate::built_in::core::event::cells;
-use crate::built_in::core::event::strategy;
-use crate::built_in::core::event::validation::{Told, check_new};
+use crate::built_in::checks::{Faults, check_immutable, quote};
+use crate::built_in::core::event::validation::{self, NewEvent};
+use crate::built_in::core::event::{cells, strategy};
 use crate::built_in::row::Row;
 
 pub(crate) fn row() -> Row<Event> {
@@ -45,7 +44,7 @@ fn validate(event: &Event, old: Option<&Event>) -> Faults {
         faults.push(FieldError::invalid("series.count", quote(""), why));
     }
     let Some(old) = old else {
-        check_new(&Told::of_new(event), &mut faults);
+        validation::check(&new_event(event), &mut faults);
         if event.event_time.is_none() {
             faults.push(FieldError::required("eventTime", ""));
         }
@@ -76,12 +75,29 @@ fn validate(event: &Event, old: Option<&Event>) -> Faults {
     faults
 }
 
-/// An event may be told again, and else stays as it is.
+fn new_event(event: &Event) -> NewEvent {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    let about = event.regarding.as_ref();
+    NewEvent {
+        namespace: text(&event.metadata.namespace),
+        namespace_of_object: about.map(|about| text(&about.namespace)).unwrap_or_default(),
+        has_event_time: event.event_time.is_some(),
+        controller: ("reportingController", text(&event.reporting_controller)),
+        texts: [
+            ("reportingInstance", text(&event.reporting_instance)),
+            ("action", text(&event.action)),
+            ("reason", text(&event.reason)),
+        ],
+        message: ("message", text(&event.note)),
+    }
+}
+
+/// Only the series of an event may be updated.
 fn check_change(event: &Event, old: &Event, faults: &mut Faults) {
-    /// kube-apiserver finds it twice.
+    /// kube-apiserver reports each fault twice.
     fn check<T: PartialEq + Serialize>(field: &str, new: &T, old: &T, faults: &mut Faults) {
-        check_kept(field, new, old, faults);
-        check_kept(field, new, old, faults);
+        check_immutable(field, new, old, faults);
+        check_immutable(field, new, old, faults);
     }
     check("involvedObject", &event.regarding, &old.regarding, faults);
     check("reason", &event.reason, &old.reason, faults);

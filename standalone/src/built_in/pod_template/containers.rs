@@ -6,30 +6,30 @@ use aggregated_apiserver::{FieldError, names};
 use k8s_openapi::api::core::v1::{Container, Lifecycle, PodSpec, ResourceRequirements};
 
 use super::environment::check_variable;
-use super::images::pull_policy;
+use super::images::default_pull_policy;
 use super::ports::check_ports;
-use super::probes::{check_handler, check_probe, fill_get, fill_probe};
-use super::resources::{check_resources, round};
-use super::spec::Of;
+use super::probes::{self, check_handler, check_probe};
+use super::resources::{self, round_up};
+use super::spec::Owner;
 use crate::built_in::checks::{Faults, check_one_of, check_with, quote};
-use crate::built_in::defaulting::fill;
+use crate::built_in::defaulting::set_default;
 
-pub(crate) fn fill_container(container: &mut Container) {
-    fill(&mut container.termination_message_path, "/dev/termination-log");
-    fill(&mut container.termination_message_policy, "File");
+pub(crate) fn set_defaults(container: &mut Container) {
+    set_default(&mut container.termination_message_path, "/dev/termination-log");
+    set_default(&mut container.termination_message_policy, "File");
     let resources = container.resources.get_or_insert_with(ResourceRequirements::default);
     for amounts in [&mut resources.limits, &mut resources.requests] {
-        round(amounts);
+        round_up(amounts);
     }
-    let policy = pull_policy(container.image.as_deref().unwrap_or_default());
-    fill(&mut container.image_pull_policy, policy);
+    let policy = default_pull_policy(container.image.as_deref().unwrap_or_default());
+    set_default(&mut container.image_pull_policy, policy);
     for port in container.ports.iter_mut().flatten() {
-        fill(&mut port.protocol, "TCP");
+        set_default(&mut port.protocol, "TCP");
     }
     for variable in container.env.iter_mut().flatten() {
         let from = variable.value_from.as_mut().and_then(|from| from.field_ref.as_mut());
         if let Some(field) = from {
-            fill(&mut field.api_version, "v1");
+            set_default(&mut field.api_version, "v1");
         }
     }
     let probes = [
@@ -37,19 +37,19 @@ pub(crate) fn fill_container(container: &mut Container) {
         &mut container.readiness_probe,
         &mut container.startup_probe,
     ];
-    probes.into_iter().flatten().for_each(fill_probe);
+    probes.into_iter().flatten().for_each(probes::set_defaults);
     if let Some(lifecycle) = &mut container.lifecycle {
         let handlers = [&mut lifecycle.post_start, &mut lifecycle.pre_stop];
         let gets = handlers.into_iter().flatten().filter_map(|handler| handler.http_get.as_mut());
-        gets.for_each(fill_get);
+        gets.for_each(probes::set_http_get_defaults);
     }
 }
 
 /// What is wrong with the containers of a Pod whose volumes are called so.
-pub(crate) fn check_all(
+pub(crate) fn validate(
     spec: &PodSpec,
     at: &str,
-    of: Of,
+    owner: Owner,
     volumes: &BTreeSet<&str>,
     faults: &mut Faults,
 ) {
@@ -71,16 +71,22 @@ pub(crate) fn check_all(
                     faults.push(FieldError::duplicate(at, quote(&container.name)));
                 }
             }
-            check(container, &at, of, volumes, faults);
+            check(container, &at, owner, volumes, faults);
         }
     }
 }
 
-fn check(container: &Container, at: &str, of: Of, volumes: &BTreeSet<&str>, faults: &mut Faults) {
+fn check(
+    container: &Container,
+    at: &str,
+    owner: Owner,
+    volumes: &BTreeSet<&str>,
+    faults: &mut Faults,
+) {
     let image = container.image.as_deref().unwrap_or_default();
     if image.is_empty() {
         faults.push(FieldError::required(format!("{at}.image"), ""));
-    } else if of == Of::Pod && image.trim() != image {
+    } else if owner == Owner::Pod && image.trim() != image {
         let why = "must not have leading or trailing whitespace";
         faults.push(FieldError::invalid(format!("{at}.image"), quote(image), why));
     }
@@ -128,7 +134,7 @@ fn check(container: &Container, at: &str, of: Of, volumes: &BTreeSet<&str>, faul
         }
     }
     if let Some(resources) = &container.resources {
-        check_resources(resources, &format!("{at}.resources"), faults);
+        resources::validate(resources, &format!("{at}.resources"), faults);
     }
 }
 
@@ -141,7 +147,7 @@ mod tests {
     #[test]
     fn defaults() {
         let filled = prepared(
-            fill_container,
+            set_defaults,
             json!({
                 "name": "c", "image": "i", "ports": [{"containerPort": 80}],
                 "env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "f"}}}],
@@ -162,14 +168,14 @@ mod tests {
     fn faults() {
         let volumes = BTreeSet::from(["v"]);
         for (spec, of, expected) in [
-            (json!({"containers": [{"name": "c", "image": "i"}]}), Of::Pod, vec![]),
-            (json!({}), Of::Pod, vec!["s.containers: Required value"]),
+            (json!({"containers": [{"name": "c", "image": "i"}]}), Owner::Pod, vec![]),
+            (json!({}), Owner::Pod, vec!["s.containers: Required value"]),
             (
                 json!({
                     "containers": [{"name": "c", "image": ""}],
                     "initContainers": [{"name": "c", "image": "i"}, {"image": "i"}],
                 }),
-                Of::Pod,
+                Owner::Pod,
                 vec![
                     "s.containers[0].image: Required value",
                     "s.initContainers[0].name: Duplicate value: \"c\"",
@@ -178,17 +184,17 @@ mod tests {
             ),
             (
                 json!({"containers": [{"name": "c", "image": " i"}]}),
-                Of::Pod,
+                Owner::Pod,
                 vec![
                     "s.containers[0].image: Invalid value: \" i\": must not have leading or trailing whitespace",
                 ],
             ),
-            (json!({"containers": [{"name": "c", "image": " i"}]}), Of::Template, vec![]),
+            (json!({"containers": [{"name": "c", "image": " i"}]}), Owner::Template, vec![]),
             (
                 json!({"containers": [{"name": "c", "image": "i", "volumeMounts": [
                     {"name": "v", "mountPath": "/a"}, {"name": "w", "mountPath": "/a"}, {},
                 ]}]}),
-                Of::Pod,
+                Owner::Pod,
                 vec![
                     "s.containers[0].volumeMounts[1].name: Not found: \"w\"",
                     "s.containers[0].volumeMounts[1].mountPath: Invalid value: \"/a\": must be unique",
@@ -198,7 +204,7 @@ mod tests {
             ),
         ] {
             let mut faults = Vec::new();
-            check_all(&object(spec.clone()), "s", of, &volumes, &mut faults);
+            validate(&object(spec.clone()), "s", of, &volumes, &mut faults);
             assert_eq!(texts(&faults), expected, "{spec}");
         }
     }

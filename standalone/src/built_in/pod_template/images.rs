@@ -1,7 +1,7 @@
 //! Images: when they are pulled.
 
 /// When an image is fetched: always, if it may be another one by now.
-pub(crate) fn pull_policy(image: &str) -> &'static str {
+pub(crate) fn default_pull_policy(image: &str) -> &'static str {
     // What is no name of an image is not looked at; it is refused.
     let repository = image.split(['@', ':']).next().unwrap_or_default();
     let has_capitals = repository.rsplit_once('/').map_or(repository, |(_, last)| last);
@@ -27,11 +27,11 @@ mod tests {
     #[test]
     fn what_may_be_another_image_by_now_is_always_pulled() {
         for image in ["a", "a:latest", "example.com:5000/a", "a:latest@sha256:0"] {
-            assert_eq!(pull_policy(image), "Always", "{image}");
+            assert_eq!(default_pull_policy(image), "Always", "{image}");
         }
         for image in ["a:1", "example.com:5000/a:1", "a@sha256:0", "", "a b", "A"] {
-            assert_eq!(pull_policy(image), "IfNotPresent", "{image}");
+            assert_eq!(default_pull_policy(image), "IfNotPresent", "{image}");
         }
-        assert_eq!(pull_policy("Example.com/a"), "Always");
+        assert_eq!(default_pull_policy("Example.com/a"), "Always");
     }
 }

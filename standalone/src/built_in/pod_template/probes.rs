@@ -6,9 +6,9 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::ports::{check_port_number, faults_of_port_name};
 use crate::built_in::checks::{Faults, check_not_negative, check_one_of, check_with};
-use crate::built_in::defaulting::fill;
+use crate::built_in::defaulting::set_default;
 
-pub(crate) fn fill_probe(probe: &mut Probe) {
+pub(crate) fn set_defaults(probe: &mut Probe) {
     for (field, default) in [
         (&mut probe.timeout_seconds, 1),
         (&mut probe.period_seconds, 10),
@@ -20,16 +20,16 @@ pub(crate) fn fill_probe(probe: &mut Probe) {
         }
     }
     if let Some(get) = &mut probe.http_get {
-        fill_get(get);
+        set_http_get_defaults(get);
     }
     if let Some(call) = &mut probe.grpc {
         call.service.get_or_insert_default();
     }
 }
 
-pub(crate) fn fill_get(get: &mut HTTPGetAction) {
-    fill(&mut get.path, "/");
-    fill(&mut get.scheme, "HTTP");
+pub(crate) fn set_http_get_defaults(get: &mut HTTPGetAction) {
+    set_default(&mut get.path, "/");
+    set_default(&mut get.scheme, "HTTP");
 }
 
 pub(crate) fn check_probe(probe: &Probe, is_of_readiness: bool, at: &str, faults: &mut Faults) {
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn defaults() {
         let filled = prepared(
-            fill_probe,
+            set_defaults,
             json!({"httpGet": {"port": 80}, "periodSeconds": 0, "timeoutSeconds": 5, "grpc": {"port": 1}}),
         );
         assert_eq!(

@@ -12,7 +12,7 @@ use crate::built_in::checks::{Faults, check_with, quote};
 const RESOURCES: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 
 /// Resources are shared out in thousandths.
-pub(crate) fn round(amounts: &mut Option<BTreeMap<String, Amount>>) {
+pub(crate) fn round_up(amounts: &mut Option<BTreeMap<String, Amount>>) {
     for amount in amounts.iter_mut().flat_map(BTreeMap::values_mut) {
         if let Ok(given) = Quantity::parse(&amount.0) {
             amount.0 = given.in_thousandths().to_string();
@@ -20,7 +20,7 @@ pub(crate) fn round(amounts: &mut Option<BTreeMap<String, Amount>>) {
     }
 }
 
-pub(crate) fn check_resources(resources: &ResourceRequirements, at: &str, faults: &mut Faults) {
+pub(crate) fn validate(resources: &ResourceRequirements, at: &str, faults: &mut Faults) {
     let nothing = BTreeMap::new();
     let limits = resources.limits.as_ref().unwrap_or(&nothing);
     let requests = resources.requests.as_ref().unwrap_or(&nothing);
@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn amounts_are_rounded_up_to_thousandths() {
         let mut amounts = object(json!({"cpu": "0.0001", "memory": "1Gi", "x": "no amount"}));
-        round(&mut amounts);
+        round_up(&mut amounts);
         assert_eq!(
             serde_json::to_value(amounts).unwrap(),
             json!({"cpu": "1m", "memory": "1Gi", "x": "no amount"})
@@ -101,7 +101,7 @@ mod tests {
             ),
         ] {
             let mut faults = Vec::new();
-            check_resources(&object(resources.clone()), "r", &mut faults);
+            validate(&object(resources.clone()), "r", &mut faults);
             assert_eq!(texts(&faults), expected, "{resources}");
         }
     }

@@ -3,22 +3,22 @@
 use aggregated_apiserver::{FieldError, NameRule, names};
 use k8s_openapi::api::core::v1::PodSpec;
 
-use super::containers::{self, fill_container};
-use super::tolerations::check_toleration;
-use super::volumes::{check_volumes, fill_volume};
+use super::containers;
+use super::tolerations;
+use super::volumes;
 use crate::built_in::checks::{Faults, check_one_of, check_with, quote};
-use crate::built_in::defaulting::fill;
+use crate::built_in::defaulting::set_default;
 use crate::built_in::label_selector;
 
-pub(crate) fn fill_pod(spec: &mut PodSpec) {
-    fill(&mut spec.restart_policy, "Always");
-    fill(&mut spec.dns_policy, "ClusterFirst");
-    fill(&mut spec.scheduler_name, "default-scheduler");
+pub(crate) fn set_defaults(spec: &mut PodSpec) {
+    set_default(&mut spec.restart_policy, "Always");
+    set_default(&mut spec.dns_policy, "ClusterFirst");
+    set_default(&mut spec.scheduler_name, "default-scheduler");
     spec.termination_grace_period_seconds.get_or_insert(30);
     spec.security_context.get_or_insert_default();
     let containers = spec.init_containers.iter_mut().flatten().chain(&mut spec.containers);
-    containers.for_each(fill_container);
-    spec.volumes.iter_mut().flatten().for_each(fill_volume);
+    containers.for_each(containers::set_defaults);
+    spec.volumes.iter_mut().flatten().for_each(volumes::set_defaults);
     match (&spec.service_account_name, &spec.service_account) {
         (Some(name), _) => spec.service_account = Some(name.clone()),
         (None, Some(name)) => spec.service_account_name = Some(name.clone()),
@@ -28,14 +28,14 @@ pub(crate) fn fill_pod(spec: &mut PodSpec) {
 
 /// What a spec is of: less is demanded of one that Pods are made from.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Of {
+pub(crate) enum Owner {
     Pod,
     Template,
 }
 
-pub(crate) fn check(spec: &PodSpec, at: &str, of: Of, faults: &mut Faults) {
-    let volumes = check_volumes(spec, at, of, faults);
-    containers::check_all(spec, at, of, &volumes, faults);
+pub(crate) fn validate(spec: &PodSpec, at: &str, owner: Owner, faults: &mut Faults) {
+    let volumes = volumes::validate(spec, at, owner, faults);
+    containers::validate(spec, at, owner, &volumes, faults);
     if let Some(policy) = &spec.restart_policy
         && !["Always", "OnFailure", "Never"].contains(&policy.as_str())
     {
@@ -87,7 +87,7 @@ pub(crate) fn check(spec: &PodSpec, at: &str, of: Of, faults: &mut Faults) {
         faults.push(FieldError::invalid(format!("{at}.activeDeadlineSeconds"), seconds, &why));
     }
     for (index, toleration) in spec.tolerations.iter().flatten().enumerate() {
-        check_toleration(toleration, &format!("{at}.tolerations[{index}]"), faults);
+        tolerations::validate(toleration, &format!("{at}.tolerations[{index}]"), faults);
     }
     for (index, spread) in spec.topology_spread_constraints.iter().flatten().enumerate() {
         let at = format!("{at}.topologySpreadConstraints[{index}]");
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn defaults() {
         assert_eq!(
-            prepared(fill_pod, json!({"serviceAccount": "a", "containers": []})),
+            prepared(set_defaults, json!({"serviceAccount": "a", "containers": []})),
             json!({
                 "containers": [], "restartPolicy": "Always", "dnsPolicy": "ClusterFirst",
                 "schedulerName": "default-scheduler", "terminationGracePeriodSeconds": 30,
@@ -121,7 +121,7 @@ mod tests {
             })
         );
         let both = json!({"serviceAccount": "a", "serviceAccountName": "b", "containers": []});
-        assert_eq!(prepared(fill_pod, both)["serviceAccount"], "b");
+        assert_eq!(prepared(set_defaults, both)["serviceAccount"], "b");
     }
 
     #[test]
@@ -165,7 +165,7 @@ mod tests {
             let mut spec = json!({"containers": [{"name": "c", "image": "i"}]});
             spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
             let mut faults = Vec::new();
-            check(&object(spec), "s", Of::Pod, &mut faults);
+            validate(&object(spec), "s", Owner::Pod, &mut faults);
             assert_eq!(texts(&faults), expected, "{more}");
         }
     }
@@ -176,7 +176,7 @@ mod tests {
             let fields = |name: &str| {
                 let spec = json!({"containers": [{"name": "c", "image": "i"}], field: name});
                 let mut faults = Vec::new();
-                check(&object(spec), "s", Of::Pod, &mut faults);
+                validate(&object(spec), "s", Owner::Pod, &mut faults);
                 faults.iter().map(|fault| fault.field().to_owned()).collect::<Vec<_>>()
             };
             assert_eq!(fields("a-b"), [] as [&str; 0]);

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Toleration;
 
 use crate::built_in::checks::{Faults, check_one_of, check_with, quote};
 
-pub(crate) fn check_toleration(toleration: &Toleration, at: &str, faults: &mut Faults) {
+pub(crate) fn validate(toleration: &Toleration, at: &str, faults: &mut Faults) {
     let key = toleration.key.as_deref().unwrap_or_default();
     let operator = toleration.operator.as_deref().unwrap_or_default();
     let value = toleration.value.as_deref().unwrap_or_default();
@@ -74,7 +74,7 @@ mod tests {
             ),
         ] {
             let mut faults = Vec::new();
-            check_toleration(&object(toleration.clone()), "t", &mut faults);
+            validate(&object(toleration.clone()), "t", &mut faults);
             assert_eq!(texts(&faults), expected, "{toleration}");
         }
     }

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use aggregated_apiserver::{FieldError, names};
 use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, EmptyDirVolumeSource, PodSpec, Volume};
 
-use super::images::pull_policy;
-use super::spec::Of;
+use super::images::default_pull_policy;
+use super::spec::Owner;
 use crate::built_in::checks::{Faults, check_with, quote};
-use crate::built_in::defaulting::fill;
+use crate::built_in::defaulting::set_default;
 
 /// How long a token in a volume is good for.
 const TOKEN_SECONDS: i64 = 3_600;
@@ -16,7 +16,7 @@ const TOKEN_SECONDS: i64 = 3_600;
 /// How files of a volume may be used: readable by all, writable by their owner.
 const MODE: i32 = 0o644;
 
-pub(crate) fn fill_volume(volume: &mut Volume) {
+pub(crate) fn set_defaults(volume: &mut Volume) {
     let name = std::mem::take(&mut volume.name);
     if *volume == Volume::default() {
         volume.empty_dir = Some(EmptyDirVolumeSource::default());
@@ -29,20 +29,20 @@ pub(crate) fn fill_volume(volume: &mut Volume) {
         secret.default_mode.get_or_insert(MODE);
     }
     if let Some(image) = &mut volume.image {
-        let policy = pull_policy(image.reference.as_deref().unwrap_or_default());
-        fill(&mut image.pull_policy, policy);
+        let policy = default_pull_policy(image.reference.as_deref().unwrap_or_default());
+        set_default(&mut image.pull_policy, policy);
     }
     if let Some(template) =
         volume.ephemeral.iter_mut().find_map(|one| one.volume_claim_template.as_mut())
     {
-        fill(&mut template.spec.volume_mode, "Filesystem");
+        set_default(&mut template.spec.volume_mode, "Filesystem");
     }
     if let Some(path) = &mut volume.host_path {
         path.type_.get_or_insert_default();
     }
     if let Some(downward) = &mut volume.downward_api {
         downward.default_mode.get_or_insert(MODE);
-        downward.items.iter_mut().flatten().for_each(fill_downward);
+        downward.items.iter_mut().flatten().for_each(set_downward_defaults);
     }
     if let Some(projected) = &mut volume.projected {
         projected.default_mode.get_or_insert(MODE);
@@ -51,29 +51,29 @@ pub(crate) fn fill_volume(volume: &mut Volume) {
                 token.expiration_seconds.get_or_insert(TOKEN_SECONDS);
             }
             let items = source.downward_api.iter_mut().flat_map(|one| &mut one.items).flatten();
-            items.for_each(fill_downward);
+            items.for_each(set_downward_defaults);
         }
     }
 }
 
-fn fill_downward(file: &mut DownwardAPIVolumeFile) {
+fn set_downward_defaults(file: &mut DownwardAPIVolumeFile) {
     if let Some(field) = &mut file.field_ref {
-        fill(&mut field.api_version, "v1");
+        set_default(&mut field.api_version, "v1");
     }
 }
 
 /// What is wrong with volumes; answers with the names of those that are right.
-pub(crate) fn check_volumes<'a>(
+pub(crate) fn validate<'a>(
     spec: &'a PodSpec,
     at: &str,
-    of: Of,
+    owner: Owner,
     faults: &mut Faults,
 ) -> BTreeSet<&'a str> {
     let mut names = BTreeSet::new();
     for (index, volume) in spec.volumes.iter().flatten().enumerate() {
         let at = format!("{at}.volumes[{index}]");
         let mut own = Vec::new();
-        check_source(volume, spec, &at, of, &mut own);
+        check_source(volume, spec, &at, owner, &mut own);
         if volume.name.is_empty() {
             own.push(FieldError::required(format!("{at}.name"), ""));
         } else {
@@ -90,7 +90,7 @@ pub(crate) fn check_volumes<'a>(
     names
 }
 
-fn check_source(volume: &Volume, spec: &PodSpec, at: &str, of: Of, faults: &mut Faults) {
+fn check_source(volume: &Volume, spec: &PodSpec, at: &str, owner: Owner, faults: &mut Faults) {
     let tree = serde_json::to_value(volume).unwrap_or_default();
     let mut sources: Vec<&str> =
         tree.as_object().into_iter().flatten().map(|(name, _)| name.as_str()).collect();
@@ -133,7 +133,7 @@ fn check_source(volume: &Volume, spec: &PodSpec, at: &str, of: Of, faults: &mut 
                     spec.service_account_name.as_ref().is_some_and(|name| !name.is_empty());
                 if let Some(token) = source.service_account_token.as_ref() {
                     let at = format!("{at}.projected.sources[{index}].serviceAccountToken");
-                    if of == Of::Pod && !has_account {
+                    if owner == Owner::Pod && !has_account {
                         let why = "must not be specified when serviceAccountName is not set";
                         faults.push(FieldError::forbidden(at, why));
                     } else if token.path.is_empty() {
@@ -212,7 +212,7 @@ mod tests {
                 ]}}),
             ),
         ] {
-            assert_eq!(prepared(fill_volume, volume), expected);
+            assert_eq!(prepared(set_defaults, volume), expected);
         }
     }
 
@@ -222,10 +222,10 @@ mod tests {
         let mut named_token = token.clone();
         named_token["name"] = "v".into();
         for (volumes, of, expected) in [
-            (json!([{"name": "v", "emptyDir": {}}]), Of::Pod, vec![]),
+            (json!([{"name": "v", "emptyDir": {}}]), Owner::Pod, vec![]),
             (
                 json!([{"name": "v"}, {"emptyDir": {}}]),
-                Of::Pod,
+                Owner::Pod,
                 vec![
                     "s.volumes[0]: Required value: must specify a volume type",
                     "s.volumes[1].name: Required value",
@@ -233,12 +233,12 @@ mod tests {
             ),
             (
                 json!([{"name": "v", "configMap": {}, "emptyDir": {}}]),
-                Of::Pod,
+                Owner::Pod,
                 vec!["s.volumes[0].configMap: Forbidden: may not specify more than 1 volume type"],
             ),
             (
                 json!([{"name": "v", "secret": {}}, {"name": "w", "hostPath": {"path": ""}}]),
-                Of::Pod,
+                Owner::Pod,
                 vec![
                     "s.volumes[0].secret.secretName: Required value",
                     "s.volumes[1].hostPath.path: Required value",
@@ -246,20 +246,20 @@ mod tests {
             ),
             (
                 json!([{"name": "v", "emptyDir": {}}, {"name": "v", "emptyDir": {}}]),
-                Of::Pod,
+                Owner::Pod,
                 vec!["s.volumes[1].name: Duplicate value: \"v\""],
             ),
             (
                 json!([named_token]),
-                Of::Pod,
+                Owner::Pod,
                 vec![
                     "s.volumes[0].projected.sources[0].serviceAccountToken: Forbidden: must not be specified when serviceAccountName is not set",
                 ],
             ),
-            (json!([named_token]), Of::Template, vec![]),
+            (json!([named_token]), Owner::Template, vec![]),
         ] {
             let mut faults = Vec::new();
-            check_volumes(&object(json!({"volumes": volumes})), "s", of, &mut faults);
+            validate(&object(json!({"volumes": volumes})), "s", of, &mut faults);
             assert_eq!(texts(&faults), expected, "{volumes}");
         }
     }
@@ -268,7 +268,7 @@ mod tests {
     fn only_volumes_without_faults_can_be_mounted() {
         let spec: PodSpec =
             object(json!({"volumes": [{"name": "v", "emptyDir": {}}, {"name": "w"}]}));
-        let names = check_volumes(&spec, "s", Of::Pod, &mut Vec::new());
+        let names = validate(&spec, "s", Owner::Pod, &mut Vec::new());
         assert_eq!(names, BTreeSet::from(["v"]));
     }
 }

@@ -9,7 +9,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 
 use super::approval;
 use super::fault_paths::hoisted;
-use crate::built_in::checks::{Faults, check_kept, check_one_of, check_with, quote, shown};
+use crate::built_in::checks::{Faults, check_immutable, check_one_of, check_with, quote, to_json};
 
 pub(crate) fn validate(
     definition: &CustomResourceDefinition,
@@ -52,11 +52,11 @@ fn check_change(
         .into_iter()
         .flatten()
         .any(|one| one.type_ == "Established" && one.status == "True");
-    check_kept("spec.group", &new.group, &old_spec.group, faults);
-    check_kept("spec.names.plural", &new.names.plural, &old_spec.names.plural, faults);
+    check_immutable("spec.group", &new.group, &old_spec.group, faults);
+    check_immutable("spec.names.plural", &new.names.plural, &old_spec.names.plural, faults);
     if is_established {
-        check_kept("spec.names.kind", &new.names.kind, &old_spec.names.kind, faults);
-        check_kept("spec.scope", &new.scope, &old_spec.scope, faults);
+        check_immutable("spec.names.kind", &new.names.kind, &old_spec.names.kind, faults);
+        check_immutable("spec.scope", &new.scope, &old_spec.scope, faults);
     }
     // Where objects may still be kept in a version, it must be known.
     let stored = old.and_then(|old| old.status.as_ref()?.stored_versions.as_ref());
@@ -85,7 +85,7 @@ fn check(spec: &CustomResourceDefinitionSpec, faults: &mut Faults) {
     let names: BTreeSet<&str> = spec.versions.iter().map(|version| version.name.as_str()).collect();
     let mut check_versions = |is_right: bool, why: &str| {
         if !is_right {
-            faults.push(FieldError::invalid("spec.versions", shown(&spec.versions), why));
+            faults.push(FieldError::invalid("spec.versions", to_json(&spec.versions), why));
         }
     };
     check_versions(names.len() == spec.versions.len(), "must contain unique version names");

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 
 use crate::built_in::label_selector;
-use crate::built_in::pod_template::{containers, images};
+use crate::built_in::pod_template::{containers_column, images_column};
 use crate::built_in::row::Column;
 
 pub(crate) fn columns() -> Vec<Column<Job>> {
@@ -14,8 +14,8 @@ pub(crate) fn columns() -> Vec<Column<Job>> {
         Column::computed("Completions", |job, _| completions(job)),
         Column::computed("Duration", duration),
         Column::age(),
-        containers(|one| one.spec.as_ref()?.template.spec.as_ref()),
-        images(|one| one.spec.as_ref()?.template.spec.as_ref()),
+        containers_column(|one| one.spec.as_ref()?.template.spec.as_ref()),
+        images_column(|one| one.spec.as_ref()?.template.spec.as_ref()),
         label_selector::column(|one| one.spec.as_ref()?.selector.as_ref()),
     ]
 }

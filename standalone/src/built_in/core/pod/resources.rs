@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
 
 /// Whoever limits a resource asks for as much of it.
-pub(crate) fn fill_requests(container: &mut Container) {
+pub(crate) fn default_requests(container: &mut Container) {
     let Some(resources) = &mut container.resources else { return };
     let Some(limits) = resources.limits.clone() else { return };
     let requests = resources.requests.get_or_insert_default();
@@ -17,7 +17,7 @@ pub(crate) fn fill_requests(container: &mut Container) {
 }
 
 /// What a Pod limits itself to it asks for, if its containers do not.
-pub(crate) fn fill_own_requests(spec: &mut PodSpec) {
+pub(crate) fn default_pod_requests(spec: &mut PodSpec) {
     let Some(own) = &mut spec.resources else { return };
     let Some(limits) = own.limits.clone() else { return };
     let is_asked_for = |name: &str| {
@@ -38,7 +38,7 @@ pub(crate) fn fill_own_requests(spec: &mut PodSpec) {
 
 /// How well a Pod is treated when resources run out: by what it asks for itself,
 /// or else by what its containers do.
-pub(crate) fn quality(spec: &PodSpec) -> &'static str {
+pub(crate) fn qos_class(spec: &PodSpec) -> &'static str {
     let containers = spec.init_containers.iter().flatten().chain(&spec.containers);
     let of_containers = containers.map(|container| container.resources.clone().unwrap_or_default());
     let all: Vec<ResourceRequirements> = match &spec.resources {
@@ -95,24 +95,24 @@ mod tests {
                 "Guaranteed",
             ),
         ] {
-            assert_eq!(quality(&spec(&resources)), expected, "{resources:?}");
+            assert_eq!(qos_class(&spec(&resources)), expected, "{resources:?}");
         }
         let mut own = spec(&[json!({})]);
         own.resources = object(json!({"requests": {"cpu": "1"}}));
-        assert_eq!(quality(&own), "Burstable");
+        assert_eq!(qos_class(&own), "Burstable");
     }
 
     #[test]
     fn a_limit_is_requested() {
         let mut spec =
             spec(&[json!({"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"cpu": "1"}})]);
-        fill_requests(&mut spec.containers[0]);
+        default_requests(&mut spec.containers[0]);
         assert_eq!(
             serde_json::to_value(&spec.containers[0].resources).unwrap()["requests"],
             json!({"cpu": "1", "memory": "1Gi"})
         );
         spec.resources = object(json!({"limits": {"cpu": "4", "example.com/x": "1"}}));
-        fill_own_requests(&mut spec);
+        default_pod_requests(&mut spec);
         assert_eq!(
             serde_json::to_value(&spec.resources).unwrap()["requests"],
             json!({"example.com/x": "1"})

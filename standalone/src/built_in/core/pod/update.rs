@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use aggregated_apiserver::FieldError;
 use k8s_openapi::api::core::v1::{PodSpec, Toleration};
 
-use crate::built_in::checks::{Faults, shown};
+use crate::built_in::checks::{Faults, to_json};
 
 const MAY_CHANGE: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
-/// Of a Pod that is there next to nothing changes.
-pub(crate) fn check_change(spec: &PodSpec, old: &PodSpec, faults: &mut Faults) {
+/// Owner a Pod that is there next to nothing changes.
+pub(crate) fn validate(spec: &PodSpec, old: &PodSpec, faults: &mut Faults) {
     let same_length = |a: &Option<Vec<_>>, b: &Option<Vec<_>>| {
         a.as_ref().map_or(0, Vec::len) == b.as_ref().map_or(0, Vec::len)
     };
@@ -40,7 +40,8 @@ pub(crate) fn check_change(spec: &PodSpec, old: &PodSpec, faults: &mut Faults) {
     let before = old.tolerations.as_deref().unwrap_or_default();
     let now = spec.tolerations.as_deref().unwrap_or_default();
     // How long they hold may change.
-    let lasting = |one: &Toleration| shown(&Toleration { toleration_seconds: None, ..one.clone() });
+    let lasting =
+        |one: &Toleration| to_json(&Toleration { toleration_seconds: None, ..one.clone() });
     let now: BTreeSet<String> = now.iter().map(lasting).collect();
     if !before.iter().map(lasting).all(|one| now.contains(&one)) {
         let why = "existing toleration can not be modified except its tolerationSeconds";
@@ -55,7 +56,7 @@ pub(crate) fn check_change(spec: &PodSpec, old: &PodSpec, faults: &mut Faults) {
         new.image.clone_from(&old.image);
     }
     rest.active_deadline_seconds = old.active_deadline_seconds;
-    check_gates(&mut rest, old, faults);
+    check_scheduling_gates(&mut rest, old, faults);
     rest.tolerations.clone_from(&old.tolerations);
     if old.termination_grace_period_seconds.is_some_and(|seconds| seconds < 0) {
         rest.termination_grace_period_seconds = old.termination_grace_period_seconds;
@@ -67,7 +68,7 @@ pub(crate) fn check_change(spec: &PodSpec, old: &PodSpec, faults: &mut Faults) {
 
 /// Gates may be opened. While one is shut, it may still be said where a Pod is to
 /// run.
-fn check_gates(rest: &mut PodSpec, old: &PodSpec, faults: &mut Faults) {
+fn check_scheduling_gates(rest: &mut PodSpec, old: &PodSpec, faults: &mut Faults) {
     let before = old.scheduling_gates.as_deref().unwrap_or_default();
     let now = rest.scheduling_gates.as_deref().unwrap_or_default();
     let known: BTreeSet<&str> = before.iter().map(|gate| gate.name.as_str()).collect();
@@ -87,7 +88,7 @@ fn check_gates(rest: &mut PodSpec, old: &PodSpec, faults: &mut Faults) {
     };
     if !old.node_selector.iter().flatten().all(kept) {
         let why = "only additions to spec.nodeSelector are allowed (no mutations or deletions)";
-        let value = shown(&rest.node_selector);
+        let value = to_json(&rest.node_selector);
         faults.push(FieldError::invalid("spec.nodeSelector", value, why));
     }
     rest.node_selector.clone_from(&old.node_selector);
@@ -114,7 +115,7 @@ mod tests {
 
     fn faults(old: Value, new: Value) -> Vec<String> {
         let mut faults = Vec::new();
-        check_change(&object(spec(new)), &object(spec(old)), &mut faults);
+        validate(&object(spec(new)), &object(spec(old)), &mut faults);
         texts(&faults)
     }
 

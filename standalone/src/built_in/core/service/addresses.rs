@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
 use k8s_openapi::api::core::v1::ServiceSpec;
 
-use crate::built_in::defaulting::agree;
+use crate::built_in::defaulting::sync_with_list;
 
 /// As most clusters have it: 10.96.0.0/12. The first one is that of the API.
 const RANGE: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 0);
@@ -27,15 +27,17 @@ pub(crate) struct Addresses {
 impl Addresses {
     /// Fills in what a Service needs and does not have; what it had before, in the
     /// place of `old`, it keeps.
-    pub(crate) fn fill(&self, spec: &mut ServiceSpec, old: Option<&ServiceSpec>) {
+    pub(crate) fn allocate(&self, spec: &mut ServiceSpec, old: Option<&ServiceSpec>) {
         if let Some(old) = old {
-            keep(spec, old);
-            drop_what_is_of_another_type(spec, old);
+            keep_allocated(spec, old);
+            drop_fields_of_other_types(spec, old);
         }
-        if !has_address(spec) {
+        if !has_cluster_ip(spec) {
             return;
         }
-        agree(&mut spec.cluster_ip, &mut spec.cluster_ips, Clone::clone, |address| address);
+        sync_with_list(&mut spec.cluster_ip, &mut spec.cluster_ips, Clone::clone, |address| {
+            address
+        });
         if spec.cluster_ip.as_ref().is_none_or(String::is_empty) {
             let address = self.address().to_string();
             spec.cluster_ips = Some(vec![address.clone()]);
@@ -69,7 +71,7 @@ impl Addresses {
                 }
             }
         }
-        if checks_health(spec) && spec.health_check_node_port.is_none_or(|port| port == 0) {
+        if has_health_check_port(spec) && spec.health_check_node_port.is_none_or(|port| port == 0) {
             spec.health_check_node_port = Some(self.port().into());
         }
     }
@@ -84,7 +86,7 @@ impl Addresses {
     }
 }
 
-fn has_address(spec: &ServiceSpec) -> bool {
+fn has_cluster_ip(spec: &ServiceSpec) -> bool {
     matches!(spec.type_.as_deref(), Some("ClusterIP" | "NodePort" | "LoadBalancer"))
 }
 
@@ -92,27 +94,28 @@ fn has_node_ports(spec: &ServiceSpec) -> bool {
     matches!(spec.type_.as_deref(), Some("NodePort" | "LoadBalancer"))
 }
 
-fn checks_health(spec: &ServiceSpec) -> bool {
+fn has_health_check_port(spec: &ServiceSpec) -> bool {
     spec.type_.as_deref() == Some("LoadBalancer")
         && spec.external_traffic_policy.as_deref() == Some("Local")
 }
 
 /// Whether it can be reached from without a cluster.
-pub(crate) fn is_external(spec: &ServiceSpec) -> bool {
-    let has_addresses = spec.external_ips.as_ref().is_some_and(|addresses| !addresses.is_empty());
-    has_node_ports(spec) || (spec.type_.as_deref() == Some("ClusterIP") && has_addresses)
+pub(crate) fn is_reached_from_outside(spec: &ServiceSpec) -> bool {
+    let has_cluster_ipes =
+        spec.external_ips.as_ref().is_some_and(|addresses| !addresses.is_empty());
+    has_node_ports(spec) || (spec.type_.as_deref() == Some("ClusterIP") && has_cluster_ipes)
 }
 
 /// What a Service was given, its author need not say again.
-fn keep(spec: &mut ServiceSpec, old: &ServiceSpec) {
-    if has_address(spec)
-        && has_address(old)
+fn keep_allocated(spec: &mut ServiceSpec, old: &ServiceSpec) {
+    if has_cluster_ip(spec)
+        && has_cluster_ip(old)
         && spec.cluster_ip.as_ref().is_none_or(String::is_empty)
     {
         spec.cluster_ip.clone_from(&old.cluster_ip);
         spec.cluster_ips.clone_from(&old.cluster_ips);
     }
-    if has_address(spec) && has_address(old) {
+    if has_cluster_ip(spec) && has_cluster_ip(old) {
         if spec.ip_families.as_ref().is_none_or(Vec::is_empty) {
             spec.ip_families.clone_from(&old.ip_families);
         }
@@ -130,14 +133,14 @@ fn keep(spec: &mut ServiceSpec, old: &ServiceSpec) {
             port.node_port = before.filter(|number| !used.contains(number));
         }
     }
-    if checks_health(spec) && checks_health(old) {
+    if has_health_check_port(spec) && has_health_check_port(old) {
         spec.health_check_node_port = spec.health_check_node_port.or(old.health_check_node_port);
     }
 }
 
 /// What a Service of another type has no use for, and its author did not touch.
-fn drop_what_is_of_another_type(spec: &mut ServiceSpec, old: &ServiceSpec) {
-    if has_address(old) && !has_address(spec) {
+fn drop_fields_of_other_types(spec: &mut ServiceSpec, old: &ServiceSpec) {
+    if has_cluster_ip(old) && !has_cluster_ip(spec) {
         if spec.cluster_ips == old.cluster_ips {
             (spec.cluster_ip, spec.cluster_ips) = (None, None);
         }
@@ -155,8 +158,8 @@ fn drop_what_is_of_another_type(spec: &mut ServiceSpec, old: &ServiceSpec) {
     if has_node_ports(old) && !has_node_ports(spec) && ports(spec) == ports(old) {
         spec.ports.iter_mut().flatten().for_each(|port| port.node_port = None);
     }
-    if checks_health(old)
-        && !checks_health(spec)
+    if has_health_check_port(old)
+        && !has_health_check_port(spec)
         && spec.health_check_node_port == old.health_check_node_port
     {
         spec.health_check_node_port = None;
@@ -170,8 +173,8 @@ fn drop_what_is_of_another_type(spec: &mut ServiceSpec, old: &ServiceSpec) {
             spec.load_balancer_class = None;
         }
     }
-    if is_external(old)
-        && !is_external(spec)
+    if is_reached_from_outside(old)
+        && !is_reached_from_outside(spec)
         && spec.external_traffic_policy == old.external_traffic_policy
     {
         spec.external_traffic_policy = None;
@@ -194,7 +197,7 @@ mod tests {
                 ports: Some(vec![Default::default()]),
                 ..ServiceSpec::default()
             };
-            addresses.fill(&mut spec, None);
+            addresses.allocate(&mut spec, None);
             let port = spec.ports.unwrap()[0].node_port;
             (spec.cluster_ip, spec.cluster_ips.map(|all| all.len()), port)
         };
@@ -206,7 +209,7 @@ mod tests {
 
     fn updated(old: Value, new: Value) -> Value {
         let mut spec = object(new);
-        Addresses::default().fill(&mut spec, Some(&object(old)));
+        Addresses::default().allocate(&mut spec, Some(&object(old)));
         serde_json::to_value(spec).unwrap()
     }
 

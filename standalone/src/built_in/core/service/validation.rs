@@ -7,7 +7,7 @@ use aggregated_apiserver::{FieldError, names};
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use crate::built_in::checks::{Faults, check_one_of, check_with, quote, shown};
+use crate::built_in::checks::{Faults, check_one_of, check_with, quote, to_json};
 use crate::built_in::label_selector;
 use crate::built_in::pod_template::ports;
 
@@ -23,7 +23,7 @@ pub(crate) fn validate(service: &Service, old: Option<&Service>) -> Faults {
     if is_of_cluster(old) && is_of_cluster(spec) && spec.cluster_ips != old.cluster_ips {
         let why = "may not change once set";
         let at = "spec.clusterIPs[0]";
-        faults.push(FieldError::invalid(at, shown(&spec.cluster_ips), why));
+        faults.push(FieldError::invalid(at, to_json(&spec.cluster_ips), why));
     }
     faults
 }
