@@ -1,4 +1,5 @@
-//! The kinds that Kubernetes has itself: one row each.
+//! The kinds that Kubernetes has itself. Everything about one is in a file of its own,
+//! by group and kind: its row, columns, strategy, defaulting and validation.
 
 mod apiextensions;
 mod apiregistration;
@@ -26,7 +27,7 @@ use std::sync::{Arc, LazyLock};
 
 use aggregated_apiserver::{Kinds, Types};
 
-/// The types of Kubernetes. What the table says a test reads.
+/// The types of Kubernetes' own objects. A test reads all of the table.
 pub(crate) static TYPES: LazyLock<Arc<Types>> = LazyLock::new(|| {
     let types = Types::parse(&[TABLE]).unwrap_or_default();
     Arc::new(types.described_by(descriptions::all))
@@ -34,7 +35,7 @@ pub(crate) static TYPES: LazyLock<Arc<Types>> = LazyLock::new(|| {
 
 const TABLE: &str = include_str!("built_in/types.txt");
 
-/// All of them, in the order of discovery.
+/// All built-in kinds but the view of events, in the order of discovery.
 pub(crate) fn kinds() -> Kinds {
     [
         core::config_map::row().kind(),
@@ -58,8 +59,7 @@ pub(crate) fn kinds() -> Kinds {
     .fold(Kinds::new(), Kinds::and)
 }
 
-/// The events of the core group once more, in the form of `events.k8s.io`, by which
-/// programs report.
+/// The events of `events.k8s.io`: a view of those of the core group.
 pub(crate) fn events() -> Kinds {
     events::event::row().kind().viewing(events::event::view())
 }

@@ -1,25 +1,28 @@
-//! Checks that the validation of several kinds makes.
+//! Checks that the validation of several kinds makes. Whoever adds one: kube-apiserver
+//! makes it too, and programs meet it. What is not checked, `docs/testing.md` says.
 
 use aggregated_apiserver::FieldError;
 use serde::Serialize;
 
-/// Faults, as they are found.
+/// The faults of an object, in the order in which kube-apiserver finds them.
 pub(crate) type Faults = Vec<FieldError>;
 
-/// A text as messages show it.
+/// A text in quotes, as messages show it.
 pub(crate) fn quote(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// A value as messages show it.
+/// A value in JSON, as messages show it.
 pub(crate) fn to_json(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
 
 const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
 
+/// The message for a field that may not change.
 pub(crate) const IMMUTABLE: &str = "field is immutable";
 
+/// Checks that a number is not negative, if it is there.
 pub(crate) fn check_not_negative(
     field: impl Into<String>,
     value: Option<impl Into<i64>>,
@@ -30,7 +33,7 @@ pub(crate) fn check_not_negative(
     }
 }
 
-/// What may not change. It is written down only if it did.
+/// Checks that a field has not changed.
 pub(crate) fn check_immutable<T: PartialEq + Serialize>(
     field: &str,
     new: &T,
@@ -42,7 +45,7 @@ pub(crate) fn check_immutable<T: PartialEq + Serialize>(
     }
 }
 
-/// A text that must be one of several.
+/// Checks that a text is one of these.
 pub(crate) fn check_one_of(
     field: impl Into<String>,
     value: Option<&String>,
@@ -54,7 +57,7 @@ pub(crate) fn check_one_of(
     }
 }
 
-/// What is wrong with a name, each as a fault of its own.
+/// Checks a text by a function that answers with what is wrong with it.
 pub(crate) fn check_with(
     field: &str,
     value: &str,

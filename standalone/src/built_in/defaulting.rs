@@ -1,12 +1,14 @@
 //! Defaulting that several kinds share.
 
+/// Sets a text that is missing or empty.
 pub(crate) fn set_default(field: &mut Option<String>, default: &str) {
     if field.as_ref().is_none_or(String::is_empty) {
         *field = Some(default.to_owned());
     }
 }
 
-/// What is said once in an old field is the first of several in a new one.
+/// Keeps a field and the first element of its plural the same, such as `podIP` and
+/// `podIPs`. Where both are set and differ, the singular wins.
 pub(crate) fn sync_with_list<T>(
     one: &mut Option<String>,
     several: &mut Option<Vec<T>>,

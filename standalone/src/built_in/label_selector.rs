@@ -9,7 +9,7 @@ use super::cell_texts::{NONE, or_none};
 use super::checks::{Faults, check_with, quote};
 use super::row::Column;
 
-/// What is wrong with a selector.
+/// Validates a selector.
 pub(crate) fn check(selector: &LabelSelector, at: &str, faults: &mut Faults) {
     check_labels(selector.match_labels.as_ref(), &format!("{at}.matchLabels"), faults);
     for (index, term) in selector.match_expressions.iter().flatten().enumerate() {
@@ -37,7 +37,7 @@ pub(crate) fn check(selector: &LabelSelector, at: &str, faults: &mut Faults) {
     }
 }
 
-/// What is wrong with labels, wherever they stand.
+/// Validates labels.
 pub(crate) fn check_labels(
     labels: Option<&BTreeMap<String, String>>,
     at: &str,
@@ -49,12 +49,13 @@ pub(crate) fn check_labels(
     }
 }
 
+/// Whether a selector has no requirements.
 pub(crate) fn is_empty(selector: &LabelSelector) -> bool {
     selector.match_labels.as_ref().is_none_or(BTreeMap::is_empty)
         && selector.match_expressions.as_ref().is_none_or(Vec::is_empty)
 }
 
-/// Whether a selector that is nothing wrong with selects these labels.
+/// Whether a valid selector selects these labels.
 pub(crate) fn matches(selector: &LabelSelector, labels: Option<&BTreeMap<String, String>>) -> bool {
     let value = |key: &str| labels.and_then(|labels| labels.get(key));
     let equal =
@@ -72,12 +73,12 @@ pub(crate) fn matches(selector: &LabelSelector, labels: Option<&BTreeMap<String,
     equal && others
 }
 
-/// The label selector of a workload.
+/// The column of the label selector of a workload.
 pub(crate) fn column<K: 'static>(of: fn(&K) -> Option<&LabelSelector>) -> Column<K> {
     Column::computed("Selector", move |object: &K, _| shown_selector(of(object))).wide()
 }
 
-/// `app=web,tier in (a,b)`
+/// A selector as kubectl shows it: `app=web,tier in (a,b)`.
 fn shown_selector(selector: Option<&LabelSelector>) -> String {
     let Some(selector) = selector else { return NONE.to_owned() };
     let equal = selector.match_labels.iter().flatten().map(|(key, value)| format!("{key}={value}"));

@@ -17,13 +17,14 @@ use super::label_selector;
 use super::row::Column;
 use spec::Owner;
 
+/// Sets the defaults of a template.
 pub(crate) fn set_defaults(template: &mut PodTemplateSpec) {
     if let Some(spec) = &mut template.spec {
         spec::set_defaults(spec);
     }
 }
 
-/// What is wrong with a template.
+/// Validates a template.
 pub(crate) fn validate(template: &PodTemplateSpec, at: &str, faults: &mut Faults) {
     let labels = template.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref());
     label_selector::check_labels(labels, &format!("{at}.metadata.labels"), faults);
@@ -32,7 +33,7 @@ pub(crate) fn validate(template: &PodTemplateSpec, at: &str, faults: &mut Faults
     spec::validate(spec, &format!("{at}.spec"), Owner::Template, faults);
 }
 
-/// The names of the containers of a workload, whose Pods this leads to.
+/// The column of the containers of a workload; `pod` finds the PodSpec of its template.
 pub(crate) fn containers_column<K: 'static>(pod: fn(&K) -> Option<&PodSpec>) -> Column<K> {
     Column::computed("Containers", move |object: &K, _| {
         let containers = pod(object).into_iter().flat_map(|pod| &pod.containers);
@@ -41,7 +42,7 @@ pub(crate) fn containers_column<K: 'static>(pod: fn(&K) -> Option<&PodSpec>) -> 
     .wide()
 }
 
-/// The images of the containers of a workload.
+/// The column of the images of a workload.
 pub(crate) fn images_column<K: 'static>(pod: fn(&K) -> Option<&PodSpec>) -> Column<K> {
     Column::computed("Images", move |object: &K, _| {
         let containers = pod(object).into_iter().flat_map(|pod| &pod.containers);

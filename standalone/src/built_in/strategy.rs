@@ -1,8 +1,9 @@
-//! Strategies that several kinds have, or begin from.
+//! Strategies that several kinds share, or that theirs differs from in a few fields.
 
 use aggregated_apiserver::{SelectableFields, Strategy};
 
-/// One that may be replaced by who has not seen it.
+/// What most built-in kinds have in common: a missing resourceVersion means an
+/// unconditional update, and a write to the status may change labels and annotations.
 pub(crate) fn common() -> Strategy {
     Strategy {
         allows_unconditional_update: true,
@@ -11,18 +12,18 @@ pub(crate) fn common() -> Strategy {
     }
 }
 
-/// One that does.
+/// Objects count their changes in `metadata.generation`, and field selectors know their
+/// name and namespace alone.
 pub(crate) fn with_generation() -> Strategy {
     Strategy { selectable: SelectableFields::none(), ..common() }
 }
 
-/// An object that does not count its changes, and is selected by nothing but its
-/// name and namespace.
+/// The same without `metadata.generation`.
 pub(crate) fn without_generation() -> Strategy {
     Strategy { has_generation: false, ..with_generation() }
 }
 
-/// One that may be replaced only by who has seen it.
+/// The same, and an update must have a resourceVersion.
 pub(crate) fn requiring_resource_version() -> Strategy {
     Strategy { allows_unconditional_update: false, ..without_generation() }
 }

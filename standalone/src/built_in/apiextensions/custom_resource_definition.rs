@@ -35,11 +35,12 @@ fn strategy() -> Strategy {
     Strategy {
         allows_unconditional_update: false,
         updates_metadata_with_status: false,
-        // Whoever serves it lets it go when its objects are gone.
+        // The list is never empty: only the controller removes a definition, when its
+        // objects are gone.
         held_by: Some("/spec/versions"),
         marked_by_time_alone: true,
         prepare_for_deletion: Some(|definition, now| {
-            note_termination(definition, now);
+            set_terminating(definition, now);
             let metadata = definition.entry("metadata").or_insert_with(|| json!({}));
             let finalizers = metadata
                 .as_object_mut()
@@ -54,8 +55,8 @@ fn strategy() -> Strategy {
     }
 }
 
-/// Says in the status of a definition that its objects will be removed.
-fn note_termination(definition: &mut Map<String, Value>, now: Timestamp) {
+/// Sets the condition `Terminating` of a definition that is being deleted.
+fn set_terminating(definition: &mut Map<String, Value>, now: Timestamp) {
     let status = definition.entry("status").or_insert_with(|| json!({}));
     if status["conditions"].is_null() {
         status["conditions"] = json!([]);

@@ -59,8 +59,8 @@ fn available(api: &APIService) -> String {
     }
 }
 
-/// A local API is available at once. APIs of other servers are not asked for: their
-/// APIServices get no condition.
+/// Sets the port of a Service, and marks a local API as available. APIs of other servers
+/// get no condition, because nobody here calls them.
 fn prepare(api: &mut APIService, now: Timestamp) {
     let is_new = api.metadata.resource_version.is_none();
     let service = api.spec.as_mut().map(|spec| spec.service.as_mut());

@@ -93,6 +93,7 @@ fn validate(deployment: &Deployment, old: Option<&Deployment>) -> Faults {
     faults
 }
 
+/// Validates the rollout strategy.
 fn check_strategy(spec: &DeploymentSpec, faults: &mut Faults) {
     const AT: &str = "spec.strategy.rollingUpdate";
     let Some(strategy) = &spec.strategy else { return };
@@ -132,7 +133,7 @@ fn check_strategy(spec: &DeploymentSpec, faults: &mut Faults) {
     }
 }
 
-/// A number, or a share in percent.
+/// Validates a number of Pods, or a percentage of them.
 fn check_share(at: &str, share: Option<&IntOrString>, is_bounded: bool, faults: &mut Faults) {
     match share {
         Some(IntOrString::Int(number)) => check_not_negative(at, Some(*number), faults),

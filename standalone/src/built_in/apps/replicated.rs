@@ -1,5 +1,5 @@
-//! What Deployments and ReplicaSets have in common: a selector, and a template that it
-//! selects.
+//! The validation that Deployments and ReplicaSets share: of their selector, and of the
+//! template that it selects.
 
 use aggregated_apiserver::FieldError;
 use k8s_openapi::api::core::v1::PodTemplateSpec;
@@ -9,7 +9,7 @@ use crate::built_in::checks::{Faults, check_immutable, check_one_of, to_json};
 use crate::built_in::label_selector;
 use crate::built_in::pod_template;
 
-/// A selector is none in Rust where it is not there in JSON.
+/// Validates the selector. One that is missing in JSON is the default in Rust.
 pub(crate) fn check_selector(selector: &LabelSelector, of: &str, faults: &mut Faults) {
     label_selector::check(selector, "spec.selector", faults);
     if *selector == LabelSelector::default() {
@@ -20,6 +20,7 @@ pub(crate) fn check_selector(selector: &LabelSelector, of: &str, faults: &mut Fa
     }
 }
 
+/// Validates the template.
 pub(crate) fn check_template(
     template: Option<&PodTemplateSpec>,
     selector: &LabelSelector,
@@ -50,6 +51,7 @@ pub(crate) fn check_template(
     }
 }
 
+/// Checks that the selector has not changed.
 pub(crate) fn check_change(
     selector: &LabelSelector,
     old: Option<&LabelSelector>,

@@ -14,7 +14,7 @@ use crate::built_in::pod_template::{containers_column, images_column};
 use crate::built_in::row::{ALL, Column, Row, Subresources};
 use crate::built_in::strategy;
 
-/// A Job is called after its CronJob and a time.
+/// The name of a Job is that of its CronJob and a time.
 const CRON_NAME_LIMIT: usize = 52;
 
 pub(crate) fn row() -> Row<CronJob> {
@@ -137,7 +137,7 @@ mod tests {
         ] {
             assert_eq!(filled[field], value, "{field}");
         }
-        // Only a Job that is made from it has the defaults of Jobs.
+        // The defaults of Jobs are set when one is created from the template.
         let template = &filled["jobTemplate"]["spec"];
         assert_eq!(template["completions"], json!(null));
         assert_eq!(template["template"]["spec"]["dnsPolicy"], "ClusterFirst");

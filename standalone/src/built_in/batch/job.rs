@@ -42,7 +42,7 @@ fn prepare(job: &mut Job) {
         spec.completions = Some(1);
     }
     spec.parallelism.get_or_insert(1);
-    // Where each index has a limit of its own, all together have none.
+    // With a limit for each index there is none for all together.
     let limit = if spec.backoff_limit_per_index.is_some() { i32::MAX } else { 6 };
     spec.backoff_limit.get_or_insert(limit);
     spec.suspend.get_or_insert(false);
@@ -61,7 +61,8 @@ fn prepare(job: &mut Job) {
     }
 }
 
-/// The labels by which a Job knows its Pods: in their old and in their new form.
+/// Labels the Pods of a Job, with the new and the old names of its labels, and selects
+/// them.
 fn add_selector(spec: &mut JobSpec, name: &str, uid: &str) {
     let labels = spec.template.metadata.get_or_insert_default().labels.get_or_insert_default();
     for (label, value) in [
@@ -122,7 +123,7 @@ fn validate(job: &Job, old: Option<&Job>) -> Faults {
     faults
 }
 
-/// Whether a selector is that of one Job alone.
+/// Whether a selector looks like one that the server made.
 fn is_generated(selector: &LabelSelector) -> bool {
     selector.match_labels.as_ref().is_some_and(|labels| labels.len() == 1)
         && selector.match_expressions.as_ref().is_none_or(Vec::is_empty)

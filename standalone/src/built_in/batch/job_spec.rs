@@ -1,4 +1,4 @@
-//! JobSpec: that of Jobs, and of what CronJobs make them from.
+//! JobSpecs, of Jobs and of the templates of CronJobs.
 
 use aggregated_apiserver::FieldError;
 use k8s_openapi::api::batch::v1::JobSpec;
@@ -7,6 +7,7 @@ use crate::built_in::checks::{Faults, check_not_negative, check_one_of, quote};
 use crate::built_in::defaulting::set_default;
 use crate::built_in::pod_template;
 
+/// Sets the defaults that a Job and the template of a CronJob share.
 pub(crate) fn set_defaults(spec: &mut JobSpec) {
     let rules = spec.pod_failure_policy.iter_mut().flat_map(|policy| &mut policy.rules);
     for pattern in rules.flat_map(|rule| rule.on_pod_conditions.iter_mut().flatten()) {
@@ -15,6 +16,7 @@ pub(crate) fn set_defaults(spec: &mut JobSpec) {
     pod_template::set_defaults(&mut spec.template);
 }
 
+/// Validates a JobSpec.
 pub(crate) fn validate(spec: &JobSpec, at: &str, faults: &mut Faults) {
     for (field, value) in [
         ("parallelism", spec.parallelism.map(i64::from)),

@@ -1,8 +1,8 @@
-//! Schedules of CronJobs, in the language of cron.
+//! The syntax of schedules.
 
 use crate::built_in::checks::quote;
 
-/// What is wrong with a schedule in the language of cron.
+/// What is wrong with a schedule.
 pub(crate) fn fault_of_schedule(schedule: &str) -> Option<String> {
     const NAMES: [&str; 7] =
         ["@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"];
@@ -32,7 +32,7 @@ pub(crate) fn fault_of_schedule(schedule: &str) -> Option<String> {
     parts.find_map(|(part, of)| of.fault(part))
 }
 
-/// Whether a text is a duration of Go: `1h30m`.
+/// Whether a text is a duration as Go writes it, such as `1h30m`.
 fn is_duration(text: &str) -> bool {
     let mut rest = text;
     while !rest.is_empty() {
@@ -50,7 +50,7 @@ fn is_duration(text: &str) -> bool {
     !text.is_empty()
 }
 
-/// What a field of a schedule may say.
+/// The numbers and names that a field of a schedule may have.
 #[derive(Clone, Copy)]
 struct CronField {
     least: u32,

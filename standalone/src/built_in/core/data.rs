@@ -2,15 +2,18 @@
 
 use std::collections::BTreeMap;
 
-/// All values together; as kube-apiserver.
+/// The largest size of all values together, in bytes, as kube-apiserver has it.
 pub(crate) const SIZE_LIMIT: usize = 1 << 20;
 
+/// The message for a change of what is immutable.
 pub(crate) const IMMUTABLE_DATA: &str = "field is immutable when `immutable` is set";
 
 const KEY_LIMIT: usize = 253;
 
+/// The message for a key with other characters.
 pub(crate) const KEY: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
 
+/// What is wrong with a key.
 pub(crate) fn check_key(key: &str) -> Vec<String> {
     let mut faults = Vec::new();
     if key.len() > KEY_LIMIT {
@@ -30,7 +33,7 @@ pub(crate) fn check_key(key: &str) -> Vec<String> {
     faults
 }
 
-/// What is empty is nothing.
+/// The map, unless it is empty: an empty map and a missing one are the same.
 pub(crate) fn none_if_empty<V>(map: &Option<BTreeMap<String, V>>) -> Option<&BTreeMap<String, V>> {
     map.as_ref().filter(|map| !map.is_empty())
 }

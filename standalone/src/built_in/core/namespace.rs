@@ -8,7 +8,7 @@ use crate::built_in::defaulting::set_default;
 use crate::built_in::row::{Column, Row, Subresources};
 use crate::built_in::strategy::common;
 
-/// The label by which a namespace can be selected.
+/// The label by which a namespace is selected by its name.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// What holds a namespace until it is empty.
@@ -55,7 +55,7 @@ fn prepare(namespace: &mut Namespace) {
     namespace.metadata.labels.get_or_insert_default().insert(NAME_LABEL.to_owned(), name);
     let status = namespace.status.get_or_insert_with(NamespaceStatus::default);
     set_default(&mut status.phase, "Active");
-    // Whoever writes it: it is held until it is empty.
+    // Every namespace has it, so that it stays until the controller has emptied it.
     let spec = namespace.spec.get_or_insert_with(NamespaceSpec::default);
     let finalizers = spec.finalizers.get_or_insert_default();
     if !finalizers.iter().any(|finalizer| finalizer == FINALIZER) {

@@ -12,7 +12,7 @@ use crate::built_in::pod_template::resources::round_up;
 use crate::built_in::row::{Column, Row, Subresources};
 use crate::built_in::strategy::common;
 
-/// The taint of nodes that cannot take Pods yet.
+/// The taint of nodes that run no Pods yet.
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
 pub(crate) fn row() -> Row<Node> {
@@ -95,7 +95,7 @@ fn prepare(node: &mut Node) {
     }
     let spec = node.spec.get_or_insert_default();
     sync_with_list(&mut spec.pod_cidr, &mut spec.pod_cidrs, |range| range.clone(), |range| range);
-    // What a cluster does when a node is made.
+    // As the admission plugin TaintNodesByCondition does.
     let is_new = node.metadata.resource_version.is_none();
     let taints = spec.taints.get_or_insert_default();
     if is_new && !taints.iter().any(|taint| taint.key == NOT_READY) {

@@ -19,12 +19,12 @@ use crate::built_in::row::{ALL, Row, Subresources};
 use crate::built_in::strategy::common;
 use resources::{default_pod_requests, default_requests, qos_class};
 
-/// Taints of nodes that cannot take Pods.
+/// Taints of nodes that run no Pods.
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
-
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
-/// For so long a Pod stays on such a node.
+/// How long a Pod stays on such a node, as the admission plugin
+/// DefaultTolerationSeconds has it.
 const TOLERATED_SECONDS: i64 = 300;
 
 pub(crate) fn row() -> Row<Pod> {
@@ -60,7 +60,7 @@ fn strategy() -> Strategy {
     }
 }
 
-/// Nobody has to be waited for where nothing runs, or runs any more.
+/// A Pod that was never bound to a node, or has ended, is removed at once.
 fn grace_period(pod: &Map<String, Value>) -> Option<i64> {
     let text = |part: &str, field: &str| pod.get(part).and_then(|part| part[field].as_str());
     let is_bound = text("spec", "nodeName").is_some_and(|node| !node.is_empty());
@@ -80,7 +80,7 @@ fn prepare(pod: &mut Pod, now: Timestamp) {
     default_pod_requests(spec);
     default_host_ports(spec);
     if is_new {
-        // What a cluster does when a Pod is made.
+        // As the admission plugin Priority does in a cluster without PriorityClasses.
         spec.priority.get_or_insert(0);
         set_default(&mut spec.preemption_policy, "PreemptLowerPriority");
     }
@@ -116,7 +116,7 @@ fn prepare(pod: &mut Pod, now: Timestamp) {
     );
 }
 
-/// A Pod stays for a while on a node that is not ready, or out of reach.
+/// Lets a Pod stay for a while on a node that is not ready or unreachable.
 fn add_tolerations(spec: &mut PodSpec) {
     let tolerations = spec.tolerations.get_or_insert_default();
     let is_of = |text: &Option<String>, wanted: &str| {
@@ -137,7 +137,7 @@ fn add_tolerations(spec: &mut PodSpec) {
     }
 }
 
-/// On the network of its node, a container's ports are the node's.
+/// In the network of its node, the ports of a container are ports of the node.
 fn default_host_ports(spec: &mut PodSpec) {
     if spec.host_network != Some(true) {
         return;

@@ -12,7 +12,7 @@ use crate::built_in::defaulting::set_default;
 use crate::built_in::row::{Column, Row};
 use crate::built_in::strategy::common;
 
-/// What a certificate begins with.
+/// What a certificate in PEM has.
 const PEM: &[u8] = b"-----BEGIN";
 
 const ACCOUNT: &str = "kubernetes.io/service-account.name";
@@ -81,7 +81,7 @@ fn warnings(secret: &Secret) -> Vec<String> {
     (is_tls && !is_pem).then(|| why.to_owned()).into_iter().collect()
 }
 
-/// What a Secret of a type of Kubernetes must hold.
+/// Checks that a Secret has the data of its type.
 fn check_type(secret: &Secret, data: &BTreeMap<String, ByteString>, faults: &mut Faults) {
     let mut need = |keys: &[&str]| {
         for key in keys.iter().filter(|key| !data.contains_key(**key)) {

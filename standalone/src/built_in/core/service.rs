@@ -14,7 +14,7 @@ use crate::built_in::strategy::common;
 use addresses::{Addresses, is_reached_from_outside};
 use validation::{validate, warnings};
 
-/// How long a client of a Service meets the same Pod, if it is to.
+/// How long a client is sent to the same Pod, with session affinity.
 const SESSION_SECONDS: i32 = 10_800;
 
 pub(crate) fn row() -> Row<Service> {
@@ -89,7 +89,7 @@ fn prepare(service: &mut Service, old: Option<&Service>, addresses: &Addresses) 
     if spec.type_.as_deref() == Some("ExternalName") {
         spec.internal_traffic_policy = None;
     }
-    // What lacks its ports is refused, and takes no address.
+    // A Service without ports is refused, and is allocated no address.
     let has_ports = spec.ports.as_ref().is_some_and(|ports| !ports.is_empty());
     if has_ports || spec.cluster_ip.is_some() || old.is_some() {
         addresses.allocate(spec, old);
@@ -140,7 +140,7 @@ mod tests {
                 json!({"type": "ExternalName", "externalName": "a.b", "ports": [{"port": 80}]}),
                 json!({"internalTrafficPolicy": null, "clusterIP": null}),
             ),
-            // It is refused, and takes no address.
+            // It is refused, and is allocated no address.
             (json!({}), json!({"clusterIP": null})),
             (
                 json!({"sessionAffinity": "ClientIP"}),

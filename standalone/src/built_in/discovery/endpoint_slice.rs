@@ -46,7 +46,7 @@ fn endpoints(slice: &EndpointSlice) -> String {
     first_three(addresses.collect())
 }
 
-/// The first three of them, and how many more there are.
+/// The first three, and how many more there are.
 fn first_three(all: Vec<String>) -> String {
     let first = all.iter().take(3).cloned().collect::<Vec<_>>().join(",");
     match all.len() {

@@ -1,9 +1,9 @@
-//! One event in two forms: that of the core group, in which it is kept, and that
-//! of `events.k8s.io`.
+//! Converts events between the core group, in whose form they are stored, and
+//! `events.k8s.io`.
 
 use serde_json::{Map, Value};
 
-/// What a member is called in the core group, and in the other one.
+/// The fields that have another name in the core group, first, than in the other one.
 const NAMES: [(&str, &str); 7] = [
     ("involvedObject", "regarding"),
     ("message", "note"),
@@ -14,12 +14,12 @@ const NAMES: [(&str, &str); 7] = [
     ("count", "deprecatedCount"),
 ];
 
-/// An event of `events.k8s.io` as one of the core group.
+/// Converts an event of `events.k8s.io` to one of the core group.
 pub(crate) fn to_core(event: Map<String, Value>) -> Map<String, Value> {
     rename(event, |name| NAMES.iter().find(|(_, new)| *new == name).map(|(core, _)| *core))
 }
 
-/// The other way round.
+/// Converts an event of the core group to one of `events.k8s.io`.
 pub(crate) fn from_core(event: Map<String, Value>) -> Map<String, Value> {
     rename(event, |name| NAMES.iter().find(|(core, _)| *core == name).map(|(_, new)| *new))
 }

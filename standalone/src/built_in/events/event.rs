@@ -1,5 +1,5 @@
-//! Events of events.k8s.io, by which programs report: they are those of the core group
-//! in another form.
+//! Events of `events.k8s.io`: another form of the events of the core group, which are
+//! stored.
 
 use aggregated_apiserver::{FieldError, Rules, View};
 use jiff::Timestamp;
@@ -23,7 +23,7 @@ pub(crate) fn row() -> Row<Event> {
     }
 }
 
-/// The events of the core group, as those of this one.
+/// How events of this group are stored as events of the core group.
 pub(crate) fn view() -> View {
     View { group: "", version: "v1", plural: "events", to_kept: to_core, from_kept: from_core }
 }

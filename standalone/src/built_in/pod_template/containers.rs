@@ -14,6 +14,7 @@ use super::spec::Owner;
 use crate::built_in::checks::{Faults, check_one_of, check_with, quote};
 use crate::built_in::defaulting::set_default;
 
+/// Sets the defaults of a container.
 pub(crate) fn set_defaults(container: &mut Container) {
     set_default(&mut container.termination_message_path, "/dev/termination-log");
     set_default(&mut container.termination_message_policy, "File");
@@ -45,7 +46,7 @@ pub(crate) fn set_defaults(container: &mut Container) {
     }
 }
 
-/// What is wrong with the containers of a Pod whose volumes are called so.
+/// Validates all containers of a PodSpec. They may mount these volumes.
 pub(crate) fn validate(
     spec: &PodSpec,
     at: &str,

@@ -7,7 +7,7 @@ use crate::built_in::checks::{Faults, quote};
 
 const VARIABLE: &str = "a valid environment variable name must consist only of printable ASCII characters other than '='";
 
-/// Fields of a Pod that a variable can be.
+/// Fields of a Pod that a variable may refer to.
 const FIELDS: [&str; 10] = [
     "spec.host",
     "metadata.name",
@@ -21,6 +21,7 @@ const FIELDS: [&str; 10] = [
     "status.podIPs",
 ];
 
+/// Validates an environment variable.
 pub(crate) fn check_variable(variable: &EnvVar, at: &str, faults: &mut Faults) {
     let is_good = |byte: u8| (b' '..=b'~').contains(&byte) && byte != b'=';
     if variable.name.is_empty() {

@@ -1,8 +1,9 @@
-//! Images: when they are pulled.
+//! Images of containers and volumes.
 
-/// When an image is fetched: always, if it may be another one by now.
+/// The default pull policy of an image: always, if its name may lead to another image by
+/// now.
 pub(crate) fn default_pull_policy(image: &str) -> &'static str {
-    // What is no name of an image is not looked at; it is refused.
+    // kube-apiserver cannot parse such a name, and its default is this one then.
     let repository = image.split(['@', ':']).next().unwrap_or_default();
     let has_capitals = repository.rsplit_once('/').map_or(repository, |(_, last)| last);
     let has_capitals = has_capitals.contains(|c: char| c.is_ascii_uppercase());
@@ -12,7 +13,7 @@ pub(crate) fn default_pull_policy(image: &str) -> &'static str {
     let name = image.rsplit('/').next().unwrap_or_default();
     let (name, digest) =
         name.split_once('@').map_or((name, None), |(name, digest)| (name, Some(digest)));
-    // The tag counts first.
+    // A tag counts more than a digest.
     let is_fixed = match name.split_once(':') {
         Some((_, tag)) => tag != "latest",
         None => digest.is_some(),

@@ -9,6 +9,7 @@ use crate::built_in::checks::{Faults, check_one_of, check_with, quote};
 
 const PORT: &str = "must be between 1 and 65535, inclusive";
 
+/// Validates the ports of a container.
 pub(crate) fn check_ports(ports: &[ContainerPort], at: &str, faults: &mut Faults) {
     let mut names = BTreeSet::new();
     for (index, port) in ports.iter().enumerate() {
@@ -35,7 +36,7 @@ pub(crate) fn check_ports(ports: &[ContainerPort], at: &str, faults: &mut Faults
     }
 }
 
-/// What is wrong with the number of a port.
+/// Validates the number of a port.
 pub(crate) fn check_port_number(at: &str, number: i64, faults: &mut Faults) {
     if !(1..=65_535).contains(&number) {
         faults.push(FieldError::invalid(at, number, PORT));

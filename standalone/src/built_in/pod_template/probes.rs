@@ -8,6 +8,7 @@ use super::ports::{check_port_number, faults_of_port_name};
 use crate::built_in::checks::{Faults, check_not_negative, check_one_of, check_with};
 use crate::built_in::defaulting::set_default;
 
+/// Sets the defaults of a probe.
 pub(crate) fn set_defaults(probe: &mut Probe) {
     for (field, default) in [
         (&mut probe.timeout_seconds, 1),
@@ -27,11 +28,13 @@ pub(crate) fn set_defaults(probe: &mut Probe) {
     }
 }
 
+/// Sets the defaults of an HTTP request.
 pub(crate) fn set_http_get_defaults(get: &mut HTTPGetAction) {
     set_default(&mut get.path, "/");
     set_default(&mut get.scheme, "HTTP");
 }
 
+/// Validates a probe.
 pub(crate) fn check_probe(probe: &Probe, is_of_readiness: bool, at: &str, faults: &mut Faults) {
     let handlers = [
         ("exec", probe.exec.is_some()),
@@ -61,6 +64,7 @@ pub(crate) fn check_probe(probe: &Probe, is_of_readiness: bool, at: &str, faults
     }
 }
 
+/// Validates a handler of the lifecycle.
 pub(crate) fn check_handler(handler: &LifecycleHandler, at: &str, faults: &mut Faults) {
     let handlers = [
         ("exec", handler.exec.is_some()),
@@ -72,6 +76,7 @@ pub(crate) fn check_handler(handler: &LifecycleHandler, at: &str, faults: &mut F
     check_actions(handler.http_get.as_ref(), handler.tcp_socket.as_ref(), &handlers, at, faults);
 }
 
+/// Checks that there is one handler.
 fn check_handlers(handlers: &[(&str, bool)], at: &str, faults: &mut Faults) {
     let mut given = handlers.iter().filter(|(_, is_given)| *is_given);
     if given.next().is_none() {
@@ -83,7 +88,7 @@ fn check_handlers(handlers: &[(&str, bool)], at: &str, faults: &mut Faults) {
     }
 }
 
-/// Only the first handler is looked at.
+/// Validates the first handler. Others are refused already.
 fn check_actions(
     get: Option<&HTTPGetAction>,
     socket: Option<&TCPSocketAction>,

@@ -1,4 +1,4 @@
-//! Amounts of resources that containers request and are limited to.
+//! Amounts of resources: requests, limits, and what nodes have.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
 
 use crate::built_in::checks::{Faults, check_with, quote};
 
-/// Resources that Kubernetes knows without a domain.
+/// The resources of containers without a domain in their name.
 const RESOURCES: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 
-/// Resources are shared out in thousandths.
+/// Rounds amounts up to thousandths, the smallest part of a resource.
 pub(crate) fn round_up(amounts: &mut Option<BTreeMap<String, Amount>>) {
     for amount in amounts.iter_mut().flat_map(BTreeMap::values_mut) {
         if let Ok(given) = Quantity::parse(&amount.0) {
@@ -20,6 +20,7 @@ pub(crate) fn round_up(amounts: &mut Option<BTreeMap<String, Amount>>) {
     }
 }
 
+/// Validates the requests and limits of a container.
 pub(crate) fn validate(resources: &ResourceRequirements, at: &str, faults: &mut Faults) {
     let nothing = BTreeMap::new();
     let limits = resources.limits.as_ref().unwrap_or(&nothing);

@@ -1,15 +1,14 @@
-//! PodSpec.
+//! PodSpecs, of Pods and of templates.
 
 use aggregated_apiserver::{FieldError, NameRule, names};
 use k8s_openapi::api::core::v1::PodSpec;
 
-use super::containers;
-use super::tolerations;
-use super::volumes;
+use super::{containers, tolerations, volumes};
 use crate::built_in::checks::{Faults, check_one_of, check_with, quote};
 use crate::built_in::defaulting::set_default;
 use crate::built_in::label_selector;
 
+/// Sets the defaults of a PodSpec.
 pub(crate) fn set_defaults(spec: &mut PodSpec) {
     set_default(&mut spec.restart_policy, "Always");
     set_default(&mut spec.dns_policy, "ClusterFirst");
@@ -26,13 +25,14 @@ pub(crate) fn set_defaults(spec: &mut PodSpec) {
     }
 }
 
-/// What a spec is of: less is demanded of one that Pods are made from.
+/// Where a PodSpec is. kube-apiserver checks that of a template less strictly.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owner {
     Pod,
     Template,
 }
 
+/// Validates a PodSpec.
 pub(crate) fn validate(spec: &PodSpec, at: &str, owner: Owner, faults: &mut Faults) {
     let volumes = volumes::validate(spec, at, owner, faults);
     containers::validate(spec, at, owner, &volumes, faults);

@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::Toleration;
 
 use crate::built_in::checks::{Faults, check_one_of, check_with, quote};
 
+/// Validates a toleration.
 pub(crate) fn validate(toleration: &Toleration, at: &str, faults: &mut Faults) {
     let key = toleration.key.as_deref().unwrap_or_default();
     let operator = toleration.operator.as_deref().unwrap_or_default();

@@ -10,12 +10,13 @@ use super::spec::Owner;
 use crate::built_in::checks::{Faults, check_with, quote};
 use crate::built_in::defaulting::set_default;
 
-/// How long a token in a volume is good for.
+/// How long the token of a service account is valid.
 const TOKEN_SECONDS: i64 = 3_600;
 
-/// How files of a volume may be used: readable by all, writable by their owner.
+/// The mode of files: readable by all, writable by their owner.
 const MODE: i32 = 0o644;
 
+/// Sets the defaults of a volume.
 pub(crate) fn set_defaults(volume: &mut Volume) {
     let name = std::mem::take(&mut volume.name);
     if *volume == Volume::default() {
@@ -62,7 +63,8 @@ fn set_downward_defaults(file: &mut DownwardAPIVolumeFile) {
     }
 }
 
-/// What is wrong with volumes; answers with the names of those that are right.
+/// Validates volumes; answers with the names of those without faults, which containers
+/// may mount.
 pub(crate) fn validate<'a>(
     spec: &'a PodSpec,
     at: &str,
@@ -95,7 +97,7 @@ fn check_source(volume: &Volume, spec: &PodSpec, at: &str, owner: Owner, faults:
     let mut sources: Vec<&str> =
         tree.as_object().into_iter().flatten().map(|(name, _)| name.as_str()).collect();
     sources.retain(|name| *name != "name");
-    // In the order in which they are looked at.
+    // As kube-apiserver does: the first one is validated, the others are too many.
     sources.sort_by_key(|name| ORDER.iter().position(|one| one == name).unwrap_or(ORDER.len()));
     for name in sources.iter().skip(1) {
         let why = "may not specify more than 1 volume type";
@@ -146,6 +148,7 @@ fn check_source(volume: &Volume, spec: &PodSpec, at: &str, owner: Owner, faults:
     }
 }
 
+/// The order in which kube-apiserver looks for the source of a volume.
 const ORDER: [&str; 28] = [
     "emptyDir",
     "hostPath",

@@ -1,5 +1,5 @@
-//! Groups that belong to the Kubernetes community: definitions in them say by an
-//! annotation where they were approved, or that they were not.
+//! Definitions in the groups of the Kubernetes community need an annotation that says
+//! where they were approved, or that they are not.
 
 use aggregated_apiserver::FieldError;
 use http::Uri;
@@ -11,7 +11,7 @@ const ANNOTATION: &str = "api-approved.kubernetes.io";
 const GROUPS: [&str; 2] = ["k8s.io", "kubernetes.io"];
 const SEE: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
 
-/// What the annotation of a definition says.
+/// What the annotation of a definition in such a group says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Approval {
     Missing,
@@ -23,8 +23,8 @@ enum Approval {
 /// A condition: its status, its reason and its message.
 pub(crate) type Condition = (&'static str, &'static str, String);
 
-/// The condition `KubernetesAPIApprovalPolicyConformant` of a definition; `None` if
-/// its group needs no approval.
+/// The condition `KubernetesAPIApprovalPolicyConformant` of a definition; `None` if its
+/// group needs no approval.
 pub(crate) fn condition(definition: &CustomResourceDefinition) -> Option<Condition> {
     let (approval, message) = approval(definition)?;
     let (status, reason) = match approval {
@@ -36,7 +36,7 @@ pub(crate) fn condition(definition: &CustomResourceDefinition) -> Option<Conditi
     Some((status, reason, message))
 }
 
-/// What is wrong with the annotation, unless it was so before.
+/// Validates the annotation. A fault that the old definition has too is none.
 pub(crate) fn check(
     definition: &CustomResourceDefinition,
     old: Option<&CustomResourceDefinition>,

@@ -1,11 +1,12 @@
-//! Where kube-apiserver finds the faults of versions.
+//! The paths of faults in versions, as kube-apiserver reports them.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinitionSpec, CustomResourceDefinitionVersion,
 };
 
-/// Where kube-apiserver finds a fault: what all versions say alike, it looks at once,
-/// as if it stood above them. `None` of the versions behind the first one.
+/// The path that kube-apiserver reports for a fault. It moves a part that all versions
+/// have alike out of them before it validates, so that such a fault is reported once, above
+/// the versions: `None` for all but the first version.
 pub(crate) fn hoisted(spec: &CustomResourceDefinitionSpec, at: &str) -> Option<String> {
     let place = || {
         let (index, rest) = at.strip_prefix("spec.versions[")?.split_once("].")?;
@@ -35,7 +36,7 @@ pub(crate) fn hoisted(spec: &CustomResourceDefinitionSpec, at: &str) -> Option<S
     }
 }
 
-/// Whether all versions have the same.
+/// Whether all versions have this part alike.
 fn are_alike<'a, T: PartialEq + ?Sized + 'a>(
     versions: &'a [CustomResourceDefinitionVersion],
     part: impl Fn(&'a CustomResourceDefinitionVersion) -> &'a T,

@@ -11,6 +11,7 @@ use super::approval;
 use super::fault_paths::hoisted;
 use crate::built_in::checks::{Faults, check_immutable, check_one_of, check_with, quote, to_json};
 
+/// Validates a definition: its names, its versions and their schemas.
 pub(crate) fn validate(
     definition: &CustomResourceDefinition,
     old: Option<&CustomResourceDefinition>,
@@ -46,7 +47,7 @@ fn check_change(
 ) {
     let Some(old_spec) = old.map(|old| &old.spec) else { return };
     let new = &definition.spec;
-    // One that is not served yet may still be mended.
+    // Until a definition is established, nothing depends on its kind and scope.
     let conditions = old.and_then(|old| old.status.as_ref()?.conditions.as_ref());
     let is_established = conditions
         .into_iter()
@@ -58,7 +59,7 @@ fn check_change(
         check_immutable("spec.names.kind", &new.names.kind, &old_spec.names.kind, faults);
         check_immutable("spec.scope", &new.scope, &old_spec.scope, faults);
     }
-    // Where objects may still be kept in a version, it must be known.
+    // Objects may still be stored in these versions.
     let stored = old.and_then(|old| old.status.as_ref()?.stored_versions.as_ref());
     for (index, stored) in stored.into_iter().flatten().enumerate() {
         if !new.versions.iter().any(|version| version.name == *stored) {

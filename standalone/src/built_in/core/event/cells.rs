@@ -1,4 +1,4 @@
-//! The cells of events, whichever group they are asked for in.
+//! The columns of events, which are the same for both groups.
 
 use aggregated_apiserver::age;
 use jiff::Timestamp;
@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::built_in::cell_texts::UNKNOWN;
 use crate::built_in::row::Column;
 
-/// The columns of both groups; `cell` computes the one of this heading.
+/// The columns; `cell` computes a cell by the heading of its column.
 pub(crate) fn columns<K: 'static>(cell: fn(&str, &K, Timestamp) -> Value) -> Vec<Column<K>> {
     let computed =
         |heading| Column::computed(heading, move |event: &K, now| cell(heading, event, now));
@@ -26,6 +26,7 @@ pub(crate) fn columns<K: 'static>(cell: fn(&str, &K, Timestamp) -> Value) -> Vec
     ]
 }
 
+/// The cell of an event of the core group, by the heading of its column.
 pub(crate) fn cell(column: &str, event: &Event, now: Timestamp) -> Value {
     let since = |time: Option<Timestamp>| match time {
         Some(time) => Value::String(age(time, now)),
@@ -49,7 +50,7 @@ pub(crate) fn cell(column: &str, event: &Event, now: Timestamp) -> Value {
     }
 }
 
-/// The cells of an event, whichever group it is of.
+/// What the cells of an event show.
 struct Shown {
     first: Option<Timestamp>,
     last: Option<Timestamp>,

@@ -29,7 +29,7 @@ fn ready_containers(pod: &Pod) -> String {
     format!("{ready}/{all}")
 }
 
-/// The phase of a pod, or what its containers wait for or ended with.
+/// The phase of a Pod, or why one of its containers waits or has ended.
 fn status(pod: &Pod) -> String {
     let status = pod.status.as_ref();
     let phase = status.and_then(|status| status.phase.clone()).unwrap_or_default();

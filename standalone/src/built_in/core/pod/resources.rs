@@ -1,4 +1,4 @@
-//! What a Pod requests, and the quality of service that it gets for it.
+//! The requests of a Pod, and its quality of service.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use aggregated_apiserver::Quantity;
 use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
 
-/// Whoever limits a resource asks for as much of it.
+/// A container requests what it is limited to, if it requests nothing else.
 pub(crate) fn default_requests(container: &mut Container) {
     let Some(resources) = &mut container.resources else { return };
     let Some(limits) = resources.limits.clone() else { return };
@@ -16,11 +16,11 @@ pub(crate) fn default_requests(container: &mut Container) {
     }
 }
 
-/// What a Pod limits itself to it asks for, if its containers do not.
+/// A Pod requests what it is limited to, unless its containers request it.
 pub(crate) fn default_pod_requests(spec: &mut PodSpec) {
     let Some(own) = &mut spec.resources else { return };
     let Some(limits) = own.limits.clone() else { return };
-    let is_asked_for = |name: &str| {
+    let is_requested = |name: &str| {
         let mut containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
         containers.any(|container| {
             let resources = container.resources.as_ref();
@@ -30,14 +30,13 @@ pub(crate) fn default_pod_requests(spec: &mut PodSpec) {
     };
     let requests = own.requests.get_or_insert_default();
     for (name, limit) in limits {
-        if !is_asked_for(&name) {
+        if !is_requested(&name) {
             requests.entry(name).or_insert(limit);
         }
     }
 }
 
-/// How well a Pod is treated when resources run out: by what it asks for itself,
-/// or else by what its containers do.
+/// The QoS class of a Pod, by its own resources, or else by those of its containers.
 pub(crate) fn qos_class(spec: &PodSpec) -> &'static str {
     let containers = spec.init_containers.iter().flatten().chain(&spec.containers);
     let of_containers = containers.map(|container| container.resources.clone().unwrap_or_default());

@@ -1,4 +1,4 @@
-//! What of the spec of a Pod may be updated.
+//! The validation of updates of a Pod: next to nothing of its spec may change.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::built_in::checks::{Faults, to_json};
 
 const MAY_CHANGE: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
-/// Owner a Pod that is there next to nothing changes.
+/// Validates an update of the spec.
 pub(crate) fn validate(spec: &PodSpec, old: &PodSpec, faults: &mut Faults) {
     let same_length = |a: &Option<Vec<_>>, b: &Option<Vec<_>>| {
         a.as_ref().map_or(0, Vec::len) == b.as_ref().map_or(0, Vec::len)
@@ -39,7 +39,7 @@ pub(crate) fn validate(spec: &PodSpec, old: &PodSpec, faults: &mut Faults) {
     }
     let before = old.tolerations.as_deref().unwrap_or_default();
     let now = spec.tolerations.as_deref().unwrap_or_default();
-    // How long they hold may change.
+    // Their tolerationSeconds may change.
     let lasting =
         |one: &Toleration| to_json(&Toleration { toleration_seconds: None, ..one.clone() });
     let now: BTreeSet<String> = now.iter().map(lasting).collect();
@@ -66,8 +66,8 @@ pub(crate) fn validate(spec: &PodSpec, old: &PodSpec, faults: &mut Faults) {
     }
 }
 
-/// Gates may be opened. While one is shut, it may still be said where a Pod is to
-/// run.
+/// Scheduling gates may be removed. While there were any, the node selector and the node
+/// affinity may change too. What is allowed is set back in `rest`.
 fn check_scheduling_gates(rest: &mut PodSpec, old: &PodSpec, faults: &mut Faults) {
     let before = old.scheduling_gates.as_deref().unwrap_or_default();
     let now = rest.scheduling_gates.as_deref().unwrap_or_default();

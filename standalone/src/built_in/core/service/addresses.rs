@@ -1,6 +1,6 @@
-//! Addresses and ports of Services: given in their order, whoever has named one
-//! himself. What a Service was given is not given again when it is gone, until all
-//! have had their turn: a million addresses, and 2,768 ports.
+//! Allocates cluster IPs and node ports to Services, in their order. Those that a Service
+//! names itself are not excluded, and those of a deleted Service are allocated again only
+//! when all others were: a million addresses, and 2,768 ports.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -10,14 +10,15 @@ use k8s_openapi::api::core::v1::ServiceSpec;
 
 use crate::built_in::defaulting::sync_with_list;
 
-/// As most clusters have it: 10.96.0.0/12. The first one is that of the API.
+/// The Service CIDR of most clusters: 10.96.0.0/12. Its first address is that of the API
+/// server.
 const RANGE: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 0);
 const SIZE: u32 = 1 << 20;
-/// Ports of nodes: 30000 to 32767.
+/// Node ports: 30000 to 32767.
 const FIRST_PORT: u16 = 30_000;
 const PORTS: u16 = 2_768;
 
-/// The addresses and ports of one server.
+/// The cluster IPs and node ports of one server.
 #[derive(Default)]
 pub(crate) struct Addresses {
     given: AtomicU32,
@@ -25,8 +26,8 @@ pub(crate) struct Addresses {
 }
 
 impl Addresses {
-    /// Fills in what a Service needs and does not have; what it had before, in the
-    /// place of `old`, it keeps.
+    /// Allocates what a Service needs and does not have. In an update, it keeps what `old`
+    /// has.
     pub(crate) fn allocate(&self, spec: &mut ServiceSpec, old: Option<&ServiceSpec>) {
         if let Some(old) = old {
             keep_allocated(spec, old);
@@ -45,7 +46,7 @@ impl Addresses {
         }
         let address = spec.cluster_ip.clone().unwrap_or_default();
         let selects = spec.selector.as_ref().is_some_and(|selector| !selector.is_empty());
-        // Whoever names the addresses himself may name some of both families.
+        // The endpoints of a headless Service without a selector may be of both families.
         let policy = if address == "None" && !selects { "RequireDualStack" } else { "SingleStack" };
         let policy = spec.ip_family_policy.get_or_insert_with(|| policy.to_owned()).clone();
         let first = if address.contains(':') { "IPv6" } else { "IPv4" };
@@ -59,7 +60,7 @@ impl Addresses {
         }
         let allocates = spec.allocate_load_balancer_node_ports != Some(false);
         if has_node_ports(spec) && (spec.type_.as_deref() == Some("NodePort") || allocates) {
-            // TCP and UDP on one port share it.
+            // Ports with the same number, of TCP and UDP, share a node port.
             let given = spec.ports.iter().flatten();
             let given = given.filter_map(|port| Some((port.port, port.node_port?)));
             let mut shared: BTreeMap<i32, i32> =
@@ -99,14 +100,15 @@ fn has_health_check_port(spec: &ServiceSpec) -> bool {
         && spec.external_traffic_policy.as_deref() == Some("Local")
 }
 
-/// Whether it can be reached from without a cluster.
+/// Whether a Service can be reached from outside of the cluster.
 pub(crate) fn is_reached_from_outside(spec: &ServiceSpec) -> bool {
     let has_cluster_ipes =
         spec.external_ips.as_ref().is_some_and(|addresses| !addresses.is_empty());
     has_node_ports(spec) || (spec.type_.as_deref() == Some("ClusterIP") && has_cluster_ipes)
 }
 
-/// What a Service was given, its author need not say again.
+/// Takes over from the old Service what was allocated to it, where the update leaves it
+/// out.
 fn keep_allocated(spec: &mut ServiceSpec, old: &ServiceSpec) {
     if has_cluster_ip(spec)
         && has_cluster_ip(old)
@@ -138,7 +140,8 @@ fn keep_allocated(spec: &mut ServiceSpec, old: &ServiceSpec) {
     }
 }
 
-/// What a Service of another type has no use for, and its author did not touch.
+/// Removes fields that the old type had and the new type has not, if the update did not
+/// change them.
 fn drop_fields_of_other_types(spec: &mut ServiceSpec, old: &ServiceSpec) {
     if has_cluster_ip(old) && !has_cluster_ip(spec) {
         if spec.cluster_ips == old.cluster_ips {
@@ -188,7 +191,7 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn they_are_given_in_their_order() {
+    fn they_are_allocated_in_their_order() {
         let addresses = Addresses::default();
         let filled = |kind: &str, given: Option<&str>| {
             let mut spec = ServiceSpec {

@@ -13,6 +13,7 @@ use crate::built_in::pod_template::ports;
 
 const TYPES: [&str; 4] = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
 
+/// Validates a Service.
 pub(crate) fn validate(service: &Service, old: Option<&Service>) -> Faults {
     let mut faults = Vec::new();
     let nothing = ServiceSpec::default();
@@ -28,6 +29,7 @@ pub(crate) fn validate(service: &Service, old: Option<&Service>) -> Faults {
     faults
 }
 
+/// Warnings for the author of a Service.
 pub(crate) fn warnings(service: &Service) -> Vec<String> {
     let spec = service.spec.clone().unwrap_or_default();
     let is_headless = spec.cluster_ip.as_deref() == Some("None");
