@@ -5,7 +5,7 @@
 pub(crate) mod definitions;
 mod events;
 pub(crate) mod namespace_objects;
-mod namespaces;
+pub(crate) mod namespaces;
 mod pods;
 
 use aggregated_apiserver::RuntimeKinds;

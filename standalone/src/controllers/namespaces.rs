@@ -25,7 +25,7 @@ const RETRY_AFTER: Duration = Duration::from_millis(100);
 /// The longest pause between two attempts, while the number of objects stays the same.
 const RETRY_AT_LEAST_EVERY: Duration = Duration::from_secs(2);
 /// The finalizer in the spec of a namespace, which this controller removes.
-const FINALIZER: &str = "kubernetes";
+pub(crate) const FINALIZER: &str = "kubernetes";
 /// How long a deleted namespace stays at least: tests that finalize it themselves, because
 /// they expect no controllers, read it once more before they do.
 const STAYS_AT_LEAST: Duration = Duration::from_millis(100);

@@ -7,12 +7,10 @@ use serde_json::json;
 use crate::built_in::defaulting::set_default;
 use crate::built_in::row::{Column, Row, Subresources};
 use crate::built_in::strategy::common;
+use crate::controllers::namespaces::FINALIZER;
 
 /// The label by which a namespace is selected by its name.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
-
-/// What holds a namespace until it is empty.
-const FINALIZER: &str = "kubernetes";
 
 pub(crate) fn row() -> Row<Namespace> {
     Row {
