@@ -5,31 +5,30 @@
 //! where this one withdraws a kind, and because definitions are served one at a time, also
 //! those of [`Definitions::create`].
 
+mod removal;
+mod status;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use aggregated_apiserver::{RuntimeKinds, whole_seconds};
+use aggregated_apiserver::RuntimeKinds;
 use futures::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, CustomResourceDefinitionCondition, CustomResourceDefinitionNames,
+    CustomResourceDefinition, CustomResourceDefinitionNames,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::api::{
-    Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
-};
-use kube::core::GroupVersionKind;
+use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
-use crate::built_in::approval;
 use crate::cluster_objects::keep_api_services;
 use crate::objects::ObjectError;
+use status::{Conflict, status};
 
 /// The finalizer of a definition that has objects.
 pub(crate) const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
@@ -269,166 +268,5 @@ impl Definitions {
             self.update_api_services().await;
             self.retry_refused(known).await;
         }
-    }
-
-    /// Deletes the objects of a definition that is being deleted, then withdraws its kind
-    /// and removes the definition. Tries until that is done.
-    async fn remove(&self, definition: &CustomResourceDefinition) {
-        let (name, uid) = (definition.name_any(), definition.uid().unwrap_or_default());
-        let (mut pause, mut before) = (RETRY_AFTER, 0);
-        loop {
-            let live = match self.api().get_opt(&name).await {
-                Ok(Some(live)) if live.uid().as_deref() == Some(&uid) => live,
-                // It is gone: the watch withdraws its kind.
-                Ok(_) => return,
-                Err(_) => {
-                    tokio::time::sleep(RETRY_AFTER).await;
-                    continue;
-                }
-            };
-            self.set_terminating(&live).await;
-            // Only a kind that is served can have objects.
-            let is_served = {
-                let _locked = self.known.lock().await;
-                self.kinds.close(&name).await;
-                self.kinds.is_served(&name)
-            };
-            let left = if is_served { self.delete_objects(definition).await } else { Ok(0) };
-            let is_held = live.finalizers().iter().any(|one| one != FINALIZER);
-            match left {
-                Ok(0) if !is_held => break,
-                Ok(left) => {
-                    tracing::debug!("definition {name}: {left} objects have finalizers");
-                    pause = if left == before {
-                        RETRY_AT_LEAST_EVERY.min(pause * 2)
-                    } else {
-                        RETRY_AFTER
-                    };
-                    before = left;
-                }
-                Err(error) => tracing::debug!("definition {name}: {error}"),
-            }
-            tokio::time::sleep(pause).await;
-        }
-        let mut known = self.known.lock().await;
-        self.withdraw(&mut known, definition).await;
-        self.kinds.remove(DEFINITIONS, None, &name, &uid).await;
-    }
-
-    /// Sets the condition `Terminating`. If the definition has changed meanwhile, the next
-    /// attempt sets it.
-    async fn set_terminating(&self, live: &CustomResourceDefinition) {
-        let status = live.status.clone().unwrap_or_default();
-        let mut conditions = status.conditions.unwrap_or_default();
-        let before = conditions.clone();
-        let why = "CustomResource deletion is in progress";
-        let condition = ("True", "InstanceDeletionInProgress", why);
-        set_condition(&mut conditions, "Terminating", condition, (self.now)());
-        if conditions != before
-            && let Err(why) = self.patch_status(live, json!({"conditions": conditions})).await
-        {
-            tracing::debug!("definition {}: {why}", live.name_any());
-        }
-    }
-
-    /// Deletes all objects of a definition; answers with how many are left.
-    async fn delete_objects(&self, definition: &CustomResourceDefinition) -> kube::Result<usize> {
-        let spec = &definition.spec;
-        let Some(version) = spec.versions.iter().find(|version| version.served) else {
-            return Ok(0);
-        };
-        let kind = GroupVersionKind::gvk(&spec.group, &version.name, &spec.names.kind);
-        let resource = ApiResource::from_gvk_with_plural(&kind, &spec.names.plural);
-        let all: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
-        let found = match all.list(&ListParams::default()).await {
-            Ok(found) => found.items,
-            // The kind was never served.
-            Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(0),
-            Err(error) => return Err(error),
-        };
-        for object in found {
-            let api: Api<DynamicObject> = match object.namespace() {
-                Some(namespace) => Api::namespaced_with(self.client.clone(), &namespace, &resource),
-                None => all.clone(),
-            };
-            match api.delete(&object.name_any(), &DeleteParams::default()).await {
-                Ok(_) => {}
-                Err(kube::Error::Api(status)) if status.is_not_found() => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(all.list(&ListParams::default()).await?.items.len())
-    }
-}
-
-/// Why a name is not accepted: the reason of the condition, and its message.
-type Conflict = (&'static str, String);
-
-/// The status of a definition with these accepted names; `None` if it is so already.
-fn status(
-    definition: &CustomResourceDefinition,
-    names: &CustomResourceDefinitionNames,
-    conflict: Option<Conflict>,
-    is_served: bool,
-    now: Timestamp,
-) -> Option<Value> {
-    let before = definition.status.clone().unwrap_or_default();
-    let mut conditions = before.conditions.clone().unwrap_or_default();
-    let mut set = |name: &str, (status, reason, message): (&str, &str, String)| {
-        set_condition(&mut conditions, name, (status, reason, &message), now);
-    };
-    set(
-        "NamesAccepted",
-        match conflict {
-            None => ("True", "NoConflicts", "no conflicts found".to_owned()),
-            Some((reason, message)) => ("False", reason, message),
-        },
-    );
-    set(
-        "Established",
-        if is_served {
-            let why = "the initial names have been accepted";
-            ("True", "InitialNamesAccepted", why.to_owned())
-        } else {
-            ("False", "NotAccepted", "not all names are accepted".to_owned())
-        },
-    );
-    if let Some(approval) = approval::condition(definition) {
-        set("KubernetesAPIApprovalPolicyConformant", approval);
-    }
-    if before.conditions.as_ref() == Some(&conditions)
-        && before.accepted_names.as_ref() == Some(names)
-    {
-        return None;
-    }
-    // In a merge patch null removes a member.
-    let names = json!({
-        "plural": names.plural, "singular": names.singular, "shortNames": names.short_names,
-        "kind": names.kind, "listKind": names.list_kind, "categories": names.categories,
-    });
-    Some(json!({"acceptedNames": names, "conditions": conditions}))
-}
-
-/// Sets a condition. Its lastTransitionTime changes only with its status.
-fn set_condition(
-    conditions: &mut Vec<CustomResourceDefinitionCondition>,
-    name: &str,
-    (status, reason, message): (&str, &str, &str),
-    now: Timestamp,
-) {
-    let known = conditions.iter_mut().find(|one| one.type_ == name);
-    let since = known.as_ref().filter(|known| known.status == status);
-    let since = since.and_then(|known| known.last_transition_time.clone());
-    let condition = CustomResourceDefinitionCondition {
-        type_: name.to_owned(),
-        status: status.to_owned(),
-        reason: Some(reason.to_owned()),
-        message: Some(message.to_owned()),
-        last_transition_time: Some(since.unwrap_or_else(|| Time(whole_seconds(now)))),
-        ..CustomResourceDefinitionCondition::default()
-    };
-    match known {
-        Some(known) => *known = condition,
-        None => conditions.push(condition),
     }
 }
