@@ -30,7 +30,7 @@ use crate::cluster_objects::keep_api_services;
 use crate::objects::ObjectError;
 use status::{Conflict, status};
 
-/// The finalizer of a definition that has objects.
+/// The finalizer of a definition, which stays until its objects are gone.
 pub(crate) const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 /// How soon a failure is tried again, and a definition looked at whose objects have
