@@ -1,5 +1,13 @@
 //! Defaulting that several kinds share.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+/// Whether an object is being created. In an update it has a resourceVersion when defaults
+/// are set, also if the request has none.
+pub(crate) fn is_new(metadata: &ObjectMeta) -> bool {
+    metadata.resource_version.is_none()
+}
+
 /// Sets a text that is missing or empty.
 pub(crate) fn set_default(field: &mut Option<String>, default: &str) {
     if field.as_ref().is_none_or(String::is_empty) {

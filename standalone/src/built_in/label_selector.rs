@@ -10,7 +10,7 @@ use super::checks::{Faults, check_with, quote};
 use super::row::Column;
 
 /// Validates a selector.
-pub(crate) fn check(selector: &LabelSelector, at: &str, faults: &mut Faults) {
+pub(crate) fn validate(selector: &LabelSelector, at: &str, faults: &mut Faults) {
     check_labels(selector.match_labels.as_ref(), &format!("{at}.matchLabels"), faults);
     for (index, term) in selector.match_expressions.iter().flatten().enumerate() {
         let at = format!("{at}.matchExpressions[{index}]");
@@ -121,11 +121,11 @@ mod tests {
             ),
         ] {
             let mut faults = Vec::new();
-            check(&object(selector.clone()), "s", &mut faults);
+            validate(&object(selector.clone()), "s", &mut faults);
             assert_eq!(texts(&faults), expected, "{selector}");
         }
         let mut faults = Vec::new();
-        check(&object(json!({"matchLabels": {"a b": "c d"}})), "s", &mut faults);
+        validate(&object(json!({"matchLabels": {"a b": "c d"}})), "s", &mut faults);
         assert_eq!(faults.len(), 2);
         assert!(faults.iter().all(|fault| fault.field() == "s.matchLabels"));
     }

@@ -11,6 +11,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use serde_json::{Map, Value, json};
 
+use crate::built_in::defaulting::is_new;
 use crate::built_in::row::{Column, Row, Subresources};
 use crate::built_in::strategy::with_generation;
 use crate::controllers::definitions::FINALIZER;
@@ -77,7 +78,7 @@ fn columns() -> Vec<Column<CustomResourceDefinition>> {
 }
 
 fn prepare(definition: &mut CustomResourceDefinition) {
-    let is_new = definition.metadata.resource_version.is_none();
+    let is_new = is_new(&definition.metadata);
     let names = &mut definition.spec.names;
     if !names.kind.is_empty() {
         names.singular.get_or_insert_with(|| names.kind.to_lowercase());

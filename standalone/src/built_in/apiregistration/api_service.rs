@@ -8,6 +8,7 @@ use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::{
 };
 
 use crate::built_in::checks::{Faults, check_with, quote};
+use crate::built_in::defaulting::is_new;
 use crate::built_in::row::{Column, Row, Subresources};
 use crate::built_in::strategy::requiring_resource_version;
 
@@ -62,7 +63,7 @@ fn available(api: &APIService) -> String {
 /// Sets the port of a Service, and marks a local API as available. APIs of other servers
 /// get no condition, because nobody here calls them.
 fn prepare(api: &mut APIService, now: Timestamp) {
-    let is_new = api.metadata.resource_version.is_none();
+    let is_new = is_new(&api.metadata);
     let service = api.spec.as_mut().map(|spec| spec.service.as_mut());
     if let Some(Some(service)) = service {
         service.port.get_or_insert(443);

@@ -11,7 +11,7 @@ use crate::built_in::pod_template;
 
 /// Validates the selector. One that is missing in JSON is the default in Rust.
 pub(crate) fn check_selector(selector: &LabelSelector, of: &str, faults: &mut Faults) {
-    label_selector::check(selector, "spec.selector", faults);
+    label_selector::validate(selector, "spec.selector", faults);
     if *selector == LabelSelector::default() {
         faults.push(FieldError::required("spec.selector", ""));
     } else if label_selector::is_empty(selector) {
@@ -30,7 +30,7 @@ pub(crate) fn check_template(
     let template = template.unwrap_or(&nothing);
     let labels = template.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref());
     let mut of_selector = Vec::new();
-    label_selector::check(selector, "spec.selector", &mut of_selector);
+    label_selector::validate(selector, "spec.selector", &mut of_selector);
     let is_missing = *selector == LabelSelector::default();
     if !of_selector.is_empty() {
         let why = "invalid label selector";

@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::job_spec;
 use crate::built_in::checks::{Faults, check_immutable, to_json};
-use crate::built_in::defaulting::set_default;
+use crate::built_in::defaulting::{is_new, set_default};
 use crate::built_in::label_selector;
 use crate::built_in::row::{ALL, Row, Subresources};
 use crate::built_in::strategy::common;
@@ -36,7 +36,7 @@ fn strategy() -> Strategy {
 
 fn prepare(job: &mut Job) {
     let (name, uid) = (job.metadata.name.clone(), job.metadata.uid.clone());
-    let is_new = job.metadata.resource_version.is_none();
+    let is_new = is_new(&job.metadata);
     let spec = job.spec.get_or_insert_default();
     if spec.completions.is_none() && spec.parallelism.is_none() {
         spec.completions = Some(1);
@@ -87,7 +87,7 @@ fn validate(job: &Job, old: Option<&Job>) -> Faults {
     match &spec.selector {
         None => faults.push(FieldError::required("spec.selector", "")),
         Some(selector) => {
-            label_selector::check(selector, "spec.selector", &mut faults);
+            label_selector::validate(selector, "spec.selector", &mut faults);
             let is_own = spec.manual_selector == Some(true) || is_generated(selector);
             if old.is_none() && !is_own {
                 let why = "`selector` not auto-generated";

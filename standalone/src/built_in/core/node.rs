@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Node, Taint};
 
 use crate::built_in::cell_texts::{NONE, or_none};
 use crate::built_in::checks::Faults;
-use crate::built_in::defaulting::sync_with_list;
+use crate::built_in::defaulting::{is_new, sync_with_list};
 use crate::built_in::pod_template::resources::round_up;
 use crate::built_in::row::{Column, Row, Subresources};
 use crate::built_in::strategy::common;
@@ -96,7 +96,7 @@ fn prepare(node: &mut Node) {
     let spec = node.spec.get_or_insert_default();
     sync_with_list(&mut spec.pod_cidr, &mut spec.pod_cidrs, |range| range.clone(), |range| range);
     // As the admission plugin TaintNodesByCondition does.
-    let is_new = node.metadata.resource_version.is_none();
+    let is_new = is_new(&node.metadata);
     let taints = spec.taints.get_or_insert_default();
     if is_new && !taints.iter().any(|taint| taint.key == NOT_READY) {
         let effect = "NoSchedule".to_owned();

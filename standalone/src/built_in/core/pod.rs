@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Map, Value};
 
 use crate::built_in::checks::Faults;
-use crate::built_in::defaulting::{set_default, sync_with_list};
+use crate::built_in::defaulting::{is_new, set_default, sync_with_list};
 use crate::built_in::pod_template::spec::{self, Owner};
 use crate::built_in::row::{ALL, Row, Subresources};
 use crate::built_in::strategy::common;
@@ -70,7 +70,7 @@ fn grace_period(pod: &Map<String, Value>) -> Option<i64> {
 }
 
 fn prepare(pod: &mut Pod, now: Timestamp) {
-    let is_new = pod.metadata.resource_version.is_none();
+    let is_new = is_new(&pod.metadata);
     let spec = pod.spec.get_or_insert_default();
     spec::set_defaults(spec);
     spec.enable_service_links.get_or_insert(true);
