@@ -18,24 +18,19 @@
 //! ```
 //!
 //! It answers as kube-apiserver does, but nothing else of a cluster is there:
-//! no scheduler, no kubelet, no controllers. A Pod stays Pending, a Deployment
-//! makes no ReplicaSet, what an owner leaves behind stays. Only what would be in
-//! the way goes by itself: what is in a namespace that is deleted, the objects of
-//! a definition, and Pods when their grace is over.
+//! no scheduler, no kubelet, no kube-controller-manager. A Pod stays Pending, a
+//! Deployment makes no ReplicaSet, what an owner leaves behind stays. Only what would
+//! be in the way goes by itself: what is in a namespace that is deleted, the objects of
+//! a definition, and Pods when their grace period is over.
 
 mod built_in;
 mod certificates;
 mod cluster_objects;
-mod definitions;
-mod events;
+mod controllers;
 mod faults;
 mod files;
-mod keepers;
 mod kubeconfig;
-mod namespace_objects;
-mod namespaces;
 mod objects;
-mod pods;
 mod reviews;
 mod rights;
 mod standalone;

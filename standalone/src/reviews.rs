@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::Serialize;
 
 use crate::built_in::{TYPES, review};
-use crate::definitions::Now;
+use crate::controllers::definitions::Now;
 use crate::rights::{may, rules};
 
 /// Whose token is whose.

@@ -12,12 +12,12 @@ use tempfile::TempDir;
 use thiserror::Error;
 
 use crate::certificates::Certificates;
-use crate::definitions::{Definitions, Now};
+use crate::controllers::definitions::{Definitions, Now};
+use crate::controllers::{Controllers, namespace_objects};
 use crate::files::{self, Document};
-use crate::keepers::Keepers;
 use crate::objects::{self, ObjectError};
 use crate::test_server::admin;
-use crate::{built_in, cluster_objects, kubeconfig, namespace_objects, reviews, tokens};
+use crate::{built_in, cluster_objects, kubeconfig, reviews, tokens};
 
 /// The release of Kubernetes whose behaviour is compared with that of this server.
 pub(crate) const KUBERNETES: &str = "v1.36.3";
@@ -155,15 +155,15 @@ impl Standalone {
         own.extend(cluster_objects::api_services(&kinds));
         objects::load(&kinds, documents, own).await?;
         let ca = std::fs::read_to_string(&certificates.ca).map_err(unreadable)?;
-        let keepers = Keepers::start(&client, &kinds, serving, &now);
-        let keepers = keepers.and(namespace_objects::keep(client, ca));
+        let controllers = Controllers::start(&client, &kinds, serving, &now);
+        let controllers = controllers.and(namespace_objects::run(client, ca));
         // The last thing that can fail, and nobody is told of a server before.
         kubeconfig::write(&config, address, &certificates)
             .map_err(|why| StandaloneError::file(flag, &config, &why))?;
         filling.end();
         println!("export KUBECONFIG={}", config.display());
         let ended = running.run(args.shutdown_delay_duration).await;
-        drop(keepers);
+        drop(controllers);
         Ok(ended?)
     }
 }

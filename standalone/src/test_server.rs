@@ -17,10 +17,10 @@ use tempfile::TempDir;
 use thiserror::Error;
 
 use crate::certificates::Certificates;
-use crate::definitions::{Definitions, Now};
+use crate::controllers::Controllers;
+use crate::controllers::definitions::{Definitions, Now};
 use crate::faults::Faults;
 use crate::files::Document;
-use crate::keepers::Keepers;
 use crate::objects::{self, ObjectError};
 use crate::standalone::{KUBERNETES, on_this_machine};
 use crate::{built_in, cluster_objects, kubeconfig, reviews};
@@ -134,8 +134,9 @@ impl TestServerBuilder {
         let objects =
             objects.map(|(at, object)| Document { place: format!("object {at}"), object });
         objects::load(&kinds, objects.collect(), own).await?;
-        let keepers = Keepers::start(&client, &kinds, definitions, &now);
-        let server = TestServer { server, clock, faults: Faults::default(), _keepers: keepers };
+        let controllers = Controllers::start(&client, &kinds, definitions, &now);
+        let server =
+            TestServer { server, clock, faults: Faults::default(), _controllers: controllers };
         Ok(server)
     }
 }
@@ -144,7 +145,7 @@ impl TestServerBuilder {
 /// a port, a file or a global; dropping it ends everything that it started.
 pub struct TestServer {
     // Ended before the server is.
-    _keepers: Keepers,
+    _controllers: Controllers,
     server: Server,
     clock: Clock,
     faults: Faults,

@@ -1,5 +1,5 @@
-//! The words that describe these kinds, as their Rust types have them: made once
-//! in a process, when somebody asks.
+//! The descriptions of types and fields in OpenAPI documents, taken from the Rust types
+//! when they are first asked for.
 
 use std::sync::LazyLock;
 
@@ -21,12 +21,12 @@ use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
 
-/// All of them, by their names.
+/// The schemas of all types, by their names.
 pub(super) fn all() -> &'static Map<String, Value> {
     static ALL: LazyLock<Map<String, Value>> = LazyLock::new(|| {
         let settings = SchemaSettings::openapi3().with(|settings| {
             settings.definitions_path = "/components/schemas".into();
-            // They are in these words already.
+            // The descriptions need no changes.
             settings.transforms.clear();
         });
         let mut generator = SchemaGenerator::new(settings);

@@ -1,0 +1,3 @@
+//! The kinds of the group apiextensions.k8s.io.
+
+pub(crate) mod custom_resource_definition;

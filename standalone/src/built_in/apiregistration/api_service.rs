@@ -1,0 +1,234 @@
+//! APIServices.
+
+use aggregated_apiserver::{FieldError, NameRule, Rules, Strategy, names, whole_seconds};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::{
+    APIService, APIServiceCondition, APIServiceSpec,
+};
+
+use crate::built_in::checks::{Faults, check_with, quote};
+use crate::built_in::defaulting::is_new;
+use crate::built_in::row::{Column, Row, Subresources};
+use crate::built_in::strategy::requiring_resource_version;
+
+pub(crate) fn row() -> Row<APIService> {
+    let rules = Rules::none()
+        .prepare(|api, context| prepare(api, context.now))
+        .validate(|api, _, _| validate(api));
+    Row { subresources: Subresources::Status, columns: columns(), rules, ..Row::new(strategy()) }
+}
+
+fn strategy() -> Strategy {
+    Strategy {
+        names: NameRule::PathSegment,
+        updates_metadata_with_status: false,
+        ..requiring_resource_version()
+    }
+}
+
+fn columns() -> Vec<Column<APIService>> {
+    vec![
+        Column::computed("Service", |api, _| service(api)),
+        Column::computed("Available", |api, _| available(api)),
+        Column::age(),
+    ]
+}
+
+fn service(api: &APIService) -> String {
+    let service = api.spec.as_ref().and_then(|spec| spec.service.as_ref());
+    service.map_or_else(
+        || "Local".to_owned(),
+        |service| {
+            let text = |text: &Option<String>| text.clone().unwrap_or_default();
+            format!("{}/{}", text(&service.namespace), text(&service.name))
+        },
+    )
+}
+
+fn available(api: &APIService) -> String {
+    let conditions = api.status.as_ref().and_then(|status| status.conditions.as_ref());
+    let available =
+        conditions.into_iter().flatten().find(|condition| condition.type_ == "Available");
+    match available {
+        None => "Unknown".to_owned(),
+        Some(condition) if condition.status == "True" => condition.status.clone(),
+        Some(condition) => {
+            let reason = condition.reason.as_deref().unwrap_or_default();
+            format!("{} ({reason})", condition.status)
+        }
+    }
+}
+
+/// Sets the port of a Service, and marks a local API as available. APIs of other servers
+/// get no condition, because nobody here calls them.
+fn prepare(api: &mut APIService, now: Timestamp) {
+    let is_new = is_new(&api.metadata);
+    let service = api.spec.as_mut().map(|spec| spec.service.as_mut());
+    if let Some(Some(service)) = service {
+        service.port.get_or_insert(443);
+    } else if is_new {
+        api.status.get_or_insert_default().conditions = Some(vec![APIServiceCondition {
+            type_: "Available".to_owned(),
+            status: "True".to_owned(),
+            reason: Some("Local".to_owned()),
+            message: Some("Local APIServices are always available".to_owned()),
+            last_transition_time: Some(Time(whole_seconds(now))),
+        }]);
+    }
+}
+
+fn validate(api: &APIService) -> Faults {
+    let mut faults = Vec::new();
+    let spec = api.spec.clone().unwrap_or_default();
+    check_api(api.metadata.name.as_deref().unwrap_or_default(), &spec, &mut faults);
+    faults
+}
+
+fn check_api(name: &str, spec: &APIServiceSpec, faults: &mut Faults) {
+    let group = spec.group.as_deref().unwrap_or_default();
+    let version = spec.version.as_deref().unwrap_or_default();
+    let expected = format!("{version}.{group}");
+    if name != expected {
+        let why = format!("must be `spec.version+\".\"+spec.group`: {}", quote(&expected));
+        faults.push(FieldError::invalid("metadata.name", quote(name), &why));
+    }
+    if group.is_empty() && version != "v1" {
+        let why = "only v1 may have an empty group and it better be legacy kube";
+        faults.push(FieldError::required("spec.group", why));
+    }
+    if !group.is_empty() {
+        check_with("spec.group", group, names::check_subdomain, faults);
+    }
+    check_with("spec.version", version, names::check_dns_1035_label, faults);
+    let mut check_priority = |field: &str, number: i32, most: i32| {
+        if number <= 0 || number > most {
+            let why = format!("must be positive and less than {most}");
+            faults.push(FieldError::invalid(format!("spec.{field}"), number, &why));
+        }
+    };
+    check_priority("groupPriorityMinimum", spec.group_priority_minimum, 20_000);
+    check_priority("versionPriority", spec.version_priority, 1_000);
+    let bundle = spec.ca_bundle.as_ref().map_or(0, |bundle| bundle.0.len());
+    let is_unverified = spec.insecure_skip_tls_verify == Some(true);
+    let Some(service) = &spec.service else {
+        if bundle > 0 {
+            let shown = quote(&format!("{bundle} bytes"));
+            let why = "local APIServices may not have a caBundle";
+            faults.push(FieldError::invalid("spec.caBundle", shown, why));
+        }
+        if is_unverified {
+            let why = "local APIServices may not have insecureSkipTLSVerify";
+            faults.push(FieldError::invalid("spec.insecureSkipTLSVerify", true, why));
+        }
+        return;
+    };
+    for (field, text) in [("namespace", &service.namespace), ("name", &service.name)] {
+        if text.as_ref().is_none_or(String::is_empty) {
+            faults.push(FieldError::required(format!("spec.service.{field}"), ""));
+        }
+    }
+    if let Some(port) = service.port.filter(|port| !(1..=65_535).contains(port)) {
+        let why = "port is not valid: must be between 1 and 65535, inclusive";
+        faults.push(FieldError::invalid("spec.service.port", port, why));
+    }
+    if is_unverified && bundle > 0 {
+        let why = "may not be true if caBundle is present";
+        faults.push(FieldError::invalid("spec.insecureSkipTLSVerify", true, why));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::built_in::testing::{cells, now, object, prepared, texts};
+    use serde_json::{Value, json};
+
+    fn of_service(service: Value) -> Value {
+        json!({
+            "metadata": {"name": "v1.a.b"},
+            "spec": {
+                "group": "a.b", "version": "v1", "groupPriorityMinimum": 1, "versionPriority": 1,
+                "service": service,
+            },
+        })
+    }
+
+    #[test]
+    fn a_local_api_is_available_at_once() {
+        let defaulted = |api: Value| prepared(|api| prepare(api, now()), api);
+        let conditions = defaulted(of_service(json!(null)))["status"]["conditions"].clone();
+        assert_eq!(
+            conditions,
+            json!([{
+                "type": "Available", "status": "True", "reason": "Local",
+                "message": "Local APIServices are always available",
+                "lastTransitionTime": "2024-05-01T12:00:00Z",
+            }])
+        );
+        let other = defaulted(of_service(json!({"namespace": "n", "name": "s"})));
+        assert_eq!(other["status"], json!(null));
+        assert_eq!(other["spec"]["service"]["port"], 443);
+        let mut updated = of_service(json!(null));
+        updated["metadata"]["resourceVersion"] = "1".into();
+        assert_eq!(defaulted(updated)["status"], json!(null));
+    }
+
+    #[test]
+    fn faults() {
+        let api = |more: Value| {
+            let mut api = of_service(json!(null));
+            api["spec"].as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            api
+        };
+        for (more, expected) in [
+            (json!({}), vec![]),
+            (
+                json!({"version": "v2"}),
+                vec![
+                    "metadata.name: Invalid value: \"v1.a.b\": must be `spec.version+\".\"+spec.group`: \"v2.a.b\"",
+                ],
+            ),
+            (
+                json!({"groupPriorityMinimum": 0, "versionPriority": 1_001}),
+                vec![
+                    "spec.groupPriorityMinimum: Invalid value: 0: must be positive and less than 20000",
+                    "spec.versionPriority: Invalid value: 1001: must be positive and less than 1000",
+                ],
+            ),
+            (
+                json!({"caBundle": "AAE=", "insecureSkipTLSVerify": true}),
+                vec![
+                    "spec.caBundle: Invalid value: \"2 bytes\": local APIServices may not have a caBundle",
+                    "spec.insecureSkipTLSVerify: Invalid value: true: local APIServices may not have insecureSkipTLSVerify",
+                ],
+            ),
+            (
+                json!({"service": {"namespace": "", "port": 0}, "caBundle": "AAE=", "insecureSkipTLSVerify": true}),
+                vec![
+                    "spec.service.namespace: Required value",
+                    "spec.service.name: Required value",
+                    "spec.service.port: Invalid value: 0: port is not valid: must be between 1 and 65535, inclusive",
+                    "spec.insecureSkipTLSVerify: Invalid value: true: may not be true if caBundle is present",
+                ],
+            ),
+        ] {
+            assert_eq!(texts(&validate(&object(api(more.clone())))), expected, "{more}");
+        }
+    }
+
+    #[test]
+    fn its_table() {
+        let shown = |api: Value| cells(columns(), api);
+        assert_eq!(
+            shown(of_service(json!(null))),
+            json!({"Service": "Local", "Available": "Unknown", "Age": "<unknown>"})
+        );
+        let mut other = of_service(json!({"namespace": "n", "name": "s"}));
+        let condition = json!({"type": "Available", "status": "False", "reason": "Missing"});
+        other["status"] = json!({"conditions": [condition]});
+        let shown = shown(other);
+        assert_eq!(shown["Service"], "n/s");
+        assert_eq!(shown["Available"], "False (Missing)");
+    }
+}

@@ -1,0 +1,5 @@
+//! The kinds of the group apps.
+
+pub(crate) mod deployment;
+pub(crate) mod replica_set;
+mod replicated;

@@ -1,0 +1,261 @@
+//! Deployments.
+
+use aggregated_apiserver::{FieldError, Rules, Strategy};
+use k8s_openapi::api::apps::v1::{
+    Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment,
+};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use super::replicated::{check_change, check_selector, check_template};
+use crate::built_in::checks::{Faults, check_not_negative, quote, to_json};
+use crate::built_in::defaulting::set_default;
+use crate::built_in::label_selector;
+use crate::built_in::pod_template::{self, containers_column, images_column};
+use crate::built_in::row::{ALL, Column, Row, Subresources};
+use crate::built_in::strategy::with_generation;
+
+const PERCENT: &str = "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')";
+
+pub(crate) fn row() -> Row<Deployment> {
+    let rules = Rules::none()
+        .prepare(|deployment, _| prepare(deployment))
+        .validate(|deployment, old, _| validate(deployment, old));
+    Row {
+        short_names: &["deploy"],
+        categories: ALL,
+        subresources: Subresources::StatusAndScale,
+        columns: columns(),
+        rules,
+        ..Row::new(strategy())
+    }
+}
+
+fn strategy() -> Strategy {
+    Strategy { metadata_kept_by_status: &["labels"], counts_annotations: true, ..with_generation() }
+}
+
+fn columns() -> Vec<Column<Deployment>> {
+    let count = |heading, field: fn(&Deployment) -> Option<i32>| {
+        Column::computed(heading, move |deployment, _| field(deployment).unwrap_or_default())
+    };
+    vec![
+        Column::computed("Ready", |deployment, _| ready_replicas(deployment)),
+        count("Up-to-date", |one| one.status.as_ref()?.updated_replicas),
+        count("Available", |one| one.status.as_ref()?.available_replicas),
+        Column::age(),
+        containers_column(|one| one.spec.as_ref()?.template.spec.as_ref()),
+        images_column(|one| one.spec.as_ref()?.template.spec.as_ref()),
+        label_selector::column(|one| Some(&one.spec.as_ref()?.selector)),
+    ]
+}
+
+fn ready_replicas(deployment: &Deployment) -> String {
+    let ready = deployment.status.as_ref().and_then(|status| status.ready_replicas);
+    let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas);
+    format!("{}/{}", ready.unwrap_or_default(), wanted.unwrap_or_default())
+}
+
+fn prepare(deployment: &mut Deployment) {
+    let spec = deployment.spec.get_or_insert_default();
+    spec.replicas.get_or_insert(1);
+    spec.revision_history_limit.get_or_insert(10);
+    spec.progress_deadline_seconds.get_or_insert(600);
+    let strategy = spec.strategy.get_or_insert_with(DeploymentStrategy::default);
+    set_default(&mut strategy.type_, "RollingUpdate");
+    if strategy.type_.as_deref() == Some("RollingUpdate") {
+        let rolling = RollingUpdateDeployment::default();
+        let rolling = strategy.rolling_update.get_or_insert(rolling);
+        let quarter = IntOrString::String("25%".to_owned());
+        rolling.max_surge.get_or_insert_with(|| quarter.clone());
+        rolling.max_unavailable.get_or_insert(quarter);
+    }
+    pod_template::set_defaults(&mut spec.template);
+}
+
+fn validate(deployment: &Deployment, old: Option<&Deployment>) -> Faults {
+    let mut faults = Vec::new();
+    let Some(spec) = &deployment.spec else { return faults };
+    check_not_negative("spec.replicas", spec.replicas, &mut faults);
+    check_selector(&spec.selector, "deployment", &mut faults);
+    check_template(Some(&spec.template), &spec.selector, &mut faults);
+    check_strategy(spec, &mut faults);
+    check_not_negative("spec.minReadySeconds", spec.min_ready_seconds, &mut faults);
+    check_not_negative("spec.revisionHistoryLimit", spec.revision_history_limit, &mut faults);
+    let (deadline, ready) =
+        (spec.progress_deadline_seconds.unwrap_or(600), spec.min_ready_seconds.unwrap_or(0));
+    check_not_negative("spec.progressDeadlineSeconds", Some(deadline), &mut faults);
+    if deadline <= ready {
+        let why = "must be greater than minReadySeconds";
+        faults.push(FieldError::invalid("spec.progressDeadlineSeconds", deadline, why));
+    }
+    let old = old.and_then(|old| old.spec.as_ref()).map(|old| &old.selector);
+    check_change(&spec.selector, old, &mut faults);
+    faults
+}
+
+/// Validates the rollout strategy.
+fn check_strategy(spec: &DeploymentSpec, faults: &mut Faults) {
+    const AT: &str = "spec.strategy.rollingUpdate";
+    let Some(strategy) = &spec.strategy else { return };
+    let rolling = strategy.rolling_update.as_ref();
+    match strategy.type_.as_deref() {
+        Some("Recreate") => {
+            if rolling.is_some() {
+                let why = "may not be specified when strategy `type` is 'Recreate'";
+                faults.push(FieldError::forbidden(AT, why));
+            }
+        }
+        Some("RollingUpdate") => {
+            let Some(rolling) = rolling else {
+                let why = "this should be defaulted and never be nil";
+                return faults.push(FieldError::required("spec.strategy.rollingUpdate", why));
+            };
+            let surge = rolling.max_surge.as_ref();
+            let unavailable = rolling.max_unavailable.as_ref();
+            check_share(&format!("{AT}.maxUnavailable"), unavailable, true, faults);
+            check_share(&format!("{AT}.maxSurge"), surge, false, faults);
+            let is_nothing = |share: Option<&IntOrString>| match share {
+                Some(IntOrString::Int(number)) => *number == 0,
+                Some(IntOrString::String(text)) => text.trim_end_matches('%').parse() == Ok(0),
+                None => false,
+            };
+            if is_nothing(surge) && is_nothing(unavailable) {
+                let at = format!("{AT}.maxUnavailable");
+                let why = "may not be 0 when `maxSurge` is 0";
+                faults.push(FieldError::invalid(at, to_json(&unavailable), why));
+            }
+        }
+        other => {
+            let supported = ["Recreate", "RollingUpdate"];
+            let value = quote(other.unwrap_or_default());
+            faults.push(FieldError::not_supported("spec.strategy", value, &supported));
+        }
+    }
+}
+
+/// Validates a number of Pods, or a percentage of them.
+fn check_share(at: &str, share: Option<&IntOrString>, is_bounded: bool, faults: &mut Faults) {
+    match share {
+        Some(IntOrString::Int(number)) => check_not_negative(at, Some(*number), faults),
+        Some(IntOrString::String(text)) => {
+            let digits = text.strip_suffix('%').unwrap_or_default();
+            if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+                faults.push(FieldError::invalid(at, quote(text), PERCENT));
+            } else if is_bounded && digits.parse::<u32>().is_ok_and(|share| share > 100) {
+                let why = "must not be greater than 100%";
+                faults.push(FieldError::invalid(at, quote(text), why));
+            }
+        }
+        None => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::built_in::testing::{cells, faults_of_new, faults_of_update, prepared};
+    use serde_json::{Value, json};
+
+    fn deployment(more: Value) -> Value {
+        let mut spec = json!({
+            "selector": {"matchLabels": {"a": "b"}},
+            "strategy": {"type": "Recreate"},
+            "template": {
+                "metadata": {"labels": {"a": "b"}},
+                "spec": {"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Always"},
+            },
+        });
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({"spec": spec})
+    }
+
+    #[test]
+    fn defaults() {
+        let spec = |spec: Value| prepared(prepare, json!({"spec": spec}))["spec"].clone();
+        let filled = spec(json!({"template": {"spec": {"containers": []}}}));
+        assert_eq!(filled["replicas"], 1);
+        assert_eq!(filled["revisionHistoryLimit"], 10);
+        assert_eq!(filled["progressDeadlineSeconds"], 600);
+        assert_eq!(filled["template"]["spec"]["restartPolicy"], "Always");
+        let quarter = json!({"maxSurge": "25%", "maxUnavailable": "25%"});
+        assert_eq!(filled["strategy"], json!({"type": "RollingUpdate", "rollingUpdate": quarter}));
+        let given = json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0}});
+        let filled = spec(json!({"replicas": 0, "strategy": given}));
+        assert_eq!(filled["replicas"], 0);
+        let rolling = json!({"maxSurge": 0, "maxUnavailable": "25%"});
+        assert_eq!(filled["strategy"]["rollingUpdate"], rolling);
+        let recreated = spec(json!({"strategy": {"type": "Recreate"}}));
+        assert_eq!(recreated["strategy"], json!({"type": "Recreate"}));
+    }
+
+    #[test]
+    fn faults() {
+        let rolling = |rolling: Value| json!({"strategy": {"type": "RollingUpdate", "rollingUpdate": rolling}});
+        for (more, expected) in [
+            (json!({}), vec![]),
+            (
+                json!({"replicas": -1, "minReadySeconds": 600}),
+                vec![
+                    "spec.replicas: Invalid value: -1: must be greater than or equal to 0",
+                    "spec.progressDeadlineSeconds: Invalid value: 600: must be greater than minReadySeconds",
+                ],
+            ),
+            (
+                json!({"strategy": {"type": "Recreate", "rollingUpdate": {}}}),
+                vec![
+                    "spec.strategy.rollingUpdate: Forbidden: may not be specified when strategy `type` is 'Recreate'",
+                ],
+            ),
+            (
+                json!({"strategy": {"type": "X"}}),
+                vec![
+                    "spec.strategy: Unsupported value: \"X\": supported values: \"Recreate\", \"RollingUpdate\"",
+                ],
+            ),
+            (
+                rolling(json!({"maxSurge": "0%", "maxUnavailable": 0})),
+                vec![
+                    "spec.strategy.rollingUpdate.maxUnavailable: Invalid value: 0: may not be 0 when `maxSurge` is 0",
+                ],
+            ),
+            (
+                rolling(json!({"maxSurge": "101%", "maxUnavailable": "101%"})),
+                vec![
+                    "spec.strategy.rollingUpdate.maxUnavailable: Invalid value: \"101%\": must not be greater than 100%",
+                ],
+            ),
+        ] {
+            assert_eq!(faults_of_new(validate, deployment(more.clone())), expected, "{more}");
+        }
+        let faults = faults_of_new(validate, deployment(rolling(json!({"maxSurge": "x"}))));
+        let expected =
+            format!("spec.strategy.rollingUpdate.maxSurge: Invalid value: \"x\": {PERCENT}");
+        assert_eq!(faults, [expected]);
+    }
+
+    #[test]
+    fn its_selector_does_not_change() {
+        let other = deployment(
+            json!({"selector": {"matchExpressions": [{"key": "a", "operator": "Exists"}]}}),
+        );
+        let old = deployment(json!({}));
+        assert_eq!(faults_of_update(validate, old.clone(), old.clone()), [] as [&str; 0]);
+        let faults = faults_of_update(validate, old, other);
+        assert_eq!(faults.len(), 1);
+        assert!(faults[0].starts_with("spec.selector: Invalid value: "), "{faults:?}");
+        assert!(faults[0].ends_with(": field is immutable"), "{faults:?}");
+    }
+
+    #[test]
+    fn its_table() {
+        let mut deployment = deployment(json!({"replicas": 3}));
+        deployment["status"] = json!({"readyReplicas": 1, "updatedReplicas": 2});
+        assert_eq!(
+            cells(columns(), deployment),
+            json!({
+                "Ready": "1/3", "Up-to-date": 2, "Available": 0, "Age": "<unknown>",
+                "Containers": "c", "Images": "i", "Selector": "a=b",
+            })
+        );
+    }
+}

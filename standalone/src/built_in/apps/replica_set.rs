@@ -1,0 +1,161 @@
+//! ReplicaSets.
+
+use aggregated_apiserver::Rules;
+use k8s_openapi::api::apps::v1::ReplicaSet;
+
+use super::replicated::{check_change, check_selector, check_template};
+use crate::built_in::checks::{Faults, check_not_negative};
+use crate::built_in::label_selector;
+use crate::built_in::pod_template::{self, containers_column, images_column};
+use crate::built_in::row::{ALL, Column, Row, Subresources};
+use crate::built_in::strategy;
+
+pub(crate) fn row() -> Row<ReplicaSet> {
+    let rules =
+        Rules::none().prepare(|set, _| prepare(set)).validate(|set, old, _| validate(set, old));
+    Row {
+        short_names: &["rs"],
+        categories: ALL,
+        subresources: Subresources::StatusAndScale,
+        columns: columns(),
+        rules,
+        ..Row::new(strategy::with_generation())
+    }
+}
+
+fn columns() -> Vec<Column<ReplicaSet>> {
+    let count = |heading, field: fn(&ReplicaSet) -> Option<i32>| {
+        let count = move |set: &ReplicaSet, _| field(set).unwrap_or_default();
+        Column::computed(heading, count).of_type("integer")
+    };
+    vec![
+        count("Desired", |one| one.spec.as_ref()?.replicas),
+        count("Current", |one| Some(one.status.as_ref()?.replicas)),
+        count("Ready", |one| one.status.as_ref()?.ready_replicas),
+        Column::age(),
+        containers_column(|one| one.spec.as_ref()?.template.as_ref()?.spec.as_ref()),
+        images_column(|one| one.spec.as_ref()?.template.as_ref()?.spec.as_ref()),
+        label_selector::column(|one| Some(&one.spec.as_ref()?.selector)),
+    ]
+}
+
+fn prepare(set: &mut ReplicaSet) {
+    let spec = set.spec.get_or_insert_default();
+    spec.replicas.get_or_insert(1);
+    if let Some(template) = &mut spec.template {
+        pod_template::set_defaults(template);
+    }
+}
+
+fn validate(set: &ReplicaSet, old: Option<&ReplicaSet>) -> Faults {
+    let mut faults = Vec::new();
+    let Some(spec) = &set.spec else { return faults };
+    check_not_negative("spec.replicas", spec.replicas, &mut faults);
+    check_not_negative("spec.minReadySeconds", spec.min_ready_seconds, &mut faults);
+    check_selector(&spec.selector, "replicaset", &mut faults);
+    check_template(spec.template.as_ref(), &spec.selector, &mut faults);
+    let old = old.and_then(|old| old.spec.as_ref()).map(|old| &old.selector);
+    check_change(&spec.selector, old, &mut faults);
+    faults
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::built_in::testing::{cells, faults_of_new, faults_of_update, prepared};
+    use serde_json::{Value, json};
+
+    fn set(more: Value) -> Value {
+        let mut spec = json!({
+            "selector": {"matchLabels": {"a": "b"}},
+            "template": {
+                "metadata": {"labels": {"a": "b"}},
+                "spec": {"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Always"},
+            },
+        });
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({"spec": spec})
+    }
+
+    #[test]
+    fn defaults() {
+        let filled = prepared(prepare, json!({"spec": {"template": {"spec": {}}}}));
+        assert_eq!(filled["spec"]["replicas"], 1);
+        assert_eq!(filled["spec"]["template"]["spec"]["dnsPolicy"], "ClusterFirst");
+        let filled = prepared(prepare, json!({"spec": {"replicas": 0}}));
+        assert_eq!(filled["spec"]["replicas"], 0);
+        assert_eq!(filled["spec"]["template"], json!(null));
+    }
+
+    #[test]
+    fn faults() {
+        let pod = json!({"containers": [{"name": "c", "image": "i"}]});
+        let mut never = pod.clone();
+        never["restartPolicy"] = "Never".into();
+        never["activeDeadlineSeconds"] = 5.into();
+        let template = |labels: Value, pod: &Value| json!({"template": {"metadata": {"labels": labels}, "spec": pod}});
+        for (more, expected) in [
+            (json!({}), vec![]),
+            (
+                json!({"replicas": -1, "minReadySeconds": -2}),
+                vec![
+                    "spec.replicas: Invalid value: -1: must be greater than or equal to 0",
+                    "spec.minReadySeconds: Invalid value: -2: must be greater than or equal to 0",
+                ],
+            ),
+            (
+                json!({"selector": {}}),
+                vec![
+                    "spec.selector: Required value",
+                    "spec.template.metadata.labels: Invalid value: {\"a\":\"b\"}: `selector` does not match template `labels`",
+                ],
+            ),
+            (
+                json!({"selector": {"matchLabels": {}}}),
+                vec![
+                    "spec.selector: Invalid value: {\"matchLabels\":{}}: empty selector is invalid for replicaset",
+                ],
+            ),
+            (
+                template(json!({"a": "c"}), &pod),
+                vec![
+                    "spec.template.metadata.labels: Invalid value: {\"a\":\"c\"}: `selector` does not match template `labels`",
+                ],
+            ),
+            (
+                template(json!({"a": "b"}), &never),
+                vec![
+                    "spec.template.spec.restartPolicy: Unsupported value: \"Never\": supported values: \"Always\"",
+                    "spec.template.spec.activeDeadlineSeconds: Forbidden: activeDeadlineSeconds in ReplicaSet is not Supported",
+                ],
+            ),
+        ] {
+            assert_eq!(faults_of_new(validate, set(more.clone())), expected, "{more}");
+        }
+    }
+
+    #[test]
+    fn its_selector_does_not_change() {
+        let labels = json!({"a": "b", "c": "d"});
+        let old = json!({"selector": {"matchLabels": labels}});
+        let faults = faults_of_update(validate, set(old.clone()), set(json!({})));
+        assert_eq!(
+            faults,
+            ["spec.selector: Invalid value: {\"matchLabels\":{\"a\":\"b\"}}: field is immutable"]
+        );
+        assert_eq!(faults_of_update(validate, set(json!({})), set(json!({}))), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn its_table() {
+        let mut set = set(json!({"replicas": 3}));
+        set["status"] = json!({"replicas": 2, "readyReplicas": 1});
+        assert_eq!(
+            cells(columns(), set),
+            json!({
+                "Desired": 3, "Current": 2, "Ready": 1, "Age": "<unknown>",
+                "Containers": "c", "Images": "i", "Selector": "a=b",
+            })
+        );
+    }
+}

@@ -1,0 +1,63 @@
+//! The validation that Deployments and ReplicaSets share: of their selector, and of the
+//! template that it selects.
+
+use aggregated_apiserver::FieldError;
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+
+use crate::built_in::checks::{Faults, check_immutable, check_one_of, to_json};
+use crate::built_in::label_selector;
+use crate::built_in::pod_template;
+
+/// Validates the selector. One that is missing in JSON is the default in Rust.
+pub(crate) fn check_selector(selector: &LabelSelector, of: &str, faults: &mut Faults) {
+    label_selector::validate(selector, "spec.selector", faults);
+    if *selector == LabelSelector::default() {
+        faults.push(FieldError::required("spec.selector", ""));
+    } else if label_selector::is_empty(selector) {
+        let why = format!("empty selector is invalid for {of}");
+        faults.push(FieldError::invalid("spec.selector", to_json(selector), &why));
+    }
+}
+
+/// Validates the template.
+pub(crate) fn check_template(
+    template: Option<&PodTemplateSpec>,
+    selector: &LabelSelector,
+    faults: &mut Faults,
+) {
+    let nothing = PodTemplateSpec::default();
+    let template = template.unwrap_or(&nothing);
+    let labels = template.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref());
+    let mut of_selector = Vec::new();
+    label_selector::validate(selector, "spec.selector", &mut of_selector);
+    let is_missing = *selector == LabelSelector::default();
+    if !of_selector.is_empty() {
+        let why = "invalid label selector";
+        faults.push(FieldError::invalid("spec.selector", to_json(selector), why));
+    } else if is_missing
+        || (!label_selector::is_empty(selector) && !label_selector::matches(selector, labels))
+    {
+        let why = "`selector` does not match template `labels`";
+        faults.push(FieldError::invalid("spec.template.metadata.labels", to_json(&labels), why));
+    }
+    pod_template::validate(template, "spec.template", faults);
+    let policy = template.spec.as_ref().and_then(|spec| spec.restart_policy.as_ref());
+    check_one_of("spec.template.spec.restartPolicy", policy, &["Always"], faults);
+    let deadline = template.spec.as_ref().and_then(|spec| spec.active_deadline_seconds);
+    if deadline.is_some() {
+        let why = "activeDeadlineSeconds in ReplicaSet is not Supported";
+        faults.push(FieldError::forbidden("spec.template.spec.activeDeadlineSeconds", why));
+    }
+}
+
+/// Checks that the selector has not changed.
+pub(crate) fn check_change(
+    selector: &LabelSelector,
+    old: Option<&LabelSelector>,
+    faults: &mut Faults,
+) {
+    if let Some(old) = old {
+        check_immutable("spec.selector", selector, old, faults);
+    }
+}

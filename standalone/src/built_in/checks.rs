@@ -1,0 +1,68 @@
+//! Checks that the validation of several kinds makes. Whoever adds one: kube-apiserver
+//! makes it too, and programs meet it. What is not checked, `docs/testing.md` says.
+
+use aggregated_apiserver::FieldError;
+use serde::Serialize;
+
+/// The faults of an object, in the order in which kube-apiserver finds them.
+pub(crate) type Faults = Vec<FieldError>;
+
+/// A text in quotes, as messages show it.
+pub(crate) fn quote(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+/// A value in JSON, as messages show it.
+pub(crate) fn to_json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}
+
+const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
+
+/// The message for a field that may not change.
+pub(crate) const IMMUTABLE: &str = "field is immutable";
+
+/// Checks that a number is not negative, if it is there.
+pub(crate) fn check_not_negative(
+    field: impl Into<String>,
+    value: Option<impl Into<i64>>,
+    faults: &mut Faults,
+) {
+    if let Some(value) = value.map(Into::into).filter(|value| *value < 0) {
+        faults.push(FieldError::invalid(field, value, NOT_NEGATIVE));
+    }
+}
+
+/// Checks that a field has not changed.
+pub(crate) fn check_immutable<T: PartialEq + Serialize>(
+    field: &str,
+    new: &T,
+    old: &T,
+    faults: &mut Faults,
+) {
+    if new != old {
+        faults.push(FieldError::invalid(field, to_json(new), IMMUTABLE));
+    }
+}
+
+/// Checks that a text is one of these.
+pub(crate) fn check_one_of(
+    field: impl Into<String>,
+    value: Option<&String>,
+    all: &[&str],
+    faults: &mut Faults,
+) {
+    if let Some(value) = value.filter(|value| !all.contains(&value.as_str())) {
+        faults.push(FieldError::not_supported(field, quote(value), all));
+    }
+}
+
+/// Checks a text by a function that answers with what is wrong with it.
+pub(crate) fn check_with(
+    field: &str,
+    value: &str,
+    check: impl Fn(&str) -> Vec<String>,
+    faults: &mut Faults,
+) {
+    faults.extend(check(value).iter().map(|why| FieldError::invalid(field, quote(value), why)));
+}

@@ -1,0 +1,3 @@
+//! The kinds of the group coordination.k8s.io.
+
+pub(crate) mod lease;

@@ -1,0 +1,66 @@
+//! Leases.
+
+use aggregated_apiserver::{FieldError, Rules, Strategy};
+use k8s_openapi::api::coordination::v1::Lease;
+
+use crate::built_in::checks::{Faults, check_not_negative};
+use crate::built_in::row::{Column, Row};
+use crate::built_in::strategy::requiring_resource_version;
+
+pub(crate) fn row() -> Row<Lease> {
+    let rules = Rules::none().validate(|lease, _, _| validate(lease));
+    Row { columns: columns(), rules, ..Row::new(strategy()) }
+}
+
+fn strategy() -> Strategy {
+    Strategy { allows_create_on_update: true, ..requiring_resource_version() }
+}
+
+fn columns() -> Vec<Column<Lease>> {
+    vec![Column::path("Holder", ".spec.holderIdentity"), Column::age()]
+}
+
+fn validate(lease: &Lease) -> Faults {
+    let mut faults = Vec::new();
+    let Some(spec) = &lease.spec else { return faults };
+    if let Some(seconds) = spec.lease_duration_seconds.filter(|seconds| *seconds <= 0) {
+        let why = "must be greater than 0";
+        faults.push(FieldError::invalid("spec.leaseDurationSeconds", seconds, why));
+    }
+    check_not_negative("spec.leaseTransitions", spec.lease_transitions, &mut faults);
+    faults
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::built_in::testing::{object, texts};
+    use serde_json::json;
+
+    #[test]
+    fn faults() {
+        for (spec, expected) in [
+            (json!(null), vec![]),
+            (json!({"leaseDurationSeconds": 1, "leaseTransitions": 0}), vec![]),
+            (
+                json!({"leaseDurationSeconds": 0, "leaseTransitions": -1}),
+                vec![
+                    "spec.leaseDurationSeconds: Invalid value: 0: must be greater than 0",
+                    "spec.leaseTransitions: Invalid value: -1: must be greater than or equal to 0",
+                ],
+            ),
+            (
+                json!({"leaseDurationSeconds": -5}),
+                vec!["spec.leaseDurationSeconds: Invalid value: -5: must be greater than 0"],
+            ),
+        ] {
+            assert_eq!(texts(&validate(&object(json!({"spec": spec})))), expected, "{spec}");
+        }
+    }
+
+    #[test]
+    fn a_put_creates_one_and_needs_the_version_of_one_that_is_there() {
+        let strategy = strategy();
+        assert!(strategy.allows_create_on_update && !strategy.allows_unconditional_update);
+    }
+}

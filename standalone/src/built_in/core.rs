@@ -1,0 +1,11 @@
+//! The kinds of the core group.
+
+pub(crate) mod config_map;
+mod data;
+pub(crate) mod event;
+pub(crate) mod namespace;
+pub(crate) mod node;
+pub(crate) mod pod;
+pub(crate) mod secret;
+pub(crate) mod service;
+pub(crate) mod service_account;

@@ -1,0 +1,39 @@
+//! The data of ConfigMaps and Secrets.
+
+use std::collections::BTreeMap;
+
+/// The largest size of all values together, in bytes, as kube-apiserver has it.
+pub(crate) const SIZE_LIMIT: usize = 1 << 20;
+
+/// The message for a change of what is immutable.
+pub(crate) const IMMUTABLE_DATA: &str = "field is immutable when `immutable` is set";
+
+const KEY_LIMIT: usize = 253;
+
+/// The message for a key with other characters.
+pub(crate) const KEY: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
+
+/// What is wrong with a key.
+pub(crate) fn check_key(key: &str) -> Vec<String> {
+    let mut faults = Vec::new();
+    if key.len() > KEY_LIMIT {
+        faults.push(format!("must be no more than {KEY_LIMIT} characters"));
+    }
+    if key.is_empty()
+        || !key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
+    {
+        faults.push(KEY.to_owned());
+    }
+    match key {
+        "." => faults.push("must not be '.'".to_owned()),
+        ".." => faults.push("must not be '..'".to_owned()),
+        key if key.starts_with("..") => faults.push("must not start with '..'".to_owned()),
+        _ => {}
+    }
+    faults
+}
+
+/// The map, unless it is empty: an empty map and a missing one are the same.
+pub(crate) fn none_if_empty<V>(map: &Option<BTreeMap<String, V>>) -> Option<&BTreeMap<String, V>> {
+    map.as_ref().filter(|map| !map.is_empty())
+}

@@ -1,0 +1,161 @@
+//! Events of the core group.
+
+pub(crate) mod cells;
+pub(crate) mod validation;
+
+use aggregated_apiserver::{NameRule, Rules, SelectableFields, Strategy};
+use k8s_openapi::api::core::v1::Event;
+
+use crate::built_in::checks::Faults;
+use crate::built_in::row::Row;
+use crate::built_in::strategy::common;
+use validation::NewEvent;
+
+pub(crate) fn row() -> Row<Event> {
+    Row {
+        short_names: &["ev"],
+        columns: cells::columns(cells::cell),
+        rules: Rules::none().validate(|event, old, _| validate(event, old)),
+        ..Row::new(strategy("involvedObject"))
+    }
+}
+
+/// The strategy of events. `about` is the field that holds the object of an event.
+pub(crate) fn strategy(about: &str) -> Strategy {
+    let mut selectable = SelectableFields::default();
+    for field in ["kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath"]
+    {
+        selectable = selectable.or(&format!("{about}.{field}"), "");
+    }
+    selectable = selectable.or("reason", "").or("type", "");
+    selectable = match about {
+        "involvedObject" => selectable.or("reportingComponent", "").found_at(
+            "source",
+            &["source.component", "reportingComponent"],
+            "",
+        ),
+        _ => selectable.or("reportingController", ""),
+    };
+    Strategy {
+        names: NameRule::PathSegment,
+        is_garbage_collected: false,
+        has_generation: false,
+        selectable,
+        has_name_column: true,
+        allows_create_on_update: true,
+        ..common()
+    }
+}
+
+fn validate(event: &Event, old: Option<&Event>) -> Faults {
+    let mut faults = Vec::new();
+    if old.is_none() {
+        validation::check(&new_event(event), &mut faults);
+    }
+    faults
+}
+
+fn new_event(event: &Event) -> NewEvent {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    NewEvent {
+        namespace: text(&event.metadata.namespace),
+        namespace_of_object: text(&event.involved_object.namespace),
+        has_event_time: event.event_time.is_some(),
+        controller: ("reportingComponent", text(&event.reporting_component)),
+        texts: [
+            ("reportingInstance", text(&event.reporting_instance)),
+            ("action", text(&event.action)),
+            ("reason", text(&event.reason)),
+        ],
+        message: ("message", text(&event.message)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::built_in::testing::{cells, faults_of_new, faults_of_update};
+    use serde_json::{Value, json};
+
+    #[test]
+    fn it_is_in_the_namespace_of_what_it_is_about() {
+        let fault = |about: &str| {
+            let why = "does not match event.namespace";
+            vec![format!("involvedObject.namespace: Invalid value: {about:?}: {why}")]
+        };
+        for (own, about, expected) in [
+            ("a", "a", vec![]),
+            ("a", "b", fault("b")),
+            ("default", "", vec![]),
+            ("a", "", fault("")),
+        ] {
+            let event = json!({
+                "metadata": {"namespace": own}, "involvedObject": {"namespace": about},
+            });
+            assert_eq!(faults_of_new(validate, event), expected, "{own} {about}");
+        }
+    }
+
+    #[test]
+    fn one_with_a_time_of_its_own_must_say_more() {
+        let event = |more: Value| {
+            let mut event = json!({
+                "metadata": {"namespace": "a"}, "involvedObject": {"namespace": "b"},
+                "eventTime": "2024-05-01T12:00:00.000000Z", "reportingComponent": "c",
+                "reportingInstance": "i", "action": "a", "reason": "r",
+            });
+            event.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            event
+        };
+        for (more, expected) in [
+            (json!({}), vec![]),
+            (
+                json!({"reason": null, "action": ""}),
+                vec!["action: Required value", "reason: Required value"],
+            ),
+            (
+                json!({"message": "m".repeat(1_025), "reason": "r".repeat(129)}),
+                vec![
+                    "reason: Invalid value: \"\": can have at most 128 characters",
+                    "message: Invalid value: \"\": can have at most 1024 characters",
+                ],
+            ),
+        ] {
+            assert_eq!(faults_of_new(validate, event(more)), expected);
+        }
+        let old = event(json!({}));
+        let new = event(json!({"reason": null}));
+        assert_eq!(faults_of_update(validate, old, new), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn its_table() {
+        let event = json!({
+            "involvedObject": {"kind": "Pod", "name": "p", "fieldPath": "spec"},
+            "source": {"component": "kubelet", "host": "h"}, "message": " m\n", "count": 3,
+            "firstTimestamp": "2024-05-01T11:00:00Z", "lastTimestamp": "2024-05-01T11:59:00Z",
+        });
+        let columns = || cells::columns(cells::cell);
+        assert_eq!(
+            cells(columns(), event),
+            json!({
+                "Last Seen": "60s", "Object": "pod/p", "Subobject": "spec",
+                "Source": "kubelet, h", "Message": "m", "First Seen": "60m", "Count": 3,
+            })
+        );
+        let series = json!({
+            "involvedObject": {"kind": "Node"}, "eventTime": "2024-05-01T11:58:00.000000Z",
+            "reportingComponent": "c",
+            "series": {"count": 7, "lastObservedTime": "2024-05-01T11:59:30.000000Z"},
+        });
+        assert_eq!(
+            cells(columns(), series),
+            json!({
+                "Last Seen": "30s", "Object": "node", "Subobject": "", "Source": "c",
+                "Message": "", "First Seen": "2m", "Count": 7,
+            })
+        );
+        let nothing = cells(columns(), json!({}));
+        assert_eq!((&nothing["Last Seen"], &nothing["Count"]), (&json!("<unknown>"), &json!(1)));
+    }
+}

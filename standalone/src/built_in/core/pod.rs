@@ -1,0 +1,270 @@
+//! Pods.
+
+mod cells;
+mod resources;
+mod update;
+
+use aggregated_apiserver::{Rules, SelectableFields, Strategy};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{
+    HostIP, Pod, PodCondition, PodIP, PodSpec, PodStatus, Toleration,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::{Map, Value};
+
+use crate::built_in::checks::Faults;
+use crate::built_in::defaulting::{is_new, set_default, sync_with_list};
+use crate::built_in::pod_template::spec::{self, Owner};
+use crate::built_in::row::{ALL, Row, Subresources};
+use crate::built_in::strategy::common;
+use resources::{default_pod_requests, default_requests, qos_class};
+
+/// Taints of nodes that run no Pods.
+const NOT_READY: &str = "node.kubernetes.io/not-ready";
+const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
+
+/// How long a Pod stays on such a node, as the admission plugin
+/// DefaultTolerationSeconds has it.
+const TOLERATED_SECONDS: i64 = 300;
+
+pub(crate) fn row() -> Row<Pod> {
+    let rules = Rules::none()
+        .prepare(|pod, context| prepare(pod, context.now))
+        .validate(|pod, old, _| validate(pod, old));
+    Row {
+        short_names: &["po"],
+        categories: ALL,
+        subresources: Subresources::Status,
+        columns: cells::columns(),
+        rules,
+        ..Row::new(strategy())
+    }
+}
+
+fn strategy() -> Strategy {
+    let selectable = SelectableFields::default()
+        .or("spec.nodeName", "")
+        .or("spec.restartPolicy", "")
+        .or("spec.schedulerName", "")
+        .or("spec.serviceAccountName", "")
+        .or("spec.hostNetwork", "false")
+        .or("status.phase", "")
+        .or("status.podIP", "")
+        .or("status.nominatedNodeName", "");
+    Strategy {
+        selectable,
+        returns_deleted_object: true,
+        grace_period: Some(grace_period),
+        kept: &["/spec/priority", "/spec/preemptionPolicy"],
+        ..common()
+    }
+}
+
+/// A Pod that was never bound to a node, or has ended, is removed at once.
+fn grace_period(pod: &Map<String, Value>) -> Option<i64> {
+    let text = |part: &str, field: &str| pod.get(part).and_then(|part| part[field].as_str());
+    let is_bound = text("spec", "nodeName").is_some_and(|node| !node.is_empty());
+    let is_over = matches!(text("status", "phase"), Some("Succeeded" | "Failed"));
+    let usual = pod.get("spec").and_then(|spec| spec["terminationGracePeriodSeconds"].as_i64());
+    (is_bound && !is_over).then(|| usual.unwrap_or(30))
+}
+
+fn prepare(pod: &mut Pod, now: Timestamp) {
+    let is_new = is_new(&pod.metadata);
+    let spec = pod.spec.get_or_insert_default();
+    spec::set_defaults(spec);
+    spec.enable_service_links.get_or_insert(true);
+    for container in spec.init_containers.iter_mut().flatten().chain(&mut spec.containers) {
+        default_requests(container);
+    }
+    default_pod_requests(spec);
+    default_host_ports(spec);
+    if is_new {
+        // As the admission plugin Priority does in a cluster without PriorityClasses.
+        spec.priority.get_or_insert(0);
+        set_default(&mut spec.preemption_policy, "PreemptLowerPriority");
+    }
+    add_tolerations(spec);
+    let class = qos_class(spec);
+    let is_gated = is_new && spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty());
+    let status = pod.status.get_or_insert_with(PodStatus::default);
+    set_default(&mut status.phase, "Pending");
+    set_default(&mut status.qos_class, class);
+    let conditions = status.conditions.get_or_insert_default();
+    if is_gated && !conditions.iter().any(|condition| condition.type_ == "PodScheduled") {
+        let message = "Scheduling is blocked due to non-empty scheduling gates";
+        conditions.push(PodCondition {
+            type_: "PodScheduled".to_owned(),
+            status: "False".to_owned(),
+            reason: Some("SchedulingGated".to_owned()),
+            message: Some(message.to_owned()),
+            last_transition_time: Some(Time(now)),
+            ..PodCondition::default()
+        });
+    }
+    sync_with_list(
+        &mut status.pod_ip,
+        &mut status.pod_ips,
+        |one| one.ip.clone(),
+        |ip| PodIP { ip },
+    );
+    sync_with_list(
+        &mut status.host_ip,
+        &mut status.host_ips,
+        |one| one.ip.clone(),
+        |ip| HostIP { ip },
+    );
+}
+
+/// Lets a Pod stay for a while on a node that is not ready or unreachable.
+fn add_tolerations(spec: &mut PodSpec) {
+    let tolerations = spec.tolerations.get_or_insert_default();
+    let is_of = |text: &Option<String>, wanted: &str| {
+        text.as_deref().is_none_or(|text| text.is_empty() || text == wanted)
+    };
+    for key in [NOT_READY, UNREACHABLE] {
+        let mut all = tolerations.iter();
+        if all.any(|one| is_of(&one.key, key) && is_of(&one.effect, "NoExecute")) {
+            continue;
+        }
+        tolerations.push(Toleration {
+            key: Some(key.to_owned()),
+            operator: Some("Exists".to_owned()),
+            effect: Some("NoExecute".to_owned()),
+            toleration_seconds: Some(TOLERATED_SECONDS),
+            value: None,
+        });
+    }
+}
+
+/// In the network of its node, the ports of a container are ports of the node.
+fn default_host_ports(spec: &mut PodSpec) {
+    if spec.host_network != Some(true) {
+        return;
+    }
+    let containers = spec.init_containers.iter_mut().flatten().chain(&mut spec.containers);
+    for port in containers.flat_map(|container| container.ports.iter_mut().flatten()) {
+        if port.host_port.unwrap_or(0) == 0 {
+            port.host_port = Some(port.container_port);
+        }
+    }
+}
+
+fn validate(pod: &Pod, old: Option<&Pod>) -> Faults {
+    let mut faults = Vec::new();
+    let nothing = PodSpec::default();
+    let pod = pod.spec.as_ref().unwrap_or(&nothing);
+    spec::validate(pod, "spec", Owner::Pod, &mut faults);
+    if let Some(old) = old.and_then(|old| old.spec.as_ref()) {
+        update::validate(pod, old, &mut faults);
+    }
+    faults
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::built_in::testing::{faults_of_new, faults_of_update, now, prepared};
+    use serde_json::json;
+
+    fn defaulted(pod: Value) -> Value {
+        prepared(|pod| prepare(pod, now()), pod)
+    }
+
+    fn pod(spec: Value) -> Value {
+        let mut pod = json!({"spec": {"containers": [{"name": "c", "image": "i:1"}]}});
+        pod["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        pod
+    }
+
+    #[test]
+    fn defaults() {
+        let tolerated = |key: &str| {
+            json!({
+                "key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300,
+            })
+        };
+        assert_eq!(
+            defaulted(pod(json!({}))),
+            json!({
+                "apiVersion": "v1", "kind": "Pod", "metadata": {},
+                "spec": {
+                    "containers": [{
+                        "name": "c", "image": "i:1", "imagePullPolicy": "IfNotPresent",
+                        "terminationMessagePath": "/dev/termination-log",
+                        "terminationMessagePolicy": "File", "resources": {},
+                    }],
+                    "dnsPolicy": "ClusterFirst", "enableServiceLinks": true, "priority": 0,
+                    "preemptionPolicy": "PreemptLowerPriority", "restartPolicy": "Always",
+                    "schedulerName": "default-scheduler", "securityContext": {},
+                    "terminationGracePeriodSeconds": 30,
+                    "tolerations": [tolerated(NOT_READY), tolerated(UNREACHABLE)],
+                },
+                "status": {"phase": "Pending", "qosClass": "BestEffort", "conditions": []},
+            })
+        );
+    }
+
+    #[test]
+    fn defaults_of_an_update() {
+        let mut old = pod(json!({}));
+        old["metadata"] = json!({"resourceVersion": "1"});
+        old["status"] = json!({"phase": "Running", "podIP": "10.0.0.1"});
+        let filled = defaulted(old);
+        assert_eq!(filled["spec"]["priority"], json!(null));
+        assert_eq!(filled["status"]["phase"], "Running");
+        assert_eq!(filled["status"]["podIPs"], json!([{"ip": "10.0.0.1"}]));
+    }
+
+    #[test]
+    fn faults() {
+        assert_eq!(faults_of_new(validate, pod(json!({}))), [] as [&str; 0]);
+        assert_eq!(faults_of_new(validate, json!({})), ["spec.containers: Required value"]);
+        let moved = pod(json!({"nodeName": "n"}));
+        let faults = faults_of_update(validate, pod(json!({})), moved.clone());
+        assert!(faults[0].starts_with("spec: Forbidden: pod updates may not change"), "{faults:?}");
+        assert_eq!(faults_of_update(validate, moved.clone(), moved), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn what_is_tolerated_already_is_not_added() {
+        let given = json!([{"operator": "Exists"}]);
+        let filled = defaulted(pod(json!({"tolerations": given})));
+        assert_eq!(filled["spec"]["tolerations"], given);
+        let given = json!({"key": NOT_READY, "effect": "NoExecute"});
+        let filled = defaulted(pod(json!({"tolerations": [given]})));
+        assert_eq!(filled["spec"]["tolerations"].as_array().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn one_with_gates_is_not_scheduled() {
+        let gated = pod(json!({"schedulingGates": [{"name": "g"}]}));
+        let conditions = &defaulted(gated)["status"]["conditions"];
+        assert_eq!(conditions[0]["type"], "PodScheduled");
+        assert_eq!(conditions[0]["reason"], "SchedulingGated");
+        assert_eq!(conditions[0]["lastTransitionTime"], "2024-05-01T12:00:00Z");
+    }
+
+    #[test]
+    fn on_the_network_of_its_node_it_takes_ports_of_the_node() {
+        let ports = |host_network: bool| {
+            let container = json!({"name": "c", "image": "i", "ports": [{"containerPort": 80}]});
+            let pod = pod(json!({"hostNetwork": host_network, "containers": [container]}));
+            defaulted(pod)["spec"]["containers"][0]["ports"][0]["hostPort"].clone()
+        };
+        assert_eq!((ports(true), ports(false)), (json!(80), json!(null)));
+    }
+
+    #[test]
+    fn how_long_it_has_to_end() {
+        let period = |spec: Value, phase: &str| {
+            let pod = json!({"spec": spec, "status": {"phase": phase}});
+            grace_period(pod.as_object().unwrap())
+        };
+        let bound = json!({"nodeName": "n", "terminationGracePeriodSeconds": 5});
+        assert_eq!(period(json!({"nodeName": "n"}), "Pending"), Some(30));
+        assert_eq!(period(bound.clone(), "Running"), Some(5));
+        assert_eq!(period(bound, "Failed"), None);
+        assert_eq!(period(json!({"nodeName": ""}), "Pending"), None);
+    }
+}

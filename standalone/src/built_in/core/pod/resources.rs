@@ -1,0 +1,120 @@
+//! The requests of a Pod, and its quality of service.
+
+use std::collections::BTreeMap;
+
+use aggregated_apiserver::Quantity;
+use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
+
+/// A container requests what it is limited to, if it requests nothing else.
+pub(crate) fn default_requests(container: &mut Container) {
+    let Some(resources) = &mut container.resources else { return };
+    let Some(limits) = resources.limits.clone() else { return };
+    let requests = resources.requests.get_or_insert_default();
+    for (name, limit) in limits {
+        requests.entry(name).or_insert(limit);
+    }
+}
+
+/// A Pod requests what it is limited to, unless its containers request it.
+pub(crate) fn default_pod_requests(spec: &mut PodSpec) {
+    let Some(own) = &mut spec.resources else { return };
+    let Some(limits) = own.limits.clone() else { return };
+    let is_requested = |name: &str| {
+        let mut containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
+        containers.any(|container| {
+            let resources = container.resources.as_ref();
+            let requests = resources.and_then(|resources| resources.requests.as_ref());
+            requests.is_some_and(|requests| requests.contains_key(name))
+        })
+    };
+    let requests = own.requests.get_or_insert_default();
+    for (name, limit) in limits {
+        if !is_requested(&name) {
+            requests.entry(name).or_insert(limit);
+        }
+    }
+}
+
+/// The QoS class of a Pod, by its own resources, or else by those of its containers.
+pub(crate) fn qos_class(spec: &PodSpec) -> &'static str {
+    let containers = spec.init_containers.iter().flatten().chain(&spec.containers);
+    let of_containers = containers.map(|container| container.resources.clone().unwrap_or_default());
+    let all: Vec<ResourceRequirements> = match &spec.resources {
+        Some(own) => vec![own.clone()],
+        None => of_containers.collect(),
+    };
+    let mut is_guaranteed = true;
+    let mut is_best_effort = true;
+    for resources in &all {
+        let amount = |of: &Option<BTreeMap<String, Amount>>, name: &str| {
+            let given = of.as_ref().and_then(|amounts| amounts.get(name));
+            let nanos = given.and_then(|given| Quantity::parse(&given.0).ok())?.nanos();
+            Some(nanos).filter(|nanos| *nanos > 0)
+        };
+        for name in ["cpu", "memory"] {
+            let limit = amount(&resources.limits, name);
+            let request = amount(&resources.requests, name);
+            is_best_effort &= limit.is_none() && request.is_none();
+            is_guaranteed &= limit.is_some() && limit == request;
+        }
+    }
+    match (is_best_effort, is_guaranteed) {
+        (true, _) => "BestEffort",
+        (false, true) => "Guaranteed",
+        (false, false) => "Burstable",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::built_in::testing::object;
+    use serde_json::{Value, json};
+
+    fn spec(resources: &[Value]) -> PodSpec {
+        let containers = resources.iter().map(|resources| json!({"resources": resources}));
+        object(json!({"containers": containers.collect::<Vec<_>>()}))
+    }
+
+    #[test]
+    fn quality_of_service() {
+        let both = json!({"cpu": "1", "memory": "1Gi"});
+        let guaranteed = json!({"limits": both, "requests": both});
+        for (resources, expected) in [
+            (vec![], "BestEffort"),
+            (vec![json!({"requests": {"cpu": "0"}})], "BestEffort"),
+            (vec![json!({"limits": {"example.com/x": "1"}})], "BestEffort"),
+            (vec![json!({"requests": {"cpu": "1"}})], "Burstable"),
+            (vec![guaranteed.clone()], "Guaranteed"),
+            (vec![guaranteed, json!({})], "Burstable"),
+            (
+                vec![json!({"limits": {"cpu": "1", "memory": "1Gi"},
+                            "requests": {"cpu": "1000m", "memory": "1024Mi"}})],
+                "Guaranteed",
+            ),
+        ] {
+            assert_eq!(qos_class(&spec(&resources)), expected, "{resources:?}");
+        }
+        let mut own = spec(&[json!({})]);
+        own.resources = object(json!({"requests": {"cpu": "1"}}));
+        assert_eq!(qos_class(&own), "Burstable");
+    }
+
+    #[test]
+    fn a_limit_is_requested() {
+        let mut spec =
+            spec(&[json!({"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"cpu": "1"}})]);
+        default_requests(&mut spec.containers[0]);
+        assert_eq!(
+            serde_json::to_value(&spec.containers[0].resources).unwrap()["requests"],
+            json!({"cpu": "1", "memory": "1Gi"})
+        );
+        spec.resources = object(json!({"limits": {"cpu": "4", "example.com/x": "1"}}));
+        default_pod_requests(&mut spec);
+        assert_eq!(
+            serde_json::to_value(&spec.resources).unwrap()["requests"],
+            json!({"example.com/x": "1"})
+        );
+    }
+}

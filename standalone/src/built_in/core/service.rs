@@ -1,0 +1,171 @@
+//! Services.
+
+mod addresses;
+mod cells;
+mod validation;
+
+use aggregated_apiserver::{NameRule, Rules, SelectableFields, StoragePrefix, Strategy};
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use crate::built_in::defaulting::set_default;
+use crate::built_in::row::{ALL, Row, Subresources};
+use crate::built_in::strategy::common;
+use addresses::{Addresses, is_reached_from_outside};
+use validation::{validate, warnings};
+
+/// How long a client is sent to the same Pod, with session affinity.
+const SESSION_SECONDS: i32 = 10_800;
+
+pub(crate) fn row() -> Row<Service> {
+    let addresses = Addresses::default();
+    let rules = Rules::none()
+        .prepare(move |service, context| prepare(service, context.old().as_ref(), &addresses))
+        .validate(|service, old, _| validate(service, old))
+        .warn(|service, _, _| warnings(service));
+    Row {
+        short_names: &["svc"],
+        categories: ALL,
+        subresources: Subresources::Status,
+        columns: cells::columns(),
+        rules,
+        ..Row::new(strategy())
+    }
+}
+
+fn strategy() -> Strategy {
+    let selectable = SelectableFields::default().or("spec.clusterIP", "").or("spec.type", "");
+    Strategy {
+        names: NameRule::Label,
+        has_generation: false,
+        selectable,
+        returns_deleted_object: true,
+        allows_create_on_update: true,
+        storage_prefix: StoragePrefix::Named("services/specs"),
+        ..common()
+    }
+}
+
+fn prepare(service: &mut Service, old: Option<&Service>, addresses: &Addresses) {
+    let status = service.status.get_or_insert_default();
+    let balancer = status.load_balancer.get_or_insert_default();
+    let spec_type = service.spec.as_ref().and_then(|spec| spec.type_.as_deref());
+    if old.is_some() && spec_type != Some("LoadBalancer") {
+        balancer.ingress = None;
+    }
+    for ingress in balancer.ingress.iter_mut().flatten().filter(|one| one.ip.is_some()) {
+        set_default(&mut ingress.ip_mode, "VIP");
+    }
+    let Some(spec) = &mut service.spec else { return };
+    set_default(&mut spec.type_, "ClusterIP");
+    set_default(&mut spec.session_affinity, "None");
+    if spec.type_.as_deref() != Some("ExternalName") {
+        set_default(&mut spec.internal_traffic_policy, "Cluster");
+    }
+    if spec.session_affinity.as_deref() == Some("ClientIP") {
+        let config = spec.session_affinity_config.get_or_insert_default();
+        config.client_ip.get_or_insert_default().timeout_seconds.get_or_insert(SESSION_SECONDS);
+    }
+    if spec.session_affinity.as_deref() == Some("None") {
+        spec.session_affinity_config = None;
+    }
+    if is_reached_from_outside(spec) {
+        set_default(&mut spec.external_traffic_policy, "Cluster");
+    }
+    if spec.type_.as_deref() == Some("LoadBalancer") {
+        spec.allocate_load_balancer_node_ports.get_or_insert(true);
+    }
+    for port in spec.ports.iter_mut().flatten() {
+        set_default(&mut port.protocol, "TCP");
+        let is_nothing = |port: &IntOrString| match port {
+            IntOrString::Int(number) => *number == 0,
+            IntOrString::String(name) => name.is_empty(),
+        };
+        if port.target_port.as_ref().is_none_or(is_nothing) {
+            port.target_port = Some(IntOrString::Int(port.port));
+        }
+    }
+    let old = old.and_then(|old| old.spec.as_ref());
+    if spec.type_.as_deref() == Some("ExternalName") {
+        spec.internal_traffic_policy = None;
+    }
+    // A Service without ports is refused, and is allocated no address.
+    let has_ports = spec.ports.as_ref().is_some_and(|ports| !ports.is_empty());
+    if has_ports || spec.cluster_ip.is_some() || old.is_some() {
+        addresses.allocate(spec, old);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::built_in::testing::{object, prepared};
+    use serde_json::{Value, json};
+
+    fn defaulted(spec: Value) -> Value {
+        let addresses = Addresses::default();
+        prepared(|service| prepare(service, None, &addresses), json!({"spec": spec}))
+    }
+
+    #[test]
+    fn defaults() {
+        assert_eq!(
+            defaulted(json!({"ports": [{"port": 80}]})),
+            json!({
+                "apiVersion": "v1", "kind": "Service", "metadata": {},
+                "spec": {
+                    "type": "ClusterIP", "sessionAffinity": "None",
+                    "internalTrafficPolicy": "Cluster",
+                    "clusterIP": "10.96.0.2", "clusterIPs": ["10.96.0.2"],
+                    "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack",
+                    "ports": [{"port": 80, "targetPort": 80, "protocol": "TCP"}],
+                },
+                "status": {"loadBalancer": {}},
+            })
+        );
+    }
+
+    #[test]
+    fn defaults_of_each_type() {
+        for (spec, expected) in [
+            (
+                json!({"type": "NodePort", "ports": [{"port": 80}]}),
+                json!({"externalTrafficPolicy": "Cluster", "clusterIP": "10.96.0.2"}),
+            ),
+            (
+                json!({"type": "LoadBalancer", "ports": [{"port": 80}]}),
+                json!({"externalTrafficPolicy": "Cluster", "allocateLoadBalancerNodePorts": true}),
+            ),
+            (
+                json!({"type": "ExternalName", "externalName": "a.b", "ports": [{"port": 80}]}),
+                json!({"internalTrafficPolicy": null, "clusterIP": null}),
+            ),
+            // It is refused, and is allocated no address.
+            (json!({}), json!({"clusterIP": null})),
+            (
+                json!({"sessionAffinity": "ClientIP"}),
+                json!({"sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 10_800}}}),
+            ),
+        ] {
+            let filled = defaulted(spec.clone());
+            for (field, value) in expected.as_object().unwrap() {
+                assert_eq!(filled["spec"][field], *value, "{field} of {spec}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_update_keeps_the_address_and_forgets_the_ingress() {
+        let old = object(json!({"spec": {
+            "type": "ClusterIP", "clusterIP": "10.96.0.9", "clusterIPs": ["10.96.0.9"],
+        }}));
+        let new = json!({
+            "spec": {"ports": [{"port": 80}]},
+            "status": {"loadBalancer": {"ingress": [{"ip": "1.2.3.4"}]}},
+        });
+        let addresses = Addresses::default();
+        let filled = prepared(|service| prepare(service, Some(&old), &addresses), new);
+        assert_eq!(filled["spec"]["clusterIP"], "10.96.0.9");
+        assert_eq!(filled["status"], json!({"loadBalancer": {}}));
+    }
+}

@@ -1,0 +1,189 @@
+//! The validation of Services.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use aggregated_apiserver::{FieldError, names};
+use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use crate::built_in::checks::{Faults, check_one_of, check_with, quote, to_json};
+use crate::built_in::label_selector;
+use crate::built_in::pod_template::ports;
+
+const TYPES: [&str; 4] = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
+
+/// Validates a Service.
+pub(crate) fn validate(service: &Service, old: Option<&Service>) -> Faults {
+    let mut faults = Vec::new();
+    let nothing = ServiceSpec::default();
+    let spec = service.spec.as_ref().unwrap_or(&nothing);
+    check(spec, &mut faults);
+    let Some(old) = old.and_then(|old| old.spec.as_ref()) else { return faults };
+    let is_of_cluster = |spec: &ServiceSpec| spec.type_.as_deref() != Some("ExternalName");
+    if is_of_cluster(old) && is_of_cluster(spec) && spec.cluster_ips != old.cluster_ips {
+        let why = "may not change once set";
+        let at = "spec.clusterIPs[0]";
+        faults.push(FieldError::invalid(at, to_json(&spec.cluster_ips), why));
+    }
+    faults
+}
+
+/// Warnings for the author of a Service.
+pub(crate) fn warnings(service: &Service) -> Vec<String> {
+    let spec = service.spec.clone().unwrap_or_default();
+    let is_headless = spec.cluster_ip.as_deref() == Some("None");
+    let is_warned = spec.external_ips.is_some_and(|addresses| !addresses.is_empty())
+        && !is_headless
+        && spec.type_.as_deref() != Some("ExternalName");
+    let why = "spec.externalIPs is deprecated and may no longer be implemented in some clusters";
+    is_warned.then(|| why.to_owned()).into_iter().collect()
+}
+
+fn check(spec: &ServiceSpec, faults: &mut Faults) {
+    let is_headless = spec.cluster_ip.as_deref() == Some("None");
+    let is_external = spec.type_.as_deref() == Some("ExternalName");
+    let ports = spec.ports.as_deref().unwrap_or_default();
+    if ports.is_empty() && !is_headless && !is_external {
+        faults.push(FieldError::required("spec.ports", ""));
+    }
+    check_one_of("spec.type", spec.type_.as_ref(), &TYPES, faults);
+    check_one_of(
+        "spec.sessionAffinity",
+        spec.session_affinity.as_ref(),
+        &["ClientIP", "None"],
+        faults,
+    );
+    label_selector::check_labels(spec.selector.as_ref(), "spec.selector", faults);
+    if is_external {
+        let name = spec.external_name.as_deref().unwrap_or_default();
+        match name {
+            "" => faults.push(FieldError::required("spec.externalName", "")),
+            name => {
+                let name = name.trim_end_matches('.');
+                check_with("spec.externalName", name, names::check_subdomain, faults);
+            }
+        }
+    }
+    for (index, address) in spec.cluster_ips.iter().flatten().enumerate() {
+        if address != "None" && address.parse::<IpAddr>().is_err() {
+            let at = format!("spec.clusterIPs[{index}]");
+            let why = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
+            faults.push(FieldError::invalid(at, quote(address), why));
+        }
+    }
+    let mut called = BTreeSet::new();
+    let mut taken = BTreeSet::new();
+    for (index, port) in ports.iter().enumerate() {
+        let at = format!("spec.ports[{index}]");
+        check_port(port, &at, ports.len() > 1, &mut called, faults);
+        let protocol = port.protocol.clone().unwrap_or_default();
+        if !taken.insert((port.port, protocol.clone())) {
+            let value = format!("{{\"port\":{},\"protocol\":{}}}", port.port, quote(&protocol));
+            faults.push(FieldError::duplicate(at, value));
+        }
+    }
+}
+
+fn check_port<'a>(
+    port: &'a ServicePort,
+    at: &str,
+    needs_name: bool,
+    called: &mut BTreeSet<&'a str>,
+    faults: &mut Faults,
+) {
+    match port.name.as_deref().unwrap_or_default() {
+        "" if needs_name => faults.push(FieldError::required(format!("{at}.name"), "")),
+        "" => {}
+        name => {
+            let at = format!("{at}.name");
+            check_with(&at, name, names::check_label, faults);
+            if !called.insert(name) {
+                faults.push(FieldError::duplicate(at, quote(name)));
+            }
+        }
+    }
+    ports::check_port_number(&format!("{at}.port"), i64::from(port.port), faults);
+    let protocol = port.protocol.as_ref();
+    check_one_of(format!("{at}.protocol"), protocol, &["SCTP", "TCP", "UDP"], faults);
+    let at = format!("{at}.targetPort");
+    match &port.target_port {
+        Some(IntOrString::Int(number)) => {
+            ports::check_port_number(&at, i64::from(*number), faults);
+        }
+        Some(IntOrString::String(name)) => {
+            check_with(&at, name, ports::faults_of_port_name, faults);
+        }
+        None => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::built_in::testing::{faults_of_new, faults_of_update, object};
+    use serde_json::{Value, json};
+
+    #[test]
+    fn faults() {
+        for (spec, expected) in [
+            (json!({"ports": [{"port": 80}]}), vec![]),
+            (json!({"clusterIP": "None"}), vec![]),
+            (json!({}), vec!["spec.ports: Required value"]),
+            (json!({"type": "ExternalName"}), vec!["spec.externalName: Required value"]),
+            (json!({"type": "ExternalName", "externalName": "a.b."}), vec![]),
+            (
+                json!({"type": "X", "sessionAffinity": "Y", "ports": [{"port": 80}]}),
+                vec![
+                    "spec.type: Unsupported value: \"X\": supported values: \"ClusterIP\", \"ExternalName\", \"LoadBalancer\", \"NodePort\"",
+                    "spec.sessionAffinity: Unsupported value: \"Y\": supported values: \"ClientIP\", \"None\"",
+                ],
+            ),
+            (
+                json!({"ports": [{"port": 80}], "clusterIPs": ["x"]}),
+                vec![
+                    "spec.clusterIPs[0]: Invalid value: \"x\": must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
+                ],
+            ),
+            (
+                json!({"ports": [
+                    {"name": "a", "port": 0}, {"port": 1}, {"name": "a", "port": 1, "targetPort": 70_000},
+                ]}),
+                vec![
+                    "spec.ports[0].port: Invalid value: 0: must be between 1 and 65535, inclusive",
+                    "spec.ports[1].name: Required value",
+                    "spec.ports[2].name: Duplicate value: \"a\"",
+                    "spec.ports[2].targetPort: Invalid value: 70000: must be between 1 and 65535, inclusive",
+                    "spec.ports[2]: Duplicate value: {\"port\":1,\"protocol\":\"\"}",
+                ],
+            ),
+        ] {
+            assert_eq!(faults_of_new(validate, json!({"spec": spec})), expected, "{spec}");
+        }
+    }
+
+    #[test]
+    fn its_address_does_not_change() {
+        let service = |service_type: &str, address: &str| {
+            json!({"spec": {
+                "type": service_type, "clusterIPs": [address], "externalName": "a.b", "ports": [{"port": 80}],
+            }})
+        };
+        let old = service("ClusterIP", "10.96.0.2");
+        let kept = service("NodePort", "10.96.0.2");
+        assert_eq!(faults_of_update(validate, old.clone(), kept), [] as [&str; 0]);
+        let other = service("ClusterIP", "10.96.0.3");
+        let why = "spec.clusterIPs[0]: Invalid value: [\"10.96.0.3\"]: may not change once set";
+        assert_eq!(faults_of_update(validate, old.clone(), other), [why]);
+        let named = service("ExternalName", "10.96.0.3");
+        assert_eq!(faults_of_update(validate, old, named), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn external_addresses_are_warned_of() {
+        let count = |spec: Value| warnings(&object(json!({"spec": spec}))).len();
+        assert_eq!(count(json!({"externalIPs": ["1.2.3.4"]})), 1);
+        assert_eq!(count(json!({"externalIPs": []})), 0);
+        assert_eq!(count(json!({"externalIPs": ["1.2.3.4"], "clusterIP": "None"})), 0);
+    }
+}

@@ -1,0 +1,110 @@
+//! Ports of containers: their numbers and names.
+
+use std::collections::BTreeSet;
+
+use aggregated_apiserver::FieldError;
+use k8s_openapi::api::core::v1::ContainerPort;
+
+use crate::built_in::checks::{Faults, check_one_of, check_with, quote};
+
+const PORT: &str = "must be between 1 and 65535, inclusive";
+
+/// Validates the ports of a container.
+pub(crate) fn check_ports(ports: &[ContainerPort], at: &str, faults: &mut Faults) {
+    let mut names = BTreeSet::new();
+    for (index, port) in ports.iter().enumerate() {
+        let at = format!("{at}.ports[{index}]");
+        if let Some(name) = port.name.as_deref().filter(|name| !name.is_empty()) {
+            let at = format!("{at}.name");
+            let before = faults.len();
+            check_with(&at, name, faults_of_port_name, faults);
+            if before == faults.len() && !names.insert(name) {
+                faults.push(FieldError::duplicate(at, quote(name)));
+            }
+        }
+        let number = i64::from(port.container_port);
+        if number == 0 {
+            faults.push(FieldError::required(format!("{at}.containerPort"), ""));
+        } else {
+            check_port_number(&format!("{at}.containerPort"), number, faults);
+        }
+        if let Some(number) = port.host_port.filter(|number| *number != 0) {
+            check_port_number(&format!("{at}.hostPort"), i64::from(number), faults);
+        }
+        let protocols = ["SCTP", "TCP", "UDP"];
+        check_one_of(format!("{at}.protocol"), port.protocol.as_ref(), &protocols, faults);
+    }
+}
+
+/// Validates the number of a port.
+pub(crate) fn check_port_number(at: &str, number: i64, faults: &mut Faults) {
+    if !(1..=65_535).contains(&number) {
+        faults.push(FieldError::invalid(at, number, PORT));
+    }
+}
+
+/// What is wrong with the name of a port.
+pub(crate) fn faults_of_port_name(name: &str) -> Vec<String> {
+    let mut faults = Vec::new();
+    if name.len() > 15 {
+        faults.push("must be no more than 15 characters".to_owned());
+    }
+    let is_letter = |byte: u8| byte.is_ascii_lowercase();
+    if !name.bytes().all(|byte| is_letter(byte) || byte.is_ascii_digit() || byte == b'-') {
+        faults.push(
+            "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".to_owned(),
+        );
+    }
+    if !name.bytes().any(is_letter) {
+        faults.push("must contain at least one letter (a-z)".to_owned());
+    }
+    if name.contains("--") {
+        faults.push("must not contain consecutive hyphens".to_owned());
+    }
+    if name.starts_with('-') || name.ends_with('-') {
+        faults.push("must not begin or end with a hyphen".to_owned());
+    }
+    faults
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::built_in::testing::{object, texts};
+    use serde_json::json;
+
+    #[test]
+    fn names() {
+        for (name, count) in [
+            ("http", 0),
+            ("a-1", 0),
+            ("a-much-too-long-one", 1),
+            ("80", 1),
+            ("A", 2),
+            ("a--b", 1),
+            ("-a", 1),
+        ] {
+            assert_eq!(faults_of_port_name(name).len(), count, "{name}");
+        }
+    }
+
+    #[test]
+    fn faults() {
+        let ports: Vec<ContainerPort> = object(json!([
+            {"name": "a", "containerPort": 80}, {"name": "a", "containerPort": 0},
+            {"containerPort": 70_000, "hostPort": -1, "protocol": "X"},
+        ]));
+        let mut faults = Vec::new();
+        check_ports(&ports, "c", &mut faults);
+        assert_eq!(
+            texts(&faults),
+            [
+                "c.ports[1].name: Duplicate value: \"a\"",
+                "c.ports[1].containerPort: Required value",
+                "c.ports[2].containerPort: Invalid value: 70000: must be between 1 and 65535, inclusive",
+                "c.ports[2].hostPort: Invalid value: -1: must be between 1 and 65535, inclusive",
+                "c.ports[2].protocol: Unsupported value: \"X\": supported values: \"SCTP\", \"TCP\", \"UDP\"",
+            ]
+        );
+    }
+}

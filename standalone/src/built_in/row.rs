@@ -1,0 +1,259 @@
+//! A row: what a built-in kind is made of, and how it becomes a kind that a server
+//! serves.
+
+use std::any::TypeId;
+
+use aggregated_apiserver::{Cells, Kinds, Rules, Strategy, age};
+use jiff::Timestamp;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::{ClusterResourceScope, ListableResource, Metadata, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::TYPES;
+
+/// The category of what `kubectl get all` lists.
+pub(crate) const ALL: &[&str] = &["all"];
+
+/// What a built-in kind is made of. Its group, version, names and scope come from its
+/// Rust type.
+pub(crate) struct Row<K> {
+    pub(crate) short_names: &'static [&'static str],
+    pub(crate) categories: &'static [&'static str],
+    pub(crate) subresources: Subresources,
+    pub(crate) columns: Vec<Column<K>>,
+    /// Defaulting, validation and warnings.
+    pub(crate) rules: Rules<K>,
+    pub(crate) strategy: Strategy,
+}
+
+impl<K> Row<K>
+where
+    K: ListableResource + Metadata<Ty = ObjectMeta> + Serialize + DeserializeOwned + 'static,
+    K: kube::Resource<DynamicType = ()>,
+    <K as Resource>::Scope: 'static,
+{
+    /// A kind with this strategy, without subresources and rules, whose table shows its
+    /// age alone.
+    pub(crate) fn new(strategy: Strategy) -> Self {
+        Self {
+            short_names: &[],
+            categories: &[],
+            subresources: Subresources::None,
+            columns: vec![Column::age()],
+            rules: Rules::none(),
+            strategy,
+        }
+    }
+
+    /// The kind, for a server to serve.
+    pub(crate) fn kind(self) -> Kinds {
+        match self.definition() {
+            Ok(definition) => {
+                let cells = self.columns.into_iter().fold(Cells::none(), Column::add_to);
+                let kinds = Kinds::new().built_in(definition, cells, self.rules, &TYPES);
+                kinds.with_strategy(self.strategy)
+            }
+            Err(error) => {
+                // It is made of constants, so that it fails in tests already.
+                tracing::error!("{}: {error}", K::KIND);
+                Kinds::new()
+            }
+        }
+    }
+
+    fn definition(&self) -> Result<CustomResourceDefinition, serde_json::Error> {
+        let mut version = version_of::<K>();
+        let columns: Value = self.columns.iter().map(Column::definition).collect();
+        version["additionalPrinterColumns"] = columns;
+        version["subresources"] = self.subresources.definition();
+        let names = json!({
+            "plural": K::URL_PATH_SEGMENT, "kind": K::KIND, "listKind": K::LIST_KIND,
+            "shortNames": self.short_names, "categories": self.categories,
+        });
+        serde_json::from_value(tree::<K>(names, version))
+    }
+}
+
+/// The subresources of a kind.
+#[derive(Clone, Copy)]
+pub(crate) enum Subresources {
+    None,
+    Status,
+    StatusAndScale,
+}
+
+impl Subresources {
+    /// The subresources as a definition has them.
+    fn definition(self) -> Value {
+        match self {
+            Self::None => json!({}),
+            Self::Status => json!({"status": {}}),
+            Self::StatusAndScale => json!({"status": {}, "scale": {
+                "specReplicasPath": ".spec.replicas",
+                "statusReplicasPath": ".status.replicas",
+                "labelSelectorPath": ".spec.selector",
+            }}),
+        }
+    }
+}
+
+/// A column of the table that kubectl shows.
+pub(crate) struct Column<K> {
+    heading: &'static str,
+    column_type: &'static str,
+    cells: ColumnCells<K>,
+    is_wide: bool,
+}
+
+/// Where the cells of a column come from.
+enum ColumnCells<K> {
+    JsonPath(&'static str),
+    Computed(Compute<K>),
+}
+
+type Compute<K> = Box<dyn Fn(&K, Timestamp) -> Value + Send + Sync>;
+
+impl<K: 'static> Column<K> {
+    /// A column of texts that a JSONPath finds.
+    pub(crate) fn path(heading: &'static str, path: &'static str) -> Self {
+        Self { heading, column_type: "string", cells: ColumnCells::JsonPath(path), is_wide: false }
+    }
+
+    /// A column of texts that code computes from an object, at a time.
+    pub(crate) fn computed<V: Into<Value>>(
+        heading: &'static str,
+        compute: impl Fn(&K, Timestamp) -> V + Send + Sync + 'static,
+    ) -> Self {
+        let compute = move |object: &K, now| compute(object, now).into();
+        let cells = ColumnCells::Computed(Box::new(compute));
+        Self { heading, column_type: "string", cells, is_wide: false }
+    }
+
+    /// The age of an object, which every table of Kubernetes shows as a text.
+    pub(crate) fn age() -> Self
+    where
+        K: Metadata<Ty = ObjectMeta>,
+    {
+        Self::computed("Age", |object: &K, now| {
+            let made = object.metadata().creation_timestamp.as_ref();
+            made.map_or_else(|| "<unknown>".to_owned(), |made| age(made.0, now))
+        })
+    }
+
+    /// The same column of another type than `string`.
+    pub(crate) fn of_type(self, column_type: &'static str) -> Self {
+        Self { column_type, ..self }
+    }
+
+    /// The same column, shown only by `kubectl get -o wide`.
+    pub(crate) fn wide(self) -> Self {
+        Self { is_wide: true, ..self }
+    }
+
+    /// The column as a definition has it.
+    fn definition(&self) -> Value {
+        let path = match &self.cells {
+            ColumnCells::JsonPath(path) => path,
+            // Every column needs a path; this one is not evaluated.
+            ColumnCells::Computed(_) => ".metadata.name",
+        };
+        json!({
+            "name": self.heading, "type": self.column_type, "jsonPath": path,
+            "format": if self.heading == "Name" { "name" } else { "" },
+            "priority": i32::from(self.is_wide),
+        })
+    }
+
+    /// The heading and the cell of an object, if code computes it.
+    #[cfg(test)]
+    pub(crate) fn compute(&self, object: &K, now: Timestamp) -> Option<(&'static str, Value)> {
+        match &self.cells {
+            ColumnCells::JsonPath(_) => None,
+            ColumnCells::Computed(compute) => Some((self.heading, compute(object, now))),
+        }
+    }
+
+    fn add_to(cells: Cells<K>, column: Self) -> Cells<K> {
+        match column.cells {
+            ColumnCells::JsonPath(_) => cells,
+            ColumnCells::Computed(compute) => cells.cell(column.heading, compute),
+        }
+    }
+}
+
+/// The definition of a review, such as a SubjectAccessReview: a kind whose objects are
+/// answered, and not kept.
+pub(crate) fn review<K>() -> Result<CustomResourceDefinition, serde_json::Error>
+where
+    K: Resource,
+    K::Scope: 'static,
+{
+    let names = json!({"plural": K::URL_PATH_SEGMENT, "kind": K::KIND});
+    serde_json::from_value(tree::<K>(names, version_of::<K>()))
+}
+
+fn tree<K>(names: Value, version: Value) -> Value
+where
+    K: Resource,
+    K::Scope: 'static,
+{
+    let is_of_cluster = TypeId::of::<K::Scope>() == TypeId::of::<ClusterResourceScope>();
+    let scope = if is_of_cluster { "Cluster" } else { "Namespaced" };
+    json!({
+        "metadata": {},
+        "spec": {"group": K::GROUP, "scope": scope, "names": names, "versions": [version]},
+    })
+}
+
+/// The only version of a kind. Its schema says nothing: objects are read as their types in
+/// `types.txt` say.
+fn version_of<K: Resource>() -> Value {
+    json!({
+        "name": K::VERSION, "served": true, "storage": true,
+        "schema": {"openAPIV3Schema": {
+            "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+        }},
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
+
+    #[test]
+    fn the_definition_of_a_column() {
+        let definition = |column: Column<ConfigMap>| column.definition();
+        assert_eq!(
+            definition(Column::path("Name", ".a").wide()),
+            json!({"name": "Name", "type": "string", "format": "name", "jsonPath": ".a", "priority": 1})
+        );
+        assert_eq!(
+            definition(Column::computed("Data", |_, _| 5).of_type("integer")),
+            json!({
+                "name": "Data", "type": "integer", "format": "", "jsonPath": ".metadata.name",
+                "priority": 0,
+            })
+        );
+    }
+
+    #[test]
+    fn the_definition_of_a_kind() {
+        let definition = Row::<Pod> { short_names: &["po"], ..Row::new(Strategy::default()) };
+        let definition = serde_json::to_value(definition.definition().unwrap()).unwrap();
+        let spec = &definition["spec"];
+        assert_eq!((&spec["group"], &spec["scope"]), (&json!(""), &json!("Namespaced")));
+        let names = json!({
+            "plural": "pods", "kind": "Pod", "listKind": "PodList", "shortNames": ["po"],
+            "categories": [],
+        });
+        assert_eq!(spec["names"], names);
+        assert_eq!(spec["versions"][0]["additionalPrinterColumns"][0]["name"], "Age");
+        let scope =
+            serde_json::to_value(Row::<Node>::new(Strategy::default()).definition().unwrap());
+        assert_eq!(scope.unwrap()["spec"]["scope"], "Cluster");
+    }
+}

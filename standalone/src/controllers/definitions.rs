@@ -1,0 +1,272 @@
+//! Serves the kinds of CustomResourceDefinitions, writes their status, and removes the
+//! objects of those that are deleted.
+//!
+//! Not a `kube::runtime::Controller`, because that is not called for an object that is gone,
+//! where this one withdraws a kind, and because definitions are served one at a time, also
+//! those of [`Definitions::create`].
+
+mod removal;
+mod status;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use aggregated_apiserver::RuntimeKinds;
+use futures::StreamExt;
+use jiff::Timestamp;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, CustomResourceDefinitionNames,
+};
+use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
+use tokio::sync::Mutex;
+use tokio::task::JoinSet;
+
+use crate::cluster_objects::keep_api_services;
+use crate::objects::ObjectError;
+use status::{Conflict, status};
+
+/// The finalizer of a definition, which stays until its objects are gone.
+pub(crate) const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
+const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
+/// How soon a failure is tried again, and a definition looked at whose objects have
+/// finalizers.
+const RETRY_AFTER: Duration = Duration::from_millis(100);
+/// The longest pause between two looks, while the number of objects stays the same.
+const RETRY_AT_LEAST_EVERY: Duration = Duration::from_secs(2);
+/// How often a status is tried to be written.
+const STATUS_ATTEMPTS: usize = 5;
+
+/// The clock of a server.
+pub(crate) type Now = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+
+/// Serves definitions, and removes what they leave behind.
+#[derive(Clone)]
+pub(crate) struct Definitions {
+    client: Client,
+    kinds: RuntimeKinds,
+    now: Now,
+    /// Locked while a definition is served or withdrawn, so that this happens one at a
+    /// time.
+    known: Arc<Mutex<Known>>,
+    /// Whether the controller runs: before, while objects are loaded, it writes no
+    /// APIServices.
+    registers: Arc<AtomicBool>,
+}
+
+/// What was served last of each definition, by its uid.
+type Known = HashMap<String, Seen>;
+
+/// What was served last of a definition.
+#[derive(PartialEq)]
+struct Seen {
+    generation: i64,
+    /// Whether all names in its spec were accepted.
+    is_accepted: bool,
+}
+
+impl Definitions {
+    pub(crate) fn new(client: Client, kinds: RuntimeKinds, now: Now) -> Self {
+        Self { client, kinds, now, known: Arc::default(), registers: Arc::default() }
+    }
+
+    fn api(&self) -> Api<CustomResourceDefinition> {
+        Api::all(self.client.clone())
+    }
+
+    /// Creates a definition, and serves its kind before it returns.
+    pub(crate) async fn create(
+        &self,
+        what: &str,
+        definition: &CustomResourceDefinition,
+    ) -> Result<(), ObjectError> {
+        let failed = |error: kube::Error| ObjectError::new(what, error);
+        let created = self.api().create(&PostParams::default(), definition).await;
+        let name = created.map_err(failed)?.name_any();
+        let established = self.establish(&mut *self.known.lock().await, &name).await;
+        established.map(drop).map_err(|why| ObjectError::new(what, why))
+    }
+
+    /// Runs the controller.
+    pub(crate) async fn run(self) {
+        self.registers.store(true, Ordering::Relaxed);
+        self.update_api_services().await;
+        let changes = watcher(self.api(), watcher::Config::default()).default_backoff();
+        let mut changes = changes.boxed();
+        let mut removing = JoinSet::new();
+        let mut begun: HashSet<String> = HashSet::new();
+        while let Some(change) = changes.next().await {
+            while removing.try_join_next().is_some() {}
+            match change {
+                Ok(watcher::Event::Apply(definition) | watcher::Event::InitApply(definition)) => {
+                    let uid = definition.uid().unwrap_or_default();
+                    if definition.metadata.deletion_timestamp.is_none() {
+                        self.reconcile(&definition.name_any()).await;
+                    } else if begun.insert(uid) {
+                        let definitions = self.clone();
+                        removing.spawn(async move { definitions.remove(&definition).await });
+                    }
+                }
+                Ok(watcher::Event::Delete(definition)) => {
+                    begun.remove(&definition.uid().unwrap_or_default());
+                    self.withdraw(&mut *self.known.lock().await, &definition).await;
+                }
+                Ok(watcher::Event::Init | watcher::Event::InitDone) | Err(_) => {}
+            }
+        }
+    }
+
+    /// Creates and deletes APIServices, so that there is one for each version that is served.
+    async fn update_api_services(&self) {
+        if self.registers.load(Ordering::Relaxed) {
+            keep_api_services(&self.client, &self.kinds).await;
+        }
+    }
+
+    /// Serves a definition, and those that wait for the names it gave up.
+    async fn reconcile(&self, name: &str) {
+        let mut known = self.known.lock().await;
+        match self.establish(&mut known, name).await {
+            Ok(has_released) if has_released => self.retry_refused(&mut known).await,
+            Ok(_) => {}
+            Err(why) => tracing::debug!("definition {name}: {why}"),
+        }
+    }
+
+    /// Tries again to accept the names that were taken.
+    async fn retry_refused(&self, known: &mut Known) {
+        known.retain(|_, seen| seen.is_accepted);
+        let others = self.api().list(&ListParams::default()).await;
+        for other in others.map(|found| found.items).unwrap_or_default() {
+            let name = other.name_any();
+            if let Err(why) = self.establish(known, &name).await {
+                tracing::debug!("definition {name}: {why}");
+            }
+        }
+    }
+
+    /// Serves a definition as it is now, and writes its status. Answers whether it gave up
+    /// names, which another definition may wait for.
+    async fn establish(&self, known: &mut Known, name: &str) -> Result<bool, String> {
+        let mut attempt = 1;
+        loop {
+            let live = self.api().get_opt(name).await.map_err(|error| error.to_string())?;
+            let live = live.filter(|live| live.metadata.deletion_timestamp.is_none());
+            let Some(live) = live else { return Ok(false) };
+            let uid = live.uid().unwrap_or_default();
+            let generation = live.metadata.generation.unwrap_or_default();
+            let (names, mut conflict) = self.accepted_names(&live);
+            let is_accepted = conflict.is_none();
+            let is_new = known.get(&uid) != Some(&Seen { generation, is_accepted })
+                || !self.kinds.is_served(name);
+            let mut refused = None;
+            // A definition that is served goes on with the names that were accepted before.
+            if is_new && (is_accepted || self.kinds.is_served(name)) {
+                let mut accepted = live.clone();
+                accepted.spec.names = names.clone();
+                refused = self.kinds.serve(&accepted).await.err().map(|error| error.to_string());
+            }
+            if let Some(why) = &refused {
+                conflict.get_or_insert(("NotServed", why.clone()));
+            }
+            known.insert(uid, Seen { generation, is_accepted });
+            let is_served = self.kinds.is_served(name);
+            let status = status(&live, &names, conflict, is_served, (self.now)());
+            if let Some(status) = status {
+                match self.patch_status(&live, status).await {
+                    Ok(true) => {}
+                    Ok(false) => continue,
+                    Err(error) if attempt == STATUS_ATTEMPTS => return Err(error),
+                    Err(_) => {
+                        attempt += 1;
+                        tokio::time::sleep(RETRY_AFTER).await;
+                        continue;
+                    }
+                }
+            }
+            if is_new && is_served {
+                self.update_api_services().await;
+            }
+            let before = live.status.as_ref().and_then(|status| status.accepted_names.as_ref());
+            let has_released = before.is_some_and(|before| *before != names);
+            return refused.map_or(Ok(has_released), Err);
+        }
+    }
+
+    /// Writes the status of a definition; `false` if the definition has changed meanwhile,
+    /// or is gone.
+    async fn patch_status(
+        &self,
+        seen: &CustomResourceDefinition,
+        status: Value,
+    ) -> Result<bool, String> {
+        let metadata = json!({"uid": seen.uid(), "resourceVersion": seen.resource_version()});
+        let patch = Patch::Merge(json!({"metadata": metadata, "status": status}));
+        let name = seen.name_any();
+        match self.api().patch_status(&name, &PatchParams::default(), &patch).await {
+            Ok(_) => Ok(true),
+            Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => Ok(false),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// The names that are accepted, and why not all of the spec are. A name that was
+    /// accepted before stays.
+    fn accepted_names(
+        &self,
+        definition: &CustomResourceDefinition,
+    ) -> (CustomResourceDefinitionNames, Option<Conflict>) {
+        let asked = &definition.spec.names;
+        let before = definition.status.as_ref().and_then(|status| status.accepted_names.clone());
+        let mut names = before.unwrap_or_default();
+        let taken = self.kinds.taken_names(&definition.spec.group, &asked.plural);
+        let mut conflict = None;
+        let mut refuse = |reason, name: &str| {
+            conflict = Some((reason, format!("{name:?} is already in use")));
+        };
+        let is_resource = |name: &str| taken.resources.contains(name);
+        let is_kind = |name: &str| taken.kinds.contains(name);
+        match &asked.plural {
+            name if names.plural != *name && is_resource(name) => refuse("PluralConflict", name),
+            name => names.plural.clone_from(name),
+        }
+        match &asked.singular {
+            Some(name) if names.singular.as_ref() != Some(name) && is_resource(name) => {
+                refuse("SingularConflict", name);
+            }
+            name => names.singular.clone_from(name),
+        }
+        let known = names.short_names.clone().unwrap_or_default();
+        let of_others = |name: &&String| !known.contains(*name) && is_resource(name);
+        match asked.short_names.iter().flatten().find(of_others) {
+            Some(name) => refuse("ShortNamesConflict", name),
+            None => names.short_names.clone_from(&asked.short_names),
+        }
+        match &asked.kind {
+            name if names.kind != *name && is_kind(name) => refuse("KindConflict", name),
+            name => names.kind.clone_from(name),
+        }
+        match &asked.list_kind {
+            Some(name) if names.list_kind.as_ref() != Some(name) && is_kind(name) => {
+                refuse("ListKindConflict", name);
+            }
+            name => names.list_kind.clone_from(name),
+        }
+        names.categories.clone_from(&asked.categories);
+        (names, conflict)
+    }
+
+    /// Withdraws the kind of a definition, so that others may have its names.
+    async fn withdraw(&self, known: &mut Known, definition: &CustomResourceDefinition) {
+        let (name, uid) = (definition.name_any(), definition.uid().unwrap_or_default());
+        if known.remove(&uid).is_some() && self.kinds.is_served(&name) {
+            self.kinds.withdraw(&name).await;
+            self.update_api_services().await;
+            self.retry_refused(known).await;
+        }
+    }
+}

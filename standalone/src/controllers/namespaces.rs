@@ -1,0 +1,152 @@
+//! Empties namespaces that are being deleted, then removes their finalizer, as the
+//! namespace controller does in a cluster.
+//!
+//! Not a `kube::runtime::Controller`, because the pause before the next attempt depends on
+//! what the last one left, which would have to be kept beside it for each namespace.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use aggregated_apiserver::{KeptKind, RuntimeKinds};
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
+};
+use kube::core::GroupVersionKind;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Client, ResourceExt};
+use serde_json::json;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+/// How soon a failure is tried again, and a namespace whose objects have finalizers.
+const RETRY_AFTER: Duration = Duration::from_millis(100);
+/// The longest pause between two attempts, while the number of objects stays the same.
+const RETRY_AT_LEAST_EVERY: Duration = Duration::from_secs(2);
+/// The finalizer in the spec of a namespace, which this controller removes.
+pub(crate) const FINALIZER: &str = "kubernetes";
+/// How long a deleted namespace stays at least: tests that finalize it themselves, because
+/// they expect no controllers, read it once more before they do.
+const STAYS_AT_LEAST: Duration = Duration::from_millis(100);
+
+/// Runs the controller.
+pub(crate) async fn run(client: Client, kinds: RuntimeKinds) {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let changes = watcher(namespaces, watcher::Config::default()).default_backoff();
+    let mut changes = changes.applied_objects().boxed();
+    let mut ending: HashSet<String> = HashSet::new();
+    let mut emptying = JoinSet::new();
+    while let Some(change) = changes.next().await {
+        while let Some(ended) = emptying.try_join_next() {
+            if let Ok(uid) = ended {
+                ending.remove::<String>(&uid);
+            }
+        }
+        let Ok(namespace) = change else { continue };
+        let uid = namespace.uid().unwrap_or_default();
+        // Each in a task of its own, so that none waits for another one.
+        if namespace.metadata.deletion_timestamp.is_some() && ending.insert(uid.clone()) {
+            let (client, kinds, name) = (client.clone(), kinds.clone(), namespace.name_any());
+            emptying.spawn(async move {
+                finish(&client, &kinds, &name, &uid).await;
+                uid
+            });
+        }
+    }
+}
+
+/// Empties a namespace and removes its finalizer. Tries until it is gone, or a namespace
+/// of the same name has taken its place.
+async fn finish(client: &Client, kinds: &RuntimeKinds, name: &str, uid: &str) {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let (mut pause, mut before) = (RETRY_AFTER, 0);
+    let may_go = Instant::now() + STAYS_AT_LEAST;
+    loop {
+        let live = match namespaces.get_opt(name).await {
+            Ok(Some(live)) => live,
+            Ok(None) => return,
+            Err(_) => {
+                tokio::time::sleep(RETRY_AFTER).await;
+                continue;
+            }
+        };
+        if live.uid().as_deref() != Some(uid) || live.metadata.deletion_timestamp.is_none() {
+            return;
+        }
+        match empty(client, kinds, name, uid).await {
+            Ok(0) if Instant::now() < may_go => {
+                // Objects that were created just before the deletion are deleted next time.
+                tokio::time::sleep_until(may_go).await;
+                continue;
+            }
+            Ok(0) => {
+                if let Err(error) = finalize(client, live).await {
+                    tracing::debug!("namespace {name}: {error}");
+                }
+                pause = RETRY_AT_LEAST_EVERY.min(pause * 2);
+            }
+            Ok(left) => {
+                tracing::debug!("namespace {name}: {left} objects have finalizers");
+                pause =
+                    if left == before { RETRY_AT_LEAST_EVERY.min(pause * 2) } else { RETRY_AFTER };
+                before = left;
+            }
+            Err(error) => tracing::debug!("namespace {name}: {error}"),
+        }
+        tokio::time::sleep(pause).await;
+    }
+}
+
+/// Removes this controller's finalizer. A namespace is removed with the last one.
+async fn finalize(client: &Client, mut live: Namespace) -> kube::Result<()> {
+    let finalizers = live.spec.as_mut().and_then(|spec| spec.finalizers.as_mut());
+    let Some(finalizers) = finalizers.filter(|all| all.iter().any(|one| one == FINALIZER)) else {
+        return Ok(());
+    };
+    finalizers.retain(|one| one != FINALIZER);
+    let (api, name): (Api<Namespace>, _) = (Api::all(client.clone()), live.name_any());
+    api.replace_subresource("finalize", &name, &PostParams::default(), &live).await.map(drop)
+}
+
+/// Deletes all objects of a namespace; answers with how many are left.
+async fn empty(
+    client: &Client,
+    kinds: &RuntimeKinds,
+    name: &str,
+    uid: &str,
+) -> kube::Result<usize> {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let terminating = json!({"metadata": {"uid": uid}, "status": {"phase": "Terminating"}});
+    let terminating = Patch::Merge(terminating);
+    namespaces.patch_status(name, &PatchParams::default(), &terminating).await?;
+    let mut left = 0;
+    for kept in kinds.kept().iter().filter(|kept| kept.is_namespaced) {
+        let objects: Api<DynamicObject> =
+            Api::namespaced_with(client.clone(), name, &resource(kept));
+        let all = ListParams::default();
+        // No kubelet runs the Pods, so that they need no time to end.
+        objects.delete_collection(&DeleteParams::default().grace_period(0), &all).await?;
+        let remaining = objects.list(&all).await?.items;
+        left += remaining.len();
+        for object in remaining.iter().filter(|object| awaits_collector(object)) {
+            let metadata = json!({"finalizers": null, "uid": object.uid()});
+            let freed = Patch::Merge(json!({"metadata": metadata}));
+            objects.patch(&object.name_any(), &PatchParams::default(), &freed).await?;
+        }
+    }
+    Ok(left)
+}
+
+/// Whether an object waits for the garbage collector alone. There is none here, and the
+/// dependents that it would look after are deleted with the namespace.
+fn awaits_collector(object: &DynamicObject) -> bool {
+    const COLLECTOR: [&str; 2] = ["foregroundDeletion", "orphan"];
+    let finalizers = object.finalizers();
+    !finalizers.is_empty() && finalizers.iter().all(|one| COLLECTOR.contains(&one.as_str()))
+}
+
+fn resource(kept: &KeptKind) -> ApiResource {
+    let kind = GroupVersionKind::gvk(&kept.group, &kept.version, &kept.kind);
+    ApiResource::from_gvk_with_plural(&kind, &kept.plural)
+}
