@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::document::Document;
 use crate::kind::Kind;
 use crate::served_kind::{ServedKind, ServedKinds};
-use crate::verb::{self, Subresource};
+use crate::verb;
 
 /// Every document of discovery.
 #[derive(Debug)]
@@ -130,7 +130,7 @@ impl<'a> Groups<'a> {
 
 /// A subresource, and what is answered for it: group, version and kind.
 struct Part {
-    subresource: Subresource,
+    name: &'static str,
     verbs: Vec<&'static str>,
     response_kind: (String, String, String),
 }
@@ -139,15 +139,14 @@ struct Part {
 fn parts(served: &ServedKind, version: &str) -> Vec<Part> {
     let kind = &served.kind;
     let Some(version) = kind.version(version) else { return Vec::new() };
-    let part = |subresource: Subresource| {
-        let response_kind = match subresource {
-            Subresource::Status | Subresource::Finalize => {
-                (kind.group.clone(), version.name.clone(), kind.names.kind.clone())
-            }
-            Subresource::Scale => ("autoscaling".to_owned(), "v1".to_owned(), "Scale".to_owned()),
+    let part = |subresource: verb::Subresource| {
+        let (of, version) = match &subresource.kind {
+            None => (&**kind, &**version),
+            Some(other) => (&**other, &*other.storage),
         };
-        let verbs = subresource.verbs().iter().map(|verb| verb.name()).collect();
-        Part { subresource, verbs, response_kind }
+        let response_kind = (of.group.clone(), version.name.clone(), of.names.kind.clone());
+        let verbs = subresource.verbs.iter().map(|verb| verb.name()).collect();
+        Part { name: subresource.name, verbs, response_kind }
     };
     verb::subresources(served, version).into_iter().map(part).collect()
 }

@@ -7,6 +7,7 @@ mod age;
 mod coded_cells;
 mod coded_review;
 mod coded_rules;
+mod coded_subresource;
 mod columns;
 mod conversion;
 mod names;
@@ -20,8 +21,9 @@ mod view;
 
 pub use age::age;
 pub use coded_cells::CodedCells;
-pub use coded_review::{CodedReview, NoQuestion};
+pub use coded_review::{CodedReview, ReviewError};
 pub use coded_rules::{CodedRules, Prepared, RuleContext, Verdict};
+pub use coded_subresource::{CodedSubresource, Effect, Posted, SubresourceError};
 pub use columns::Columns;
 pub use names::Names;
 pub use scale::scale;
@@ -62,6 +64,8 @@ pub struct Kind {
     pub names: Names,
     /// Whether objects live in namespaces.
     pub scope: Scope,
+    /// Versions of its group whose objects have the same form, and are read as its own.
+    pub same_form: &'static [&'static str],
     /// The served versions, the preferred one first.
     pub versions: Vec<Arc<Version>>,
     /// The version in which objects are kept, served or not.
@@ -74,6 +78,8 @@ pub struct Kind {
     pub admission_rules: Option<Arc<CodedRules>>,
     /// How its objects are named, written and deleted.
     pub strategy: Strategy,
+    /// Subresources that code answers.
+    pub coded_subresources: Vec<Arc<CodedSubresource>>,
     /// Code of the strategy, which fills in and validates what no type can say.
     strategy_rules: Option<Arc<CodedRules>>,
     /// Whose objects it shows, if they are not its own.
@@ -144,12 +150,14 @@ impl Kind {
                 group: spec.group.clone(),
                 names,
                 scope,
+                same_form: &[],
                 versions,
                 storage,
                 unserved,
                 shape: Shape::default(),
                 admission_rules: None,
                 strategy: Strategy::default(),
+                coded_subresources: Vec::new(),
                 strategy_rules: None,
                 view: None,
             }),
@@ -171,6 +179,12 @@ impl Kind {
     #[must_use]
     pub fn with_strategy(self, strategy: Strategy) -> Self {
         Self { strategy, ..self }
+    }
+
+    /// The same kind with subresources that code answers.
+    #[must_use]
+    pub fn with_subresources(self, coded_subresources: Vec<Arc<CodedSubresource>>) -> Self {
+        Self { coded_subresources, ..self }
     }
 
     /// The same kind as a view of another one.
@@ -201,6 +215,10 @@ impl Kind {
             && let Some(rest) = given.strip_prefix('/')
         {
             *given = rest.to_owned();
+        }
+        let is_same = |given: &str| self.same_form.iter().any(|one| self.api_version(one) == given);
+        if tree.get("apiVersion").and_then(Value::as_str).is_some_and(is_same) {
+            tree.insert("apiVersion".to_owned(), expected.as_str().into());
         }
         for (field, value) in [("apiVersion", &expected), ("kind", &self.names.kind)] {
             let is_said = |said: &Value| !said.is_null() && *said != "";

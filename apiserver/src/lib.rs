@@ -66,10 +66,13 @@ pub use definition::{
     Cells, Computed, DefinitionError, Kinds, Lookup, Related, Rules, SourceType, Stored,
 };
 pub use error::{FieldError, StartError};
-pub use kind::{NameRule, NoQuestion, Routing, RuleContext, StoragePrefix, Strategy, View, age};
+pub use kind::{
+    Effect, NameRule, Posted, ReviewError, Routing, RuleContext, StoragePrefix, Strategy,
+    SubresourceError, View, age,
+};
 pub use manifests::Options as ManifestOptions;
-pub use object::names;
 pub use object::selector::SelectableFields;
+pub use object::{Key, names};
 pub use schema::{GoType, Member, Presence, Quantity, Ref, Type, TypeId, Types};
 pub use server::{
     AdmissionPlugin, ApiServer, Args as ServeArgs, Bound, ClusterClient, Drained, Filling,

@@ -304,7 +304,7 @@ fn deployment(name: &str, namespace: &str, image: &str) -> Value {
 mod tests {
     use super::*;
     use crate::definition::Kinds;
-    use crate::kind::NoQuestion;
+    use crate::kind::ReviewError;
     use crate::schema::Types;
     use crate::user::User;
 
@@ -322,7 +322,7 @@ mod tests {
             },
         });
         let definition = serde_json::from_value(definition).unwrap();
-        let answer = |_: &User, question: Value| Ok::<_, NoQuestion>(question);
+        let answer = |_: &User, question: Value| Ok::<_, ReviewError>(question);
         const TABLE: &str = "package example.com/api/questions/v1 example.com/v1\nQuestion kind\n";
         let types = Arc::new(Types::parse(&[TABLE]).unwrap());
         let kinds = Kinds::new().reviewed(definition, &types, answer);

@@ -12,6 +12,7 @@ mod schemas;
 mod typed;
 
 use std::collections::BTreeMap;
+use std::iter;
 use std::sync::OnceLock;
 
 use serde_json::{Map, Value, json};
@@ -100,8 +101,11 @@ impl Documents {
                 let key = (kind.group.clone(), version.name.clone());
                 let (paths, described) = by_version.entry(key).or_default();
                 paths.extend(operations::paths(served, version));
-                if let Some(id) = version.schema.root_name() {
-                    described.extend(typed::schemas(version.schema.types(), id));
+                let posted = kind.coded_subresources.iter().map(|coded| &coded.kind().storage);
+                for version in iter::once(version).chain(posted) {
+                    if let Some(id) = version.schema.root_name() {
+                        described.extend(typed::schemas(version.schema.types(), id));
+                    }
                 }
                 let names = &kind.names;
                 let object = schemas::object(kind, version);

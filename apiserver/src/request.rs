@@ -35,15 +35,15 @@ use crate::ambient::Ambient;
 use crate::cluster::Cluster;
 use crate::discovery::Discovery;
 use crate::error::{ApiError, Reason};
-use crate::kind::{self, Kind};
+use crate::kind::Kind;
 use crate::openapi::OpenApi;
 use crate::quota::{Account, Quota};
 use crate::record::{Metrics, Record};
 use crate::served_kind::{Backing, ServedKinds};
 use crate::user::User;
-use crate::verb::{self, DeleteOptions, Subresource, Verb};
+use crate::verb::{self, Acted, DeleteOptions, Subresource, Verb};
 use crate::watch_cache::SourceState;
-use crate::write;
+use crate::write::{self, Part};
 use decode::Operation;
 use encode::{Encoder, stream};
 use negotiate::{InProtobuf, Media, Negotiated, Presentation};
@@ -250,11 +250,12 @@ impl Handler {
         let mut permit = self.throttle.throttle(user, &target)?;
         let _body_permit = self.throttle.body(user, &body)?;
         decode::begin(&target, head)?;
-        let in_protobuf = match target.subresource {
+        let (kind, version) = target.body_kind();
+        let in_protobuf = match &target.subresource {
             // A WebSocket carries lines of text.
             _ if websocket::is_asked_for(head) => InProtobuf::Nothing,
-            Some(Subresource::Scale) => InProtobuf::Objects,
-            _ if target.served.kind.is_typed() => InProtobuf::Objects,
+            Some(Subresource { kind: Some(_), .. }) => InProtobuf::Objects,
+            _ if kind.is_typed() => InProtobuf::Objects,
             _ => InProtobuf::Metadata,
         };
         let Negotiated { format, objection } =
@@ -266,12 +267,7 @@ impl Handler {
             self.throttle.selector(user, selector, &mut permit)?;
         }
         let now = self.ambient.now();
-        let encoder = match (target.subresource, kind::scale()) {
-            (Some(Subresource::Scale), Some(scale)) => {
-                Encoder::new(&scale, &scale.storage, format, now)
-            }
-            _ => Encoder::new(&target.served.kind, &target.version, format, now),
-        };
+        let encoder = Encoder::new(kind, version, format, now);
         let is_watch = target.verb == Verb::Watch;
         let response = self.act(user, target, operation, encoder, permit, &account).await?;
         match objection {
@@ -294,7 +290,7 @@ impl Handler {
         account: &Account,
     ) -> Result<Response<Body>, ApiError> {
         let (served, version) = (&target.served, &target.version);
-        let is_scale = target.subresource == Some(Subresource::Scale);
+        let is_scale = target.part() == Part::Scale;
         match operation {
             Operation::Get(key, options) => {
                 let versioned = if is_scale {
@@ -327,6 +323,16 @@ impl Handler {
                 let attributes = writing.attributes();
                 let (answer, warnings) = verb::review(&attributes, review, submitted).await?;
                 Ok(encoder.review(&answer, &warnings))
+            }
+            Operation::Act(coded, submitted, options) => {
+                let writing = Writing::new(self, user, &target, options, account);
+                let mut warnings = Vec::new();
+                let attributes = writing.attributes();
+                let acted = verb::act(&attributes, &coded, submitted, &mut warnings).await;
+                match acted.map_err(|error| error.with_warnings(warnings.clone()))? {
+                    Acted::Answered(answer) => Ok(encoder.review(&answer, &warnings)),
+                    Acted::Done => Ok(encoder.done(&warnings)),
+                }
             }
             Operation::Write(change, options) => {
                 let writing = Writing::new(self, user, &target, options, account);

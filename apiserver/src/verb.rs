@@ -1,27 +1,32 @@
 //! What can be done with a kind: one file per verb. CREATE, UPDATE and PATCH are one pipeline
 //! of many stages, which is `write`.
 
+mod act;
 mod continue_token;
 mod delete;
 mod delete_collection;
+mod delete_options;
 mod get;
 mod list;
 mod review;
 mod scale;
 mod selection;
+mod subresource;
 mod watch;
 
+pub use act::{Acted, act};
 pub use continue_token::Continue;
-pub use delete::{DeleteOptions, Deleted, delete};
+pub use delete::{Deleted, delete};
 pub use delete_collection::delete_collection;
+pub use delete_options::{DeleteOptions, propagation};
 pub use get::{GetOptions, get};
 pub use list::{LOOK, ListOptions, Listed, Moment, list};
 pub use review::review;
 pub use scale::get_scale;
 pub use selection::Selection;
+pub use subresource::{Action, Subresource, subresources};
 pub use watch::{Bookmark, Event, Initial, WatchOptions, WatchStart, Watching, watch};
 
-use crate::kind::Version;
 use crate::served_kind::{Backing, ServedKind};
 
 /// A verb of Kubernetes, as authorization and discovery name it.
@@ -71,47 +76,6 @@ pub fn verbs(served: &ServedKind) -> &'static [Verb] {
         Backing::Computed(_) => &[Verb::Get, Verb::List, Verb::Watch],
         Backing::Reviewed(_) => &[Verb::Create],
     }
-}
-
-/// A part of an object that is read and written apart from it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Subresource {
-    /// What is said about the object.
-    Status,
-    /// How many replicas are wanted, in a form that all kinds have alike.
-    Scale,
-    /// What holds an object that is deleted, besides its metadata.
-    Finalize,
-}
-
-impl Subresource {
-    /// The name on the wire.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Status => "status",
-            Self::Scale => "scale",
-            Self::Finalize => "finalize",
-        }
-    }
-
-    /// What can be done with it.
-    pub fn verbs(self) -> &'static [Verb] {
-        match self {
-            Self::Status | Self::Scale => &[Verb::Get, Verb::Patch, Verb::Update],
-            Self::Finalize => &[Verb::Update],
-        }
-    }
-}
-
-/// The subresources of a kind in one version.
-pub fn subresources(served: &ServedKind, version: &Version) -> Vec<Subresource> {
-    let mut subresources = Vec::new();
-    if let Backing::Stored(_) = served.backing {
-        subresources.extend(version.subresources.status.then_some(Subresource::Status));
-        subresources.extend(version.subresources.scale.as_ref().map(|_| Subresource::Scale));
-        subresources.extend(served.kind.strategy.has_finalize.then_some(Subresource::Finalize));
-    }
-    subresources
 }
 
 impl Verb {

@@ -1,6 +1,6 @@
 //! Questions about callers: what may they do, and who are they?
 
-use aggregated_apiserver::{FieldError, Kinds, NoQuestion, User};
+use aggregated_apiserver::{FieldError, Kinds, ReviewError, User};
 use k8s_openapi::api::authentication::v1::{
     SelfSubjectReview, SelfSubjectReviewStatus, TokenReview, TokenReviewStatus, UserInfo,
 };
@@ -35,7 +35,7 @@ pub(crate) fn kinds(tokens: Tokens, now: Now) -> Result<Kinds, serde_json::Error
             let token = asked.spec.token.as_str();
             if token.is_empty() {
                 let why = "token is required for TokenReview in authentication";
-                return Err(NoQuestion::BadRequest(why.to_owned()));
+                return Err(ReviewError::BadRequest(why.to_owned()));
             }
             let found = tokens.iter().find(|(known, _)| known == token);
             asked.status = Some(TokenReviewStatus {
@@ -63,7 +63,7 @@ pub(crate) fn kinds(tokens: Tokens, now: Now) -> Result<Kinds, serde_json::Error
             &TYPES,
             |user, mut asked: SelfSubjectRulesReview| {
                 if asked.spec.namespace.as_ref().is_none_or(String::is_empty) {
-                    return Err(NoQuestion::BadRequest("no namespace on request".to_owned()));
+                    return Err(ReviewError::BadRequest("no namespace on request".to_owned()));
                 }
                 asked.spec = SelfSubjectRulesReviewSpec::default();
                 asked.status = Some(rules(&user.groups));
@@ -99,12 +99,12 @@ pub(crate) fn kinds(tokens: Tokens, now: Now) -> Result<Kinds, serde_json::Error
 }
 
 /// A question is about one thing, and is called nothing.
-fn check(metadata: &ObjectMeta, mut faults: Vec<FieldError>) -> Result<(), NoQuestion> {
+fn check(metadata: &ObjectMeta, mut faults: Vec<FieldError>) -> Result<(), ReviewError> {
     let given = ObjectMeta { managed_fields: None, ..metadata.clone() };
     if given != ObjectMeta::default() {
         faults.push(FieldError::invalid("metadata", shown(&given), "must be empty"));
     }
-    if faults.is_empty() { Ok(()) } else { Err(NoQuestion::Invalid(faults)) }
+    if faults.is_empty() { Ok(()) } else { Err(ReviewError::Invalid(faults)) }
 }
 
 fn about(

@@ -20,7 +20,11 @@ use super::yaml::{self, DefinitionError};
 use super::{Cells, Rules};
 use crate::admission::{Admission, AdmissionChain};
 use crate::cluster::Sources;
-use crate::kind::{CodedCells, CodedReview, CodedRules, NoQuestion, Strategy, View};
+use crate::error::StartError;
+use crate::kind::{
+    CodedCells, CodedReview, CodedRules, CodedSubresource, Effect, Kind, Posted, ReviewError,
+    Strategy, SubresourceError, View,
+};
 use crate::object::Tree;
 use crate::schema::Types;
 use crate::served_kind::SourceResource;
@@ -79,6 +83,8 @@ pub struct Registered {
     pub rules: Option<Arc<CodedRules>>,
     /// In what it differs from a kind that a definition describes.
     pub strategy: Strategy,
+    /// Subresources that code answers.
+    pub subresources: Vec<Arc<CodedSubresource>>,
     /// Whose objects it shows, if they are not its own.
     pub view: Option<View>,
     /// The types of Kubernetes, if it is one of its own kinds: then its group need not
@@ -177,6 +183,31 @@ impl Kinds {
         self
     }
 
+    /// Gives the last kind a subresource that code answers: to `POST` an object of the type
+    /// `definition`, which is among `types`, does something to an object of the kind, or asks
+    /// about it. What is posted is not kept. Objects of the versions in `same_form` are read
+    /// as those of the definition.
+    ///
+    /// # Errors
+    /// When the type cannot be described.
+    pub fn with_subresource(
+        mut self,
+        name: &'static str,
+        definition: &CustomResourceDefinition,
+        types: &Arc<Types>,
+        same_form: &'static [&'static str],
+        act: impl Fn(&Posted<'_>) -> Result<Effect, SubresourceError> + Send + Sync + 'static,
+    ) -> Result<Self, StartError> {
+        let mut kind = Kind::parse_built_in(definition, None, types)?;
+        kind.same_form = same_form;
+        let kind = Arc::new(kind);
+        if let Some(registered) = self.registered.last_mut() {
+            let coded = CodedSubresource::new(name, kind, Box::new(act));
+            registered.subresources.push(Arc::new(coded));
+        }
+        Ok(self)
+    }
+
     /// Gives the last kind a strategy of its own.
     #[must_use]
     pub fn with_strategy(mut self, strategy: Strategy) -> Self {
@@ -202,15 +233,15 @@ impl Kinds {
         mut self,
         definition: CustomResourceDefinition,
         types: &Arc<Types>,
-        review: impl Fn(&User, K) -> Result<K, NoQuestion> + Send + Sync + 'static,
+        review: impl Fn(&User, K) -> Result<K, ReviewError> + Send + Sync + 'static,
     ) -> Self
     where
         K: Serialize + DeserializeOwned,
     {
         let review = move |user: &User, question: &Tree| {
             let question = serde_json::from_value(Value::Object(question.clone()));
-            let question = question.map_err(|error| NoQuestion::BadRequest(error.to_string()))?;
-            to_tree(&review(user, question)?).map_err(NoQuestion::BadRequest)
+            let question = question.map_err(|error| ReviewError::BadRequest(error.to_string()))?;
+            to_tree(&review(user, question)?).map_err(ReviewError::BadRequest)
         };
         let review = Arc::new(CodedReview::new(Box::new(review)));
         self.add(definition, None, Role::Reviewed(review));
@@ -274,6 +305,7 @@ impl Kinds {
             rules: None,
             types: None,
             strategy: Strategy::default(),
+            subresources: Vec::new(),
             view: None,
             role,
         });

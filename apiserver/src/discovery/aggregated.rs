@@ -60,7 +60,7 @@ fn resource(group: &str, version: &str, served: &ServedKind) -> Value {
 fn subresource(part: &Part) -> Value {
     let (group, version, kind) = &part.response_kind;
     json!({
-        "subresource": part.subresource.name(),
+        "subresource": part.name,
         "responseKind": {"group": group, "version": version, "kind": kind},
         "verbs": part.verbs,
     })

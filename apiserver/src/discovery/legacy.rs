@@ -83,7 +83,7 @@ fn subresource(served: &ServedKind, part: &Part) -> Value {
     let kind = &served.kind;
     let (group, version, response_kind) = &part.response_kind;
     let mut subresource = json!({
-        "name": format!("{}/{}", kind.names.plural, part.subresource.name()),
+        "name": format!("{}/{}", kind.names.plural, part.name),
         "singularName": "",
         "namespaced": kind.is_namespaced(),
         "kind": response_kind,

@@ -6,11 +6,11 @@ use crate::error::FieldError;
 use crate::object::Tree;
 use crate::user::User;
 
-type Review = Box<dyn Fn(&User, &Tree) -> Result<Tree, NoQuestion> + Send + Sync>;
+type Review = Box<dyn Fn(&User, &Tree) -> Result<Tree, ReviewError> + Send + Sync>;
 
 /// Why a question is none.
 #[derive(Clone, Debug)]
-pub enum NoQuestion {
+pub enum ReviewError {
     /// Fields of it are wrong (422).
     Invalid(Vec<FieldError>),
     /// It cannot be answered at all (400).
@@ -31,7 +31,7 @@ impl CodedReview {
     ///
     /// # Errors
     /// Why it is none.
-    pub fn answer(&self, user: &User, question: &Tree) -> Result<Tree, NoQuestion> {
+    pub fn answer(&self, user: &User, question: &Tree) -> Result<Tree, ReviewError> {
         (self.0)(user, question)
     }
 }

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::{kubernetes, schemas};
 use crate::kind::{Kind, Version};
 use crate::served_kind::ServedKind;
-use crate::verb::{Subresource, Verb, subresources, verbs};
+use crate::verb::{Action, Subresource, Verb, subresources, verbs};
 
 const STATUS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Status";
 const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
@@ -32,8 +32,8 @@ pub(super) fn paths(served: &ServedKind, version: &Version) -> Vec<(String, Valu
     };
     let item = format!("{collection}/{{name}}");
     let parts = subresources(served, version).into_iter().map(|subresource| {
-        let path = format!("{item}/{}", subresource.name());
-        (path, one.part(subresource))
+        let path = format!("{item}/{}", subresource.name);
+        (path, one.part(&subresource))
     });
     let mut paths: Vec<(String, Value)> = parts.collect();
     paths.extend([(collection, one.collection()), (item, one.item())]);
@@ -71,10 +71,16 @@ impl Operations<'_> {
         Value::Object(path)
     }
 
-    fn part(&self, subresource: Subresource) -> Value {
-        let verbs = [("get", Verb::Get), ("put", Verb::Update), ("patch", Verb::Patch)];
+    fn part(&self, subresource: &Subresource) -> Value {
+        let verbs = [
+            ("get", Verb::Get),
+            ("put", Verb::Update),
+            ("patch", Verb::Patch),
+            ("post", Verb::Create),
+        ];
         let mut path = Map::new();
-        for (method, verb) in verbs {
+        for (method, verb) in verbs.into_iter().filter(|(_, verb)| subresource.verbs.contains(verb))
+        {
             path.insert(method.to_owned(), self.operation_on(verb, Some(subresource)));
         }
         path.insert("parameters".to_owned(), self.item_parameters().into());
@@ -119,17 +125,18 @@ impl Operations<'_> {
         self.operation_on(verb, None)
     }
 
-    fn operation_on(&self, verb: Verb, subresource: Option<Subresource>) -> Value {
+    fn operation_on(&self, verb: Verb, subresource: Option<&Subresource>) -> Value {
         let kind = &self.kind.names.kind;
         let object = match subresource {
-            Some(Subresource::Scale) => SCALE.to_owned(),
-            Some(Subresource::Status | Subresource::Finalize) | None => {
-                schemas::name(self.kind, self.version, kind)
+            Some(Subresource { kind: Some(other), action: Action::Coded(_), .. }) => {
+                schemas::name(other, &other.storage, &other.names.kind)
             }
+            Some(Subresource { kind: Some(_), .. }) => SCALE.to_owned(),
+            _ => schemas::name(self.kind, self.version, kind),
         };
         let list = schemas::name(self.kind, self.version, &self.kind.names.list_kind);
         let words = Words::of(verb, kind, subresource);
-        let part = subresource.map(|part| capitalized(part.name())).unwrap_or_default();
+        let part = subresource.map(|part| capitalized(part.name)).unwrap_or_default();
         let (answer, statuses): (&str, &[u16]) = match verb {
             Verb::List | Verb::Watch => (&list, &[200]),
             Verb::Get | Verb::Patch => (&object, &[200]),
@@ -223,14 +230,17 @@ struct Words {
 }
 
 impl Words {
-    fn of(verb: Verb, kind: &str, subresource: Option<Subresource>) -> Self {
+    fn of(verb: Verb, kind: &str, subresource: Option<&Subresource>) -> Self {
         let article = article(kind);
-        let of_it = subresource.map(|part| format!("{} of ", part.name())).unwrap_or_default();
+        let of_it = subresource.map(|part| format!("{} of ", part.name)).unwrap_or_default();
         let (word, action, collection, description) = match verb {
             Verb::List | Verb::Watch => {
                 ("list", "list", "", format!("list objects of kind {kind}"))
             }
             Verb::Get => ("read", "get", "", format!("read {of_it}the specified {kind}")),
+            Verb::Create if subresource.is_some() => {
+                ("create", "post", "", format!("create {of_it}the specified {kind}"))
+            }
             Verb::Create => ("create", "post", "", format!("create{article} {kind}")),
             Verb::Update => ("replace", "put", "", format!("replace {of_it}the specified {kind}")),
             Verb::Patch => {

@@ -16,14 +16,17 @@ use http::request::Parts;
 
 use super::route::Target;
 use crate::error::ApiError;
+use crate::kind::CodedSubresource;
 use crate::object::Key;
 use crate::object::selector::Selector;
 use crate::quota::Account;
 use crate::schema::Types;
 use crate::served_kind::Backing;
-use crate::verb::{DeleteOptions, GetOptions, ListOptions, Subresource, Verb, WatchOptions};
+use crate::verb::{
+    Action, DeleteOptions, GetOptions, ListOptions, Subresource, Verb, WatchOptions,
+};
 use crate::watch_cache::Scope;
-use crate::write::{Change, Submitted, WriteOptions, manager_of_user_agent};
+use crate::write::{Change, Part, Submitted, WriteOptions, manager_of_user_agent};
 use parameters::Parameters;
 
 /// What is to be done.
@@ -37,8 +40,10 @@ pub(super) enum Operation {
     Watch(Scope, WatchOptions, Option<Duration>),
     /// Answer a question.
     Review(Submitted, WriteOptions),
+    /// Post something to a subresource that code answers.
+    Act(Arc<CodedSubresource>, Submitted, WriteOptions),
     /// Make an object, replace one, or change parts of one.
-    Write(Change, WriteOptions),
+    Write(Change<'static>, WriteOptions),
     /// Remove one.
     Delete(Key, DeleteOptions),
     /// Remove those of a scope that a selector matches.
@@ -49,7 +54,9 @@ impl Operation {
     /// Whether everything is checked and nothing is kept.
     pub(super) fn is_dry_run(&self) -> bool {
         match self {
-            Self::Review(_, options) | Self::Write(_, options) => options.dry_run,
+            Self::Review(_, options) | Self::Act(.., options) | Self::Write(_, options) => {
+                options.dry_run
+            }
             Self::Delete(_, options) | Self::DeleteCollection(.., options) => options.dry_run,
             Self::Get(..) | Self::List(..) | Self::Watch(..) => false,
         }
@@ -73,7 +80,8 @@ pub(super) fn begin(target: &Target, head: &Parts) -> Result<(), ApiError> {
     if target.verb == Verb::Patch {
         patch::language(&head.headers, is_strategic(target))?;
     }
-    if matches!(target.verb, Verb::Get | Verb::Update | Verb::Patch | Verb::Delete) {
+    let is_of_object = matches!(target.verb, Verb::Get | Verb::Update | Verb::Patch | Verb::Delete);
+    if is_of_object || target.subresource.is_some() {
         key(target)?;
     }
     Ok(())
@@ -89,7 +97,7 @@ fn key(target: &Target) -> Result<Key, ApiError> {
 
 /// Whether strategic merge patches are taken. A Scale has nothing to merge.
 fn is_strategic(target: &Target) -> bool {
-    target.served.kind.is_typed() && target.subresource != Some(Subresource::Scale)
+    target.body_kind().0.is_typed()
 }
 
 /// Finds out what exactly is to be done.
@@ -113,8 +121,11 @@ pub(super) async fn decode(
         }
         Verb::Create => {
             let (options, submitted) = object(&parameters, target, head, body, account).await?;
-            Ok(match target.served.backing {
-                Backing::Reviewed(_) => Operation::Review(submitted, options),
+            Ok(match (&target.served.backing, &target.subresource) {
+                (_, Some(Subresource { action: Action::Coded(coded), .. })) => {
+                    Operation::Act(Arc::clone(coded), submitted, options)
+                }
+                (Backing::Reviewed(_), _) => Operation::Review(submitted, options),
                 _ => Operation::Write(Change::Create(submitted), options),
             })
         }
@@ -151,12 +162,11 @@ async fn object(
     account: &Account,
 ) -> Result<(WriteOptions, Submitted), ApiError> {
     // An update looks at the language last, a creation first.
-    let protobuf = match target.subresource {
-        Some(Subresource::Scale) => Some(Arc::clone(Types::meta())),
-        Some(Subresource::Status | Subresource::Finalize) | None => {
-            let schema = &target.version.schema;
-            schema.is_typed().then(|| Arc::clone(schema.types()))
-        }
+    let (kind, version) = target.body_kind();
+    let is_scale = target.part() == Part::Scale;
+    let protobuf = match is_scale {
+        true => Some(Arc::clone(Types::meta())),
+        false => kind.is_typed().then(|| Arc::clone(version.schema.types())),
     };
     let language = body::language(&head.headers, protobuf);
     let language = if target.verb == Verb::Create { Ok(language?) } else { language };
@@ -167,11 +177,9 @@ async fn object(
     };
     let options = with_manager(options, head);
     let language = language?;
-    let submitted = match target.subresource {
-        Some(Subresource::Scale) => body::scale(language, &bytes, account).await?,
-        Some(Subresource::Status | Subresource::Finalize) | None => {
-            body::object(target, language, &bytes, account).await?
-        }
+    let submitted = match is_scale {
+        true => body::scale(language, &bytes, account).await?,
+        false => body::object(kind, version, language, &bytes, account).await?,
     };
     Ok((options, submitted))
 }

@@ -133,6 +133,18 @@ impl Encoder {
         response
     }
 
+    /// The answer to something that was posted and is done: a Status that says no more.
+    pub(super) fn done(&self, warnings: &[String]) -> Response<Body> {
+        let code = StatusCode::CREATED;
+        let status = serde_json::json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
+            "code": code.as_u16(),
+        });
+        let mut response = self.respond(code, status.to_string().into_bytes());
+        warn(&mut response, warnings);
+        response
+    }
+
     /// The types that messages of objects are found in.
     fn types(&self) -> &Types {
         self.version.schema.types()

@@ -13,11 +13,12 @@ use percent_encoding::percent_decode_str;
 
 use crate::cluster::Attributes;
 use crate::error::ApiError;
-use crate::kind::{Routing, Version};
+use crate::kind::{Kind, Routing, Version};
 use crate::object::names::check_path_segment;
 use crate::object::selector::FieldSelector;
 use crate::served_kind::{ServedKind, ServedKinds};
 use crate::verb::{Subresource, Verb, subresources, verbs};
+use crate::write::Part;
 
 /// What is asked for.
 #[derive(Debug)]
@@ -87,6 +88,21 @@ pub(super) struct Target {
     pub namespace: Option<String>,
     /// The name in the path.
     pub name: Option<String>,
+}
+
+impl Target {
+    /// What of the object is read or written.
+    pub(super) fn part(&self) -> Part {
+        self.subresource.as_ref().map_or(Part::Main, Subresource::written)
+    }
+
+    /// The kind of what is sent and answered, and its version.
+    pub(super) fn body_kind(&self) -> (&Arc<Kind>, &Arc<Version>) {
+        match self.subresource.as_ref().and_then(|subresource| subresource.kind.as_ref()) {
+            Some(kind) => (kind, &kind.storage),
+            None => (&self.served.kind, &self.version),
+        }
+    }
 }
 
 /// Finds out what is asked for.
@@ -246,7 +262,7 @@ fn target(
             let known = subresources(served, version).into_iter();
             // Of custom resources kube-apiserver looks no further.
             let is_whole = !path.goes_on || kind.strategy.routing == Routing::Handler;
-            let found = known.into_iter().find(|subresource| subresource.name() == name);
+            let found = known.into_iter().find(|subresource| subresource.name == name);
             let found = found.filter(|_| is_whole);
             // A program that asks whether an object is there must not take this
             // for an answer. Of custom resources kube-apiserver says it all the same.
@@ -261,7 +277,7 @@ fn target(
         let name = crate::error::quote(path.name);
         return Err(ApiError::bad_request(format!("Name parameter invalid: {name}: {fault}")));
     }
-    let verbs = subresource.map_or_else(|| verbs(served), Subresource::verbs);
+    let verbs = subresource.as_ref().map_or_else(|| verbs(served), |one| one.verbs);
     let verb = verb.filter(|verb| verbs.contains(verb)).ok_or_else(|| {
         let name = verb.map(Verb::name).unwrap_or_default();
         match kind.strategy.routing {
@@ -269,7 +285,7 @@ fn target(
             Routing::Handler => ApiError::method_not_allowed(&kind.group, &kind.names.plural, name),
         }
     })?;
-    if verb == Verb::Create && !path.name.is_empty() {
+    if verb == Verb::Create && !path.name.is_empty() && subresource.is_none() {
         return Err(not_allowed());
     }
     Ok(Target {

@@ -13,8 +13,8 @@ use crate::cluster;
 use crate::error::ApiError;
 use crate::quota::Account;
 use crate::user::User;
-use crate::verb::{Subresource, Verb};
-use crate::write::{Attributes, CreateAuthorizer, Environment, Origin, Part, WriteOptions};
+use crate::verb::Verb;
+use crate::write::{Attributes, CreateAuthorizer, Environment, Origin, WriteOptions};
 
 /// A write of a request.
 pub(super) struct Writing<'a> {
@@ -54,16 +54,11 @@ impl<'a> Writing<'a> {
 
     /// What it is about.
     pub(super) fn attributes(&self) -> Attributes<'_> {
-        let Target { served, version, subresource, namespace, name, .. } = self.target;
+        let Target { served, version, namespace, name, .. } = self.target;
         Attributes {
             served,
             version,
-            part: match subresource {
-                None => Part::Main,
-                Some(Subresource::Status) => Part::Status,
-                Some(Subresource::Scale) => Part::Scale,
-                Some(Subresource::Finalize) => Part::Finalizers,
-            },
+            part: self.target.part(),
             namespace: namespace.as_deref(),
             name: name.as_deref(),
             options: &self.options,

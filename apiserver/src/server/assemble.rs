@@ -52,6 +52,7 @@ pub(super) fn parse(kinds: &Kinds) -> Result<Vec<Arc<Kind>>, StartError> {
         let kind = kind
             .with_rules(registered.rules.clone())
             .with_strategy(registered.strategy.clone())
+            .with_subresources(registered.subresources.clone())
             .with_view(registered.view.clone());
         let names = &kind.names;
         let own = [

@@ -2,29 +2,12 @@
 
 use std::sync::Arc;
 
+use super::DeleteOptions;
 use crate::error::ApiError;
 use crate::kind::{Names, Strategy};
 use crate::object::{Key, Object};
 use crate::storage::{Commit, Expected, StoreError, Versioned};
-use crate::write::{Attributes, DeletionOptions, Propagation, as_it_goes, mark, validate_deletion};
-
-/// How an object is removed.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DeleteOptions {
-    /// Its uid must be this.
-    pub uid: Option<String>,
-    /// Its resourceVersion must be this, compared as text.
-    pub resource_version: Option<String>,
-    /// What becomes of what it owns; otherwise as its finalizers say.
-    pub propagation: Option<Propagation>,
-    /// How many seconds it has to end, where that counts.
-    pub grace_period: Option<i64>,
-    /// Whether the client asked in the old way that nothing be orphaned: it is
-    /// told when the object is not gone yet.
-    pub tells_of_waiting: bool,
-    /// Whether everything is checked and nothing is removed.
-    pub dry_run: bool,
-}
+use crate::write::{Attributes, DeletionOptions, as_it_goes, mark, validate_deletion};
 
 /// What became of an object.
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! CREATE of a review: ask a question. Nothing is kept.
 
 use crate::error::ApiError;
-use crate::kind::{CodedReview, NoQuestion};
+use crate::kind::{CodedReview, ReviewError};
 use crate::object::Tree;
 use crate::write::{Attributes, Submitted, admit_review};
 
@@ -18,9 +18,9 @@ pub async fn review(
     let draft = admit_review(attributes, submitted).await?;
     let kind = attributes.kind();
     let answered = review.answer(attributes.user, &draft.tree).map_err(|refused| match refused {
-        NoQuestion::BadRequest(why) => ApiError::bad_request(why),
+        ReviewError::BadRequest(why) => ApiError::bad_request(why),
         // kube-apiserver names no kind here.
-        NoQuestion::Invalid(errors) => ApiError::invalid(&kind.group, "", "", errors),
+        ReviewError::Invalid(errors) => ApiError::invalid(&kind.group, "", "", errors),
     });
     let mut tree = answered?;
     // It is of its types: it was made of them.

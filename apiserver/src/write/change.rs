@@ -1,5 +1,7 @@
 //! Change: what somebody wants an object to become, and what the object becomes by it.
 
+use std::fmt;
+
 use super::attributes::{Attributes, Part};
 use super::decode::{check_identity, check_namespace, check_uid, decode};
 use super::draft::{Draft, Submitted};
@@ -7,12 +9,11 @@ use super::live::Live;
 use super::patch::{SubmittedPatch, apply_patch};
 use super::scale::{self, Wanted};
 use crate::error::ApiError;
-use crate::object::metadata;
+use crate::object::{Tree, metadata};
 use crate::quota::{self, Room};
 
 /// What somebody wants an object to become.
-#[derive(Debug)]
-pub enum Change {
+pub enum Change<'a> {
     /// There shall be this new object.
     Create(Submitted),
     /// This shall be in its place: an object, or its Scale.
@@ -20,6 +21,22 @@ pub enum Change {
     /// This shall change of it, or of its Scale. `Err` is a patch that cannot be read, which
     /// is told only if there is an object.
     Patch(Result<SubmittedPatch, ApiError>),
+    /// Code makes something of it, anew if others are faster.
+    Code(&'a Code<'a>),
+}
+
+/// What code makes of an object that is there.
+pub type Code<'a> = dyn Fn(&Live) -> Result<Tree, ApiError> + Sync + 'a;
+
+impl fmt::Debug for Change<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Create(submitted) => f.debug_tuple("Create").field(submitted).finish(),
+            Self::Update(submitted) => f.debug_tuple("Update").field(submitted).finish(),
+            Self::Patch(patch) => f.debug_tuple("Patch").field(patch).finish(),
+            Self::Code(_) => f.debug_tuple("Code").finish_non_exhaustive(),
+        }
+    }
 }
 
 /// A generated name that is taken is tried again so often; as kube-apiserver.
@@ -30,27 +47,32 @@ const GENERATE_NAME_ATTEMPTS: usize = 8;
 const UPSERT_ATTEMPTS: usize = 4;
 
 /// A change that was read. It may be made several times: again, if others are faster.
-pub(super) enum Pending {
+pub(super) enum Pending<'a> {
     /// `None` after an object that cannot be made twice.
     Create(Option<Draft>),
     Update(Draft),
     Patch(SentPatch),
     UpdateScale(Wanted),
     PatchScale(SentPatch),
+    Code(&'a Code<'a>),
 }
 
-impl Pending {
+impl<'a> Pending<'a> {
     /// Reads a change, as far as that can be done before the object is known.
     ///
     /// # Errors
     /// What kube-apiserver answers, in its order: metadata of a wrong type (400), unknown
     /// fields under `Strict` (400), another namespace or name than the path's (400).
-    pub(super) fn decode(attributes: &Attributes<'_>, change: Change) -> Result<Self, ApiError> {
+    pub(super) fn decode(
+        attributes: &Attributes<'_>,
+        change: Change<'a>,
+    ) -> Result<Self, ApiError> {
+        let (kind, version) = (attributes.kind(), attributes.version);
         let validation = attributes.options.field_validation;
         let is_scale = attributes.part == Part::Scale;
         match change {
             Change::Create(submitted) => {
-                let mut draft = decode(attributes, submitted)?;
+                let mut draft = decode(kind, version, validation, submitted)?;
                 check_namespace(&mut draft.tree, attributes.namespace)
                     .map_err(|error| draft.refused(error))?;
                 Ok(Self::Create(Some(draft)))
@@ -61,13 +83,14 @@ impl Pending {
                 Ok(Self::UpdateScale(wanted))
             }
             Change::Update(submitted) => {
-                let mut draft = decode(attributes, submitted)?;
+                let mut draft = decode(kind, version, validation, submitted)?;
                 check_identity(&mut draft.tree, &attributes.key())
                     .map_err(|error| draft.refused(error))?;
                 Ok(Self::Update(draft))
             }
             Change::Patch(patch) if is_scale => Ok(Self::PatchScale(SentPatch(Some(patch)))),
             Change::Patch(patch) => Ok(Self::Patch(SentPatch(Some(patch)))),
+            Change::Code(code) => Ok(Self::Code(code)),
         }
     }
 
@@ -75,7 +98,7 @@ impl Pending {
     pub(super) fn verb(&self) -> &'static str {
         match self {
             Self::Create(_) => "create",
-            Self::Update(_) | Self::UpdateScale(_) => "update",
+            Self::Update(_) | Self::UpdateScale(_) | Self::Code(_) => "update",
             Self::Patch(_) | Self::PatchScale(_) => "patch",
         }
     }
@@ -85,9 +108,7 @@ impl Pending {
     pub(super) fn refused(&self, error: ApiError) -> ApiError {
         match self {
             Self::Create(Some(draft)) | Self::Update(draft) => draft.refused(error),
-            Self::Create(None) | Self::Patch(_) | Self::UpdateScale(_) | Self::PatchScale(_) => {
-                error
-            }
+            _ => error,
         }
     }
 
@@ -147,7 +168,12 @@ impl Pending {
                 room.grow_to(quota::of_tree(&live.tree))?;
                 Ok(wanted.applied_to(paths, live))
             }
-            (Self::Patch(_) | Self::UpdateScale(_) | Self::PatchScale(_), None) => {
+            (Self::Code(code), Some(live)) => {
+                room.grow_to(quota::of_tree(&live.tree))?;
+                let draft = Draft::new(code(live)?, true, Vec::new());
+                Ok(Draft { revision: live.revision.clone(), ..draft })
+            }
+            (_, None) => {
                 let kind = attributes.kind();
                 Err(ApiError::not_found(&kind.group, &kind.names.plural, key.name()))
             }

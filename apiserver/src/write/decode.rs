@@ -2,7 +2,8 @@
 
 use super::attributes::Attributes;
 use super::draft::{Draft, Submitted};
-use super::{field_validation, owners, text};
+use super::live::Live;
+use super::{FieldValidation, field_validation, owners, text};
 use crate::error::{ApiError, quote};
 use crate::kind::{Kind, StoragePrefix, Version};
 use crate::object::{Key, Tree, metadata};
@@ -12,9 +13,13 @@ use crate::schema::{self, Malformed};
 ///
 /// # Errors
 /// Metadata of a wrong type, and under `Strict` unknown fields (400).
-pub fn decode(attributes: &Attributes<'_>, submitted: Submitted) -> Result<Draft, ApiError> {
+pub fn decode(
+    kind: &Kind,
+    version: &Version,
+    validation: FieldValidation,
+    submitted: Submitted,
+) -> Result<Draft, ApiError> {
     let Submitted { mut tree, duplicates } = submitted;
-    let (kind, version) = (attributes.kind(), attributes.version);
     let unhandled = |why: &str| {
         let name = &kind.names.kind;
         let version = quote(&version.name);
@@ -23,7 +28,6 @@ pub fn decode(attributes: &Attributes<'_>, submitted: Submitted) -> Result<Draft
         ))
     };
     let (is_kind, unknown) = prune(kind, version, &mut tree).map_err(|why| unhandled(&why))?;
-    let validation = attributes.options.field_validation;
     let mut warnings = field_validation::report(validation, duplicates, unknown)
         .map_err(|problems| unhandled(&format!("strict decoding error: {problems}")))?;
     warnings.extend(owners::without_duplicates(&mut tree, owners::Found::InTheRequest));
@@ -66,6 +70,22 @@ pub(super) fn check_namespace(tree: &mut Tree, namespace: Option<&str>) -> Resul
     Ok(())
 }
 
+/// Refuses what is posted to a subresource of an object, if it is for another one, or of
+/// another kind.
+///
+/// # Errors
+/// 400 with what is wrong.
+pub fn check_posted(
+    attributes: &Attributes<'_>,
+    kind: &Kind,
+    draft: &mut Draft,
+) -> Result<(), ApiError> {
+    if !draft.is_kind {
+        return Err(ApiError::bad_request(format!("the object is no {}", kind.names.kind)));
+    }
+    check_namespace(&mut draft.tree, attributes.namespace)
+}
+
 /// Refuses an object that is not the one that the path names.
 ///
 /// # Errors
@@ -100,6 +120,31 @@ pub(super) fn check_uid(
     if given.is_empty() || given == uid {
         return Ok(());
     }
+    let cause = format!("UID in precondition: {given}, UID in object meta: {uid}");
+    Err(precondition_failed(attributes, &cause))
+}
+
+/// Refuses what is posted to a subresource, if it says that it is for another object of the
+/// same name, or for another version of it.
+///
+/// # Errors
+/// 409.
+pub fn check_preconditions(
+    attributes: &Attributes<'_>,
+    posted: &Tree,
+    live: &Live,
+) -> Result<(), ApiError> {
+    check_uid(attributes, posted, live.uid())?;
+    let (given, own) = (metadata::text(posted, "resourceVersion"), &live.revision);
+    if given.is_empty() || given == own {
+        return Ok(());
+    }
+    let cause =
+        format!("ResourceVersion in precondition: {given}, ResourceVersion in object meta: {own}");
+    Err(precondition_failed(attributes, &cause))
+}
+
+fn precondition_failed(attributes: &Attributes<'_>, cause: &str) -> ApiError {
     let kind = attributes.kind();
     let (group, plural, key) = (&kind.group, &kind.names.plural, attributes.key());
     let prefix = match kind.strategy.storage_prefix {
@@ -108,7 +153,7 @@ pub(super) fn check_uid(
         StoragePrefix::GroupAndResource => format!("{group}/{plural}"),
     };
     let cause = format!(
-        "StorageError: invalid object, Code: 4, Key: /registry/{prefix}/{key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {given}, UID in object meta: {uid}"
+        "StorageError: invalid object, Code: 4, Key: /registry/{prefix}/{key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: {cause}"
     );
-    Err(ApiError::conflict(group, plural, key.name(), &cause))
+    ApiError::conflict(group, plural, key.name(), &cause)
 }

@@ -49,7 +49,7 @@ pub(super) fn set_revision(tree: &mut Tree, revision: &str) {
 /// 404 when there is none, and the write does not create it.
 pub(super) async fn current(
     attributes: &Attributes<'_>,
-    pending: &Pending,
+    pending: &Pending<'_>,
 ) -> Result<Option<Live>, ApiError> {
     let kind = attributes.kind();
     let Some((store, collection)) = attributes.served.store() else {

@@ -32,7 +32,7 @@ pub struct Written {
 /// What kube-apiserver answers, in its order: what cannot be read (400), what is not there
 /// (404), what admission refuses, what was changed by others (409), everything that
 /// validation finds (422), a name that is taken (409).
-pub async fn write(attributes: &Attributes<'_>, change: Change) -> Result<Written, ApiError> {
+pub async fn write(attributes: &Attributes<'_>, change: Change<'_>) -> Result<Written, ApiError> {
     let mut pending = Pending::decode(attributes, change)?;
     let mut creations = 0;
     loop {
@@ -47,7 +47,7 @@ pub async fn write(attributes: &Attributes<'_>, change: Change) -> Result<Writte
         if let Committed::At(versioned) = committed {
             let versioned = match attributes.part {
                 Part::Scale => scale::scale_of(attributes.kind(), attributes.version, &versioned)?,
-                Part::Main | Part::Status | Part::Finalizers => versioned,
+                _ => versioned,
             };
             let is_created = live.is_none();
             return Ok(Written { versioned, warnings: draft.warnings, is_created });

@@ -51,7 +51,12 @@ fn prepare_change(attributes: &Attributes<'_>, live: &Live, draft: &mut Draft) {
     let (kind, version) = (attributes.kind(), attributes.version);
     let (part, tree) = (attributes.part, &mut draft.tree);
     let is_main = matches!(part, Part::Main | Part::Scale);
+    let is_code = matches!(part, Part::Coded(_));
     let rules = kind.strategy_rules(version).filter(|_| draft.is_kind || !is_main);
+    let rules = rules.filter(|_| !is_code);
+    if is_code {
+        kind.coerce_again(version, tree);
+    }
     if let Some(rules) = rules {
         // By this they know that the object is not a new one.
         set_revision(tree, &live.revision);
@@ -64,8 +69,11 @@ fn prepare_change(attributes: &Attributes<'_>, live: &Live, draft: &mut Draft) {
         }
         metadata::edit(tree, |metadata| drop(metadata.remove("resourceVersion")));
     }
-    let counts_annotations = kind.strategy.counts_annotations && is_main;
-    bump_generation(version, tree, &live.tree, counts_annotations);
+    // Code counts for itself.
+    if !is_code {
+        let counts_annotations = kind.strategy.counts_annotations && is_main;
+        bump_generation(version, tree, &live.tree, counts_annotations);
+    }
 }
 
 /// Lets the strategy fill in what depends on other fields.

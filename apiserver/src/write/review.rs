@@ -15,7 +15,8 @@ pub async fn admit_review(
     attributes: &Attributes<'_>,
     submitted: Submitted,
 ) -> Result<Draft, ApiError> {
-    let mut draft = decode(attributes, submitted)?;
+    let (kind, version) = (attributes.kind(), attributes.version);
+    let mut draft = decode(kind, version, attributes.options.field_validation, submitted)?;
     let admitted = admit(attributes, &mut draft).await;
     admitted.map_err(|error| draft.refused(error))?;
     Ok(draft)

@@ -3,7 +3,7 @@
 
 use std::any::TypeId;
 
-use aggregated_apiserver::{Cells, Kinds, Rules, Strategy, age};
+use aggregated_apiserver::{Cells, Effect, Kinds, Posted, Rules, Strategy, SubresourceError, age};
 use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -23,6 +23,8 @@ pub(crate) struct Row<K> {
     pub(crate) short_names: &'static [&'static str],
     pub(crate) categories: &'static [&'static str],
     pub(crate) subresources: Subresources,
+    /// Subresources that code answers.
+    pub(crate) posted: Vec<PostedSubresource>,
     pub(crate) columns: Vec<Column<K>>,
     /// Defaulting, validation and warnings.
     pub(crate) rules: Rules<K>,
@@ -42,6 +44,7 @@ where
             short_names: &[],
             categories: &[],
             subresources: Subresources::None,
+            posted: Vec::new(),
             columns: vec![Column::age()],
             rules: Rules::none(),
             strategy,
@@ -54,7 +57,12 @@ where
             Ok(definition) => {
                 let cells = self.columns.into_iter().fold(Cells::none(), Column::add_to);
                 let kinds = Kinds::new().built_in(definition, cells, self.rules, &TYPES);
-                kinds.with_strategy(self.strategy)
+                let kinds = kinds.with_strategy(self.strategy);
+                let add = |kinds: Kinds, posted: PostedSubresource| posted.add_to(kinds);
+                self.posted.into_iter().try_fold(kinds, add).unwrap_or_else(|why| {
+                    tracing::error!("{}: {why}", K::KIND);
+                    Kinds::new()
+                })
             }
             Err(error) => {
                 // It is made of constants, so that it fails in tests already.
@@ -97,6 +105,43 @@ impl Subresources {
                 "labelSelectorPath": ".spec.selector",
             }}),
         }
+    }
+}
+
+/// A subresource to which objects of another kind are posted, and that keeps none of them.
+pub(crate) struct PostedSubresource {
+    name: &'static str,
+    /// Versions whose objects have the same form.
+    same_form: &'static [&'static str],
+    definition: Result<CustomResourceDefinition, serde_json::Error>,
+    act: Act,
+}
+
+type Act = Box<dyn Fn(&Posted<'_>) -> Result<Effect, SubresourceError> + Send + Sync>;
+
+impl PostedSubresource {
+    /// A subresource of this name, to which a `B` is posted.
+    pub(crate) fn new<B>(
+        name: &'static str,
+        act: impl Fn(&Posted<'_>) -> Result<Effect, SubresourceError> + Send + Sync + 'static,
+    ) -> Self
+    where
+        B: Resource,
+        B::Scope: 'static,
+    {
+        Self { name, same_form: &[], definition: review::<B>(), act: Box::new(act) }
+    }
+
+    /// The same subresource, which takes objects of these versions too.
+    pub(crate) fn or(self, same_form: &'static [&'static str]) -> Self {
+        Self { same_form, ..self }
+    }
+
+    fn add_to(self, kinds: Kinds) -> Result<Kinds, String> {
+        let definition = self.definition.map_err(|error| error.to_string())?;
+        let Self { name, same_form, act, .. } = self;
+        let kinds = kinds.with_subresource(name, &definition, &TYPES, same_form, act);
+        kinds.map_err(|error| error.to_string())
     }
 }
 

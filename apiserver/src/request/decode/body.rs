@@ -9,9 +9,9 @@ use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::Value;
 
-use super::super::route::Target;
 use crate::codec::{self, Parsed, Unread};
 use crate::error::{ApiError, Reason, no_object};
+use crate::kind::{Kind, Version};
 use crate::object::Tree;
 use crate::quota::Account;
 use crate::schema::Types;
@@ -125,12 +125,12 @@ pub(super) async fn read(headers: &HeaderMap, body: Body) -> Result<Bytes, ApiEr
 
 /// The object in the body of a request that writes one.
 pub(super) async fn object(
-    target: &Target,
+    kind: &Kind,
+    version: &Version,
     language: Language,
     bytes: &Bytes,
     account: &Account,
 ) -> Result<Submitted, ApiError> {
-    let kind = &target.served.kind;
     let unrecognized = |why: &str| {
         ApiError::bad_request(format!(
             "the object provided is unrecognized (must be of type {}): {why} ({})",
@@ -144,7 +144,7 @@ pub(super) async fn object(
             parsed.value = Value::Object(Tree::new());
         }
         if let Value::Object(tree) = &mut parsed.value {
-            kind.complete_type(tree, &target.version).map_err(ApiError::bad_request)?;
+            kind.complete_type(tree, version).map_err(ApiError::bad_request)?;
         }
     }
     let Value::Object(tree) = parsed.value else {
@@ -162,7 +162,7 @@ pub(super) async fn object(
     if api_version.matches('/').count() > 1 {
         return Err(unrecognized(&format!("unexpected GroupVersion string: {api_version}")));
     }
-    let expected = kind.api_version(&target.version.name);
+    let expected = kind.api_version(&version.name);
     if api_version != expected {
         return Err(ApiError::bad_request(format!(
             "the API version in the data ({api_version}) does not match the expected API version ({expected})"

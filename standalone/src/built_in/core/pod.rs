@@ -1,16 +1,18 @@
 //! Pods.
 
+mod binding;
 mod cells;
+mod eviction;
 mod resources;
 mod update;
 
-use aggregated_apiserver::{Rules, SelectableFields, Strategy};
+use aggregated_apiserver::{Rules, SelectableFields, Strategy, whole_seconds};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     HostIP, Pod, PodCondition, PodIP, PodSpec, PodStatus, Toleration,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::built_in::checks::Faults;
 use crate::built_in::defaulting::{is_new, set_default, sync_with_list};
@@ -35,9 +37,29 @@ pub(crate) fn row() -> Row<Pod> {
         short_names: &["po"],
         categories: ALL,
         subresources: Subresources::Status,
+        posted: vec![binding::subresource(), eviction::subresource()],
         columns: cells::columns(),
         rules,
         ..Row::new(strategy())
+    }
+}
+
+/// Puts a condition in the place of the one of its type; its time changes with its status.
+fn set_condition(pod: &mut Value, mut condition: Value, now: Timestamp) {
+    if !pod["status"]["conditions"].is_array() {
+        pod["status"]["conditions"] = json!([]);
+    }
+    let Some(conditions) = pod["status"]["conditions"].as_array_mut() else { return };
+    condition["lastProbeTime"] = Value::Null;
+    condition["lastTransitionTime"] = whole_seconds(now).to_string().into();
+    let known = conditions.iter_mut().find(|known| known["type"] == condition["type"]);
+    match known {
+        Some(known) if known["status"] == condition["status"] => {
+            condition["lastTransitionTime"] = known["lastTransitionTime"].clone();
+            *known = condition;
+        }
+        Some(known) => *known = condition,
+        None => conditions.push(condition),
     }
 }
 

@@ -1,0 +1,114 @@
+//! DeleteOptions: how an object is removed, as clients say it.
+
+use serde_json::Value;
+
+use crate::error::{ApiError, FieldError, go_type, quote};
+use crate::object::Tree;
+use crate::write::Propagation;
+
+/// How an object is removed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeleteOptions {
+    /// Its uid must be this.
+    pub uid: Option<String>,
+    /// Its resourceVersion must be this, compared as text.
+    pub resource_version: Option<String>,
+    /// What becomes of what it owns; otherwise as its finalizers say.
+    pub propagation: Option<Propagation>,
+    /// How many seconds it has to end, where that counts.
+    pub grace_period: Option<i64>,
+    /// Whether the client asked in the old way that nothing be orphaned: it is
+    /// told when the object is not gone yet.
+    pub tells_of_waiting: bool,
+    /// Whether everything is checked and nothing is removed.
+    pub dry_run: bool,
+}
+
+impl DeleteOptions {
+    /// Reads options.
+    ///
+    /// # Errors
+    /// 400 for values of another type, 422 for such that mean nothing.
+    pub fn from_tree(tree: &Tree) -> Result<Self, ApiError> {
+        let dry_run = match tree.get("dryRun") {
+            None | Some(Value::Null) => &[][..],
+            Some(Value::Array(list)) if list.iter().all(Value::is_string) => list,
+            Some(other) => return Err(mismatch(other, "dryRun", "[]string")),
+        };
+        let orphan = match tree.get("orphanDependents") {
+            None | Some(Value::Null) => None,
+            Some(Value::Bool(orphan)) => Some(*orphan),
+            Some(other) => return Err(mismatch(other, "orphanDependents", "bool")),
+        };
+        let grace_period = match tree.get("gracePeriodSeconds") {
+            None | Some(Value::Null) => None,
+            Some(Value::Number(number)) if number.is_i64() => number.as_i64(),
+            Some(other) => return Err(mismatch(other, "gracePeriodSeconds", "int64")),
+        };
+        let policy = text(tree, "", "propagationPolicy")?;
+        let nothing = Tree::new();
+        let preconditions = match tree.get("preconditions") {
+            None | Some(Value::Null) => &nothing,
+            Some(Value::Object(preconditions)) => preconditions,
+            Some(other) => return Err(mismatch(other, "preconditions", "v1.Preconditions")),
+        };
+        let uid = text(preconditions, "preconditions.", "uid")?;
+        let resource_version = text(preconditions, "preconditions.", "resourceVersion")?;
+        let mut errors = Vec::new();
+        let propagation = propagation(policy.as_deref(), orphan, &mut errors);
+        if dry_run.iter().any(|value| value != "All") {
+            let shown = Value::from(dry_run.to_vec());
+            errors.push(FieldError::not_supported("dryRun", shown, &["All"]));
+        }
+        if !errors.is_empty() {
+            return Err(ApiError::invalid_options("DeleteOptions", errors));
+        }
+        Ok(Self {
+            uid,
+            resource_version,
+            propagation,
+            grace_period,
+            tells_of_waiting: orphan == Some(false),
+            dry_run: !dry_run.is_empty(),
+        })
+    }
+}
+
+fn text(tree: &Tree, path: &str, field: &str) -> Result<Option<String>, ApiError> {
+    match tree.get(field) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.clone())),
+        Some(other) => Err(mismatch(other, &format!("{path}{field}"), "string")),
+    }
+}
+
+fn mismatch(found: &Value, field: &str, expected: &str) -> ApiError {
+    let found = go_type(found);
+    ApiError::bad_request(format!(
+        "json: cannot unmarshal {found} into Go struct field DeleteOptions.{field} of type {expected}"
+    ))
+}
+
+/// What becomes of what the object owns: there are an old and a new way to say it.
+pub fn propagation(
+    policy: Option<&str>,
+    orphan: Option<bool>,
+    errors: &mut Vec<FieldError>,
+) -> Option<Propagation> {
+    if let (Some(policy), Some(_)) = (policy, orphan) {
+        let detail = "orphanDependents and deletionPropagation cannot be both set";
+        errors.push(FieldError::invalid("propagationPolicy", quote(policy), detail));
+    }
+    match (policy, orphan) {
+        (None, None) => None,
+        (Some("Orphan"), _) | (None, Some(true)) => Some(Propagation::Orphan),
+        (Some("Background"), _) | (None, Some(false)) => Some(Propagation::Background),
+        (Some("Foreground"), _) => Some(Propagation::Foreground),
+        (Some(other), _) => {
+            let supported = ["Foreground", "Background", "Orphan", "nil"];
+            let error = FieldError::not_supported("propagationPolicy", quote(other), &supported);
+            errors.push(error);
+            None
+        }
+    }
+}

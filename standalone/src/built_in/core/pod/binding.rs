@@ -1,0 +1,72 @@
+//! `pods/binding`: a scheduler says on which node a Pod runs.
+
+use aggregated_apiserver::{Effect, FieldError, Posted, SubresourceError};
+use k8s_openapi::api::core::v1::Binding;
+use serde_json::{Map, Value, json};
+
+use super::set_condition;
+use crate::built_in::checks::quote;
+use crate::built_in::row::PostedSubresource;
+
+pub(super) fn subresource() -> PostedSubresource {
+    PostedSubresource::new::<Binding>("binding", bind)
+}
+
+fn bind(posted: &Posted<'_>) -> Result<Effect, SubresourceError> {
+    let text = |tree: &Map<String, Value>, part: &str, field: &str| {
+        let value = tree.get(part).and_then(|part| part.get(field)?.as_str());
+        value.unwrap_or_default().to_owned()
+    };
+    let (name, node) = (posted.key.name(), text(posted.body, "target", "name"));
+    check(posted, name, &text(posted.body, "target", "kind"), &node)?;
+    let conflict = |why: String| Err(SubresourceError::Conflict(why));
+    let pod = posted.object;
+    if pod["metadata"].get("deletionTimestamp").is_some() {
+        return conflict(format!("pod {name} is being deleted, cannot be assigned to a host"));
+    }
+    let bound = text(pod, "spec", "nodeName");
+    if !bound.is_empty() {
+        return conflict(format!("pod {name} is already assigned to node {}", quote(&bound)));
+    }
+    let gates = pod["spec"]["schedulingGates"].as_array();
+    if gates.is_some_and(|gates| !gates.is_empty()) {
+        return conflict(format!("pod {name} has non-empty .spec.schedulingGates"));
+    }
+    let mut pod = Value::Object(pod.clone());
+    pod["spec"]["nodeName"] = node.into();
+    for field in ["annotations", "labels"] {
+        let given = posted.body["metadata"].get(field).and_then(Value::as_object);
+        for (key, value) in given.into_iter().flatten() {
+            pod["metadata"][field][key] = value.clone();
+        }
+    }
+    let scheduled = json!({"type": "PodScheduled", "status": "True"});
+    set_condition(&mut pod, scheduled, posted.context.now);
+    match pod {
+        Value::Object(pod) => Ok(Effect::Change(pod)),
+        _ => Err(SubresourceError::BadRequest("not a Pod".to_owned())),
+    }
+}
+
+/// What is wrong with a binding.
+fn check(posted: &Posted<'_>, name: &str, kind: &str, node: &str) -> Result<(), SubresourceError> {
+    if posted.body["metadata"]["name"].as_str().unwrap_or_default() != name {
+        let why = "name in URL does not match name in Binding object";
+        return Err(SubresourceError::BadRequest(why.to_owned()));
+    }
+    let mut errors = Vec::new();
+    if !["", "Node"].contains(&kind) {
+        let all = ["Node", "<empty>"];
+        errors.push(FieldError::not_supported("target.kind", quote(kind), &all));
+    }
+    if node.is_empty() {
+        errors.push(FieldError::required("target.name", ""));
+    }
+    let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    match texts.as_slice() {
+        [] => Ok(()),
+        // kube-apiserver says no more than this, and calls it a fault of its own.
+        [one] => Err(SubresourceError::BadRequest(one.clone())),
+        many => Err(SubresourceError::BadRequest(format!("[{}]", many.join(", ")))),
+    }
+}

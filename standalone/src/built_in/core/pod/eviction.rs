@@ -1,0 +1,30 @@
+//! `pods/eviction`: a Pod is deleted, unless a budget keeps it. Budgets are not served yet.
+
+use aggregated_apiserver::{Effect, Posted, SubresourceError};
+use k8s_openapi::api::policy::v1::Eviction;
+use serde_json::{Map, Value, json};
+
+use super::set_condition;
+use crate::built_in::row::PostedSubresource;
+
+pub(super) fn subresource() -> PostedSubresource {
+    PostedSubresource::new::<Eviction>("eviction", evict).or(&["v1beta1"])
+}
+
+fn evict(posted: &Posted<'_>) -> Result<Effect, SubresourceError> {
+    if posted.body["metadata"]["name"].as_str().unwrap_or_default() != posted.key.name() {
+        let why = "name in URL does not match name in Eviction object";
+        return Err(SubresourceError::BadRequest(why.to_owned()));
+    }
+    let options = posted.body.get("deleteOptions").and_then(Value::as_object).cloned();
+    let mut pod = Value::Object(posted.object.clone());
+    let disrupted = json!({
+        "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
+        "message": "Eviction API: evicting",
+    });
+    set_condition(&mut pod, disrupted, posted.context.now);
+    match pod {
+        Value::Object(pod) => Ok(Effect::Delete(pod, options.unwrap_or_else(Map::new))),
+        _ => Err(SubresourceError::BadRequest("not a Pod".to_owned())),
+    }
+}
