@@ -19,6 +19,7 @@ mod writing;
 pub use authenticate::{Authentication, ClientCertificate, Peer, Presented};
 pub use impersonate::Impersonation;
 
+use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
@@ -34,6 +35,7 @@ use crate::admission::AdmissionChain;
 use crate::ambient::Ambient;
 use crate::cluster::Cluster;
 use crate::discovery::Discovery;
+use crate::document;
 use crate::error::{ApiError, Reason};
 use crate::kind::Kind;
 use crate::openapi::OpenApi;
@@ -80,8 +82,15 @@ pub struct Handler {
     /// What the bodies of writes and what becomes of them may take.
     quota: Quota,
     metrics: Arc<Metrics>,
-    /// What `/version` answers.
-    version: crate::document::Document,
+    documents: Documents,
+}
+
+/// Documents that are not made from the kinds.
+pub struct Documents {
+    /// `/version`
+    pub version: document::Document,
+    /// Others, by their paths.
+    pub others: HashMap<String, document::Document>,
 }
 
 impl Handler {
@@ -104,20 +113,22 @@ impl Handler {
             ambient,
             throttle,
             quota: Quota::default(),
-            version: crate::document::Document::json(&serde_json::Value::Null),
+            documents: Documents {
+                version: document::Document::json(&serde_json::Value::Null),
+                others: HashMap::new(),
+            },
         }
     }
 
-    /// The same handler, with this document as `/version`.
+    /// The same handler, with these documents.
     #[must_use]
-    pub fn with_version(mut self, version: crate::document::Document) -> Self {
-        self.version = version;
-        self
+    pub fn with_documents(self, documents: Documents) -> Self {
+        Self { documents, ..self }
     }
 
     /// The answer to `/version`.
     pub fn version(&self) -> Response<Body> {
-        let body = Body::from(self.version.body.clone());
+        let body = Body::from(self.documents.version.body.clone());
         let mut response = encode::started(StatusCode::OK, Media::Json, body);
         keep_out_of_caches(&mut response);
         response
@@ -205,7 +216,14 @@ impl Handler {
                 record.is_served = answer.is_ok();
                 answer
             }
-            Destination::Refused(error) => Err(error),
+            Destination::Refused(error) => match self.documents.others.get(head.uri.path()) {
+                Some(document) if matches!(head.method, Method::GET | Method::HEAD) => {
+                    record.is_served = true;
+                    let plain = Presentation { media: Media::Json, gzip: false };
+                    Ok(encode::document(head, document, plain))
+                }
+                _ => Err(error),
+            },
             Destination::Target(target) => self.target(&user, target, head, body, record).await,
         };
         let Some(warning) = route.deprecation else { return answer };

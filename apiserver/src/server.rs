@@ -41,7 +41,7 @@ use crate::document::Document;
 use crate::error::StartError;
 use crate::kind::Kind;
 use crate::manifests;
-use crate::request::{Authentication, Impersonation, Peer};
+use crate::request::{Authentication, Documents, Impersonation, Peer};
 use crate::user::User;
 use assemble::Assembled;
 use authentication::Trusted;
@@ -65,6 +65,7 @@ pub struct ApiServer {
     ambient: Ambient,
     disabled: Vec<AdmissionPlugin>,
     kubernetes: Option<String>,
+    documents: Vec<(String, Document)>,
     copied: Copied,
 }
 
@@ -93,6 +94,7 @@ impl ApiServer {
             ambient: Ambient::system(),
             disabled: Vec::new(),
             kubernetes: None,
+            documents: Vec::new(),
             copied: Copied::new(),
         }
     }
@@ -105,8 +107,26 @@ impl ApiServer {
         self
     }
 
-    fn version(&self) -> Document {
-        version::document(&self.name, self.kubernetes.as_deref())
+    /// The same server, which answers a GET of this path with this JSON, for whoever may get the
+    /// path. A path of Kubernetes' own stays what it is.
+    #[must_use]
+    pub fn with_document(
+        mut self,
+        path: &str,
+        content_type: &'static str,
+        content: &serde_json::Value,
+    ) -> Self {
+        let document = Document { content_type, ..Document::json(content) };
+        self.documents.push((path.to_owned(), document));
+        self
+    }
+
+    /// `/version`, and what else was given.
+    fn documents(&self) -> Documents {
+        Documents {
+            version: version::document(&self.name, self.kubernetes.as_deref()),
+            others: self.documents.iter().cloned().collect(),
+        }
     }
 
     /// The same server with time and chance of the caller's choice.
@@ -235,12 +255,12 @@ impl ApiServer {
         let guard = closing.clone().drop_guard();
         let kinds = assemble::parse(&self.kinds)?;
         let looks_at_namespaces = self.looks_at_namespaces();
-        let version = self.version();
+        let documents = self.documents();
         let assembled = Assembled::new(
             kinds,
             (&self.kinds, &self.copied),
             self.ambient,
-            (cluster, version),
+            (cluster, documents),
             looks_at_namespaces,
             authentication,
             closing,
@@ -313,12 +333,12 @@ impl Bound {
             closing.clone(),
         );
         let looks_at_namespaces = server.looks_at_namespaces();
-        let version = server.version();
+        let documents = server.documents();
         let assembled = Assembled::new(
             kinds,
             (&server.kinds, &server.copied),
             server.ambient,
-            (cluster.clone(), version),
+            (cluster.clone(), documents),
             looks_at_namespaces,
             trusted.authentication(impersonation),
             closing.clone(),

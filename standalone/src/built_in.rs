@@ -27,6 +27,8 @@ use std::sync::{Arc, LazyLock};
 
 use aggregated_apiserver::{Kinds, Types};
 
+use crate::service_account_tokens::ServiceAccountTokens;
+
 /// The types of Kubernetes' own objects. A test reads all of the table.
 pub(crate) static TYPES: LazyLock<Arc<Types>> = LazyLock::new(|| {
     let types = Types::parse(&[TABLE]).unwrap_or_default();
@@ -36,7 +38,7 @@ pub(crate) static TYPES: LazyLock<Arc<Types>> = LazyLock::new(|| {
 const TABLE: &str = include_str!("built_in/types.txt");
 
 /// All built-in kinds but the view of events, in the order of discovery.
-pub(crate) fn kinds() -> Kinds {
+pub(crate) fn kinds(tokens: &Arc<ServiceAccountTokens>) -> Kinds {
     [
         core::config_map::row().kind(),
         core::event::row().kind(),
@@ -44,7 +46,7 @@ pub(crate) fn kinds() -> Kinds {
         core::node::row().kind(),
         core::pod::row().kind(),
         core::secret::row().kind(),
-        core::service_account::row().kind(),
+        core::service_account::row(Arc::clone(tokens)).kind(),
         core::service::row().kind(),
         apiregistration::api_service::row().kind(),
         apps::deployment::row().kind(),

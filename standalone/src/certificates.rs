@@ -26,6 +26,8 @@ pub(crate) struct Certificates {
     pub serving_key: PathBuf,
     pub admin: PathBuf,
     pub admin_key: PathBuf,
+    /// What signs tokens of ServiceAccounts; made when it is first needed.
+    pub account_key: PathBuf,
 }
 
 impl Certificates {
@@ -66,12 +68,32 @@ impl Certificates {
             serving_key: file("serving.key"),
             admin: file("admin.crt"),
             admin_key: file("admin.key"),
+            account_key: file("service-account.key"),
         }
     }
 
     fn all(&self) -> [&PathBuf; 6] {
-        let Self { ca, front_proxy_ca, serving, serving_key, admin, admin_key } = self;
+        let Self { ca, front_proxy_ca, serving, serving_key, admin, admin_key, .. } = self;
         [ca, front_proxy_ca, serving, serving_key, admin, admin_key]
+    }
+
+    /// The key that signs tokens of ServiceAccounts: that of a server before, or a new one.
+    ///
+    /// # Errors
+    /// When its file cannot be read or written, or holds something else.
+    pub(crate) fn service_account_key(&self) -> Result<KeyPair, String> {
+        let file = &self.account_key;
+        let said = |why: String| format!("{}: {why}", file.display());
+        match fs::read_to_string(file) {
+            Ok(pem) => KeyPair::from_pem(&pem).map_err(|error| said(error.to_string())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let key = KeyPair::generate().map_err(|error| said(error.to_string()))?;
+                write_private(file, &key.serialize_pem())
+                    .map_err(|error| said(error.to_string()))?;
+                Ok(key)
+            }
+            Err(error) => Err(said(error.to_string())),
+        }
     }
 
     fn make(&self) -> Result<(), Box<dyn std::error::Error>> {

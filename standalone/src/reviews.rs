@@ -1,5 +1,7 @@
 //! Questions about callers: what may they do, and who are they?
 
+use std::sync::Arc;
+
 use aggregated_apiserver::{FieldError, Kinds, ReviewError, User};
 use k8s_openapi::api::authentication::v1::{
     SelfSubjectReview, SelfSubjectReviewStatus, TokenReview, TokenReviewStatus, UserInfo,
@@ -15,12 +17,18 @@ use serde::Serialize;
 use crate::built_in::{TYPES, review};
 use crate::controllers::definitions::Now;
 use crate::rights::{may, rules};
+use crate::service_account_tokens::ServiceAccountTokens;
 
 /// Whose token is whose.
 pub(crate) type Tokens = Vec<(String, User)>;
 
 /// The kinds of questions. What the tokens are, the caller knows.
-pub(crate) fn kinds(tokens: Tokens, now: Now) -> Result<Kinds, serde_json::Error> {
+pub(crate) fn kinds(
+    tokens: Tokens,
+    accounts: Arc<ServiceAccountTokens>,
+    now: Now,
+) -> Result<Kinds, serde_json::Error> {
+    let clock = Arc::clone(&now);
     let kinds = Kinds::new()
         .reviewed(
             review::<SelfSubjectReview>()?,
@@ -37,12 +45,16 @@ pub(crate) fn kinds(tokens: Tokens, now: Now) -> Result<Kinds, serde_json::Error
                 let why = "token is required for TokenReview in authentication";
                 return Err(ReviewError::BadRequest(why.to_owned()));
             }
-            let found = tokens.iter().find(|(known, _)| known == token);
+            let known = tokens.iter().find(|(known, _)| known == token).map(|(_, user)| info(user));
+            let audiences = asked.spec.audiences.as_deref().unwrap_or_default();
+            let believed = accounts.review(token, audiences, clock());
+            let audiences = believed.as_ref().map(|believed| believed.audiences.clone());
+            let user = known.or_else(|| believed.map(|believed| info(&believed.user)));
             asked.status = Some(TokenReviewStatus {
-                authenticated: Some(found.is_some()),
-                user: found.map(|(_, user)| info(user)),
-                error: found.is_none().then(|| "invalid bearer token".to_owned()),
-                ..TokenReviewStatus::default()
+                authenticated: Some(user.is_some()),
+                error: user.is_none().then(|| "invalid bearer token".to_owned()),
+                user,
+                audiences,
             });
             Ok(asked)
         })

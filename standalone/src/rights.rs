@@ -1,12 +1,17 @@
-//! Who may do what: whoever is in `system:masters` everything, every
-//! authenticated caller what a cluster lets everybody do, and nobody more.
+//! Who may do what: whoever is in `system:masters` everything, and so the ServiceAccounts of
+//! `kube-system`, every authenticated caller what a cluster lets everybody do, and nobody more.
 
 use k8s_openapi::api::authorization::v1::{
     NonResourceAttributes, NonResourceRule, ResourceAttributes, ResourceRule,
     SubjectRulesReviewStatus,
 };
 
+use crate::service_account_tokens::{ACCOUNTS, CONFIGURATION, JWKS};
+
 const MASTERS: &str = "system:masters";
+/// The accounts of Kubernetes' own controllers: what their roles would allow them, nobody keeps
+/// here.
+const CONTROLLERS: &str = "system:serviceaccounts:kube-system";
 const AUTHENTICATED: &str = "system:authenticated";
 /// Questions about oneself.
 const ABOUT_ONESELF: [(&str, &str); 3] = [
@@ -18,6 +23,8 @@ const ABOUT_ONESELF: [(&str, &str); 3] = [
 const DESCRIPTIONS: [&str; 3] = ["/api", "/apis", "/openapi"];
 /// The same, and not what is below.
 const ALONE: [&str; 4] = ["/version", "/healthz", "/livez", "/readyz"];
+/// What every ServiceAccount may read: by which keys tokens are verified.
+const OF_ACCOUNTS: [&str; 2] = [JWKS, CONFIGURATION];
 
 /// Whether a member of these groups may do this.
 pub(crate) fn may(
@@ -26,7 +33,7 @@ pub(crate) fn may(
     path: Option<&NonResourceAttributes>,
 ) -> bool {
     let is_in = |group: &str| groups.iter().any(|one| one == group);
-    if is_in(MASTERS) {
+    if is_in(MASTERS) || is_in(CONTROLLERS) {
         return true;
     }
     let is_about_oneself = resource.is_some_and(|asked| {
@@ -43,7 +50,12 @@ pub(crate) fn may(
         };
         verb == Some("get") && (DESCRIPTIONS.into_iter().any(below) || ALONE.contains(&path))
     });
+    let is_of_accounts = path.is_some_and(|asked| {
+        let path = asked.path.as_deref().unwrap_or_default();
+        asked.verb.as_deref() == Some("get") && OF_ACCOUNTS.contains(&path)
+    });
     is_in(AUTHENTICATED) && (is_about_oneself || is_description)
+        || is_in(ACCOUNTS) && is_of_accounts
 }
 
 /// Everything that a member of these groups may do.
@@ -52,7 +64,7 @@ pub(crate) fn rules(groups: &[String]) -> SubjectRulesReviewStatus {
     let is_in = |group: &str| groups.iter().any(|one| one == group);
     let mut resource_rules = Vec::new();
     let mut non_resource_rules = Vec::new();
-    if is_in(MASTERS) {
+    if is_in(MASTERS) || is_in(CONTROLLERS) {
         resource_rules.push(ResourceRule {
             verbs: texts(&["*"]),
             api_groups: Some(texts(&["*"])),
@@ -102,6 +114,8 @@ mod tests {
         };
         let pods = asks("get", "", "pods");
         assert!(may(&of(MASTERS), Some(&pods), None));
+        assert!(may(&of(CONTROLLERS), Some(&pods), None));
+        assert!(!may(&of("system:serviceaccounts:default"), Some(&pods), None));
         assert!(!may(&of(AUTHENTICATED), Some(&pods), None));
         let own = asks("create", "authentication.k8s.io", "selfsubjectreviews");
         assert!(may(&of(AUTHENTICATED), Some(&own), None));
@@ -111,5 +125,7 @@ mod tests {
         assert!(may(&of(AUTHENTICATED), None, Some(&reads("/healthz"))));
         assert!(!may(&of(AUTHENTICATED), None, Some(&reads("/healthz/ping"))));
         assert!(!may(&of(AUTHENTICATED), None, None));
+        assert!(may(&of(ACCOUNTS), None, Some(&reads(JWKS))));
+        assert!(!may(&of(AUTHENTICATED), None, Some(&reads(JWKS))));
     }
 }

@@ -16,6 +16,7 @@ use crate::controllers::definitions::{Definitions, Now};
 use crate::controllers::{Controllers, namespace_objects};
 use crate::files::{self, Document};
 use crate::objects::{self, ObjectError};
+use crate::service_account_tokens::ServiceAccountTokens;
 use crate::test_server::admin;
 use crate::{built_in, cluster_objects, kubeconfig, reviews, tokens};
 
@@ -106,8 +107,6 @@ impl Standalone {
             None => Vec::new(),
         };
         let now: Now = Arc::new(Timestamp::now);
-        let kinds = built_in::kinds().and(reviews::kinds(tokens, Arc::clone(&now))?);
-        let kinds = kinds.and(built_in::events()).and(self.kinds);
         let (mut definitions, mut documents) = (Vec::new(), Vec::new());
         for path in &own.load {
             let read = files::read(path).map_err(|why| StandaloneError::flag("load", why))?;
@@ -129,10 +128,18 @@ impl Standalone {
         let folder = Folder::open(own.data_dir.as_deref())?;
         let certificates = Certificates::open(folder.path())
             .map_err(|why| StandaloneError::file("data-dir", folder.path(), &why))?;
+        let accounts = certificates.service_account_key().and_then(|key| {
+            let file = certificates.account_key.display();
+            ServiceAccountTokens::new(&key).map_err(|why| format!("{file}: {why}"))
+        });
+        let accounts =
+            accounts.map_err(|why| StandaloneError::file("data-dir", folder.path(), &why))?;
+        let reviews = reviews::kinds(tokens, Arc::clone(&accounts), Arc::clone(&now))?;
+        let kinds = built_in::kinds(&accounts).and(reviews);
+        let kinds = kinds.and(built_in::events()).and(self.kinds);
         let args = on_this_machine(args, &certificates);
-        let bound = ApiServer::new(&self.name, kinds)
-            .with_kubernetes_version(KUBERNETES)
-            .bind_alone(&args)?;
+        let server = ApiServer::new(&self.name, kinds).with_kubernetes_version(KUBERNETES);
+        let bound = with_documents(server, &accounts).bind_alone(&args)?;
         let config = folder.path().join("kubeconfig");
         let (flag, config) = match &own.write_kubeconfig {
             Some(file) => ("write-kubeconfig", file.clone()),
@@ -142,6 +149,7 @@ impl Standalone {
         let (running, filling) = bound.start_unready().await?;
         let client = running.client(admin());
         let kinds = running.runtime_kinds();
+        accounts.look_into(kinds.clone());
         let serving = Definitions::new(client.clone(), kinds.clone(), Arc::clone(&now));
         for (place, definition) in &definitions {
             let what = format!("{place} (CustomResourceDefinition {:?})", definition.name_any());
@@ -166,6 +174,14 @@ impl Standalone {
         drop(controllers);
         Ok(ended?)
     }
+}
+
+/// A server that says by which keys tokens of ServiceAccounts can be verified.
+pub(crate) fn with_documents(server: ApiServer, accounts: &ServiceAccountTokens) -> ApiServer {
+    let documents = accounts.documents().into_iter();
+    documents.fold(server, |server, (path, content_type, content)| {
+        server.with_document(path, content_type, &content)
+    })
 }
 
 /// Flags of a server that listens on this machine alone, with these certificates.

@@ -11,6 +11,7 @@ use aggregated_apiserver::{
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Client, ResourceExt};
+use rcgen::KeyPair;
 use serde::Serialize;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -22,7 +23,8 @@ use crate::controllers::definitions::{Definitions, Now};
 use crate::faults::Faults;
 use crate::files::Document;
 use crate::objects::{self, ObjectError};
-use crate::standalone::{KUBERNETES, on_this_machine};
+use crate::service_account_tokens::ServiceAccountTokens;
+use crate::standalone::{KUBERNETES, on_this_machine, with_documents};
 use crate::{built_in, cluster_objects, kubeconfig, reviews};
 
 /// As whom [`TestServer::client`] asks.
@@ -38,6 +40,9 @@ pub enum TestServerError {
     /// An object cannot be kept.
     #[error(transparent)]
     Object(#[from] ObjectError),
+    /// There is no key for the tokens of ServiceAccounts.
+    #[error("cannot sign tokens of ServiceAccounts: {0}")]
+    Tokens(String),
     /// It cannot listen.
     #[error("cannot listen: {0}")]
     Listen(String),
@@ -106,7 +111,11 @@ impl TestServerBuilder {
             let clock = clock.clone();
             move || clock.now()
         });
-        let kinds = built_in::kinds().and(reviews::kinds(Vec::new(), Arc::clone(&now))?);
+        let key = KeyPair::generate().map_err(|error| error.to_string());
+        let accounts = key.and_then(|key| ServiceAccountTokens::new(&key));
+        let accounts = accounts.map_err(TestServerError::Tokens)?;
+        let reviews = reviews::kinds(Vec::new(), Arc::clone(&accounts), Arc::clone(&now))?;
+        let kinds = built_in::kinds(&accounts).and(reviews);
         let kinds = kinds.and(built_in::events()).and(self.kinds);
         let ambient = Ambient::system().with_clock({
             let now = Arc::clone(&now);
@@ -115,6 +124,7 @@ impl TestServerBuilder {
         let server = ApiServer::new("test-server", kinds)
             .with_kubernetes_version(KUBERNETES)
             .with_ambient(ambient);
+        let server = with_documents(server, &accounts);
         let server = if self.listens {
             Server::listening(server).await?
         } else {
@@ -122,6 +132,7 @@ impl TestServerBuilder {
         };
         let client = server.client(admin());
         let kinds = server.runtime_kinds();
+        accounts.look_into(kinds.clone());
         let definitions = Definitions::new(client.clone(), kinds.clone(), Arc::clone(&now));
         for definition in &self.definitions {
             let what = format!("CustomResourceDefinition {:?}", definition.name_any());

@@ -84,7 +84,11 @@ impl Controllers {
             Some(running) => running,
             none => {
                 let server = Server::start(&["--load", FARM])?;
-                let flags = [("controllers", "*".to_owned())];
+                // Each controller is somebody by itself, with a token of its own.
+                let flags = [
+                    ("controllers", "*".to_owned()),
+                    ("use-service-account-credentials", "true".to_owned()),
+                ];
                 let manager = start_controller_manager(
                     programs,
                     &server.kubeconfig,

@@ -12,12 +12,23 @@ use crate::object::{Key, Tree};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum SubresourceError {
-    /// Fields of it are wrong (422).
-    Invalid(Vec<FieldError>),
+    /// Fields of it are wrong (422): what it is called, and the fields.
+    Invalid(String, Vec<FieldError>),
     /// It does not fit the object, or cannot be read (400).
     BadRequest(String),
     /// The object is not in the state for it (409).
     Conflict(String),
+    /// Something else is not: its group, resource or kind, and name, and why (409).
+    ConflictOf {
+        /// The group.
+        group: String,
+        /// The resource or the kind.
+        resource: String,
+        /// The name.
+        name: String,
+        /// What is wrong.
+        why: String,
+    },
     /// Something that it names is not there (404): its group, plural and name.
     NotFound(String, String, String),
 }

@@ -13,11 +13,10 @@ use crate::admission::{AdmissionChain, NamespaceLifecycle};
 use crate::ambient::Ambient;
 use crate::cluster::{Cluster, Namespaces};
 use crate::definition::{Kinds, Role};
-use crate::document::Document;
 use crate::error::{Reason, StartError};
 use crate::kind::Kind;
 use crate::object::{Object, Tree};
-use crate::request::{Authentication, Handler, SharedHandler};
+use crate::request::{Authentication, Documents, Handler, SharedHandler};
 use crate::served_kind::{Backing, Intake, ServedKind, ServedKinds};
 use crate::storage::{
     Collection, Commit, Expected, MemoryStore, RevisionSequence, Store, StoreError,
@@ -143,7 +142,7 @@ impl Assembled {
         parsed: Vec<Arc<Kind>>,
         (registered, copied): (&Kinds, &Copied),
         ambient: Ambient,
-        (cluster, version): (Cluster, Document),
+        (cluster, documents): (Cluster, Documents),
         looks_at_namespaces: bool,
         authentication: Authentication,
         closing: CancellationToken,
@@ -202,7 +201,7 @@ impl Assembled {
         admission.extend(registered.admission_chain().clone());
         let handler =
             Handler::new(kinds.clone(), authentication, cluster, admission, ambient.clone());
-        let handler = Arc::new(handler.with_version(version));
+        let handler = Arc::new(handler.with_documents(documents));
         let runtime = RuntimeKinds::new(&handler, store, sequence, ambient, closing);
         // From here on nothing fails that would leave them behind.
         let tasks = runs.into_iter().map(tokio::spawn).collect();

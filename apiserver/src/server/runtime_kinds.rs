@@ -225,6 +225,21 @@ impl RuntimeKinds {
         named.collect()
     }
 
+    /// An object that the server serves, in this version; `None` also if its kind is not served.
+    pub fn find(
+        &self,
+        group: &str,
+        version: &str,
+        plural: &str,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Option<Value> {
+        let kinds = self.0.handler.upgrade()?.kinds();
+        let (served, version) = kinds.find(group, version, plural)?;
+        let found = served.cache.get(&Key::new(namespace, name))?;
+        Some(Value::Object(served.kind.in_version(&found.object, version).to_tree()))
+    }
+
     /// Removes an object whatever holds it, if it is still the one of this uid.
     pub async fn remove(&self, qualified: &str, namespace: Option<&str>, name: &str, uid: &str) {
         let collection = Collection::new(qualified);

@@ -89,11 +89,14 @@ fn ask(
     let posted = Posted { key, object, body, context: &context };
     let kind = attributes.kind();
     coded.act(&posted).map_err(|error| match error {
-        SubresourceError::Invalid(errors) => {
+        SubresourceError::Invalid(name, errors) => {
             let of = coded.kind();
-            ApiError::invalid(&of.group, &of.names.kind, key.name(), errors)
+            ApiError::invalid(&of.group, &of.names.kind, &name, errors)
         }
         SubresourceError::BadRequest(why) => ApiError::new(Reason::BadRequest, why),
+        SubresourceError::ConflictOf { group, resource, name, why } => {
+            ApiError::conflict(&group, &resource, &name, &why)
+        }
         SubresourceError::Conflict(why) => {
             let resource = format!("{}/{}", kind.names.plural, coded.name());
             ApiError::conflict(&kind.group, &resource, key.name(), &why)

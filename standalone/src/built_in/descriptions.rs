@@ -4,17 +4,18 @@
 use std::sync::LazyLock;
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use k8s_openapi::api::authentication::v1::{SelfSubjectReview, TokenReview};
+use k8s_openapi::api::authentication::v1::{SelfSubjectReview, TokenRequest, TokenReview};
 use k8s_openapi::api::authorization::v1::{
     LocalSubjectAccessReview, SelfSubjectAccessReview, SelfSubjectRulesReview, SubjectAccessReview,
 };
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{
-    ConfigMap, Event, Namespace, Node, Pod, Secret, Service, ServiceAccount,
+    Binding, ConfigMap, Event, Namespace, Node, Pod, Secret, Service, ServiceAccount,
 };
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::events::v1::Event as NewEvent;
+use k8s_openapi::api::policy::v1::Eviction;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use schemars::SchemaGenerator;
@@ -31,12 +32,14 @@ pub(super) fn all() -> &'static Map<String, Value> {
         });
         let mut generator = SchemaGenerator::new(settings);
         generator.subschema_for::<APIService>();
+        generator.subschema_for::<Binding>();
         generator.subschema_for::<ConfigMap>();
         generator.subschema_for::<CronJob>();
         generator.subschema_for::<CustomResourceDefinition>();
         generator.subschema_for::<Deployment>();
         generator.subschema_for::<EndpointSlice>();
         generator.subschema_for::<Event>();
+        generator.subschema_for::<Eviction>();
         generator.subschema_for::<Job>();
         generator.subschema_for::<Lease>();
         generator.subschema_for::<Namespace>();
@@ -52,6 +55,7 @@ pub(super) fn all() -> &'static Map<String, Value> {
         generator.subschema_for::<SelfSubjectReview>();
         generator.subschema_for::<SelfSubjectRulesReview>();
         generator.subschema_for::<SubjectAccessReview>();
+        generator.subschema_for::<TokenRequest>();
         generator.subschema_for::<TokenReview>();
         generator.take_definitions(false)
     });

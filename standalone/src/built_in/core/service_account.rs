@@ -1,13 +1,22 @@
 //! ServiceAccounts.
 
-use aggregated_apiserver::Strategy;
+use std::sync::Arc;
+
+use aggregated_apiserver::{Effect, Posted, Strategy};
+use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::core::v1::ServiceAccount;
 
-use crate::built_in::row::Row;
+use crate::built_in::row::{PostedSubresource, Row};
 use crate::built_in::strategy::without_generation;
+use crate::service_account_tokens::ServiceAccountTokens;
 
-pub(crate) fn row() -> Row<ServiceAccount> {
-    Row { short_names: &["sa"], ..Row::new(strategy()) }
+pub(crate) fn row(tokens: Arc<ServiceAccountTokens>) -> Row<ServiceAccount> {
+    let issue = move |posted: &Posted<'_>| tokens.issue(posted).map(Effect::Answer);
+    Row {
+        short_names: &["sa"],
+        posted: vec![PostedSubresource::new::<TokenRequest>("token", issue)],
+        ..Row::new(strategy())
+    }
 }
 
 fn strategy() -> Strategy {
@@ -20,11 +29,15 @@ mod tests {
     use crate::built_in::testing::cells;
     use serde_json::json;
 
+    fn tokens() -> Arc<ServiceAccountTokens> {
+        ServiceAccountTokens::new(&rcgen::KeyPair::generate().unwrap()).unwrap()
+    }
+
     #[test]
     fn its_table_shows_its_age() {
         let account = json!({"metadata": {"creationTimestamp": "2024-05-01T11:55:00Z"}});
-        assert_eq!(cells(row().columns, account), json!({"Age": "5m"}));
-        assert_eq!(cells(row().columns, json!({})), json!({"Age": "<unknown>"}));
+        assert_eq!(cells(row(tokens()).columns, account), json!({"Age": "5m"}));
+        assert_eq!(cells(row(tokens()).columns, json!({})), json!({"Age": "<unknown>"}));
     }
 
     #[test]
