@@ -82,6 +82,10 @@ fn find_last(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
     bytes.windows(wanted.len()).rposition(|window| window == wanted)
 }
 
+/// So many bytes more than what is kept an object may take that is shown in another shape, to
+/// be kept too. A default may be a megabyte, and there may be many objects.
+const SHOWN_MORE: usize = 4 << 10;
+
 /// What an object takes besides its texts, in bytes.
 const OBJECT: usize = 600;
 
@@ -158,9 +162,10 @@ impl Object {
         self.shape
     }
 
-    /// The object as it is shown in another shape. `make` makes it, once for all readers.
+    /// The object as it is shown in another shape. `make` makes it, once for all readers, unless
+    /// it is much larger.
     pub fn shown(&self, shape: Shape, make: impl FnOnce() -> Self) -> Arc<Self> {
-        self.shown.get_or_make(shape, || {
+        self.shown.get_or_make(shape, self.size() + SHOWN_MORE, || {
             let made = make();
             // What is the same is not kept twice.
             let shown = if made.same_content(self) { self.clone() } else { made };

@@ -26,7 +26,7 @@ pub(crate) struct Certificates {
     pub serving_key: PathBuf,
     pub admin: PathBuf,
     pub admin_key: PathBuf,
-    /// What signs tokens of ServiceAccounts; made when it is first needed.
+    /// What signs tokens of ServiceAccounts; made at the first start.
     pub account_key: PathBuf,
 }
 

@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 pub(crate) type Claims = Map<String, Value>;
 
 /// Longer texts are no tokens.
-const LENGTH_LIMIT: usize = 16 << 10;
+pub(crate) const LENGTH_LIMIT: usize = 16 << 10;
 
 /// A key that signs tokens.
 pub(crate) struct SigningKey {
@@ -71,7 +71,8 @@ impl SigningKey {
 
     /// The public part, as a JSON web key.
     pub(crate) fn to_jwk(&self) -> Value {
-        let (x, y) = self.public.get(1..).unwrap_or_default().split_at(32.min(self.public.len()));
+        let point = self.public.get(1..).unwrap_or_default();
+        let (x, y) = point.split_at_checked(32).unwrap_or_default();
         json!({
             "use": "sig", "kty": "EC", "kid": self.id, "crv": "P-256", "alg": "ES256",
             "x": encode(x), "y": encode(y),

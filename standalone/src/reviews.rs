@@ -17,7 +17,7 @@ use serde::Serialize;
 use crate::built_in::{TYPES, review};
 use crate::controllers::definitions::Now;
 use crate::rights::{may, rules};
-use crate::service_account_tokens::ServiceAccountTokens;
+use crate::service_account_tokens::{Believed, ISSUER, ServiceAccountTokens};
 
 /// Whose token is whose.
 pub(crate) type Tokens = Vec<(String, User)>;
@@ -45,11 +45,18 @@ pub(crate) fn kinds(
                 let why = "token is required for TokenReview in authentication";
                 return Err(ReviewError::BadRequest(why.to_owned()));
             }
-            let known = tokens.iter().find(|(known, _)| known == token).map(|(_, user)| info(user));
             let audiences = asked.spec.audiences.as_deref().unwrap_or_default();
-            let believed = accounts.review(token, audiences, clock());
+            // Tokens of the file are for this server.
+            let is_ours = audiences.is_empty() || audiences.iter().any(|one| one == ISSUER);
+            let known = tokens.iter().find(|(known, _)| is_ours && known == token);
+            let believed = match known {
+                Some((_, user)) => {
+                    Some(Believed { user: user.clone(), audiences: vec![ISSUER.to_owned()] })
+                }
+                None => accounts.review(token, audiences, clock()),
+            };
             let audiences = believed.as_ref().map(|believed| believed.audiences.clone());
-            let user = known.or_else(|| believed.map(|believed| info(&believed.user)));
+            let user = believed.map(|believed| info(&believed.user));
             asked.status = Some(TokenReviewStatus {
                 authenticated: Some(user.is_some()),
                 error: user.is_none().then(|| "invalid bearer token".to_owned()),

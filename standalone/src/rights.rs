@@ -87,6 +87,11 @@ pub(crate) fn rules(groups: &[String]) -> SubjectRulesReviewStatus {
         non_resource_rules
             .push(NonResourceRule { verbs: texts(&["get"]), non_resource_urls: paths });
     }
+    if is_in(ACCOUNTS) {
+        let paths = Some(texts(&OF_ACCOUNTS));
+        non_resource_rules
+            .push(NonResourceRule { verbs: texts(&["get"]), non_resource_urls: paths });
+    }
     SubjectRulesReviewStatus {
         incomplete: false,
         evaluation_error: None,

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use rcgen::KeyPair;
 use serde_json::{Value, json};
 
-use crate::jwt::{Claims, SigningKey};
+use crate::jwt::{self, Claims, SigningKey};
 
 /// Who issues the tokens, and whom they are for where nobody is named.
 pub(crate) const ISSUER: &str = "https://kubernetes.default.svc";
@@ -22,6 +22,8 @@ pub(crate) const CONFIGURATION: &str = "/.well-known/openid-configuration";
 const SECONDS: i64 = 3_600;
 const LEAST_SECONDS: i64 = 600;
 const MOST_SECONDS: i64 = 1 << 32;
+/// So long a token outlives an object that is being deleted, and is held; as kube-apiserver.
+const LEEWAY: i64 = 60;
 
 /// The group of all ServiceAccounts.
 pub(crate) const ACCOUNTS: &str = "system:serviceaccounts";
@@ -136,6 +138,10 @@ impl ServiceAccountTokens {
             "jti": uuid::Uuid::new_v4().to_string(), CLAIM: whose,
         });
         let token = self.key.sign(&claims).map_err(SubresourceError::BadRequest)?;
+        if token.len() > jwt::LENGTH_LIMIT {
+            let why = "spec.audiences: a token for so many would be too long";
+            return Err(SubresourceError::BadRequest(why.to_owned()));
+        }
         let ends = now.saturating_add(jiff::SignedDuration::from_secs(lasts)).unwrap_or(now);
         request["status"] =
             json!({"token": token, "expirationTimestamp": seconds(ends).to_string()});
@@ -228,25 +234,26 @@ impl ServiceAccountTokens {
         if audiences.is_empty() {
             return None;
         }
-        let user = self.user(&claims)?;
+        let user = self.user(&claims, now)?;
         Some(Believed { user, audiences })
     }
 
     /// The account of a token, if it and what the token is bound to is still there.
-    fn user(&self, claims: &Claims) -> Option<User> {
+    fn user(&self, claims: &Claims, now: i64) -> Option<User> {
         let whose = claims.get(CLAIM)?;
         let namespace = whose["namespace"].as_str()?;
         let mut extra = BTreeMap::new();
         let id = claims.get("jti")?.as_str()?;
         extra.insert(format!("{EXTRA}/credential-id"), vec![format!("JTI={id}")]);
-        let account = self.known("serviceaccounts", Some(namespace), &whose["serviceaccount"])?;
+        let account =
+            self.known("serviceaccounts", Some(namespace), &whose["serviceaccount"], now)?;
         for (claim, plural, is_namespaced) in
             [("pod", "pods", true), ("secret", "secrets", true), ("node", "nodes", false)]
         {
             let Some(object) = whose.get(claim) else { continue };
             // The node of a Pod may go before it.
             let is_of_pod = claim == "node" && whose.get("pod").is_some();
-            let known = self.known(plural, is_namespaced.then_some(namespace), object);
+            let known = self.known(plural, is_namespaced.then_some(namespace), object, now);
             if known.is_none() && !is_of_pod {
                 return None;
             }
@@ -271,10 +278,19 @@ impl ServiceAccountTokens {
         })
     }
 
-    /// The object of a claim, if it is still the one of its uid.
-    fn known(&self, plural: &str, namespace: Option<&str>, claim: &Value) -> Option<Value> {
+    /// The object of a claim, if it is still the one of its uid, and not long deleted.
+    fn known(
+        &self,
+        plural: &str,
+        namespace: Option<&str>,
+        claim: &Value,
+        now: i64,
+    ) -> Option<Value> {
         let found = self.find(plural, namespace, claim["name"].as_str()?)?;
-        (found["metadata"]["uid"] == claim["uid"]).then_some(found)
+        let deleted = found["metadata"]["deletionTimestamp"].as_str();
+        let deleted = deleted.and_then(|time| time.parse::<Timestamp>().ok());
+        let is_over = deleted.is_some_and(|time| time.as_second() + LEEWAY < now);
+        (found["metadata"]["uid"] == claim["uid"] && !is_over).then_some(found)
     }
 }
 

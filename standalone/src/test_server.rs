@@ -173,8 +173,8 @@ impl TestServer {
         self.faults.before(self.server.client(admin()))
     }
 
-    /// A client whose requests are those of this user. Only members of
-    /// `system:masters` may do anything yet.
+    /// A client whose requests are those of this user. Only members of `system:masters`, and of
+    /// `system:serviceaccounts:kube-system`, may do anything yet.
     pub fn client_as<G: Into<String>>(
         &self,
         user: impl Into<String>,

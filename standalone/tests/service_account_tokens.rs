@@ -9,7 +9,7 @@ use k8s_openapi::api::authentication::v1::{
     TokenReviewStatus,
 };
 use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
-use kube::api::{DeleteParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -82,9 +82,9 @@ async fn a_token_is_believed_as_long_as_it_may_be() {
     let (head, signature) = own.rsplit_once('.').unwrap();
     assert!(!is_believed(&format!("{head}x.{signature}"), &[]).await);
     // Nor are they for ever.
-    server.advance(Duration::from_secs(3_599));
+    server.advance(Duration::from_secs(3_000));
     assert!(is_believed(&own, &[]).await);
-    server.advance(Duration::from_secs(2));
+    server.advance(Duration::from_secs(601));
     assert!(!is_believed(&own, &[]).await);
 }
 
@@ -118,6 +118,22 @@ async fn a_token_ends_with_its_account_and_what_it_is_bound_to() {
     assert!(!is_believed(&free).await);
     account(&client).await;
     assert!(!is_believed(&free).await);
+}
+
+#[tokio::test]
+async fn a_token_does_not_outlive_an_account_that_is_held() {
+    let server = TestServer::builder().start().await.unwrap();
+    let client = server.client();
+    let accounts = account(&client).await;
+    let held = json!({"metadata": {"finalizers": ["example.com/hold"]}});
+    let (params, held) = (PatchParams::default(), Patch::Merge(&held));
+    accounts.patch("robot", &params, &held).await.unwrap();
+    let token = token(&accounts, &[], None).await.unwrap();
+    accounts.delete("robot", &DeleteParams::default()).await.unwrap();
+    let is_believed = async || review(&client, &token, &[]).await.authenticated.unwrap_or_default();
+    assert!(is_believed().await);
+    server.advance(Duration::from_secs(62));
+    assert!(!is_believed().await);
 }
 
 #[tokio::test]

@@ -19,7 +19,8 @@ use crate::user::User;
 pub enum AdmissionOperation {
     /// It is created, be it by a PUT.
     Create,
-    /// It is changed: by a PUT or a PATCH, of itself or of a subresource.
+    /// It is changed: by a PUT or a PATCH, of itself or of a subresource, or by what is posted
+    /// to a subresource, as a binding.
     Update,
     /// It is deleted, alone or with others.
     Delete,
@@ -40,7 +41,8 @@ pub struct AdmissionRequest<'a> {
     /// The kind.
     pub kind: &'a str,
     /// The subresource that is written, as `status`; empty for the object itself. A write to
-    /// `scale` shows the object that it changes.
+    /// any of them shows the object that it changes. An eviction is an update and then a
+    /// deletion, both of the subresource `eviction`.
     pub subresource: &'a str,
     /// The namespace, if the kind has any.
     pub namespace: Option<&'a str>,

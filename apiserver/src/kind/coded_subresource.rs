@@ -36,9 +36,10 @@ pub enum SubresourceError {
 /// What comes of something that was posted to a subresource.
 #[derive(Debug)]
 pub enum Effect {
-    /// This is the answer, and nothing changes.
+    /// This is the answer. Nothing is written, so admission is not asked.
     Answer(Tree),
-    /// The object becomes this.
+    /// The object becomes this. Admission sees it as an update; nothing validates it, so the
+    /// code must.
     Change(Tree),
     /// The object becomes this, and is deleted then, with these DeleteOptions.
     Delete(Tree, Tree),

@@ -25,13 +25,20 @@ impl Shape {
 pub(super) struct Shown(ArcSwapOption<(Shape, Arc<Object>)>);
 
 impl Shown {
-    /// The object in this shape.
-    pub(super) fn get_or_make(&self, shape: Shape, make: impl FnOnce() -> Object) -> Arc<Object> {
+    /// The object in this shape. It is kept if it takes at most so many bytes.
+    pub(super) fn get_or_make(
+        &self,
+        shape: Shape,
+        limit: usize,
+        make: impl FnOnce() -> Object,
+    ) -> Arc<Object> {
         if let Some(shown) = self.0.load().as_ref().filter(|shown| shown.0 == shape) {
             return Arc::clone(&shown.1);
         }
         let made = Arc::new(make());
-        self.0.store(Some(Arc::new((shape, Arc::clone(&made)))));
+        if made.size() <= limit {
+            self.0.store(Some(Arc::new((shape, Arc::clone(&made)))));
+        }
         made
     }
 }

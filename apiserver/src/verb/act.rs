@@ -4,10 +4,13 @@
 use crate::error::{ApiError, Reason};
 use crate::kind::{CodedSubresource, Effect, Posted, RuleContext, SubresourceError};
 use crate::object::{Key, Tree};
+use crate::quota::Room;
+use crate::storage::Versioned;
 use crate::write::{
     Attributes, Change, Draft, Live, Submitted, check_posted, check_preconditions, decode, write,
 };
 
+use super::delete::check_options;
 use super::{DeleteOptions, delete};
 
 /// What was done.
@@ -36,46 +39,67 @@ pub async fn act(
     check_posted(attributes, coded.kind(), &mut draft)?;
     let key = attributes.key();
     let Draft { tree: body, .. } = draft;
-    let effect = ask(attributes, coded, &key, &body, &current(attributes, &key).await?)?;
-    let (options, dry_run) = match effect {
+    let (object, _room) = current(attributes, &key).await?;
+    let effect = ask(attributes, coded, &key, &body, &object)?;
+    drop(object);
+    let options = match effect {
         Effect::Answer(mut answer) => {
             coded.kind().coerce_again(version, &mut answer);
             return Ok(Acted::Answered(answer));
         }
-        Effect::Change(_) => (None, false),
+        Effect::Change(_) => None,
         Effect::Delete(_, options) => {
             let mut options = DeleteOptions::from_tree(&options)?;
             options.dry_run |= attributes.options.dry_run;
-            let dry_run = options.dry_run;
-            (Some(options), dry_run)
+            Some(options)
         }
     };
+    // It may do something else by now, if the object has changed.
     let change = |live: &Live| {
-        check_preconditions(attributes, &body, live)?;
-        match ask(attributes, coded, &key, &body, &live.tree)? {
-            Effect::Change(tree) | Effect::Delete(tree, _) => Ok(tree),
-            Effect::Answer(_) => Err(ApiError::internal("what is posted is a question by now")),
+        let effect = ask(attributes, coded, &key, &body, &live.tree)?;
+        match (effect, &options) {
+            (Effect::Change(tree), None) => {
+                check_preconditions(attributes, &body, live)?;
+                Ok(tree)
+            }
+            // What is not deleted is not changed for that either.
+            (Effect::Delete(tree, _), Some(options)) => {
+                check_options(attributes, &key, options, &live.kept)?;
+                Ok(tree)
+            }
+            _ => Err(ApiError::internal("what is posted does something else by now")),
         }
     };
-    // What is not deleted is not changed for that either.
-    if options.is_none() || !dry_run {
+    let Some(mut options) = options.clone() else {
         let written = write(attributes, Change::Code(&change)).await?;
         warnings.extend(written.warnings);
+        return Ok(Acted::Done);
+    };
+    if !options.dry_run {
+        let written = write(attributes, Change::Code(&change)).await?;
+        warnings.extend(written.warnings);
+        // It is this object that is deleted, and no other one of its name.
+        let Versioned { revision, object } = written.versioned;
+        options.uid.get_or_insert_with(|| object.uid().to_owned());
+        if options.resource_version.is_some() {
+            options.resource_version = Some(revision.to_string());
+        }
     }
-    if let Some(options) = options {
-        delete(attributes, &key, &options, warnings).await?;
-    }
+    delete(attributes, &key, &options, warnings).await?;
     Ok(Acted::Done)
 }
 
 /// The object, in the version of the request.
-async fn current(attributes: &Attributes<'_>, key: &Key) -> Result<Tree, ApiError> {
+async fn current(attributes: &Attributes<'_>, key: &Key) -> Result<(Tree, Room), ApiError> {
     let kind = attributes.kind();
     let absent = || ApiError::not_found(&kind.group, &kind.names.plural, key.name());
     let (store, collection) = attributes.served.store().ok_or_else(absent)?;
     let kept = store.get(&collection, key).await.map_err(ApiError::internal)?;
     let kept = kept.ok_or_else(absent)?;
-    Ok(kind.in_version(&kept.object, attributes.version).to_tree())
+    let shown = kind.in_version(&kept.object, attributes.version);
+    // What becomes of it stands beside it.
+    let room = attributes.account.room(2 * shown.tree_size())?;
+    Ok((shown.to_tree(), room))
 }
 
 fn ask(

@@ -46,13 +46,11 @@ pub async fn delete(
         let kept = store.get(&collection, key).await.map_err(ApiError::internal)?;
         let Some(kept) = kept else { return ended.ok_or_else(absent) };
         // Of what was written since, the first write of this deletion is one.
-        let version = options.resource_version.as_ref().filter(|_| ended.is_none());
-        check(options.uid.as_ref(), version, &kept, &kind.strategy).map_err(|cause| {
-            let Names { plural, kind: name, .. } = &kind.names;
-            let named = if kind.strategy.marked_by_time_alone { plural } else { name };
-            let group = &kind.group;
-            ApiError::conflict(group, named, key.name(), &cause)
-        })?;
+        let asked = match &ended {
+            None => options.clone(),
+            Some(_) => DeleteOptions { resource_version: None, ..options.clone() },
+        };
+        check_options(attributes, key, &asked, &kept)?;
         let shown = kind.in_storage_version(&kept.object);
         if ended.is_none() {
             let live = || kind.in_version(&kept.object, attributes.version).to_tree();
@@ -113,6 +111,25 @@ pub async fn delete(
             Err(error @ StoreError::Full { .. }) => return Err(ApiError::internal(error)),
         }
     }
+}
+
+/// Holds an object to what a deletion demands of it.
+///
+/// # Errors
+/// 409.
+pub(super) fn check_options(
+    attributes: &Attributes<'_>,
+    key: &Key,
+    options: &DeleteOptions,
+    kept: &Versioned,
+) -> Result<(), ApiError> {
+    let kind = attributes.kind();
+    let (uid, version) = (options.uid.as_ref(), options.resource_version.as_ref());
+    check(uid, version, kept, &kind.strategy).map_err(|cause| {
+        let Names { plural, kind: name, .. } = &kind.names;
+        let named = if kind.strategy.marked_by_time_alone { plural } else { name };
+        ApiError::conflict(&kind.group, named, key.name(), &cause)
+    })
 }
 
 fn check(

@@ -170,7 +170,11 @@ impl<'a> Pending<'a> {
             }
             (Self::Code(code), Some(live)) => {
                 room.grow_to(quota::of_tree(&live.tree))?;
-                let draft = Draft::new(code(live)?, true, Vec::new());
+                let mut draft = Draft::new(code(live)?, true, Vec::new());
+                check_identity(&mut draft.tree, &key)?;
+                if metadata::text(&draft.tree, "uid") != live.uid() {
+                    return Err(ApiError::internal("code has made another object of it"));
+                }
                 Ok(Draft { revision: live.revision.clone(), ..draft })
             }
             (_, None) => {

@@ -70,8 +70,9 @@ pub(super) async fn current(
         }
         return Err(ApiError::not_found(&kind.group, &kind.names.plural, key.name()));
     };
-    let _room = attributes.account.room(kept.object.tree_size())?;
-    let tree = kind.in_version(&kept.object, attributes.version).to_tree();
+    let shown = kind.in_version(&kept.object, attributes.version);
+    let _room = attributes.account.room(shown.tree_size())?;
+    let tree = shown.to_tree();
     Ok(Some(Live {
         tree,
         revision: kept.revision.to_string(),
