@@ -263,7 +263,7 @@ impl Kind {
         }
     }
 
-    /// The rules for objects of a version, whoever asks them.
+    /// The rules for objects of a version: a user's, or those of the strategy.
     pub fn rules_of(&self, version: &Version) -> Option<&CodedRules> {
         let rules = self.admission_rules.as_deref().filter(|rules| rules.is_about(&version.name));
         rules.or_else(|| self.strategy_rules(version))

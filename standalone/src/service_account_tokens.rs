@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-use aggregated_apiserver::{FieldError, Posted, RuntimeKinds, SubresourceError, User};
+use aggregated_apiserver::{
+    FieldError, Posted, RuntimeKinds, SubresourceError, User, whole_seconds,
+};
 use jiff::Timestamp;
 use rcgen::KeyPair;
 use serde_json::{Value, json};
@@ -107,7 +109,7 @@ impl ServiceAccountTokens {
         }
         request["metadata"]["uid"] = uid.into();
         let now = posted.context.now;
-        request["metadata"]["creationTimestamp"] = seconds(now).to_string().into();
+        request["metadata"]["creationTimestamp"] = whole_seconds(now).to_string().into();
         let spec = &mut request["spec"];
         if spec["audiences"].as_array().is_none_or(Vec::is_empty) {
             spec["audiences"] = json!([ISSUER]);
@@ -144,7 +146,7 @@ impl ServiceAccountTokens {
         }
         let ends = now.saturating_add(jiff::SignedDuration::from_secs(lasts)).unwrap_or(now);
         request["status"] =
-            json!({"token": token, "expirationTimestamp": seconds(ends).to_string()});
+            json!({"token": token, "expirationTimestamp": whole_seconds(ends).to_string()});
         match request {
             Value::Object(request) => Ok(request),
             _ => Err(SubresourceError::BadRequest("no TokenRequest".to_owned())),
@@ -296,8 +298,4 @@ impl ServiceAccountTokens {
 
 fn username(namespace: &str, name: &str) -> String {
     format!("system:serviceaccount:{namespace}:{name}")
-}
-
-fn seconds(time: Timestamp) -> Timestamp {
-    aggregated_apiserver::whole_seconds(time)
 }

@@ -17,7 +17,7 @@ impl<'a> AdmissionObject<'a> {
         Self { tree, is_touched: false }
     }
 
-    /// Whether somebody may have changed it since this was asked last.
+    /// Whether a plugin may have changed the object since the last call.
     pub(crate) fn take_touched(&mut self) -> bool {
         std::mem::take(&mut self.is_touched)
     }

@@ -49,10 +49,10 @@ pub struct AdmissionRequest<'a> {
     /// The name in the path; of a new object the one that it says itself, which is empty if
     /// it is still to be generated.
     pub name: &'a str,
-    /// Who writes.
+    /// The user of the request.
     pub user: &'a User,
-    /// Who is to own the fields that are written: as the client says, otherwise the first
-    /// part of its User-Agent.
+    /// The field manager: the client's `fieldManager`, otherwise the first part of its
+    /// User-Agent.
     pub field_manager: &'a str,
     /// When.
     pub now: Timestamp,
@@ -69,7 +69,7 @@ pub enum OldObject<'a> {
     None,
     /// This one.
     There(&'a Tree),
-    /// One of which a tree is made when somebody asks for it.
+    /// One that is decoded when a plugin reads it for the first time.
     Made(&'a (dyn Fn() -> Tree + Sync), OnceLock<Tree>),
 }
 

@@ -81,7 +81,7 @@ pub struct Registered {
     pub cells: Option<Arc<CodedCells>>,
     /// Rules that are written in Rust.
     pub rules: Option<Arc<CodedRules>>,
-    /// In what it differs from a kind that a definition describes.
+    /// How its objects are named, written and deleted.
     pub strategy: Strategy,
     /// Subresources that code answers.
     pub subresources: Vec<Arc<CodedSubresource>>,

@@ -45,7 +45,7 @@ pub enum Effect {
     Delete(Tree, Tree),
 }
 
-/// What was posted, to which object, by whom.
+/// A request to a subresource: the object that the path names, and the body.
 #[derive(Clone, Copy, Debug)]
 pub struct Posted<'a> {
     /// Where the object is.
@@ -54,7 +54,7 @@ pub struct Posted<'a> {
     pub object: &'a Tree,
     /// What was posted.
     pub body: &'a Tree,
-    /// By whom, and when.
+    /// The user and the time of the request.
     pub context: &'a RuleContext<'a>,
 }
 

@@ -153,6 +153,7 @@ mod tests {
         assert_eq!(shown.to_tree().get("old"), None);
         assert!(Arc::ptr_eq(&kept, &kind.in_version(&kept, &kind.storage)));
     }
+
     /// The kind of a definition whose only version knows these members of `spec`.
     fn generation(members: &Value) -> Kind {
         let definition = json!({
@@ -191,7 +192,7 @@ mod tests {
         let third = generation(&json!({"b": text}));
         let shown = third.in_version(&kept, &third.storage);
         assert_eq!(shown.to_tree()["spec"], json!({"b": "1"}));
-        // Who still holds the first definition is answered by it.
+        // A request that began under the first definition is answered by it.
         assert!(Arc::ptr_eq(&kept, &first.in_version(&kept, &first.storage)));
         let known = generation(&json!({"a": text, "b": text, "c": text}));
         let shown = known.in_version(&kept, &known.storage);

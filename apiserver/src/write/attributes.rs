@@ -59,7 +59,7 @@ pub struct WriteOptions {
     pub field_validation: FieldValidation,
     /// Whether everything is checked and nothing is kept.
     pub dry_run: bool,
-    /// Who is to own the fields that are written.
+    /// The field manager: the client's, otherwise the first part of its User-Agent.
     pub field_manager: String,
 }
 
@@ -98,7 +98,7 @@ pub struct Attributes<'a> {
     pub name: Option<&'a str>,
     /// How it is written.
     pub options: &'a WriteOptions,
-    /// Who writes.
+    /// The user of the request.
     pub user: &'a User,
     /// When.
     pub now: Timestamp,

@@ -53,23 +53,19 @@ where
 
     /// The kind, for a server to serve.
     pub(crate) fn kind(self) -> Kinds {
-        match self.definition() {
-            Ok(definition) => {
-                let cells = self.columns.into_iter().fold(Cells::none(), Column::add_to);
-                let kinds = Kinds::new().built_in(definition, cells, self.rules, &TYPES);
-                let kinds = kinds.with_strategy(self.strategy);
-                let add = |kinds: Kinds, posted: PostedSubresource| posted.add_to(kinds);
-                self.posted.into_iter().try_fold(kinds, add).unwrap_or_else(|why| {
-                    tracing::error!("{}: {why}", K::KIND);
-                    Kinds::new()
-                })
-            }
-            Err(error) => {
-                // It is made of constants, so that it fails in tests already.
-                tracing::error!("{}: {error}", K::KIND);
-                Kinds::new()
-            }
-        }
+        self.registered().unwrap_or_else(|why| {
+            // It is made of constants, so that it fails in tests already.
+            tracing::error!("{}: {why}", K::KIND);
+            Kinds::new()
+        })
+    }
+
+    fn registered(self) -> Result<Kinds, String> {
+        let definition = self.definition().map_err(|error| error.to_string())?;
+        let cells = self.columns.into_iter().fold(Cells::none(), Column::add_to);
+        let kinds = Kinds::new().built_in(definition, cells, self.rules, &TYPES);
+        let kinds = kinds.with_strategy(self.strategy);
+        self.posted.into_iter().try_fold(kinds, |kinds, posted| posted.add_to(kinds))
     }
 
     fn definition(&self) -> Result<CustomResourceDefinition, serde_json::Error> {

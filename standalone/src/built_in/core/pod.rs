@@ -6,7 +6,9 @@ mod eviction;
 mod resources;
 mod update;
 
-use aggregated_apiserver::{Rules, SelectableFields, Strategy, whole_seconds};
+use aggregated_apiserver::{
+    Posted, Rules, SelectableFields, Strategy, SubresourceError, whole_seconds,
+};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     HostIP, Pod, PodCondition, PodIP, PodSpec, PodStatus, Toleration,
@@ -42,6 +44,15 @@ pub(crate) fn row() -> Row<Pod> {
         rules,
         ..Row::new(strategy())
     }
+}
+
+/// Refuses what is posted to a subresource of a Pod, if it is called something else.
+fn check_name(posted: &Posted<'_>, kind: &str) -> Result<(), SubresourceError> {
+    if posted.body["metadata"]["name"].as_str().unwrap_or_default() == posted.key.name() {
+        return Ok(());
+    }
+    let why = format!("name in URL does not match name in {kind} object");
+    Err(SubresourceError::BadRequest(why))
 }
 
 /// Puts a condition in the place of the one of its type; its time changes with its status.

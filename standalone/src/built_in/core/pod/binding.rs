@@ -4,7 +4,7 @@ use aggregated_apiserver::{Effect, FieldError, Posted, SubresourceError};
 use k8s_openapi::api::core::v1::Binding;
 use serde_json::{Map, Value, json};
 
-use super::set_condition;
+use super::{check_name, set_condition};
 use crate::built_in::checks::quote;
 use crate::built_in::row::PostedSubresource;
 
@@ -18,7 +18,7 @@ fn bind(posted: &Posted<'_>) -> Result<Effect, SubresourceError> {
         value.unwrap_or_default().to_owned()
     };
     let (name, node) = (posted.key.name(), text(posted.body, "target", "name"));
-    check(posted, name, &text(posted.body, "target", "kind"), &node)?;
+    check(posted, &text(posted.body, "target", "kind"), &node)?;
     let conflict = |why: String| Err(SubresourceError::Conflict(why));
     let pod = posted.object;
     if pod["metadata"].get("deletionTimestamp").is_some() {
@@ -49,11 +49,8 @@ fn bind(posted: &Posted<'_>) -> Result<Effect, SubresourceError> {
 }
 
 /// What is wrong with a binding.
-fn check(posted: &Posted<'_>, name: &str, kind: &str, node: &str) -> Result<(), SubresourceError> {
-    if posted.body["metadata"]["name"].as_str().unwrap_or_default() != name {
-        let why = "name in URL does not match name in Binding object";
-        return Err(SubresourceError::BadRequest(why.to_owned()));
-    }
+fn check(posted: &Posted<'_>, kind: &str, node: &str) -> Result<(), SubresourceError> {
+    check_name(posted, "Binding")?;
     let mut errors = Vec::new();
     if !["", "Node"].contains(&kind) {
         let all = ["Node", "<empty>"];

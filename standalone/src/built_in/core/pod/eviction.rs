@@ -4,7 +4,7 @@ use aggregated_apiserver::{Effect, Posted, SubresourceError};
 use k8s_openapi::api::policy::v1::Eviction;
 use serde_json::{Map, Value, json};
 
-use super::set_condition;
+use super::{check_name, set_condition};
 use crate::built_in::row::PostedSubresource;
 
 pub(super) fn subresource() -> PostedSubresource {
@@ -12,10 +12,7 @@ pub(super) fn subresource() -> PostedSubresource {
 }
 
 fn evict(posted: &Posted<'_>) -> Result<Effect, SubresourceError> {
-    if posted.body["metadata"]["name"].as_str().unwrap_or_default() != posted.key.name() {
-        let why = "name in URL does not match name in Eviction object";
-        return Err(SubresourceError::BadRequest(why.to_owned()));
-    }
+    check_name(posted, "Eviction")?;
     let options = posted.body.get("deleteOptions").and_then(Value::as_object).cloned();
     let mut pod = Value::Object(posted.object.clone());
     let disrupted = json!({
