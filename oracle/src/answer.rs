@@ -189,6 +189,11 @@ impl Placeholders {
     }
 
     fn text(&self, text: &str, key: &str) -> String {
+        if key == "expirationTimestamp"
+            && let Some(minutes) = minutes_from_now(text)
+        {
+            return format!("<in {minutes} minutes>");
+        }
         if is_now(text) {
             return "<now>".to_owned();
         }
@@ -332,6 +337,13 @@ fn is_uid(text: &str) -> bool {
             true => byte == b'-',
             false => byte.is_ascii_hexdigit(),
         })
+}
+
+/// How far ahead a time is, so that an answer of the next second is the same one.
+fn minutes_from_now(text: &str) -> Option<i64> {
+    let time: Timestamp = text.parse().ok()?;
+    let seconds = time.as_second() - Timestamp::now().as_second();
+    Some((seconds + 30).div_euclid(60))
 }
 
 fn is_now(text: &str) -> bool {
