@@ -164,12 +164,19 @@ impl Object {
 
     /// The object as it is shown in another shape. `make` makes it, once for all readers, unless
     /// it is much larger.
-    pub fn shown(&self, shape: Shape, make: impl FnOnce() -> Self) -> Arc<Self> {
+    ///
+    /// # Errors
+    /// Those of `make`; they are not kept.
+    pub fn shown<E>(
+        &self,
+        shape: Shape,
+        make: impl FnOnce() -> Result<Self, E>,
+    ) -> Result<Arc<Self>, E> {
         self.shown.get_or_make(shape, self.size() + SHOWN_MORE, || {
-            let made = make();
+            let made = make()?;
             // What is the same is not kept twice.
             let shown = if made.same_content(self) { self.clone() } else { made };
-            shown.of_shape(shape)
+            Ok(shown.of_shape(shape))
         })
     }
 

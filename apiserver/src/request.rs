@@ -316,11 +316,11 @@ impl Handler {
                 } else {
                     verb::get(served, &key, options).await?
                 };
-                Ok(encoder.object(&versioned, StatusCode::OK, &[]))
+                encoder.object(&versioned, StatusCode::OK, &[])
             }
             Operation::List(scope, options) => {
                 let listed = verb::list(served, scope, options).await?;
-                Ok(stream::list(encoder, listed, permit).await)
+                stream::list(encoder, listed, permit).await
             }
             Operation::Watch(scope, options, lasts) => {
                 let watching = verb::watch(served, scope, options).await?;
@@ -356,7 +356,7 @@ impl Handler {
                 let writing = Writing::new(self, user, &target, options, account);
                 let written = write::write(&writing.attributes(), change).await?;
                 let status = if written.is_created { StatusCode::CREATED } else { StatusCode::OK };
-                Ok(encoder.object(&written.versioned, status, &written.warnings))
+                encoder.object(&written.versioned, status, &written.warnings)
             }
             Operation::Delete(key, options) => {
                 let writing = Writing::deleting(self, user, &target, options.dry_run, account);
@@ -364,7 +364,7 @@ impl Handler {
                 let mut warnings = deletion_warnings(&served.kind, &options);
                 let deleted = verb::delete(&attributes, &key, &options, &mut warnings).await;
                 let deleted = deleted.map_err(|error| error.with_warnings(warnings.clone()))?;
-                let mut response = encoder.deleted(&deleted, options.tells_of_waiting);
+                let mut response = encoder.deleted(&deleted, options.tells_of_waiting)?;
                 encode::warn(&mut response, &warnings);
                 Ok(response)
             }
@@ -375,7 +375,7 @@ impl Handler {
                 let listed =
                     verb::delete_collection(&attributes, scope, options, &how, &mut warnings).await;
                 let listed = listed.map_err(|error| error.with_warnings(warnings.clone()))?;
-                let mut response = stream::list(encoder, listed, permit).await;
+                let mut response = stream::list(encoder, listed, permit).await?;
                 encode::warn(&mut response, &warnings);
                 Ok(response)
             }

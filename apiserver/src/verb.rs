@@ -25,7 +25,7 @@ pub use review::review;
 pub use scale::get_scale;
 pub use selection::Selection;
 pub use subresource::{Action, Subresource, subresources};
-pub use watch::{Bookmark, Event, Initial, WatchOptions, WatchStart, Watching, watch};
+pub use watch::{Bookmark, Event, Initial, ObjectEvent, WatchOptions, WatchStart, Watching, watch};
 
 use crate::served_kind::{Backing, ServedKind};
 

@@ -168,7 +168,8 @@ impl<'a> AdmissionRequest<'a> {
             return Err(unknown(format!("{resource} of {api_version} are not known yet")));
         }
         let Some(found) = served.cache.get(&Key::new(namespace, name)) else { return Ok(None) };
-        let tree = served.kind.in_version(&found.object, version).to_tree();
+        let shown = served.kind.in_version(&found.object, version);
+        let tree = shown.map_err(|error| unknown(error.to_string()))?.to_tree();
         serde_json::from_value(Value::Object(tree)).map(Some).map_err(|error| {
             unknown(format!("{resource} {name:?} of {api_version} does not fit its type: {error}"))
         })

@@ -4,10 +4,28 @@
 use std::sync::Arc;
 
 use serde_json::Value;
+use thiserror::Error;
 
 use super::{Kind, Version};
+use crate::error::{ApiError, quote};
 use crate::object::{Object, ObjectError, Tree};
 use crate::schema::{Malformed, coerce, fill_defaults, prune, take_in};
+
+/// An object that is kept, but cannot be shown in a version.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{resource} {} cannot be converted to {version}: {why}", quote(.name))]
+pub struct ConversionError {
+    resource: String,
+    name: String,
+    version: String,
+    why: ObjectError,
+}
+
+impl From<ConversionError> for ApiError {
+    fn from(error: ConversionError) -> Self {
+        Self::internal(error)
+    }
+}
 
 impl Kind {
     /// Whether an object is shown in this version as it is kept.
@@ -18,28 +36,44 @@ impl Kind {
     /// An object that is kept, in this version. In the stored version it is made once, if
     /// the definition has changed since it was written; in another one it is made anew each
     /// time, because what readers ask for must not add to what is kept.
-    pub fn in_version(&self, object: &Arc<Object>, version: &Version) -> Arc<Object> {
+    ///
+    /// # Errors
+    /// When what the conversion makes of it is no object.
+    pub fn in_version(
+        &self,
+        object: &Arc<Object>,
+        version: &Version,
+    ) -> Result<Arc<Object>, ConversionError> {
         if self.is_shown_as_kept(object, version) {
-            return Arc::clone(object);
+            return Ok(Arc::clone(object));
         }
-        // What made it an object, no version takes away.
-        let as_kept = || Object::clone(object);
+        let fault = |why| self.cannot_convert(object, &version.name, why);
         if let Some(view) = &self.view {
             let seen = self.seen(object, view.from_kept, &self.group, &version.name);
-            return Arc::new(seen.unwrap_or_else(|_| as_kept()));
+            return seen.map(Arc::new).map_err(fault);
         }
-        let make = || self.converted(object, version).unwrap_or_else(|_| as_kept());
         match version.name == self.storage.name {
-            true => object.shown(self.shape, make),
-            false => Arc::new(make()),
+            true => object.shown(self.shape, || self.converted(object, version)).map_err(fault),
+            false => self.converted(object, version).map(Arc::new).map_err(fault),
         }
     }
 
-    /// An object as it would be kept if it was written now.
+    /// An object as it would be kept if it was written now; as it is, if it cannot be
+    /// converted. For what only concerns its metadata: a deletion must not depend on a
+    /// conversion.
     pub fn in_storage_version(&self, object: &Arc<Object>) -> Arc<Object> {
-        match self.view {
-            Some(_) => Arc::clone(object),
-            None => self.in_version(object, &self.storage),
+        if self.view.is_some() {
+            return Arc::clone(object);
+        }
+        self.in_version(object, &self.storage).unwrap_or_else(|_| Arc::clone(object))
+    }
+
+    fn cannot_convert(&self, object: &Object, version: &str, why: ObjectError) -> ConversionError {
+        ConversionError {
+            resource: self.qualified(),
+            name: object.key().name().to_owned(),
+            version: self.api_version(version),
+            why,
         }
     }
 
@@ -148,10 +182,10 @@ mod tests {
             "metadata": {"name": "a", "uid": "u"}, "old": "y",
         });
         assert_eq!(json!(kept.to_tree()), expected);
-        let shown = kind.in_version(&kept, v1);
+        let shown = kind.in_version(&kept, v1).unwrap();
         assert_eq!(shown.to_tree()["apiVersion"], "example.com/v1");
         assert_eq!(shown.to_tree().get("old"), None);
-        assert!(Arc::ptr_eq(&kept, &kind.in_version(&kept, &kind.storage)));
+        assert!(Arc::ptr_eq(&kept, &kind.in_version(&kept, &kind.storage).unwrap()));
     }
 
     /// The kind of a definition whose only version knows these members of `spec`.
@@ -181,21 +215,21 @@ mod tests {
         let object = Object::from_tree(tree.as_object().unwrap()).unwrap();
         let kept = Arc::new(first.to_storage(object, &first.storage).unwrap());
         assert!(first.is_shown_as_kept(&kept, &first.storage));
-        assert!(Arc::ptr_eq(&kept, &first.in_version(&kept, &first.storage)));
+        assert!(Arc::ptr_eq(&kept, &first.in_version(&kept, &first.storage).unwrap()));
         let second = generation(&json!({"a": text, "c": {"type": "string", "default": "c2"}}));
         assert!(!second.is_shown_as_kept(&kept, &second.storage));
-        let shown = second.in_version(&kept, &second.storage);
+        let shown = second.in_version(&kept, &second.storage).unwrap();
         assert_eq!(shown.to_tree()["spec"], json!({"a": "1", "c": "c2"}));
-        assert!(Arc::ptr_eq(&shown, &second.in_version(&kept, &second.storage)));
+        assert!(Arc::ptr_eq(&shown, &second.in_version(&kept, &second.storage).unwrap()));
         assert!(second.is_shown_as_kept(&shown, &second.storage));
         // It is as it was written: the next definition may know more of it again.
         let third = generation(&json!({"b": text}));
-        let shown = third.in_version(&kept, &third.storage);
+        let shown = third.in_version(&kept, &third.storage).unwrap();
         assert_eq!(shown.to_tree()["spec"], json!({"b": "1"}));
         // A request that began under the first definition is answered by it.
-        assert!(Arc::ptr_eq(&kept, &first.in_version(&kept, &first.storage)));
+        assert!(Arc::ptr_eq(&kept, &first.in_version(&kept, &first.storage).unwrap()));
         let known = generation(&json!({"a": text, "b": text, "c": text}));
-        let shown = known.in_version(&kept, &known.storage);
+        let shown = known.in_version(&kept, &known.storage).unwrap();
         assert!(shown.same_content(&kept) && known.is_shown_as_kept(&shown, &known.storage));
     }
 }

@@ -26,20 +26,20 @@ pub(super) struct Shown(ArcSwapOption<(Shape, Arc<Object>)>);
 
 impl Shown {
     /// The object in this shape. It is kept if it takes at most so many bytes.
-    pub(super) fn get_or_make(
+    pub(super) fn get_or_make<E>(
         &self,
         shape: Shape,
         limit: usize,
-        make: impl FnOnce() -> Object,
-    ) -> Arc<Object> {
+        make: impl FnOnce() -> Result<Object, E>,
+    ) -> Result<Arc<Object>, E> {
         if let Some(shown) = self.0.load().as_ref().filter(|shown| shown.0 == shape) {
-            return Arc::clone(&shown.1);
+            return Ok(Arc::clone(&shown.1));
         }
-        let made = Arc::new(make());
+        let made = Arc::new(make()?);
         if made.size() <= limit {
             self.0.store(Some(Arc::new((shape, Arc::clone(&made)))));
         }
-        made
+        Ok(made)
     }
 }
 

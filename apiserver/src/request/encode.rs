@@ -35,7 +35,8 @@ use crate::kind::{Kind, Version};
 use crate::object::{Tree, to_json};
 use crate::schema::Types;
 use crate::storage::{Revision, Versioned};
-use crate::verb::{Deleted, Event, Listed};
+use crate::verb::{Deleted, Event, Listed, ObjectEvent};
+use crate::watch_cache::Change;
 
 const WARNING: HeaderName = HeaderName::from_static("warning");
 /// All warnings of an answer together, and each of them if that is too much;
@@ -96,9 +97,9 @@ impl Encoder {
     }
 
     /// An object in the version that was asked for.
-    fn in_version(&self, versioned: &Versioned) -> Versioned {
-        let object = self.kind.in_version(&versioned.object, &self.version);
-        Versioned { revision: versioned.revision, object }
+    fn in_version(&self, versioned: &Versioned) -> Result<Versioned, ApiError> {
+        let object = self.kind.in_version(&versioned.object, &self.version)?;
+        Ok(Versioned { revision: versioned.revision, object })
     }
 
     /// The form that was asked for.
@@ -112,17 +113,20 @@ impl Encoder {
     }
 
     /// One object as an answer.
+    ///
+    /// # Errors
+    /// 500 when it cannot be converted to the version that was asked for.
     pub(super) fn object(
         &self,
         versioned: &Versioned,
         status: StatusCode,
         warnings: &[String],
-    ) -> Response<Body> {
+    ) -> Result<Response<Body>, ApiError> {
         let mut out = Vec::with_capacity(versioned.object.size() + 64);
-        self.write_object(versioned, true, &mut out);
+        self.write_object(versioned, true, &mut out)?;
         let mut response = self.respond(status, out);
         warn(&mut response, warnings);
-        response
+        Ok(response)
     }
 
     /// The answer to a review.
@@ -155,16 +159,22 @@ impl Encoder {
     }
 
     /// One object; the columns of a table are written only if asked for.
-    fn write_object(&self, versioned: &Versioned, columns: bool, out: &mut Vec<u8>) {
-        if let Form::Table(version) = self.format.form {
-            table::start(self, version, versioned.revision, None, columns, out);
-            self.write_item(versioned, out);
-            table::end(out);
-        } else if self.format.form == Form::Object {
-            json::write(&self.in_version(versioned), out);
-        } else {
-            self.write_item(versioned, out);
+    fn write_object(
+        &self,
+        versioned: &Versioned,
+        columns: bool,
+        out: &mut Vec<u8>,
+    ) -> Result<(), ApiError> {
+        match self.format.form {
+            Form::Object => json::write(&self.in_version(versioned)?, out),
+            Form::PartialMetadata(_) => self.write_item(versioned, out)?,
+            Form::Table(version) => {
+                table::start(self, version, versioned.revision, None, columns, out);
+                self.write_item(versioned, out)?;
+                table::end(out);
+            }
         }
+        Ok(())
     }
 
     /// What a list begins with.
@@ -178,14 +188,25 @@ impl Encoder {
         }
     }
 
-    /// One of a list.
-    pub(super) fn write_item(&self, versioned: &Versioned, out: &mut Vec<u8>) {
-        let versioned = &self.in_version(versioned);
+    /// One of a list. No conversion changes metadata, so who reads nothing else is not kept
+    /// from it by an object that cannot be converted: collectors of garbage and of namespaces
+    /// read so.
+    ///
+    /// # Errors
+    /// 500 when it cannot be converted to the version that was asked for.
+    pub(super) fn write_item(
+        &self,
+        versioned: &Versioned,
+        out: &mut Vec<u8>,
+    ) -> Result<(), ApiError> {
         match self.format.form {
-            Form::Object => json::write_item(&self.kind, versioned, out),
+            Form::Object => json::write_item(&self.kind, &self.in_version(versioned)?, out),
             Form::PartialMetadata(version) => partial_metadata::write(version, versioned, out),
-            Form::Table(version) => table::write_row(self, version, versioned, out),
+            Form::Table(version) => {
+                table::write_row(self, version, &self.in_version(versioned)?, out);
+            }
         }
+        Ok(())
     }
 
     /// What a list ends with.
@@ -199,7 +220,10 @@ impl Encoder {
 
     /// One event of a watch; `first` says whether it opens the watch. Whole
     /// objects are encoded once for all watchers.
-    pub(super) fn event(&self, event: &Event, first: bool) -> Bytes {
+    ///
+    /// # Errors
+    /// 500 when the object cannot be converted to the version that was asked for.
+    pub(super) fn event(&self, event: &Event, first: bool) -> Result<Bytes, ApiError> {
         if self.format.presentation.media == Media::Protobuf {
             return self.event_in_protobuf(event, first);
         }
@@ -209,50 +233,47 @@ impl Encoder {
                 let mut out = b"{\"type\":\"BOOKMARK\",\"object\":".to_vec();
                 bookmark::write(self, *bookmark, first, &mut out);
                 out.extend_from_slice(b"}\n");
-                return out.into();
+                return Ok(out.into());
             }
         };
-        let encode = || {
-            let mut out = Vec::with_capacity(event.versioned.object.size() + 128);
-            out.extend_from_slice(b"{\"type\":\"");
-            out.extend_from_slice(event.event_type.name().as_bytes());
-            out.extend_from_slice(b"\",\"object\":");
-            self.write_object(&event.versioned, first, &mut out);
-            out.extend_from_slice(b"}\n");
-            Bytes::from(out)
-        };
-        match (&event.change, self.format.form) {
-            (Some(change), Form::Object) if self.is_shown_as_kept(&event.versioned) => {
-                change.frame(event.event_type as usize, encode)
-            }
-            _ => encode(),
+        if let Some(change) = self.shared(event) {
+            return Ok(change.frame(event.event_type as usize, || {
+                let mut out = start_event(event);
+                json::write(&event.versioned, &mut out);
+                end_event(out)
+            }));
         }
+        let mut out = start_event(event);
+        self.write_object(&event.versioned, first, &mut out)?;
+        Ok(end_event(out))
     }
 
-    fn is_shown_as_kept(&self, versioned: &Versioned) -> bool {
-        self.kind.is_shown_as_kept(&versioned.object, &self.version)
+    /// The change behind an event, if its watchers are sent the same bytes: those of the whole
+    /// object as it is kept.
+    fn shared<'a>(&self, event: &'a ObjectEvent) -> Option<&'a Change> {
+        let is_as_kept = self.format.form == Form::Object
+            && self.kind.is_shown_as_kept(&event.versioned.object, &self.version);
+        event.change.as_deref().filter(|_| is_as_kept)
     }
 
-    fn event_in_protobuf(&self, event: &Event, first: bool) -> Bytes {
+    fn event_in_protobuf(&self, event: &Event, first: bool) -> Result<Bytes, ApiError> {
         let mut json = Vec::new();
         let event = match event {
             Event::Object(event) => event,
             Event::Bookmark(bookmark) => {
                 bookmark::write(self, *bookmark, first, &mut json);
-                return protobuf::event(self, "BOOKMARK", &json);
+                return Ok(protobuf::event(self, "BOOKMARK", &json));
             }
         };
-        let encode = || {
-            let mut json = Vec::new();
-            self.write_object(&event.versioned, first, &mut json);
-            protobuf::event(self, event.event_type.name(), &json)
-        };
-        match (&event.change, self.format.form) {
-            (Some(change), Form::Object) if self.is_shown_as_kept(&event.versioned) => {
-                change.message(event.event_type as usize, encode)
-            }
-            _ => encode(),
+        let name = event.event_type.name();
+        if let Some(change) = self.shared(event) {
+            return Ok(change.message(event.event_type as usize, || {
+                json::write(&event.versioned, &mut json);
+                protobuf::event(self, name, &json)
+            }));
         }
+        self.write_object(&event.versioned, first, &mut json)?;
+        Ok(protobuf::event(self, name, &json))
     }
 
     /// The event that says why a watch cannot go on.
@@ -267,7 +288,15 @@ impl Encoder {
 
     /// The answer to a deletion: the object if something holds it still, else
     /// a Status. That has no `code`, and clients wait for its `uid`.
-    pub(super) fn deleted(&self, deleted: &Deleted, tells_of_waiting: bool) -> Response<Body> {
+    ///
+    /// # Errors
+    /// 500 when the object cannot be converted to the version that was asked for; it is
+    /// deleted all the same.
+    pub(super) fn deleted(
+        &self,
+        deleted: &Deleted,
+        tells_of_waiting: bool,
+    ) -> Result<Response<Body>, ApiError> {
         let (name, uid) = match deleted {
             Deleted::Gone { shown: Some(versioned), .. } => {
                 return self.object(versioned, StatusCode::OK, &[]);
@@ -292,8 +321,21 @@ impl Encoder {
             },
         };
         let body = serde_json::to_vec(&status).unwrap_or_default();
-        self.respond(StatusCode::OK, body)
+        Ok(self.respond(StatusCode::OK, body))
     }
+}
+
+fn start_event(event: &ObjectEvent) -> Vec<u8> {
+    let mut out = Vec::with_capacity(event.versioned.object.size() + 128);
+    out.extend_from_slice(b"{\"type\":\"");
+    out.extend_from_slice(event.event_type.name().as_bytes());
+    out.extend_from_slice(b"\",\"object\":");
+    out
+}
+
+fn end_event(mut out: Vec<u8>) -> Bytes {
+    out.extend_from_slice(b"}\n");
+    out.into()
 }
 
 #[derive(Serialize)]

@@ -225,7 +225,8 @@ impl RuntimeKinds {
         named.collect()
     }
 
-    /// An object that the server serves, in this version; `None` also if its kind is not served.
+    /// An object that the server serves, in this version; `None` also if its kind is not served,
+    /// or it cannot be converted.
     pub fn find(
         &self,
         group: &str,
@@ -237,7 +238,8 @@ impl RuntimeKinds {
         let kinds = self.0.handler.upgrade()?.kinds();
         let (served, version) = kinds.find(group, version, plural)?;
         let found = served.cache.get(&Key::new(namespace, name))?;
-        Some(Value::Object(served.kind.in_version(&found.object, version).to_tree()))
+        let shown = served.kind.in_version(&found.object, version).ok()?;
+        Some(Value::Object(shown.to_tree()))
     }
 
     /// Removes an object whatever holds it, if it is still the one of this uid.

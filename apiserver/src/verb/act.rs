@@ -96,7 +96,7 @@ async fn current(attributes: &Attributes<'_>, key: &Key) -> Result<(Tree, Room),
     let (store, collection) = attributes.served.store().ok_or_else(absent)?;
     let kept = store.get(&collection, key).await.map_err(ApiError::internal)?;
     let kept = kept.ok_or_else(absent)?;
-    let shown = kind.in_version(&kept.object, attributes.version);
+    let shown = kind.in_version(&kept.object, attributes.version)?;
     // What becomes of it stands beside it.
     let room = attributes.account.room(2 * shown.tree_size())?;
     Ok((shown.to_tree(), room))

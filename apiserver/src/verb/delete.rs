@@ -53,7 +53,10 @@ pub async fn delete(
         check_options(attributes, key, &asked, &kept)?;
         let shown = kind.in_storage_version(&kept.object);
         if ended.is_none() {
-            let live = || kind.in_version(&kept.object, attributes.version).to_tree();
+            let live = || match kind.in_version(&kept.object, attributes.version) {
+                Ok(object) => object.to_tree(),
+                Err(_) => kept.object.to_tree(),
+            };
             let size = kept.object.tree_size();
             validate_deletion(attributes, key, (&live, size), warnings).await?;
         }

@@ -26,7 +26,9 @@ impl Selection {
         }
         let selectable = self.kind.selectable(&self.version);
         if fields.needs_content() {
-            fields.matches(&self.kind.in_version(object, &self.version), selectable)
+            // What cannot be converted is wanted, so that the reader is told so.
+            let shown = self.kind.in_version(object, &self.version);
+            shown.map_or(true, |shown| fields.matches(&shown, selectable))
         } else {
             fields.matches(object, selectable)
         }

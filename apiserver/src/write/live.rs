@@ -70,7 +70,7 @@ pub(super) async fn current(
         }
         return Err(ApiError::not_found(&kind.group, &kind.names.plural, key.name()));
     };
-    let shown = kind.in_version(&kept.object, attributes.version);
+    let shown = kind.in_version(&kept.object, attributes.version)?;
     let _room = attributes.account.room(shown.tree_size())?;
     let tree = shown.to_tree();
     Ok(Some(Live {

@@ -127,7 +127,7 @@ pub fn scale_of(
     version: &Version,
     versioned: &Versioned,
 ) -> Result<Versioned, ApiError> {
-    let tree = kind.in_version(&versioned.object, version).to_tree();
+    let tree = kind.in_version(&versioned.object, version)?.to_tree();
     let object = Arc::new(scale_of_tree(paths_of(kind, version)?, &tree)?);
     Ok(Versioned { revision: versioned.revision, object })
 }

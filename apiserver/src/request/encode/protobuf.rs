@@ -5,6 +5,7 @@ use bytes::Bytes;
 use super::super::negotiate::Form;
 use super::{Encoder, Page};
 use crate::codec;
+use crate::error::ApiError;
 use crate::object::Tree;
 use crate::schema::Type;
 use crate::storage::Versioned;
@@ -21,7 +22,14 @@ pub(super) struct Frame {
 impl Frame {
     /// The frame of a list. All items are written once to know how long they are, and
     /// dropped: kept they would be a second copy of everything.
-    pub(super) async fn of(encoder: &Encoder, listed: &Listed, page: &Page) -> Self {
+    ///
+    /// # Errors
+    /// 500 when one of them cannot be converted.
+    pub(super) async fn of(
+        encoder: &Encoder,
+        listed: &Listed,
+        page: &Page,
+    ) -> Result<Self, ApiError> {
         let mut items = 0;
         let mut last = None;
         loop {
@@ -35,7 +43,7 @@ impl Frame {
                 last = Some(versioned.object.key().clone());
                 if is_wanted {
                     let mut item = Vec::new();
-                    write_item(encoder, versioned, &mut item);
+                    write_item(encoder, versioned, &mut item)?;
                     items += item.len();
                 }
             }
@@ -58,7 +66,7 @@ impl Frame {
         let types = encoder.types();
         let (head, tail) =
             codec::list_frame_in_protobuf(&api_version, &kind, &metadata, items, types);
-        Self { head, tail }
+        Ok(Self { head, tail })
     }
 }
 
@@ -76,14 +84,22 @@ fn type_of_item(encoder: &Encoder) -> Option<Type<'_>> {
 }
 
 /// One of a list.
-pub(super) fn write_item(encoder: &Encoder, versioned: &Versioned, out: &mut Vec<u8>) {
+///
+/// # Errors
+/// 500 when it cannot be converted.
+pub(super) fn write_item(
+    encoder: &Encoder,
+    versioned: &Versioned,
+    out: &mut Vec<u8>,
+) -> Result<(), ApiError> {
     let mut json = Vec::with_capacity(versioned.object.size());
-    encoder.write_item(versioned, &mut json);
+    encoder.write_item(versioned, &mut json)?;
     match (serde_json::from_slice::<Tree>(&json), type_of_item(encoder)) {
         (Ok(object), Some(of)) => codec::item_in_protobuf(of, &object, out),
         // Negotiation has found the type, and the JSON was made here.
         _ => tracing::error!("{} has no form in protobuf", versioned.object.key()),
     }
+    Ok(())
 }
 
 /// One event of a watch.

@@ -27,6 +27,7 @@ use super::protobuf;
 use super::until::until;
 use super::{Encoder, Page, started, yaml};
 use crate::ambient::Ambient;
+use crate::error::ApiError;
 use crate::object::Key;
 use crate::record::WatchEventCounter;
 use crate::verb::{Initial, LOOK, Listed, Watching};
@@ -48,11 +49,11 @@ const MAX_WATCH: Duration = Duration::from_secs(24 * 60 * 60);
 type Chunk = Result<Bytes, io::Error>;
 
 /// What a task has made; `None` says that there is no more.
-fn received(chunks: Receiver<Option<Bytes>>) -> impl Stream<Item = Chunk> {
+fn received(chunks: Receiver<Option<Chunk>>) -> impl Stream<Item = Chunk> {
     stream::unfold(Some(chunks), async |chunks| {
         let mut chunks = chunks?;
         match chunks.recv().await {
-            Some(Some(chunk)) => Some((Ok(chunk), Some(chunks))),
+            Some(Some(chunk)) => Some((chunk, Some(chunks))),
             Some(None) => None,
             // The task gave up: a clean end would look like all there is.
             None => {
@@ -68,7 +69,7 @@ fn received(chunks: Receiver<Option<Bytes>>) -> impl Stream<Item = Chunk> {
 fn produce<T: Send + 'static>(
     mut state: T,
     closing: Option<CancellationToken>,
-    next: impl Fn(&mut T) -> Option<Bytes> + Send + 'static,
+    next: impl Fn(&mut T) -> Option<Result<Bytes, ApiError>> + Send + 'static,
 ) -> impl Stream<Item = Chunk> {
     let deadline = Instant::now() + REQUEST_TIMEOUT;
     let (sender, receiver) = channel(1);
@@ -76,10 +77,11 @@ fn produce<T: Send + 'static>(
         loop {
             let chunk = next(&mut state);
             let done = chunk.is_none();
-            if chunk.as_ref().is_some_and(Bytes::is_empty) {
+            if matches!(&chunk, Some(Ok(chunk)) if chunk.is_empty()) {
                 tokio::task::yield_now().await;
                 continue;
             }
+            let chunk = chunk.map(|chunk| chunk.map_err(io::Error::other));
             let sent = timeout_at(deadline, sender.send(chunk)).await;
             if done || !matches!(sent, Ok(Ok(()))) {
                 return;
@@ -113,12 +115,17 @@ struct ListState {
     _permit: Permit,
 }
 
-/// A list, chunk by chunk; compressed if it is large and the client likes it.
+/// A list, chunk by chunk; compressed if it is large and the client likes it. What cannot be
+/// converted after the first chunk ends the connection: the answer has begun, and must not
+/// look complete.
+///
+/// # Errors
+/// 500 when an object of the first chunk cannot be converted.
 pub(in crate::request) async fn list(
     encoder: Encoder,
     listed: Listed,
     permit: Permit,
-) -> Response<Body> {
+) -> Result<Response<Body>, ApiError> {
     let page = Page::of(&listed);
     let Presentation { media, gzip } = encoder.format.presentation;
     let frame = (media == Media::Yaml).then(|| {
@@ -128,7 +135,7 @@ pub(in crate::request) async fn list(
         yaml::Frame::of(&empty)
     });
     let messages = match media {
-        Media::Protobuf => Some(protobuf::Frame::of(&encoder, &listed, &page).await),
+        Media::Protobuf => Some(protobuf::Frame::of(&encoder, &listed, &page).await?),
         _ => None,
     };
     let mut state = ListState {
@@ -150,7 +157,7 @@ pub(in crate::request) async fn list(
     let mut first = Vec::new();
     while first.len() <= enough {
         let Some(more) = next_chunk(&mut state) else { break };
-        first.extend(more);
+        first.extend(more?);
         tokio::task::yield_now().await;
     }
     let is_compressed = gzip && first.len() > gzip::THRESHOLD;
@@ -173,22 +180,36 @@ pub(in crate::request) async fn list(
     if is_compressed {
         gzip::announce(response.headers_mut());
     }
-    response
+    Ok(response)
 }
 
 /// The next chunk as it goes over the wire.
-fn next_compressed(state: &mut ListState) -> Option<Bytes> {
-    let Some(mut gzip) = state.gzip.take() else { return next_chunk(state).map(Bytes::from) };
-    let Some(chunk) = next_chunk(state) else { return Some(gzip.finish().into()) };
-    let compressed = gzip.compress(&chunk);
-    state.gzip = Some(gzip);
-    Some(compressed.into())
+fn next_compressed(state: &mut ListState) -> Option<Result<Bytes, ApiError>> {
+    let Some(mut gzip) = state.gzip.take() else {
+        return next_chunk(state).map(|chunk| chunk.map(Bytes::from));
+    };
+    match next_chunk(state) {
+        None => Some(Ok(gzip.finish().into())),
+        Some(Err(error)) => Some(Err(error)),
+        Some(Ok(chunk)) => {
+            let compressed = gzip.compress(&chunk);
+            state.gzip = Some(gzip);
+            Some(Ok(compressed.into()))
+        }
+    }
 }
 
-fn next_chunk(state: &mut ListState) -> Option<Vec<u8>> {
+fn next_chunk(state: &mut ListState) -> Option<Result<Vec<u8>, ApiError>> {
     if state.done {
         return None;
     }
+    let chunk = make_chunk(state);
+    // Nothing follows after what could not be made.
+    state.done |= chunk.is_err();
+    Some(chunk)
+}
+
+fn make_chunk(state: &mut ListState) -> Result<Vec<u8>, ApiError> {
     let mut chunk = Vec::with_capacity(CHUNK + (CHUNK >> 2));
     if !state.started {
         match (&state.frame, &state.messages) {
@@ -211,15 +232,15 @@ fn next_chunk(state: &mut ListState) -> Option<Vec<u8>> {
         }
         if state.frame.is_some() {
             let mut item = Vec::new();
-            state.encoder.write_item(versioned, &mut item);
+            state.encoder.write_item(versioned, &mut item)?;
             chunk.extend(yaml::item(&item));
         } else if state.messages.is_some() {
-            protobuf::write_item(&state.encoder, versioned, &mut chunk);
+            protobuf::write_item(&state.encoder, versioned, &mut chunk)?;
         } else {
             if !is_first {
                 chunk.push(b',');
             }
-            state.encoder.write_item(versioned, &mut chunk);
+            state.encoder.write_item(versioned, &mut chunk)?;
         }
         is_first = false;
     }
@@ -239,12 +260,12 @@ fn next_chunk(state: &mut ListState) -> Option<Vec<u8>> {
         }
     }
     match state.encoder.format.presentation.media {
-        Media::Indented => Some(state.indenter.indent(&chunk)),
+        Media::Indented => Ok(state.indenter.indent(&chunk)),
         Media::Json if state.done => {
             chunk.push(b'\n');
-            Some(chunk)
+            Ok(chunk)
         }
-        Media::Json | Media::Yaml | Media::Protobuf => Some(chunk),
+        Media::Json | Media::Yaml | Media::Protobuf => Ok(chunk),
     }
 }
 
@@ -256,7 +277,9 @@ struct WatchState {
     /// Rings when a bookmark is due, and at the deadline.
     alarm: Pin<Box<Sleep>>,
     bookmark_is_due: bool,
-    closing: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// Ends this watch; cancelled when the server closes.
+    ending: CancellationToken,
+    ended: Pin<Box<WaitForCancellationFutureOwned>>,
     ambient: Ambient,
     /// Counts what was sent.
     sent: WatchEventCounter,
@@ -282,7 +305,10 @@ pub(in crate::request) async fn watch(
     }
     // Mostly what is there fits one chunk, and no task is needed.
     let initial = watching.take_initial();
-    let mut beginning = Beginning { encoder, initial, is_first: true, sent: sent.clone() };
+    // Of its own, so that watchers do not stand in line for the server's lock.
+    let ending = closing.child_token();
+    let mut beginning =
+        Beginning { encoder, initial, is_first: true, ending: ending.clone(), sent: sent.clone() };
     let mut chunk = Vec::new();
     while chunk.len() < CHUNK {
         let Some(more) = beginning.chunk() else { break };
@@ -296,7 +322,8 @@ pub(in crate::request) async fn watch(
         stream::empty().right_stream()
     } else {
         let closing = Some(closing.clone());
-        produce(beginning, closing, |beginning| beginning.chunk().map(Bytes::from)).left_stream()
+        produce(beginning, closing, |beginning| beginning.chunk().map(|chunk| Ok(chunk.into())))
+            .left_stream()
     };
     let next_bookmark = next_bookmark(now, deadline).filter(|_| watching.wants_bookmarks());
     let state = WatchState {
@@ -306,8 +333,8 @@ pub(in crate::request) async fn watch(
         deadline,
         alarm: Box::pin(sleep_until(next_bookmark.unwrap_or(deadline))),
         bookmark_is_due: false,
-        // Of its own, so that watchers do not stand in line for its lock.
-        closing: Box::pin(closing.child_token().cancelled_owned()),
+        ended: Box::pin(ending.clone().cancelled_owned()),
+        ending,
         ambient,
         sent,
         _permit: permit,
@@ -321,6 +348,8 @@ struct Beginning {
     encoder: Encoder,
     initial: Option<Initial>,
     is_first: bool,
+    /// Ends the watch.
+    ending: CancellationToken,
     /// Counts what was sent.
     sent: WatchEventCounter,
 }
@@ -334,11 +363,20 @@ impl Beginning {
         let mut chunk = Vec::new();
         let (encoder, is_first) = (&self.encoder, &mut self.is_first);
         let sent = &self.sent;
+        let mut failure = None;
         self.initial.as_mut()?.look(|event| {
             sent.inc();
-            chunk.extend_from_slice(&encoder.event(&event, std::mem::take(is_first)));
-            chunk.len() < CHUNK
+            match encoder.event(&event, std::mem::take(is_first)) {
+                Ok(event) => chunk.extend_from_slice(&event),
+                Err(error) => failure = Some(error),
+            }
+            failure.is_none() && chunk.len() < CHUNK
         });
+        if let Some(error) = failure {
+            chunk.extend_from_slice(&encoder.error_event(&error));
+            self.initial = None;
+            self.ending.cancel();
+        }
         Some(chunk)
     }
 
@@ -363,7 +401,7 @@ async fn next_event(mut state: WatchState) -> Option<(Chunk, WatchState)> {
         }
         tokio::select! {
             biased;
-            () = &mut state.closing => return None,
+            () = &mut state.ended => return None,
             () = &mut state.alarm => {
                 let now = Instant::now();
                 if now >= state.deadline {
@@ -377,14 +415,15 @@ async fn next_event(mut state: WatchState) -> Option<(Chunk, WatchState)> {
             event = state.watching.next() => break event?,
         }
     };
-    let frame = match event {
-        Ok(event) => {
-            state.sent.inc();
-            state.encoder.set_time(state.ambient.now());
-            state.encoder.event(&event, state.first)
-        }
-        Err(error) => state.encoder.error_event(&error),
-    };
+    let frame = event.and_then(|event| {
+        state.sent.inc();
+        state.encoder.set_time(state.ambient.now());
+        state.encoder.event(&event, state.first)
+    });
+    let frame = frame.unwrap_or_else(|error| {
+        state.ending.cancel();
+        state.encoder.error_event(&error)
+    });
     state.first = false;
     Some((Ok(frame), state))
 }
