@@ -166,7 +166,7 @@ impl Kinds {
         let cells = cells.coded().map(CodedCells::shown_unchanged);
         self.add(definition, cells, Role::Stored { initial: Vec::new() });
         if let Some(registered) = self.registered.last_mut() {
-            registered.rules = Some(Arc::new(rules.coded_anyway()));
+            registered.rules = Some(Arc::new(rules.coded_built_in()));
             registered.types = Some(Arc::clone(types));
             registered.strategy = Strategy::built_in();
         }

@@ -99,11 +99,16 @@ where
     /// The same for objects of any type, if there are any.
     pub(super) fn coded(self) -> Option<CodedRules> {
         let is_none = self.prepare.is_none() && self.validate.is_none() && self.warn.is_none();
-        (!is_none).then(|| self.coded_anyway())
+        (!is_none).then(|| self.coded_with(read_and_locate))
     }
 
-    /// The same if there are none: then objects must fit the type.
-    pub(super) fn coded_anyway(self) -> CodedRules {
+    /// The same of a kind of Kubernetes' own, also if there are none. Its objects are what Go
+    /// makes of them before they are read, so that they fit the type.
+    pub(super) fn coded_built_in(self) -> CodedRules {
+        self.coded_with(|tree| K::deserialize(tree).map_err(|error| error.to_string()))
+    }
+
+    fn coded_with(self, read: fn(&Value) -> Result<K, String>) -> CodedRules {
         let Self { prepare, validate, warn } = self;
         let prepare = move |tree: &Value, context: &RuleContext<'_>| {
             let Some(prepare) = prepare.as_ref() else { return Ok(None) };
@@ -132,12 +137,13 @@ where
                 warnings: warn.as_ref().map(|rule| rule(&typed, old, context)).unwrap_or_default(),
             }
         };
-        let fit = |tree: &Value| read::<K>(tree).map(drop);
+        let fit = move |tree: &Value| read(tree).map(drop);
         CodedRules::new(&K::version(&()), Box::new(fit), Box::new(prepare), Box::new(judge))
     }
 }
 
-fn read<K: DeserializeOwned>(tree: &Value) -> Result<K, String> {
+/// Reads an object, or says which field of it does not fit the type.
+fn read_and_locate<K: DeserializeOwned>(tree: &Value) -> Result<K, String> {
     serde_path_to_error::deserialize(tree).map_err(|error| error.to_string())
 }
 

@@ -39,7 +39,7 @@ impl<'a> RuleContext<'a> {
 
     /// The object that is there, as its type, if one is changed.
     pub fn old<K: DeserializeOwned>(&self) -> Option<K> {
-        serde_json::from_value(Value::Object(self.old?.clone())).ok()
+        K::deserialize(self.old?).ok()
     }
 }
 
