@@ -19,7 +19,7 @@ use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, CustomResourceDefinitionNames,
 };
-use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, ListParams, PartialObjectMeta, Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
@@ -95,7 +95,8 @@ impl Definitions {
     pub(crate) async fn run(self) {
         self.registers.store(true, Ordering::Relaxed);
         self.update_api_services().await;
-        let changes = watcher(self.api(), watcher::Config::default()).default_backoff();
+        let all: Api<PartialObjectMeta<CustomResourceDefinition>> = Api::all(self.client.clone());
+        let changes = watcher(all, watcher::Config::default()).default_backoff();
         let mut changes = changes.boxed();
         let mut removing = JoinSet::new();
         let mut begun: HashSet<String> = HashSet::new();
@@ -261,7 +262,11 @@ impl Definitions {
     }
 
     /// Withdraws the kind of a definition, so that others may have its names.
-    async fn withdraw(&self, known: &mut Known, definition: &CustomResourceDefinition) {
+    async fn withdraw(
+        &self,
+        known: &mut Known,
+        definition: &PartialObjectMeta<CustomResourceDefinition>,
+    ) {
         let (name, uid) = (definition.name_any(), definition.uid().unwrap_or_default());
         if known.remove(&uid).is_some() && self.kinds.is_served(&name) {
             self.kinds.withdraw(&name).await;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures::stream::BoxStream;
 use futures::stream::{StreamExt, select_all};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
-use kube::api::{Api, PostParams};
+use kube::api::{Api, PartialObjectMeta, PostParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
@@ -52,8 +52,9 @@ pub(crate) async fn run(client: Client, ca: String) {
 
 /// The names of namespaces that were created or changed, and are not being deleted.
 fn namespaces(client: &Client) -> BoxStream<'static, String> {
-    let all: Api<Namespace> = Api::all(client.clone());
-    let changes = watcher(all, watcher::Config::default()).default_backoff().applied_objects();
+    let all: Api<PartialObjectMeta<Namespace>> = Api::all(client.clone());
+    let changes = watcher(all, watcher::Config::default());
+    let changes = changes.default_backoff().applied_objects();
     let active = changes.filter_map(async |change| {
         let namespace = change.ok()?;
         namespace.metadata.deletion_timestamp.is_none().then(|| namespace.name_any())
@@ -66,7 +67,7 @@ fn deletions<K>(client: &Client, name: &str) -> BoxStream<'static, String>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    let all: Api<K> = Api::all(client.clone());
+    let all: Api<PartialObjectMeta<K>> = Api::all(client.clone());
     let named = watcher::Config::default().fields(&format!("metadata.name={name}"));
     let changes = watcher(all, named).default_backoff();
     let deleted = changes.filter_map(async |change| match change {

@@ -11,7 +11,8 @@ use aggregated_apiserver::{KeptKind, RuntimeKinds};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{
-    Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
+    Api, ApiResource, DeleteParams, DynamicObject, ListParams, PartialObjectMeta, Patch,
+    PatchParams, PostParams,
 };
 use kube::core::GroupVersionKind;
 use kube::runtime::{WatchStreamExt, watcher};
@@ -32,7 +33,7 @@ const STAYS_AT_LEAST: Duration = Duration::from_millis(100);
 
 /// Runs the controller.
 pub(crate) async fn run(client: Client, kinds: RuntimeKinds) {
-    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let namespaces: Api<PartialObjectMeta<Namespace>> = Api::all(client.clone());
     let changes = watcher(namespaces, watcher::Config::default()).default_backoff();
     let mut changes = changes.applied_objects().boxed();
     let mut ending: HashSet<String> = HashSet::new();

@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, DeleteParams, Preconditions};
+use kube::api::{Api, DeleteParams, PartialObjectMeta, Preconditions};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, ResourceExt};
 use tokio::time::MissedTickBehavior;
@@ -21,11 +21,11 @@ use super::definitions::Now;
 const TICK: Duration = Duration::from_millis(100);
 
 /// Pods that are being deleted, by their uids.
-type Ending = HashMap<String, Pod>;
+type Ending = HashMap<String, PartialObjectMeta<Pod>>;
 
 /// Runs the controller, by the clock `now`.
 pub(crate) async fn run(client: Client, now: Now) {
-    let pods: Api<Pod> = Api::all(client.clone());
+    let pods: Api<PartialObjectMeta<Pod>> = Api::all(client.clone());
     let mut changes = watcher(pods, watcher::Config::default()).default_backoff().boxed();
     let mut ending = Ending::new();
     let mut tick = tokio::time::interval(TICK);
@@ -43,7 +43,10 @@ pub(crate) async fn run(client: Client, now: Now) {
 }
 
 /// Remembers Pods that are being deleted, and forgets those that are gone.
-fn observe(ending: &mut Ending, change: Result<watcher::Event<Pod>, watcher::Error>) {
+fn observe(
+    ending: &mut Ending,
+    change: Result<watcher::Event<PartialObjectMeta<Pod>>, watcher::Error>,
+) {
     match change {
         Ok(watcher::Event::Apply(pod) | watcher::Event::InitApply(pod)) => {
             if pod.metadata.deletion_timestamp.is_some() && !waits_for_finalizers(&pod) {
@@ -59,13 +62,14 @@ fn observe(ending: &mut Ending, change: Result<watcher::Event<Pod>, watcher::Err
 }
 
 /// Whether only finalizers keep a Pod, whose owners remove them.
-fn waits_for_finalizers(pod: &Pod) -> bool {
+fn waits_for_finalizers(pod: &PartialObjectMeta<Pod>) -> bool {
     !pod.finalizers().is_empty() && pod.metadata.deletion_grace_period_seconds == Some(0)
 }
 
 /// Removes the Pods whose grace period is over. The next tick tries again what fails.
 async fn remove_expired(client: &Client, ending: &mut Ending, now: Timestamp) {
-    let ends = |pod: &Pod| pod.metadata.deletion_timestamp.as_ref().map(|time| time.0);
+    let ends =
+        |pod: &PartialObjectMeta<Pod>| pod.metadata.deletion_timestamp.as_ref().map(|time| time.0);
     let over: Vec<String> = ending
         .iter()
         .filter(|(_, pod)| ends(pod).is_some_and(|ends| ends <= now))
@@ -73,7 +77,8 @@ async fn remove_expired(client: &Client, ending: &mut Ending, now: Timestamp) {
         .collect();
     for uid in over {
         let Some(pod) = ending.get(&uid) else { continue };
-        let api: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
+        let namespace = pod.namespace().unwrap_or_default();
+        let api: Api<PartialObjectMeta<Pod>> = Api::namespaced(client.clone(), &namespace);
         let own = Preconditions { uid: Some(uid.clone()), ..Preconditions::default() };
         let at_once = DeleteParams::default().grace_period(0).preconditions(own);
         match api.delete(&pod.name_any(), &at_once).await {

@@ -2,7 +2,7 @@
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt;
-use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, PartialObjectMeta};
 use kube::core::GroupVersionKind;
 use serde_json::json;
 
@@ -12,7 +12,7 @@ use super::{DEFINITIONS, Definitions, FINALIZER, RETRY_AFTER, RETRY_AT_LEAST_EVE
 impl Definitions {
     /// Deletes the objects of a definition that is being deleted, then withdraws its kind
     /// and removes the definition. Tries until that is done.
-    pub(super) async fn remove(&self, definition: &CustomResourceDefinition) {
+    pub(super) async fn remove(&self, definition: &PartialObjectMeta<CustomResourceDefinition>) {
         let (name, uid) = (definition.name_any(), definition.uid().unwrap_or_default());
         let (mut pause, mut before) = (RETRY_AFTER, 0);
         loop {
@@ -32,7 +32,7 @@ impl Definitions {
                 self.kinds.close(&name).await;
                 self.kinds.is_served(&name)
             };
-            let left = if is_served { self.delete_objects(definition).await } else { Ok(0) };
+            let left = if is_served { self.delete_objects(&live).await } else { Ok(0) };
             let is_held = live.finalizers().iter().any(|one| one != FINALIZER);
             match left {
                 Ok(0) if !is_held => break,
