@@ -77,7 +77,7 @@ fn take_in_again(
         schema::take_in(attributes.version.schema.root(), tree, Malformed::Refused)?;
     }
     draft.warnings.extend(owners::without_duplicates(tree, owners::Found::AfterAdmission));
-    field_managers::track(attributes, draft);
+    field_managers::keep_none(&mut draft.tree);
     reset::reset_again(attributes, live, draft);
     Ok(())
 }

@@ -5,16 +5,21 @@
 use super::attributes::Attributes;
 use super::draft::Draft;
 use crate::error::is_printed;
-use crate::object::metadata;
+use crate::object::{Tree, metadata};
 
-/// Notes which fields the manager of a write owns from now on.
+/// Notes which fields the manager of a write owns from now on. It is told before mutating
+/// admission, because what plugins change is not the client's.
 pub(super) fn track(attributes: &Attributes<'_>, draft: &mut Draft) {
-    if !metadata::of(&draft.tree).contains_key("managedFields") {
-        return;
-    }
     let manager = &attributes.options.field_manager;
-    tracing::trace!("what {manager} says in managedFields is not kept");
-    metadata::edit(&mut draft.tree, |metadata| drop(metadata.remove("managedFields")));
+    tracing::trace!("what {manager} owns is not kept");
+    keep_none(&mut draft.tree);
+}
+
+/// Drops what an object says of its managers.
+pub(super) fn keep_none(tree: &mut Tree) {
+    if metadata::of(tree).contains_key("managedFields") {
+        metadata::edit(tree, |metadata| drop(metadata.remove("managedFields")));
+    }
 }
 
 /// Names of field managers are at most this long, in bytes; as kube-apiserver.

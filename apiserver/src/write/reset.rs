@@ -90,7 +90,7 @@ fn reset_to_status(attributes: &Attributes<'_>, live: &Live, draft: &mut Draft) 
 fn keep_what_is_the_systems(tree: &mut Tree, old: &Tree) {
     let old = metadata::of(old);
     metadata::edit(tree, |metadata| {
-        for field in ["selfLink", "managedFields", "resourceVersion"] {
+        for field in ["selfLink", "resourceVersion"] {
             metadata.remove(field);
         }
         for field in ["creationTimestamp", "generation"] {
