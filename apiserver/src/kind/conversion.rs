@@ -81,21 +81,20 @@ impl Kind {
     /// for is filled in, and what the version that is read does not know is dropped. What
     /// that one has defaults for is filled in when it is written.
     fn converted(&self, object: &Object, version: &Version) -> Result<Object, ObjectError> {
-        let is_older = object.shape() != self.shape;
-        self.convert(object, version, |tree, api_version| {
-            let of = version.schema.root();
-            if of.go.is_some() {
-                // It was of its types before.
-                let _ = coerce(of, tree);
-                return;
-            }
-            if is_older {
-                let name = api_version.rsplit('/').next().unwrap_or_default();
-                let kept = self.all_versions().find(|version| version.name == name);
-                fill_defaults(kept.unwrap_or(&self.storage).schema.root(), tree);
-            }
-            prune(of, tree);
-        })
+        let mut tree = object.to_tree();
+        let kept_in = self.convert(&mut tree, version);
+        let of = version.schema.root();
+        if of.go.is_some() {
+            // It was of its types before.
+            let _ = coerce(of, &mut tree);
+            return Object::from_tree(&tree);
+        }
+        if object.shape() != self.shape {
+            let kept_in = kept_in.unwrap_or(&self.storage);
+            fill_defaults(kept_in.schema.root(), &mut tree);
+        }
+        prune(of, &mut tree);
+        Object::from_tree(&tree)
     }
 
     /// An object of any version as it is kept.
@@ -109,12 +108,11 @@ impl Kind {
         if version.name == self.storage.name {
             return Ok(object.of_shape(self.shape));
         }
+        let mut tree = object.to_tree();
+        self.convert(&mut tree, &self.storage);
         // Nothing is refused: the other version did not ask for more.
-        let schema = &self.storage.schema;
-        let converted = self.convert(&object, &self.storage, |tree, _| {
-            let _ = take_in(schema.root(), tree, Malformed::Dropped);
-        });
-        Ok(converted?.of_shape(self.shape))
+        let _ = take_in(self.storage.schema.root(), &mut tree, Malformed::Dropped);
+        Ok(Object::from_tree(&tree)?.of_shape(self.shape))
     }
 
     /// An object in the form of another kind of the same name.
@@ -135,17 +133,14 @@ impl Kind {
         Object::from_tree(&tree)
     }
 
-    fn convert(
-        &self,
-        object: &Object,
-        version: &Version,
-        fit: impl FnOnce(&mut Tree, &str),
-    ) -> Result<Object, ObjectError> {
-        let mut tree = object.to_tree();
+    /// Makes an object of any version one of this version; answers with the version that it
+    /// was of, if it is known. By the strategy `None` nothing else changes.
+    fn convert(&self, tree: &mut Tree, version: &Version) -> Option<&Arc<Version>> {
         let api_version = self.api_version(&version.name).into();
         let before = tree.insert("apiVersion".to_owned(), api_version);
-        fit(&mut tree, before.as_ref().and_then(Value::as_str).unwrap_or_default());
-        Object::from_tree(&tree)
+        let before = before.as_ref().and_then(Value::as_str).unwrap_or_default();
+        let name = before.rsplit('/').next().unwrap_or_default();
+        self.all_versions().find(|version| version.name == name)
     }
 }
 
