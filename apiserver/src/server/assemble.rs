@@ -149,7 +149,7 @@ impl Assembled {
     ) -> Result<Self, StartError> {
         let chance = ambient.chance();
         let sequence = Arc::new(RevisionSequence::starting(ambient.now(), chance));
-        let store = Arc::new(MemoryStore::new(Arc::clone(&sequence)));
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Arc::clone(&sequence)));
         let sources = Arc::new(cluster.sources());
         let mut served = Vec::new();
         let mut runs = Vec::new();

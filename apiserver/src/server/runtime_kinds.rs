@@ -17,7 +17,7 @@ use crate::object::{Key, metadata};
 use crate::request::Handler;
 use crate::served_kind::{Backing, Intake, ServedKind};
 use crate::storage::{
-    Collection, Commit, Expected, MemoryStore, RevisionSequence, Store, StoreError, Versioned,
+    Collection, Commit, Expected, RevisionSequence, Store, StoreError, Versioned,
 };
 use crate::watch_cache::{Scope, WatchCache};
 use crate::write;
@@ -63,7 +63,7 @@ pub struct RuntimeKinds(Arc<Shared>);
 
 struct Shared {
     handler: Weak<Handler>,
-    store: Arc<MemoryStore>,
+    store: Arc<dyn Store>,
     sequence: Arc<RevisionSequence>,
     ambient: Ambient,
     closing: CancellationToken,
@@ -75,7 +75,7 @@ struct Shared {
 impl RuntimeKinds {
     pub(super) fn new(
         handler: &Arc<Handler>,
-        store: Arc<MemoryStore>,
+        store: Arc<dyn Store>,
         sequence: Arc<RevisionSequence>,
         ambient: Ambient,
         closing: CancellationToken,
@@ -255,8 +255,14 @@ impl RuntimeKinds {
             let (collection, key) = (collection.clone(), key.clone());
             let expected = Expected::At(revision);
             let commit = Commit { collection, key, expected, object: None, marks: true };
-            if self.0.store.commit(commit).await.is_ok() {
-                return;
+            match self.0.store.commit(commit).await {
+                // Somebody else wrote it: look again.
+                Err(StoreError::Changed { .. } | StoreError::Exists) => {}
+                Ok(_) | Err(StoreError::Absent) => return,
+                Err(error) => {
+                    tracing::error!("{qualified} {name} cannot be removed: {error}");
+                    return;
+                }
             }
         }
     }
