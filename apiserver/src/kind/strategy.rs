@@ -22,6 +22,8 @@ pub struct Strategy {
     pub selectable: SelectableFields,
     /// Whether one of its columns is the name, so that tables have no other one.
     pub has_name_column: bool,
+    /// Why an object is over, if it is, as its row in a table says: a reason and a message.
+    pub completed: Option<fn(&Tree) -> Option<(&'static str, &'static str)>>,
     /// Whether an object may be created with its status.
     pub keeps_status_on_create: bool,
     /// Whether a write to `status` may change labels, annotations and finalizers too.
@@ -159,6 +161,7 @@ impl Default for Strategy {
             has_generation: true,
             selectable: SelectableFields::default(),
             has_name_column: false,
+            completed: None,
             keeps_status_on_create: false,
             updates_metadata_with_status: false,
             metadata_kept_by_status: &[],

@@ -37,13 +37,20 @@ pub(super) fn write_row(
     versioned: &Versioned,
     out: &mut Vec<u8>,
 ) {
-    let tree = Value::Object(versioned.object.to_tree());
-    let name =
-        (!encoder.kind.strategy.has_name_column).then(|| versioned.object.key().name().into());
+    let tree = versioned.object.to_tree();
+    let strategy = &encoder.kind.strategy;
+    let completed = strategy.completed.and_then(|completed| completed(&tree));
+    let tree = Value::Object(tree);
+    let name = (!strategy.has_name_column).then(|| versioned.object.key().name().into());
     let cells: Vec<Value> =
         name.into_iter().chain(encoder.version.columns.cells(&tree, encoder.now)).collect();
     out.extend_from_slice(b"{\"cells\":");
     out.extend_from_slice(to_json(&Value::Array(cells)).as_bytes());
+    if let Some((reason, message)) = completed {
+        let condition =
+            json!({"type": "Completed", "status": "True", "reason": reason, "message": message});
+        out.extend_from_slice(format!(",\"conditions\":[{condition}]").as_bytes());
+    }
     out.extend_from_slice(b",\"object\":");
     match encoder.format.include {
         Include::Metadata => partial_metadata::write(version, versioned, out),

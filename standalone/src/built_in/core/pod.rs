@@ -86,10 +86,20 @@ fn strategy() -> Strategy {
         .or("status.nominatedNodeName", "");
     Strategy {
         selectable,
+        completed: Some(completed),
         returns_deleted_object: true,
         grace_period: Some(grace_period),
         kept: &["/spec/priority", "/spec/preemptionPolicy"],
         ..common()
+    }
+}
+
+/// Why a Pod runs no more.
+fn completed(pod: &Map<String, Value>) -> Option<(&'static str, &'static str)> {
+    match pod.get("status")?["phase"].as_str()? {
+        "Succeeded" => Some(("Succeeded", "The pod has completed successfully.")),
+        "Failed" => Some(("Failed", "The pod failed.")),
+        _ => None,
     }
 }
 

@@ -2,7 +2,10 @@
 
 use aggregated_apiserver::age;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use k8s_openapi::api::core::v1::{
+    Container, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus, Pod, PodCondition,
+    PodSpec,
+};
 
 use crate::built_in::cell_texts::NONE;
 use crate::built_in::row::Column;
@@ -23,50 +26,139 @@ pub(crate) fn columns() -> Vec<Column<Pod>> {
     ]
 }
 
+/// What the statuses of a Pod's containers come to.
+#[derive(Default)]
+struct Summary {
+    ready: usize,
+    restarts: i32,
+    last_restart: Option<Timestamp>,
+    /// Why a container waits, or how it has ended.
+    reason: Option<String>,
+}
+
+impl Summary {
+    /// Looks first at the containers that run one after the other before the others, then, if
+    /// they are done, at all others.
+    fn of(pod: &Pod) -> Self {
+        let mut summary = Self::default();
+        // Sidecars are init containers that go on beside the others.
+        let mut of_sidecars = Self::default();
+        let is_initializing = summary.add_init_containers(&mut of_sidecars, pod);
+        if !is_initializing || has_condition(pod, "Initialized") {
+            let Self { ready, reason, .. } = summary;
+            summary = Self { ready, reason, ..of_sidecars };
+            summary.add_containers(pod);
+        }
+        summary
+    }
+
+    /// Answers whether one of them is not done.
+    fn add_init_containers(&mut self, of_sidecars: &mut Self, pod: &Pod) -> bool {
+        let containers =
+            pod.spec.as_ref().and_then(|spec| spec.init_containers.as_deref()).unwrap_or_default();
+        for (index, status) in init_statuses(pod).iter().enumerate() {
+            let mut of_name = containers.iter().filter(|container| container.name == status.name);
+            let is_sidecar = of_name.any(is_sidecar);
+            self.add_restarts(status);
+            if is_sidecar {
+                of_sidecars.add_restarts(status);
+            }
+            let state = status.state.clone().unwrap_or_default();
+            let why = match (&state.terminated, &state.waiting) {
+                (Some(ended), _) if ended.exit_code == 0 => continue,
+                _ if is_sidecar && status.started == Some(true) => {
+                    self.ready += usize::from(status.ready);
+                    continue;
+                }
+                (Some(ended), _) => end(ended),
+                (None, Some(ContainerStateWaiting { reason: Some(reason), .. }))
+                    if !reason.is_empty() && reason != "PodInitializing" =>
+                {
+                    reason.clone()
+                }
+                _ => format!("{index}/{}", containers.len()),
+            };
+            self.reason = Some(format!("Init:{why}"));
+            return true;
+        }
+        false
+    }
+
+    fn add_containers(&mut self, pod: &Pod) {
+        let mut is_one_running = false;
+        for status in statuses(pod).iter().rev() {
+            self.add_restarts(status);
+            let Some(state) = &status.state else { continue };
+            let waits = state.waiting.as_ref().and_then(|state| state.reason.clone());
+            if let Some(reason) = waits.filter(|reason| !reason.is_empty()) {
+                self.reason = Some(reason);
+            } else if let Some(ended) = &state.terminated {
+                self.reason = Some(end(ended));
+            } else if status.ready && state.running.is_some() {
+                is_one_running = true;
+                self.ready += 1;
+            }
+        }
+        if is_one_running && self.reason.as_deref() == Some("Completed") {
+            let is_ready = has_condition(pod, "Ready");
+            self.reason = Some(if is_ready { "Running" } else { "NotReady" }.to_owned());
+        }
+    }
+
+    fn add_restarts(&mut self, status: &ContainerStatus) {
+        self.restarts += status.restart_count;
+        let ended = status.last_state.as_ref().and_then(|state| state.terminated.as_ref());
+        let ended = ended.and_then(|ended| ended.finished_at.as_ref()).map(|time| time.0);
+        self.last_restart = self.last_restart.max(ended);
+    }
+}
+
+/// How a container has ended.
+fn end(ended: &ContainerStateTerminated) -> String {
+    match (&ended.reason, ended.signal) {
+        (Some(reason), _) if !reason.is_empty() => reason.clone(),
+        (_, Some(signal)) if signal != 0 => format!("Signal:{signal}"),
+        _ => format!("ExitCode:{}", ended.exit_code),
+    }
+}
+
+fn is_sidecar(container: &Container) -> bool {
+    container.restart_policy.as_deref() == Some("Always")
+}
+
 fn ready_containers(pod: &Pod) -> String {
-    let ready = statuses(pod).iter().filter(|status| status.ready).count();
-    let all = pod.spec.as_ref().map_or(0, |spec| spec.containers.len());
-    format!("{ready}/{all}")
+    let of_spec = |spec: &PodSpec| {
+        let sidecars = spec.init_containers.iter().flatten().filter(|one| is_sidecar(one));
+        spec.containers.len() + sidecars.count()
+    };
+    format!("{}/{}", Summary::of(pod).ready, pod.spec.as_ref().map_or(0, of_spec))
 }
 
 /// The phase of a Pod, or why one of its containers waits or has ended.
 fn status(pod: &Pod) -> String {
-    let status = pod.status.as_ref();
-    let phase = status.and_then(|status| status.phase.clone()).unwrap_or_default();
-    let mut shown = status.and_then(|status| status.reason.clone()).unwrap_or(phase);
-    let mut is_one_running = false;
-    for container in statuses(pod).iter().rev() {
-        let Some(state) = &container.state else { continue };
-        let waits = state.waiting.as_ref().and_then(|state| state.reason.clone());
-        if let Some(reason) = waits.filter(|reason| !reason.is_empty()) {
-            shown = reason;
-        } else if let Some(ended) = &state.terminated {
-            shown = match (&ended.reason, ended.signal) {
-                (Some(reason), _) if !reason.is_empty() => reason.clone(),
-                (_, Some(signal)) if signal != 0 => format!("Signal:{signal}"),
-                _ => format!("ExitCode:{}", ended.exit_code),
-            };
-        } else if container.ready && state.running.is_some() {
-            is_one_running = true;
+    let status = pod.status.clone().unwrap_or_default();
+    let phase = status.phase.unwrap_or_default();
+    let reason = status.reason.filter(|reason| !reason.is_empty());
+    if pod.metadata.deletion_timestamp.is_some() {
+        if reason.as_deref() == Some("NodeLost") {
+            return "Unknown".to_owned();
+        }
+        if !matches!(phase.as_str(), "Succeeded" | "Failed") {
+            return "Terminating".to_owned();
         }
     }
-    if shown == "Completed" && is_one_running {
-        shown = "Running".to_owned();
-    }
-    match pod.metadata.deletion_timestamp {
-        Some(_) => "Terminating".to_owned(),
-        None => shown,
-    }
+    let is_gated = conditions(pod).iter().any(|condition| {
+        condition.type_ == "PodScheduled" && condition.reason.as_deref() == Some("SchedulingGated")
+    });
+    let gated = is_gated.then(|| "SchedulingGated".to_owned());
+    Summary::of(pod).reason.or(gated).or(reason).unwrap_or(phase)
 }
 
 fn restarts(pod: &Pod, now: Timestamp) -> String {
-    let count: i32 = statuses(pod).iter().map(|status| status.restart_count).sum();
-    let ends = statuses(pod).iter().filter_map(|status| {
-        status.last_state.as_ref()?.terminated.as_ref()?.finished_at.as_ref().map(|time| time.0)
-    });
-    match ends.max().filter(|_| count > 0) {
-        Some(last) => format!("{count} ({} ago)", age(last, now)),
-        None => count.to_string(),
+    let Summary { restarts, last_restart, .. } = Summary::of(pod);
+    match last_restart.filter(|_| restarts != 0) {
+        Some(last) => format!("{restarts} ({} ago)", age(last, now)),
+        None => restarts.to_string(),
     }
 }
 
@@ -75,13 +167,23 @@ fn readiness_gates(pod: &Pod) -> String {
     let Some(gates) = gates.filter(|gates| !gates.is_empty()) else {
         return NONE.to_owned();
     };
-    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
-    let holds = |gate: &str| {
-        let mut conditions = conditions.into_iter().flatten();
-        conditions.any(|one| one.type_ == gate && one.status == "True")
-    };
-    let open = gates.iter().filter(|gate| holds(&gate.condition_type)).count();
+    let open = gates.iter().filter(|gate| has_condition(pod, &gate.condition_type)).count();
     format!("{open}/{}", gates.len())
+}
+
+fn conditions(pod: &Pod) -> &[PodCondition] {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref());
+    conditions.unwrap_or_default()
+}
+
+/// Whether a condition is true.
+fn has_condition(pod: &Pod, wanted: &str) -> bool {
+    conditions(pod).iter().any(|one| one.type_ == wanted && one.status == "True")
+}
+
+fn init_statuses(pod: &Pod) -> &[ContainerStatus] {
+    let statuses = pod.status.as_ref().and_then(|status| status.init_container_statuses.as_deref());
+    statuses.unwrap_or_default()
 }
 
 fn statuses(pod: &Pod) -> &[ContainerStatus] {
@@ -139,7 +241,50 @@ mod tests {
             "status": {"phase": "Running"},
         });
         assert_eq!(cells(columns(), deleted)["Status"], "Terminating");
+        let lost = json!({
+            "metadata": {"deletionTimestamp": "2024-05-01T12:00:00Z"},
+            "status": {"phase": "Running", "reason": "NodeLost"},
+        });
+        assert_eq!(cells(columns(), lost)["Status"], "Unknown");
         let evicted = json!({"status": {"phase": "Failed", "reason": "Evicted"}});
         assert_eq!(cells(columns(), evicted)["Status"], "Evicted");
+    }
+
+    #[test]
+    fn its_init_containers_come_first() {
+        let pod = |status: Value, conditions: Value| {
+            let sidecar = json!({"name": "s", "restartPolicy": "Always"});
+            let started = json!({"name": "s", "ready": true, "started": true, "restartCount": 2});
+            let runs =
+                json!({"name": "c", "ready": true, "restartCount": 1, "state": {"running": {}}});
+            let pod = json!({
+                "spec": {"initContainers": [sidecar, {"name": "i"}], "containers": [{"name": "c"}]},
+                "status": {
+                    "phase": "Pending", "conditions": conditions,
+                    "initContainerStatuses": [started, status], "containerStatuses": [runs],
+                },
+            });
+            let cells = cells(columns(), pod);
+            ["Ready", "Status", "Restarts"].map(|name| cells[name].as_str().unwrap().to_owned())
+        };
+        let init = |state: Value| json!({"name": "i", "restartCount": 4, "state": state});
+        let ended = |ended: Value| init(json!({"terminated": ended}));
+        assert_eq!(pod(init(json!({"running": {}})), json!([])), ["1/2", "Init:1/2", "6"]);
+        let waits = init(json!({"waiting": {"reason": "CrashLoopBackOff"}}));
+        assert_eq!(pod(waits, json!([])), ["1/2", "Init:CrashLoopBackOff", "6"]);
+        let failed = ended(json!({"exitCode": 3, "signal": 9}));
+        assert_eq!(pod(failed, json!([])), ["1/2", "Init:Signal:9", "6"]);
+        // What they were restarted before is forgotten once they are done.
+        assert_eq!(pod(ended(json!({"exitCode": 0})), json!([])), ["2/2", "Pending", "3"]);
+        let initialized = json!([{"type": "Initialized", "status": "True"}]);
+        assert_eq!(pod(init(json!({"running": {}})), initialized), ["2/2", "Init:1/2", "3"]);
+    }
+
+    #[test]
+    fn a_gated_pod_says_so() {
+        let gated =
+            json!([{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]);
+        let pod = json!({"status": {"phase": "Pending", "conditions": gated}});
+        assert_eq!(cells(columns(), pod)["Status"], "SchedulingGated");
     }
 }
