@@ -27,7 +27,7 @@ pub use coded_subresource::{CodedSubresource, Effect, Posted, SubresourceError};
 pub use columns::Columns;
 pub use names::Names;
 pub use scale::scale;
-pub use strategy::{NameRule, Routing, StoragePrefix, Strategy};
+pub use strategy::{Completed, NameRule, Routing, StoragePrefix, Strategy};
 pub use subresources::{FieldPath, ScalePaths, Subresources};
 pub use version::{Version, compare as compare_versions};
 pub use view::View;

@@ -22,8 +22,8 @@ pub struct Strategy {
     pub selectable: SelectableFields,
     /// Whether one of its columns is the name, so that tables have no other one.
     pub has_name_column: bool,
-    /// Why an object is over, if it is, as its row in a table says: a reason and a message.
-    pub completed: Option<fn(&Tree) -> Option<(&'static str, &'static str)>>,
+    /// Whether an object has run to its end, as its row in a table says.
+    pub completed: Option<fn(&Tree) -> Option<Completed>>,
     /// Whether an object may be created with its status.
     pub keeps_status_on_create: bool,
     /// Whether a write to `status` may change labels, annotations and finalizers too.
@@ -67,6 +67,15 @@ pub struct Strategy {
     pub storage_prefix: StoragePrefix,
     /// How paths that lead nowhere are answered.
     pub routing: Routing,
+}
+
+/// The condition `Completed` of a row in a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completed {
+    /// How it ended, in one word.
+    pub reason: &'static str,
+    /// The same in a sentence.
+    pub message: &'static str,
 }
 
 /// What kube-apiserver calls a kind in its storage.

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::super::negotiate::{Include, MetaVersion};
 use super::{Encoder, Page, json as whole, partial_metadata};
+use crate::kind::Completed;
 use crate::object::to_json;
 use crate::storage::{Revision, Versioned};
 
@@ -46,7 +47,7 @@ pub(super) fn write_row(
         name.into_iter().chain(encoder.version.columns.cells(&tree, encoder.now)).collect();
     out.extend_from_slice(b"{\"cells\":");
     out.extend_from_slice(to_json(&Value::Array(cells)).as_bytes());
-    if let Some((reason, message)) = completed {
+    if let Some(Completed { reason, message }) = completed {
         let condition =
             json!({"type": "Completed", "status": "True", "reason": reason, "message": message});
         out.extend_from_slice(format!(",\"conditions\":[{condition}]").as_bytes());

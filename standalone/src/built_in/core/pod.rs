@@ -7,7 +7,7 @@ mod resources;
 mod update;
 
 use aggregated_apiserver::{
-    Posted, Rules, SelectableFields, Strategy, SubresourceError, whole_seconds,
+    Completed, Posted, Rules, SelectableFields, Strategy, SubresourceError, whole_seconds,
 };
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
@@ -95,12 +95,13 @@ fn strategy() -> Strategy {
 }
 
 /// Why a Pod runs no more.
-fn completed(pod: &Map<String, Value>) -> Option<(&'static str, &'static str)> {
-    match pod.get("status")?["phase"].as_str()? {
-        "Succeeded" => Some(("Succeeded", "The pod has completed successfully.")),
-        "Failed" => Some(("Failed", "The pod failed.")),
-        _ => None,
-    }
+fn completed(pod: &Map<String, Value>) -> Option<Completed> {
+    let (reason, message) = match pod.get("status")?["phase"].as_str()? {
+        "Succeeded" => ("Succeeded", "The pod has completed successfully."),
+        "Failed" => ("Failed", "The pod failed."),
+        _ => return None,
+    };
+    Some(Completed { reason, message })
 }
 
 /// A Pod that was never bound to a node, or has ended, is removed at once.
