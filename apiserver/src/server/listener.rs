@@ -1,6 +1,7 @@
 //! Listens and serves: HTTP/1.1 and HTTP/2 over TLS.
 
 use std::net::{SocketAddr, TcpListener};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,13 +9,14 @@ use arc_swap::ArcSwap;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Extension, Path, Request, State};
+use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::get;
 use axum_server::Handle;
 use axum_server::tls_rustls::RustlsConfig;
+use futures::FutureExt;
 use hyper_util::rt::TokioTimer;
 use tokio::task::JoinHandle;
-use tower_http::catch_panic::CatchPanicLayer;
 
 use super::connection::Acceptor;
 use super::draining::Draining;
@@ -172,8 +174,14 @@ fn router(handler: SharedHandler, health: Health) -> Router {
     router
         .method_not_allowed_fallback(handle)
         .fallback(handle)
-        .layer(CatchPanicLayer::custom(|what: Box<dyn std::any::Any + Send>| panicked(&*what)))
+        .layer(middleware::from_fn(catch_panics))
         .with_state(Shared { handler, health })
+}
+
+/// A panic in a health check answers 500; the handler catches those of requests itself.
+async fn catch_panics(request: Request, next: Next) -> Response {
+    let answer = AssertUnwindSafe(next.run(request)).catch_unwind().await;
+    answer.unwrap_or_else(|what| panicked(&*what))
 }
 
 async fn handle(
