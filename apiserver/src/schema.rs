@@ -38,7 +38,7 @@ pub use structural::check as check_structure;
 pub use take_in::{Malformed, coerce_metadata, take_in, take_in_embedded};
 pub use types::{TypeId, Types};
 pub use validate::{node as validate_value, validate, validate_change, validate_status};
-pub use whole::whole;
+pub use whole::{make_whole, whole};
 
 /// So many faults of one object are said; nobody mends more at a time.
 pub const ERRORS_LIMIT: usize = 100;

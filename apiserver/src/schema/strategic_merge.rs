@@ -42,15 +42,15 @@ fn merge(object: &mut Tree, patch: &Tree, of: Option<Type<'_>>) -> Result<(), St
     match patch.get(PATCH) {
         None => {}
         Some(Value::String(word)) if word == "replace" => {
-            *object = without_directives(patch);
+            *object = patch.clone();
+            object.remove(PATCH);
             return Ok(());
         }
         Some(Value::String(word)) if word == "delete" => {
             object.clear();
             return Ok(());
         }
-        Some(Value::String(word)) if word == "merge" => {}
-        Some(other) => return Err(format!("unknown patch type found: {}", to_json(other))),
+        Some(_) => return Err(unknown_directive(patch)),
     }
     if let Some(retained) = patch.get(RETAIN) {
         let Value::Array(retained) = retained else {
@@ -116,19 +116,17 @@ fn merge_member(
             match list {
                 ListMerge::By(key) => merge_items(items, patch, key, of)?,
                 ListMerge::Union => unite(items, patch),
-                ListMerge::Replace => *items = patch.iter().map(plain).collect(),
+                ListMerge::Replace => items.clone_from(patch),
             }
             if *list != ListMerge::Replace {
                 set_order(items, patch, &before, list);
             }
         }
-        // What is new is taken as it is.
-        (_, Value::Object(_) | Value::Array(_)) => {
-            object.insert(name.to_owned(), plain(patch));
-        }
-        (_, other) => {
-            object.insert(name.to_owned(), other.clone());
-        }
+        (Some(_), other) => drop(object.insert(name.to_owned(), other.clone())),
+        (None, new) => match without_directed(new) {
+            Some(new) => drop(object.insert(name.to_owned(), new)),
+            None => drop(object.remove(name)),
+        },
     }
     Ok(())
 }
@@ -143,7 +141,7 @@ fn merge_items(
     let says = |item: &Value, word: &str| item[PATCH] == word;
     if patch.iter().any(|item| says(item, "replace")) {
         let kept = patch.iter().filter(|item| item.get(PATCH).is_none());
-        *items = kept.map(plain).collect();
+        *items = kept.cloned().collect();
         return Ok(());
     }
     let name = |item: &Value| -> Result<String, String> {
@@ -152,6 +150,16 @@ fn merge_items(
             format!("map: {} does not contain declared merge key: {key}", to_json(item))
         })
     };
+    for item in patch.iter().filter_map(Value::as_object) {
+        match item.get(PATCH) {
+            None => {}
+            Some(word) if word == "delete" => {}
+            Some(word) if word == "merge" => {
+                return Err("merging lists cannot yet be specified in the patch".to_owned());
+            }
+            Some(_) => return Err(unknown_directive(item)),
+        }
+    }
     let mut gone = HashSet::new();
     for item in patch.iter().filter(|item| says(item, "delete")) {
         gone.insert(name(item)?);
@@ -170,13 +178,13 @@ fn merge_items(
             Entry::Occupied(known) => *known.get(),
             Entry::Vacant(new) => {
                 new.insert(items.len());
-                items.push(plain(item));
+                items.push(item.clone());
                 continue;
             }
         };
         match &mut items[place] {
             Value::Object(member) => merge(member, patch, of)?,
-            other => *other = plain(item),
+            other => *other = item.clone(),
         }
     }
     Ok(())
@@ -235,22 +243,31 @@ fn set_order(items: &mut Vec<Value>, order: &[Value], before: &[Value], list: &L
     items.extend(others);
 }
 
-/// A value without directives and nulls.
-fn plain(value: &Value) -> Value {
-    match value {
-        Value::Object(members) => Value::Object(without_directives(members)),
-        Value::Array(items) => {
-            let kept =
-                items.iter().filter(|item| item.get(PATCH).is_none_or(|how| how != "delete"));
-            kept.map(plain).collect()
-        }
-        other => other.clone(),
-    }
+fn unknown_directive(patch: &Tree) -> String {
+    let word =
+        patch.get(PATCH).map(|word| word.as_str().map_or_else(|| to_json(word), str::to_owned));
+    let shown = to_json(&Value::Object(patch.clone()));
+    format!("unknown patch type: {} in map: {shown}", word.unwrap_or_default())
 }
 
-fn without_directives(members: &Tree) -> Tree {
-    let kept = members.iter().filter(|(name, value)| !name.starts_with('$') && !value.is_null());
-    kept.map(|(name, value)| (name.clone(), plain(value))).collect()
+/// What is put where nothing was: without nulls, and without what has a `$patch`, whatever
+/// that says. Other directives are members that no type knows.
+fn without_directed(value: &Value) -> Option<Value> {
+    match value {
+        Value::Null => None,
+        Value::Object(members) if members.contains_key(PATCH) => None,
+        Value::Object(members) => {
+            let kept = members.iter();
+            let kept = kept.filter_map(|(name, one)| Some((name.clone(), without_directed(one)?)));
+            Some(Value::Object(kept.collect()))
+        }
+        Value::Array(items) => {
+            let kept = items.iter().filter(|item| item.get(PATCH).is_none());
+            let plain = |item: &Value| without_directed(item).unwrap_or_default();
+            Some(Value::Array(kept.map(plain).collect()))
+        }
+        other => Some(other.clone()),
+    }
 }
 
 #[cfg(test)]
@@ -293,7 +310,7 @@ Spec
         check(
             json!({"containers": containers}),
             json!({"containers": [{"name": "a", "image": "y", "args": ["2"]}, {"name": "c", "env": null}]}),
-            json!({"containers": [{"name": "a", "image": "y", "args": ["2"]}, {"name": "c"}, {"name": "b"}]}),
+            json!({"containers": [{"name": "a", "image": "y", "args": ["2"]}, {"name": "c", "env": null}, {"name": "b"}]}),
         );
         check(
             json!({"containers": containers}),
@@ -349,6 +366,25 @@ Spec
     }
 
     #[test]
+    fn what_has_a_directive_is_not_taken_as_new() {
+        check(
+            json!({}),
+            json!({"x": {"$patch": "merge", "a": 1}, "y": {"a": {"$patch": "replace"}, "b": null}}),
+            json!({"y": {}}),
+        );
+        check(
+            json!({}),
+            json!({"names": ["a", null], "containers": [{"name": "a"}, {"name": "b", "$patch": "delete"}]}),
+            json!({"names": ["a", null], "containers": [{"name": "a"}]}),
+        );
+        check(
+            json!({"x": {"a": 1}, "other": [1]}),
+            json!({"x": {"$patch": "replace", "b": {"$patch": "odd"}}, "other": [{"$patch": "odd"}]}),
+            json!({"x": {"b": {"$patch": "odd"}}, "other": [{"$patch": "odd"}]}),
+        );
+    }
+
+    #[test]
     fn an_order_is_kept() {
         check(
             json!({"containers": [{"name": "sidecar"}, {"name": "app"}]}),
@@ -385,7 +421,10 @@ Spec
             keyless.apply(object).unwrap_err(),
             "map: {\"image\":\"x\"} does not contain declared merge key: name"
         );
-        assert_eq!(refuse_in(json!({"$patch": "poem"})), "unknown patch type found: \"poem\"");
+        assert_eq!(
+            refuse_in(json!({"$patch": "poem"})),
+            "unknown patch type: poem in map: {\"$patch\":\"poem\"}"
+        );
         assert_eq!(
             refuse_in(json!({"$retainKeys": ["a"], "b": 1})),
             "$retainKeys must hold all members of the patch"

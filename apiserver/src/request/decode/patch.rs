@@ -10,7 +10,7 @@ use crate::codec::{self, Unread};
 use crate::error::{ApiError, Reason, go_type};
 use crate::object::Tree;
 use crate::quota::Account;
-use crate::schema::{Schema, StrategicMergePatch};
+use crate::schema::{Schema, StrategicMergePatch, make_whole};
 use crate::write::{FieldValidation, OPERATIONS_LIMIT, Operation, Patch, SubmittedPatch};
 
 /// So much of what is odd about a patch is said.
@@ -78,6 +78,9 @@ pub(super) fn read(
         Language::Strategic => match parsed.value {
             Value::Object(patch) => {
                 let problems = duplicates.collect();
+                // As in Go, where it is merged as a map: `7.0` fits a whole number.
+                let mut patch = patch;
+                patch.values_mut().for_each(make_whole);
                 let patch = StrategicMergePatch { patch, schema: schema.clone() };
                 Ok(SubmittedPatch { patch: Patch::Strategic(patch), problems })
             }
