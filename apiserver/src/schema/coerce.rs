@@ -228,6 +228,18 @@ impl Coercion {
                     self.mismatch.get_or_insert(why);
                 }
             },
+            // Go reads a list of numbers as bytes too.
+            (GoType::Bytes, Value::Array(items)) => {
+                for item in items.iter().filter(|item| !is_byte(item)) {
+                    let found = match item {
+                        Value::Number(number) => format!("number {number}"),
+                        other => crate::error::go_type(other).to_owned(),
+                    };
+                    self.note(&found, owner, at, "uint8");
+                }
+                let bytes = items.iter().filter_map(|byte| u8::try_from(byte.as_u64()?).ok());
+                *value = STANDARD.encode(bytes.collect::<Vec<u8>>()).into();
+            }
             (GoType::Time | GoType::MicroTime, Value::String(text)) => {
                 *text = time(text, go == GoType::MicroTime)?;
                 // The first moment of all is none.
@@ -356,6 +368,10 @@ fn is_not_empty(value: &Value) -> bool {
     }
 }
 
+fn is_byte(value: &Value) -> bool {
+    value.as_u64().is_some_and(|number| number <= u64::from(u8::MAX))
+}
+
 /// Bytes in base64, written anew.
 fn bytes(text: &str) -> Result<String, String> {
     let bare: String = text.chars().filter(|c| !['\r', '\n'].contains(c)).collect();
@@ -367,6 +383,8 @@ fn bytes(text: &str) -> Result<String, String> {
             let is_digit = |c: char| c.is_ascii_alphanumeric() || ['+', '/', '='].contains(&c);
             let at = match error {
                 base64::DecodeError::InvalidByte(at, _) => at,
+                // The group of four that is not whole.
+                base64::DecodeError::InvalidLength(_) => text.len() / 4 * 4,
                 _ => text.find(|c: char| !is_digit(c)).unwrap_or(text.len()),
             };
             Err(format!("illegal base64 data at input byte {at}"))
