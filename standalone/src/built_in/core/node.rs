@@ -87,6 +87,8 @@ fn prepare(node: &mut Node) {
     if let Some(status) = &mut node.status {
         round_up(&mut status.capacity);
         round_up(&mut status.allocatable);
+        // Kubelets are not configured through the API any more.
+        status.config = None;
     }
     if let Some(status) = &mut node.status
         && status.allocatable.as_ref().is_none_or(BTreeMap::is_empty)
@@ -94,6 +96,7 @@ fn prepare(node: &mut Node) {
         status.allocatable.clone_from(&status.capacity);
     }
     let spec = node.spec.get_or_insert_default();
+    spec.config_source = None;
     sync_with_list(&mut spec.pod_cidr, &mut spec.pod_cidrs, |range| range.clone(), |range| range);
     // As the admission plugin TaintNodesByCondition does.
     let is_new = is_new(&node.metadata);

@@ -33,7 +33,12 @@ const TOLERATED_SECONDS: i64 = 300;
 
 pub(crate) fn row() -> Row<Pod> {
     let rules = Rules::none()
-        .prepare(|pod, context| prepare(pod, context.now))
+        .prepare(|pod, context| {
+            if let Some(old) = context.old::<Pod>() {
+                keep_observed_generations(pod, old);
+            }
+            prepare(pod, context.now);
+        })
         .validate(|pod, old, _| validate(pod, old));
     Row {
         short_names: &["po"],
@@ -113,6 +118,25 @@ fn grace_period(pod: &Map<String, Value>) -> Option<i64> {
     (is_bound && !is_over).then(|| usual.unwrap_or(30))
 }
 
+/// Keeps the generations that a kubelet has seen, where a change of the status leaves them out:
+/// older kubelets do not know them.
+fn keep_observed_generations(pod: &mut Pod, old: Pod) {
+    let (Some(status), Some(old)) = (&mut pod.status, old.status) else { return };
+    let keep = |generation: &mut Option<i64>, old: Option<i64>| {
+        if generation.unwrap_or(0) == 0 {
+            *generation = old;
+        }
+    };
+    keep(&mut status.observed_generation, old.observed_generation);
+    // There may be several conditions of a type.
+    let mut of_old = old.conditions.unwrap_or_default();
+    for condition in status.conditions.iter_mut().flatten() {
+        let place = of_old.iter().position(|old| old.type_ == condition.type_);
+        let seen = place.and_then(|place| of_old.remove(place).observed_generation);
+        keep(&mut condition.observed_generation, seen);
+    }
+}
+
 fn prepare(pod: &mut Pod, now: Timestamp) {
     let is_new = is_new(&pod.metadata);
     let spec = pod.spec.get_or_insert_default();
@@ -132,7 +156,9 @@ fn prepare(pod: &mut Pod, now: Timestamp) {
     let class = qos_class(spec);
     let is_gated = is_new && spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty());
     let status = pod.status.get_or_insert_with(PodStatus::default);
-    set_default(&mut status.phase, "Pending");
+    if is_new {
+        set_default(&mut status.phase, "Pending");
+    }
     set_default(&mut status.qos_class, class);
     let conditions = status.conditions.get_or_insert_default();
     if is_gated && !conditions.iter().any(|condition| condition.type_ == "PodScheduled") {

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use aggregated_apiserver::{Effect, Posted, Strategy};
+use aggregated_apiserver::{Effect, Posted, Rules, Strategy};
 use k8s_openapi::api::authentication::v1::TokenRequest;
-use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::core::v1::{ObjectReference, ServiceAccount};
 
 use crate::built_in::row::{PostedSubresource, Row};
 use crate::built_in::strategy::without_generation;
@@ -15,7 +15,15 @@ pub(crate) fn row(tokens: Arc<ServiceAccountTokens>) -> Row<ServiceAccount> {
     Row {
         short_names: &["sa"],
         posted: vec![PostedSubresource::new::<TokenRequest>("token", issue)],
+        rules: Rules::none().prepare(|account, _| prepare(account)),
         ..Row::new(strategy())
+    }
+}
+
+/// Of Secrets only the names are kept: they are of the same namespace.
+fn prepare(account: &mut ServiceAccount) {
+    for secret in account.secrets.iter_mut().flatten() {
+        *secret = ObjectReference { name: secret.name.take(), ..ObjectReference::default() };
     }
 }
 
@@ -26,7 +34,7 @@ fn strategy() -> Strategy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::built_in::testing::cells;
+    use crate::built_in::testing::{cells, prepared};
     use serde_json::json;
 
     fn tokens() -> Arc<ServiceAccountTokens> {
@@ -38,6 +46,13 @@ mod tests {
         let account = json!({"metadata": {"creationTimestamp": "2024-05-01T11:55:00Z"}});
         assert_eq!(cells(row(tokens()).columns, account), json!({"Age": "5m"}));
         assert_eq!(cells(row(tokens()).columns, json!({})), json!({"Age": "<unknown>"}));
+    }
+
+    #[test]
+    fn of_secrets_the_names_are_kept() {
+        let account = json!({"secrets": [{"name": "s", "namespace": "n", "uid": "u"}, {}]});
+        let kept = prepared(prepare, account);
+        assert_eq!(kept["secrets"], json!([{"name": "s"}, {}]));
     }
 
     #[test]
