@@ -73,7 +73,7 @@ pub use kind::{
 pub use manifests::Options as ManifestOptions;
 pub use object::selector::SelectableFields;
 pub use object::{Key, names};
-pub use schema::{GoType, Member, Presence, Quantity, Ref, Type, TypeId, Types};
+pub use schema::{GoType, ListMerge, Member, Presence, Quantity, Ref, Type, TypeId, Types};
 pub use server::{
     AdmissionPlugin, ApiServer, Args as ServeArgs, Bound, ClusterClient, Drained, Filling,
     InProcess, KeptKind, LoggingFormat, PutError, Running, RuntimeKinds, TakenNames, start_logging,

@@ -19,5 +19,6 @@ pub mod row;
 pub mod run;
 pub mod schemas;
 pub mod server;
+pub mod trees;
 pub mod types;
 pub mod world;

@@ -74,7 +74,8 @@ fn ask(question: &Value) -> Result<Value> {
 /// The types of all groups.
 pub const TABLE: &str = include_str!("../../standalone/src/built_in/types.txt");
 
-static TYPES: LazyLock<Types> = LazyLock::new(|| Types::parse(&[TABLE]).unwrap_or_default());
+pub(crate) static TYPES: LazyLock<Types> =
+    LazyLock::new(|| Types::parse(&[TABLE]).unwrap_or_default());
 
 /// An answer in protobuf as JSON.
 ///

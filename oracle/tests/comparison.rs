@@ -19,7 +19,7 @@ use oracle::row::{BUILT_IN, Row, parse};
 use oracle::run::{Outcome, Side, run};
 use oracle::world::World;
 use oracle::{formats, generate};
-use oracle::{kubectl, metrics, openapi, schemas, types};
+use oracle::{kubectl, metrics, openapi, schemas, trees, types};
 use test_cluster::{Missing, Programs};
 use tokio::runtime::Runtime;
 
@@ -153,16 +153,21 @@ fn check_reasons(rows: &[Row]) -> Result<()> {
     Ok(())
 }
 
-/// Every so many seeds from one on.
+/// Makes the row of a seed.
+type Generator = fn(u64) -> Row;
+
+/// Every so many seeds from one on, and the rows that are made from them.
 #[derive(Clone, Copy)]
 struct Seeds {
     first: u64,
     count: Option<u64>,
+    topic: &'static str,
+    row: Generator,
 }
 
 impl fmt::Display for Seeds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "generated: from seed {} every {THREADS}th", self.first)
+        write!(f, "{}: from seed {} every {THREADS}th", self.topic, self.first)
     }
 }
 
@@ -192,11 +197,16 @@ fn seeds() -> Result<Vec<Seeds>> {
         None => Some(SEQUENCES),
     };
     let threads = THREADS as u64;
-    Ok((0..threads)
-        .map(|thread| Seeds {
-            first: base + thread,
-            count: count.map(|count: u64| (count + threads - 1 - thread) / threads),
-        })
+    let rows: [(_, Generator); 2] = [("generated", generate::row), ("generated trees", trees::row)];
+    let of_thread = |(topic, row), thread| Seeds {
+        topic,
+        row,
+        first: base + thread,
+        count: count.map(|count: u64| (count + threads - 1 - thread) / threads),
+    };
+    Ok(rows
+        .into_iter()
+        .flat_map(|one| (0..threads).map(move |thread| of_thread(one, thread)))
         .collect())
 }
 
@@ -245,7 +255,7 @@ impl Shared {
         let count = seeds.count.map_or(usize::MAX, |count| usize::try_from(count).unwrap_or(0));
         for seed in numbers.take(count) {
             let _beside = self.beyond.read().unwrap_or_else(PoisonError::into_inner);
-            let row = generate::row(seed);
+            let row = (seeds.row)(seed);
             let told = |error: anyhow::Error| format!("seed {seed}: {error:#}");
             let report = self.run(&row).map_err(told)?.report;
             if !report.is_empty() {
@@ -260,7 +270,7 @@ impl Shared {
                     format!("seed {seed}, made short:\n\n{}\n{again}", short.to_text()).into()
                 });
             }
-            self.count("generated", 0);
+            self.count(seeds.topic, 0);
         }
         Ok(())
     }
