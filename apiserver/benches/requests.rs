@@ -9,6 +9,7 @@
 mod in_process;
 
 use std::cell::Cell;
+use std::time::{Duration, Instant};
 
 use aggregated_apiserver::InProcess;
 use axum::body::Body;
@@ -83,6 +84,7 @@ spec:
 const FEW: usize = 1_000;
 const MANY: usize = 50_000;
 const FOOS: &str = "/apis/example.com/v1/namespaces/default/foos";
+const BARS: &str = "/apis/example.com/v1/namespaces/default/bars";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 
 struct World {
@@ -142,12 +144,16 @@ impl World {
     }
 
     fn create(&self, name: &str) -> usize {
-        let text = "x".repeat(600);
-        let object = format!(
-            r#"{{"apiVersion":"example.com/v1","kind":"Foo","metadata":{{"name":"{name}","labels":{{"app":"web"}}}},"spec":{{"colour":"red","text":"{text}"}}}}"#
-        );
-        self.ask("POST", FOOS, "application/json", object)
+        self.ask("POST", FOOS, "application/json", object("Foo", name))
     }
+}
+
+/// An object of 1 kB.
+fn object(kind: &str, name: &str) -> String {
+    let text = "x".repeat(600);
+    format!(
+        r#"{{"apiVersion":"example.com/v1","kind":"{kind}","metadata":{{"name":"{name}","labels":{{"app":"web"}}}},"spec":{{"colour":"red","text":"{text}"}}}}"#
+    )
 }
 
 /// GET, CREATE with DELETE, and a page, among few and among many.
@@ -249,6 +255,44 @@ fn forms(criterion: &mut Criterion) {
     group.finish();
 }
 
+/// Lists whose objects were written under another definition than that of now.
+fn generations(criterion: &mut Criterion) {
+    let world = World::of(STRICT);
+    let kinds = world.server.runtime_kinds();
+    let serve = |default: &str| {
+        let text = DEFINITION.replace("foos", "bars").replace("Foo", "Bar");
+        let text =
+            text.replace("text: {type: string}", &format!("text: {{type: string}}{default}"));
+        let definition = serde_saphyr::from_str(&text).unwrap();
+        world.runtime.block_on(kinds.serve(&definition)).unwrap();
+    };
+    serve("");
+    for number in 0..FEW {
+        let object = object("Bar", &format!("bar-{number:06}"));
+        world.ask("POST", BARS, "application/json", object);
+    }
+    let mut group = criterion.benchmark_group("list of 1000 written");
+    group.throughput(Throughput::Elements(FEW as u64));
+    let list = || world.get(BARS, "application/json");
+    group.bench_function("under this definition", |bencher| bencher.iter(list));
+    let defaults = [", more: {type: string, default: a}", ", more: {type: string, default: b}"];
+    serve(defaults[0]);
+    group.bench_function("under an older one", |bencher| bencher.iter(list));
+    group.bench_function("under an older one, the first time", |bencher| {
+        bencher.iter_custom(|times| {
+            let mut taken = Duration::ZERO;
+            for time in 0..times {
+                serve(defaults[usize::from(time % 2 == 0)]);
+                let start = Instant::now();
+                list();
+                taken += start.elapsed();
+            }
+            taken
+        });
+    });
+    group.finish();
+}
+
 /// One change, until a thousand watchers were told.
 fn watchers(criterion: &mut Criterion) {
     const WATCHERS: usize = 1_000;
@@ -280,5 +324,5 @@ fn watchers(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, growth, writes, forms, watchers);
+criterion_group!(benches, growth, writes, forms, generations, watchers);
 criterion_main!(benches);
