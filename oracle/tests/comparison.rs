@@ -5,7 +5,7 @@
 //! `ORACLE_TWICE=1` two real servers are compared, which shows what is noise.
 //!
 //! Generated rows come from the seeds behind `ORACLE_SEED` (0), as many as
-//! `ORACLE_SEQUENCES` says (48, or `unbounded`).
+//! `ORACLE_SEQUENCES` says (48 sequences and 300 of trees, or `unbounded`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -28,6 +28,8 @@ const THREADS: usize = 8;
 
 /// So many rows are generated, unless something else is asked for.
 const SEQUENCES: u64 = 48;
+/// The same of rows of trees, which wait for no watch.
+const TREES: u64 = 300;
 
 /// How many rows of a topic agree, differ as is known, and differ.
 type Summary = BTreeMap<String, [usize; 3]>;
@@ -192,22 +194,23 @@ fn first_seed() -> Result<u64> {
 fn seeds() -> Result<Vec<Seeds>> {
     let base = first_seed()?;
     let count = match std::env::var("ORACLE_SEQUENCES").ok().as_deref() {
-        Some("unbounded") => None,
-        Some(count) => Some(count.parse().context("ORACLE_SEQUENCES")?),
-        None => Some(SEQUENCES),
+        Some("unbounded") => Some(None),
+        Some(count) => Some(Some(count.parse().context("ORACLE_SEQUENCES")?)),
+        None => None,
     };
     let threads = THREADS as u64;
-    let rows: [(_, Generator); 2] = [("generated", generate::row), ("generated trees", trees::row)];
-    let of_thread = |(topic, row), thread| Seeds {
+    let rows: [(_, Generator, _); 2] =
+        [("generated", generate::row, SEQUENCES), ("generated trees", trees::row, TREES)];
+    let of_thread = |(topic, row, usual), thread| Seeds {
         topic,
         row,
         first: base + thread,
-        count: count.map(|count: u64| (count + threads - 1 - thread) / threads),
+        count: count
+            .unwrap_or(Some(usual))
+            .map(|count: u64| (count + threads - 1 - thread) / threads),
     };
-    Ok(rows
-        .into_iter()
-        .flat_map(|one| (0..threads).map(move |thread| of_thread(one, thread)))
-        .collect())
+    let of_rows = |one| (0..threads).map(move |thread| of_thread(one, thread));
+    Ok(rows.into_iter().flat_map(of_rows).collect())
 }
 
 /// The world, or why there is none on this machine. What is broken is no reason.
