@@ -10,6 +10,9 @@ use crate::object::names::{
 use crate::object::selector::SelectableFields;
 use crate::object::{Tree, metadata};
 
+/// The reason and the message of an object that is over.
+type Completed = fn(&Tree) -> Option<(&'static str, &'static str)>;
+
 /// How objects of a kind are named, written and deleted. The default is that of a
 /// custom resource; each of Kubernetes' own kinds brings one.
 #[derive(Clone, Debug)]
@@ -23,7 +26,7 @@ pub struct Strategy {
     /// Whether one of its columns is the name, so that tables have no other one.
     pub has_name_column: bool,
     /// Why an object is over, if it is, as its row in a table says: a reason and a message.
-    pub completed: Option<fn(&Tree) -> Option<(&'static str, &'static str)>>,
+    pub completed: Option<Completed>,
     /// Whether an object may be created with its status.
     pub keeps_status_on_create: bool,
     /// Whether a write to `status` may change labels, annotations and finalizers too.
