@@ -58,7 +58,7 @@ mod record;
 mod user;
 
 pub use admission::{
-    Admission, AdmissionError, AdmissionObject, AdmissionOperation, AdmissionRequest,
+    AdmissionError, AdmissionObject, AdmissionOperation, AdmissionPlugin, AdmissionRequest,
 };
 pub use ambient::{Ambient, whole_seconds};
 pub use codec::{read_protobuf, write_protobuf};
@@ -75,7 +75,7 @@ pub use object::selector::SelectableFields;
 pub use object::{Key, names};
 pub use schema::{GoType, Member, Presence, Quantity, Ref, Type, TypeId, Types};
 pub use server::{
-    AdmissionPlugin, ApiServer, Args as ServeArgs, Bound, ClusterClient, Drained, Filling,
+    AdmissionPluginName, ApiServer, Args as ServeArgs, Bound, ClusterClient, Drained, Filling,
     InProcess, KeptKind, LoggingFormat, PutError, Running, RuntimeKinds, TakenNames, start_logging,
 };
 pub use user::User;

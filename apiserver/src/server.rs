@@ -19,7 +19,7 @@ mod serving_certificate;
 mod tls;
 mod version;
 
-pub use args::{AdmissionPlugin, Args, LoggingFormat};
+pub use args::{AdmissionPluginName, Args, LoggingFormat};
 pub use logging::start_logging;
 pub use runtime_kinds::{KeptKind, PutError, RuntimeKinds, TakenNames};
 
@@ -63,7 +63,7 @@ pub struct ApiServer {
     name: String,
     kinds: Kinds,
     ambient: Ambient,
-    disabled: Vec<AdmissionPlugin>,
+    disabled: Vec<AdmissionPluginName>,
     kubernetes: Option<String>,
     documents: Vec<(String, Document)>,
     copied: Copied,
@@ -136,16 +136,16 @@ impl ApiServer {
         self
     }
 
-    /// The same server, and this does not look at objects before they are made:
-    /// where there is no cluster, no namespace would be found.
+    /// The same server without this admission plugin. Without a cluster, NamespaceLifecycle would
+    /// find no namespace.
     #[must_use]
-    pub fn without_admission_plugin(mut self, plugin: AdmissionPlugin) -> Self {
+    pub fn without_admission_plugin(mut self, plugin: AdmissionPluginName) -> Self {
         self.disabled.push(plugin);
         self
     }
 
     fn looks_at_namespaces(&self) -> bool {
-        !self.disabled.contains(&AdmissionPlugin::NamespaceLifecycle)
+        !self.disabled.contains(&AdmissionPluginName::NamespaceLifecycle)
     }
 
     /// Serves until SIGTERM or SIGINT, then drains.

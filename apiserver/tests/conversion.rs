@@ -5,7 +5,7 @@
 
 mod in_process;
 
-use aggregated_apiserver::{AdmissionPlugin, ApiServer, InProcess, Kinds, View};
+use aggregated_apiserver::{AdmissionPluginName, ApiServer, InProcess, Kinds, View};
 use axum::body::Body;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
@@ -71,7 +71,7 @@ async fn server() -> InProcess {
         Err::<Response<Body>, _>(std::io::Error::other("there is no cluster"))
     });
     let server = ApiServer::new("shown", kinds);
-    let server = server.without_admission_plugin(AdmissionPlugin::NamespaceLifecycle);
+    let server = server.without_admission_plugin(AdmissionPluginName::NamespaceLifecycle);
     server.in_process(Client::new(away, "default")).await.unwrap()
 }
 

@@ -5,7 +5,7 @@
 use std::convert::Infallible;
 
 use aggregated_apiserver::{
-    AdmissionPlugin, ApiServer, FieldError, InProcess, Kinds, Rules, Stored, User,
+    AdmissionPluginName, ApiServer, FieldError, InProcess, Kinds, Rules, Stored, User,
 };
 use axum::body::Body;
 use http::{Method, Request, Response, StatusCode};
@@ -57,7 +57,7 @@ async fn server() -> InProcess {
         Ok::<_, Infallible>(Response::new(Body::empty()))
     });
     let server = ApiServer::new("ranges", Kinds::new().stored::<Range>());
-    let server = server.without_admission_plugin(AdmissionPlugin::NamespaceLifecycle);
+    let server = server.without_admission_plugin(AdmissionPluginName::NamespaceLifecycle);
     server.in_process(Client::new(away, "default")).await.unwrap()
 }
 

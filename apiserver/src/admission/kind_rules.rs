@@ -5,7 +5,9 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 
-use super::{Admission, AdmissionError, AdmissionObject, AdmissionOperation, AdmissionRequest};
+use super::{
+    AdmissionError, AdmissionObject, AdmissionOperation, AdmissionPlugin, AdmissionRequest,
+};
 use crate::kind::{CodedRules, RuleContext};
 use crate::object::Tree;
 
@@ -14,7 +16,7 @@ use crate::object::Tree;
 #[derive(Debug)]
 pub struct KindRules(pub Arc<CodedRules>);
 
-impl Admission for KindRules {
+impl AdmissionPlugin for KindRules {
     fn handles(&self, request: &AdmissionRequest<'_>) -> bool {
         let is_of_object = matches!(request.subresource, "" | "scale");
         let is_deletion = request.operation == AdmissionOperation::Delete;

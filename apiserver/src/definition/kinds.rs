@@ -18,7 +18,7 @@ use super::stored::Stored;
 use super::to_tree;
 use super::yaml::{self, DefinitionError};
 use super::{Cells, Rules};
-use crate::admission::{Admission, AdmissionChain};
+use crate::admission::{AdmissionChain, AdmissionPlugin};
 use crate::cluster::Sources;
 use crate::error::StartError;
 use crate::kind::{
@@ -255,7 +255,7 @@ impl Kinds {
     /// Adds an admission plugin: it is asked about writes to all kinds of the server, also
     /// to those that were added elsewhere.
     #[must_use]
-    pub fn admission(mut self, plugin: impl Admission) -> Self {
+    pub fn admission(mut self, plugin: impl AdmissionPlugin) -> Self {
         self.admission.push(Arc::new(plugin));
         self
     }

@@ -8,7 +8,7 @@ use super::draft::Draft;
 use super::live::Live;
 use super::{field_managers, owners, reset, text};
 use crate::admission::{
-    Admission, AdmissionObject, AdmissionOperation, AdmissionRequest, KindRules, OldObject,
+    AdmissionObject, AdmissionOperation, AdmissionPlugin, AdmissionRequest, KindRules, OldObject,
 };
 use crate::error::ApiError;
 use crate::object::{Key, Tree, metadata};
@@ -151,9 +151,9 @@ async fn ask(
 fn plugins<'a>(
     attributes: &Attributes<'a>,
     rules: Option<&'a KindRules>,
-) -> impl Iterator<Item = &'a dyn Admission> {
+) -> impl Iterator<Item = &'a dyn AdmissionPlugin> {
     let is_asked = attributes.origin == Origin::Request;
-    let rules = rules.map(|rules| rules as &dyn Admission);
+    let rules = rules.map(|rules| rules as &dyn AdmissionPlugin);
     attributes.environment.admission.iter().chain(rules).filter(move |_| is_asked)
 }
 
