@@ -5,29 +5,31 @@
 //! take their names from here and nowhere else.
 mod age;
 mod coded_cells;
-mod coded_review;
 mod coded_rules;
-mod coded_subresource;
 mod columns;
 mod conversion;
 mod names;
+mod review_handler;
 mod scale;
 mod selectable_fields;
 mod shape;
 mod strategy;
+mod subresource_handler;
 mod subresources;
 mod version;
 mod view;
 
 pub use age::age;
 pub use coded_cells::CodedCells;
-pub use coded_review::{CodedReview, ReviewError};
 pub use coded_rules::{CodedRules, Prepared, RuleContext, Verdict};
-pub use coded_subresource::{CodedSubresource, Effect, Posted, SubresourceError};
 pub use columns::Columns;
 pub use names::Names;
+pub use review_handler::{ReviewError, ReviewHandler};
 pub use scale::scale;
 pub use strategy::{NameRule, Routing, StoragePrefix, Strategy};
+pub use subresource_handler::{
+    SubresourceError, SubresourceHandler, SubresourceOutcome, SubresourceRequest,
+};
 pub use subresources::{FieldPath, ScalePaths, Subresources};
 pub use version::{Version, compare as compare_versions};
 pub use view::View;
@@ -78,8 +80,8 @@ pub struct Kind {
     pub admission_rules: Option<Arc<CodedRules>>,
     /// How its objects are named, written and deleted.
     pub strategy: Strategy,
-    /// Subresources that code answers.
-    pub coded_subresources: Vec<Arc<CodedSubresource>>,
+    /// Subresources that code handles.
+    pub subresource_handlers: Vec<Arc<SubresourceHandler>>,
     /// Code of the strategy, which fills in and validates what no type can say.
     strategy_rules: Option<Arc<CodedRules>>,
     /// Whose objects it shows, if they are not its own.
@@ -157,7 +159,7 @@ impl Kind {
                 shape: Shape::default(),
                 admission_rules: None,
                 strategy: Strategy::default(),
-                coded_subresources: Vec::new(),
+                subresource_handlers: Vec::new(),
                 strategy_rules: None,
                 view: None,
             }),
@@ -181,10 +183,10 @@ impl Kind {
         Self { strategy, ..self }
     }
 
-    /// The same kind with subresources that code answers.
+    /// The same kind with subresources that code handles.
     #[must_use]
-    pub fn with_subresources(self, coded_subresources: Vec<Arc<CodedSubresource>>) -> Self {
-        Self { coded_subresources, ..self }
+    pub fn with_subresources(self, subresource_handlers: Vec<Arc<SubresourceHandler>>) -> Self {
+        Self { subresource_handlers, ..self }
     }
 
     /// The same kind as a view of another one.

@@ -67,8 +67,8 @@ pub use definition::{
 };
 pub use error::{FieldError, StartError};
 pub use kind::{
-    Effect, NameRule, Posted, ReviewError, Routing, RuleContext, StoragePrefix, Strategy,
-    SubresourceError, View, age,
+    NameRule, ReviewError, Routing, RuleContext, StoragePrefix, Strategy, SubresourceError,
+    SubresourceOutcome, SubresourceRequest, View, age,
 };
 pub use manifests::Options as ManifestOptions;
 pub use object::selector::SelectableFields;

@@ -101,8 +101,9 @@ impl Documents {
                 let key = (kind.group.clone(), version.name.clone());
                 let (paths, described) = by_version.entry(key).or_default();
                 paths.extend(operations::paths(served, version));
-                let posted = kind.coded_subresources.iter().map(|coded| &coded.kind().storage);
-                for version in iter::once(version).chain(posted) {
+                let bodies =
+                    kind.subresource_handlers.iter().map(|handler| &handler.kind().storage);
+                for version in iter::once(version).chain(bodies) {
                     if let Some(id) = version.schema.root_name() {
                         described.extend(typed::schemas(version.schema.types(), id));
                     }

@@ -43,7 +43,7 @@ use crate::quota::{Account, Quota};
 use crate::record::{Metrics, Record};
 use crate::served_kind::{Backing, ServedKinds};
 use crate::user::User;
-use crate::verb::{self, Acted, DeleteOptions, Subresource, Verb};
+use crate::verb::{self, DeleteOptions, Subresource, SubresourceResponse, Verb};
 use crate::watch_cache::SourceState;
 use crate::write::{self, Part};
 use decode::Operation;
@@ -287,7 +287,7 @@ impl Handler {
         let now = self.ambient.now();
         let encoder = Encoder::new(kind, version, format, now);
         let is_watch = target.verb == Verb::Watch;
-        let response = self.act(user, target, operation, encoder, permit, &account).await?;
+        let response = self.execute(user, target, operation, encoder, permit, &account).await?;
         match objection {
             Some(objection) => Err(objection),
             None if is_watch && websocket::is_asked_for(head) => {
@@ -297,8 +297,8 @@ impl Handler {
         }
     }
 
-    /// Does what was asked, and encodes what came of it.
-    async fn act(
+    /// Carries out an operation, and encodes the answer.
+    async fn execute(
         &self,
         user: &User,
         target: Target,
@@ -342,14 +342,15 @@ impl Handler {
                 let (answer, warnings) = verb::review(&attributes, review, submitted).await?;
                 Ok(encoder.review(&answer, &warnings))
             }
-            Operation::Act(coded, submitted, options) => {
+            Operation::CreateSubresource(handler, submitted, options) => {
                 let writing = Writing::new(self, user, &target, options, account);
                 let mut warnings = Vec::new();
                 let attributes = writing.attributes();
-                let acted = verb::act(&attributes, &coded, submitted, &mut warnings).await;
-                match acted.map_err(|error| error.with_warnings(warnings.clone()))? {
-                    Acted::Answered(answer) => Ok(encoder.review(&answer, &warnings)),
-                    Acted::Done => Ok(encoder.done(&warnings)),
+                let response =
+                    verb::create_subresource(&attributes, &handler, submitted, &mut warnings).await;
+                match response.map_err(|error| error.with_warnings(warnings.clone()))? {
+                    SubresourceResponse::Object(answer) => Ok(encoder.review(&answer, &warnings)),
+                    SubresourceResponse::Success => Ok(encoder.success(&warnings)),
                 }
             }
             Operation::Write(change, options) => {

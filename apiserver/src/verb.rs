@@ -1,8 +1,8 @@
 //! What can be done with a kind: one file per verb. CREATE, UPDATE and PATCH are one pipeline
 //! of many stages, which is `write`.
 
-mod act;
 mod continue_token;
+mod create_subresource;
 mod delete;
 mod delete_collection;
 mod delete_options;
@@ -14,8 +14,8 @@ mod selection;
 mod subresource;
 mod watch;
 
-pub use act::{Acted, act};
 pub use continue_token::Continue;
+pub use create_subresource::{SubresourceResponse, create_subresource};
 pub use delete::{Deleted, delete};
 pub use delete_collection::delete_collection;
 pub use delete_options::{DeleteOptions, propagation};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use aggregated_apiserver::{
-    FieldError, Posted, RuntimeKinds, SubresourceError, User, whole_seconds,
+    FieldError, RuntimeKinds, SubresourceError, SubresourceRequest, User, whole_seconds,
 };
 use jiff::Timestamp;
 use rcgen::KeyPair;
@@ -81,7 +81,7 @@ impl ServiceAccountTokens {
     /// Answers a TokenRequest.
     pub(crate) fn issue(
         &self,
-        posted: &Posted<'_>,
+        posted: &SubresourceRequest<'_>,
     ) -> Result<serde_json::Map<String, Value>, SubresourceError> {
         let (name, namespace) = (posted.key.name(), posted.key.namespace().unwrap_or_default());
         let mut request = Value::Object(posted.body.clone());

@@ -22,8 +22,8 @@ use crate::admission::{AdmissionChain, AdmissionPlugin};
 use crate::cluster::Sources;
 use crate::error::StartError;
 use crate::kind::{
-    CodedCells, CodedReview, CodedRules, CodedSubresource, Effect, Kind, Posted, ReviewError,
-    Strategy, SubresourceError, View,
+    CodedCells, CodedRules, Kind, ReviewError, ReviewHandler, Strategy, SubresourceError,
+    SubresourceHandler, SubresourceOutcome, SubresourceRequest, View,
 };
 use crate::object::Tree;
 use crate::schema::Types;
@@ -70,7 +70,7 @@ pub enum Role {
         run: fn(Arc<Sources>, Arc<WatchCache>) -> BoxFuture<'static, ()>,
     },
     /// They are questions, which code answers.
-    Reviewed(Arc<CodedReview>),
+    Reviewed(Arc<ReviewHandler>),
 }
 
 /// One registered kind.
@@ -84,7 +84,7 @@ pub struct Registered {
     /// How its objects are named, written and deleted.
     pub strategy: Strategy,
     /// Subresources that code answers.
-    pub subresources: Vec<Arc<CodedSubresource>>,
+    pub subresources: Vec<Arc<SubresourceHandler>>,
     /// Whose objects it shows, if they are not its own.
     pub view: Option<View>,
     /// The types of Kubernetes, if it is one of its own kinds: then its group need not
@@ -183,9 +183,9 @@ impl Kinds {
         self
     }
 
-    /// Gives the last kind a subresource that code answers: to `POST` an object of the type
-    /// `definition`, which is among `types`, does something to an object of the kind, or asks
-    /// about it. What is posted is not kept. Objects of the versions in `same_form` are read
+    /// Gives the last kind a subresource that code handles: `handle` is called for a POST of an
+    /// object of the type `definition`, which is among `types`. It answers the request, changes
+    /// the object of the kind, or deletes it. The body is not kept. Objects of the versions in `same_form` are read
     /// as those of the definition.
     ///
     /// # Errors
@@ -196,14 +196,17 @@ impl Kinds {
         definition: &CustomResourceDefinition,
         types: &Arc<Types>,
         same_form: &'static [&'static str],
-        act: impl Fn(&Posted<'_>) -> Result<Effect, SubresourceError> + Send + Sync + 'static,
+        handle: impl Fn(&SubresourceRequest<'_>) -> Result<SubresourceOutcome, SubresourceError>
+        + Send
+        + Sync
+        + 'static,
     ) -> Result<Self, StartError> {
         let mut kind = Kind::parse_built_in(definition, None, types)?;
         kind.same_form = same_form;
         let kind = Arc::new(kind);
         if let Some(registered) = self.registered.last_mut() {
-            let coded = CodedSubresource::new(name, kind, Box::new(act));
-            registered.subresources.push(Arc::new(coded));
+            let handler = SubresourceHandler::new(name, kind, Box::new(handle));
+            registered.subresources.push(Arc::new(handler));
         }
         Ok(self)
     }
@@ -243,7 +246,7 @@ impl Kinds {
             let question = question.map_err(|error| ReviewError::BadRequest(error.to_string()))?;
             to_tree(&review(user, question)?).map_err(ReviewError::BadRequest)
         };
-        let review = Arc::new(CodedReview::new(Box::new(review)));
+        let review = Arc::new(ReviewHandler::new(Box::new(review)));
         self.add(definition, None, Role::Reviewed(review));
         if let Some(registered) = self.registered.last_mut() {
             registered.types = Some(Arc::clone(types));

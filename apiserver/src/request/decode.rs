@@ -16,7 +16,7 @@ use http::request::Parts;
 
 use super::route::Target;
 use crate::error::ApiError;
-use crate::kind::CodedSubresource;
+use crate::kind::SubresourceHandler;
 use crate::object::Key;
 use crate::object::selector::Selector;
 use crate::quota::Account;
@@ -40,8 +40,8 @@ pub(super) enum Operation {
     Watch(Scope, WatchOptions, Option<Duration>),
     /// Answer a question.
     Review(Submitted, WriteOptions),
-    /// Post something to a subresource that code answers.
-    Act(Arc<CodedSubresource>, Submitted, WriteOptions),
+    /// Post something to a subresource that code handles.
+    CreateSubresource(Arc<SubresourceHandler>, Submitted, WriteOptions),
     /// Make an object, replace one, or change parts of one.
     Write(Change<'static>, WriteOptions),
     /// Remove one.
@@ -54,9 +54,9 @@ impl Operation {
     /// Whether everything is checked and nothing is kept.
     pub(super) fn is_dry_run(&self) -> bool {
         match self {
-            Self::Review(_, options) | Self::Act(.., options) | Self::Write(_, options) => {
-                options.dry_run
-            }
+            Self::Review(_, options)
+            | Self::CreateSubresource(.., options)
+            | Self::Write(_, options) => options.dry_run,
             Self::Delete(_, options) | Self::DeleteCollection(.., options) => options.dry_run,
             Self::Get(..) | Self::List(..) | Self::Watch(..) => false,
         }
@@ -122,8 +122,8 @@ pub(super) async fn decode(
         Verb::Create => {
             let (options, submitted) = object(&parameters, target, head, body, account).await?;
             Ok(match (&target.served.backing, &target.subresource) {
-                (_, Some(Subresource { action: Action::Coded(coded), .. })) => {
-                    Operation::Act(Arc::clone(coded), submitted, options)
+                (_, Some(Subresource { action: Action::Handler(handler), .. })) => {
+                    Operation::CreateSubresource(Arc::clone(handler), submitted, options)
                 }
                 (Backing::Reviewed(_), _) => Operation::Review(submitted, options),
                 _ => Operation::Write(Change::Create(submitted), options),

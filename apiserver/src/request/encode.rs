@@ -137,8 +137,8 @@ impl Encoder {
         response
     }
 
-    /// The answer to something that was posted and is done: a Status that says no more.
-    pub(super) fn done(&self, warnings: &[String]) -> Response<Body> {
+    /// The answer to a POST that succeeded and has no object to show: a Status.
+    pub(super) fn success(&self, warnings: &[String]) -> Response<Body> {
         let code = StatusCode::CREATED;
         let status = serde_json::json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",

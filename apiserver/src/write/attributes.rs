@@ -24,8 +24,8 @@ pub enum Part {
     Scale,
     /// What holds it when it is deleted, besides its metadata.
     Finalizers,
-    /// What code behind a subresource of this name does to it.
-    Coded(&'static str),
+    /// What the handler of the subresource of this name changes.
+    Handler(&'static str),
 }
 
 impl Part {
@@ -36,7 +36,7 @@ impl Part {
             Self::Status => "status",
             Self::Scale => "scale",
             Self::Finalizers => "finalize",
-            Self::Coded(name) => name,
+            Self::Handler(name) => name,
         }
     }
 }

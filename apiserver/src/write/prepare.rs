@@ -51,7 +51,7 @@ fn prepare_change(attributes: &Attributes<'_>, live: &Live, draft: &mut Draft) {
     let (kind, version) = (attributes.kind(), attributes.version);
     let (part, tree) = (attributes.part, &mut draft.tree);
     let is_main = matches!(part, Part::Main | Part::Scale);
-    let is_code = matches!(part, Part::Coded(_));
+    let is_code = matches!(part, Part::Handler(_));
     let rules = kind.strategy_rules(version).filter(|_| draft.is_kind || !is_main);
     let rules = rules.filter(|_| !is_code);
     if is_code {

@@ -24,7 +24,7 @@ pub(super) fn reset(attributes: &Attributes<'_>, live: Option<&Live>, draft: &mu
         (Some(live), Part::Main | Part::Scale) => reset_main(attributes, live, draft),
         (Some(live), Part::Status) => reset_to_status(attributes, live, draft),
         // What code does is not held to what clients may.
-        (Some(live), Part::Coded(_)) => keep_what_is_the_systems(&mut draft.tree, &live.tree),
+        (Some(live), Part::Handler(_)) => keep_what_is_the_systems(&mut draft.tree, &live.tree),
         (Some(live), Part::Finalizers) => {
             let given = std::mem::replace(&mut draft.tree, live.tree.clone());
             take_metadata(&mut draft.tree, &given, &[]);

@@ -25,7 +25,7 @@ pub(super) fn validate(
         (None, _) => faults_of_new(kind, version, tree, draft.is_kind),
         (Some(old), Part::Main | Part::Scale) => faults(kind, version, tree, draft.is_kind, old),
         (Some(old), Part::Status) => faults_of_status(kind, version, tree, old),
-        (Some(_), Part::Finalizers | Part::Coded(_)) => Vec::new(),
+        (Some(_), Part::Finalizers | Part::Handler(_)) => Vec::new(),
     };
     if let Some(rules) = kind.strategy_rules(version)
         && errors.is_empty()

@@ -7,7 +7,7 @@ mod resources;
 mod update;
 
 use aggregated_apiserver::{
-    Posted, Rules, SelectableFields, Strategy, SubresourceError, whole_seconds,
+    Rules, SelectableFields, Strategy, SubresourceError, SubresourceRequest, whole_seconds,
 };
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
@@ -47,8 +47,8 @@ pub(crate) fn row() -> Row<Pod> {
 }
 
 /// Refuses what is posted to a subresource of a Pod, if it is called something else.
-fn check_name(posted: &Posted<'_>, kind: &str) -> Result<(), SubresourceError> {
-    if posted.body["metadata"]["name"].as_str().unwrap_or_default() == posted.key.name() {
+fn check_name(request: &SubresourceRequest<'_>, kind: &str) -> Result<(), SubresourceError> {
+    if request.body["metadata"]["name"].as_str().unwrap_or_default() == request.key.name() {
         return Ok(());
     }
     let why = format!("name in URL does not match name in {kind} object");
