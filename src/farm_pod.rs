@@ -240,7 +240,7 @@ impl Computed for FarmPod {
     }
 
     fn cells() -> Cells<Self> {
-        Cells::none().cell("Restarts", restarts)
+        Cells::new().cell("Restarts", restarts)
     }
 }
 

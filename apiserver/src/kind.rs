@@ -4,10 +4,10 @@
 //! kube's derive makes. Routes, discovery, columns, messages and manifests
 //! take their names from here and nowhere else.
 mod age;
-mod coded_cells;
-mod coded_rules;
 mod columns;
 mod conversion;
+mod erased_cells;
+mod erased_rules;
 mod names;
 mod review_handler;
 mod scale;
@@ -20,9 +20,9 @@ mod version;
 mod view;
 
 pub use age::age;
-pub use coded_cells::CodedCells;
-pub use coded_rules::{CodedRules, Prepared, RuleContext, Verdict};
 pub use columns::Columns;
+pub use erased_cells::ErasedCells;
+pub use erased_rules::{ErasedRules, Prepared, RuleContext, Verdict};
 pub use names::Names;
 pub use review_handler::{ReviewError, ReviewHandler};
 pub use scale::scale;
@@ -77,13 +77,13 @@ pub struct Kind {
     /// What of the definition says what objects hold.
     shape: Shape,
     /// Rules of a user, if there are any: admission asks them.
-    pub admission_rules: Option<Arc<CodedRules>>,
+    pub admission_rules: Option<Arc<ErasedRules>>,
     /// How its objects are named, written and deleted.
     pub strategy: Strategy,
     /// Subresources that code handles.
     pub subresource_handlers: Vec<Arc<SubresourceHandler>>,
     /// Code of the strategy, which fills in and validates what no type can say.
-    strategy_rules: Option<Arc<CodedRules>>,
+    strategy_rules: Option<Arc<ErasedRules>>,
     /// Whose objects it shows, if they are not its own.
     pub view: Option<View>,
 }
@@ -96,14 +96,14 @@ impl Kind {
     /// columns; names each field.
     pub fn parse(
         definition: &CustomResourceDefinition,
-        coded: Option<Arc<CodedCells>>,
+        cells: Option<Arc<ErasedCells>>,
     ) -> Result<Self, StartError> {
         let group = &definition.spec.group;
         let mut faults = Vec::new();
         if !check_subdomain(group).is_empty() || !group.contains('.') {
             faults.push("spec.group: must be a domain with at least one dot".to_owned());
         }
-        Self::parse_in(definition, coded, None, faults)
+        Self::parse_in(definition, cells, None, faults)
     }
 
     /// Parses a definition of a kind that Kubernetes has itself: its group
@@ -114,18 +114,18 @@ impl Kind {
     /// As `parse`; when there is no such type.
     pub fn parse_built_in(
         definition: &CustomResourceDefinition,
-        coded: Option<Arc<CodedCells>>,
+        cells: Option<Arc<ErasedCells>>,
         types: &Arc<Types>,
     ) -> Result<Self, StartError> {
         let group = &definition.spec.group;
         let is_named = group.is_empty() || check_subdomain(group).is_empty();
         let faults = (!is_named).then(|| "spec.group: must be a domain".to_owned());
-        Self::parse_in(definition, coded, Some(types), faults.into_iter().collect())
+        Self::parse_in(definition, cells, Some(types), faults.into_iter().collect())
     }
 
     fn parse_in(
         definition: &CustomResourceDefinition,
-        coded: Option<Arc<CodedCells>>,
+        cells: Option<Arc<ErasedCells>>,
         types: Option<&Arc<Types>>,
         mut faults: Vec<String>,
     ) -> Result<Self, StartError> {
@@ -146,7 +146,7 @@ impl Kind {
             faults.push("spec.preserveUnknownFields: must be false".to_owned());
         }
         let names = Names::parse(&spec.names, &mut faults);
-        let versions = parse_versions(spec, coded.as_ref(), types, &mut faults);
+        let versions = parse_versions(spec, cells.as_ref(), types, &mut faults);
         match versions {
             Some((versions, unserved, storage)) if faults.is_empty() => Ok(Self {
                 group: spec.group.clone(),
@@ -170,7 +170,7 @@ impl Kind {
     /// The same kind with rules that are written in Rust. Those of Kubernetes' own kinds
     /// are part of their strategy, those of users of admission.
     #[must_use]
-    pub fn with_rules(self, rules: Option<Arc<CodedRules>>) -> Self {
+    pub fn with_rules(self, rules: Option<Arc<ErasedRules>>) -> Self {
         match self.is_typed() {
             true => Self { strategy_rules: rules, ..self },
             false => Self { admission_rules: rules, ..self },
@@ -266,13 +266,13 @@ impl Kind {
     }
 
     /// The rules for objects of a version: a user's, or those of the strategy.
-    pub fn rules_of(&self, version: &Version) -> Option<&CodedRules> {
+    pub fn rules_of(&self, version: &Version) -> Option<&ErasedRules> {
         let rules = self.admission_rules.as_deref().filter(|rules| rules.is_about(&version.name));
         rules.or_else(|| self.strategy_rules(version))
     }
 
     /// The code of the strategy for objects of a version.
-    pub fn strategy_rules(&self, version: &Version) -> Option<&CodedRules> {
+    pub fn strategy_rules(&self, version: &Version) -> Option<&ErasedRules> {
         self.strategy_rules.as_deref().filter(|rules| rules.is_about(&version.name))
     }
 
@@ -344,7 +344,7 @@ type Versions = (Vec<Arc<Version>>, Vec<Arc<Version>>, Arc<Version>);
 /// The versions, the preferred one first.
 fn parse_versions(
     spec: &CustomResourceDefinitionSpec,
-    coded: Option<&Arc<CodedCells>>,
+    cells: Option<&Arc<ErasedCells>>,
     types: Option<&Arc<Types>>,
     faults: &mut Vec<String>,
 ) -> Option<Versions> {
@@ -361,8 +361,8 @@ fn parse_versions(
             faults.push(format!("{path}.name: a second version of this name"));
         }
         names.push(&version.name);
-        let coded = coded.filter(|coded| coded.version() == version.name).cloned();
-        let parsed = Version::parse(spec, version, coded, types, &path, faults);
+        let cells = cells.filter(|cells| cells.version() == version.name).cloned();
+        let parsed = Version::parse(spec, version, cells, types, &path, faults);
         let Some(parsed) = parsed.map(Arc::new) else { continue };
         if version.storage && storage.replace(Arc::clone(&parsed)).is_some() {
             faults.push(format!("{path}.storage: a second version is marked as stored"));
@@ -373,10 +373,10 @@ fn parse_versions(
             unserved.push(parsed);
         }
     }
-    if let Some(coded) = coded
-        && !names.contains(&coded.version())
+    if let Some(cells) = cells
+        && !names.contains(&cells.version())
     {
-        let version = coded.version();
+        let version = cells.version();
         faults.push(format!(
             "spec.versions: there is no {version:?}, whose cells are computed by code"
         ));

@@ -26,7 +26,7 @@ struct RangeSpec {
 
 impl Stored for Range {
     fn rules() -> Rules<Self> {
-        Rules::<Self>::none()
+        Rules::<Self>::new()
             .prepare(|range, context| {
                 range.spec.maker.get_or_insert_with(|| context.user.name.clone());
             })

@@ -8,13 +8,13 @@ use futures::future::{BoxFuture, ready};
 use super::{
     AdmissionError, AdmissionObject, AdmissionOperation, AdmissionPlugin, AdmissionRequest,
 };
-use crate::kind::{CodedRules, RuleContext};
+use crate::kind::{ErasedRules, RuleContext};
 use crate::object::Tree;
 
 /// The rules that a user wrote for one kind. They are about objects, so they are not asked
 /// about deletions, nor about a `status` alone.
 #[derive(Debug)]
-pub struct KindRules(pub Arc<CodedRules>);
+pub struct KindRules(pub Arc<ErasedRules>);
 
 impl AdmissionPlugin for KindRules {
     fn handles(&self, request: &AdmissionRequest<'_>) -> bool {

@@ -80,7 +80,7 @@ pub trait Computed:
     where
         Self: Sized,
     {
-        Cells::none()
+        Cells::new()
     }
 }
 

@@ -22,7 +22,7 @@ use crate::admission::{AdmissionChain, AdmissionPlugin};
 use crate::cluster::Sources;
 use crate::error::StartError;
 use crate::kind::{
-    CodedCells, CodedRules, Kind, ReviewError, ReviewHandler, Strategy, SubresourceError,
+    ErasedCells, ErasedRules, Kind, ReviewError, ReviewHandler, Strategy, SubresourceError,
     SubresourceHandler, SubresourceOutcome, SubresourceRequest, View,
 };
 use crate::object::Tree;
@@ -69,7 +69,7 @@ pub enum Role {
         /// Keeps the cache, for ever.
         run: fn(Arc<Sources>, Arc<WatchCache>) -> BoxFuture<'static, ()>,
     },
-    /// They are questions, which code answers.
+    /// Its objects are reviews: code answers them, and nothing is stored.
     Reviewed(Arc<ReviewHandler>),
 }
 
@@ -78,12 +78,12 @@ pub struct Registered {
     /// Its description.
     pub definition: CustomResourceDefinition,
     /// Cells of its tables that are computed by code.
-    pub cells: Option<Arc<CodedCells>>,
+    pub cells: Option<Arc<ErasedCells>>,
     /// Rules that are written in Rust.
-    pub rules: Option<Arc<CodedRules>>,
+    pub rules: Option<Arc<ErasedRules>>,
     /// How its objects are named, written and deleted.
     pub strategy: Strategy,
-    /// Subresources that code answers.
+    /// Subresources that code handles.
     pub subresources: Vec<Arc<SubresourceHandler>>,
     /// Whose objects it shows, if they are not its own.
     pub view: Option<View>,
@@ -121,9 +121,9 @@ impl Kinds {
     #[must_use]
     pub fn stored<K: Stored>(mut self) -> Self {
         let initial = K::initial().iter().map(to_tree).collect();
-        self.add(K::crd(), K::cells().coded(), Role::Stored { initial });
+        self.add(K::crd(), K::cells().erased(), Role::Stored { initial });
         if let Some(registered) = self.registered.last_mut() {
-            registered.rules = K::rules().coded().map(Arc::new);
+            registered.rules = K::rules().erased().map(Arc::new);
         }
         self
     }
@@ -163,10 +163,10 @@ impl Kinds {
     where
         K: Resource<DynamicType = ()> + Serialize + DeserializeOwned + 'static,
     {
-        let cells = cells.coded().map(CodedCells::shown_unchanged);
+        let cells = cells.erased().map(ErasedCells::shown_unchanged);
         self.add(definition, cells, Role::Stored { initial: Vec::new() });
         if let Some(registered) = self.registered.last_mut() {
-            registered.rules = Some(Arc::new(rules.coded_built_in()));
+            registered.rules = Some(Arc::new(rules.erased_built_in()));
             registered.types = Some(Arc::clone(types));
             registered.strategy = Strategy::built_in();
         }
@@ -296,11 +296,16 @@ impl Kinds {
         watched.extend(K::Related::kinds());
         let run = |sources, cache| computed::run::<K>(sources, cache).boxed();
         let role = Role::Computed { source, watched, run };
-        self.add(K::crd(), K::cells().coded(), role);
+        self.add(K::crd(), K::cells().erased(), role);
         self
     }
 
-    fn add(&mut self, definition: CustomResourceDefinition, cells: Option<CodedCells>, role: Role) {
+    fn add(
+        &mut self,
+        definition: CustomResourceDefinition,
+        cells: Option<ErasedCells>,
+        role: Role,
+    ) {
         let cells = cells.map(Arc::new);
         self.registered.push(Registered {
             definition,

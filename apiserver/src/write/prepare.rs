@@ -8,7 +8,7 @@ use super::live::{Live, set_revision};
 use super::reset::take_finalizers;
 use super::stamp;
 use crate::error::{ApiError, FieldError, quote};
-use crate::kind::{CodedRules, Kind, RuleContext, Version};
+use crate::kind::{ErasedRules, Kind, RuleContext, Version};
 use crate::object::{Tree, metadata};
 
 /// Where the name of an object comes from.
@@ -78,7 +78,7 @@ fn prepare_change(attributes: &Attributes<'_>, live: &Live, draft: &mut Draft) {
 
 /// Lets the strategy fill in what depends on other fields.
 fn run(
-    rules: &CodedRules,
+    rules: &ErasedRules,
     kind: &Kind,
     version: &Version,
     tree: &mut Tree,

@@ -5,7 +5,7 @@ use super::draft::Draft;
 use super::live::Live;
 use super::{embedded, metadata_rules, scale, text};
 use crate::error::{ApiError, FieldError, quote};
-use crate::kind::{CodedRules, Kind, ScalePaths, Version};
+use crate::kind::{ErasedRules, Kind, ScalePaths, Version};
 use crate::object::{Tree, metadata};
 use crate::schema::{self, ERRORS_LIMIT};
 
@@ -43,7 +43,7 @@ pub(super) fn validate(
     {
         // Or nothing else of the object could be changed any more.
         if let (Err(why), Ok(())) = (rules.fit(tree), rules.fit(old)) {
-            errors.push(CodedRules::unfit(&why));
+            errors.push(ErasedRules::unfit(&why));
         }
     }
     errors.truncate(ERRORS_LIMIT);

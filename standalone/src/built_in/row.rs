@@ -48,7 +48,7 @@ where
             subresources: Subresources::None,
             posted: Vec::new(),
             columns: vec![Column::age()],
-            rules: Rules::none(),
+            rules: Rules::new(),
             strategy,
         }
     }
@@ -64,7 +64,7 @@ where
 
     fn registered(self) -> Result<Kinds, String> {
         let definition = self.definition().map_err(|error| error.to_string())?;
-        let cells = self.columns.into_iter().fold(Cells::none(), Column::add_to);
+        let cells = self.columns.into_iter().fold(Cells::new(), Column::add_to);
         let kinds = Kinds::new().built_in(definition, cells, self.rules, &TYPES);
         let kinds = kinds.with_strategy(self.strategy);
         self.posted.into_iter().try_fold(kinds, |kinds, posted| posted.add_to(kinds))

@@ -18,7 +18,7 @@ use crate::controllers::definitions::FINALIZER;
 use validation::validate;
 
 pub(crate) fn row() -> Row<CustomResourceDefinition> {
-    let rules = Rules::none()
+    let rules = Rules::new()
         .prepare(|definition, _| prepare(definition))
         .validate(|definition, old, _| validate(definition, old))
         .warn(|definition, _, _| RuntimeKinds::unenforced(definition));

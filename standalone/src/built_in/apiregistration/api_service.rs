@@ -13,7 +13,7 @@ use crate::built_in::row::{Column, Row, Subresources};
 use crate::built_in::strategy::requiring_resource_version;
 
 pub(crate) fn row() -> Row<APIService> {
-    let rules = Rules::none()
+    let rules = Rules::new()
         .prepare(|api, context| prepare(api, context.now))
         .validate(|api, _, _| validate(api));
     Row { subresources: Subresources::Status, columns: columns(), rules, ..Row::new(strategy()) }

@@ -17,7 +17,7 @@ use crate::built_in::strategy::with_generation;
 const PERCENT: &str = "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')";
 
 pub(crate) fn row() -> Row<Deployment> {
-    let rules = Rules::none()
+    let rules = Rules::new()
         .prepare(|deployment, _| prepare(deployment))
         .validate(|deployment, old, _| validate(deployment, old));
     Row {

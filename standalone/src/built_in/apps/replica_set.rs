@@ -12,7 +12,7 @@ use crate::built_in::strategy;
 
 pub(crate) fn row() -> Row<ReplicaSet> {
     let rules =
-        Rules::none().prepare(|set, _| prepare(set)).validate(|set, old, _| validate(set, old));
+        Rules::new().prepare(|set, _| prepare(set)).validate(|set, old, _| validate(set, old));
     Row {
         short_names: &["rs"],
         categories: ALL,

@@ -19,7 +19,7 @@ const CRON_NAME_LIMIT: usize = 52;
 
 pub(crate) fn row() -> Row<CronJob> {
     let rules =
-        Rules::none().prepare(|job, _| prepare(job)).validate(|job, old, _| validate(job, old));
+        Rules::new().prepare(|job, _| prepare(job)).validate(|job, old, _| validate(job, old));
     Row {
         short_names: &["cj"],
         categories: ALL,

@@ -17,7 +17,7 @@ use crate::built_in::strategy::common;
 
 pub(crate) fn row() -> Row<Job> {
     let rules =
-        Rules::none().prepare(|job, _| prepare(job)).validate(|job, old, _| validate(job, old));
+        Rules::new().prepare(|job, _| prepare(job)).validate(|job, old, _| validate(job, old));
     Row {
         categories: ALL,
         subresources: Subresources::Status,

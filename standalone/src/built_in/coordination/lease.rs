@@ -8,7 +8,7 @@ use crate::built_in::row::{Column, Row};
 use crate::built_in::strategy::requiring_resource_version;
 
 pub(crate) fn row() -> Row<Lease> {
-    let rules = Rules::none().validate(|lease, _, _| validate(lease));
+    let rules = Rules::new().validate(|lease, _, _| validate(lease));
     Row { columns: columns(), rules, ..Row::new(strategy()) }
 }
 

@@ -14,7 +14,7 @@ pub(crate) fn row() -> Row<ConfigMap> {
     Row {
         short_names: &["cm"],
         columns: columns(),
-        rules: Rules::none().validate(|map, old, _| validate(map, old)),
+        rules: Rules::new().validate(|map, old, _| validate(map, old)),
         ..Row::new(strategy::without_generation())
     }
 }

@@ -17,7 +17,7 @@ pub(crate) fn row() -> Row<Namespace> {
         short_names: &["ns"],
         subresources: Subresources::Status,
         columns: columns(),
-        rules: Rules::none().prepare(|namespace, _| prepare(namespace)),
+        rules: Rules::new().prepare(|namespace, _| prepare(namespace)),
         ..Row::new(strategy())
     }
 }

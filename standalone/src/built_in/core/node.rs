@@ -17,7 +17,7 @@ const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
 pub(crate) fn row() -> Row<Node> {
     let rules =
-        Rules::none().prepare(|node, _| prepare(node)).validate(|node, old, _| validate(node, old));
+        Rules::new().prepare(|node, _| prepare(node)).validate(|node, old, _| validate(node, old));
     Row {
         short_names: &["no"],
         subresources: Subresources::Status,

@@ -32,7 +32,7 @@ const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 const TOLERATED_SECONDS: i64 = 300;
 
 pub(crate) fn row() -> Row<Pod> {
-    let rules = Rules::none()
+    let rules = Rules::new()
         .prepare(|pod, context| prepare(pod, context.now))
         .validate(|pod, old, _| validate(pod, old));
     Row {

@@ -18,7 +18,7 @@ const PEM: &[u8] = b"-----BEGIN";
 const ACCOUNT: &str = "kubernetes.io/service-account.name";
 
 pub(crate) fn row() -> Row<Secret> {
-    let rules = Rules::none()
+    let rules = Rules::new()
         .prepare(|secret, _| prepare(secret))
         .validate(|secret, old, _| validate(secret, old))
         .warn(|secret, _, _| warnings(secret));

@@ -19,7 +19,7 @@ const SESSION_SECONDS: i32 = 10_800;
 
 pub(crate) fn row() -> Row<Service> {
     let addresses = Addresses::default();
-    let rules = Rules::none()
+    let rules = Rules::new()
         .prepare(move |service, context| prepare(service, context.old().as_ref(), &addresses))
         .validate(|service, old, _| validate(service, old))
         .warn(|service, _, _| warnings(service));

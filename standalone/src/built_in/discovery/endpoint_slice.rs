@@ -17,7 +17,7 @@ const AT_MOST_PORTS: usize = 100;
 const AT_MOST_ADDRESSES: usize = 100;
 
 pub(crate) fn row() -> Row<EndpointSlice> {
-    let rules = Rules::none()
+    let rules = Rules::new()
         .prepare(|slice, _| prepare(slice))
         .validate(|slice, old, _| validate(slice, old));
     Row { columns: columns(), rules, ..Row::new(strategy::with_generation()) }

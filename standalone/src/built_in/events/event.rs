@@ -18,7 +18,7 @@ pub(crate) fn row() -> Row<Event> {
     Row {
         short_names: &["ev"],
         columns: cells::columns(cell),
-        rules: Rules::none().validate(|event, old, _| validate(event, old)),
+        rules: Rules::new().validate(|event, old, _| validate(event, old)),
         ..Row::new(strategy("regarding"))
     }
 }
