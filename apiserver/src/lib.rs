@@ -75,7 +75,8 @@ pub use object::selector::SelectableFields;
 pub use object::{Key, names};
 pub use schema::{GoType, Member, Presence, Quantity, Ref, Type, TypeId, Types};
 pub use server::{
-    AdmissionPluginName, ApiServer, Args as ServeArgs, Bound, ClusterClient, Drained, Filling,
-    InProcess, KeptKind, LoggingFormat, PutError, Running, RuntimeKinds, TakenNames, start_logging,
+    AdmissionPluginName, ApiServer, Args as ServeArgs, Bound, ClusterClient, Drained, InProcess,
+    LoggingFormat, RestoreError, Running, RuntimeKinds, StoredKind, TakenNames, Unready,
+    start_logging,
 };
 pub use user::User;

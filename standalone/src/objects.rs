@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use aggregated_apiserver::{PutError, RuntimeKinds};
+use aggregated_apiserver::{RestoreError, RuntimeKinds};
 use serde_json::{Value, json};
 use thiserror::Error;
 
@@ -46,7 +46,7 @@ pub(crate) async fn load(
         brought.map(|document| text(&document.object, "/metadata/name")).collect();
     for name in NAMESPACES.map(str::to_owned) {
         if !brought.contains(&name) && namespaces.insert(name.clone()) {
-            put_namespace(kinds, &name).await?;
+            restore_namespace(kinds, &name).await?;
         }
     }
     // Those that the objects bring along come first, whatever the order.
@@ -59,29 +59,29 @@ pub(crate) async fn load(
             && !brought.contains(&namespace)
             && namespaces.insert(namespace.clone())
         {
-            put_namespace(kinds, &namespace).await?;
+            restore_namespace(kinds, &namespace).await?;
         }
         let what = describe(&place, &object);
         let uid = names(&object).into_iter().find_map(|name| owners.get(&name));
         if let (Some(uid), Some(metadata)) = (uid, object["metadata"].as_object_mut()) {
             metadata.entry("uid").or_insert_with(|| uid.as_str().into());
         }
-        kinds.put(object).await.map_err(|error| ObjectError::new(what, error))?;
+        kinds.restore(object).await.map_err(|error| ObjectError::new(what, error))?;
     }
     for Document { place, object } in own {
         let what = describe(&place, &object);
-        match kinds.put(object).await {
-            Ok(()) | Err(PutError::Exists) => {}
+        match kinds.restore(object).await {
+            Ok(()) | Err(RestoreError::Exists) => {}
             Err(error) => return Err(ObjectError::new(what, error)),
         }
     }
     Ok(())
 }
 
-async fn put_namespace(kinds: &RuntimeKinds, name: &str) -> Result<(), ObjectError> {
+async fn restore_namespace(kinds: &RuntimeKinds, name: &str) -> Result<(), ObjectError> {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-    let put = kinds.put(namespace).await;
-    put.map_err(|why| ObjectError::new(format!("Namespace {name:?}"), why))
+    let restored = kinds.restore(namespace).await;
+    restored.map_err(|why| ObjectError::new(format!("Namespace {name:?}"), why))
 }
 
 fn is_namespace(object: &Value) -> bool {

@@ -139,14 +139,14 @@ impl Standalone {
         let kinds = kinds.and(built_in::events()).and(self.kinds);
         let args = on_this_machine(args, &certificates);
         let server = ApiServer::new(&self.name, kinds).with_kubernetes_version(KUBERNETES);
-        let bound = with_documents(server, &accounts).bind_alone(&args)?;
+        let bound = with_documents(server, &accounts).bind_without_cluster(&args)?;
         let config = folder.path().join("kubeconfig");
         let (flag, config) = match &own.write_kubeconfig {
             Some(file) => ("write-kubeconfig", file.clone()),
             None => ("data-dir", config),
         };
         let address = bound.address();
-        let (running, filling) = bound.start_unready().await?;
+        let (running, unready) = bound.start_unready().await?;
         let client = running.client(admin());
         let kinds = running.runtime_kinds();
         accounts.look_into(kinds.clone());
@@ -168,7 +168,7 @@ impl Standalone {
         // The last thing that can fail, and nobody is told of a server before.
         kubeconfig::write(&config, address, &certificates)
             .map_err(|why| StandaloneError::file(flag, &config, &why))?;
-        filling.end();
+        unready.mark_ready();
         println!("export KUBECONFIG={}", config.display());
         let ended = running.run(args.shutdown_delay_duration).await;
         drop(controllers);

@@ -128,7 +128,7 @@ impl TestServerBuilder {
         let server = if self.listens {
             Server::listening(server).await?
         } else {
-            Server::InProcess(server.in_process(ClusterClient::Itself).await?)
+            Server::InProcess(server.in_process(ClusterClient::Loopback).await?)
         };
         let client = server.client(admin());
         let kinds = server.runtime_kinds();
@@ -225,7 +225,7 @@ impl Server {
         let certificates = Certificates::open(&data).map_err(failed)?;
         let mut args = on_this_machine(&ServeArgs::default(), &certificates);
         args.secure_port = 0;
-        let bound = server.bind_alone(&args)?;
+        let bound = server.bind_without_cluster(&args)?;
         let file = folder.path().join(KUBECONFIG);
         kubeconfig::write(&file, bound.address(), &certificates).map_err(failed)?;
         Ok(Self::Listening { running: Box::new(bound.start().await?), folder, certificates })
