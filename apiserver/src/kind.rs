@@ -43,7 +43,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use serde_json::Value;
 
 use crate::error::{StartError, quote};
-use crate::object::names::{check_dns_1035_label, check_subdomain};
+use crate::object::names::{check_dns_1035_label, check_dns_1123_subdomain};
 use crate::object::selector::SelectableFields;
 use crate::object::{Shape, Tree};
 use crate::schema::{Types, coerce};
@@ -100,7 +100,7 @@ impl Kind {
     ) -> Result<Self, StartError> {
         let group = &definition.spec.group;
         let mut faults = Vec::new();
-        if !check_subdomain(group).is_empty() || !group.contains('.') {
+        if !check_dns_1123_subdomain(group).is_empty() || !group.contains('.') {
             faults.push("spec.group: must be a domain with at least one dot".to_owned());
         }
         Self::parse_in(definition, cells, None, faults)
@@ -118,7 +118,7 @@ impl Kind {
         types: &Arc<Types>,
     ) -> Result<Self, StartError> {
         let group = &definition.spec.group;
-        let is_named = group.is_empty() || check_subdomain(group).is_empty();
+        let is_named = group.is_empty() || check_dns_1123_subdomain(group).is_empty();
         let faults = (!is_named).then(|| "spec.group: must be a domain".to_owned());
         Self::parse_in(definition, cells, Some(types), faults.into_iter().collect())
     }

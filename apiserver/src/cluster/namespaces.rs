@@ -77,7 +77,7 @@ impl Cluster {
     async fn namespace(&self, name: &str) -> Result<Option<Namespace>, ClusterError> {
         const ASKED: &str = "GET of a namespace";
         // A name that is none would be another path.
-        if !crate::object::names::check_label(name).is_empty() {
+        if !crate::object::names::check_dns_1123_label(name).is_empty() {
             return Ok(None);
         }
         let api: Api<Namespace> = Api::all(self.client.clone());

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::object::names::{
-    check_dns_1035_label, check_label, check_path_segment, check_subdomain,
+    check_dns_1035_label, check_dns_1123_label, check_dns_1123_subdomain, check_path_segment,
 };
 use crate::object::selector::SelectableFields;
 use crate::object::{Tree, metadata};
@@ -95,16 +95,16 @@ pub enum Routing {
     Paths,
 }
 
-/// What objects may be called.
+/// Which names objects may have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NameRule {
-    /// A domain in lower case: RFC 1123.
+    /// A domain in lower case.
     #[default]
-    Subdomain,
-    /// A label of one: RFC 1123.
-    Label,
-    /// A label of one that begins with a letter: RFC 1035.
-    LabelOfLetters,
+    Dns1123Subdomain,
+    /// One label of a domain.
+    Dns1123Label,
+    /// One label of a domain, which begins with a letter.
+    Dns1035Label,
     /// Whatever a path can hold.
     PathSegment,
 }
@@ -113,9 +113,9 @@ impl NameRule {
     /// What is wrong with a name.
     pub fn check(self, name: &str) -> Vec<String> {
         match self {
-            Self::Subdomain => check_subdomain(name),
-            Self::Label => check_label(name),
-            Self::LabelOfLetters => check_dns_1035_label(name),
+            Self::Dns1123Subdomain => check_dns_1123_subdomain(name),
+            Self::Dns1123Label => check_dns_1123_label(name),
+            Self::Dns1035Label => check_dns_1035_label(name),
             Self::PathSegment => check_path_segment(name),
         }
     }

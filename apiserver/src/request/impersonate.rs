@@ -11,7 +11,7 @@ use percent_encoding::percent_decode_str;
 
 use crate::cluster::Attributes;
 use crate::error::{ApiError, Reason, quote};
-use crate::object::names::{check_label, check_subdomain};
+use crate::object::names::{check_dns_1123_label, check_dns_1123_subdomain};
 use crate::user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, User};
 
 const USER: &str = "impersonate-user";
@@ -171,7 +171,8 @@ impl Parts {
 /// The namespace and the name of the service account that a user is.
 fn service_account(user: &str) -> Option<(&str, &str)> {
     let (namespace, name) = user.strip_prefix(SERVICE_ACCOUNT)?.split_once(':')?;
-    let is_one = check_label(namespace).is_empty() && check_subdomain(name).is_empty();
+    let is_one =
+        check_dns_1123_label(namespace).is_empty() && check_dns_1123_subdomain(name).is_empty();
     is_one.then_some((namespace, name))
 }
 

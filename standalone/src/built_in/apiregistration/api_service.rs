@@ -98,7 +98,7 @@ fn check_api(name: &str, spec: &APIServiceSpec, faults: &mut Faults) {
         faults.push(FieldError::required("spec.group", why));
     }
     if !group.is_empty() {
-        check_with("spec.group", group, names::check_subdomain, faults);
+        check_with("spec.group", group, names::check_dns_1123_subdomain, faults);
     }
     check_with("spec.version", version, names::check_dns_1035_label, faults);
     let mut check_priority = |field: &str, number: i32, most: i32| {

@@ -24,7 +24,7 @@ pub(crate) fn row() -> Row<Namespace> {
 
 fn strategy() -> Strategy {
     Strategy {
-        names: NameRule::Label,
+        names: NameRule::Dns1123Label,
         has_generation: false,
         selectable: SelectableFields::default().or("status.phase", "").found_at(
             "name",

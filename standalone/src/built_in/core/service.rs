@@ -36,7 +36,7 @@ pub(crate) fn row() -> Row<Service> {
 fn strategy() -> Strategy {
     let selectable = SelectableFields::default().or("spec.clusterIP", "").or("spec.type", "");
     Strategy {
-        names: NameRule::Label,
+        names: NameRule::Dns1123Label,
         has_generation: false,
         selectable,
         returns_deleted_object: true,

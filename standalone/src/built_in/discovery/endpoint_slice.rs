@@ -105,7 +105,7 @@ fn check_endpoints(slice: &EndpointSlice, faults: &mut Faults) {
                 "IPv6" if address.parse::<Ipv6Addr>().is_err() => {
                     faults.push(invalid("must be an IPv6 address"));
                 }
-                "FQDN" => check_with(&at, address, names::check_subdomain, faults),
+                "FQDN" => check_with(&at, address, names::check_dns_1123_subdomain, faults),
                 _ => {}
             }
         }
@@ -123,7 +123,7 @@ fn check_ports(slice: &EndpointSlice, faults: &mut Faults) {
         let name = port.name.as_deref().unwrap_or_default();
         let at = format!("ports[{index}]");
         if !name.is_empty() {
-            check_with(&format!("{at}.name"), name, names::check_label, faults);
+            check_with(&format!("{at}.name"), name, names::check_dns_1123_label, faults);
         }
         if !seen.insert(name) {
             faults.push(FieldError::duplicate(format!("{at}.name"), quote(name)));

@@ -67,7 +67,7 @@ pub(crate) fn validate(
                 faults.push(FieldError::required(format!("{at}.name"), ""));
             } else {
                 let at = format!("{at}.name");
-                check_with(&at, &container.name, names::check_label, faults);
+                check_with(&at, &container.name, names::check_dns_1123_label, faults);
                 if !names.insert(container.name.as_str()) {
                     faults.push(FieldError::duplicate(at, quote(&container.name)));
                 }

@@ -70,14 +70,14 @@ pub(crate) fn validate(spec: &PodSpec, at: &str, owner: Owner, faults: &mut Faul
             check_with(
                 &format!("{at}.{field}"),
                 name,
-                |name| NameRule::Subdomain.check(name),
+                |name| NameRule::Dns1123Subdomain.check(name),
                 faults,
             );
         }
     }
     for (field, name) in [("hostname", &spec.hostname), ("subdomain", &spec.subdomain)] {
         if let Some(name) = name.as_deref().filter(|name| !name.is_empty()) {
-            check_with(&format!("{at}.{field}"), name, names::check_label, faults);
+            check_with(&format!("{at}.{field}"), name, names::check_dns_1123_label, faults);
         }
     }
     if let Some(seconds) = spec.active_deadline_seconds

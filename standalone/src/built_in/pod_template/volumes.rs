@@ -79,7 +79,7 @@ pub(crate) fn validate<'a>(
         if volume.name.is_empty() {
             own.push(FieldError::required(format!("{at}.name"), ""));
         } else {
-            check_with(&format!("{at}.name"), &volume.name, names::check_label, &mut own);
+            check_with(&format!("{at}.name"), &volume.name, names::check_dns_1123_label, &mut own);
         }
         if names.contains(volume.name.as_str()) {
             own.push(FieldError::duplicate(format!("{at}.name"), quote(&volume.name)));

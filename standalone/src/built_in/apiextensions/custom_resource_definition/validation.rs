@@ -76,7 +76,7 @@ fn check(spec: &CustomResourceDefinitionSpec, faults: &mut Faults) {
     if spec.group.is_empty() {
         faults.push(FieldError::required("spec.group", ""));
     } else {
-        check_with("spec.group", &spec.group, names::check_subdomain, faults);
+        check_with("spec.group", &spec.group, names::check_dns_1123_subdomain, faults);
         if !spec.group.contains('.') {
             let why = "should be a domain with at least one dot";
             faults.push(FieldError::invalid("spec.group", quote(&spec.group), why));

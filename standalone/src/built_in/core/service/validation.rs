@@ -61,7 +61,7 @@ fn check(spec: &ServiceSpec, faults: &mut Faults) {
             "" => faults.push(FieldError::required("spec.externalName", "")),
             name => {
                 let name = name.trim_end_matches('.');
-                check_with("spec.externalName", name, names::check_subdomain, faults);
+                check_with("spec.externalName", name, names::check_dns_1123_subdomain, faults);
             }
         }
     }
@@ -97,7 +97,7 @@ fn check_port<'a>(
         "" => {}
         name => {
             let at = format!("{at}.name");
-            check_with(&at, name, names::check_label, faults);
+            check_with(&at, name, names::check_dns_1123_label, faults);
             if !called.insert(name) {
                 faults.push(FieldError::duplicate(at, quote(name)));
             }
