@@ -50,7 +50,7 @@ mod schema;
 
 mod object;
 
-mod ambient;
+mod clock;
 mod document;
 mod error;
 mod quota;
@@ -60,7 +60,7 @@ mod user;
 pub use admission::{
     AdmissionError, AdmissionObject, AdmissionOperation, AdmissionPlugin, AdmissionRequest,
 };
-pub use ambient::{Ambient, whole_seconds};
+pub use clock::{Clock, truncate_to_seconds};
 pub use codec::{read_protobuf, write_protobuf};
 pub use definition::{
     Cells, Computed, DefinitionError, Kinds, Lookup, Related, Rules, SourceType, Stored,

@@ -32,7 +32,7 @@ use http::{Method, Request, Response, StatusCode};
 use tracing::Instrument;
 
 use crate::admission::AdmissionChain;
-use crate::ambient::Ambient;
+use crate::clock::Clock;
 use crate::cluster::Cluster;
 use crate::discovery::Discovery;
 use crate::document;
@@ -77,7 +77,7 @@ pub struct Handler {
     cluster: Cluster,
     /// Who is asked about writes.
     admission: AdmissionChain,
-    ambient: Ambient,
+    clock: Clock,
     throttle: Throttle,
     /// What the bodies of writes and what becomes of them may take.
     quota: Quota,
@@ -100,7 +100,7 @@ impl Handler {
         authentication: Authentication,
         cluster: Cluster,
         admission: AdmissionChain,
-        ambient: Ambient,
+        clock: Clock,
     ) -> Self {
         let throttle = Throttle::default();
         let metrics = Arc::new(Metrics::new(throttle.inflight()));
@@ -110,7 +110,7 @@ impl Handler {
             authentication,
             cluster,
             admission,
-            ambient,
+            clock,
             throttle,
             quota: Quota::default(),
             documents: Documents {
@@ -284,7 +284,7 @@ impl Handler {
         if let Some(selector) = operation.selector() {
             self.throttle.selector(user, selector, &mut permit)?;
         }
-        let now = self.ambient.now();
+        let now = self.clock.now();
         let encoder = Encoder::new(kind, version, format, now);
         let is_watch = target.verb == Verb::Watch;
         let response = self.execute(user, target, operation, encoder, permit, &account).await?;
@@ -325,12 +325,12 @@ impl Handler {
             Operation::Watch(scope, options, lasts) => {
                 let watching = verb::watch(served, scope, options).await?;
                 let closing = &target.served.ended;
-                let ambient = self.ambient.clone();
+                let clock = self.clock.clone();
                 let (group, plural) = (&served.kind.group, &served.kind.names.plural);
                 let counter = self.metrics.watch_events(group, &version.name, plural);
                 let kept = (permit, counter);
                 let format = encoder.format();
-                let events = stream::watch(encoder, watching, lasts, closing, ambient, kept).await;
+                let events = stream::watch(encoder, watching, lasts, closing, clock, kept).await;
                 Ok(encode::watching(&format, events))
             }
             Operation::Review(submitted, options) => {
@@ -445,7 +445,7 @@ impl Handler {
                 let document = document.ok_or_else(ApiError::no_such_resource)?;
                 let mut response = encode::document(head, &document, presentation);
                 if document.cache_control.is_some() {
-                    encode::keep_for_a_year(&mut response, self.ambient.now());
+                    encode::keep_for_a_year(&mut response, self.clock.now());
                 }
                 return Ok(response);
             }
@@ -457,7 +457,7 @@ impl Handler {
     fn audit_id(&self, head: &Parts) -> HeaderValue {
         let given = head.headers.get(AUDIT_ID).filter(|id| !id.is_empty()).cloned();
         given.unwrap_or_else(|| {
-            let id = uuid::Uuid::from_u64_pair(self.ambient.chance(), self.ambient.chance());
+            let id = uuid::Uuid::from_u64_pair(self.clock.random(), self.clock.random());
             HeaderValue::from_str(&id.to_string()).unwrap_or(HeaderValue::from_static("unknown"))
         })
     }

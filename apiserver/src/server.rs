@@ -34,7 +34,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::ambient::Ambient;
+use crate::clock::Clock;
 use crate::cluster::Cluster;
 use crate::definition::{Kinds, Registered};
 use crate::document::Document;
@@ -62,7 +62,7 @@ use serving_certificate::Identity;
 pub struct ApiServer {
     name: String,
     kinds: Kinds,
-    ambient: Ambient,
+    clock: Clock,
     disabled: Vec<AdmissionPluginName>,
     kubernetes: Option<String>,
     documents: Vec<(String, Document)>,
@@ -91,7 +91,7 @@ impl ApiServer {
         Self {
             name: name.to_owned(),
             kinds,
-            ambient: Ambient::system(),
+            clock: Clock::system(),
             disabled: Vec::new(),
             kubernetes: None,
             documents: Vec::new(),
@@ -129,10 +129,10 @@ impl ApiServer {
         }
     }
 
-    /// The same server with time and chance of the caller's choice.
+    /// The same server with another clock, and other random numbers.
     #[must_use]
-    pub fn with_ambient(mut self, ambient: Ambient) -> Self {
-        self.ambient = ambient;
+    pub fn with_clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
         self
     }
 
@@ -259,7 +259,7 @@ impl ApiServer {
         let assembled = Assembled::new(
             kinds,
             (&self.kinds, &self.copied),
-            self.ambient,
+            self.clock,
             (cluster, documents),
             looks_at_namespaces,
             authentication,
@@ -337,7 +337,7 @@ impl Bound {
         let assembled = Assembled::new(
             kinds,
             (&server.kinds, &server.copied),
-            server.ambient,
+            server.clock,
             (cluster.clone(), documents),
             looks_at_namespaces,
             trusted.authentication(impersonation),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use aggregated_apiserver::{
-    FieldError, RuntimeKinds, SubresourceError, SubresourceRequest, User, whole_seconds,
+    FieldError, RuntimeKinds, SubresourceError, SubresourceRequest, User, truncate_to_seconds,
 };
 use jiff::Timestamp;
 use rcgen::KeyPair;
@@ -109,7 +109,7 @@ impl ServiceAccountTokens {
         }
         request["metadata"]["uid"] = uid.into();
         let now = posted.context.now;
-        request["metadata"]["creationTimestamp"] = whole_seconds(now).to_string().into();
+        request["metadata"]["creationTimestamp"] = truncate_to_seconds(now).to_string().into();
         let spec = &mut request["spec"];
         if spec["audiences"].as_array().is_none_or(Vec::is_empty) {
             spec["audiences"] = json!([ISSUER]);
@@ -146,7 +146,7 @@ impl ServiceAccountTokens {
         }
         let ends = now.saturating_add(jiff::SignedDuration::from_secs(lasts)).unwrap_or(now);
         request["status"] =
-            json!({"token": token, "expirationTimestamp": whole_seconds(ends).to_string()});
+            json!({"token": token, "expirationTimestamp": truncate_to_seconds(ends).to_string()});
         match request {
             Value::Object(request) => Ok(request),
             _ => Err(SubresourceError::BadRequest("no TokenRequest".to_owned())),

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use aggregated_apiserver::{
-    Ambient, ApiServer, ClusterClient, InProcess, Kinds, Running, RuntimeKinds, ServeArgs,
+    ApiServer, Clock, ClusterClient, InProcess, Kinds, Running, RuntimeKinds, ServeArgs,
     StartError, User,
 };
 use jiff::{SignedDuration, Timestamp};
@@ -106,7 +106,7 @@ impl TestServerBuilder {
     /// When a kind cannot be served, or an object cannot be kept.
     pub async fn start(self) -> Result<TestServer, TestServerError> {
         let objects = self.objects.into_iter().collect::<Result<Vec<Value>, _>>()?;
-        let clock = Clock::new(self.time);
+        let clock = TestClock::new(self.time);
         let now: Now = Arc::new({
             let clock = clock.clone();
             move || clock.now()
@@ -117,13 +117,13 @@ impl TestServerBuilder {
         let reviews = reviews::kinds(Vec::new(), Arc::clone(&accounts), Arc::clone(&now))?;
         let kinds = built_in::kinds(&accounts).and(reviews);
         let kinds = kinds.and(built_in::events()).and(self.kinds);
-        let ambient = Ambient::system().with_clock({
+        let server_clock = Clock::system().with_now({
             let now = Arc::clone(&now);
             move || now()
         });
         let server = ApiServer::new("test-server", kinds)
             .with_kubernetes_version(KUBERNETES)
-            .with_ambient(ambient);
+            .with_clock(server_clock);
         let server = with_documents(server, &accounts);
         let server = if self.listens {
             Server::listening(server).await?
@@ -158,7 +158,7 @@ pub struct TestServer {
     // Ended before the server is.
     _controllers: Controllers,
     server: Server,
-    clock: Clock,
+    clock: TestClock,
     faults: Faults,
 }
 
@@ -263,12 +263,12 @@ pub(crate) fn admin() -> User {
 
 /// The clock of a server: that of the machine, moved, or one that stands.
 #[derive(Clone)]
-struct Clock {
+struct TestClock {
     standing: Option<Timestamp>,
     moved: Arc<Mutex<SignedDuration>>,
 }
 
-impl Clock {
+impl TestClock {
     fn new(standing: Option<Timestamp>) -> Self {
         Self { standing, moved: Arc::default() }
     }

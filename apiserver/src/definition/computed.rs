@@ -214,7 +214,7 @@ impl<C: Computed> View<C> {
             metadata.entry("namespace").or_insert_with(|| namespace.clone().into());
         }
         if let Some(time) = &from.creation_timestamp {
-            let time = crate::ambient::to_seconds(time.0);
+            let time = crate::clock::to_rfc_3339(time.0);
             metadata.entry("creationTimestamp").or_insert_with(|| time.into());
         }
         let object = Object::from_tree(&tree).map_err(|error| error.to_string())?;

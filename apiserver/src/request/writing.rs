@@ -36,7 +36,7 @@ impl<'a> Writing<'a> {
         options: WriteOptions,
         account: &'a Account,
     ) -> Self {
-        let (now, served) = (handler.ambient.now(), handler.served.load_full());
+        let (now, served) = (handler.clock.now(), handler.served.load_full());
         Self { handler, user, target, options, account, now, served }
     }
 
@@ -67,7 +67,7 @@ impl<'a> Writing<'a> {
             origin: Origin::Request,
             account: self.account,
             environment: Environment {
-                ambient: &self.handler.ambient,
+                clock: &self.handler.clock,
                 admission: &self.handler.admission,
                 kinds: &self.served.kinds,
             },

@@ -10,7 +10,7 @@ use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::assemble;
-use crate::ambient::Ambient;
+use crate::clock::Clock;
 use crate::error::{FieldError, Reason, StartError, quote};
 use crate::kind::Kind;
 use crate::object::{Key, metadata};
@@ -65,7 +65,7 @@ struct Shared {
     handler: Weak<Handler>,
     store: Arc<dyn Store>,
     sequence: Arc<RevisionSequence>,
-    ambient: Ambient,
+    clock: Clock,
     closing: CancellationToken,
     /// The caches of all kinds that ever came, by `foos.example.com`: one that
     /// comes again goes on. Held while kinds change.
@@ -77,12 +77,12 @@ impl RuntimeKinds {
         handler: &Arc<Handler>,
         store: Arc<dyn Store>,
         sequence: Arc<RevisionSequence>,
-        ambient: Ambient,
+        clock: Clock,
         closing: CancellationToken,
     ) -> Self {
         let handler = Arc::downgrade(handler);
         let caches = Mutex::default();
-        Self(Arc::new(Shared { handler, store, sequence, ambient, closing, caches }))
+        Self(Arc::new(Shared { handler, store, sequence, clock, closing, caches }))
     }
 
     /// What is wrong with a definition, whatever else is served.
@@ -331,7 +331,7 @@ impl RuntimeKinds {
                 metadata.entry("namespace").or_insert_with(|| "default".into());
             });
         }
-        match write::restore(served, version, tree, &self.0.ambient).await {
+        match write::restore(served, version, tree, &self.0.clock).await {
             Ok(()) => Ok(()),
             Err(error) if error.reason() == Reason::AlreadyExists => Err(RestoreError::Exists),
             Err(error) => Err(RestoreError::Unfit(error.to_string())),

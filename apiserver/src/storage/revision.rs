@@ -55,10 +55,10 @@ pub struct RevisionSequence {
 }
 
 impl RevisionSequence {
-    /// A sequence that starts at this time, with the low bits of `chance` as tag.
-    pub fn starting(now: Timestamp, chance: u64) -> Self {
+    /// A sequence that starts at this time, with the low bits of `random` as tag.
+    pub fn starting(now: Timestamp, random: u64) -> Self {
         let microseconds = now.as_microsecond() - EPOCH_SECONDS * 1_000_000;
-        let tag = chance % STEP;
+        let tag = random % STEP;
         let start = u64::try_from(microseconds).unwrap_or(1).saturating_mul(STEP) | tag;
         Self { tag, publishing: Mutex::new(()), current: watch::Sender::new(Revision(start)) }
     }

@@ -35,7 +35,7 @@ pub async fn delete(
     options: &DeleteOptions,
     warnings: &mut Vec<String>,
 ) -> Result<Deleted, ApiError> {
-    let (kind, ambient) = (attributes.kind(), attributes.environment.ambient);
+    let (kind, clock) = (attributes.kind(), attributes.environment.clock);
     let Some((store, collection)) = attributes.served.store() else {
         return Err(ApiError::method_not_allowed(&kind.group, &kind.names.plural, "delete"));
     };
@@ -65,9 +65,9 @@ pub async fn delete(
             propagation: options.propagation,
             grace_period: options.grace_period,
         };
-        let marked = mark(&shown, &kind.strategy, &how, ambient)?.map(Arc::new);
+        let marked = mark(&shown, &kind.strategy, &how, clock)?.map(Arc::new);
         let gone = match &marked {
-            None if returns_deleted_object => Some(as_it_goes(&shown, &kind.strategy, ambient)?),
+            None if returns_deleted_object => Some(as_it_goes(&shown, &kind.strategy, clock)?),
             _ => None,
         };
         let gone = gone.map(Arc::new);

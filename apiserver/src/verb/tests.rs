@@ -65,7 +65,7 @@ impl World {
         }
     }
 
-    /// The same with another chance.
+    /// The same with other random numbers.
     fn from_seed(seed: u64) -> Self {
         Self { random: seed | 1, ..Self::new() }
     }

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 
 use super::FieldValidation;
 use crate::admission::{AdmissionChain, AdmissionOperation, AdmissionRequest};
-use crate::ambient::Ambient;
+use crate::clock::Clock;
 use crate::error::ApiError;
 use crate::kind::{Kind, RuleContext, Version};
 use crate::object::Key;
@@ -75,8 +75,8 @@ pub trait CreateAuthorizer: Sync {
 /// What a server lends to every write.
 #[derive(Clone, Copy)]
 pub struct Environment<'a> {
-    /// Time and chance.
-    pub ambient: &'a Ambient,
+    /// The time, and random numbers.
+    pub clock: &'a Clock,
     /// Who is asked about writes.
     pub admission: &'a AdmissionChain,
     /// What is served, for admission to look into.

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::metadata_rules::{FOREGROUND, ORPHAN};
 use super::prepare;
-use crate::ambient::{Ambient, to_seconds};
+use crate::clock::{Clock, to_rfc_3339};
 use crate::error::ApiError;
 use crate::kind::{Kind, Strategy};
 use crate::object::{Object, Tree, metadata};
@@ -50,7 +50,7 @@ pub fn mark(
     object: &Object,
     strategy: &Strategy,
     options: &DeletionOptions,
-    ambient: &Ambient,
+    clock: &Clock,
 ) -> Result<Option<Object>, ApiError> {
     let mut tree = object.to_tree();
     if strategy.is_garbage_collected {
@@ -61,15 +61,15 @@ pub fn mark(
         return Ok(None);
     }
     if let Some(note) = strategy.prepare_for_deletion {
-        note(&mut tree, ambient.now());
+        note(&mut tree, clock.now());
     }
     if strategy.marked_by_time_alone {
         metadata::edit(&mut tree, |metadata| {
-            let now = || to_seconds(ambient.now()).into();
+            let now = || to_rfc_3339(clock.now()).into();
             metadata.entry("deletionTimestamp").or_insert_with(now);
         });
     } else {
-        end_in(&mut tree, seconds, options.grace_period, ambient);
+        end_in(&mut tree, seconds, options.grace_period, clock);
     }
     // However large it is: what cannot be marked could never go.
     let marked = Object::from_tree(&tree).map_err(ApiError::internal)?;
@@ -77,7 +77,7 @@ pub fn mark(
 }
 
 /// An object that is to end in so many seconds, if it was not to end sooner.
-fn end_in(tree: &mut Tree, seconds: i64, given: Option<i64>, ambient: &Ambient) {
+fn end_in(tree: &mut Tree, seconds: i64, given: Option<i64>, clock: &Clock) {
     let metadata = metadata::of(tree);
     let ends = metadata.get("deletionTimestamp").and_then(Value::as_str);
     let ends: Option<Timestamp> = ends.and_then(|time| time.parse().ok());
@@ -85,7 +85,7 @@ fn end_in(tree: &mut Tree, seconds: i64, given: Option<i64>, ambient: &Ambient) 
     let begun = match ends {
         None => {
             prepare::add_generation(tree);
-            ambient.now()
+            clock.now()
         }
         Some(ends) => {
             let before = before.unwrap_or_default();
@@ -98,7 +98,7 @@ fn end_in(tree: &mut Tree, seconds: i64, given: Option<i64>, ambient: &Ambient) 
     };
     let ends = begun.saturating_add(SignedDuration::from_secs(seconds)).unwrap_or(begun);
     metadata::edit(tree, |metadata| {
-        metadata.insert("deletionTimestamp".to_owned(), to_seconds(ends).into());
+        metadata.insert("deletionTimestamp".to_owned(), to_rfc_3339(ends).into());
         metadata.insert("deletionGracePeriodSeconds".to_owned(), seconds.into());
     });
 }
@@ -107,15 +107,11 @@ fn end_in(tree: &mut Tree, seconds: i64, given: Option<i64>, ambient: &Ambient) 
 ///
 /// # Errors
 /// None that could be met: it was an object before.
-pub fn as_it_goes(
-    object: &Object,
-    strategy: &Strategy,
-    ambient: &Ambient,
-) -> Result<Object, ApiError> {
+pub fn as_it_goes(object: &Object, strategy: &Strategy, clock: &Clock) -> Result<Object, ApiError> {
     let mut tree = object.to_tree();
     // Others go without a mark.
     if strategy.grace_period.is_some() {
-        end_in(&mut tree, 0, Some(0), ambient);
+        end_in(&mut tree, 0, Some(0), clock);
     }
     let gone = Object::from_tree(&tree).map_err(ApiError::internal)?;
     Ok(gone.of_shape(object.shape()))

@@ -9,7 +9,7 @@ use super::draft::Submitted;
 use super::field_validation::FieldValidation;
 use super::pipeline::write;
 use crate::admission::AdmissionChain;
-use crate::ambient::Ambient;
+use crate::clock::Clock;
 use crate::error::ApiError;
 use crate::kind::Version;
 use crate::object::{Tree, metadata};
@@ -39,7 +39,7 @@ pub async fn restore(
     served: &ServedKind,
     version: &Version,
     tree: Tree,
-    ambient: &Ambient,
+    clock: &Clock,
 ) -> Result<(), ApiError> {
     let namespace = metadata::of(&tree).get("namespace").and_then(|value| value.as_str());
     let namespace = namespace.map(str::to_owned);
@@ -58,11 +58,11 @@ pub async fn restore(
         name: None,
         options: &options,
         user: &user,
-        now: ambient.now(),
+        now: clock.now(),
         origin: Origin::Restored,
         account: &Account::own(),
         environment: Environment {
-            ambient,
+            clock,
             admission: &AdmissionChain::default(),
             kinds: &ServedKinds::default(),
         },

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::ambient::{Ambient, to_seconds};
+use crate::clock::{Clock, to_rfc_3339};
 use crate::error::ApiError;
 use crate::object::{Tree, metadata};
 
@@ -32,29 +32,29 @@ pub(super) fn wipe(tree: &mut Tree, keeps: bool) {
 
 /// Sets what was not kept: name (if only a prefix is given), uid, creation time and, where
 /// changes are counted, generation; answers whether the name was made.
-pub(super) fn stamp(tree: &mut Tree, has_generation: bool, ambient: &Ambient) -> bool {
+pub(super) fn stamp(tree: &mut Tree, has_generation: bool, clock: &Clock) -> bool {
     metadata::edit(tree, |metadata| {
-        metadata.entry("uid").or_insert_with(|| ambient.uid().to_string().into());
-        metadata.entry("creationTimestamp").or_insert_with(|| to_seconds(ambient.now()).into());
+        metadata.entry("uid").or_insert_with(|| clock.uid().to_string().into());
+        metadata.entry("creationTimestamp").or_insert_with(|| to_rfc_3339(clock.now()).into());
         if has_generation {
             metadata.entry("generation").or_insert_with(|| 1.into());
         }
     });
     let is_generated = metadata::name(tree).is_empty() && metadata::prefix(tree).is_some();
     if is_generated {
-        rename(tree, ambient);
+        rename(tree, clock);
     }
     is_generated
 }
 
 /// Makes a name from the prefix.
-fn rename(tree: &mut Tree, ambient: &Ambient) {
+fn rename(tree: &mut Tree, clock: &Clock) {
     let Some(prefix) = metadata::prefix(tree) else { return };
     let mut limit = prefix.len().min(GENERATE_NAME_LIMIT);
     while !prefix.is_char_boundary(limit) {
         limit -= 1;
     }
-    let name = prefix[..limit].to_owned() + &ambient.name_suffix();
+    let name = prefix[..limit].to_owned() + &clock.name_suffix();
     metadata::edit(tree, |metadata| {
         metadata.insert("name".to_owned(), name.into());
     });

@@ -26,7 +26,7 @@ use super::indent::Indenter;
 use super::protobuf;
 use super::until::until;
 use super::{Encoder, Page, started, yaml};
-use crate::ambient::Ambient;
+use crate::clock::Clock;
 use crate::error::ApiError;
 use crate::object::Key;
 use crate::record::WatchEventCounter;
@@ -280,7 +280,7 @@ struct WatchState {
     /// Ends this watch; cancelled when the server closes.
     ending: CancellationToken,
     ended: Pin<Box<WaitForCancellationFutureOwned>>,
-    ambient: Ambient,
+    clock: Clock,
     /// Counts what was sent.
     sent: WatchEventCounter,
     _permit: Permit,
@@ -293,10 +293,10 @@ pub(in crate::request) async fn watch(
     mut watching: Watching,
     lasts: Option<Duration>,
     closing: &CancellationToken,
-    ambient: Ambient,
+    clock: Clock,
     (permit, sent): (Permit, WatchEventCounter),
 ) -> Body {
-    let jitter = || Duration::from_secs(ambient.chance() % WATCH_SECONDS);
+    let jitter = || Duration::from_secs(clock.random() % WATCH_SECONDS);
     let lasts = lasts.unwrap_or_else(|| Duration::from_secs(WATCH_SECONDS) + jitter());
     let now = Instant::now();
     let deadline = now.checked_add(lasts.min(MAX_WATCH)).unwrap_or(now);
@@ -335,7 +335,7 @@ pub(in crate::request) async fn watch(
         bookmark_is_due: false,
         ended: Box::pin(ending.clone().cancelled_owned()),
         ending,
-        ambient,
+        clock,
         sent,
         _permit: permit,
     };
@@ -417,7 +417,7 @@ async fn next_event(mut state: WatchState) -> Option<(Chunk, WatchState)> {
     };
     let frame = event.and_then(|event| {
         state.sent.inc();
-        state.encoder.set_time(state.ambient.now());
+        state.encoder.set_time(state.clock.now());
         state.encoder.event(&event, state.first)
     });
     let frame = frame.unwrap_or_else(|error| {

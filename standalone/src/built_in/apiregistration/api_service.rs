@@ -1,6 +1,6 @@
 //! APIServices.
 
-use aggregated_apiserver::{FieldError, NameRule, Rules, Strategy, names, whole_seconds};
+use aggregated_apiserver::{FieldError, NameRule, Rules, Strategy, names, truncate_to_seconds};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::{
@@ -73,7 +73,7 @@ fn prepare(api: &mut APIService, now: Timestamp) {
             status: "True".to_owned(),
             reason: Some("Local".to_owned()),
             message: Some("Local APIServices are always available".to_owned()),
-            last_transition_time: Some(Time(whole_seconds(now))),
+            last_transition_time: Some(Time(truncate_to_seconds(now))),
         }]);
     }
 }

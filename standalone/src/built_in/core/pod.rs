@@ -7,7 +7,7 @@ mod resources;
 mod update;
 
 use aggregated_apiserver::{
-    Rules, SelectableFields, Strategy, SubresourceError, SubresourceRequest, whole_seconds,
+    Rules, SelectableFields, Strategy, SubresourceError, SubresourceRequest, truncate_to_seconds,
 };
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
@@ -62,7 +62,7 @@ fn set_condition(pod: &mut Value, mut condition: Value, now: Timestamp) {
     }
     let Some(conditions) = pod["status"]["conditions"].as_array_mut() else { return };
     condition["lastProbeTime"] = Value::Null;
-    condition["lastTransitionTime"] = whole_seconds(now).to_string().into();
+    condition["lastTransitionTime"] = truncate_to_seconds(now).to_string().into();
     let known = conditions.iter_mut().find(|known| known["type"] == condition["type"]);
     match known {
         Some(known) if known["status"] == condition["status"] => {
