@@ -73,7 +73,7 @@ pub use kind::{
 pub use manifests::Options as ManifestOptions;
 pub use object::selector::SelectableFields;
 pub use object::{Key, names};
-pub use schema::{GoType, Member, Presence, Quantity, Ref, Type, TypeId, Types};
+pub use schema::{GoType, Member, Presence, Quantity, Type, TypeId, TypeRef, Types};
 pub use server::{
     AdmissionPluginName, ApiServer, Args as ServeArgs, Bound, ClusterClient, Drained, InProcess,
     LoggingFormat, RestoreError, Running, RuntimeKinds, StoredKind, TakenNames, Unready,

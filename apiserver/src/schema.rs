@@ -28,7 +28,7 @@ pub use default::fill_defaults;
 pub use formats::is_of_format;
 pub use list_types::validate_list_types;
 pub use node::{
-    Additional, GoType, JsonType, ListMerge, ListType, Member, Presence, Ref, Schema, Type,
+    Additional, GoType, JsonType, ListMerge, ListType, Member, Presence, Schema, Type, TypeRef,
 };
 pub use pattern::Pattern;
 pub use prune::{prune, prune_value};
