@@ -17,7 +17,7 @@ type Completed = fn(&Tree) -> Option<(&'static str, &'static str)>;
 /// custom resource; each of Kubernetes' own kinds brings one.
 #[derive(Clone, Debug)]
 pub struct Strategy {
-    /// What its objects may be called.
+    /// Which names its objects may have.
     pub names: NameRule,
     /// Whether objects have a `metadata.generation`, which counts their changes.
     pub has_generation: bool,
@@ -31,8 +31,8 @@ pub struct Strategy {
     pub keeps_status_on_create: bool,
     /// Whether a write to `status` may change labels, annotations and finalizers too.
     pub updates_metadata_with_status: bool,
-    /// Which of these it may not change.
-    pub metadata_kept_by_status: &'static [&'static str],
+    /// The parts of that metadata that it resets: `labels`, `annotations` or `finalizers`.
+    pub metadata_reset_by_status: &'static [&'static str],
     /// Whether a change of the annotations counts in the generation.
     pub counts_annotations: bool,
     /// Whether a deletion is answered with the object that is gone, and not with a
@@ -44,9 +44,9 @@ pub struct Strategy {
     pub allows_create_on_update: bool,
     /// Whether all of its objects in a scope can be deleted at once.
     pub deletes_collections: bool,
-    /// How many seconds an object has to end after it was deleted, if whoever
-    /// deletes it does not say; without it, it goes at once. `None` of an
-    /// object: that goes at once, whatever is said.
+    /// The default grace period of an object, in seconds. Without this function objects are
+    /// removed at once, and so is an object for which it returns `None`, whatever the client
+    /// asks for.
     pub grace_period: Option<fn(&Tree) -> Option<i64>>,
     /// A list, as a JSON pointer, that holds an object as finalizers do, while
     /// there is something in it.
@@ -63,12 +63,11 @@ pub struct Strategy {
     /// Whether a deletion is marked by its time alone: it counts as no change of the
     /// object, and nothing is said of its grace period.
     pub marked_by_time_alone: bool,
-    /// What is taken from the object that is there, where a change leaves it
-    /// out: JSON pointers.
-    pub kept: &'static [&'static str],
+    /// Fields that an update keeps if it omits them: JSON pointers.
+    pub kept_if_omitted: &'static [&'static str],
     /// What kube-apiserver calls the kind in its storage: some messages show it.
     pub storage_prefix: StoragePrefix,
-    /// How paths that lead nowhere are answered.
+    /// How unknown paths are answered.
     pub routing: Routing,
 }
 
@@ -84,15 +83,15 @@ pub enum StoragePrefix {
     Named(&'static str),
 }
 
-/// How paths of a kind that lead nowhere are answered.
+/// How unknown paths of a kind are answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Routing {
-    /// As of custom resources, all of which one handler serves: it looks no further than the
-    /// subresource, and what it does not find is told of the object.
+    /// As for custom resources: longer paths are accepted, and an unknown subresource is
+    /// reported as a missing object.
     #[default]
-    Handler,
-    /// As of kinds whose every path and method is known: what is not among them is not there.
-    Paths,
+    CustomResourceHandler,
+    /// As for built-in kinds: an unknown path or method is 404 or 405.
+    InstalledPaths,
 }
 
 /// Which names objects may have.
@@ -130,7 +129,7 @@ impl Strategy {
 
     /// Fills in what a change left out.
     pub fn keep(&self, tree: &mut Tree, old: &Tree) {
-        for pointer in self.kept {
+        for pointer in self.kept_if_omitted {
             let (parents, name) = pointer.rsplit_once('/').unwrap_or(("", pointer));
             let Some(value) = find(old, pointer) else { continue };
             let mut members = Some(&mut *tree);
@@ -153,7 +152,11 @@ fn find<'a>(tree: &'a Tree, pointer: &str) -> Option<&'a Value> {
 impl Strategy {
     /// The strategy of a kind of Kubernetes' own of which nothing more is said.
     pub fn built_in() -> Self {
-        Self { storage_prefix: StoragePrefix::Resource, routing: Routing::Paths, ..Self::default() }
+        Self {
+            storage_prefix: StoragePrefix::Resource,
+            routing: Routing::InstalledPaths,
+            ..Self::default()
+        }
     }
 }
 
@@ -167,7 +170,7 @@ impl Default for Strategy {
             completed: None,
             keeps_status_on_create: false,
             updates_metadata_with_status: false,
-            metadata_kept_by_status: &[],
+            metadata_reset_by_status: &[],
             counts_annotations: false,
             returns_deleted_object: false,
             allows_unconditional_update: false,
@@ -180,7 +183,7 @@ impl Default for Strategy {
             is_garbage_collected: true,
             warning_without_propagation_policy: None,
             marked_by_time_alone: false,
-            kept: &[],
+            kept_if_omitted: &[],
             storage_prefix: StoragePrefix::default(),
             routing: Routing::default(),
         }

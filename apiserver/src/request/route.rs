@@ -251,8 +251,8 @@ fn target(
         }
         if !matches!(verb, Some(Verb::List | Verb::Watch)) {
             return Err(match kind.strategy.routing {
-                Routing::Paths => not_allowed(),
-                Routing::Handler => ApiError::no_such_resource(),
+                Routing::InstalledPaths => not_allowed(),
+                Routing::CustomResourceHandler => ApiError::no_such_resource(),
             });
         }
     }
@@ -261,14 +261,16 @@ fn target(
         name => {
             let known = subresources(served, version).into_iter();
             // Of custom resources kube-apiserver looks no further.
-            let is_whole = !path.goes_on || kind.strategy.routing == Routing::Handler;
+            let is_whole = !path.goes_on || kind.strategy.routing == Routing::CustomResourceHandler;
             let found = known.into_iter().find(|subresource| subresource.name == name);
             let found = found.filter(|_| is_whole);
             // A program that asks whether an object is there must not take this
             // for an answer. Of custom resources kube-apiserver says it all the same.
             let none = || match kind.strategy.routing {
-                Routing::Paths => ApiError::no_such_resource(),
-                Routing::Handler => ApiError::not_found(&kind.group, &kind.names.plural, path.name),
+                Routing::InstalledPaths => ApiError::no_such_resource(),
+                Routing::CustomResourceHandler => {
+                    ApiError::not_found(&kind.group, &kind.names.plural, path.name)
+                }
             };
             Some(found.ok_or_else(none)?)
         }
@@ -281,8 +283,10 @@ fn target(
     let verb = verb.filter(|verb| verbs.contains(verb)).ok_or_else(|| {
         let name = verb.map(Verb::name).unwrap_or_default();
         match kind.strategy.routing {
-            Routing::Paths => not_allowed(),
-            Routing::Handler => ApiError::method_not_allowed(&kind.group, &kind.names.plural, name),
+            Routing::InstalledPaths => not_allowed(),
+            Routing::CustomResourceHandler => {
+                ApiError::method_not_allowed(&kind.group, &kind.names.plural, name)
+            }
         }
     })?;
     if verb == Verb::Create && !path.name.is_empty() && subresource.is_none() {

@@ -77,7 +77,7 @@ fn reset_to_status(attributes: &Attributes<'_>, live: &Live, draft: &mut Draft) 
     let given = std::mem::replace(&mut draft.tree, live.tree.clone());
     take_status(&mut draft.tree, &given);
     if strategy.updates_metadata_with_status {
-        take_metadata(&mut draft.tree, &given, strategy.metadata_kept_by_status);
+        take_metadata(&mut draft.tree, &given, strategy.metadata_reset_by_status);
     }
     if !draft.is_kind {
         // What says that it is something else was not pruned.

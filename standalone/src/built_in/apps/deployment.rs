@@ -31,7 +31,11 @@ pub(crate) fn row() -> Row<Deployment> {
 }
 
 fn strategy() -> Strategy {
-    Strategy { metadata_kept_by_status: &["labels"], counts_annotations: true, ..with_generation() }
+    Strategy {
+        metadata_reset_by_status: &["labels"],
+        counts_annotations: true,
+        ..with_generation()
+    }
 }
 
 fn columns() -> Vec<Column<Deployment>> {

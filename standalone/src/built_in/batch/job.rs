@@ -29,7 +29,7 @@ pub(crate) fn row() -> Row<Job> {
 
 fn strategy() -> Strategy {
     let selectable =
-        SelectableFields::default().found_at("status.successful", &["status.succeeded"], "0");
+        SelectableFields::default().with_field_at("status.successful", &["status.succeeded"], "0");
     let why = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning";
     Strategy { selectable, warning_without_propagation_policy: Some(why), ..common() }
 }

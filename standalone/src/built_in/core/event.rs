@@ -25,16 +25,16 @@ pub(crate) fn strategy(about: &str) -> Strategy {
     let mut selectable = SelectableFields::default();
     for field in ["kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath"]
     {
-        selectable = selectable.or(&format!("{about}.{field}"), "");
+        selectable = selectable.with_field(&format!("{about}.{field}"), "");
     }
-    selectable = selectable.or("reason", "").or("type", "");
+    selectable = selectable.with_field("reason", "").with_field("type", "");
     selectable = match about {
-        "involvedObject" => selectable.or("reportingComponent", "").found_at(
+        "involvedObject" => selectable.with_field("reportingComponent", "").with_field_at(
             "source",
             &["source.component", "reportingComponent"],
             "",
         ),
-        _ => selectable.or("reportingController", ""),
+        _ => selectable.with_field("reportingController", ""),
     };
     Strategy {
         names: NameRule::PathSegment,

@@ -26,7 +26,7 @@ fn strategy() -> Strategy {
     Strategy {
         names: NameRule::Dns1123Label,
         has_generation: false,
-        selectable: SelectableFields::default().or("status.phase", "").found_at(
+        selectable: SelectableFields::default().with_field("status.phase", "").with_field_at(
             "name",
             &["metadata.name"],
             "",
@@ -39,7 +39,7 @@ fn strategy() -> Strategy {
             let status = namespace.entry("status").or_insert_with(|| json!({}));
             status["phase"] = "Terminating".into();
         }),
-        kept: &["/spec"],
+        kept_if_omitted: &["/spec"],
         ..common()
     }
 }

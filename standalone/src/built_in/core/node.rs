@@ -28,7 +28,7 @@ pub(crate) fn row() -> Row<Node> {
 }
 
 fn strategy() -> Strategy {
-    let selectable = SelectableFields::default().or("spec.unschedulable", "false");
+    let selectable = SelectableFields::default().with_field("spec.unschedulable", "false");
     Strategy {
         has_generation: false,
         selectable,

@@ -76,20 +76,20 @@ fn set_condition(pod: &mut Value, mut condition: Value, now: Timestamp) {
 
 fn strategy() -> Strategy {
     let selectable = SelectableFields::default()
-        .or("spec.nodeName", "")
-        .or("spec.restartPolicy", "")
-        .or("spec.schedulerName", "")
-        .or("spec.serviceAccountName", "")
-        .or("spec.hostNetwork", "false")
-        .or("status.phase", "")
-        .or("status.podIP", "")
-        .or("status.nominatedNodeName", "");
+        .with_field("spec.nodeName", "")
+        .with_field("spec.restartPolicy", "")
+        .with_field("spec.schedulerName", "")
+        .with_field("spec.serviceAccountName", "")
+        .with_field("spec.hostNetwork", "false")
+        .with_field("status.phase", "")
+        .with_field("status.podIP", "")
+        .with_field("status.nominatedNodeName", "");
     Strategy {
         selectable,
         completed: Some(completed),
         returns_deleted_object: true,
         grace_period: Some(grace_period),
-        kept: &["/spec/priority", "/spec/preemptionPolicy"],
+        kept_if_omitted: &["/spec/priority", "/spec/preemptionPolicy"],
         ..common()
     }
 }

@@ -26,8 +26,8 @@ pub(crate) fn row() -> Row<Secret> {
 }
 
 fn strategy() -> Strategy {
-    let selectable = SelectableFields::default().or("type", "");
-    Strategy { has_generation: false, selectable, kept: &["/type"], ..common() }
+    let selectable = SelectableFields::default().with_field("type", "");
+    Strategy { has_generation: false, selectable, kept_if_omitted: &["/type"], ..common() }
 }
 
 fn columns() -> Vec<Column<Secret>> {

@@ -34,7 +34,8 @@ pub(crate) fn row() -> Row<Service> {
 }
 
 fn strategy() -> Strategy {
-    let selectable = SelectableFields::default().or("spec.clusterIP", "").or("spec.type", "");
+    let selectable =
+        SelectableFields::default().with_field("spec.clusterIP", "").with_field("spec.type", "");
     Strategy {
         names: NameRule::Dns1123Label,
         has_generation: false,
