@@ -365,7 +365,7 @@ impl Handler {
                 let mut warnings = deletion_warnings(&served.kind, &options);
                 let deleted = verb::delete(&attributes, &key, &options, &mut warnings).await;
                 let deleted = deleted.map_err(|error| error.with_warnings(warnings.clone()))?;
-                let mut response = encoder.deleted(&deleted, options.tells_of_waiting)?;
+                let mut response = encoder.deleted(&deleted, options.answers_accepted)?;
                 encode::warn(&mut response, &warnings);
                 Ok(response)
             }

@@ -295,7 +295,7 @@ impl Encoder {
     pub(super) fn deleted(
         &self,
         deleted: &Deleted,
-        tells_of_waiting: bool,
+        answers_accepted: bool,
     ) -> Result<Response<Body>, ApiError> {
         let (name, uid) = match deleted {
             Deleted::Gone { shown: Some(versioned), .. } => {
@@ -303,7 +303,7 @@ impl Encoder {
             }
             Deleted::Gone { name, uid, .. } => (name.clone(), uid.clone()),
             Deleted::Marked(versioned) => {
-                let waits = if tells_of_waiting { StatusCode::ACCEPTED } else { StatusCode::OK };
+                let waits = if answers_accepted { StatusCode::ACCEPTED } else { StatusCode::OK };
                 return self.object(versioned, waits, &[]);
             }
         };

@@ -7,7 +7,7 @@ use crate::error::ApiError;
 use crate::kind::{Names, Strategy};
 use crate::object::{Key, Object};
 use crate::storage::{Commit, Expected, StoreError, Versioned};
-use crate::write::{Attributes, DeletionOptions, as_it_goes, mark, validate_deletion};
+use crate::write::{Attributes, MarkOptions, as_it_goes, mark, validate_deletion};
 
 /// What became of an object.
 #[derive(Clone, Debug)]
@@ -61,10 +61,8 @@ pub async fn delete(
             validate_deletion(attributes, key, (&live, size), warnings).await?;
         }
         let Strategy { returns_deleted_object, .. } = kind.strategy;
-        let how = DeletionOptions {
-            propagation: options.propagation,
-            grace_period: options.grace_period,
-        };
+        let how =
+            MarkOptions { propagation: options.propagation, grace_period: options.grace_period };
         let marked = mark(&shown, &kind.strategy, &how, clock)?.map(Arc::new);
         let gone = match &marked {
             None if returns_deleted_object => Some(as_it_goes(&shown, &kind.strategy, clock)?),

@@ -23,14 +23,14 @@ pub enum Propagation {
 
 /// How an object is deleted.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct DeletionOptions {
+pub struct MarkOptions {
     /// What becomes of what it owns.
     pub propagation: Option<Propagation>,
     /// How many seconds it has to end, where objects have any.
     pub grace_period: Option<i64>,
 }
 
-impl DeletionOptions {
+impl MarkOptions {
     /// How many seconds an object has to end.
     fn seconds(&self, strategy: &Strategy, tree: &Tree) -> i64 {
         let Some(usual) = strategy.grace_period.and_then(|period| period(tree)) else { return 0 };
@@ -49,7 +49,7 @@ impl DeletionOptions {
 pub fn mark(
     object: &Object,
     strategy: &Strategy,
-    options: &DeletionOptions,
+    options: &MarkOptions,
     clock: &Clock,
 ) -> Result<Option<Object>, ApiError> {
     let mut tree = object.to_tree();

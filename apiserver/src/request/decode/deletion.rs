@@ -24,7 +24,7 @@ impl Parameters {
             resource_version: self.filled("resourceVersion").map(str::to_owned),
             propagation,
             grace_period,
-            tells_of_waiting: orphan == Some(false),
+            answers_accepted: orphan == Some(false),
             dry_run,
         })
     }
@@ -83,7 +83,7 @@ mod tests {
         assert!(parse(r#"{"dryRun":["All"]}"#).await.unwrap().dry_run);
         let waits = parse(r#"{"orphanDependents":false}"#).await.unwrap();
         assert_eq!(waits.propagation, Some(Propagation::Background));
-        assert!(waits.tells_of_waiting);
+        assert!(waits.answers_accepted);
         for (text, expected) in [
             (r#"{"dryRun":"All"}"#, "json: cannot unmarshal"),
             (r#"{"dryRun":["x"]}"#, "DeleteOptions.meta.k8s.io"),
@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(parse("uid=u&propagationPolicy=Background").unwrap().uid.as_deref(), Some("u"));
         let orphan = parse("orphanDependents=true&dryRun=All").unwrap();
         assert_eq!(orphan.propagation, Some(Propagation::Orphan));
-        assert!(orphan.dry_run && !orphan.tells_of_waiting);
+        assert!(orphan.dry_run && !orphan.answers_accepted);
         assert_eq!(
             refused("propagationPolicy=Background&orphanDependents=true"),
             "DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: Invalid value: \"Background\": orphanDependents and deletionPropagation cannot be both set"

@@ -152,7 +152,7 @@ fn what_holds_an_object() {
     let marked = |finalizers: Value, propagation| {
         let live = live(json!({"finalizers": finalizers}));
         let object = Object::from_tree(&live.tree).unwrap();
-        let options = DeletionOptions { propagation, ..DeletionOptions::default() };
+        let options = MarkOptions { propagation, ..MarkOptions::default() };
         mark(&object, &Strategy::default(), &options, &clock).unwrap().map(|object| {
             let again = mark(&object, &Strategy::default(), &options, &clock).unwrap().unwrap();
             assert!(again.same_content(&object), "{again:?}");
