@@ -65,7 +65,7 @@ use crate::object::Tree;
 ///     }
 /// }
 ///
-/// let kinds = Kinds::new().admission(Protection);
+/// let kinds = Kinds::new().with_admission_plugin(Protection);
 /// ```
 pub trait AdmissionPlugin: Send + Sync + 'static {
     /// The name of the plugin, for messages; without one that of its type.

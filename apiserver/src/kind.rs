@@ -66,8 +66,8 @@ pub struct Kind {
     pub names: Names,
     /// Whether objects live in namespaces.
     pub scope: Scope,
-    /// Versions of its group whose objects have the same form, and are read as its own.
-    pub same_form: &'static [&'static str],
+    /// Versions of its group whose objects look the same, and are read as its own.
+    pub equivalent_versions: &'static [&'static str],
     /// The served versions, the preferred one first.
     pub versions: Vec<Arc<Version>>,
     /// The version in which objects are kept, served or not.
@@ -152,7 +152,7 @@ impl Kind {
                 group: spec.group.clone(),
                 names,
                 scope,
-                same_form: &[],
+                equivalent_versions: &[],
                 versions,
                 storage,
                 unserved,
@@ -218,7 +218,8 @@ impl Kind {
         {
             *given = rest.to_owned();
         }
-        let is_same = |given: &str| self.same_form.iter().any(|one| self.api_version(one) == given);
+        let is_same =
+            |given: &str| self.equivalent_versions.iter().any(|one| self.api_version(one) == given);
         if tree.get("apiVersion").and_then(Value::as_str).is_some_and(is_same) {
             tree.insert("apiVersion".to_owned(), expected.as_str().into());
         }

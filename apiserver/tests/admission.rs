@@ -187,8 +187,8 @@ async fn server() -> (InProcess, Log) {
         Ok::<_, Infallible>(Response::new(Body::empty()))
     });
     let log = Log::default();
-    let kinds = Kinds::new().admission(Obedient(Arc::clone(&log)));
-    let kinds = kinds.and(Kinds::new().defined_in(DEFINITIONS).unwrap());
+    let kinds = Kinds::new().with_admission_plugin(Obedient(Arc::clone(&log)));
+    let kinds = kinds.merge(Kinds::new().crds_from_yaml(DEFINITIONS).unwrap());
     let server = ApiServer::new("foos", kinds);
     let server = server.without_admission_plugin(AdmissionPluginName::NamespaceLifecycle);
     (server.in_process(Client::new(away, "default")).await.unwrap(), log)

@@ -51,7 +51,7 @@ const WHY: &str = "Internal error occurred: shown.view.example.com \"broken\" ca
                    view.example.com/v1: metadata: must be an object";
 
 /// What cannot be shown becomes no object.
-fn from_kept(mut tree: Map<String, Value>) -> Map<String, Value> {
+fn from_stored(mut tree: Map<String, Value>) -> Map<String, Value> {
     if tree.get("odd").is_some() {
         tree.remove("metadata");
     }
@@ -63,10 +63,10 @@ async fn server() -> InProcess {
         group: "example.com",
         version: "v1",
         plural: "kept",
-        to_kept: std::convert::identity,
-        from_kept,
+        to_stored: std::convert::identity,
+        from_stored,
     };
-    let kinds = Kinds::new().defined_in(DEFINITIONS).unwrap().viewing(view);
+    let kinds = Kinds::new().crds_from_yaml(DEFINITIONS).unwrap().with_view(view);
     let away = tower::service_fn(|_: Request<kube::client::Body>| async {
         Err::<Response<Body>, _>(std::io::Error::other("there is no cluster"))
     });

@@ -26,7 +26,7 @@ pub async fn serve(folder: &Path) -> Result<()> {
     args.client_ca_file = Some(folder.join("ca.crt"));
     args.disable_admission_plugins = vec![AdmissionPluginName::NamespaceLifecycle];
     args.requestheader_client_ca_file = Some(folder.join("ca.crt"));
-    let server = ApiServer::new("samples", Kinds::new().defined_in(DEFINITION)?);
+    let server = ApiServer::new("samples", Kinds::new().crds_from_yaml(DEFINITION)?);
     let running = server.bind(&args).await?.start().await?;
     process::announce(folder, running.address())?;
     // Until it is killed.

@@ -30,7 +30,7 @@ pub(crate) fn kinds(
 ) -> Result<Kinds, serde_json::Error> {
     let clock = Arc::clone(&now);
     let kinds = Kinds::new()
-        .reviewed(
+        .review(
             review::<SelfSubjectReview>()?,
             &TYPES,
             move |user, mut asked: SelfSubjectReview| {
@@ -39,7 +39,7 @@ pub(crate) fn kinds(
                 Ok(asked)
             },
         )
-        .reviewed(review::<TokenReview>()?, &TYPES, move |_, mut asked: TokenReview| {
+        .review(review::<TokenReview>()?, &TYPES, move |_, mut asked: TokenReview| {
             let token = asked.spec.token.as_str();
             if token.is_empty() {
                 let why = "token is required for TokenReview in authentication";
@@ -65,7 +65,7 @@ pub(crate) fn kinds(
             });
             Ok(asked)
         })
-        .reviewed(
+        .review(
             review::<SelfSubjectAccessReview>()?,
             &TYPES,
             |user, mut asked: SelfSubjectAccessReview| {
@@ -77,7 +77,7 @@ pub(crate) fn kinds(
                 Ok(asked)
             },
         )
-        .reviewed(
+        .review(
             review::<SelfSubjectRulesReview>()?,
             &TYPES,
             |user, mut asked: SelfSubjectRulesReview| {
@@ -89,12 +89,12 @@ pub(crate) fn kinds(
                 Ok(asked)
             },
         )
-        .reviewed(review::<SubjectAccessReview>()?, &TYPES, |_, mut asked: SubjectAccessReview| {
+        .review(review::<SubjectAccessReview>()?, &TYPES, |_, mut asked: SubjectAccessReview| {
             check(&asked.metadata, of_subject(&asked.spec))?;
             asked.status = Some(answer(&asked.spec));
             Ok(asked)
         })
-        .reviewed(
+        .review(
             review::<LocalSubjectAccessReview>()?,
             &TYPES,
             |_, mut asked: LocalSubjectAccessReview| {

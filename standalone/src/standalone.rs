@@ -135,8 +135,8 @@ impl Standalone {
         let accounts =
             accounts.map_err(|why| StandaloneError::file("data-dir", folder.path(), &why))?;
         let reviews = reviews::kinds(tokens, Arc::clone(&accounts), Arc::clone(&now))?;
-        let kinds = built_in::kinds(&accounts).and(reviews);
-        let kinds = kinds.and(built_in::events()).and(self.kinds);
+        let kinds = built_in::kinds(&accounts).merge(reviews);
+        let kinds = kinds.merge(built_in::events()).merge(self.kinds);
         let args = on_this_machine(args, &certificates);
         let server = ApiServer::new(&self.name, kinds).with_kubernetes_version(KUBERNETES);
         let bound = with_documents(server, &accounts).bind_without_cluster(&args)?;
@@ -164,7 +164,7 @@ impl Standalone {
         objects::load(&kinds, documents, own).await?;
         let ca = std::fs::read_to_string(&certificates.ca).map_err(unreadable)?;
         let controllers = Controllers::start(&client, &kinds, serving, &now);
-        let controllers = controllers.and(namespace_objects::run(client, ca));
+        let controllers = controllers.with(namespace_objects::run(client, ca));
         // The last thing that can fail, and nobody is told of a server before.
         kubeconfig::write(&config, address, &certificates)
             .map_err(|why| StandaloneError::file(flag, &config, &why))?;

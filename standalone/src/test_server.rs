@@ -73,7 +73,7 @@ impl TestServerBuilder {
     /// Serves these kinds, besides the built-in ones.
     #[must_use]
     pub fn kinds(mut self, kinds: Kinds) -> Self {
-        self.kinds = self.kinds.and(kinds);
+        self.kinds = self.kinds.merge(kinds);
         self
     }
 
@@ -115,8 +115,8 @@ impl TestServerBuilder {
         let accounts = key.and_then(|key| ServiceAccountTokens::new(&key));
         let accounts = accounts.map_err(TestServerError::Tokens)?;
         let reviews = reviews::kinds(Vec::new(), Arc::clone(&accounts), Arc::clone(&now))?;
-        let kinds = built_in::kinds(&accounts).and(reviews);
-        let kinds = kinds.and(built_in::events()).and(self.kinds);
+        let kinds = built_in::kinds(&accounts).merge(reviews);
+        let kinds = kinds.merge(built_in::events()).merge(self.kinds);
         let server_clock = Clock::system().with_now({
             let now = Arc::clone(&now);
             move || now()

@@ -128,10 +128,10 @@ impl Kinds {
         self
     }
 
-    /// Adds a kind that is known by its definition alone; the server keeps its
+    /// Adds a custom resource that is known by its definition alone; the server stores its
     /// objects.
     #[must_use]
-    pub fn defined(mut self, definition: CustomResourceDefinition) -> Self {
+    pub fn crd(mut self, definition: CustomResourceDefinition) -> Self {
         self.add(definition, None, Role::Stored { initial: Vec::new() });
         self
     }
@@ -141,9 +141,9 @@ impl Kinds {
     ///
     /// # Errors
     /// When a document is anything else; says which one.
-    pub fn defined_in(mut self, yaml: &str) -> Result<Self, DefinitionError> {
+    pub fn crds_from_yaml(mut self, yaml: &str) -> Result<Self, DefinitionError> {
         for definition in yaml::definitions(yaml)? {
-            self = self.defined(definition);
+            self = self.crd(definition);
         }
         Ok(self)
     }
@@ -176,7 +176,7 @@ impl Kinds {
     /// Makes the last kind a view: it shows the objects of another kind, which
     /// was added before.
     #[must_use]
-    pub fn viewing(mut self, view: View) -> Self {
+    pub fn with_view(mut self, view: View) -> Self {
         if let Some(registered) = self.registered.last_mut() {
             registered.view = Some(view);
         }
@@ -185,7 +185,7 @@ impl Kinds {
 
     /// Gives the last kind a subresource that code handles: `handle` is called for a POST of an
     /// object of the type `definition`, which is among `types`. It answers the request, changes
-    /// the object of the kind, or deletes it. The body is not kept. Objects of the versions in `same_form` are read
+    /// the object of the kind, or deletes it. The body is not kept. Objects of the versions in `equivalent_versions` are read
     /// as those of the definition.
     ///
     /// # Errors
@@ -195,14 +195,14 @@ impl Kinds {
         name: &'static str,
         definition: &CustomResourceDefinition,
         types: &Arc<Types>,
-        same_form: &'static [&'static str],
+        equivalent_versions: &'static [&'static str],
         handle: impl Fn(&SubresourceRequest<'_>) -> Result<SubresourceOutcome, SubresourceError>
         + Send
         + Sync
         + 'static,
     ) -> Result<Self, StartError> {
         let mut kind = Kind::parse_built_in(definition, None, types)?;
-        kind.same_form = same_form;
+        kind.equivalent_versions = equivalent_versions;
         let kind = Arc::new(kind);
         if let Some(registered) = self.registered.last_mut() {
             let handler = SubresourceHandler::new(name, kind, Box::new(handle));
@@ -220,19 +220,19 @@ impl Kinds {
         self
     }
 
-    /// These kinds, and those.
+    /// Adds the kinds and admission plugins of `others`.
     #[must_use]
-    pub fn and(mut self, others: Self) -> Self {
+    pub fn merge(mut self, others: Self) -> Self {
         self.registered.extend(others.registered);
         self.admission.extend(others.admission);
         self.allow_partial |= others.allow_partial;
         self
     }
 
-    /// Adds a kind of Kubernetes that is a question: what is created is
-    /// answered by `review`, told by whom it was asked, and not kept.
+    /// Adds a review of Kubernetes, such as SubjectAccessReview: a create is answered by `review`,
+    /// which is given the user, and nothing is stored.
     #[must_use]
-    pub fn reviewed<K>(
+    pub fn review<K>(
         mut self,
         definition: CustomResourceDefinition,
         types: &Arc<Types>,
@@ -258,7 +258,7 @@ impl Kinds {
     /// Adds an admission plugin: it is asked about writes to all kinds of the server, also
     /// to those that were added elsewhere.
     #[must_use]
-    pub fn admission(mut self, plugin: impl AdmissionPlugin) -> Self {
+    pub fn with_admission_plugin(mut self, plugin: impl AdmissionPlugin) -> Self {
         self.admission.push(Arc::new(plugin));
         self
     }

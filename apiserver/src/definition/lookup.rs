@@ -38,7 +38,7 @@ impl<K: SourceType> Lookup<K> {
     }
 
     /// A lookup in these objects, for tests of a computation.
-    pub fn given(objects: impl IntoIterator<Item = K>) -> Self {
+    pub fn from_objects(objects: impl IntoIterator<Item = K>) -> Self {
         let keyed = objects.into_iter().map(|object| {
             let metadata = object.meta();
             let name = metadata.name.as_deref().unwrap_or_default();

@@ -49,7 +49,7 @@ impl Kind {
         }
         let fault = |why| self.cannot_convert(object, &version.name, why);
         if let Some(view) = &self.view {
-            let seen = self.seen(object, view.from_kept, &self.group, &version.name);
+            let seen = self.seen(object, view.from_stored, &self.group, &version.name);
             return seen.map(Arc::new).map_err(fault);
         }
         match version.name == self.storage.name {
@@ -103,7 +103,7 @@ impl Kind {
     /// None that could be met: it was an object before.
     pub fn to_storage(&self, object: Object, version: &Version) -> Result<Object, ObjectError> {
         if let Some(view) = &self.view {
-            return self.seen(&object, view.to_kept, view.group, view.version);
+            return self.seen(&object, view.to_stored, view.group, view.version);
         }
         if version.name == self.storage.name {
             return Ok(object.of_shape(self.shape));

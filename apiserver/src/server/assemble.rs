@@ -341,7 +341,7 @@ mod tests {
             },
         });
         check(
-            &Kinds::new().defined_in(&definition.to_string()).unwrap(),
+            &Kinds::new().crds_from_yaml(&definition.to_string()).unwrap(),
             "kind quxes.example.com: spec.versions[0].schema.openAPIV3Schema.properties[spec].properties[size].default: Invalid value: 7:  in body should be less than or equal to 5",
         );
         check(

@@ -30,7 +30,7 @@ pub async fn server_of_all(definitions: &str) -> InProcess {
 }
 
 async fn server_with(definitions: &str, client: Client) -> InProcess {
-    let kinds = Kinds::new().defined_in(definitions).unwrap();
+    let kinds = Kinds::new().crds_from_yaml(definitions).unwrap();
     let server = ApiServer::new("foos", kinds);
     let server = server.without_admission_plugin(AdmissionPluginName::NamespaceLifecycle);
     server.in_process(client).await.unwrap()

@@ -109,8 +109,8 @@ impl Subresources {
 /// A subresource to which objects of another kind are posted, and that keeps none of them.
 pub(crate) struct PostedSubresource {
     name: &'static str,
-    /// Versions whose objects have the same form.
-    same_form: &'static [&'static str],
+    /// Versions whose objects look the same.
+    equivalent_versions: &'static [&'static str],
     definition: Result<CustomResourceDefinition, serde_json::Error>,
     handle: Handle,
 }
@@ -132,18 +132,18 @@ impl PostedSubresource {
         B: Resource,
         B::Scope: 'static,
     {
-        Self { name, same_form: &[], definition: review::<B>(), handle: Box::new(handle) }
+        Self { name, equivalent_versions: &[], definition: review::<B>(), handle: Box::new(handle) }
     }
 
     /// The same subresource, which takes objects of these versions too.
-    pub(crate) fn or(self, same_form: &'static [&'static str]) -> Self {
-        Self { same_form, ..self }
+    pub(crate) fn with_versions(self, equivalent_versions: &'static [&'static str]) -> Self {
+        Self { equivalent_versions, ..self }
     }
 
     fn add_to(self, kinds: Kinds) -> Result<Kinds, String> {
         let definition = self.definition.map_err(|error| error.to_string())?;
-        let Self { name, same_form, handle, .. } = self;
-        let kinds = kinds.with_subresource(name, &definition, &TYPES, same_form, handle);
+        let Self { name, equivalent_versions, handle, .. } = self;
+        let kinds = kinds.with_subresource(name, &definition, &TYPES, equivalent_versions, handle);
         kinds.map_err(|error| error.to_string())
     }
 }

@@ -25,7 +25,7 @@ pub(crate) fn row() -> Row<Event> {
 
 /// How events of this group are stored as events of the core group.
 pub(crate) fn view() -> View {
-    View { group: "", version: "v1", plural: "events", to_kept: to_core, from_kept: from_core }
+    View { group: "", version: "v1", plural: "events", to_stored: to_core, from_stored: from_core }
 }
 
 fn cell(heading: &str, event: &Event, now: Timestamp) -> Value {

@@ -8,7 +8,7 @@ use super::{check_name, set_condition};
 use crate::built_in::row::PostedSubresource;
 
 pub(super) fn subresource() -> PostedSubresource {
-    PostedSubresource::new::<Eviction>("eviction", evict).or(&["v1beta1"])
+    PostedSubresource::new::<Eviction>("eviction", evict).with_versions(&["v1beta1"])
 }
 
 fn evict(request: &SubresourceRequest<'_>) -> Result<SubresourceOutcome, SubresourceError> {
