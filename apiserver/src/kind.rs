@@ -50,7 +50,7 @@ use crate::schema::{Types, coerce};
 
 /// Whether objects live in namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
+pub enum ResourceScope {
     /// Each object has a namespace.
     Namespaced,
     /// Objects belong to the cluster.
@@ -65,7 +65,7 @@ pub struct Kind {
     /// What the kind is called.
     pub names: Names,
     /// Whether objects live in namespaces.
-    pub scope: Scope,
+    pub scope: ResourceScope,
     /// Versions of its group whose objects look the same, and are read as its own.
     pub equivalent_versions: &'static [&'static str],
     /// The served versions, the preferred one first.
@@ -135,11 +135,11 @@ impl Kind {
             faults.push(format!("metadata.name: must be {qualified:?}"));
         }
         let scope = match spec.scope.as_str() {
-            "Namespaced" => Scope::Namespaced,
-            "Cluster" => Scope::Cluster,
+            "Namespaced" => ResourceScope::Namespaced,
+            "Cluster" => ResourceScope::Cluster,
             _ => {
                 faults.push("spec.scope: must be Namespaced or Cluster".to_owned());
-                Scope::Cluster
+                ResourceScope::Cluster
             }
         };
         if spec.preserve_unknown_fields == Some(true) {
@@ -324,7 +324,7 @@ impl Kind {
 
     /// Whether objects live in namespaces.
     pub fn is_namespaced(&self) -> bool {
-        self.scope == Scope::Namespaced
+        self.scope == ResourceScope::Namespaced
     }
 }
 

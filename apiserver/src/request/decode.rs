@@ -78,7 +78,7 @@ impl Operation {
 /// a patch in no language of ours, a change of nothing in particular.
 pub(super) fn begin(target: &Target, head: &Parts) -> Result<(), ApiError> {
     if target.verb == Verb::Patch {
-        patch::language(&head.headers, is_strategic(target))?;
+        patch::patch_type(&head.headers, is_strategic(target))?;
     }
     let is_of_object = matches!(target.verb, Verb::Get | Verb::Update | Verb::Patch | Verb::Delete);
     if is_of_object || target.subresource.is_some() {
@@ -134,11 +134,11 @@ pub(super) async fn decode(
             Ok(Operation::Write(Change::Update(submitted), options))
         }
         Verb::Patch => {
-            let language = patch::language(&head.headers, is_strategic(target))?;
+            let patch_type = patch::patch_type(&head.headers, is_strategic(target))?;
             let bytes = body::read(&head.headers, body).await?;
             let options = with_manager(parameters.patch_options()?, head);
             let (schema, validation) = (&target.version.schema, options.field_validation);
-            let patch = patch::read(language, schema, &bytes, validation, account);
+            let patch = patch::read(patch_type, schema, &bytes, validation, account);
             Ok(Operation::Write(Change::Patch(patch), options))
         }
         Verb::Delete => {
@@ -168,18 +168,18 @@ async fn object(
         true => Some(Arc::clone(Types::meta())),
         false => kind.is_typed().then(|| Arc::clone(version.schema.types())),
     };
-    let language = body::language(&head.headers, protobuf);
-    let language = if target.verb == Verb::Create { Ok(language?) } else { language };
+    let format = body::format(&head.headers, protobuf);
+    let format = if target.verb == Verb::Create { Ok(format?) } else { format };
     let bytes = body::read(&head.headers, body).await?;
     let options = match target.verb {
         Verb::Create => parameters.create_options()?,
         _ => parameters.update_options()?,
     };
     let options = with_manager(options, head);
-    let language = language?;
+    let format = format?;
     let submitted = match is_scale {
-        true => body::scale(language, &bytes, account).await?,
-        false => body::object(kind, version, language, &bytes, account).await?,
+        true => body::scale(format, &bytes, account).await?,
+        false => body::object(kind, version, format, &bytes, account).await?,
     };
     Ok((options, submitted))
 }
@@ -205,6 +205,6 @@ async fn delete_options(
     if bytes.is_empty() {
         return parameters.delete_options();
     }
-    let language = body::language(&head.headers, Some(Arc::clone(Types::meta())))?;
-    deletion::in_body(language, &bytes, account).await
+    let format = body::format(&head.headers, Some(Arc::clone(Types::meta())))?;
+    deletion::in_body(format, &bytes, account).await
 }

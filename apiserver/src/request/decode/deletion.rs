@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use serde_json::Value;
 
-use super::body::Language;
+use super::body::BodyFormat;
 use super::parameters::Parameters;
 use crate::error::{ApiError, no_object, quote};
 use crate::quota::Account;
@@ -32,11 +32,11 @@ impl Parameters {
 
 /// The options in the body of a deletion. They void those in the query.
 pub(super) async fn in_body(
-    language: Language,
+    format: BodyFormat,
     bytes: &Bytes,
     account: &Account,
 ) -> Result<DeleteOptions, ApiError> {
-    let parsed = language.parse(bytes, account, |why: &str| ApiError::bad_request(why)).await?;
+    let parsed = format.parse(bytes, account, |why: &str| ApiError::bad_request(why)).await?;
     let tree = match parsed.value {
         Value::Null => return Ok(DeleteOptions::default()),
         Value::Object(tree) => tree,
@@ -65,7 +65,7 @@ mod tests {
     async fn bodies() {
         let parse = async |text: &'static str| {
             let bytes = Bytes::from_static(text.as_bytes());
-            in_body(Language::Json, &bytes, &Account::own())
+            in_body(BodyFormat::Json, &bytes, &Account::own())
                 .await
                 .map_err(|error| error.to_string())
         };
