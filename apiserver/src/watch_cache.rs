@@ -12,7 +12,7 @@ mod window;
 
 pub use snapshot::Snapshot;
 pub use subscriber::{Lost, Scope, Subscription};
-pub use window::Change;
+pub use window::WatchCacheEvent;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -150,7 +150,7 @@ impl WatchCache {
             if let Some(known) = rewound.iter().find(|snapshot| snapshot.revision() == revision) {
                 return Some(known.clone());
             }
-            let since: Vec<Arc<Change>> = state.window.after(revision).cloned().collect();
+            let since: Vec<Arc<WatchCacheEvent>> = state.window.after(revision).cloned().collect();
             (Snapshot::new(state.objects.clone(), revision), since)
         };
         for changes in since.rchunks(UNDO) {
@@ -226,7 +226,7 @@ impl WatchCache {
             return;
         }
         state.revision = revision;
-        let change = Change::new(revision, key.clone(), before, after);
+        let change = WatchCacheEvent::new(revision, key.clone(), before, after);
         let subscribers = &self.subscribers;
         let start = state.window.start();
         state.window.push(Arc::new(change), Instant::now(), |left| subscribers.lose(left));

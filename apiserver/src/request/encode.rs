@@ -35,8 +35,8 @@ use crate::kind::{Kind, Version};
 use crate::object::{Tree, to_json};
 use crate::schema::Types;
 use crate::storage::{Revision, Versioned};
-use crate::verb::{Deleted, Event, Listed, ObjectEvent};
-use crate::watch_cache::Change;
+use crate::verb::{Deleted, Event, ListPage, ObjectEvent};
+use crate::watch_cache::WatchCacheEvent;
 
 const WARNING: HeaderName = HeaderName::from_static("warning");
 /// All warnings of an answer together, and each of them if that is too much;
@@ -53,7 +53,7 @@ pub(super) struct Page {
 }
 
 impl Page {
-    pub(super) fn of(listed: &Listed) -> Self {
+    pub(super) fn of(listed: &ListPage) -> Self {
         Self {
             revision: listed.revision(),
             token: listed.next_token(),
@@ -250,7 +250,7 @@ impl Encoder {
 
     /// The change behind an event, if its watchers are sent the same bytes: those of the whole
     /// object as it is kept.
-    fn shared<'a>(&self, event: &'a ObjectEvent) -> Option<&'a Change> {
+    fn shared<'a>(&self, event: &'a ObjectEvent) -> Option<&'a WatchCacheEvent> {
         let is_as_kept = self.format.form == Form::Object
             && self.kind.is_shown_as_kept(&event.versioned.object, &self.version);
         event.change.as_deref().filter(|_| is_as_kept)

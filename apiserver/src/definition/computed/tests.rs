@@ -107,7 +107,7 @@ impl Fixture {
         subscription: &mut crate::watch_cache::Subscription,
     ) -> Vec<(String, Value)> {
         let changes = subscription.next().await.unwrap();
-        let spec = |change: &crate::watch_cache::Change| {
+        let spec = |change: &crate::watch_cache::WatchCacheEvent| {
             change.after().map(|after| after.object.to_tree()["spec"].clone()).unwrap_or_default()
         };
         changes.iter().map(|change| (change.key().name().to_owned(), spec(change))).collect()

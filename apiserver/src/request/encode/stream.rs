@@ -30,7 +30,7 @@ use crate::clock::Clock;
 use crate::error::ApiError;
 use crate::object::Key;
 use crate::record::WatchEventCounter;
-use crate::verb::{Initial, LOOK, Listed, Watching};
+use crate::verb::{InitialEvents, LOOK, ListPage, WatchStream};
 
 /// Larger chunks do not make a list faster, smaller ones make it slower.
 const CHUNK: usize = 64 << 10;
@@ -99,7 +99,7 @@ fn produce<T: Send + 'static>(
 
 struct ListState {
     encoder: Encoder,
-    listed: Listed,
+    listed: ListPage,
     page: Page,
     last: Option<Key>,
     started: bool,
@@ -123,7 +123,7 @@ struct ListState {
 /// 500 when an object of the first chunk cannot be converted.
 pub(in crate::request) async fn list(
     encoder: Encoder,
-    listed: Listed,
+    listed: ListPage,
     permit: Permit,
 ) -> Result<Response<Body>, ApiError> {
     let page = Page::of(&listed);
@@ -271,7 +271,7 @@ fn make_chunk(state: &mut ListState) -> Result<Vec<u8>, ApiError> {
 
 struct WatchState {
     encoder: Encoder,
-    watching: Watching,
+    watching: WatchStream,
     first: bool,
     deadline: Instant,
     /// Rings when a bookmark is due, and at the deadline.
@@ -290,7 +290,7 @@ struct WatchState {
 /// error ends it.
 pub(in crate::request) async fn watch(
     encoder: Encoder,
-    mut watching: Watching,
+    mut watching: WatchStream,
     lasts: Option<Duration>,
     closing: &CancellationToken,
     clock: Clock,
@@ -346,7 +346,7 @@ pub(in crate::request) async fn watch(
 /// What a watch begins with.
 struct Beginning {
     encoder: Encoder,
-    initial: Option<Initial>,
+    initial: Option<InitialEvents>,
     is_first: bool,
     /// Ends the watch.
     ending: CancellationToken,
@@ -381,7 +381,7 @@ impl Beginning {
     }
 
     fn is_done(&self) -> bool {
-        self.initial.as_ref().is_none_or(Initial::is_done)
+        self.initial.as_ref().is_none_or(InitialEvents::is_done)
     }
 }
 
