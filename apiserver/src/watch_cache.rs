@@ -62,7 +62,7 @@ pub struct SourceState {
     /// Whether all of it has been in view.
     pub is_synced: bool,
     /// Why the cluster does not show it now, if it does not.
-    pub trouble: Option<String>,
+    pub watch_error: Option<String>,
 }
 
 /// The objects of one kind now, and their recent past.

@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::lookup::{self, Related, Tracked};
 use super::{Cells, qualified, to_tree};
-use crate::cluster::{Changed, SourceFeed, Sources};
+use crate::cluster::{Changed, SourceInformer, Sources};
 use crate::object::{Key, Object};
 use crate::watch_cache::{SourceState, WatchCache};
 
@@ -87,11 +87,17 @@ pub trait Computed:
 /// Keeps a cache as the sources say, for ever.
 pub(super) async fn run<C: Computed>(sources: Arc<Sources>, cache: Arc<WatchCache>) {
     let notify = Arc::new(Notify::new());
-    let feed = sources.open::<C::Source>();
-    let changed = feed.follow(Arc::clone(&notify));
+    let informer = sources.open::<C::Source>();
+    let changed = informer.follow(Arc::clone(&notify));
     let related = C::Related::open(&sources, &notify);
-    let mut view =
-        View::<C> { feed, changed, related, cache, known: HashMap::new(), seen_by: HashMap::new() };
+    let mut view = View::<C> {
+        informer,
+        changed,
+        related,
+        cache,
+        known: HashMap::new(),
+        seen_by: HashMap::new(),
+    };
     loop {
         notify.notified().await;
         view.cache.set_sources(view.sources());
@@ -131,7 +137,7 @@ struct Known {
 }
 
 struct View<C: Computed> {
-    feed: Arc<SourceFeed<C::Source>>,
+    informer: Arc<SourceInformer<C::Source>>,
     changed: Arc<Changed>,
     related: C::Related,
     cache: Arc<WatchCache>,
@@ -143,13 +149,13 @@ struct View<C: Computed> {
 
 impl<C: Computed> View<C> {
     fn is_synced(&self) -> bool {
-        self.feed.is_synced() && self.related.lookups().iter().all(|lookup| lookup.is_synced())
+        self.informer.is_synced() && self.related.lookups().iter().all(|lookup| lookup.is_synced())
     }
 
     /// The state of every source.
     fn sources(&self) -> Vec<SourceState> {
         let of_lookups = self.related.lookups().into_iter().filter_map(Tracked::source);
-        std::iter::once(lookup::source(&self.feed)).chain(of_lookups).collect()
+        std::iter::once(lookup::source(&self.informer)).chain(of_lookups).collect()
     }
 
     /// The sources that must be computed again.
@@ -165,7 +171,7 @@ impl<C: Computed> View<C> {
 
     /// Computes one source again and publishes what came of it.
     fn update(&mut self, source_key: &Key) {
-        let Some(source) = self.feed.get(source_key) else {
+        let Some(source) = self.informer.get(source_key) else {
             self.show(source_key, None);
             self.look(source_key, HashSet::new());
             self.known.remove(source_key);

@@ -65,13 +65,13 @@ fn config_map(name: &str, rows: &[(&str, &str)]) -> ConfigMap {
 }
 
 struct Fixture {
-    config_maps: Arc<SourceFeed<ConfigMap>>,
-    secrets: Arc<SourceFeed<Secret>>,
+    config_maps: Arc<SourceInformer<ConfigMap>>,
+    secrets: Arc<SourceInformer<Secret>>,
     cache: Arc<WatchCache>,
     _running: tokio::task::JoinHandle<()>,
 }
 
-/// A view over feeds that the test fills itself: the client reaches nobody.
+/// A view over informers that the test fills itself: the client reaches nobody.
 fn start() -> Fixture {
     let nobody = tower::service_fn(|_: http::Request<kube::client::Body>| async {
         std::future::pending::<()>().await;
