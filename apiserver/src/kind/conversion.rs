@@ -9,7 +9,7 @@ use thiserror::Error;
 use super::{Kind, Version};
 use crate::error::{ApiError, quote};
 use crate::object::{Object, ObjectError, Tree};
-use crate::schema::{Malformed, coerce, fill_defaults, prune, take_in};
+use crate::schema::{Malformed, coerce, fill_defaults, normalize, prune};
 
 /// An object that is kept, but cannot be shown in a version.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -111,7 +111,7 @@ impl Kind {
         let mut tree = object.to_tree();
         self.convert(&mut tree, &self.storage);
         // Nothing is refused: the other version did not ask for more.
-        let _ = take_in(self.storage.schema.root(), &mut tree, Malformed::Dropped);
+        let _ = normalize(self.storage.schema.root(), &mut tree, Malformed::Dropped);
         Ok(Object::from_tree(&tree)?.of_shape(self.shape))
     }
 

@@ -57,11 +57,11 @@ pub(super) async fn mutate(
     if draft_type(draft) != before {
         return Err(broken("apiVersion and kind may not change"));
     }
-    take_in_again(attributes, live, draft).map_err(|why| broken(&why))
+    normalize_again(attributes, live, draft).map_err(|why| broken(&why))
 }
 
-/// Holds an object that plugins have touched to what the path and the type say.
-fn take_in_again(
+/// Normalizes an object that plugins have touched, and checks that it still fits the path.
+fn normalize_again(
     attributes: &Attributes<'_>,
     live: Option<&Live>,
     draft: &mut Draft,
@@ -74,7 +74,7 @@ fn take_in_again(
     checked.map_err(|error| error.to_string())?;
     schema::coerce_metadata(tree, Malformed::Refused)?;
     if draft.is_kind {
-        schema::take_in(attributes.version.schema.root(), tree, Malformed::Refused)?;
+        schema::normalize(attributes.version.schema.root(), tree, Malformed::Refused)?;
     }
     draft.warnings.extend(owners::without_duplicates(tree, owners::Found::AfterAdmission));
     field_managers::keep_none(&mut draft.tree);

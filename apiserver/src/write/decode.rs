@@ -48,7 +48,7 @@ pub(super) fn prune(
         unknown.extend(schema::coerce_metadata(tree, Malformed::Refused)?);
     }
     if is_kind {
-        unknown.extend(schema::take_in(of, tree, Malformed::Refused)?);
+        unknown.extend(schema::normalize(of, tree, Malformed::Refused)?);
     }
     Ok((is_kind, unknown))
 }

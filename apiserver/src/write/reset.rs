@@ -81,7 +81,7 @@ fn reset_to_status(attributes: &Attributes<'_>, live: &Live, draft: &mut Draft) 
     }
     if !draft.is_kind {
         // What says that it is something else was not pruned.
-        let _ = schema::take_in(version.schema.root(), &mut draft.tree, Malformed::Dropped);
+        let _ = schema::normalize(version.schema.root(), &mut draft.tree, Malformed::Dropped);
     }
 }
 
