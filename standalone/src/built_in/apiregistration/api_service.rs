@@ -7,7 +7,7 @@ use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::{
     APIService, APIServiceCondition, APIServiceSpec,
 };
 
-use crate::built_in::checks::{Faults, check_with, quote};
+use crate::built_in::checks::{FieldErrors, check_with, quote};
 use crate::built_in::defaulting::is_new;
 use crate::built_in::row::{Column, Row, Subresources};
 use crate::built_in::strategy::requiring_resource_version;
@@ -78,14 +78,14 @@ fn prepare(api: &mut APIService, now: Timestamp) {
     }
 }
 
-fn validate(api: &APIService) -> Faults {
+fn validate(api: &APIService) -> FieldErrors {
     let mut faults = Vec::new();
     let spec = api.spec.clone().unwrap_or_default();
     check_api(api.metadata.name.as_deref().unwrap_or_default(), &spec, &mut faults);
     faults
 }
 
-fn check_api(name: &str, spec: &APIServiceSpec, faults: &mut Faults) {
+fn check_api(name: &str, spec: &APIServiceSpec, faults: &mut FieldErrors) {
     let group = spec.group.as_deref().unwrap_or_default();
     let version = spec.version.as_deref().unwrap_or_default();
     let expected = format!("{version}.{group}");

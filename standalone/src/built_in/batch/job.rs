@@ -9,7 +9,7 @@ use k8s_openapi::api::batch::v1::{Job, JobSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::job_spec;
-use crate::built_in::checks::{Faults, check_immutable, to_json};
+use crate::built_in::checks::{FieldErrors, check_immutable, to_json};
 use crate::built_in::defaulting::{is_new, set_default};
 use crate::built_in::label_selector;
 use crate::built_in::row::{ALL, Row, Subresources};
@@ -79,7 +79,7 @@ fn add_selector(spec: &mut JobSpec, name: &str, uid: &str) {
         .or_insert_with(|| uid.to_owned());
 }
 
-fn validate(job: &Job, old: Option<&Job>) -> Faults {
+fn validate(job: &Job, old: Option<&Job>) -> FieldErrors {
     let mut faults = Vec::new();
     let Some(spec) = &job.spec else { return faults };
     job_spec::validate(spec, "spec", &mut faults);

@@ -6,7 +6,7 @@ pub(crate) mod validation;
 use aggregated_apiserver::{NameRule, Rules, SelectableFields, Strategy};
 use k8s_openapi::api::core::v1::Event;
 
-use crate::built_in::checks::Faults;
+use crate::built_in::checks::FieldErrors;
 use crate::built_in::row::Row;
 use crate::built_in::strategy::common;
 use validation::NewEvent;
@@ -47,7 +47,7 @@ pub(crate) fn strategy(about: &str) -> Strategy {
     }
 }
 
-fn validate(event: &Event, old: Option<&Event>) -> Faults {
+fn validate(event: &Event, old: Option<&Event>) -> FieldErrors {
     let mut faults = Vec::new();
     if old.is_none() {
         validation::check(&new_event(event), &mut faults);

@@ -16,7 +16,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Map, Value, json};
 
-use crate::built_in::checks::Faults;
+use crate::built_in::checks::FieldErrors;
 use crate::built_in::defaulting::{is_new, set_default, sync_with_list};
 use crate::built_in::pod_template::spec::{self, Owner};
 use crate::built_in::row::{ALL, Row, Subresources};
@@ -193,7 +193,7 @@ fn default_host_ports(spec: &mut PodSpec) {
     }
 }
 
-fn validate(pod: &Pod, old: Option<&Pod>) -> Faults {
+fn validate(pod: &Pod, old: Option<&Pod>) -> FieldErrors {
     let mut faults = Vec::new();
     let nothing = PodSpec::default();
     let pod = pod.spec.as_ref().unwrap_or(&nothing);

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use aggregated_apiserver::{FieldError, Rules, names};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
-use crate::built_in::checks::{Faults, check_immutable, check_one_of, check_with, quote};
+use crate::built_in::checks::{FieldErrors, check_immutable, check_one_of, check_with, quote};
 use crate::built_in::row::{Column, Row};
 use crate::built_in::strategy;
 
@@ -63,7 +63,7 @@ fn prepare(slice: &mut EndpointSlice) {
     }
 }
 
-fn validate(slice: &EndpointSlice, old: Option<&EndpointSlice>) -> Faults {
+fn validate(slice: &EndpointSlice, old: Option<&EndpointSlice>) -> FieldErrors {
     let mut faults = Vec::new();
     if slice.address_type.is_empty() {
         faults.push(FieldError::required("addressType", ""));
@@ -81,7 +81,7 @@ fn validate(slice: &EndpointSlice, old: Option<&EndpointSlice>) -> Faults {
     faults
 }
 
-fn check_endpoints(slice: &EndpointSlice, faults: &mut Faults) {
+fn check_endpoints(slice: &EndpointSlice, faults: &mut FieldErrors) {
     let endpoints = slice.endpoints.as_deref().unwrap_or_default();
     if endpoints.len() > AT_MOST_ENDPOINTS {
         faults.push(FieldError::too_many("endpoints", endpoints.len(), AT_MOST_ENDPOINTS as u64));
@@ -112,7 +112,7 @@ fn check_endpoints(slice: &EndpointSlice, faults: &mut Faults) {
     }
 }
 
-fn check_ports(slice: &EndpointSlice, faults: &mut Faults) {
+fn check_ports(slice: &EndpointSlice, faults: &mut FieldErrors) {
     let ports = slice.ports.as_deref().unwrap_or_default();
     if ports.len() > AT_MOST_PORTS {
         faults.push(FieldError::too_many("ports", ports.len(), AT_MOST_PORTS as u64));

@@ -11,7 +11,7 @@ use super::ports::check_ports;
 use super::probes::{self, check_handler, check_probe};
 use super::resources::{self, round_up};
 use super::spec::Owner;
-use crate::built_in::checks::{Faults, check_one_of, check_with, quote};
+use crate::built_in::checks::{FieldErrors, check_one_of, check_with, quote};
 use crate::built_in::defaulting::set_default;
 
 /// Sets the defaults of a container.
@@ -52,7 +52,7 @@ pub(crate) fn validate(
     at: &str,
     owner: Owner,
     volumes: &BTreeSet<&str>,
-    faults: &mut Faults,
+    faults: &mut FieldErrors,
 ) {
     if spec.containers.is_empty() {
         faults.push(FieldError::required(format!("{at}.containers"), ""));
@@ -82,7 +82,7 @@ fn check(
     at: &str,
     owner: Owner,
     volumes: &BTreeSet<&str>,
-    faults: &mut Faults,
+    faults: &mut FieldErrors,
 ) {
     let image = container.image.as_deref().unwrap_or_default();
     if image.is_empty() {

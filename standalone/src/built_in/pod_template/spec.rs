@@ -4,7 +4,7 @@ use aggregated_apiserver::{FieldError, NameRule, names};
 use k8s_openapi::api::core::v1::PodSpec;
 
 use super::{containers, tolerations, volumes};
-use crate::built_in::checks::{Faults, check_one_of, check_with, quote};
+use crate::built_in::checks::{FieldErrors, check_one_of, check_with, quote};
 use crate::built_in::defaulting::set_default;
 use crate::built_in::label_selector;
 
@@ -33,7 +33,7 @@ pub(crate) enum Owner {
 }
 
 /// Validates a PodSpec.
-pub(crate) fn validate(spec: &PodSpec, at: &str, owner: Owner, faults: &mut Faults) {
+pub(crate) fn validate(spec: &PodSpec, at: &str, owner: Owner, faults: &mut FieldErrors) {
     let volumes = volumes::validate(spec, at, owner, faults);
     containers::validate(spec, at, owner, &volumes, faults);
     if let Some(policy) = &spec.restart_policy
