@@ -23,6 +23,7 @@
 //! be in the way goes by itself: what is in a namespace that is deleted, the objects of
 //! a definition, and Pods when their grace period is over.
 
+mod authorizer;
 mod built_in;
 mod certificates;
 mod cluster_objects;
@@ -33,11 +34,10 @@ mod jwt;
 mod kubeconfig;
 mod objects;
 mod reviews;
-mod rights;
 mod service_account_tokens;
 mod standalone;
 mod test_server;
-mod tokens;
+mod token_auth_file;
 
 /// The examples of `docs/testing.md`, which are compiled and run.
 #[cfg(doctest)]

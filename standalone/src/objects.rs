@@ -6,7 +6,7 @@ use aggregated_apiserver::{RestoreError, RuntimeKinds};
 use serde_json::{Value, json};
 use thiserror::Error;
 
-use crate::files::Document;
+use crate::files::LoadedObject;
 
 /// Namespaces that are there from the start.
 pub(crate) const NAMESPACES: [&str; 4] =
@@ -36,14 +36,14 @@ type Name = (String, String, String, String);
 /// `own` is what the server makes for itself, unless it is among the objects.
 pub(crate) async fn load(
     kinds: &RuntimeKinds,
-    objects: Vec<Document>,
-    own: Vec<Document>,
+    objects: Vec<LoadedObject>,
+    own: Vec<LoadedObject>,
 ) -> Result<(), ObjectError> {
     let owners = owners(&objects);
     let mut namespaces: HashSet<String> = HashSet::new();
-    let brought = objects.iter().filter(|document| is_namespace(&document.object));
+    let brought = objects.iter().filter(|loaded| is_namespace(&loaded.object));
     let brought: HashSet<String> =
-        brought.map(|document| text(&document.object, "/metadata/name")).collect();
+        brought.map(|loaded| text(&loaded.object, "/metadata/name")).collect();
     for name in NAMESPACES.map(str::to_owned) {
         if !brought.contains(&name) && namespaces.insert(name.clone()) {
             restore_namespace(kinds, &name).await?;
@@ -51,9 +51,9 @@ pub(crate) async fn load(
     }
     // Those that the objects bring along come first, whatever the order.
     let (mut ordered, others): (Vec<_>, Vec<_>) =
-        objects.into_iter().partition(|document| is_namespace(&document.object));
+        objects.into_iter().partition(|loaded| is_namespace(&loaded.object));
     ordered.extend(others);
-    for Document { place, mut object } in ordered {
+    for LoadedObject { place, mut object } in ordered {
         let namespace = text(&object, "/metadata/namespace");
         if !namespace.is_empty()
             && !brought.contains(&namespace)
@@ -68,7 +68,7 @@ pub(crate) async fn load(
         }
         kinds.restore(object).await.map_err(|error| ObjectError::new(what, error))?;
     }
-    for Document { place, object } in own {
+    for LoadedObject { place, object } in own {
         let what = describe(&place, &object);
         match kinds.restore(object).await {
             Ok(()) | Err(RestoreError::Exists) => {}
@@ -89,9 +89,9 @@ fn is_namespace(object: &Value) -> bool {
 }
 
 /// The uids by which objects name their owners.
-fn owners(objects: &[Document]) -> HashMap<Name, String> {
+fn owners(objects: &[LoadedObject]) -> HashMap<Name, String> {
     let mut owners = HashMap::new();
-    for Document { object, .. } in objects {
+    for LoadedObject { object, .. } in objects {
         let references = object["metadata"]["ownerReferences"].as_array();
         for reference in references.into_iter().flatten() {
             let [first, _] = names(object);

@@ -14,10 +14,10 @@ use k8s_openapi::api::authorization::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::Serialize;
 
+use crate::authorizer::{is_allowed, rules};
 use crate::built_in::{TYPES, review};
 use crate::controllers::definitions::Now;
-use crate::rights::{may, rules};
-use crate::service_account_tokens::{Believed, ISSUER, ServiceAccountTokens};
+use crate::service_account_tokens::{AuthenticatedToken, ISSUER, ServiceAccountTokens};
 
 /// Whose token is whose.
 pub(crate) type Tokens = Vec<(String, User)>;
@@ -49,14 +49,16 @@ pub(crate) fn kinds(
             // Tokens of the file are for this server.
             let is_ours = audiences.is_empty() || audiences.iter().any(|one| one == ISSUER);
             let known = tokens.iter().find(|(known, _)| is_ours && known == token);
-            let believed = match known {
-                Some((_, user)) => {
-                    Some(Believed { user: user.clone(), audiences: vec![ISSUER.to_owned()] })
-                }
+            let authenticated = match known {
+                Some((_, user)) => Some(AuthenticatedToken {
+                    user: user.clone(),
+                    audiences: vec![ISSUER.to_owned()],
+                }),
                 None => accounts.review(token, audiences, clock()),
             };
-            let audiences = believed.as_ref().map(|believed| believed.audiences.clone());
-            let user = believed.map(|believed| info(&believed.user));
+            let audiences =
+                authenticated.as_ref().map(|authenticated| authenticated.audiences.clone());
+            let user = authenticated.map(|authenticated| info(&authenticated.user));
             asked.status = Some(TokenReviewStatus {
                 authenticated: Some(user.is_some()),
                 error: user.is_none().then(|| "invalid bearer token".to_owned()),
@@ -72,7 +74,7 @@ pub(crate) fn kinds(
                 let (resource, path) =
                     (&asked.spec.resource_attributes, &asked.spec.non_resource_attributes);
                 check(&asked.metadata, about(resource, path))?;
-                let allowed = may(&user.groups, resource.as_ref(), path.as_ref());
+                let allowed = is_allowed(&user.groups, resource.as_ref(), path.as_ref());
                 asked.status = Some(status(allowed));
                 Ok(asked)
             },
@@ -158,7 +160,7 @@ fn of_subject(spec: &SubjectAccessReviewSpec) -> Vec<FieldError> {
 fn answer(spec: &SubjectAccessReviewSpec) -> SubjectAccessReviewStatus {
     let (resource, path) = (&spec.resource_attributes, &spec.non_resource_attributes);
     let groups = spec.groups.as_deref().unwrap_or_default();
-    status(may(groups, resource.as_ref(), path.as_ref()))
+    status(is_allowed(groups, resource.as_ref(), path.as_ref()))
 }
 
 fn shown(value: &impl Serialize) -> String {

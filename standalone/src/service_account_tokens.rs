@@ -42,7 +42,7 @@ pub(crate) struct ServiceAccountTokens {
 }
 
 /// A token that is believed.
-pub(crate) struct Believed {
+pub(crate) struct AuthenticatedToken {
     pub user: User,
     /// Of those that were asked for, or the server itself.
     pub audiences: Vec<String>,
@@ -58,7 +58,7 @@ impl ServiceAccountTokens {
     }
 
     /// Looks for accounts, and what tokens are bound to, in what this server serves.
-    pub(crate) fn look_into(&self, objects: RuntimeKinds) {
+    pub(crate) fn set_objects(&self, objects: RuntimeKinds) {
         // A server starts once.
         let _ = self.objects.set(objects);
     }
@@ -126,7 +126,7 @@ impl ServiceAccountTokens {
             let errors = vec![FieldError::invalid(at, lasts, why)];
             return Err(SubresourceError::Invalid(String::new(), errors));
         }
-        let bound = self.bound(&spec["boundObjectRef"], namespace, name)?;
+        let bound = self.bound_object_claims(&spec["boundObjectRef"], namespace, name)?;
         let mut whose = json!({
             "namespace": namespace, "serviceaccount": {"name": name, "uid": uid},
         });
@@ -154,7 +154,7 @@ impl ServiceAccountTokens {
     }
 
     /// What a token is to be bound to: claims of it.
-    fn bound(
+    fn bound_object_claims(
         &self,
         reference: &Value,
         namespace: &str,
@@ -221,7 +221,7 @@ impl ServiceAccountTokens {
         token: &str,
         audiences: &[String],
         now: Timestamp,
-    ) -> Option<Believed> {
+    ) -> Option<AuthenticatedToken> {
         let claims = self.key.verify(token)?;
         let number = |claim: &str| claims.get(claim).and_then(Value::as_i64);
         let now = now.as_second();
@@ -237,7 +237,7 @@ impl ServiceAccountTokens {
             return None;
         }
         let user = self.user(&claims, now)?;
-        Some(Believed { user, audiences })
+        Some(AuthenticatedToken { user, audiences })
     }
 
     /// The account of a token, if it and what the token is bound to is still there.
@@ -248,14 +248,14 @@ impl ServiceAccountTokens {
         let id = claims.get("jti")?.as_str()?;
         extra.insert(format!("{EXTRA}/credential-id"), vec![format!("JTI={id}")]);
         let account =
-            self.known("serviceaccounts", Some(namespace), &whose["serviceaccount"], now)?;
+            self.live_object("serviceaccounts", Some(namespace), &whose["serviceaccount"], now)?;
         for (claim, plural, is_namespaced) in
             [("pod", "pods", true), ("secret", "secrets", true), ("node", "nodes", false)]
         {
             let Some(object) = whose.get(claim) else { continue };
             // The node of a Pod may go before it.
             let is_of_pod = claim == "node" && whose.get("pod").is_some();
-            let known = self.known(plural, is_namespaced.then_some(namespace), object, now);
+            let known = self.live_object(plural, is_namespaced.then_some(namespace), object, now);
             if known.is_none() && !is_of_pod {
                 return None;
             }
@@ -281,7 +281,7 @@ impl ServiceAccountTokens {
     }
 
     /// The object of a claim, if it is still the one of its uid, and not long deleted.
-    fn known(
+    fn live_object(
         &self,
         plural: &str,
         namespace: Option<&str>,

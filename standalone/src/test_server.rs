@@ -21,7 +21,7 @@ use crate::certificates::Certificates;
 use crate::controllers::Controllers;
 use crate::controllers::definitions::{Definitions, Now};
 use crate::faults::Faults;
-use crate::files::Document;
+use crate::files::LoadedObject;
 use crate::objects::{self, ObjectError};
 use crate::service_account_tokens::ServiceAccountTokens;
 use crate::standalone::{KUBERNETES, on_this_machine, with_documents};
@@ -132,18 +132,18 @@ impl TestServerBuilder {
         };
         let client = server.client(admin());
         let kinds = server.runtime_kinds();
-        accounts.look_into(kinds.clone());
+        accounts.set_objects(kinds.clone());
         let definitions = Definitions::new(client.clone(), kinds.clone(), Arc::clone(&now));
         for definition in &self.definitions {
             let what = format!("CustomResourceDefinition {:?}", definition.name_any());
             definitions.create(&what, definition).await?;
         }
         let mut own =
-            server.documents().map_err(|error| TestServerError::Listen(error.to_string()))?;
+            server.cluster_objects().map_err(|error| TestServerError::Listen(error.to_string()))?;
         own.extend(cluster_objects::api_services(&kinds));
         let objects = objects.into_iter().enumerate();
         let objects =
-            objects.map(|(at, object)| Document { place: format!("object {at}"), object });
+            objects.map(|(at, object)| LoadedObject { place: format!("object {at}"), object });
         objects::load(&kinds, objects.collect(), own).await?;
         let controllers = Controllers::start(&client, &kinds, definitions, &now);
         let server =
@@ -232,8 +232,8 @@ impl Server {
     }
 
     /// The objects that the server makes for itself.
-    fn documents(&self) -> std::io::Result<Vec<Document>> {
-        cluster_objects::documents(match self {
+    fn cluster_objects(&self) -> std::io::Result<Vec<LoadedObject>> {
+        cluster_objects::objects(match self {
             Self::InProcess(_) => None,
             Self::Listening { running, certificates, .. } => {
                 Some((running.address(), certificates))

@@ -27,7 +27,7 @@ const ALONE: [&str; 4] = ["/version", "/healthz", "/livez", "/readyz"];
 const OF_ACCOUNTS: [&str; 2] = [JWKS, CONFIGURATION];
 
 /// Whether a member of these groups may do this.
-pub(crate) fn may(
+pub(crate) fn is_allowed(
     groups: &[String],
     resource: Option<&ResourceAttributes>,
     path: Option<&NonResourceAttributes>,
@@ -118,19 +118,19 @@ mod tests {
             path: Some(path.to_owned()),
         };
         let pods = asks("get", "", "pods");
-        assert!(may(&of(MASTERS), Some(&pods), None));
-        assert!(may(&of(CONTROLLERS), Some(&pods), None));
-        assert!(!may(&of("system:serviceaccounts:default"), Some(&pods), None));
-        assert!(!may(&of(AUTHENTICATED), Some(&pods), None));
+        assert!(is_allowed(&of(MASTERS), Some(&pods), None));
+        assert!(is_allowed(&of(CONTROLLERS), Some(&pods), None));
+        assert!(!is_allowed(&of("system:serviceaccounts:default"), Some(&pods), None));
+        assert!(!is_allowed(&of(AUTHENTICATED), Some(&pods), None));
         let own = asks("create", "authentication.k8s.io", "selfsubjectreviews");
-        assert!(may(&of(AUTHENTICATED), Some(&own), None));
-        assert!(!may(&of("system:unauthenticated"), Some(&own), None));
-        assert!(may(&of(AUTHENTICATED), None, Some(&reads("/apis/apps/v1"))));
-        assert!(!may(&of(AUTHENTICATED), None, Some(&reads("/apisx"))));
-        assert!(may(&of(AUTHENTICATED), None, Some(&reads("/healthz"))));
-        assert!(!may(&of(AUTHENTICATED), None, Some(&reads("/healthz/ping"))));
-        assert!(!may(&of(AUTHENTICATED), None, None));
-        assert!(may(&of(ACCOUNTS), None, Some(&reads(JWKS))));
-        assert!(!may(&of(AUTHENTICATED), None, Some(&reads(JWKS))));
+        assert!(is_allowed(&of(AUTHENTICATED), Some(&own), None));
+        assert!(!is_allowed(&of("system:unauthenticated"), Some(&own), None));
+        assert!(is_allowed(&of(AUTHENTICATED), None, Some(&reads("/apis/apps/v1"))));
+        assert!(!is_allowed(&of(AUTHENTICATED), None, Some(&reads("/apisx"))));
+        assert!(is_allowed(&of(AUTHENTICATED), None, Some(&reads("/healthz"))));
+        assert!(!is_allowed(&of(AUTHENTICATED), None, Some(&reads("/healthz/ping"))));
+        assert!(!is_allowed(&of(AUTHENTICATED), None, None));
+        assert!(is_allowed(&of(ACCOUNTS), None, Some(&reads(JWKS))));
+        assert!(!is_allowed(&of(AUTHENTICATED), None, Some(&reads(JWKS))));
     }
 }
