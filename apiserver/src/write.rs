@@ -35,7 +35,7 @@ pub use admission::validate_deletion;
 pub use attributes::{Attributes, CreateAuthorizer, Environment, Origin, Part, WriteOptions};
 pub use change::Change;
 pub use decode::{check_posted, check_preconditions, decode};
-pub use deletion::{MarkOptions, Propagation, as_it_goes, mark};
+pub use deletion::{MarkOptions, Propagation, final_state, mark};
 pub use draft::{Draft, Submitted};
 pub use field_managers::manager_of_user_agent;
 pub use field_validation::FieldValidation;

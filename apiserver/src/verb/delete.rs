@@ -7,7 +7,7 @@ use crate::error::ApiError;
 use crate::kind::{Names, Strategy};
 use crate::object::{Key, Object};
 use crate::storage::{Commit, Expected, StoreError, Versioned};
-use crate::write::{Attributes, MarkOptions, as_it_goes, mark, validate_deletion};
+use crate::write::{Attributes, MarkOptions, final_state, mark, validate_deletion};
 
 /// What became of an object.
 #[derive(Clone, Debug)]
@@ -65,7 +65,7 @@ pub async fn delete(
             MarkOptions { propagation: options.propagation, grace_period: options.grace_period };
         let marked = mark(&shown, &kind.strategy, &how, clock)?.map(Arc::new);
         let gone = match &marked {
-            None if returns_deleted_object => Some(as_it_goes(&shown, &kind.strategy, clock)?),
+            None if returns_deleted_object => Some(final_state(&shown, &kind.strategy, clock)?),
             _ => None,
         };
         let gone = gone.map(Arc::new);

@@ -107,7 +107,11 @@ fn end_in(tree: &mut Tree, seconds: i64, given: Option<i64>, clock: &Clock) {
 ///
 /// # Errors
 /// None that could be met: it was an object before.
-pub fn as_it_goes(object: &Object, strategy: &Strategy, clock: &Clock) -> Result<Object, ApiError> {
+pub fn final_state(
+    object: &Object,
+    strategy: &Strategy,
+    clock: &Clock,
+) -> Result<Object, ApiError> {
     let mut tree = object.to_tree();
     // Others go without a mark.
     if strategy.grace_period.is_some() {
@@ -150,7 +154,7 @@ fn set_finalizers(tree: &mut Tree, propagation: Option<Propagation>) {
 }
 
 /// Whether nothing holds an object any more that is being deleted.
-pub(super) fn is_over(kind: &Kind, tree: &Tree) -> bool {
+pub(super) fn can_be_removed(kind: &Kind, tree: &Tree) -> bool {
     let metadata = metadata::of(tree);
     let grace = metadata.get("deletionGracePeriodSeconds").and_then(Value::as_i64);
     metadata::is_being_deleted(tree) && !kind.strategy.holds(tree) && grace.unwrap_or_default() == 0

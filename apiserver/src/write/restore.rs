@@ -21,9 +21,9 @@ use crate::user::User;
 const USER: &str = "system:apiserver";
 
 /// Nobody asks for rights where no client writes.
-pub(super) struct Nobody;
+pub(super) struct AlwaysAllow;
 
-impl CreateAuthorizer for Nobody {
+impl CreateAuthorizer for AlwaysAllow {
     fn authorize_create(&self) -> BoxFuture<'_, Result<(), ApiError>> {
         ready(Ok(())).boxed()
     }
@@ -66,7 +66,7 @@ pub async fn restore(
             admission: &AdmissionChain::default(),
             kinds: &ServedKinds::default(),
         },
-        authorizer: &Nobody,
+        authorizer: &AlwaysAllow,
     };
     let submitted = Submitted { tree, duplicates: Vec::new() };
     write(&attributes, Change::Create(submitted)).await.map(drop)

@@ -99,7 +99,7 @@ impl World {
         change: Change,
         field_validation: FieldValidation,
     ) -> Result<Written, ApiError> {
-        self.write_as(&restore::Nobody, target, change, field_validation)
+        self.write_as(&restore::AlwaysAllow, target, change, field_validation)
     }
 
     /// The same with the rights of somebody.
@@ -361,9 +361,9 @@ fn an_update_that_creates_needs_the_right_to() {
     let refused = |size| put(&Updater, size, Part::Main).unwrap_err().reason();
     // kube-apiserver validates first.
     assert_eq!((refused(1), refused(99)), (Reason::Forbidden, Reason::Invalid));
-    let status = put(&restore::Nobody, 1, Part::Status).unwrap_err();
+    let status = put(&restore::AlwaysAllow, 1, Part::Status).unwrap_err();
     assert_eq!(status.reason(), Reason::NotFound);
-    assert!(put(&restore::Nobody, 1, Part::Main).unwrap().is_created);
+    assert!(put(&restore::AlwaysAllow, 1, Part::Main).unwrap().is_created);
     // Once it is there, it is an update like any other, which has not seen the object.
     assert_eq!(refused(2), Reason::Invalid);
 }
