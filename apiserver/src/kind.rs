@@ -288,7 +288,7 @@ impl Kind {
     pub fn faults_of_stored(&self, definition: &CustomResourceDefinition) -> Vec<String> {
         let mut faults = Vec::new();
         for (index, version) in definition.spec.versions.iter().enumerate() {
-            let Some(parsed) = self.of_name(&version.name) else { continue };
+            let Some(parsed) = self.served_or_stored_version(&version.name) else { continue };
             let fields = version.selectable_fields.as_deref().unwrap_or_default();
             let path = format!("spec.versions[{index}]");
             faults.extend(selectable_fields::numbers(fields, &parsed.schema, &path));
@@ -297,7 +297,7 @@ impl Kind {
     }
 
     /// The version of this name, if it is served or stored.
-    pub fn of_name(&self, name: &str) -> Option<&Arc<Version>> {
+    pub fn served_or_stored_version(&self, name: &str) -> Option<&Arc<Version>> {
         let stored = Some(&self.storage).filter(|version| version.name == name);
         self.version(name).or(stored)
     }

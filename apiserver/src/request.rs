@@ -14,7 +14,7 @@ mod query;
 mod route;
 mod throttle;
 mod websocket;
-mod writing;
+mod write_context;
 
 pub use authenticate::{Authentication, ClientCertificate, Peer, Presented};
 pub use impersonate::Impersonation;
@@ -49,9 +49,9 @@ use crate::write::{self, Part};
 use decode::Operation;
 use encode::{Encoder, stream};
 use negotiate::{InProtobuf, Media, Negotiated, Presentation};
-use route::{Destination, Document, Route, Target};
+use route::{Destination, DocumentPath, Route, Target};
 use throttle::{Permit, Throttle};
-use writing::Writing;
+use write_context::WriteContext;
 
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
@@ -236,7 +236,7 @@ impl Handler {
     /// The user of a request: the caller, or the user that it impersonates.
     async fn user(&self, peer: &Peer, head: &Parts, record: &mut Record) -> Result<User, ApiError> {
         let caller = authenticate::authenticate(&self.authentication, peer, head).await?;
-        record.asked_by(&caller);
+        record.set_user(&caller);
         let impersonation = self.authentication.impersonation;
         let Some(acting) = impersonate::requested(impersonation, &head.headers)? else {
             return Ok(caller);
@@ -245,7 +245,7 @@ impl Handler {
             authorize::demand(&self.cluster, &caller, demand).await?;
         }
         tracing::debug!("{} acts as {}", caller.name, acting.user.name);
-        record.acts_as(&acting.user);
+        record.set_impersonated_user(&acting.user);
         Ok(acting.user)
     }
 
@@ -337,15 +337,15 @@ impl Handler {
                 let Backing::Reviewed(review) = &served.backing else {
                     return Err(ApiError::internal("what is no review is answered"));
                 };
-                let writing = Writing::new(self, user, &target, options, account);
-                let attributes = writing.attributes();
+                let context = WriteContext::new(self, user, &target, options, account);
+                let attributes = context.attributes();
                 let (answer, warnings) = verb::review(&attributes, review, submitted).await?;
                 Ok(encoder.review(&answer, &warnings))
             }
             Operation::CreateSubresource(handler, submitted, options) => {
-                let writing = Writing::new(self, user, &target, options, account);
+                let context = WriteContext::new(self, user, &target, options, account);
                 let mut warnings = Vec::new();
-                let attributes = writing.attributes();
+                let attributes = context.attributes();
                 let response =
                     verb::create_subresource(&attributes, &handler, submitted, &mut warnings).await;
                 match response.map_err(|error| error.with_warnings(warnings.clone()))? {
@@ -354,14 +354,14 @@ impl Handler {
                 }
             }
             Operation::Write(change, options) => {
-                let writing = Writing::new(self, user, &target, options, account);
-                let written = write::write(&writing.attributes(), change).await?;
+                let context = WriteContext::new(self, user, &target, options, account);
+                let written = write::write(&context.attributes(), change).await?;
                 let status = if written.is_created { StatusCode::CREATED } else { StatusCode::OK };
                 encoder.object(&written.versioned, status, &written.warnings)
             }
             Operation::Delete(key, options) => {
-                let writing = Writing::deleting(self, user, &target, options.dry_run, account);
-                let attributes = writing.attributes();
+                let context = WriteContext::deleting(self, user, &target, options.dry_run, account);
+                let attributes = context.attributes();
                 let mut warnings = deletion_warnings(&served.kind, &options);
                 let deleted = verb::delete(&attributes, &key, &options, &mut warnings).await;
                 let deleted = deleted.map_err(|error| error.with_warnings(warnings.clone()))?;
@@ -370,8 +370,8 @@ impl Handler {
                 Ok(response)
             }
             Operation::DeleteCollection(scope, options, how) => {
-                let writing = Writing::deleting(self, user, &target, how.dry_run, account);
-                let attributes = writing.attributes();
+                let context = WriteContext::deleting(self, user, &target, how.dry_run, account);
+                let attributes = context.attributes();
                 let mut warnings = deletion_warnings(&served.kind, &how);
                 let listed =
                     verb::delete_collection(&attributes, scope, options, &how, &mut warnings).await;
@@ -402,42 +402,42 @@ impl Handler {
         })
     }
 
-    fn document(&self, head: &Parts, document: &Document) -> Result<Response<Body>, ApiError> {
+    fn document(&self, head: &Parts, document: &DocumentPath) -> Result<Response<Body>, ApiError> {
         let served = self.served.load_full();
         let (discovery, openapi) = (&served.discovery, &served.openapi);
         let mut presentation = Presentation { media: Media::Json, gzip: false };
         let found = match document {
-            Document::Core => {
+            DocumentPath::Core => {
                 let (aggregated, wanted) = negotiate::discovery(head)?;
                 presentation = wanted;
                 discovery.core(aggregated)
             }
-            Document::Groups => {
+            DocumentPath::Groups => {
                 let (aggregated, wanted) = negotiate::discovery(head)?;
                 presentation = wanted;
                 Some(if aggregated { discovery.aggregated() } else { discovery.groups() })
             }
-            Document::Group(group) => {
+            DocumentPath::Group(group) => {
                 presentation = negotiate::plain(head)?;
                 discovery.group(group)
             }
-            Document::Version(group, version) => {
+            DocumentPath::Version(group, version) => {
                 presentation = negotiate::plain(head)?;
                 discovery.version(group, version)
             }
-            Document::ServerVersion => return Ok(self.version()),
-            Document::Metrics => return Ok(encode::metrics(self.metrics.text())),
-            Document::OpenApiV2 if negotiate::prefers_openapi_in_protobuf(head) => {
+            DocumentPath::ServerVersion => return Ok(self.version()),
+            DocumentPath::Metrics => return Ok(encode::metrics(self.metrics.text())),
+            DocumentPath::OpenApiV2 if negotiate::prefers_openapi_in_protobuf(head) => {
                 Some(openapi.v2_in_protobuf())
             }
-            Document::OpenApiV2 | Document::OpenApiV3Version(..)
+            DocumentPath::OpenApiV2 | DocumentPath::OpenApiV3Version(..)
                 if !negotiate::takes_json(head) =>
             {
                 return Ok(encode::not_acceptable());
             }
-            Document::OpenApiV2 => Some(openapi.v2()),
-            Document::OpenApiV3 => Some(openapi.v3()),
-            Document::OpenApiV3Version(group, version) => {
+            DocumentPath::OpenApiV2 => Some(openapi.v2()),
+            DocumentPath::OpenApiV3 => Some(openapi.v3()),
+            DocumentPath::OpenApiV3Version(group, version) => {
                 let query = head.uri.query().unwrap_or_default();
                 let hash = query::pairs(query).find(|(key, _)| key == "hash");
                 let hash = hash.as_ref().map(|(_, hash)| hash.as_ref());

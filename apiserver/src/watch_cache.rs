@@ -143,7 +143,7 @@ impl WatchCache {
     pub async fn snapshot_at(&self, revision: Revision) -> Option<Snapshot> {
         let (mut snapshot, since) = {
             let state = self.read();
-            if !self.sequence.is_own(revision) || revision < state.window.start() {
+            if !self.sequence.may_have_issued(revision) || revision < state.window.start() {
                 return None;
             }
             let rewound = self.rewound();
@@ -178,7 +178,7 @@ impl WatchCache {
     /// # Errors
     /// When the revision comes from another process, or not within three seconds.
     pub async fn wait_until(&self, revision: Revision) -> Result<(), NotFresh> {
-        if !self.sequence.is_own(revision) {
+        if !self.sequence.may_have_issued(revision) {
             return Err(NotFresh::Foreign);
         }
         let arrived = self.sequence.wait_until(revision);
@@ -206,7 +206,7 @@ impl WatchCache {
         let slot = self.subscribers.add(scope);
         let subscription = Subscription::new(Arc::clone(self), slot, revision);
         let oldest = self.read().window.start();
-        if revision < oldest || !self.sequence.is_own(revision) {
+        if revision < oldest || !self.sequence.may_have_issued(revision) {
             return Err(Lost { oldest });
         }
         Ok(subscription)

@@ -90,7 +90,7 @@ pub(super) async fn run<C: Computed>(sources: Arc<Sources>, cache: Arc<WatchCach
     let informer = sources.open::<C::Source>();
     let changed = informer.follow(Arc::clone(&notify));
     let related = C::Related::open(&sources, &notify);
-    let mut view = View::<C> {
+    let mut computation = Computation::<C> {
         informer,
         changed,
         related,
@@ -100,16 +100,16 @@ pub(super) async fn run<C: Computed>(sources: Arc<Sources>, cache: Arc<WatchCach
     };
     loop {
         notify.notified().await;
-        view.cache.set_sources(view.sources());
-        if !view.is_synced() {
+        computation.cache.set_sources(computation.sources());
+        if !computation.is_synced() {
             continue;
         }
-        let due: Vec<Key> = view.take_due().into_iter().collect();
+        let due: Vec<Key> = computation.take_due().into_iter().collect();
         for batch in due.chunks(BATCH) {
-            batch.iter().for_each(|key| view.update(key));
+            batch.iter().for_each(|key| computation.update(key));
             tokio::task::yield_now().await;
         }
-        view.cache.mark_synced();
+        computation.cache.mark_synced();
     }
 }
 
@@ -136,7 +136,7 @@ struct Known {
     seen: HashSet<Seen>,
 }
 
-struct View<C: Computed> {
+struct Computation<C: Computed> {
     informer: Arc<SourceInformer<C::Source>>,
     changed: Arc<Changed>,
     related: C::Related,
@@ -147,7 +147,7 @@ struct View<C: Computed> {
     seen_by: HashMap<Seen, HashSet<Key>>,
 }
 
-impl<C: Computed> View<C> {
+impl<C: Computed> Computation<C> {
     fn is_synced(&self) -> bool {
         self.informer.is_synced() && self.related.lookups().iter().all(|lookup| lookup.is_synced())
     }

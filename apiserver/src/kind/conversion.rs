@@ -196,7 +196,7 @@ mod tests {
                 }}],
             },
         });
-        Kind::parse(&serde_json::from_value(definition).unwrap(), None).unwrap().that_may_change()
+        Kind::parse(&serde_json::from_value(definition).unwrap(), None).unwrap().with_shape()
     }
 
     #[test]

@@ -52,7 +52,7 @@ async fn ask(
     user: &User,
     attributes: &Attributes,
 ) -> Result<Option<String>, ApiError> {
-    let decision = cluster.may(user, attributes).await.map_err(|error| {
+    let decision = cluster.authorize(user, attributes).await.map_err(|error| {
         let what = cannot(user, attributes);
         ApiError::internal(format!("{error}; until it does, {what}")).caused_by(error.why())
     })?;

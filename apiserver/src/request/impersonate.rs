@@ -57,18 +57,18 @@ pub(super) fn requested(
         let message = format!("impersonation ({name}) is not supported on direct connections");
         return Err(ApiError::new(Reason::Forbidden, message));
     }
-    let parts = Parts::of(headers);
-    if parts.user.is_empty() {
-        return match parts.is_empty() {
+    let given = ImpersonationHeaders::of(headers);
+    if given.user.is_empty() {
+        return match given.is_empty() {
             true => Ok(None),
             false => Err(ApiError::bad_request(format!(
                 "requested {} without impersonating a user name",
-                parts.describe()
+                given.describe()
             ))
             .of_authorization()),
         };
     }
-    let acting = parts.acting();
+    let acting = given.acting();
     if acting.demands.len() > DEMANDS_LIMIT {
         let message = format!("impersonation asks for more than {DEMANDS_LIMIT} rights");
         return Err(ApiError::bad_request(message));
@@ -77,14 +77,14 @@ pub(super) fn requested(
 }
 
 /// What the headers say.
-struct Parts {
+struct ImpersonationHeaders {
     user: String,
     groups: Vec<String>,
     uid: String,
     extra: Vec<(String, String)>,
 }
 
-impl Parts {
+impl ImpersonationHeaders {
     fn of(headers: &HeaderMap) -> Self {
         let all = |name: &str| -> Vec<String> {
             let values = headers.get_all(name).into_iter();

@@ -43,7 +43,7 @@ impl Route {
 #[derive(Debug)]
 pub(super) enum Destination {
     /// A document that is made from the kinds.
-    Document(Document),
+    Document(DocumentPath),
     /// A verb on a resource.
     Target(Target),
     /// Nowhere: this is the answer.
@@ -52,7 +52,7 @@ pub(super) enum Destination {
 
 /// A document that is made from the kinds.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Document {
+pub(super) enum DocumentPath {
     /// `/api`
     Core,
     /// `/apis`
@@ -131,20 +131,22 @@ pub(super) fn route(kinds: &ServedKinds, head: &Parts) -> Result<Route, ApiError
 
 fn document(method: &Method, segments: &[&str]) -> Destination {
     let document = match segments {
-        ["api"] => Document::Core,
-        ["api", version] => Document::Version(String::new(), (*version).to_owned()),
-        ["apis"] => Document::Groups,
-        ["apis", group] => Document::Group((*group).to_owned()),
-        ["apis", group, version] => Document::Version((*group).to_owned(), (*version).to_owned()),
-        ["version"] => Document::ServerVersion,
-        ["metrics"] => Document::Metrics,
-        ["openapi", "v2"] => Document::OpenApiV2,
-        ["openapi", "v3"] => Document::OpenApiV3,
+        ["api"] => DocumentPath::Core,
+        ["api", version] => DocumentPath::Version(String::new(), (*version).to_owned()),
+        ["apis"] => DocumentPath::Groups,
+        ["apis", group] => DocumentPath::Group((*group).to_owned()),
+        ["apis", group, version] => {
+            DocumentPath::Version((*group).to_owned(), (*version).to_owned())
+        }
+        ["version"] => DocumentPath::ServerVersion,
+        ["metrics"] => DocumentPath::Metrics,
+        ["openapi", "v2"] => DocumentPath::OpenApiV2,
+        ["openapi", "v3"] => DocumentPath::OpenApiV3,
         ["openapi", "v3", "api", version] => {
-            Document::OpenApiV3Version(String::new(), (*version).to_owned())
+            DocumentPath::OpenApiV3Version(String::new(), (*version).to_owned())
         }
         ["openapi", "v3", "apis", group, version] => {
-            Document::OpenApiV3Version((*group).to_owned(), (*version).to_owned())
+            DocumentPath::OpenApiV3Version((*group).to_owned(), (*version).to_owned())
         }
         _ => return Destination::Refused(ApiError::no_such_resource()),
     };

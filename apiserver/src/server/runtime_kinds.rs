@@ -134,7 +134,7 @@ impl RuntimeKinds {
     /// # Errors
     /// When it cannot be served, or another kind has one of its names.
     pub async fn serve(&self, definition: &CustomResourceDefinition) -> Result<(), StartError> {
-        let kind = Arc::new(Kind::parse(definition, None)?.that_may_change());
+        let kind = Arc::new(Kind::parse(definition, None)?.with_shape());
         assemble::check_stored(&kind, definition, true)?;
         let Some(handler) = self.0.handler.upgrade() else { return Ok(()) };
         let mut caches = self.0.caches.lock().await;

@@ -69,7 +69,7 @@ impl RevisionSequence {
     }
 
     /// Whether the revision was handed out by this sequence, or could be.
-    pub fn is_own(&self, revision: Revision) -> bool {
+    pub fn may_have_issued(&self, revision: Revision) -> bool {
         revision.0 % STEP == self.tag
     }
 
@@ -111,8 +111,8 @@ mod tests {
         let next = sequence.publish(Ok::<_, ()>).unwrap();
         assert_eq!(next, Revision(start + STEP));
         assert_eq!(sequence.current(), next);
-        assert!(sequence.is_own(next));
-        assert!(!sequence.is_own(Revision(start + 1)));
+        assert!(sequence.may_have_issued(next));
+        assert!(!sequence.may_have_issued(Revision(start + 1)));
     }
 
     #[test]

@@ -115,7 +115,7 @@ pub async fn validate_deletion(
     (live, size): (&(dyn Fn() -> Tree + Sync), usize),
     warnings: &mut Vec<String>,
 ) -> Result<(), ApiError> {
-    let old = OldObject::Made(live, OnceLock::new());
+    let old = OldObject::Lazy(live, OnceLock::new());
     let request = attributes.admission_request(AdmissionOperation::Delete, key.name());
     let request = request.about(old);
     if !plugins(attributes, None).any(|plugin| plugin.handles(&request)) {
@@ -173,5 +173,5 @@ fn request<'a>(
     };
     attributes
         .admission_request(operation, name)
-        .about(live.map_or(OldObject::None, |live| OldObject::There(&live.tree)))
+        .about(live.map_or(OldObject::None, |live| OldObject::Borrowed(&live.tree)))
 }

@@ -17,7 +17,7 @@ use crate::verb::Verb;
 use crate::write::{Attributes, CreateAuthorizer, Environment, Origin, WriteOptions};
 
 /// A write of a request.
-pub(super) struct Writing<'a> {
+pub(super) struct WriteContext<'a> {
     handler: &'a Handler,
     user: &'a User,
     target: &'a Target,
@@ -28,7 +28,7 @@ pub(super) struct Writing<'a> {
     served: Arc<Served>,
 }
 
-impl<'a> Writing<'a> {
+impl<'a> WriteContext<'a> {
     pub(super) fn new(
         handler: &'a Handler,
         user: &'a User,
@@ -76,7 +76,7 @@ impl<'a> Writing<'a> {
     }
 }
 
-impl CreateAuthorizer for Writing<'_> {
+impl CreateAuthorizer for WriteContext<'_> {
     fn authorize_create(&self) -> BoxFuture<'_, Result<(), ApiError>> {
         let kind = &self.target.served.kind;
         let attributes = cluster::Attributes::Resource {
