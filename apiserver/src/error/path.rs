@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn are_never_long() {
+    fn long_paths_are_truncated() {
         let spec = Path::Member(&Path::Root, "spec");
         let map = Path::Member(&spec, "map");
         let value = Path::Key(&map, "a");

@@ -375,7 +375,7 @@ impl Reflector {
 /// Whatever is written, however slowly it is read, and however often a client
 /// comes back: in the end it has seen what there is.
 #[tokio::test]
-async fn every_client_sees_in_the_end_what_there_is() {
+async fn every_watcher_converges_to_the_list() {
     for seed in 1..=4 {
         eprintln!("seed {seed}");
         follow_from_seed(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed)).await;

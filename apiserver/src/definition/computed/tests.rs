@@ -214,7 +214,7 @@ async fn a_name_can_change() {
 /// Rights are asked of the source that a name leads to: nothing is shown whose
 /// name leads elsewhere.
 #[tokio::test]
-async fn what_would_be_a_way_around_rights_is_not_shown() {
+async fn objects_whose_name_leads_to_another_source_are_not_shown() {
     let fixture = start();
     fixture.config_maps.set(key("a"), Some(config_map("a", &[("value", "1")])));
     fixture.config_maps.set(key("b"), Some(config_map("b", &[("value", "1"), ("name", "a")])));
