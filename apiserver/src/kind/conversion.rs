@@ -100,7 +100,7 @@ impl Kind {
     /// An object of any version as it is kept.
     ///
     /// # Errors
-    /// None that could be met: it was an object before.
+    /// Never in practice: the tree was an object before.
     pub fn to_storage(&self, object: Object, version: &Version) -> Result<Object, ObjectError> {
         if let Some(view) = &self.view {
             return self.seen(&object, view.to_stored, view.group, view.version);

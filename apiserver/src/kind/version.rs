@@ -18,7 +18,7 @@ use crate::schema::{Schema, Types, check_structure};
 pub struct Version {
     /// `v1alpha`
     pub name: String,
-    /// What whoever uses this version is told, if it is deprecated.
+    /// The deprecation warning of this version, if it has one.
     pub deprecation: Option<String>,
     /// What objects may hold.
     pub schema: Schema,
@@ -80,7 +80,7 @@ impl Version {
     }
 }
 
-/// What is said of a deprecated version: its own words, or which one to use.
+/// The warning of a deprecated version: its own text, or which version to use instead.
 fn deprecation(
     spec: &CustomResourceDefinitionSpec,
     version: &CustomResourceDefinitionVersion,

@@ -40,12 +40,12 @@ pub async fn delete(
         return Err(ApiError::method_not_allowed(&kind.group, &kind.names.plural, "delete"));
     };
     let absent = || ApiError::not_found(&kind.group, &kind.names.plural, key.name());
-    // What it was seen to come to, before it is gone.
+    // The outcome of the first write of this deletion.
     let mut ended: Option<Deleted> = None;
     loop {
         let kept = store.get(&collection, key).await.map_err(ApiError::internal)?;
         let Some(kept) = kept else { return ended.ok_or_else(absent) };
-        // Of what was written since, the first write of this deletion is one.
+        // That write changed the resourceVersion, so the precondition is not checked again.
         let asked = match &ended {
             None => options.clone(),
             Some(_) => DeleteOptions { resource_version: None, ..options.clone() },

@@ -7,7 +7,7 @@ use crate::served_kind::ServedKind;
 use crate::storage::{Revision, Versioned};
 use crate::watch_cache::{NotFresh, Scope, Snapshot};
 
-/// So many objects are looked at before other requests get their turn.
+/// At most this many objects are looked at before other requests get their turn.
 pub const LOOK: usize = 512;
 
 /// How objects are listed.
@@ -102,7 +102,7 @@ impl ListPage {
                     let Some(end) = end else { return };
                     let left = match left {
                         Some(left) => left,
-                        // Nobody is told how many there are of what.
+                        // With a selector, `remainingItemCount` is not reported.
                         None if !self.selection.is_everything() => 0,
                         None => self.count().await,
                     };

@@ -278,7 +278,7 @@ struct Reflector {
     labels: &'static str,
     /// Whether it asks for the list as the beginning of its watch.
     streams: bool,
-    /// So many changes ago it is content to list.
+    /// Its list may be older than the present by this many changes.
     back: usize,
     /// The same as `labels`.
     selection: Selection,

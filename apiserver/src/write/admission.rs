@@ -15,7 +15,7 @@ use crate::object::{Key, Tree, metadata};
 use crate::quota::{self, Room};
 use crate::schema::{self, Malformed};
 
-/// So much is told of many deletions, each text once.
+/// At most this many warnings of many deletions are sent, each text once.
 const WARNINGS_LIMIT: usize = 100;
 
 /// Lets plugins change an object. What they have touched is pruned and gets its defaults

@@ -77,7 +77,7 @@ pub trait CreateAuthorizer: Sync {
 pub struct Environment<'a> {
     /// The time, and random numbers.
     pub clock: &'a Clock,
-    /// Who is asked about writes.
+    /// The admission plugins.
     pub admission: &'a AdmissionChain,
     /// What is served, for admission to look into.
     pub kinds: &'a ServedKinds,
@@ -108,7 +108,7 @@ pub struct Attributes<'a> {
     pub account: &'a Account,
     /// What the server lends to it.
     pub environment: Environment<'a>,
-    /// Who knows the right to create, for updates that may.
+    /// Authorizes the create of an update that finds no object.
     pub authorizer: &'a dyn CreateAuthorizer,
 }
 

@@ -39,14 +39,14 @@ impl fmt::Debug for Change<'_> {
     }
 }
 
-/// A generated name that is taken is tried again so often; as kube-apiserver.
+/// How many generated names are tried if they are taken; as kube-apiserver.
 const GENERATE_NAME_ATTEMPTS: usize = 8;
 
-/// So often an update that may create tries to, if others create and delete its object
-/// meanwhile.
+/// An update that may create its object tries it at most this many times, if others create and
+/// delete the object meanwhile.
 const UPSERT_ATTEMPTS: usize = 4;
 
-/// A change that was read. It may be made several times: again, if others are faster.
+/// A change that was decoded. It may be applied several times, if other writes are faster.
 pub(super) enum DecodedChange<'a> {
     /// `None` after an object that cannot be made twice.
     Create(Option<Draft>),
@@ -145,7 +145,7 @@ impl<'a> DecodedChange<'a> {
                 let uid = live.map(Live::uid).unwrap_or_default();
                 check_uid(attributes, &draft.tree, uid).map_err(|error| draft.refused(error))?;
                 if live.is_none() {
-                    // A version of what is not there says nothing, as in kube-apiserver.
+                    // Without an object its resourceVersion is ignored, as in kube-apiserver.
                     draft.revision.clear();
                 }
                 Ok(draft)

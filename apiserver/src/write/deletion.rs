@@ -1,4 +1,4 @@
-//! What becomes of an object that is deleted while something holds it.
+//! Marks an object that is deleted while something holds it.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -45,7 +45,7 @@ impl MarkOptions {
 /// asks for; `None` if nothing holds it, so that it can go at once.
 ///
 /// # Errors
-/// None that could be met: it was an object before.
+/// Never in practice: the tree was an object before.
 pub fn mark(
     object: &Object,
     strategy: &Strategy,
@@ -103,17 +103,17 @@ fn end_in(tree: &mut Tree, seconds: i64, given: Option<i64>, clock: &Clock) {
     });
 }
 
-/// An object as it goes.
+/// The last state of an object, which is shown when it is removed.
 ///
 /// # Errors
-/// None that could be met: it was an object before.
+/// Never in practice: the tree was an object before.
 pub fn final_state(
     object: &Object,
     strategy: &Strategy,
     clock: &Clock,
 ) -> Result<Object, ApiError> {
     let mut tree = object.to_tree();
-    // Others go without a mark.
+    // Objects of other kinds are removed without a mark.
     if strategy.grace_period.is_some() {
         end_in(&mut tree, 0, Some(0), clock);
     }
@@ -153,7 +153,7 @@ fn set_finalizers(tree: &mut Tree, propagation: Option<Propagation>) {
     });
 }
 
-/// Whether nothing holds an object any more that is being deleted.
+/// Whether an object that is being deleted can be removed now.
 pub(super) fn can_be_removed(kind: &Kind, tree: &Tree) -> bool {
     let metadata = metadata::of(tree);
     let grace = metadata.get("deletionGracePeriodSeconds").and_then(Value::as_i64);

@@ -1,4 +1,4 @@
-//! Prepare: what the system and the strategy of a kind say in an object.
+//! Prepare: sets the fields that the system and the strategy of a kind set.
 
 use serde_json::Value;
 
@@ -20,7 +20,7 @@ pub(super) struct NameOrigin {
     pub has_prefix: bool,
 }
 
-/// Says in an object what its author cannot say.
+/// Sets the fields that the system and the strategy set.
 ///
 /// # Errors
 /// What kube-apiserver answers: no version to start from (422), another one than is
@@ -64,12 +64,12 @@ fn prepare_change(attributes: &Attributes<'_>, live: &Live, draft: &mut Draft) {
         let context = attributes.context();
         run(rules, kind, version, tree, &context.changing(&live.tree));
         if let Some(given) = given {
-            // No default is put in the place of what is taken away.
+            // Removed finalizers do not come back as defaults.
             take_finalizers(tree, &given);
         }
         metadata::edit(tree, |metadata| drop(metadata.remove("resourceVersion")));
     }
-    // Code counts for itself.
+    // A handler increments the generation itself.
     if !is_code {
         let counts_annotations = kind.strategy.counts_annotations && is_main;
         bump_generation(version, tree, &live.tree, counts_annotations);

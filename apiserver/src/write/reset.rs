@@ -1,4 +1,5 @@
-//! Reset: what a write may not set, it does not set: it stays as it is, or is not there.
+//! Reset: fields that this write may not set keep their old value, or are removed from a new
+//! object.
 //!
 //! kube-apiserver does this when it prepares an object, behind mutating admission. Here it is
 //! done before, so that admission sees the object as it will be, and once more if admission
@@ -51,7 +52,7 @@ fn drop_status(attributes: &Attributes<'_>, draft: &mut Draft) {
     let keeps = kind.strategy.keeps_status_on_create || attributes.origin == Origin::Restored;
     let drops_status = version.subresources.status && !keeps;
     if drops_status && draft.tree.remove("status").is_some() {
-        // What it begins with is as if it was never said.
+        // The status gets its defaults, as if the client had sent none.
         schema::fill_defaults(version.schema.root(), &mut draft.tree);
     }
 }
@@ -110,7 +111,7 @@ fn keep_what_is_the_systems(tree: &mut Tree, old: &Tree) {
     });
 }
 
-/// Puts what holds another state of an object in the place of what holds it.
+/// Replaces the finalizers by those of another state of the object.
 pub(super) fn take_finalizers(tree: &mut Tree, other: &Tree) {
     let given = other.get("spec").and_then(|spec| spec["finalizers"].as_array());
     let spec = tree.entry("spec").or_insert_with(|| Value::Object(Tree::new()));

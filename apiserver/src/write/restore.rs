@@ -17,10 +17,10 @@ use crate::quota::Account;
 use crate::served_kind::{ServedKind, ServedKinds};
 use crate::user::User;
 
-/// The user in whose name a server begins.
+/// The user of the writes with which a server begins.
 const USER: &str = "system:apiserver";
 
-/// Nobody asks for rights where no client writes.
+/// Allows everything: no client sent this write.
 pub(super) struct AlwaysAllow;
 
 impl CreateAuthorizer for AlwaysAllow {

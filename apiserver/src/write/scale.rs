@@ -220,7 +220,7 @@ pub fn no_scale() -> ApiError {
     ApiError::bad_request(message)
 }
 
-/// A Scale that somebody wants.
+/// A Scale that a client has sent, or that its patch has made.
 #[derive(Clone, Debug)]
 pub struct SubmittedScale {
     /// Its metadata: whose it is, and of which version.
@@ -230,7 +230,7 @@ pub struct SubmittedScale {
 }
 
 impl SubmittedScale {
-    /// Reads what was put in the place of a Scale. Nothing said is none wanted.
+    /// Reads a Scale that was put. A missing `replicas` means 0.
     ///
     /// # Errors
     /// 400 when it is no Scale.
@@ -280,7 +280,7 @@ impl SubmittedScale {
         tree
     }
 
-    /// The object with so many replicas. What says no version is for any.
+    /// The object with these replicas. A missing resourceVersion means an unconditional update.
     pub fn applied_to(&self, paths: &ScalePaths, live: &Live) -> Draft {
         let mut tree = live.with_revision();
         let given = self.metadata.get("resourceVersion").and_then(Value::as_str);

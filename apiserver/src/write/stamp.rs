@@ -1,4 +1,4 @@
-//! What the system says about a new object, whatever its author said.
+//! The fields that the system sets in a new object, whatever the client has sent.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use crate::clock::{Clock, to_rfc_3339};
 use crate::error::ApiError;
 use crate::object::{Tree, metadata};
 
-/// So much of a prefix is used for a generated name; as kube-apiserver.
+/// At most this many bytes of a prefix are used for a generated name; as kube-apiserver.
 const GENERATE_NAME_LIMIT: usize = 58;
 
 /// Fields that say something about an object as it is elsewhere, or was.
@@ -16,7 +16,7 @@ const ELSEWHERE: [&str; 4] =
 /// Fields that only the system sets, and that stay.
 const SYSTEM: [&str; 3] = ["creationTimestamp", "generation", "uid"];
 
-/// Drops what nobody may say of a new object; `keeps` leaves what an object is known by.
+/// Drops the fields that only the system sets; `keeps` keeps uid, creation time and generation.
 pub(super) fn wipe(tree: &mut Tree, keeps: bool) {
     metadata::edit(tree, |metadata| {
         for field in ELSEWHERE {
