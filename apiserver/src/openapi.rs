@@ -79,8 +79,8 @@ impl OpenApi {
     }
 
     /// `/openapi/v3/apis/G/V`, `/openapi/v3/api/V`; whoever names its hash may keep it for ever.
-    /// Another hash is an old one: to be sent elsewhere is what kube-aggregator
-    /// does not stand, so the present document is the answer.
+    /// Another hash is an old one. kube-aggregator cannot follow a redirect, so it gets the
+    /// current document.
     pub fn v3_version(&self, group: &str, version: &str, asked: Option<&str>) -> Option<Document> {
         let key = (group.to_owned(), version.to_owned());
         let Version { hash, document } = self.made().v3_by_version.get(&key)?;

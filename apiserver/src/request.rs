@@ -75,7 +75,7 @@ pub struct Handler {
     served: ArcSwap<Served>,
     authentication: Authentication,
     cluster: Cluster,
-    /// Who is asked about writes.
+    /// The admission plugins.
     admission: AdmissionChain,
     clock: Clock,
     throttle: Throttle,

@@ -120,7 +120,7 @@ impl Series {
         ]
     }
 
-    /// The same, and whether it was meant.
+    /// The same, with the label `dry_run`.
     fn target_and_dry_run(&self) -> Labels<'_> {
         let mut labels = self.target();
         labels.push(("dry_run", self.dry_run));

@@ -2,7 +2,7 @@
 //!
 //! The cluster is asked, with what the caller wants. A computed kind is no way
 //! around the rights on what it shows: there the caller needs the same verb on
-//! the source too. No answer is a refusal.
+//! the source too. If the cluster does not answer, the request is refused.
 
 use super::route::{Destination, Route};
 use crate::cluster::{Attributes, Cluster};

@@ -74,8 +74,7 @@ impl Operation {
     }
 }
 
-/// Refuses what is refused before it is asked which answers the client takes:
-/// a patch in no language of ours, a change of nothing in particular.
+/// Checks that come before the Accept header is read: an unknown patch type, and a missing name.
 pub(super) fn begin(target: &Target, head: &Parts) -> Result<(), ApiError> {
     if target.verb == Verb::Patch {
         patch::patch_type(&head.headers, is_strategic(target))?;
@@ -161,7 +160,7 @@ async fn object(
     body: Body,
     account: &Account,
 ) -> Result<(WriteOptions, Submitted), ApiError> {
-    // An update looks at the language last, a creation first.
+    // An update checks the format last, a create first.
     let (kind, version) = target.body_kind();
     let is_scale = target.part() == Part::Scale;
     let protobuf = match is_scale {

@@ -188,9 +188,8 @@ impl Encoder {
         }
     }
 
-    /// One of a list. No conversion changes metadata, so who reads nothing else is not kept
-    /// from it by an object that cannot be converted: collectors of garbage and of namespaces
-    /// read so.
+    /// One of a list. Metadata needs no conversion, so a list of metadata also holds objects that
+    /// cannot be converted: the garbage collector and the namespace controller read these lists.
     ///
     /// # Errors
     /// 500 when it cannot be converted to the version that was asked for.

@@ -27,7 +27,7 @@ pub(super) struct Route {
     pub attributes: Arc<Attributes>,
     /// Where the answer comes from.
     pub destination: Destination,
-    /// What whoever uses this version of the kind is told.
+    /// The deprecation warning of this version.
     pub deprecation: Option<String>,
 }
 

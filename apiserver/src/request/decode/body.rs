@@ -21,7 +21,7 @@ use crate::write::{Submitted, no_scale};
 pub(super) const LIMIT: usize = 3 << 20;
 /// How long a body may take: it holds a place among the writes.
 const READ_TIMEOUT: Duration = Duration::from_secs(15);
-/// So much of a body is shown in messages; as kube-apiserver.
+/// At most this many bytes of a body are shown in messages; as kube-apiserver.
 const SHOWN: usize = 30;
 
 /// The format of a body.

@@ -13,7 +13,7 @@ use crate::quota::Account;
 use crate::schema::{Schema, StrategicMergePatch};
 use crate::write::{FieldValidation, OPERATIONS_LIMIT, Operation, Patch, SubmittedPatch};
 
-/// So much of what is odd about a patch is said.
+/// At most this many problems of a patch are reported.
 const PROBLEMS_LIMIT: usize = 100;
 
 /// The types of patches.

@@ -39,9 +39,9 @@ const CHUNK: usize = 64 << 10;
 const WATCH_SECONDS: u64 = 1_800;
 /// How often a client is told how far it has come, if it wants to know.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
-/// So long before its end a watch is told for the last time.
+/// How long before its end a watch gets its last bookmark.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
-/// So long after its end nothing is left of a watch that nobody reads.
+/// How long after its end a watch that nobody reads is kept at most.
 const OVERTIME: Duration = Duration::from_secs(5);
 /// No watch lasts longer than a day.
 const MAX_WATCH: Duration = Duration::from_secs(24 * 60 * 60);
