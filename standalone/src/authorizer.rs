@@ -1,5 +1,6 @@
-//! Who may do what: whoever is in `system:masters` everything, and so the ServiceAccounts of
-//! `kube-system`, every authenticated caller what a cluster lets everybody do, and nobody more.
+//! Authorization without roles: members of `system:masters` and ServiceAccounts of `kube-system`
+//! may do everything; other authenticated users may do what the default roles of a cluster allow;
+//! nobody else may do anything.
 
 use k8s_openapi::api::authorization::v1::{
     NonResourceAttributes, NonResourceRule, ResourceAttributes, ResourceRule,
@@ -9,8 +10,8 @@ use k8s_openapi::api::authorization::v1::{
 use crate::service_account_tokens::{ACCOUNTS, CONFIGURATION, JWKS};
 
 const MASTERS: &str = "system:masters";
-/// The accounts of Kubernetes' own controllers: what their roles would allow them, nobody keeps
-/// here.
+/// The ServiceAccounts of Kubernetes' controllers. They may do everything, because roles are not
+/// served.
 const CONTROLLERS: &str = "system:serviceaccounts:kube-system";
 const AUTHENTICATED: &str = "system:authenticated";
 /// Questions about oneself.
@@ -26,7 +27,7 @@ const ALONE: [&str; 4] = ["/version", "/healthz", "/livez", "/readyz"];
 /// What every ServiceAccount may read: by which keys tokens are verified.
 const OF_ACCOUNTS: [&str; 2] = [JWKS, CONFIGURATION];
 
-/// Whether a member of these groups may do this.
+/// Whether a member of these groups is allowed to do this.
 pub(crate) fn is_allowed(
     groups: &[String],
     resource: Option<&ResourceAttributes>,

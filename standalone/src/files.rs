@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-/// So much of a file is read.
+/// A file may have at most this many bytes.
 const FILE_LIMIT: u64 = 64 << 20;
 const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
 

@@ -29,11 +29,10 @@ impl ObjectError {
 /// What an object is called: version and kind, namespace and name.
 type Name = (String, String, String, String);
 
-/// Puts objects in, in their order and each with its status, behind the
-/// namespaces that they need. What others name as their owner has the uid by
-/// which they do.
+/// Restores objects in their order, each with its status, after the namespaces that they need. An
+/// object that others name as their owner gets the uid that they name.
 ///
-/// `own` is what the server makes for itself, unless it is among the objects.
+/// `own` are the server's own objects: those that are not among the objects.
 pub(crate) async fn load(
     kinds: &RuntimeKinds,
     objects: Vec<LoadedObject>,
@@ -113,7 +112,7 @@ fn owners(objects: &[LoadedObject]) -> HashMap<Name, String> {
 /// What an object is called as one of a namespace, and as one of the cluster.
 fn names(object: &Value) -> [Name; 2] {
     let namespace = text(object, "/metadata/namespace");
-    // Who says where it is, is of no cluster.
+    // An object with a namespace is not cluster-scoped.
     let of_cluster = if namespace.is_empty() { String::new() } else { namespace.clone() };
     let namespace = if namespace.is_empty() { "default".to_owned() } else { namespace };
     let name = |namespace: String| {

@@ -1,4 +1,4 @@
-//! Questions about callers: what may they do, and who are they?
+//! Reviews of users: who they are, and what they are allowed to do.
 
 use std::sync::Arc;
 
@@ -19,10 +19,10 @@ use crate::built_in::{TYPES, review};
 use crate::controllers::definitions::Now;
 use crate::service_account_tokens::{AuthenticatedToken, ISSUER, ServiceAccountTokens};
 
-/// Whose token is whose.
+/// Static tokens and their users.
 pub(crate) type Tokens = Vec<(String, User)>;
 
-/// The kinds of questions. What the tokens are, the caller knows.
+/// The kinds of reviews, with these static tokens.
 pub(crate) fn kinds(
     tokens: Tokens,
     accounts: Arc<ServiceAccountTokens>,
@@ -119,7 +119,7 @@ pub(crate) fn kinds(
     Ok(kinds)
 }
 
-/// A question is about one thing, and is called nothing.
+/// A review has no metadata.
 fn check(metadata: &ObjectMeta, mut faults: Vec<FieldError>) -> Result<(), ReviewError> {
     let given = ObjectMeta { managed_fields: None, ..metadata.clone() };
     if given != ObjectMeta::default() {

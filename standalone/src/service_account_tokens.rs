@@ -1,5 +1,5 @@
-//! Tokens of ServiceAccounts: they are issued by `serviceaccounts/token`, and believed as long
-//! as their account, and what they are bound to, is there.
+//! Tokens of ServiceAccounts: `serviceaccounts/token` issues them, and they are valid as long as
+//! their account, and the object that they are bound to, exists.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -13,18 +13,19 @@ use serde_json::{Value, json};
 
 use crate::jwt::{self, Claims, SigningKey};
 
-/// Who issues the tokens, and whom they are for where nobody is named.
+/// The issuer of tokens, and their default audience.
 pub(crate) const ISSUER: &str = "https://kubernetes.default.svc";
 /// Where the public keys are.
 pub(crate) const JWKS: &str = "/openid/v1/jwks";
-/// Where that is said.
+/// The path of the OpenID configuration.
 pub(crate) const CONFIGURATION: &str = "/.well-known/openid-configuration";
 
-/// How long a token is good for, if nobody says it.
+/// How long a token is valid by default.
 const SECONDS: i64 = 3_600;
 const LEAST_SECONDS: i64 = 600;
 const MOST_SECONDS: i64 = 1 << 32;
-/// So long a token outlives an object that is being deleted, and is held; as kube-apiserver.
+/// A token stays valid for this many seconds after the deletionTimestamp of its object; as
+/// kube-apiserver.
 const LEEWAY: i64 = 60;
 
 /// The group of all ServiceAccounts.
@@ -34,17 +35,17 @@ const AUTHENTICATED: &str = "system:authenticated";
 const CLAIM: &str = "kubernetes.io";
 const EXTRA: &str = "authentication.kubernetes.io";
 
-/// Issues tokens, and knows them again.
+/// Issues and verifies tokens.
 pub(crate) struct ServiceAccountTokens {
     key: SigningKey,
-    /// What is there, once the server runs.
+    /// The objects that are served, once the server runs.
     objects: OnceLock<RuntimeKinds>,
 }
 
-/// A token that is believed.
+/// The user and audiences of a valid token.
 pub(crate) struct AuthenticatedToken {
     pub user: User,
-    /// Of those that were asked for, or the server itself.
+    /// Those of the requested ones that it is for; the server itself, if none was requested.
     pub audiences: Vec<String>,
 }
 
@@ -57,7 +58,7 @@ impl ServiceAccountTokens {
         Ok(Arc::new(Self { key: SigningKey::new(key)?, objects: OnceLock::new() }))
     }
 
-    /// Looks for accounts, and what tokens are bound to, in what this server serves.
+    /// Finds accounts, and the objects that tokens are bound to, in this server.
     pub(crate) fn set_objects(&self, objects: RuntimeKinds) {
         // A server starts once.
         let _ = self.objects.set(objects);
@@ -153,7 +154,7 @@ impl ServiceAccountTokens {
         }
     }
 
-    /// What a token is to be bound to: claims of it.
+    /// The claims of a token about the object that it is to be bound to.
     fn bound_object_claims(
         &self,
         reference: &Value,
@@ -215,7 +216,7 @@ impl ServiceAccountTokens {
         self.objects.get()?.find("", "v1", plural, namespace, name)
     }
 
-    /// Who a token is of, if it is believed at this time by one of these audiences.
+    /// The user of a token, and which of these audiences it is for; `None` if it is not valid now.
     pub(crate) fn review(
         &self,
         token: &str,

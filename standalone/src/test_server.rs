@@ -152,8 +152,8 @@ impl TestServerBuilder {
     }
 }
 
-/// A Kubernetes API server in this process. Each is a world of its own, without
-/// a port, a file or a global; dropping it ends everything that it started.
+/// A Kubernetes API server in this process. Servers share no state. Without `listen()` there is no
+/// port and no file; dropping it ends everything that it started.
 pub struct TestServer {
     // Ended before the server is.
     _controllers: Controllers,
