@@ -57,8 +57,8 @@ impl From<String> for ParseError {
 
 /// Duplicates beyond this number are not listed: nobody reads them.
 const DUPLICATES_LIMIT: usize = 100;
-/// Values in a document, each member and item. A tree costs up to 200 times
-/// the text that it was made of.
+/// At most this many values are read from a document: members and items. A tree takes up to 130
+/// times its text in JSON, and more in YAML.
 pub const VALUES_LIMIT: usize = 50_000;
 
 /// All texts in a document together: an anchor of YAML may be repeated without
@@ -69,7 +69,7 @@ const DEPTH_LIMIT: usize = 128;
 /// The parser of YAML takes up to 50 kB a level, more than a worker has.
 const YAML_STACK: usize = 16 << 20;
 
-/// So many threads parse at a time: the parser takes up to 30 MiB besides the tree.
+/// At most this many threads parse at a time: the parser takes up to 30 MiB besides the tree.
 const YAML_THREADS: usize = 3;
 static THREADS: Semaphore = Semaphore::const_new(YAML_THREADS);
 /// An operator does not stand in line.
