@@ -40,5 +40,5 @@ pub use structural::check as check_structure;
 pub use types::{TypeId, Types};
 pub use validate::{node as validate_value, validate, validate_change, validate_status};
 
-/// So many faults of one object are said; nobody mends more at a time.
+/// At most this many faults of one object are reported; nobody fixes more at a time.
 pub const ERRORS_LIMIT: usize = 100;

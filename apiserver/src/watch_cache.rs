@@ -32,7 +32,7 @@ const FRESHNESS_WAIT: Duration = Duration::from_secs(3);
 /// Pages of so many lists are read side by side without going back in time
 /// for each of them. What they hold is in the window too, or in the present.
 const REWOUND: usize = 8;
-/// So many changes are undone before other requests get their turn.
+/// At most this many changes are undone before other requests get their turn.
 const UNDO: usize = 512;
 
 struct State {

@@ -166,7 +166,7 @@ impl Sources {
         Self { client, informers: Mutex::default(), watches: Mutex::default() }
     }
 
-    /// The informer of a type; its watch begins with the first one who asks.
+    /// The informer of a type; its watch begins when it is opened first.
     pub fn open<K>(&self) -> Arc<SourceInformer<K>>
     where
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
@@ -191,8 +191,8 @@ impl Drop for Sources {
     }
 }
 
-/// Keeps a informer as the cluster shows it. While the cluster is away the informer
-/// shows what it showed last.
+/// Keeps the objects of an informer as the cluster shows them. While the cluster is away they stay
+/// as they were last.
 async fn keep<K>(informer: Arc<SourceInformer<K>>, api: Api<K>)
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
@@ -203,7 +203,7 @@ where
     let mut reported: Option<Instant> = None;
     loop {
         let next = tokio::time::timeout(TROUBLE, events.next()).await;
-        // The watcher goes on where it was, without a word, when a watch works again.
+        // The watcher resumes without an event when a watch works again.
         if !matches!(next, Ok(Some(Err(_)))) {
             informer.set_watch_error(None);
         }
@@ -256,8 +256,8 @@ pub fn resource_name<K: Resource<DynamicType = ()>>() -> String {
     if group.is_empty() { plural.into_owned() } else { format!("{plural}.{group}") }
 }
 
-/// Who wrote which field, and what kubectl remembers, is of no interest to what
-/// is computed, and often the larger part of an object.
+/// Drops managedFields and kubectl's last-applied annotation: they are often most of an object,
+/// and no computation needs them.
 fn slim<K: Resource>(object: &mut K) {
     const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
     let metadata = object.meta_mut();

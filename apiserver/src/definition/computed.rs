@@ -18,7 +18,7 @@ use crate::cluster::{Changed, SourceInformer, Sources};
 use crate::object::{Key, Object};
 use crate::watch_cache::{SourceState, WatchCache};
 
-/// So many objects are computed before other tasks get their turn.
+/// At most this many objects are computed before other tasks get their turn.
 const BATCH: usize = 256;
 
 /// Names uids of computed objects: version 5 of the source's uid and the kind.

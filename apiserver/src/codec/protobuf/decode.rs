@@ -281,7 +281,7 @@ fn is_not_empty(value: &Value) -> bool {
     }
 }
 
-/// A time that is nothing is no time.
+/// An empty time is null.
 fn time(bytes: &[u8], is_exact: bool) -> Result<Option<Value>, String> {
     let (mut seconds, mut nanoseconds) = (0, 0);
     let mut wire = Wire { bytes };
