@@ -240,7 +240,7 @@ impl Computed for FarmPod {
     }
 
     fn cells() -> Cells<Self> {
-        Cells::none().cell("Restarts", restarts)
+        Cells::new().cell("Restarts", restarts)
     }
 }
 
@@ -321,7 +321,7 @@ mod tests {
         let job = owned("nightly-1", "job", reference("batch/v1", "CronJob", "nightly", "c"));
         let set: ReplicaSetMetadata = serde_json::from_value(set).unwrap();
         let job: JobMetadata = serde_json::from_value(job).unwrap();
-        (Lookup::given([set]), Lookup::given([job]))
+        (Lookup::from_objects([set]), Lookup::from_objects([job]))
     }
 
     fn reference(api_version: &str, kind: &str, name: &str, uid: &str) -> Value {

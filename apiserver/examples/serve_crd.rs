@@ -49,7 +49,7 @@ async fn main() -> Result<()> {
     for file in &program.crd {
         let named = || format!("--crd {}", file.display());
         let yaml = std::fs::read_to_string(file).with_context(named)?;
-        kinds = kinds.defined_in(&yaml).with_context(named)?;
+        kinds = kinds.crds_from_yaml(&yaml).with_context(named)?;
     }
     if program.allow_partial {
         kinds = kinds.allow_partial();

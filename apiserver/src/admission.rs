@@ -37,7 +37,7 @@ use crate::object::Tree;
 ///
 /// ```
 /// use aggregated_apiserver::{
-///     Admission, AdmissionError, AdmissionOperation, AdmissionRequest, Kinds,
+///     AdmissionPlugin, AdmissionError, AdmissionOperation, AdmissionRequest, Kinds,
 /// };
 /// use futures::future::BoxFuture;
 /// use serde_json::{Map, Value};
@@ -45,7 +45,7 @@ use crate::object::Tree;
 /// /// Objects that are labelled as protected are not deleted.
 /// struct Protection;
 ///
-/// impl Admission for Protection {
+/// impl AdmissionPlugin for Protection {
 ///     fn handles(&self, request: &AdmissionRequest<'_>) -> bool {
 ///         request.operation == AdmissionOperation::Delete
 ///     }
@@ -65,9 +65,9 @@ use crate::object::Tree;
 ///     }
 /// }
 ///
-/// let kinds = Kinds::new().admission(Protection);
+/// let kinds = Kinds::new().with_admission_plugin(Protection);
 /// ```
-pub trait Admission: Send + Sync + 'static {
+pub trait AdmissionPlugin: Send + Sync + 'static {
     /// The name of the plugin, for messages; without one that of its type.
     fn name(&self) -> &str {
         std::any::type_name::<Self>()
@@ -110,11 +110,11 @@ pub trait Admission: Send + Sync + 'static {
 
 /// The plugins of a server, in the order in which they are asked.
 #[derive(Clone, Default)]
-pub struct AdmissionChain(Vec<Arc<dyn Admission>>);
+pub struct AdmissionChain(Vec<Arc<dyn AdmissionPlugin>>);
 
 impl AdmissionChain {
     /// Adds a plugin, behind the others.
-    pub fn push(&mut self, plugin: Arc<dyn Admission>) {
+    pub fn push(&mut self, plugin: Arc<dyn AdmissionPlugin>) {
         self.0.push(plugin);
     }
 
@@ -124,7 +124,7 @@ impl AdmissionChain {
     }
 
     /// The plugins, in the order in which they are asked.
-    pub fn iter(&self) -> impl Iterator<Item = &dyn Admission> {
+    pub fn iter(&self) -> impl Iterator<Item = &dyn AdmissionPlugin> {
         self.0.iter().map(AsRef::as_ref)
     }
 }

@@ -14,7 +14,7 @@ pub use api_service::Registration;
 pub use namespaces::{NamespaceState, Namespaces};
 pub use request_header_ca::{DelegatedAuthentication, RequestHeader};
 pub use serving_secret::{KeptCertificates, SecretError};
-pub use source::{Changed, SourceFeed, Sources, resource_name};
+pub use source::{Changed, SourceInformer, Sources, resource_name};
 
 use std::fmt;
 use std::future::Future;

@@ -129,26 +129,26 @@ impl<'a> Groups<'a> {
 }
 
 /// A subresource, and what is answered for it: group, version and kind.
-struct Part {
+struct SubresourceEntry {
     name: &'static str,
     verbs: Vec<&'static str>,
     response_kind: (String, String, String),
 }
 
 /// The subresources of a kind in the version of this name.
-fn parts(served: &ServedKind, version: &str) -> Vec<Part> {
+fn subresource_entries(served: &ServedKind, version: &str) -> Vec<SubresourceEntry> {
     let kind = &served.kind;
     let Some(version) = kind.version(version) else { return Vec::new() };
-    let part = |subresource: verb::Subresource| {
+    let entry = |subresource: verb::Subresource| {
         let (of, version) = match &subresource.kind {
             None => (&**kind, &**version),
             Some(other) => (&**other, &*other.storage),
         };
         let response_kind = (of.group.clone(), version.name.clone(), of.names.kind.clone());
         let verbs = subresource.verbs.iter().map(|verb| verb.name()).collect();
-        Part { name: subresource.name, verbs, response_kind }
+        SubresourceEntry { name: subresource.name, verbs, response_kind }
     };
-    verb::subresources(served, version).into_iter().map(part).collect()
+    verb::subresources(served, version).into_iter().map(entry).collect()
 }
 
 fn verbs(served: &ServedKind) -> Vec<&'static str> {

@@ -4,30 +4,32 @@
 //! kube's derive makes. Routes, discovery, columns, messages and manifests
 //! take their names from here and nowhere else.
 mod age;
-mod coded_cells;
-mod coded_review;
-mod coded_rules;
-mod coded_subresource;
 mod columns;
 mod conversion;
+mod erased_cells;
+mod erased_rules;
 mod names;
+mod review_handler;
 mod scale;
 mod selectable_fields;
 mod shape;
 mod strategy;
+mod subresource_handler;
 mod subresources;
 mod version;
 mod view;
 
 pub use age::age;
-pub use coded_cells::CodedCells;
-pub use coded_review::{CodedReview, ReviewError};
-pub use coded_rules::{CodedRules, Prepared, RuleContext, Verdict};
-pub use coded_subresource::{CodedSubresource, Effect, Posted, SubresourceError};
 pub use columns::Columns;
+pub use erased_cells::ErasedCells;
+pub use erased_rules::{ErasedRules, Prepared, RuleContext, Verdict};
 pub use names::Names;
+pub use review_handler::{ReviewError, ReviewHandler};
 pub use scale::scale;
 pub use strategy::{Completed, NameRule, Routing, StoragePrefix, Strategy};
+pub use subresource_handler::{
+    SubresourceError, SubresourceHandler, SubresourceOutcome, SubresourceRequest,
+};
 pub use subresources::{FieldPath, ScalePaths, Subresources};
 pub use version::{Version, compare as compare_versions};
 pub use view::View;
@@ -41,14 +43,14 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use serde_json::Value;
 
 use crate::error::{StartError, quote};
-use crate::object::names::{check_dns_1035_label, check_subdomain};
+use crate::object::names::{check_dns_1035_label, check_dns_1123_subdomain};
 use crate::object::selector::SelectableFields;
 use crate::object::{Shape, Tree};
 use crate::schema::{Types, coerce};
 
 /// Whether objects live in namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
+pub enum ResourceScope {
     /// Each object has a namespace.
     Namespaced,
     /// Objects belong to the cluster.
@@ -63,9 +65,9 @@ pub struct Kind {
     /// What the kind is called.
     pub names: Names,
     /// Whether objects live in namespaces.
-    pub scope: Scope,
-    /// Versions of its group whose objects have the same form, and are read as its own.
-    pub same_form: &'static [&'static str],
+    pub scope: ResourceScope,
+    /// Versions of its group whose objects look the same, and are read as its own.
+    pub equivalent_versions: &'static [&'static str],
     /// The served versions, the preferred one first.
     pub versions: Vec<Arc<Version>>,
     /// The version in which objects are kept, served or not.
@@ -75,13 +77,13 @@ pub struct Kind {
     /// What of the definition says what objects hold.
     shape: Shape,
     /// Rules of a user, if there are any: admission asks them.
-    pub admission_rules: Option<Arc<CodedRules>>,
+    pub admission_rules: Option<Arc<ErasedRules>>,
     /// How its objects are named, written and deleted.
     pub strategy: Strategy,
-    /// Subresources that code answers.
-    pub coded_subresources: Vec<Arc<CodedSubresource>>,
+    /// Subresources that code handles.
+    pub subresource_handlers: Vec<Arc<SubresourceHandler>>,
     /// Code of the strategy, which fills in and validates what no type can say.
-    strategy_rules: Option<Arc<CodedRules>>,
+    strategy_rules: Option<Arc<ErasedRules>>,
     /// Whose objects it shows, if they are not its own.
     pub view: Option<View>,
 }
@@ -94,14 +96,14 @@ impl Kind {
     /// columns; names each field.
     pub fn parse(
         definition: &CustomResourceDefinition,
-        coded: Option<Arc<CodedCells>>,
+        cells: Option<Arc<ErasedCells>>,
     ) -> Result<Self, StartError> {
         let group = &definition.spec.group;
         let mut faults = Vec::new();
-        if !check_subdomain(group).is_empty() || !group.contains('.') {
+        if !check_dns_1123_subdomain(group).is_empty() || !group.contains('.') {
             faults.push("spec.group: must be a domain with at least one dot".to_owned());
         }
-        Self::parse_in(definition, coded, None, faults)
+        Self::parse_in(definition, cells, None, faults)
     }
 
     /// Parses a definition of a kind that Kubernetes has itself: its group
@@ -112,18 +114,18 @@ impl Kind {
     /// As `parse`; when there is no such type.
     pub fn parse_built_in(
         definition: &CustomResourceDefinition,
-        coded: Option<Arc<CodedCells>>,
+        cells: Option<Arc<ErasedCells>>,
         types: &Arc<Types>,
     ) -> Result<Self, StartError> {
         let group = &definition.spec.group;
-        let is_named = group.is_empty() || check_subdomain(group).is_empty();
+        let is_named = group.is_empty() || check_dns_1123_subdomain(group).is_empty();
         let faults = (!is_named).then(|| "spec.group: must be a domain".to_owned());
-        Self::parse_in(definition, coded, Some(types), faults.into_iter().collect())
+        Self::parse_in(definition, cells, Some(types), faults.into_iter().collect())
     }
 
     fn parse_in(
         definition: &CustomResourceDefinition,
-        coded: Option<Arc<CodedCells>>,
+        cells: Option<Arc<ErasedCells>>,
         types: Option<&Arc<Types>>,
         mut faults: Vec<String>,
     ) -> Result<Self, StartError> {
@@ -133,31 +135,31 @@ impl Kind {
             faults.push(format!("metadata.name: must be {qualified:?}"));
         }
         let scope = match spec.scope.as_str() {
-            "Namespaced" => Scope::Namespaced,
-            "Cluster" => Scope::Cluster,
+            "Namespaced" => ResourceScope::Namespaced,
+            "Cluster" => ResourceScope::Cluster,
             _ => {
                 faults.push("spec.scope: must be Namespaced or Cluster".to_owned());
-                Scope::Cluster
+                ResourceScope::Cluster
             }
         };
         if spec.preserve_unknown_fields == Some(true) {
             faults.push("spec.preserveUnknownFields: must be false".to_owned());
         }
         let names = Names::parse(&spec.names, &mut faults);
-        let versions = parse_versions(spec, coded.as_ref(), types, &mut faults);
+        let versions = parse_versions(spec, cells.as_ref(), types, &mut faults);
         match versions {
             Some((versions, unserved, storage)) if faults.is_empty() => Ok(Self {
                 group: spec.group.clone(),
                 names,
                 scope,
-                same_form: &[],
+                equivalent_versions: &[],
                 versions,
                 storage,
                 unserved,
                 shape: Shape::default(),
                 admission_rules: None,
                 strategy: Strategy::default(),
-                coded_subresources: Vec::new(),
+                subresource_handlers: Vec::new(),
                 strategy_rules: None,
                 view: None,
             }),
@@ -168,7 +170,7 @@ impl Kind {
     /// The same kind with rules that are written in Rust. Those of Kubernetes' own kinds
     /// are part of their strategy, those of users of admission.
     #[must_use]
-    pub fn with_rules(self, rules: Option<Arc<CodedRules>>) -> Self {
+    pub fn with_rules(self, rules: Option<Arc<ErasedRules>>) -> Self {
         match self.is_typed() {
             true => Self { strategy_rules: rules, ..self },
             false => Self { admission_rules: rules, ..self },
@@ -181,10 +183,10 @@ impl Kind {
         Self { strategy, ..self }
     }
 
-    /// The same kind with subresources that code answers.
+    /// The same kind with subresources that code handles.
     #[must_use]
-    pub fn with_subresources(self, coded_subresources: Vec<Arc<CodedSubresource>>) -> Self {
-        Self { coded_subresources, ..self }
+    pub fn with_subresources(self, subresource_handlers: Vec<Arc<SubresourceHandler>>) -> Self {
+        Self { subresource_handlers, ..self }
     }
 
     /// The same kind as a view of another one.
@@ -216,7 +218,8 @@ impl Kind {
         {
             *given = rest.to_owned();
         }
-        let is_same = |given: &str| self.same_form.iter().any(|one| self.api_version(one) == given);
+        let is_same =
+            |given: &str| self.equivalent_versions.iter().any(|one| self.api_version(one) == given);
         if tree.get("apiVersion").and_then(Value::as_str).is_some_and(is_same) {
             tree.insert("apiVersion".to_owned(), expected.as_str().into());
         }
@@ -264,13 +267,13 @@ impl Kind {
     }
 
     /// The rules for objects of a version: a user's, or those of the strategy.
-    pub fn rules_of(&self, version: &Version) -> Option<&CodedRules> {
+    pub fn rules_of(&self, version: &Version) -> Option<&ErasedRules> {
         let rules = self.admission_rules.as_deref().filter(|rules| rules.is_about(&version.name));
         rules.or_else(|| self.strategy_rules(version))
     }
 
     /// The code of the strategy for objects of a version.
-    pub fn strategy_rules(&self, version: &Version) -> Option<&CodedRules> {
+    pub fn strategy_rules(&self, version: &Version) -> Option<&ErasedRules> {
         self.strategy_rules.as_deref().filter(|rules| rules.is_about(&version.name))
     }
 
@@ -285,7 +288,7 @@ impl Kind {
     pub fn faults_of_stored(&self, definition: &CustomResourceDefinition) -> Vec<String> {
         let mut faults = Vec::new();
         for (index, version) in definition.spec.versions.iter().enumerate() {
-            let Some(parsed) = self.of_name(&version.name) else { continue };
+            let Some(parsed) = self.served_or_stored_version(&version.name) else { continue };
             let fields = version.selectable_fields.as_deref().unwrap_or_default();
             let path = format!("spec.versions[{index}]");
             faults.extend(selectable_fields::numbers(fields, &parsed.schema, &path));
@@ -294,7 +297,7 @@ impl Kind {
     }
 
     /// The version of this name, if it is served or stored.
-    pub fn of_name(&self, name: &str) -> Option<&Arc<Version>> {
+    pub fn served_or_stored_version(&self, name: &str) -> Option<&Arc<Version>> {
         let stored = Some(&self.storage).filter(|version| version.name == name);
         self.version(name).or(stored)
     }
@@ -321,7 +324,7 @@ impl Kind {
 
     /// Whether objects live in namespaces.
     pub fn is_namespaced(&self) -> bool {
-        self.scope == Scope::Namespaced
+        self.scope == ResourceScope::Namespaced
     }
 }
 
@@ -342,7 +345,7 @@ type Versions = (Vec<Arc<Version>>, Vec<Arc<Version>>, Arc<Version>);
 /// The versions, the preferred one first.
 fn parse_versions(
     spec: &CustomResourceDefinitionSpec,
-    coded: Option<&Arc<CodedCells>>,
+    cells: Option<&Arc<ErasedCells>>,
     types: Option<&Arc<Types>>,
     faults: &mut Vec<String>,
 ) -> Option<Versions> {
@@ -359,8 +362,8 @@ fn parse_versions(
             faults.push(format!("{path}.name: a second version of this name"));
         }
         names.push(&version.name);
-        let coded = coded.filter(|coded| coded.version() == version.name).cloned();
-        let parsed = Version::parse(spec, version, coded, types, &path, faults);
+        let cells = cells.filter(|cells| cells.version() == version.name).cloned();
+        let parsed = Version::parse(spec, version, cells, types, &path, faults);
         let Some(parsed) = parsed.map(Arc::new) else { continue };
         if version.storage && storage.replace(Arc::clone(&parsed)).is_some() {
             faults.push(format!("{path}.storage: a second version is marked as stored"));
@@ -371,10 +374,10 @@ fn parse_versions(
             unserved.push(parsed);
         }
     }
-    if let Some(coded) = coded
-        && !names.contains(&coded.version())
+    if let Some(cells) = cells
+        && !names.contains(&cells.version())
     {
-        let version = coded.version();
+        let version = cells.version();
         faults.push(format!(
             "spec.versions: there is no {version:?}, whose cells are computed by code"
         ));

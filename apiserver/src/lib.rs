@@ -50,7 +50,7 @@ mod schema;
 
 mod object;
 
-mod ambient;
+mod clock;
 mod document;
 mod error;
 mod quota;
@@ -58,24 +58,25 @@ mod record;
 mod user;
 
 pub use admission::{
-    Admission, AdmissionError, AdmissionObject, AdmissionOperation, AdmissionRequest,
+    AdmissionError, AdmissionObject, AdmissionOperation, AdmissionPlugin, AdmissionRequest,
 };
-pub use ambient::{Ambient, whole_seconds};
+pub use clock::{Clock, truncate_to_seconds};
 pub use codec::{read_protobuf, write_protobuf};
 pub use definition::{
     Cells, Computed, DefinitionError, Kinds, Lookup, Related, Rules, SourceType, Stored,
 };
 pub use error::{FieldError, StartError};
 pub use kind::{
-    Completed, Effect, NameRule, Posted, ReviewError, Routing, RuleContext, StoragePrefix,
-    Strategy, SubresourceError, View, age,
+    Completed, NameRule, ReviewError, Routing, RuleContext, StoragePrefix, Strategy,
+    SubresourceError, SubresourceOutcome, SubresourceRequest, View, age,
 };
 pub use manifests::Options as ManifestOptions;
 pub use object::selector::SelectableFields;
 pub use object::{Key, names};
-pub use schema::{GoType, ListMerge, Member, Presence, Quantity, Ref, Type, TypeId, Types};
+pub use schema::{GoType, ListMerge, Member, Presence, Quantity, Type, TypeId, TypeRef, Types};
 pub use server::{
-    AdmissionPlugin, ApiServer, Args as ServeArgs, Bound, ClusterClient, Drained, Filling,
-    InProcess, KeptKind, LoggingFormat, PutError, Running, RuntimeKinds, TakenNames, start_logging,
+    AdmissionPluginName, ApiServer, Args as ServeArgs, Bound, ClusterClient, Drained, InProcess,
+    LoggingFormat, RestoreError, Running, RuntimeKinds, StoredKind, TakenNames, Unready,
+    start_logging,
 };
 pub use user::User;

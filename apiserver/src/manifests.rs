@@ -325,7 +325,7 @@ mod tests {
         let answer = |_: &User, question: Value| Ok::<_, ReviewError>(question);
         const TABLE: &str = "package example.com/api/questions/v1 example.com/v1\nQuestion kind\n";
         let types = Arc::new(Types::parse(&[TABLE]).unwrap());
-        let kinds = Kinds::new().reviewed(definition, &types, answer);
+        let kinds = Kinds::new().review(definition, &types, answer);
         let registered = kinds.iter().next().unwrap();
         let kind = Arc::new(Kind::parse_built_in(&registered.definition, None, &types).unwrap());
         let roles = roles_of_users(&[kind], &kinds);

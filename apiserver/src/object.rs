@@ -82,8 +82,8 @@ fn find_last(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
     bytes.windows(wanted.len()).rposition(|window| window == wanted)
 }
 
-/// So many bytes more than what is kept an object may take that is shown in another shape, to
-/// be kept too. A default may be a megabyte, and there may be many objects.
+/// An object that is shown in another shape is kept too, if it takes at most this many bytes more
+/// than the stored one. A default may be a megabyte, and there may be many objects.
 const SHOWN_MORE: usize = 4 << 10;
 
 /// What an object takes besides its texts, in bytes.

@@ -79,8 +79,8 @@ impl OpenApi {
     }
 
     /// `/openapi/v3/apis/G/V`, `/openapi/v3/api/V`; whoever names its hash may keep it for ever.
-    /// Another hash is an old one: to be sent elsewhere is what kube-aggregator
-    /// does not stand, so the present document is the answer.
+    /// Another hash is an old one. kube-aggregator cannot follow a redirect, so it gets the
+    /// current document.
     pub fn v3_version(&self, group: &str, version: &str, asked: Option<&str>) -> Option<Document> {
         let key = (group.to_owned(), version.to_owned());
         let Version { hash, document } = self.made().v3_by_version.get(&key)?;
@@ -101,8 +101,9 @@ impl Documents {
                 let key = (kind.group.clone(), version.name.clone());
                 let (paths, described) = by_version.entry(key).or_default();
                 paths.extend(operations::paths(served, version));
-                let posted = kind.coded_subresources.iter().map(|coded| &coded.kind().storage);
-                for version in iter::once(version).chain(posted) {
+                let bodies =
+                    kind.subresource_handlers.iter().map(|handler| &handler.kind().storage);
+                for version in iter::once(version).chain(bodies) {
                     if let Some(id) = version.schema.root_name() {
                         described.extend(typed::schemas(version.schema.types(), id));
                     }

@@ -1,9 +1,10 @@
 //! Memory that requests take: trees of JSON, counted while they grow, and selectors.
 //!
-//! A tree takes up to 130 times its text, so neither a bound on bodies nor one on
-//! requests bounds memory. Every request has an [`Account`]. What it parses, patches and
-//! fills in is charged there; what exceeds the limit of one request is refused for good
-//! (413), what exceeds that of all, or of one user, until there is room (429).
+//! A tree takes up to 130 times its text in JSON, and up to 240 times in YAML (more with aliases),
+//! so neither a bound on bodies nor one on requests bounds memory. Every request has an
+//! [`Account`]. What it parses, patches and fills in is charged there; what exceeds the limit of one
+//! request is refused for good (413), what exceeds that of all, or of one user, until there is room
+//! (429).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -75,13 +75,13 @@ impl Record {
     }
 
     /// Records the user who is authenticated, before impersonation.
-    pub fn asked_by(&mut self, caller: &User) {
+    pub fn set_user(&mut self, caller: &User) {
         // Only the access log says it.
         self.caller = self.said.is_some().then(|| caller.clone());
     }
 
     /// Records the user who is impersonated.
-    pub fn acts_as(&mut self, user: &User) {
+    pub fn set_impersonated_user(&mut self, user: &User) {
         self.impersonated = self.said.is_some().then(|| user.clone());
     }
 

@@ -14,7 +14,7 @@ mod query;
 mod route;
 mod throttle;
 mod websocket;
-mod writing;
+mod write_context;
 
 pub use authenticate::{Authentication, ClientCertificate, Peer, Presented};
 pub use impersonate::Impersonation;
@@ -32,7 +32,7 @@ use http::{Method, Request, Response, StatusCode};
 use tracing::Instrument;
 
 use crate::admission::AdmissionChain;
-use crate::ambient::Ambient;
+use crate::clock::Clock;
 use crate::cluster::Cluster;
 use crate::discovery::Discovery;
 use crate::document;
@@ -43,15 +43,15 @@ use crate::quota::{Account, Quota};
 use crate::record::{Metrics, Record};
 use crate::served_kind::{Backing, ServedKinds};
 use crate::user::User;
-use crate::verb::{self, Acted, DeleteOptions, Subresource, Verb};
+use crate::verb::{self, DeleteOptions, Subresource, SubresourceResponse, Verb};
 use crate::watch_cache::SourceState;
 use crate::write::{self, Part};
 use decode::Operation;
 use encode::{Encoder, stream};
 use negotiate::{InProtobuf, Media, Negotiated, Presentation};
-use route::{Destination, Document, Route, Target};
+use route::{Destination, DocumentPath, Route, Target};
 use throttle::{Permit, Throttle};
-use writing::Writing;
+use write_context::WriteContext;
 
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
@@ -75,9 +75,9 @@ pub struct Handler {
     served: ArcSwap<Served>,
     authentication: Authentication,
     cluster: Cluster,
-    /// Who is asked about writes.
+    /// The admission plugins.
     admission: AdmissionChain,
-    ambient: Ambient,
+    clock: Clock,
     throttle: Throttle,
     /// What the bodies of writes and what becomes of them may take.
     quota: Quota,
@@ -100,7 +100,7 @@ impl Handler {
         authentication: Authentication,
         cluster: Cluster,
         admission: AdmissionChain,
-        ambient: Ambient,
+        clock: Clock,
     ) -> Self {
         let throttle = Throttle::default();
         let metrics = Arc::new(Metrics::new(throttle.inflight()));
@@ -110,7 +110,7 @@ impl Handler {
             authentication,
             cluster,
             admission,
-            ambient,
+            clock,
             throttle,
             quota: Quota::default(),
             documents: Documents {
@@ -236,7 +236,7 @@ impl Handler {
     /// The user of a request: the caller, or the user that it impersonates.
     async fn user(&self, peer: &Peer, head: &Parts, record: &mut Record) -> Result<User, ApiError> {
         let caller = authenticate::authenticate(&self.authentication, peer, head).await?;
-        record.asked_by(&caller);
+        record.set_user(&caller);
         let impersonation = self.authentication.impersonation;
         let Some(acting) = impersonate::requested(impersonation, &head.headers)? else {
             return Ok(caller);
@@ -245,7 +245,7 @@ impl Handler {
             authorize::demand(&self.cluster, &caller, demand).await?;
         }
         tracing::debug!("{} acts as {}", caller.name, acting.user.name);
-        record.acts_as(&acting.user);
+        record.set_impersonated_user(&acting.user);
         Ok(acting.user)
     }
 
@@ -284,10 +284,10 @@ impl Handler {
         if let Some(selector) = operation.selector() {
             self.throttle.selector(user, selector, &mut permit)?;
         }
-        let now = self.ambient.now();
+        let now = self.clock.now();
         let encoder = Encoder::new(kind, version, format, now);
         let is_watch = target.verb == Verb::Watch;
-        let response = self.act(user, target, operation, encoder, permit, &account).await?;
+        let response = self.execute(user, target, operation, encoder, permit, &account).await?;
         match objection {
             Some(objection) => Err(objection),
             None if is_watch && websocket::is_asked_for(head) => {
@@ -297,8 +297,8 @@ impl Handler {
         }
     }
 
-    /// Does what was asked, and encodes what came of it.
-    async fn act(
+    /// Carries out an operation, and encodes the answer.
+    async fn execute(
         &self,
         user: &User,
         target: Target,
@@ -325,52 +325,53 @@ impl Handler {
             Operation::Watch(scope, options, lasts) => {
                 let watching = verb::watch(served, scope, options).await?;
                 let closing = &target.served.ended;
-                let ambient = self.ambient.clone();
+                let clock = self.clock.clone();
                 let (group, plural) = (&served.kind.group, &served.kind.names.plural);
                 let counter = self.metrics.watch_events(group, &version.name, plural);
                 let kept = (permit, counter);
                 let format = encoder.format();
-                let events = stream::watch(encoder, watching, lasts, closing, ambient, kept).await;
+                let events = stream::watch(encoder, watching, lasts, closing, clock, kept).await;
                 Ok(encode::watching(&format, events))
             }
             Operation::Review(submitted, options) => {
                 let Backing::Reviewed(review) = &served.backing else {
                     return Err(ApiError::internal("what is no review is answered"));
                 };
-                let writing = Writing::new(self, user, &target, options, account);
-                let attributes = writing.attributes();
+                let context = WriteContext::new(self, user, &target, options, account);
+                let attributes = context.attributes();
                 let (answer, warnings) = verb::review(&attributes, review, submitted).await?;
                 Ok(encoder.review(&answer, &warnings))
             }
-            Operation::Act(coded, submitted, options) => {
-                let writing = Writing::new(self, user, &target, options, account);
+            Operation::CreateSubresource(handler, submitted, options) => {
+                let context = WriteContext::new(self, user, &target, options, account);
                 let mut warnings = Vec::new();
-                let attributes = writing.attributes();
-                let acted = verb::act(&attributes, &coded, submitted, &mut warnings).await;
-                match acted.map_err(|error| error.with_warnings(warnings.clone()))? {
-                    Acted::Answered(answer) => Ok(encoder.review(&answer, &warnings)),
-                    Acted::Done => Ok(encoder.done(&warnings)),
+                let attributes = context.attributes();
+                let response =
+                    verb::create_subresource(&attributes, &handler, submitted, &mut warnings).await;
+                match response.map_err(|error| error.with_warnings(warnings.clone()))? {
+                    SubresourceResponse::Object(answer) => Ok(encoder.review(&answer, &warnings)),
+                    SubresourceResponse::Success => Ok(encoder.success(&warnings)),
                 }
             }
             Operation::Write(change, options) => {
-                let writing = Writing::new(self, user, &target, options, account);
-                let written = write::write(&writing.attributes(), change).await?;
+                let context = WriteContext::new(self, user, &target, options, account);
+                let written = write::write(&context.attributes(), change).await?;
                 let status = if written.is_created { StatusCode::CREATED } else { StatusCode::OK };
                 encoder.object(&written.versioned, status, &written.warnings)
             }
             Operation::Delete(key, options) => {
-                let writing = Writing::deleting(self, user, &target, options.dry_run, account);
-                let attributes = writing.attributes();
+                let context = WriteContext::deleting(self, user, &target, options.dry_run, account);
+                let attributes = context.attributes();
                 let mut warnings = deletion_warnings(&served.kind, &options);
                 let deleted = verb::delete(&attributes, &key, &options, &mut warnings).await;
                 let deleted = deleted.map_err(|error| error.with_warnings(warnings.clone()))?;
-                let mut response = encoder.deleted(&deleted, options.tells_of_waiting)?;
+                let mut response = encoder.deleted(&deleted, options.answers_accepted)?;
                 encode::warn(&mut response, &warnings);
                 Ok(response)
             }
             Operation::DeleteCollection(scope, options, how) => {
-                let writing = Writing::deleting(self, user, &target, how.dry_run, account);
-                let attributes = writing.attributes();
+                let context = WriteContext::deleting(self, user, &target, how.dry_run, account);
+                let attributes = context.attributes();
                 let mut warnings = deletion_warnings(&served.kind, &how);
                 let listed =
                     verb::delete_collection(&attributes, scope, options, &how, &mut warnings).await;
@@ -401,42 +402,42 @@ impl Handler {
         })
     }
 
-    fn document(&self, head: &Parts, document: &Document) -> Result<Response<Body>, ApiError> {
+    fn document(&self, head: &Parts, document: &DocumentPath) -> Result<Response<Body>, ApiError> {
         let served = self.served.load_full();
         let (discovery, openapi) = (&served.discovery, &served.openapi);
         let mut presentation = Presentation { media: Media::Json, gzip: false };
         let found = match document {
-            Document::Core => {
+            DocumentPath::Core => {
                 let (aggregated, wanted) = negotiate::discovery(head)?;
                 presentation = wanted;
                 discovery.core(aggregated)
             }
-            Document::Groups => {
+            DocumentPath::Groups => {
                 let (aggregated, wanted) = negotiate::discovery(head)?;
                 presentation = wanted;
                 Some(if aggregated { discovery.aggregated() } else { discovery.groups() })
             }
-            Document::Group(group) => {
+            DocumentPath::Group(group) => {
                 presentation = negotiate::plain(head)?;
                 discovery.group(group)
             }
-            Document::Version(group, version) => {
+            DocumentPath::Version(group, version) => {
                 presentation = negotiate::plain(head)?;
                 discovery.version(group, version)
             }
-            Document::ServerVersion => return Ok(self.version()),
-            Document::Metrics => return Ok(encode::metrics(self.metrics.text())),
-            Document::OpenApiV2 if negotiate::prefers_openapi_in_protobuf(head) => {
+            DocumentPath::ServerVersion => return Ok(self.version()),
+            DocumentPath::Metrics => return Ok(encode::metrics(self.metrics.text())),
+            DocumentPath::OpenApiV2 if negotiate::prefers_openapi_in_protobuf(head) => {
                 Some(openapi.v2_in_protobuf())
             }
-            Document::OpenApiV2 | Document::OpenApiV3Version(..)
+            DocumentPath::OpenApiV2 | DocumentPath::OpenApiV3Version(..)
                 if !negotiate::takes_json(head) =>
             {
                 return Ok(encode::not_acceptable());
             }
-            Document::OpenApiV2 => Some(openapi.v2()),
-            Document::OpenApiV3 => Some(openapi.v3()),
-            Document::OpenApiV3Version(group, version) => {
+            DocumentPath::OpenApiV2 => Some(openapi.v2()),
+            DocumentPath::OpenApiV3 => Some(openapi.v3()),
+            DocumentPath::OpenApiV3Version(group, version) => {
                 let query = head.uri.query().unwrap_or_default();
                 let hash = query::pairs(query).find(|(key, _)| key == "hash");
                 let hash = hash.as_ref().map(|(_, hash)| hash.as_ref());
@@ -444,7 +445,7 @@ impl Handler {
                 let document = document.ok_or_else(ApiError::no_such_resource)?;
                 let mut response = encode::document(head, &document, presentation);
                 if document.cache_control.is_some() {
-                    encode::keep_for_a_year(&mut response, self.ambient.now());
+                    encode::keep_for_a_year(&mut response, self.clock.now());
                 }
                 return Ok(response);
             }
@@ -456,7 +457,7 @@ impl Handler {
     fn audit_id(&self, head: &Parts) -> HeaderValue {
         let given = head.headers.get(AUDIT_ID).filter(|id| !id.is_empty()).cloned();
         given.unwrap_or_else(|| {
-            let id = uuid::Uuid::from_u64_pair(self.ambient.chance(), self.ambient.chance());
+            let id = uuid::Uuid::from_u64_pair(self.clock.random(), self.clock.random());
             HeaderValue::from_str(&id.to_string()).unwrap_or(HeaderValue::from_static("unknown"))
         })
     }

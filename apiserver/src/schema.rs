@@ -13,32 +13,32 @@ mod formats;
 mod junctors;
 mod list_types;
 mod node;
+mod normalize;
+mod normalize_numbers;
 mod pattern;
 mod prune;
 mod quantity;
 mod strategic_merge;
 mod structural;
-mod take_in;
 mod types;
 mod validate;
-mod whole;
 
 pub use coerce::coerce;
 pub use default::fill_defaults;
 pub use formats::is_of_format;
 pub use list_types::validate_list_types;
 pub use node::{
-    Additional, GoType, JsonType, ListMerge, ListType, Member, Presence, Ref, Schema, Type,
+    Additional, GoType, JsonType, ListMerge, ListType, Member, Presence, Schema, Type, TypeRef,
 };
+pub use normalize::{Malformed, coerce_metadata, normalize, normalize_embedded_metadata};
+pub use normalize_numbers::{normalize_numbers, normalize_numbers_in_place};
 pub use pattern::Pattern;
 pub use prune::{prune, prune_value};
 pub use quantity::Quantity;
 pub use strategic_merge::StrategicMergePatch;
 pub use structural::check as check_structure;
-pub use take_in::{Malformed, coerce_metadata, take_in, take_in_embedded};
 pub use types::{TypeId, Types};
 pub use validate::{node as validate_value, validate, validate_change, validate_status};
-pub use whole::{make_whole, whole};
 
-/// So many faults of one object are said; nobody mends more at a time.
+/// At most this many faults of one object are reported; nobody fixes more at a time.
 pub const ERRORS_LIMIT: usize = 100;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio_util::sync::CancellationToken;
 
-use crate::kind::{CodedReview, Kind, Version};
+use crate::kind::{Kind, ReviewHandler, Version};
 use crate::storage::{Collection, Store};
 use crate::watch_cache::WatchCache;
 
@@ -33,7 +33,7 @@ pub enum Backing {
     /// A computation: the kind can be read by whoever may read its source.
     Computed(SourceResource),
     /// Code that answers questions: nothing is kept, and nothing can be read.
-    Reviewed(Arc<CodedReview>),
+    Reviewed(Arc<ReviewHandler>),
 }
 
 /// One kind in service: its description, its cache, and what is behind it.

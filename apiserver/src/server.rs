@@ -19,9 +19,9 @@ mod serving_certificate;
 mod tls;
 mod version;
 
-pub use args::{AdmissionPlugin, Args, LoggingFormat};
+pub use args::{AdmissionPluginName, Args, LoggingFormat};
 pub use logging::start_logging;
-pub use runtime_kinds::{KeptKind, PutError, RuntimeKinds, TakenNames};
+pub use runtime_kinds::{RestoreError, RuntimeKinds, StoredKind, TakenNames};
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::ambient::Ambient;
+use crate::clock::Clock;
 use crate::cluster::Cluster;
 use crate::definition::{Kinds, Registered};
 use crate::document::Document;
@@ -62,8 +62,8 @@ use serving_certificate::Identity;
 pub struct ApiServer {
     name: String,
     kinds: Kinds,
-    ambient: Ambient,
-    disabled: Vec<AdmissionPlugin>,
+    clock: Clock,
+    disabled: Vec<AdmissionPluginName>,
     kubernetes: Option<String>,
     documents: Vec<(String, Document)>,
     copied: Copied,
@@ -74,8 +74,8 @@ pub struct ApiServer {
 pub enum ClusterClient {
     /// What this client speaks to.
     Client(Client),
-    /// The server itself.
-    Itself,
+    /// The server itself, in this process.
+    Loopback,
 }
 
 impl From<Client> for ClusterClient {
@@ -91,7 +91,7 @@ impl ApiServer {
         Self {
             name: name.to_owned(),
             kinds,
-            ambient: Ambient::system(),
+            clock: Clock::system(),
             disabled: Vec::new(),
             kubernetes: None,
             documents: Vec::new(),
@@ -129,23 +129,23 @@ impl ApiServer {
         }
     }
 
-    /// The same server with time and chance of the caller's choice.
+    /// The same server with another clock, and other random numbers.
     #[must_use]
-    pub fn with_ambient(mut self, ambient: Ambient) -> Self {
-        self.ambient = ambient;
+    pub fn with_clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
         self
     }
 
-    /// The same server, and this does not look at objects before they are made:
-    /// where there is no cluster, no namespace would be found.
+    /// The same server without this admission plugin. Without a cluster, NamespaceLifecycle would
+    /// find no namespace.
     #[must_use]
-    pub fn without_admission_plugin(mut self, plugin: AdmissionPlugin) -> Self {
+    pub fn without_admission_plugin(mut self, plugin: AdmissionPluginName) -> Self {
         self.disabled.push(plugin);
         self
     }
 
     fn looks_at_namespaces(&self) -> bool {
-        !self.disabled.contains(&AdmissionPlugin::NamespaceLifecycle)
+        !self.disabled.contains(&AdmissionPluginName::NamespaceLifecycle)
     }
 
     /// Serves until SIGTERM or SIGINT, then drains.
@@ -188,11 +188,11 @@ impl ApiServer {
         self.listen(args, kinds, cluster, namespace, Loopback::default())
     }
 
-    /// The same without a cluster: the server is its own.
+    /// The same without a cluster: the server asks itself instead.
     ///
     /// # Errors
     /// As [`ApiServer::bind`].
-    pub fn bind_alone(self, args: &Args) -> Result<Bound, StartError> {
+    pub fn bind_without_cluster(self, args: &Args) -> Result<Bound, StartError> {
         tls::install_provider();
         let kinds = assemble::parse(&self.kinds)?;
         let namespace = args.namespace.clone().unwrap_or_else(|| "default".to_owned());
@@ -242,7 +242,7 @@ impl ApiServer {
         let loopback = Loopback::default();
         let (cluster, impersonation) = match cluster.into() {
             ClusterClient::Client(client) => (Cluster::new(client), Impersonation::Refused),
-            ClusterClient::Itself => {
+            ClusterClient::Loopback => {
                 (Cluster::new(loopback.client_of_itself()), Impersonation::Authorized)
             }
         };
@@ -259,7 +259,7 @@ impl ApiServer {
         let assembled = Assembled::new(
             kinds,
             (&self.kinds, &self.copied),
-            self.ambient,
+            self.clock,
             (cluster, documents),
             looks_at_namespaces,
             authentication,
@@ -303,17 +303,17 @@ impl Bound {
     /// # Errors
     /// When an initial object of a kind cannot be kept.
     pub async fn start(self) -> Result<Running, StartError> {
-        let (running, filling) = self.start_unready().await?;
-        filling.end();
+        let (running, unready) = self.start_unready().await?;
+        unready.mark_ready();
         Ok(running)
     }
 
-    /// The same, and the server is not ready before [`Filling::end`]: who has
-    /// started it may put objects in first.
+    /// The same, but the server is not ready before [`Unready::mark_ready`]: whoever starts it
+    /// may restore objects first.
     ///
     /// # Errors
     /// As [`Bound::start`].
-    pub async fn start_unready(self) -> Result<(Running, Filling), StartError> {
+    pub async fn start_unready(self) -> Result<(Running, Unready), StartError> {
         let Self {
             server,
             kinds,
@@ -325,11 +325,11 @@ impl Bound {
             loopback,
         } = self;
         let closing = CancellationToken::new();
-        let filling = Filling(watch::Sender::new(false));
+        let unready = Unready(watch::Sender::new(false));
         let health = Health::new(
             trusted.ready(),
             certificate.ready(),
-            filling.0.subscribe(),
+            unready.0.subscribe(),
             closing.clone(),
         );
         let looks_at_namespaces = server.looks_at_namespaces();
@@ -337,7 +337,7 @@ impl Bound {
         let assembled = Assembled::new(
             kinds,
             (&server.kinds, &server.copied),
-            server.ambient,
+            server.clock,
             (cluster.clone(), documents),
             looks_at_namespaces,
             trusted.authentication(impersonation),
@@ -353,16 +353,16 @@ impl Bound {
         let serving = listening.serve(handler, health.clone(), certificate.tls(), trust);
         tracing::info!("{} listens on {address}", server.name);
         let running = Running { assembled, serving, health, closing, tasks, address, loopback };
-        Ok((running, filling))
+        Ok((running, unready))
     }
 }
 
-/// The time in which a server answers, and is not ready.
-pub struct Filling(watch::Sender<bool>);
+/// A server that answers and is not ready yet.
+pub struct Unready(watch::Sender<bool>);
 
-impl Filling {
-    /// From here on the server is ready.
-    pub fn end(self) {
+impl Unready {
+    /// Makes the server ready.
+    pub fn mark_ready(self) {
         self.0.send_replace(true);
     }
 }

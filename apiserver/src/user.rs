@@ -1,4 +1,4 @@
-//! Who is asking.
+//! The user of a request.
 
 use std::collections::BTreeMap;
 
@@ -46,7 +46,7 @@ impl User {
         self
     }
 
-    /// Whether the user may do everything without being asked.
+    /// Whether the user is exempt from authorization.
     pub(crate) fn is_master(&self) -> bool {
         self.groups.iter().any(|group| group == MASTERS)
     }

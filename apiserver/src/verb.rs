@@ -1,8 +1,8 @@
 //! What can be done with a kind: one file per verb. CREATE, UPDATE and PATCH are one pipeline
 //! of many stages, which is `write`.
 
-mod act;
 mod continue_token;
+mod create_subresource;
 mod delete;
 mod delete_collection;
 mod delete_options;
@@ -14,18 +14,20 @@ mod selection;
 mod subresource;
 mod watch;
 
-pub use act::{Acted, act};
-pub use continue_token::Continue;
+pub use continue_token::ContinueToken;
+pub use create_subresource::{SubresourceResponse, create_subresource};
 pub use delete::{Deleted, delete};
 pub use delete_collection::delete_collection;
 pub use delete_options::{DeleteOptions, propagation};
 pub use get::{GetOptions, get};
-pub use list::{LOOK, ListOptions, Listed, Moment, list};
+pub use list::{LOOK, ListOptions, ListPage, Moment, list};
 pub use review::review;
 pub use scale::get_scale;
 pub use selection::Selection;
 pub use subresource::{Action, Subresource, subresources};
-pub use watch::{Bookmark, Event, Initial, ObjectEvent, WatchOptions, WatchStart, Watching, watch};
+pub use watch::{
+    Bookmark, Event, InitialEvents, ObjectEvent, WatchOptions, WatchStart, WatchStream, watch,
+};
 
 use crate::served_kind::{Backing, ServedKind};
 

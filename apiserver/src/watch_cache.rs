@@ -12,7 +12,7 @@ mod window;
 
 pub use snapshot::Snapshot;
 pub use subscriber::{Lost, Scope, Subscription};
-pub use window::Change;
+pub use window::WatchCacheEvent;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -32,7 +32,7 @@ const FRESHNESS_WAIT: Duration = Duration::from_secs(3);
 /// Pages of so many lists are read side by side without going back in time
 /// for each of them. What they hold is in the window too, or in the present.
 const REWOUND: usize = 8;
-/// So many changes are undone before other requests get their turn.
+/// At most this many changes are undone before other requests get their turn.
 const UNDO: usize = 512;
 
 struct State {
@@ -62,7 +62,7 @@ pub struct SourceState {
     /// Whether all of it has been in view.
     pub is_synced: bool,
     /// Why the cluster does not show it now, if it does not.
-    pub trouble: Option<String>,
+    pub watch_error: Option<String>,
 }
 
 /// The objects of one kind now, and their recent past.
@@ -143,14 +143,14 @@ impl WatchCache {
     pub async fn snapshot_at(&self, revision: Revision) -> Option<Snapshot> {
         let (mut snapshot, since) = {
             let state = self.read();
-            if !self.sequence.is_own(revision) || revision < state.window.start() {
+            if !self.sequence.may_have_issued(revision) || revision < state.window.start() {
                 return None;
             }
             let rewound = self.rewound();
             if let Some(known) = rewound.iter().find(|snapshot| snapshot.revision() == revision) {
                 return Some(known.clone());
             }
-            let since: Vec<Arc<Change>> = state.window.after(revision).cloned().collect();
+            let since: Vec<Arc<WatchCacheEvent>> = state.window.after(revision).cloned().collect();
             (Snapshot::new(state.objects.clone(), revision), since)
         };
         for changes in since.rchunks(UNDO) {
@@ -178,7 +178,7 @@ impl WatchCache {
     /// # Errors
     /// When the revision comes from another process, or not within three seconds.
     pub async fn wait_until(&self, revision: Revision) -> Result<(), NotFresh> {
-        if !self.sequence.is_own(revision) {
+        if !self.sequence.may_have_issued(revision) {
             return Err(NotFresh::Foreign);
         }
         let arrived = self.sequence.wait_until(revision);
@@ -206,7 +206,7 @@ impl WatchCache {
         let slot = self.subscribers.add(scope);
         let subscription = Subscription::new(Arc::clone(self), slot, revision);
         let oldest = self.read().window.start();
-        if revision < oldest || !self.sequence.is_own(revision) {
+        if revision < oldest || !self.sequence.may_have_issued(revision) {
             return Err(Lost { oldest });
         }
         Ok(subscription)
@@ -226,7 +226,7 @@ impl WatchCache {
             return;
         }
         state.revision = revision;
-        let change = Change::new(revision, key.clone(), before, after);
+        let change = WatchCacheEvent::new(revision, key.clone(), before, after);
         let subscribers = &self.subscribers;
         let start = state.window.start();
         state.window.push(Arc::new(change), Instant::now(), |left| subscribers.lose(left));

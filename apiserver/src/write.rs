@@ -13,7 +13,6 @@ mod draft;
 mod embedded;
 mod encode;
 mod extent;
-mod faults_of_defaults;
 mod field_managers;
 mod field_validation;
 mod json_patch;
@@ -30,14 +29,14 @@ mod review;
 mod scale;
 mod stamp;
 mod validate;
+mod validate_defaults;
 
 pub use admission::validate_deletion;
 pub use attributes::{Attributes, CreateAuthorizer, Environment, Origin, Part, WriteOptions};
 pub use change::Change;
 pub use decode::{check_posted, check_preconditions, decode};
-pub use deletion::{DeletionOptions, Propagation, as_it_goes, mark};
+pub use deletion::{MarkOptions, Propagation, final_state, mark};
 pub use draft::{Draft, Submitted};
-pub use faults_of_defaults::faults_of_defaults;
 pub use field_managers::manager_of_user_agent;
 pub use field_validation::FieldValidation;
 pub use json_patch::{OPERATIONS_LIMIT, Operation};
@@ -47,6 +46,7 @@ pub use pipeline::write;
 pub use restore::restore;
 pub use review::admit_review;
 pub use scale::{no_scale, scale_of};
+pub use validate_defaults::validate_defaults;
 
 use serde_json::Value;
 

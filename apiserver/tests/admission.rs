@@ -8,7 +8,7 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 
 use aggregated_apiserver::{
-    Admission, AdmissionError, AdmissionObject, AdmissionOperation, AdmissionPlugin,
+    AdmissionError, AdmissionObject, AdmissionOperation, AdmissionPlugin, AdmissionPluginName,
     AdmissionRequest, ApiServer, FieldError, InProcess, Kinds,
 };
 use axum::body::Body;
@@ -98,7 +98,7 @@ fn order(object: &Map<String, Value>) -> String {
     order.and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
-impl Admission for Obedient {
+impl AdmissionPlugin for Obedient {
     fn name(&self) -> &str {
         "obedient"
     }
@@ -187,10 +187,10 @@ async fn server() -> (InProcess, Log) {
         Ok::<_, Infallible>(Response::new(Body::empty()))
     });
     let log = Log::default();
-    let kinds = Kinds::new().admission(Obedient(Arc::clone(&log)));
-    let kinds = kinds.and(Kinds::new().defined_in(DEFINITIONS).unwrap());
+    let kinds = Kinds::new().with_admission_plugin(Obedient(Arc::clone(&log)));
+    let kinds = kinds.merge(Kinds::new().crds_from_yaml(DEFINITIONS).unwrap());
     let server = ApiServer::new("foos", kinds);
-    let server = server.without_admission_plugin(AdmissionPlugin::NamespaceLifecycle);
+    let server = server.without_admission_plugin(AdmissionPluginName::NamespaceLifecycle);
     (server.in_process(Client::new(away, "default")).await.unwrap(), log)
 }
 

@@ -5,7 +5,7 @@
 
 mod in_process;
 
-use aggregated_apiserver::{AdmissionPlugin, ApiServer, InProcess, Kinds, View};
+use aggregated_apiserver::{AdmissionPluginName, ApiServer, InProcess, Kinds, View};
 use axum::body::Body;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
@@ -51,7 +51,7 @@ const WHY: &str = "Internal error occurred: shown.view.example.com \"broken\" ca
                    view.example.com/v1: metadata: must be an object";
 
 /// What cannot be shown becomes no object.
-fn from_kept(mut tree: Map<String, Value>) -> Map<String, Value> {
+fn from_stored(mut tree: Map<String, Value>) -> Map<String, Value> {
     if tree.get("odd").is_some() {
         tree.remove("metadata");
     }
@@ -63,15 +63,15 @@ async fn server() -> InProcess {
         group: "example.com",
         version: "v1",
         plural: "kept",
-        to_kept: std::convert::identity,
-        from_kept,
+        to_stored: std::convert::identity,
+        from_stored,
     };
-    let kinds = Kinds::new().defined_in(DEFINITIONS).unwrap().viewing(view);
+    let kinds = Kinds::new().crds_from_yaml(DEFINITIONS).unwrap().with_view(view);
     let away = tower::service_fn(|_: Request<kube::client::Body>| async {
         Err::<Response<Body>, _>(std::io::Error::other("there is no cluster"))
     });
     let server = ApiServer::new("shown", kinds);
-    let server = server.without_admission_plugin(AdmissionPlugin::NamespaceLifecycle);
+    let server = server.without_admission_plugin(AdmissionPluginName::NamespaceLifecycle);
     server.in_process(Client::new(away, "default")).await.unwrap()
 }
 

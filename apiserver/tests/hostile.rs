@@ -335,7 +335,7 @@ async fn check(server: &InProcess, seed: u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_the_bytes() {
+async fn random_requests_never_fail_the_server() {
     let server = server().await;
     for seed in 0..ROUNDS {
         check(&server, seed).await;
@@ -343,7 +343,7 @@ async fn whatever_the_bytes() {
 }
 
 #[tokio::test]
-async fn much_of_everything() {
+async fn oversized_queries_headers_and_depths_are_refused() {
     let server = server().await;
     let foos = "/apis/example.com/v1/namespaces/open/foos";
     let long = "a".repeat(60_000);
@@ -381,7 +381,7 @@ async fn much_of_everything() {
 /// No request may cost many times what it says: neither in its answer, nor in
 /// what is made on the way.
 #[tokio::test]
-async fn little_comes_of_much() {
+async fn answers_stay_small_for_large_requests() {
     const LARGE: usize = 2_900_000;
     let server = server().await;
     let foos = "/apis/example.com/v1/namespaces/open/foos";

@@ -88,7 +88,7 @@ fn revision(object: &Value) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_replaces_what_he_has_seen_loses_nothing() {
+async fn updates_with_a_resource_version_lose_no_write() {
     let server = Server::start().await;
     server.create("a").await;
     let conflicts = Arc::new(AtomicUsize::new(0));

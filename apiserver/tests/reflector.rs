@@ -37,7 +37,7 @@ spec:
     schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
 ";
 const EVENTS: usize = 20_000;
-/// So many objects there are at most.
+/// There are at most this many objects.
 const NAMES: u32 = 200;
 
 /// A server that can be exchanged under its clients.

@@ -5,7 +5,7 @@
 use std::convert::Infallible;
 
 use aggregated_apiserver::{
-    AdmissionPlugin, ApiServer, FieldError, InProcess, Kinds, Rules, Stored, User,
+    AdmissionPluginName, ApiServer, FieldError, InProcess, Kinds, Rules, Stored, User,
 };
 use axum::body::Body;
 use http::{Method, Request, Response, StatusCode};
@@ -26,7 +26,7 @@ struct RangeSpec {
 
 impl Stored for Range {
     fn rules() -> Rules<Self> {
-        Rules::<Self>::none()
+        Rules::<Self>::new()
             .prepare(|range, context| {
                 range.spec.maker.get_or_insert_with(|| context.user.name.clone());
             })
@@ -57,7 +57,7 @@ async fn server() -> InProcess {
         Ok::<_, Infallible>(Response::new(Body::empty()))
     });
     let server = ApiServer::new("ranges", Kinds::new().stored::<Range>());
-    let server = server.without_admission_plugin(AdmissionPlugin::NamespaceLifecycle);
+    let server = server.without_admission_plugin(AdmissionPluginName::NamespaceLifecycle);
     server.in_process(Client::new(away, "default")).await.unwrap()
 }
 

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aggregated_apiserver::{AdmissionPlugin, ApiServer, Kinds, Running, ServeArgs, Stored};
+use aggregated_apiserver::{AdmissionPluginName, ApiServer, Kinds, Running, ServeArgs, Stored};
 use axum::body::Body;
 use futures::future::join_all;
 use futures::{SinkExt, StreamExt};
@@ -70,7 +70,7 @@ impl Fixture {
         let mut args = ServeArgs::default();
         args.bind_address = [127, 0, 0, 1].into();
         args.secure_port = 0;
-        args.disable_admission_plugins = vec![AdmissionPlugin::NamespaceLifecycle];
+        args.disable_admission_plugins = vec![AdmissionPluginName::NamespaceLifecycle];
         args.kubeconfig = Some(path.join("kubeconfig"));
         args.tls_cert_file = Some(serving.certificate);
         args.tls_private_key_file = Some(serving.key);

@@ -16,7 +16,7 @@ use uuid::Uuid;
 use crate::kinds::qualified;
 use crate::record::Recorded;
 
-/// So long may the name of a file be, without its end; most file systems take 255 bytes.
+/// The name of a file is at most this long, without its end; most file systems take 255 bytes.
 const NAME_LIMIT: usize = 200;
 /// What is left of a name that is longer.
 const PREFIX: usize = 150;

@@ -14,7 +14,7 @@ use tracing::{instrument, warn};
 use crate::kinds::Found;
 use crate::typed;
 
-/// So many objects are asked for at once.
+/// At most this many objects are requested at once.
 const PAGE: u32 = 500;
 /// In the place of a value: every type of Secret may have it.
 const OMITTED: &str = "{}";

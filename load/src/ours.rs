@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use aggregated_apiserver::{AdmissionPlugin, ApiServer, Kinds, ServeArgs};
+use aggregated_apiserver::{AdmissionPluginName, ApiServer, Kinds, ServeArgs};
 use anyhow::Result;
 
 use crate::process;
@@ -24,9 +24,9 @@ pub async fn serve(folder: &Path) -> Result<()> {
     args.tls_cert_file = Some(folder.join("serving.crt"));
     args.tls_private_key_file = Some(folder.join("serving.key"));
     args.client_ca_file = Some(folder.join("ca.crt"));
-    args.disable_admission_plugins = vec![AdmissionPlugin::NamespaceLifecycle];
+    args.disable_admission_plugins = vec![AdmissionPluginName::NamespaceLifecycle];
     args.requestheader_client_ca_file = Some(folder.join("ca.crt"));
-    let server = ApiServer::new("samples", Kinds::new().defined_in(DEFINITION)?);
+    let server = ApiServer::new("samples", Kinds::new().crds_from_yaml(DEFINITION)?);
     let running = server.bind(&args).await?.start().await?;
     process::announce(folder, running.address())?;
     // Until it is killed.

@@ -21,7 +21,7 @@ use crate::process::{Memory, Process};
 pub const COLLECTION: &str = "/apis/load.example.com/v1/namespaces/load/samples";
 /// As kubectl asks for.
 pub const PAGE: usize = 500;
-/// So many requests are in flight at a time, over so many connections.
+/// How many requests are in flight at a time, and over how many connections.
 const IN_FLIGHT: usize = 32;
 const CONNECTIONS: usize = 4;
 /// As the aggregator has on one.

@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 
 use crate::row::{Request, Row};
 
-/// So many texts are sent at once: of more faults no server tells.
+/// At most this many texts are sent at once: no server reports more faults.
 const TEXTS: usize = 60;
 
-/// So many objects of a format are made.
+/// How many objects of a format are made.
 const OBJECTS: usize = 4;
 
 /// For each format texts that are of it, or nearly, and what they may be

@@ -7,7 +7,7 @@ use fastrand::Rng;
 
 use crate::row::{Request, Row};
 
-/// So many runs are spent on making a row short.
+/// At most this many runs are spent on making a row short.
 const ATTEMPTS: usize = 100;
 
 /// Makes the row of a seed: it begins with a list, whose version the last

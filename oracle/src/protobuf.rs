@@ -167,7 +167,7 @@ mod tests {
 
     /// So deep objects of chance nest; schemas have no end of their own.
     const DEPTH: usize = 8;
-    /// So many objects of each kind are made, unless `ORACLE_OBJECTS` says another number.
+    /// How many objects of each kind are made, unless `ORACLE_OBJECTS` says another number.
     const OBJECTS: usize = 3;
 
     /// Makes objects by chance.

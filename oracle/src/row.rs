@@ -10,7 +10,7 @@ use serde_json::Value;
 /// Longer texts are no longer a row that somebody reads.
 const REPEAT_LIMIT: usize = 8 << 20;
 
-/// So much is a version of the future ahead: a multiple of the step of any
+/// How far a version of the future is ahead: a multiple of the step of any
 /// server, and far beyond what is written meanwhile.
 const LATER: u64 = 4096 * 1_000_000;
 

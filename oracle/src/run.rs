@@ -13,12 +13,12 @@ use crate::protobuf::encode;
 use crate::row::{Request, Row, Variables};
 use crate::server::{Sent, Server};
 
-/// So long a request may take to have its effect.
+/// A request may take at most this long to have its effect.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// So long nothing is asked in between.
+/// The pause between two attempts.
 const BETWEEN: Duration = Duration::from_millis(50);
 
-/// As much of a body is printed.
+/// At most this many bytes of a body are printed.
 const SHOWN: usize = 4_000;
 
 /// A server of the group, and the cluster that its namespaces are in.

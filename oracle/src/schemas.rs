@@ -85,7 +85,7 @@ async fn said_by(reference: &Server, definition: &Value) -> Result<BTreeSet<Stri
 
 fn said_by_us(definition: Value) -> Result<BTreeSet<String>> {
     let definition = serde_json::from_value(definition).context("a definition")?;
-    let server = ApiServer::new("samples", Kinds::new().defined(definition).allow_partial());
+    let server = ApiServer::new("samples", Kinds::new().crd(definition).allow_partial());
     match server.manifests(&aggregated_apiserver::ManifestOptions::default()) {
         Ok(_) => Ok(BTreeSet::new()),
         Err(StartError::Kind { faults, .. }) => Ok(faults.into_iter().collect()),

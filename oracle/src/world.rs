@@ -191,7 +191,7 @@ async fn serve(control_plane: &ControlPlane) -> Result<(Server, Running)> {
     args.requestheader_client_ca_file = Some(folder.join("front-proxy-ca.crt"));
     args.requestheader_uid_headers = vec!["x-remote-uid".to_owned()];
     let yaml = std::fs::read_to_string(definitions_file())?;
-    let kinds = Kinds::new().defined_in(&yaml)?.allow_partial();
+    let kinds = Kinds::new().crds_from_yaml(&yaml)?.allow_partial();
     let running = ApiServer::new(NAME, kinds).bind(&args).await?.start().await?;
     let address = running.address();
     let ca = STANDARD.encode(std::fs::read(&authority.file)?);

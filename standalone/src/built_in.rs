@@ -58,12 +58,12 @@ pub(crate) fn kinds(tokens: &Arc<ServiceAccountTokens>) -> Kinds {
         discovery::endpoint_slice::row().kind(),
     ]
     .into_iter()
-    .fold(Kinds::new(), Kinds::and)
+    .fold(Kinds::new(), Kinds::merge)
 }
 
 /// The events of `events.k8s.io`: a view of those of the core group.
 pub(crate) fn events() -> Kinds {
-    events::event::row().kind().viewing(events::event::view())
+    events::event::row().kind().with_view(events::event::view())
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use serde_json::{Value, json};
 
 use crate::certificates::Certificates;
-use crate::files::Document;
+use crate::files::LoadedObject;
 
 /// The address of the API among those of Services.
 const ADDRESS: &str = "10.96.0.1";
@@ -33,7 +33,7 @@ pub(crate) type Reached<'a> = (SocketAddr, &'a Certificates);
 ///
 /// # Errors
 /// When a certificate cannot be read.
-pub(crate) fn documents(reached: Option<Reached<'_>>) -> io::Result<Vec<Document>> {
+pub(crate) fn objects(reached: Option<Reached<'_>>) -> io::Result<Vec<LoadedObject>> {
     let port = reached.map_or(NO_PORT, |(address, _)| address.port());
     let mut objects = vec![json!({
         "apiVersion": "v1", "kind": "Service",
@@ -60,8 +60,8 @@ pub(crate) fn documents(reached: Option<Reached<'_>>) -> io::Result<Vec<Document
         objects.push(authentication(certificates)?);
     }
     let place = "what the server makes for itself";
-    let documents = objects.into_iter();
-    Ok(documents.map(|object| Document { place: place.to_owned(), object }).collect())
+    let objects = objects.into_iter();
+    Ok(objects.map(|object| LoadedObject { place: place.to_owned(), object }).collect())
 }
 
 /// What aggregated servers authenticate their callers by.
@@ -82,12 +82,12 @@ fn authentication(certificates: &Certificates) -> io::Result<Value> {
 }
 
 /// The APIServices of the versions that a server has from its start.
-pub(crate) fn api_services(kinds: &RuntimeKinds) -> Vec<Document> {
+pub(crate) fn api_services(kinds: &RuntimeKinds) -> Vec<LoadedObject> {
     api_services_made(kinds, "onstart")
 }
 
 /// The APIServices of the versions that are served now.
-fn api_services_made(kinds: &RuntimeKinds, when: &str) -> Vec<Document> {
+fn api_services_made(kinds: &RuntimeKinds, when: &str) -> Vec<LoadedObject> {
     let versions = kinds.versions().into_iter().filter(|(group, _)| group != UNREGISTERED);
     let objects = versions.map(|(group, version)| {
         let (own, of_version) = PRIORITIES;
@@ -102,7 +102,7 @@ fn api_services_made(kinds: &RuntimeKinds, when: &str) -> Vec<Document> {
         })
     });
     let place = "an API of the server itself";
-    objects.map(|object| Document { place: place.to_owned(), object }).collect()
+    objects.map(|object| LoadedObject { place: place.to_owned(), object }).collect()
 }
 
 /// Makes APIServices for versions that are served since, and takes those away of
@@ -113,13 +113,13 @@ pub(crate) async fn keep_api_services(client: &Client, kinds: &RuntimeKinds) {
     let Ok(found) = all.list(&made).await else { return };
     let wanted = api_services_made(kinds, "true");
     let is_wanted =
-        |name: &str| wanted.iter().any(|document| document.object["metadata"]["name"] == name);
+        |name: &str| wanted.iter().any(|loaded| loaded.object["metadata"]["name"] == name);
     let names = found.items.into_iter().filter_map(|api| api.metadata.name);
     let known: Vec<String> = names.collect();
     for name in known.iter().filter(|name| !is_wanted(name)) {
         report(name, all.delete(name, &DeleteParams::default()).await.map(drop));
     }
-    for Document { object, .. } in &wanted {
+    for LoadedObject { object, .. } in &wanted {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
         if !known.iter().any(|known| known == name)
             && let Ok(api) = serde_json::from_value(object.clone())

@@ -33,8 +33,8 @@ impl Controllers {
         ])
     }
 
-    /// Starts one more.
-    pub(crate) fn and(mut self, task: impl Future<Output = ()> + Send + 'static) -> Self {
+    /// Starts this controller too.
+    pub(crate) fn with(mut self, task: impl Future<Output = ()> + Send + 'static) -> Self {
         self.0.push(tokio::spawn(task));
         self
     }

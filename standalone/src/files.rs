@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-/// So much of a file is read.
+/// A file may have at most this many bytes.
 const FILE_LIMIT: u64 = 64 << 20;
 const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
 
 /// An object, and where it stands.
 #[derive(Clone, Debug)]
-pub(crate) struct Document {
+pub(crate) struct LoadedObject {
     /// `farm.yaml, document 2`, for messages.
     pub place: String,
     /// The object.
@@ -22,7 +22,7 @@ pub(crate) struct Document {
 ///
 /// # Errors
 /// What cannot be read; names the file, and the line or the document.
-pub(crate) fn read(path: &Path) -> Result<Vec<Document>, String> {
+pub(crate) fn read(path: &Path) -> Result<Vec<LoadedObject>, String> {
     let fault = |error: std::io::Error| format!("{}: {error}", path.display());
     if !fs::metadata(path).map_err(fault)?.is_dir() {
         return read_file(path);
@@ -36,14 +36,14 @@ pub(crate) fn read(path: &Path) -> Result<Vec<Document>, String> {
         }
     }
     files.sort();
-    let mut documents = Vec::new();
+    let mut objects = Vec::new();
     for file in files {
-        documents.extend(read_file(&file)?);
+        objects.extend(read_file(&file)?);
     }
-    Ok(documents)
+    Ok(objects)
 }
 
-fn read_file(file: &Path) -> Result<Vec<Document>, String> {
+fn read_file(file: &Path) -> Result<Vec<LoadedObject>, String> {
     let fault = |error: String| format!("{}: {error}", file.display());
     let size = fs::metadata(file).map_err(|error| fault(error.to_string()))?.len();
     if size > FILE_LIMIT {
@@ -60,10 +60,10 @@ fn read_file(file: &Path) -> Result<Vec<Document>, String> {
             Value::Object(list) if list.get("kind").is_some_and(|kind| kind == "List") => {
                 let items = list.get("items").and_then(Value::as_array).cloned();
                 for (at, object) in items.unwrap_or_default().into_iter().enumerate() {
-                    found.push(Document { place: format!("{place}, item {at}"), object });
+                    found.push(LoadedObject { place: format!("{place}, item {at}"), object });
                 }
             }
-            object @ Value::Object(_) => found.push(Document { place, object }),
+            object @ Value::Object(_) => found.push(LoadedObject { place, object }),
             _ => return Err(format!("{place}: is no object")),
         }
     }

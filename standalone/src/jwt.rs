@@ -44,7 +44,7 @@ impl SigningKey {
     /// A token with these claims.
     ///
     /// # Errors
-    /// When there is no chance to be had.
+    /// When the system has no random numbers.
     pub(crate) fn sign(&self, claims: &Value) -> Result<String, String> {
         let header = json!({"alg": "ES256", "kid": self.id});
         let signed = format!("{}.{}", encode(header.to_string()), encode(claims.to_string()));
@@ -53,7 +53,7 @@ impl SigningKey {
         Ok(format!("{signed}.{}", encode(signature)))
     }
 
-    /// The claims of a token, if this key has signed it. When they hold, the caller judges.
+    /// The claims of a token, if this key has signed it. The caller checks the times.
     pub(crate) fn verify(&self, token: &str) -> Option<Claims> {
         if token.len() > LENGTH_LIMIT {
             return None;

@@ -19,10 +19,11 @@
 //!
 //! It answers as kube-apiserver does, but nothing else of a cluster is there:
 //! no scheduler, no kubelet, no kube-controller-manager. A Pod stays Pending, a
-//! Deployment makes no ReplicaSet, what an owner leaves behind stays. Only what would
-//! be in the way goes by itself: what is in a namespace that is deleted, the objects of
-//! a definition, and Pods when their grace period is over.
+//! Deployment makes no ReplicaSet, what an owner leaves behind stays. Only deletions are
+//! completed by the server: of what is in a namespace, of the objects of a definition, and
+//! of Pods when their grace period is over.
 
+mod authorizer;
 mod built_in;
 mod certificates;
 mod cluster_objects;
@@ -33,11 +34,10 @@ mod jwt;
 mod kubeconfig;
 mod objects;
 mod reviews;
-mod rights;
 mod service_account_tokens;
 mod standalone;
 mod test_server;
-mod tokens;
+mod token_auth_file;
 
 /// The examples of `docs/testing.md`, which are compiled and run.
 #[cfg(doctest)]

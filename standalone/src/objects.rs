@@ -2,11 +2,11 @@
 
 use std::collections::{HashMap, HashSet};
 
-use aggregated_apiserver::{PutError, RuntimeKinds};
+use aggregated_apiserver::{RestoreError, RuntimeKinds};
 use serde_json::{Value, json};
 use thiserror::Error;
 
-use crate::files::Document;
+use crate::files::LoadedObject;
 
 /// Namespaces that are there from the start.
 pub(crate) const NAMESPACES: [&str; 4] =
@@ -29,59 +29,58 @@ impl ObjectError {
 /// What an object is called: version and kind, namespace and name.
 type Name = (String, String, String, String);
 
-/// Puts objects in, in their order and each with its status, behind the
-/// namespaces that they need. What others name as their owner has the uid by
-/// which they do.
+/// Restores objects in their order, each with its status, after the namespaces that they need. An
+/// object that others name as their owner gets the uid that they name.
 ///
-/// `own` is what the server makes for itself, unless it is among the objects.
+/// `own` are the server's own objects: those that are not among the objects.
 pub(crate) async fn load(
     kinds: &RuntimeKinds,
-    objects: Vec<Document>,
-    own: Vec<Document>,
+    objects: Vec<LoadedObject>,
+    own: Vec<LoadedObject>,
 ) -> Result<(), ObjectError> {
     let owners = owners(&objects);
     let mut namespaces: HashSet<String> = HashSet::new();
-    let brought = objects.iter().filter(|document| is_namespace(&document.object));
+    let brought = objects.iter().filter(|loaded| is_namespace(&loaded.object));
     let brought: HashSet<String> =
-        brought.map(|document| text(&document.object, "/metadata/name")).collect();
+        brought.map(|loaded| text(&loaded.object, "/metadata/name")).collect();
     for name in NAMESPACES.map(str::to_owned) {
         if !brought.contains(&name) && namespaces.insert(name.clone()) {
-            put_namespace(kinds, &name).await?;
+            restore_namespace(kinds, &name).await?;
         }
     }
     // Those that the objects bring along come first, whatever the order.
     let (mut ordered, others): (Vec<_>, Vec<_>) =
-        objects.into_iter().partition(|document| is_namespace(&document.object));
+        objects.into_iter().partition(|loaded| is_namespace(&loaded.object));
     ordered.extend(others);
-    for Document { place, mut object } in ordered {
+    for LoadedObject { place, mut object } in ordered {
         let namespace = text(&object, "/metadata/namespace");
         if !namespace.is_empty()
             && !brought.contains(&namespace)
             && namespaces.insert(namespace.clone())
         {
-            put_namespace(kinds, &namespace).await?;
+            restore_namespace(kinds, &namespace).await?;
         }
         let what = describe(&place, &object);
         let uid = names(&object).into_iter().find_map(|name| owners.get(&name));
         if let (Some(uid), Some(metadata)) = (uid, object["metadata"].as_object_mut()) {
             metadata.entry("uid").or_insert_with(|| uid.as_str().into());
         }
-        kinds.put(object).await.map_err(|error| ObjectError::new(what, error))?;
+        kinds.restore(object).await.map_err(|error| ObjectError::new(what, error))?;
     }
-    for Document { place, object } in own {
+    for LoadedObject { place, object } in own {
         let what = describe(&place, &object);
-        match kinds.put(object).await {
-            Ok(()) | Err(PutError::Exists) => {}
+        match kinds.restore(object).await {
+            Ok(()) | Err(RestoreError::Exists) => {}
             Err(error) => return Err(ObjectError::new(what, error)),
         }
     }
     Ok(())
 }
 
-async fn put_namespace(kinds: &RuntimeKinds, name: &str) -> Result<(), ObjectError> {
+async fn restore_namespace(kinds: &RuntimeKinds, name: &str) -> Result<(), ObjectError> {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-    let put = kinds.put(namespace).await;
-    put.map_err(|why| ObjectError::new(format!("Namespace {name:?}"), why))
+    let restored = kinds.restore(namespace).await;
+    restored.map_err(|why| ObjectError::new(format!("Namespace {name:?}"), why))
 }
 
 fn is_namespace(object: &Value) -> bool {
@@ -89,9 +88,9 @@ fn is_namespace(object: &Value) -> bool {
 }
 
 /// The uids by which objects name their owners.
-fn owners(objects: &[Document]) -> HashMap<Name, String> {
+fn owners(objects: &[LoadedObject]) -> HashMap<Name, String> {
     let mut owners = HashMap::new();
-    for Document { object, .. } in objects {
+    for LoadedObject { object, .. } in objects {
         let references = object["metadata"]["ownerReferences"].as_array();
         for reference in references.into_iter().flatten() {
             let [first, _] = names(object);
@@ -113,7 +112,7 @@ fn owners(objects: &[Document]) -> HashMap<Name, String> {
 /// What an object is called as one of a namespace, and as one of the cluster.
 fn names(object: &Value) -> [Name; 2] {
     let namespace = text(object, "/metadata/namespace");
-    // Who says where it is, is of no cluster.
+    // An object with a namespace is not cluster-scoped.
     let of_cluster = if namespace.is_empty() { String::new() } else { namespace.clone() };
     let namespace = if namespace.is_empty() { "default".to_owned() } else { namespace };
     let name = |namespace: String| {

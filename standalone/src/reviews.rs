@@ -1,4 +1,4 @@
-//! Questions about callers: what may they do, and who are they?
+//! Reviews of users: who they are, and what they are allowed to do.
 
 use std::sync::Arc;
 
@@ -14,15 +14,15 @@ use k8s_openapi::api::authorization::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::Serialize;
 
+use crate::authorizer::{is_allowed, rules};
 use crate::built_in::{TYPES, review};
 use crate::controllers::definitions::Now;
-use crate::rights::{may, rules};
-use crate::service_account_tokens::{Believed, ISSUER, ServiceAccountTokens};
+use crate::service_account_tokens::{AuthenticatedToken, ISSUER, ServiceAccountTokens};
 
-/// Whose token is whose.
+/// Static tokens and their users.
 pub(crate) type Tokens = Vec<(String, User)>;
 
-/// The kinds of questions. What the tokens are, the caller knows.
+/// The kinds of reviews, with these static tokens.
 pub(crate) fn kinds(
     tokens: Tokens,
     accounts: Arc<ServiceAccountTokens>,
@@ -30,7 +30,7 @@ pub(crate) fn kinds(
 ) -> Result<Kinds, serde_json::Error> {
     let clock = Arc::clone(&now);
     let kinds = Kinds::new()
-        .reviewed(
+        .review(
             review::<SelfSubjectReview>()?,
             &TYPES,
             move |user, mut asked: SelfSubjectReview| {
@@ -39,7 +39,7 @@ pub(crate) fn kinds(
                 Ok(asked)
             },
         )
-        .reviewed(review::<TokenReview>()?, &TYPES, move |_, mut asked: TokenReview| {
+        .review(review::<TokenReview>()?, &TYPES, move |_, mut asked: TokenReview| {
             let token = asked.spec.token.as_str();
             if token.is_empty() {
                 let why = "token is required for TokenReview in authentication";
@@ -49,14 +49,16 @@ pub(crate) fn kinds(
             // Tokens of the file are for this server.
             let is_ours = audiences.is_empty() || audiences.iter().any(|one| one == ISSUER);
             let known = tokens.iter().find(|(known, _)| is_ours && known == token);
-            let believed = match known {
-                Some((_, user)) => {
-                    Some(Believed { user: user.clone(), audiences: vec![ISSUER.to_owned()] })
-                }
+            let authenticated = match known {
+                Some((_, user)) => Some(AuthenticatedToken {
+                    user: user.clone(),
+                    audiences: vec![ISSUER.to_owned()],
+                }),
                 None => accounts.review(token, audiences, clock()),
             };
-            let audiences = believed.as_ref().map(|believed| believed.audiences.clone());
-            let user = believed.map(|believed| info(&believed.user));
+            let audiences =
+                authenticated.as_ref().map(|authenticated| authenticated.audiences.clone());
+            let user = authenticated.map(|authenticated| info(&authenticated.user));
             asked.status = Some(TokenReviewStatus {
                 authenticated: Some(user.is_some()),
                 error: user.is_none().then(|| "invalid bearer token".to_owned()),
@@ -65,19 +67,19 @@ pub(crate) fn kinds(
             });
             Ok(asked)
         })
-        .reviewed(
+        .review(
             review::<SelfSubjectAccessReview>()?,
             &TYPES,
             |user, mut asked: SelfSubjectAccessReview| {
                 let (resource, path) =
                     (&asked.spec.resource_attributes, &asked.spec.non_resource_attributes);
                 check(&asked.metadata, about(resource, path))?;
-                let allowed = may(&user.groups, resource.as_ref(), path.as_ref());
+                let allowed = is_allowed(&user.groups, resource.as_ref(), path.as_ref());
                 asked.status = Some(status(allowed));
                 Ok(asked)
             },
         )
-        .reviewed(
+        .review(
             review::<SelfSubjectRulesReview>()?,
             &TYPES,
             |user, mut asked: SelfSubjectRulesReview| {
@@ -89,12 +91,12 @@ pub(crate) fn kinds(
                 Ok(asked)
             },
         )
-        .reviewed(review::<SubjectAccessReview>()?, &TYPES, |_, mut asked: SubjectAccessReview| {
+        .review(review::<SubjectAccessReview>()?, &TYPES, |_, mut asked: SubjectAccessReview| {
             check(&asked.metadata, of_subject(&asked.spec))?;
             asked.status = Some(answer(&asked.spec));
             Ok(asked)
         })
-        .reviewed(
+        .review(
             review::<LocalSubjectAccessReview>()?,
             &TYPES,
             |_, mut asked: LocalSubjectAccessReview| {
@@ -117,7 +119,7 @@ pub(crate) fn kinds(
     Ok(kinds)
 }
 
-/// A question is about one thing, and is called nothing.
+/// A review has no metadata.
 fn check(metadata: &ObjectMeta, mut faults: Vec<FieldError>) -> Result<(), ReviewError> {
     let given = ObjectMeta { managed_fields: None, ..metadata.clone() };
     if given != ObjectMeta::default() {
@@ -158,7 +160,7 @@ fn of_subject(spec: &SubjectAccessReviewSpec) -> Vec<FieldError> {
 fn answer(spec: &SubjectAccessReviewSpec) -> SubjectAccessReviewStatus {
     let (resource, path) = (&spec.resource_attributes, &spec.non_resource_attributes);
     let groups = spec.groups.as_deref().unwrap_or_default();
-    status(may(groups, resource.as_ref(), path.as_ref()))
+    status(is_allowed(groups, resource.as_ref(), path.as_ref()))
 }
 
 fn shown(value: &impl Serialize) -> String {

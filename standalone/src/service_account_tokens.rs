@@ -1,11 +1,11 @@
-//! Tokens of ServiceAccounts: they are issued by `serviceaccounts/token`, and believed as long
-//! as their account, and what they are bound to, is there.
+//! Tokens of ServiceAccounts: `serviceaccounts/token` issues them, and they are valid as long as
+//! their account, and the object that they are bound to, exists.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use aggregated_apiserver::{
-    FieldError, Posted, RuntimeKinds, SubresourceError, User, whole_seconds,
+    FieldError, RuntimeKinds, SubresourceError, SubresourceRequest, User, truncate_to_seconds,
 };
 use jiff::Timestamp;
 use rcgen::KeyPair;
@@ -13,18 +13,19 @@ use serde_json::{Value, json};
 
 use crate::jwt::{self, Claims, SigningKey};
 
-/// Who issues the tokens, and whom they are for where nobody is named.
+/// The issuer of tokens, and their default audience.
 pub(crate) const ISSUER: &str = "https://kubernetes.default.svc";
 /// Where the public keys are.
 pub(crate) const JWKS: &str = "/openid/v1/jwks";
-/// Where that is said.
+/// The path of the OpenID configuration.
 pub(crate) const CONFIGURATION: &str = "/.well-known/openid-configuration";
 
-/// How long a token is good for, if nobody says it.
+/// How long a token is valid by default.
 const SECONDS: i64 = 3_600;
 const LEAST_SECONDS: i64 = 600;
 const MOST_SECONDS: i64 = 1 << 32;
-/// So long a token outlives an object that is being deleted, and is held; as kube-apiserver.
+/// A token stays valid for this many seconds after the deletionTimestamp of its object; as
+/// kube-apiserver.
 const LEEWAY: i64 = 60;
 
 /// The group of all ServiceAccounts.
@@ -34,17 +35,17 @@ const AUTHENTICATED: &str = "system:authenticated";
 const CLAIM: &str = "kubernetes.io";
 const EXTRA: &str = "authentication.kubernetes.io";
 
-/// Issues tokens, and knows them again.
+/// Issues and verifies tokens.
 pub(crate) struct ServiceAccountTokens {
     key: SigningKey,
-    /// What is there, once the server runs.
+    /// The objects that are served, once the server runs.
     objects: OnceLock<RuntimeKinds>,
 }
 
-/// A token that is believed.
-pub(crate) struct Believed {
+/// The user and audiences of a valid token.
+pub(crate) struct AuthenticatedToken {
     pub user: User,
-    /// Of those that were asked for, or the server itself.
+    /// Those of the requested ones that it is for; the server itself, if none was requested.
     pub audiences: Vec<String>,
 }
 
@@ -57,8 +58,8 @@ impl ServiceAccountTokens {
         Ok(Arc::new(Self { key: SigningKey::new(key)?, objects: OnceLock::new() }))
     }
 
-    /// Looks for accounts, and what tokens are bound to, in what this server serves.
-    pub(crate) fn look_into(&self, objects: RuntimeKinds) {
+    /// Finds accounts, and the objects that tokens are bound to, in this server.
+    pub(crate) fn set_objects(&self, objects: RuntimeKinds) {
         // A server starts once.
         let _ = self.objects.set(objects);
     }
@@ -81,7 +82,7 @@ impl ServiceAccountTokens {
     /// Answers a TokenRequest.
     pub(crate) fn issue(
         &self,
-        posted: &Posted<'_>,
+        posted: &SubresourceRequest<'_>,
     ) -> Result<serde_json::Map<String, Value>, SubresourceError> {
         let (name, namespace) = (posted.key.name(), posted.key.namespace().unwrap_or_default());
         let mut request = Value::Object(posted.body.clone());
@@ -109,7 +110,7 @@ impl ServiceAccountTokens {
         }
         request["metadata"]["uid"] = uid.into();
         let now = posted.context.now;
-        request["metadata"]["creationTimestamp"] = whole_seconds(now).to_string().into();
+        request["metadata"]["creationTimestamp"] = truncate_to_seconds(now).to_string().into();
         let spec = &mut request["spec"];
         if spec["audiences"].as_array().is_none_or(Vec::is_empty) {
             spec["audiences"] = json!([ISSUER]);
@@ -126,7 +127,7 @@ impl ServiceAccountTokens {
             let errors = vec![FieldError::invalid(at, lasts, why)];
             return Err(SubresourceError::Invalid(String::new(), errors));
         }
-        let bound = self.bound(&spec["boundObjectRef"], namespace, name)?;
+        let bound = self.bound_object_claims(&spec["boundObjectRef"], namespace, name)?;
         let mut whose = json!({
             "namespace": namespace, "serviceaccount": {"name": name, "uid": uid},
         });
@@ -146,15 +147,15 @@ impl ServiceAccountTokens {
         }
         let ends = now.saturating_add(jiff::SignedDuration::from_secs(lasts)).unwrap_or(now);
         request["status"] =
-            json!({"token": token, "expirationTimestamp": whole_seconds(ends).to_string()});
+            json!({"token": token, "expirationTimestamp": truncate_to_seconds(ends).to_string()});
         match request {
             Value::Object(request) => Ok(request),
             _ => Err(SubresourceError::BadRequest("no TokenRequest".to_owned())),
         }
     }
 
-    /// What a token is to be bound to: claims of it.
-    fn bound(
+    /// The claims of a token about the object that it is to be bound to.
+    fn bound_object_claims(
         &self,
         reference: &Value,
         namespace: &str,
@@ -215,13 +216,13 @@ impl ServiceAccountTokens {
         self.objects.get()?.find("", "v1", plural, namespace, name)
     }
 
-    /// Who a token is of, if it is believed at this time by one of these audiences.
+    /// The user of a token, and which of these audiences it is for; `None` if it is not valid now.
     pub(crate) fn review(
         &self,
         token: &str,
         audiences: &[String],
         now: Timestamp,
-    ) -> Option<Believed> {
+    ) -> Option<AuthenticatedToken> {
         let claims = self.key.verify(token)?;
         let number = |claim: &str| claims.get(claim).and_then(Value::as_i64);
         let now = now.as_second();
@@ -237,7 +238,7 @@ impl ServiceAccountTokens {
             return None;
         }
         let user = self.user(&claims, now)?;
-        Some(Believed { user, audiences })
+        Some(AuthenticatedToken { user, audiences })
     }
 
     /// The account of a token, if it and what the token is bound to is still there.
@@ -248,14 +249,14 @@ impl ServiceAccountTokens {
         let id = claims.get("jti")?.as_str()?;
         extra.insert(format!("{EXTRA}/credential-id"), vec![format!("JTI={id}")]);
         let account =
-            self.known("serviceaccounts", Some(namespace), &whose["serviceaccount"], now)?;
+            self.live_object("serviceaccounts", Some(namespace), &whose["serviceaccount"], now)?;
         for (claim, plural, is_namespaced) in
             [("pod", "pods", true), ("secret", "secrets", true), ("node", "nodes", false)]
         {
             let Some(object) = whose.get(claim) else { continue };
             // The node of a Pod may go before it.
             let is_of_pod = claim == "node" && whose.get("pod").is_some();
-            let known = self.known(plural, is_namespaced.then_some(namespace), object, now);
+            let known = self.live_object(plural, is_namespaced.then_some(namespace), object, now);
             if known.is_none() && !is_of_pod {
                 return None;
             }
@@ -281,7 +282,7 @@ impl ServiceAccountTokens {
     }
 
     /// The object of a claim, if it is still the one of its uid, and not long deleted.
-    fn known(
+    fn live_object(
         &self,
         plural: &str,
         namespace: Option<&str>,

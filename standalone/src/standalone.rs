@@ -14,11 +14,11 @@ use thiserror::Error;
 use crate::certificates::Certificates;
 use crate::controllers::definitions::{Definitions, Now};
 use crate::controllers::{Controllers, namespace_objects};
-use crate::files::{self, Document};
+use crate::files::{self, LoadedObject};
 use crate::objects::{self, ObjectError};
 use crate::service_account_tokens::ServiceAccountTokens;
 use crate::test_server::admin;
-use crate::{built_in, cluster_objects, kubeconfig, reviews, tokens};
+use crate::{built_in, cluster_objects, kubeconfig, reviews, token_auth_file};
 
 /// The release of Kubernetes whose behaviour is compared with that of this server.
 pub(crate) const KUBERNETES: &str = "v1.36.3";
@@ -102,22 +102,22 @@ impl Standalone {
     /// When it cannot start; names the flag, file or kind to change.
     pub async fn run(self, args: &ServeArgs, own: &StandaloneArgs) -> Result<(), StandaloneError> {
         let tokens = match &own.token_auth_file {
-            Some(file) => tokens::read(file)
+            Some(file) => token_auth_file::read(file)
                 .map_err(|why| StandaloneError::file("token-auth-file", file, &why))?,
             None => Vec::new(),
         };
         let now: Now = Arc::new(Timestamp::now);
-        let (mut definitions, mut documents) = (Vec::new(), Vec::new());
+        let (mut definitions, mut objects) = (Vec::new(), Vec::new());
         for path in &own.load {
             let read = files::read(path).map_err(|why| StandaloneError::flag("load", why))?;
-            for document in read {
-                match definition(&document) {
-                    Some(Ok(definition)) => definitions.push((document.place, definition)),
+            for loaded in read {
+                match definition(&loaded) {
+                    Some(Ok(definition)) => definitions.push((loaded.place, definition)),
                     Some(Err(why)) => {
-                        let why = format!("{}: {why}", document.place);
+                        let why = format!("{}: {why}", loaded.place);
                         return Err(StandaloneError::flag("load", why));
                     }
-                    None => documents.push(document),
+                    None => objects.push(loaded),
                 }
             }
         }
@@ -135,21 +135,21 @@ impl Standalone {
         let accounts =
             accounts.map_err(|why| StandaloneError::file("data-dir", folder.path(), &why))?;
         let reviews = reviews::kinds(tokens, Arc::clone(&accounts), Arc::clone(&now))?;
-        let kinds = built_in::kinds(&accounts).and(reviews);
-        let kinds = kinds.and(built_in::events()).and(self.kinds);
+        let kinds = built_in::kinds(&accounts).merge(reviews);
+        let kinds = kinds.merge(built_in::events()).merge(self.kinds);
         let args = on_this_machine(args, &certificates);
         let server = ApiServer::new(&self.name, kinds).with_kubernetes_version(KUBERNETES);
-        let bound = with_documents(server, &accounts).bind_alone(&args)?;
+        let bound = with_documents(server, &accounts).bind_without_cluster(&args)?;
         let config = folder.path().join("kubeconfig");
         let (flag, config) = match &own.write_kubeconfig {
             Some(file) => ("write-kubeconfig", file.clone()),
             None => ("data-dir", config),
         };
         let address = bound.address();
-        let (running, filling) = bound.start_unready().await?;
+        let (running, unready) = bound.start_unready().await?;
         let client = running.client(admin());
         let kinds = running.runtime_kinds();
-        accounts.look_into(kinds.clone());
+        accounts.set_objects(kinds.clone());
         let serving = Definitions::new(client.clone(), kinds.clone(), Arc::clone(&now));
         for (place, definition) in &definitions {
             let what = format!("{place} (CustomResourceDefinition {:?})", definition.name_any());
@@ -159,16 +159,16 @@ impl Standalone {
             StandaloneError::file("data-dir", folder.path(), &error.to_string())
         };
         let mut own =
-            cluster_objects::documents(Some((address, &certificates))).map_err(unreadable)?;
+            cluster_objects::objects(Some((address, &certificates))).map_err(unreadable)?;
         own.extend(cluster_objects::api_services(&kinds));
-        objects::load(&kinds, documents, own).await?;
+        objects::load(&kinds, objects, own).await?;
         let ca = std::fs::read_to_string(&certificates.ca).map_err(unreadable)?;
         let controllers = Controllers::start(&client, &kinds, serving, &now);
-        let controllers = controllers.and(namespace_objects::run(client, ca));
+        let controllers = controllers.with(namespace_objects::run(client, ca));
         // The last thing that can fail, and nobody is told of a server before.
         kubeconfig::write(&config, address, &certificates)
             .map_err(|why| StandaloneError::file(flag, &config, &why))?;
-        filling.end();
+        unready.mark_ready();
         println!("export KUBECONFIG={}", config.display());
         let ended = running.run(args.shutdown_delay_duration).await;
         drop(controllers);
@@ -195,9 +195,11 @@ pub(crate) fn on_this_machine(args: &ServeArgs, certificates: &Certificates) -> 
     args
 }
 
-/// The definition in a document, if it is one.
-fn definition(document: &Document) -> Option<Result<CustomResourceDefinition, serde_json::Error>> {
-    let object = &document.object;
+/// The definition that an object is, if it is one.
+fn definition(
+    loaded: &LoadedObject,
+) -> Option<Result<CustomResourceDefinition, serde_json::Error>> {
+    let object = &loaded.object;
     let is_one = object["kind"] == "CustomResourceDefinition"
         && object["apiVersion"] == "apiextensions.k8s.io/v1";
     is_one.then(|| serde_json::from_value(object.clone()))

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use aggregated_apiserver::{
-    Ambient, ApiServer, ClusterClient, InProcess, Kinds, Running, RuntimeKinds, ServeArgs,
+    ApiServer, Clock, ClusterClient, InProcess, Kinds, Running, RuntimeKinds, ServeArgs,
     StartError, User,
 };
 use jiff::{SignedDuration, Timestamp};
@@ -21,7 +21,7 @@ use crate::certificates::Certificates;
 use crate::controllers::Controllers;
 use crate::controllers::definitions::{Definitions, Now};
 use crate::faults::Faults;
-use crate::files::Document;
+use crate::files::LoadedObject;
 use crate::objects::{self, ObjectError};
 use crate::service_account_tokens::ServiceAccountTokens;
 use crate::standalone::{KUBERNETES, on_this_machine, with_documents};
@@ -73,7 +73,7 @@ impl TestServerBuilder {
     /// Serves these kinds, besides the built-in ones.
     #[must_use]
     pub fn kinds(mut self, kinds: Kinds) -> Self {
-        self.kinds = self.kinds.and(kinds);
+        self.kinds = self.kinds.merge(kinds);
         self
     }
 
@@ -106,7 +106,7 @@ impl TestServerBuilder {
     /// When a kind cannot be served, or an object cannot be kept.
     pub async fn start(self) -> Result<TestServer, TestServerError> {
         let objects = self.objects.into_iter().collect::<Result<Vec<Value>, _>>()?;
-        let clock = Clock::new(self.time);
+        let clock = TestClock::new(self.time);
         let now: Now = Arc::new({
             let clock = clock.clone();
             move || clock.now()
@@ -115,35 +115,35 @@ impl TestServerBuilder {
         let accounts = key.and_then(|key| ServiceAccountTokens::new(&key));
         let accounts = accounts.map_err(TestServerError::Tokens)?;
         let reviews = reviews::kinds(Vec::new(), Arc::clone(&accounts), Arc::clone(&now))?;
-        let kinds = built_in::kinds(&accounts).and(reviews);
-        let kinds = kinds.and(built_in::events()).and(self.kinds);
-        let ambient = Ambient::system().with_clock({
+        let kinds = built_in::kinds(&accounts).merge(reviews);
+        let kinds = kinds.merge(built_in::events()).merge(self.kinds);
+        let server_clock = Clock::system().with_now({
             let now = Arc::clone(&now);
             move || now()
         });
         let server = ApiServer::new("test-server", kinds)
             .with_kubernetes_version(KUBERNETES)
-            .with_ambient(ambient);
+            .with_clock(server_clock);
         let server = with_documents(server, &accounts);
         let server = if self.listens {
             Server::listening(server).await?
         } else {
-            Server::InProcess(server.in_process(ClusterClient::Itself).await?)
+            Server::InProcess(server.in_process(ClusterClient::Loopback).await?)
         };
         let client = server.client(admin());
         let kinds = server.runtime_kinds();
-        accounts.look_into(kinds.clone());
+        accounts.set_objects(kinds.clone());
         let definitions = Definitions::new(client.clone(), kinds.clone(), Arc::clone(&now));
         for definition in &self.definitions {
             let what = format!("CustomResourceDefinition {:?}", definition.name_any());
             definitions.create(&what, definition).await?;
         }
         let mut own =
-            server.documents().map_err(|error| TestServerError::Listen(error.to_string()))?;
+            server.cluster_objects().map_err(|error| TestServerError::Listen(error.to_string()))?;
         own.extend(cluster_objects::api_services(&kinds));
         let objects = objects.into_iter().enumerate();
         let objects =
-            objects.map(|(at, object)| Document { place: format!("object {at}"), object });
+            objects.map(|(at, object)| LoadedObject { place: format!("object {at}"), object });
         objects::load(&kinds, objects.collect(), own).await?;
         let controllers = Controllers::start(&client, &kinds, definitions, &now);
         let server =
@@ -152,13 +152,13 @@ impl TestServerBuilder {
     }
 }
 
-/// A Kubernetes API server in this process. Each is a world of its own, without
-/// a port, a file or a global; dropping it ends everything that it started.
+/// A Kubernetes API server in this process. Servers share no state. Without `listen()` there is no
+/// port and no file; dropping it ends everything that it started.
 pub struct TestServer {
     // Ended before the server is.
     _controllers: Controllers,
     server: Server,
-    clock: Clock,
+    clock: TestClock,
     faults: Faults,
 }
 
@@ -225,15 +225,15 @@ impl Server {
         let certificates = Certificates::open(&data).map_err(failed)?;
         let mut args = on_this_machine(&ServeArgs::default(), &certificates);
         args.secure_port = 0;
-        let bound = server.bind_alone(&args)?;
+        let bound = server.bind_without_cluster(&args)?;
         let file = folder.path().join(KUBECONFIG);
         kubeconfig::write(&file, bound.address(), &certificates).map_err(failed)?;
         Ok(Self::Listening { running: Box::new(bound.start().await?), folder, certificates })
     }
 
     /// The objects that the server makes for itself.
-    fn documents(&self) -> std::io::Result<Vec<Document>> {
-        cluster_objects::documents(match self {
+    fn cluster_objects(&self) -> std::io::Result<Vec<LoadedObject>> {
+        cluster_objects::objects(match self {
             Self::InProcess(_) => None,
             Self::Listening { running, certificates, .. } => {
                 Some((running.address(), certificates))
@@ -263,12 +263,12 @@ pub(crate) fn admin() -> User {
 
 /// The clock of a server: that of the machine, moved, or one that stands.
 #[derive(Clone)]
-struct Clock {
+struct TestClock {
     standing: Option<Timestamp>,
     moved: Arc<Mutex<SignedDuration>>,
 }
 
-impl Clock {
+impl TestClock {
     fn new(standing: Option<Timestamp>) -> Self {
         Self { standing, moved: Arc::default() }
     }

@@ -253,7 +253,7 @@ async fn pods_go_however_much_happens() {
 }
 
 #[tokio::test]
-async fn a_namespace_waits_for_who_holds_it() -> anyhow::Result<()> {
+async fn a_namespace_waits_for_finalizers() -> anyhow::Result<()> {
     let server = TestServer::builder().start().await?;
     let namespaces: Api<Namespace> = Api::all(server.client());
     let held = json!({"metadata": {"name": "held"}, "spec": {"finalizers": ["example.com/hold"]}});

@@ -23,7 +23,7 @@ use crate::world::{
     Cluster, Program, becomes, block_on, block_on_without_pauses, delete, eventually, is_gone,
 };
 
-/// So many writes are no operator's that waits for something to happen.
+/// An operator that waits for something to happen writes less often than this.
 const FAR_TOO_MANY: usize = 1000;
 
 fn echo(name: &str, replicas: i32) -> Echo {

@@ -21,8 +21,8 @@ use test_cluster::{Process, Programs, start_controller_manager};
 
 use crate::server::{PATIENCE, Server};
 
-type Asked = Pin<Box<dyn Future<Output = Result<()>>>>;
-type Test = fn(Client) -> Asked;
+type TestFuture = Pin<Box<dyn Future<Output = Result<()>>>>;
+type Test = fn(Client) -> TestFuture;
 
 pub const TESTS: &[(&str, Test)] = &[
     ("the_farm_stays_as_it_is", |client| Box::pin(the_farm(client))),

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use aggregated_apiserver::{Ambient, ApiServer, InProcess, User};
+use aggregated_apiserver::{ApiServer, Clock, InProcess, User};
 use axum::body::Body;
 use farm_operator::{NAME, kinds};
 use http::{Request, Response};
@@ -93,21 +93,21 @@ struct Stage {
 
 impl Stage {
     async fn build() -> Outcome<Self> {
-        let clock = Arc::new(AtomicI64::new(BEGIN));
+        let seconds = Arc::new(AtomicI64::new(BEGIN));
         let uids = AtomicU64::new(1);
-        let ambient = Ambient::given(
+        let clock = Clock::new(
             {
-                let clock = Arc::clone(&clock);
-                move || Timestamp::from_second(clock.load(Ordering::SeqCst)).unwrap_or_default()
+                let seconds = Arc::clone(&seconds);
+                move || Timestamp::from_second(seconds.load(Ordering::SeqCst)).unwrap_or_default()
             },
             move || Uuid::from_u64_pair(0, uids.fetch_add(1, Ordering::SeqCst)),
             || 0,
         );
         let cluster = FakeCluster::default();
         cluster.put("namespaces", serde_json::json!({"metadata": {"name": "default"}}));
-        let server = ApiServer::new(NAME, kinds()).with_ambient(ambient);
+        let server = ApiServer::new(NAME, kinds()).with_clock(clock);
         let server = server.in_process(cluster.client()).await?;
-        Ok(Self { server, cluster, clock, etag: Mutex::default() })
+        Ok(Self { server, cluster, clock: seconds, etag: Mutex::default() })
     }
 
     /// Does what a line says that is no request.

@@ -5,16 +5,18 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 
-use super::{Admission, AdmissionError, AdmissionObject, AdmissionOperation, AdmissionRequest};
-use crate::kind::{CodedRules, RuleContext};
+use super::{
+    AdmissionError, AdmissionObject, AdmissionOperation, AdmissionPlugin, AdmissionRequest,
+};
+use crate::kind::{ErasedRules, RuleContext};
 use crate::object::Tree;
 
 /// The rules that a user wrote for one kind. They are about objects, so they are not asked
 /// about deletions, nor about a `status` alone.
 #[derive(Debug)]
-pub struct KindRules(pub Arc<CodedRules>);
+pub struct KindRules(pub Arc<ErasedRules>);
 
-impl Admission for KindRules {
+impl AdmissionPlugin for KindRules {
     fn handles(&self, request: &AdmissionRequest<'_>) -> bool {
         let is_of_object = matches!(request.subresource, "" | "scale");
         let is_deletion = request.operation == AdmissionOperation::Delete;

@@ -5,7 +5,9 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 
 use super::error::name;
-use super::{Admission, AdmissionError, AdmissionObject, AdmissionOperation, AdmissionRequest};
+use super::{
+    AdmissionError, AdmissionObject, AdmissionOperation, AdmissionPlugin, AdmissionRequest,
+};
 use crate::cluster::{NamespaceState, Namespaces};
 use crate::error::ApiError;
 use crate::object::Tree;
@@ -23,7 +25,7 @@ impl NamespaceLifecycle {
     }
 }
 
-impl Admission for NamespaceLifecycle {
+impl AdmissionPlugin for NamespaceLifecycle {
     fn handles(&self, request: &AdmissionRequest<'_>) -> bool {
         match request.operation {
             AdmissionOperation::Create => self.0.is_some() && request.namespace.is_some(),

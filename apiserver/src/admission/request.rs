@@ -68,9 +68,9 @@ pub enum OldObject<'a> {
     /// There is none.
     None,
     /// This one.
-    There(&'a Tree),
+    Borrowed(&'a Tree),
     /// One that is decoded when a plugin reads it for the first time.
-    Made(&'a (dyn Fn() -> Tree + Sync), OnceLock<Tree>),
+    Lazy(&'a (dyn Fn() -> Tree + Sync), OnceLock<Tree>),
 }
 
 impl fmt::Debug for OldObject<'_> {
@@ -124,8 +124,8 @@ impl<'a> AdmissionRequest<'a> {
     pub fn old_object(&self) -> Option<&Tree> {
         match &self.old {
             OldObject::None => None,
-            OldObject::There(tree) => Some(tree),
-            OldObject::Made(make, made) => Some(made.get_or_init(make)),
+            OldObject::Borrowed(tree) => Some(tree),
+            OldObject::Lazy(make, made) => Some(made.get_or_init(make)),
         }
     }
 

@@ -70,7 +70,7 @@ impl Cluster {
     ///
     /// # Errors
     /// When the cluster does not answer: then nobody knows, so nobody may.
-    pub async fn may(
+    pub async fn authorize(
         &self,
         user: &User,
         attributes: &Attributes,

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use tokio::time::{sleep, timeout};
 
-use super::{Cluster, ClusterError, SourceFeed, Sources};
+use super::{Cluster, ClusterError, SourceInformer, Sources};
 use crate::object::Key;
 
 /// How long the first view of them may take to come; as kube-apiserver.
@@ -31,7 +31,7 @@ pub enum NamespaceState {
 
 /// The namespaces of the cluster.
 pub struct Namespaces {
-    feed: Arc<SourceFeed<Namespace>>,
+    informer: Arc<SourceInformer<Namespace>>,
     cluster: Cluster,
     /// Their watch ends with it.
     _sources: Arc<Sources>,
@@ -40,7 +40,7 @@ pub struct Namespaces {
 impl Namespaces {
     /// Begins to watch them.
     pub fn new(sources: Arc<Sources>, cluster: Cluster) -> Self {
-        Self { feed: sources.open(), cluster, _sources: sources }
+        Self { informer: sources.open(), cluster, _sources: sources }
     }
 
     /// How a namespace is. What is not in view is asked for.
@@ -48,7 +48,7 @@ impl Namespaces {
     /// # Errors
     /// When the cluster does not answer.
     pub async fn state(&self, name: &str) -> Result<NamespaceState, ClusterError> {
-        if timeout(SYNC_TIMEOUT, self.feed.synced()).await.is_err() {
+        if timeout(SYNC_TIMEOUT, self.informer.synced()).await.is_err() {
             return Ok(NamespaceState::Unknown);
         }
         if let Some(state) = self.in_view(name) {
@@ -63,7 +63,7 @@ impl Namespaces {
     }
 
     fn in_view(&self, name: &str) -> Option<NamespaceState> {
-        self.feed.get(&Key::new(None, name)).as_deref().map(state)
+        self.informer.get(&Key::new(None, name)).as_deref().map(state)
     }
 }
 
@@ -77,7 +77,7 @@ impl Cluster {
     async fn namespace(&self, name: &str) -> Result<Option<Namespace>, ClusterError> {
         const ASKED: &str = "GET of a namespace";
         // A name that is none would be another path.
-        if !crate::object::names::check_label(name).is_empty() {
+        if !crate::object::names::check_dns_1123_label(name).is_empty() {
             return Ok(None);
         }
         let api: Api<Namespace> = Api::all(self.client.clone());

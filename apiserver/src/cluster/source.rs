@@ -22,7 +22,7 @@ const REPORT_EVERY: Duration = Duration::from_secs(60);
 const TROUBLE: Duration = Duration::from_secs(90);
 
 /// Objects of one type, as the cluster last showed them.
-pub struct SourceFeed<K> {
+pub struct SourceInformer<K> {
     shelf: RwLock<Shelf<K>>,
     followers: Mutex<Vec<Weak<Changed>>>,
 }
@@ -31,7 +31,7 @@ struct Shelf<K> {
     objects: HashMap<Key, Arc<K>>,
     synced: bool,
     /// Why the cluster does not show them now.
-    trouble: Option<String>,
+    watch_error: Option<String>,
 }
 
 /// Which objects changed since they were last asked for. At most one entry
@@ -48,14 +48,14 @@ impl Changed {
     }
 }
 
-impl<K> Default for SourceFeed<K> {
+impl<K> Default for SourceInformer<K> {
     fn default() -> Self {
-        let shelf = Shelf { objects: HashMap::new(), synced: false, trouble: None };
+        let shelf = Shelf { objects: HashMap::new(), synced: false, watch_error: None };
         Self { shelf: RwLock::new(shelf), followers: Mutex::default() }
     }
 }
 
-impl<K> SourceFeed<K> {
+impl<K> SourceInformer<K> {
     /// The object under the key.
     pub fn get(&self, key: &Key) -> Option<Arc<K>> {
         self.shelf.read().unwrap_or_else(PoisonError::into_inner).objects.get(key).cloned()
@@ -67,18 +67,18 @@ impl<K> SourceFeed<K> {
     }
 
     /// Why the cluster does not show the objects now, if it does not.
-    pub fn trouble(&self) -> Option<String> {
-        self.shelf.read().unwrap_or_else(PoisonError::into_inner).trouble.clone()
+    pub fn watch_error(&self) -> Option<String> {
+        self.shelf.read().unwrap_or_else(PoisonError::into_inner).watch_error.clone()
     }
 
     /// Says why the cluster does not show the objects now, or that it does again.
-    fn set_trouble(&self, trouble: Option<String>) {
-        if self.trouble() == trouble {
+    fn set_watch_error(&self, watch_error: Option<String>) {
+        if self.watch_error() == watch_error {
             return;
         }
         let followers = self.followers();
         let mut shelf = self.shelf.write().unwrap_or_else(PoisonError::into_inner);
-        shelf.trouble = trouble;
+        shelf.watch_error = watch_error;
         drop(shelf);
         tell(followers, []);
     }
@@ -96,7 +96,7 @@ impl<K> SourceFeed<K> {
     }
 
     /// Follows changes, beginning with everything there is; `notify` is told
-    /// of each of them, and when the feed is synced.
+    /// of each of them, and when the informer is synced.
     pub fn follow(&self, notify: Arc<Notify>) -> Arc<Changed> {
         let mut followers = self.followers();
         let shelf = self.shelf.read().unwrap_or_else(PoisonError::into_inner);
@@ -154,33 +154,33 @@ fn tell(
     });
 }
 
-/// The feeds of all types in use. Dropping it ends their watches.
+/// The informers of all types in use. Dropping it ends their watches.
 pub struct Sources {
     client: Client,
-    feeds: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
+    informers: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
     watches: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Sources {
     pub(super) fn new(client: Client) -> Self {
-        Self { client, feeds: Mutex::default(), watches: Mutex::default() }
+        Self { client, informers: Mutex::default(), watches: Mutex::default() }
     }
 
-    /// The feed of a type; its watch begins with the first one who asks.
-    pub fn open<K>(&self) -> Arc<SourceFeed<K>>
+    /// The informer of a type; its watch begins when it is opened first.
+    pub fn open<K>(&self) -> Arc<SourceInformer<K>>
     where
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
     {
-        let mut feeds = self.feeds.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = feeds.get(&TypeId::of::<K>()).map(Arc::clone);
-        if let Some(Ok(feed)) = known.map(Arc::downcast) {
-            return feed;
+        let mut informers = self.informers.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = informers.get(&TypeId::of::<K>()).map(Arc::clone);
+        if let Some(Ok(informer)) = known.map(Arc::downcast) {
+            return informer;
         }
-        let feed = Arc::new(SourceFeed::<K>::default());
-        feeds.insert(TypeId::of::<K>(), feed.clone());
-        let watch = tokio::spawn(keep(Arc::clone(&feed), Api::all(self.client.clone())));
+        let informer = Arc::new(SourceInformer::<K>::default());
+        informers.insert(TypeId::of::<K>(), informer.clone());
+        let watch = tokio::spawn(keep(Arc::clone(&informer), Api::all(self.client.clone())));
         self.watches.lock().unwrap_or_else(PoisonError::into_inner).push(watch);
-        feed
+        informer
     }
 }
 
@@ -191,9 +191,9 @@ impl Drop for Sources {
     }
 }
 
-/// Keeps a feed as the cluster shows it. While the cluster is away the feed
-/// shows what it showed last.
-async fn keep<K>(feed: Arc<SourceFeed<K>>, api: Api<K>)
+/// Keeps the objects of an informer as the cluster shows them. While the cluster is away they stay
+/// as they were last.
+async fn keep<K>(informer: Arc<SourceInformer<K>>, api: Api<K>)
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
 {
@@ -203,9 +203,9 @@ where
     let mut reported: Option<Instant> = None;
     loop {
         let next = tokio::time::timeout(TROUBLE, events.next()).await;
-        // The watcher goes on where it was, without a word, when a watch works again.
+        // The watcher resumes without an event when a watch works again.
         if !matches!(next, Ok(Some(Err(_)))) {
-            feed.set_trouble(None);
+            informer.set_watch_error(None);
         }
         let Ok(event) = next else { continue };
         let Some(event) = event else { return };
@@ -215,11 +215,11 @@ where
                 slim(&mut object);
                 if let Some(key) = key(&object) {
                     present.insert(key.clone());
-                    feed.set(key, Some(object));
+                    informer.set(key, Some(object));
                 }
             }
             Ok(watcher::Event::InitDone) => {
-                feed.complete(&present);
+                informer.complete(&present);
                 present = HashSet::new();
                 tracing::info!("{name} are in view");
                 reported = None;
@@ -227,24 +227,24 @@ where
             Ok(watcher::Event::Apply(mut object)) => {
                 slim(&mut object);
                 if let Some(key) = key(&object) {
-                    feed.set(key, Some(object));
+                    informer.set(key, Some(object));
                 }
             }
             Ok(watcher::Event::Delete(object)) => {
                 if let Some(key) = key(&object) {
-                    feed.set(key, None);
+                    informer.set(key, None);
                 }
             }
             Err(error) => {
                 if reported.is_none_or(|at| at.elapsed() >= REPORT_EVERY) {
-                    let meanwhile = match feed.is_synced() {
+                    let meanwhile = match informer.is_synced() {
                         true => "the last view of them stays",
                         false => "what is computed from them is not served yet",
                     };
                     tracing::warn!("cannot list or watch {name}, {meanwhile}: {error}");
                     reported = Some(Instant::now());
                 }
-                feed.set_trouble(Some(error.to_string()));
+                informer.set_watch_error(Some(error.to_string()));
             }
         }
     }
@@ -256,8 +256,8 @@ pub fn resource_name<K: Resource<DynamicType = ()>>() -> String {
     if group.is_empty() { plural.into_owned() } else { format!("{plural}.{group}") }
 }
 
-/// Who wrote which field, and what kubectl remembers, is of no interest to what
-/// is computed, and often the larger part of an object.
+/// Drops managedFields and kubectl's last-applied annotation: they are often most of an object,
+/// and no computation needs them.
 fn slim<K: Resource>(object: &mut K) {
     const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
     let metadata = object.meta_mut();

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{Cluster, ClusterError};
 use crate::object::Tree;
 
-/// So many are asked for together.
+/// At most this many objects are requested at once.
 const PAGE: u32 = 500;
 /// How long all of them may take.
 const TIMEOUT: Duration = Duration::from_secs(30);

@@ -5,8 +5,7 @@
 const ESCAPED: &[u8] = b"\\ufffd";
 const REPLACEMENT: &str = "\u{fffd}";
 
-/// The document with U+FFFD in the place of what is no text; `None` if all of it
-/// is text, so that nothing was the matter with that.
+/// The document with U+FFFD in place of invalid text; `None` if all of it is valid.
 pub fn mended(bytes: &[u8]) -> Option<Vec<u8>> {
     let utf8 = utf8(bytes);
     let mended = surrogates(utf8.as_deref().unwrap_or(bytes));

@@ -25,16 +25,16 @@ pub struct Parsed {
     pub duplicates: Vec<String>,
 }
 
-/// Why a body is no tree.
+/// Why a body cannot be parsed.
 #[derive(Debug)]
-pub enum Unread {
+pub enum ParseError {
     /// It cannot be read; what is wrong.
     Malformed(String),
     /// There is no room for what becomes of it.
     Refused(ApiError),
 }
 
-impl fmt::Display for Unread {
+impl fmt::Display for ParseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Malformed(why) => f.write_str(why),
@@ -43,13 +43,13 @@ impl fmt::Display for Unread {
     }
 }
 
-impl From<ApiError> for Unread {
+impl From<ApiError> for ParseError {
     fn from(refused: ApiError) -> Self {
         Self::Refused(refused)
     }
 }
 
-impl From<String> for Unread {
+impl From<String> for ParseError {
     fn from(why: String) -> Self {
         Self::Malformed(why)
     }
@@ -57,8 +57,8 @@ impl From<String> for Unread {
 
 /// Duplicates beyond this number are not listed: nobody reads them.
 const DUPLICATES_LIMIT: usize = 100;
-/// Values in a document, each member and item. A tree costs up to 200 times
-/// the text that it was made of.
+/// At most this many values are read from a document: members and items. A tree takes up to 130
+/// times its text in JSON, and more in YAML.
 pub const VALUES_LIMIT: usize = 50_000;
 
 /// All texts in a document together: an anchor of YAML may be repeated without
@@ -69,14 +69,14 @@ const DEPTH_LIMIT: usize = 128;
 /// The parser of YAML takes up to 50 kB a level, more than a worker has.
 const YAML_STACK: usize = 16 << 20;
 
-/// So many threads parse at a time: the parser takes up to 30 MiB besides the tree.
+/// At most this many threads parse at a time: the parser takes up to 30 MiB besides the tree.
 const YAML_THREADS: usize = 3;
 static THREADS: Semaphore = Semaphore::const_new(YAML_THREADS);
 /// An operator does not stand in line.
 static THREADS_OF_MASTERS: Semaphore = Semaphore::const_new(1);
 
 /// Parses YAML: its only document.
-pub async fn from_yaml(bytes: Bytes, account: &Account) -> Result<Parsed, Unread> {
+pub async fn from_yaml(bytes: Bytes, account: &Account) -> Result<Parsed, ParseError> {
     // A thread goes on when nobody waits any more.
     let threads = if account.is_exempt() { &THREADS_OF_MASTERS } else { &THREADS };
     let place = threads.acquire().await.map_err(|error| error.to_string())?;
@@ -93,7 +93,7 @@ pub async fn from_yaml(bytes: Bytes, account: &Account) -> Result<Parsed, Unread
     parsed.await.unwrap_or_else(|_| Err("the parser of YAML panicked".to_owned().into()))
 }
 
-fn read_yaml(bytes: &[u8], account: Account) -> Result<Parsed, Unread> {
+fn read_yaml(bytes: &[u8], account: Account) -> Result<Parsed, ParseError> {
     let seen = RefCell::new(Seen::new(account));
     let options = serde_saphyr::options! {
         duplicate_keys: serde_saphyr::DuplicateKeyPolicy::PassThrough,
@@ -114,14 +114,18 @@ fn read_yaml(bytes: &[u8], account: Account) -> Result<Parsed, Unread> {
 
 /// Parses JSON. Where Go has words of its own for what is wrong, the
 /// error has them.
-pub fn from_json(bytes: &[u8], account: &Account) -> Result<Parsed, Unread> {
+pub fn from_json(bytes: &[u8], account: &Account) -> Result<Parsed, ParseError> {
     let seen = RefCell::new(Seen::new(account.clone()));
     let value = read(bytes, &seen)?;
     Ok(Parsed { value, duplicates: seen.into_inner().duplicates })
 }
 
 /// Parses JSON of at most so many values, which stands in something else.
-pub fn from_json_within(bytes: &[u8], values: usize, account: &Account) -> Result<Within, Unread> {
+pub fn from_json_within(
+    bytes: &[u8],
+    values: usize,
+    account: &Account,
+) -> Result<Within, ParseError> {
     let mut seen = Seen::new(account.clone());
     seen.values = VALUES_LIMIT.saturating_sub(values);
     let before = seen.values;
@@ -141,7 +145,7 @@ pub struct Within {
 }
 
 /// Reads JSON as Go does: what is no text there becomes U+FFFD.
-fn read(bytes: &[u8], seen: &RefCell<Seen>) -> Result<Value, Unread> {
+fn read(bytes: &[u8], seen: &RefCell<Seen>) -> Result<Value, ParseError> {
     let before = seen.borrow().values;
     let mut read = parse(bytes, seen);
     seen.borrow_mut().settle()?;
@@ -224,7 +228,7 @@ impl Seen {
     }
 
     /// Charges the rest.
-    fn settle(&mut self) -> Result<(), Unread> {
+    fn settle(&mut self) -> Result<(), ParseError> {
         match self.refused.take() {
             Some(refused) => Err(refused.into()),
             None => Ok(self.growth.settle()?),
@@ -360,7 +364,7 @@ mod tests {
         from_json(bytes, &Account::own()).map_err(|unread| unread.to_string())
     }
 
-    async fn read_yaml_(text: impl Into<Bytes>) -> Result<Parsed, Unread> {
+    async fn read_yaml_(text: impl Into<Bytes>) -> Result<Parsed, ParseError> {
         from_yaml(text.into(), &Account::own()).await
     }
 

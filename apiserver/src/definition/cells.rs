@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::qualified;
-use crate::kind::CodedCells;
+use crate::kind::ErasedCells;
 
 type Compute<K> = Box<dyn Fn(&K, Timestamp) -> Value + Send + Sync>;
 
@@ -35,7 +35,7 @@ type Compute<K> = Box<dyn Fn(&K, Timestamp) -> Value + Send + Sync>;
 ///
 /// impl Stored for Herd {
 ///     fn cells() -> Cells<Self> {
-///         Cells::none().cell("Awake", |herd: &Self, _| {
+///         Cells::new().cell("Awake", |herd: &Self, _| {
 ///             format!("{}/{}", herd.spec.awake, herd.spec.heads)
 ///         })
 ///     }
@@ -43,9 +43,15 @@ type Compute<K> = Box<dyn Fn(&K, Timestamp) -> Value + Send + Sync>;
 /// ```
 pub struct Cells<K>(Vec<(&'static str, Compute<K>)>);
 
+impl<K> Default for Cells<K> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<K> Cells<K> {
-    /// No column is computed by code.
-    pub fn none() -> Self {
+    /// No cells: every column shows what its JSONPath finds.
+    pub fn new() -> Self {
         Self(Vec::new())
     }
 
@@ -67,8 +73,8 @@ impl<K> Cells<K> {
 }
 
 impl<K: Resource<DynamicType = ()> + DeserializeOwned + 'static> Cells<K> {
-    /// The same for objects as they are kept.
-    pub(super) fn coded(self) -> Option<CodedCells> {
+    /// The same without the type, for objects as they are kept; `None` if there are no cells.
+    pub(super) fn erased(self) -> Option<ErasedCells> {
         if self.0.is_empty() {
             return None;
         }
@@ -97,7 +103,7 @@ impl<K: Resource<DynamicType = ()> + DeserializeOwned + 'static> Cells<K> {
             };
             self.0.iter().map(cell).collect()
         };
-        Some(CodedCells::new(&K::version(&()), columns, Box::new(compute)))
+        Some(ErasedCells::new(&K::version(&()), columns, Box::new(compute)))
     }
 }
 
@@ -108,13 +114,13 @@ mod tests {
     use serde_json::json;
 
     fn cells(object: &Value) -> Vec<Value> {
-        let cells = Cells::<ConfigMap>::none()
+        let cells = Cells::<ConfigMap>::new()
             .cell("Keys", |map, _| map.data.as_ref().map(std::collections::BTreeMap::len))
             .cell("Second", |map, now| {
                 assert!(map.immutable != Some(true), "what the user wrote is wrong");
                 now.as_second()
             });
-        cells.coded().unwrap().compute(object, Timestamp::from_second(7).unwrap())
+        cells.erased().unwrap().compute(object, Timestamp::from_second(7).unwrap())
     }
 
     #[test]

@@ -14,11 +14,11 @@ use uuid::Uuid;
 
 use super::lookup::{self, Related, Tracked};
 use super::{Cells, qualified, to_tree};
-use crate::cluster::{Changed, SourceFeed, Sources};
+use crate::cluster::{Changed, SourceInformer, Sources};
 use crate::object::{Key, Object};
 use crate::watch_cache::{SourceState, WatchCache};
 
-/// So many objects are computed before other tasks get their turn.
+/// At most this many objects are computed before other tasks get their turn.
 const BATCH: usize = 256;
 
 /// Names uids of computed objects: version 5 of the source's uid and the kind.
@@ -80,30 +80,36 @@ pub trait Computed:
     where
         Self: Sized,
     {
-        Cells::none()
+        Cells::new()
     }
 }
 
 /// Keeps a cache as the sources say, for ever.
 pub(super) async fn run<C: Computed>(sources: Arc<Sources>, cache: Arc<WatchCache>) {
     let notify = Arc::new(Notify::new());
-    let feed = sources.open::<C::Source>();
-    let changed = feed.follow(Arc::clone(&notify));
+    let informer = sources.open::<C::Source>();
+    let changed = informer.follow(Arc::clone(&notify));
     let related = C::Related::open(&sources, &notify);
-    let mut view =
-        View::<C> { feed, changed, related, cache, known: HashMap::new(), seen_by: HashMap::new() };
+    let mut computation = Computation::<C> {
+        informer,
+        changed,
+        related,
+        cache,
+        known: HashMap::new(),
+        seen_by: HashMap::new(),
+    };
     loop {
         notify.notified().await;
-        view.cache.set_sources(view.sources());
-        if !view.is_synced() {
+        computation.cache.set_sources(computation.sources());
+        if !computation.is_synced() {
             continue;
         }
-        let due: Vec<Key> = view.take_due().into_iter().collect();
+        let due: Vec<Key> = computation.take_due().into_iter().collect();
         for batch in due.chunks(BATCH) {
-            batch.iter().for_each(|key| view.update(key));
+            batch.iter().for_each(|key| computation.update(key));
             tokio::task::yield_now().await;
         }
-        view.cache.mark_synced();
+        computation.cache.mark_synced();
     }
 }
 
@@ -130,8 +136,8 @@ struct Known {
     seen: HashSet<Seen>,
 }
 
-struct View<C: Computed> {
-    feed: Arc<SourceFeed<C::Source>>,
+struct Computation<C: Computed> {
+    informer: Arc<SourceInformer<C::Source>>,
     changed: Arc<Changed>,
     related: C::Related,
     cache: Arc<WatchCache>,
@@ -141,15 +147,15 @@ struct View<C: Computed> {
     seen_by: HashMap<Seen, HashSet<Key>>,
 }
 
-impl<C: Computed> View<C> {
+impl<C: Computed> Computation<C> {
     fn is_synced(&self) -> bool {
-        self.feed.is_synced() && self.related.lookups().iter().all(|lookup| lookup.is_synced())
+        self.informer.is_synced() && self.related.lookups().iter().all(|lookup| lookup.is_synced())
     }
 
     /// The state of every source.
     fn sources(&self) -> Vec<SourceState> {
         let of_lookups = self.related.lookups().into_iter().filter_map(Tracked::source);
-        std::iter::once(lookup::source(&self.feed)).chain(of_lookups).collect()
+        std::iter::once(lookup::source(&self.informer)).chain(of_lookups).collect()
     }
 
     /// The sources that must be computed again.
@@ -165,7 +171,7 @@ impl<C: Computed> View<C> {
 
     /// Computes one source again and publishes what came of it.
     fn update(&mut self, source_key: &Key) {
-        let Some(source) = self.feed.get(source_key) else {
+        let Some(source) = self.informer.get(source_key) else {
             self.show(source_key, None);
             self.look(source_key, HashSet::new());
             self.known.remove(source_key);
@@ -214,7 +220,7 @@ impl<C: Computed> View<C> {
             metadata.entry("namespace").or_insert_with(|| namespace.clone().into());
         }
         if let Some(time) = &from.creation_timestamp {
-            let time = crate::ambient::to_seconds(time.0);
+            let time = crate::clock::to_rfc_3339(time.0);
             metadata.entry("creationTimestamp").or_insert_with(|| time.into());
         }
         let object = Object::from_tree(&tree).map_err(|error| error.to_string())?;

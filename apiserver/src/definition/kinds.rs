@@ -18,12 +18,12 @@ use super::stored::Stored;
 use super::to_tree;
 use super::yaml::{self, DefinitionError};
 use super::{Cells, Rules};
-use crate::admission::{Admission, AdmissionChain};
+use crate::admission::{AdmissionChain, AdmissionPlugin};
 use crate::cluster::Sources;
 use crate::error::StartError;
 use crate::kind::{
-    CodedCells, CodedReview, CodedRules, CodedSubresource, Effect, Kind, Posted, ReviewError,
-    Strategy, SubresourceError, View,
+    ErasedCells, ErasedRules, Kind, ReviewError, ReviewHandler, Strategy, SubresourceError,
+    SubresourceHandler, SubresourceOutcome, SubresourceRequest, View,
 };
 use crate::object::Tree;
 use crate::schema::Types;
@@ -69,8 +69,8 @@ pub enum Role {
         /// Keeps the cache, for ever.
         run: fn(Arc<Sources>, Arc<WatchCache>) -> BoxFuture<'static, ()>,
     },
-    /// They are questions, which code answers.
-    Reviewed(Arc<CodedReview>),
+    /// Its objects are reviews: code answers them, and nothing is stored.
+    Reviewed(Arc<ReviewHandler>),
 }
 
 /// One registered kind.
@@ -78,13 +78,13 @@ pub struct Registered {
     /// Its description.
     pub definition: CustomResourceDefinition,
     /// Cells of its tables that are computed by code.
-    pub cells: Option<Arc<CodedCells>>,
+    pub cells: Option<Arc<ErasedCells>>,
     /// Rules that are written in Rust.
-    pub rules: Option<Arc<CodedRules>>,
+    pub rules: Option<Arc<ErasedRules>>,
     /// How its objects are named, written and deleted.
     pub strategy: Strategy,
-    /// Subresources that code answers.
-    pub subresources: Vec<Arc<CodedSubresource>>,
+    /// Subresources that code handles.
+    pub subresources: Vec<Arc<SubresourceHandler>>,
     /// Whose objects it shows, if they are not its own.
     pub view: Option<View>,
     /// The types of Kubernetes, if it is one of its own kinds: then its group need not
@@ -121,17 +121,17 @@ impl Kinds {
     #[must_use]
     pub fn stored<K: Stored>(mut self) -> Self {
         let initial = K::initial().iter().map(to_tree).collect();
-        self.add(K::crd(), K::cells().coded(), Role::Stored { initial });
+        self.add(K::crd(), K::cells().erased(), Role::Stored { initial });
         if let Some(registered) = self.registered.last_mut() {
-            registered.rules = K::rules().coded().map(Arc::new);
+            registered.rules = K::rules().erased().map(Arc::new);
         }
         self
     }
 
-    /// Adds a kind that is known by its definition alone; the server keeps its
+    /// Adds a custom resource that is known by its definition alone; the server stores its
     /// objects.
     #[must_use]
-    pub fn defined(mut self, definition: CustomResourceDefinition) -> Self {
+    pub fn crd(mut self, definition: CustomResourceDefinition) -> Self {
         self.add(definition, None, Role::Stored { initial: Vec::new() });
         self
     }
@@ -141,9 +141,9 @@ impl Kinds {
     ///
     /// # Errors
     /// When a document is anything else; says which one.
-    pub fn defined_in(mut self, yaml: &str) -> Result<Self, DefinitionError> {
+    pub fn crds_from_yaml(mut self, yaml: &str) -> Result<Self, DefinitionError> {
         for definition in yaml::definitions(yaml)? {
-            self = self.defined(definition);
+            self = self.crd(definition);
         }
         Ok(self)
     }
@@ -163,10 +163,10 @@ impl Kinds {
     where
         K: Resource<DynamicType = ()> + Serialize + DeserializeOwned + 'static,
     {
-        let cells = cells.coded().map(CodedCells::shown_unchanged);
+        let cells = cells.erased().map(ErasedCells::shown_unchanged);
         self.add(definition, cells, Role::Stored { initial: Vec::new() });
         if let Some(registered) = self.registered.last_mut() {
-            registered.rules = Some(Arc::new(rules.coded_built_in()));
+            registered.rules = Some(Arc::new(rules.erased_built_in()));
             registered.types = Some(Arc::clone(types));
             registered.strategy = Strategy::built_in();
         }
@@ -176,16 +176,16 @@ impl Kinds {
     /// Makes the last kind a view: it shows the objects of another kind, which
     /// was added before.
     #[must_use]
-    pub fn viewing(mut self, view: View) -> Self {
+    pub fn with_view(mut self, view: View) -> Self {
         if let Some(registered) = self.registered.last_mut() {
             registered.view = Some(view);
         }
         self
     }
 
-    /// Gives the last kind a subresource that code answers: to `POST` an object of the type
-    /// `definition`, which is among `types`, does something to an object of the kind, or asks
-    /// about it. What is posted is not kept. Objects of the versions in `same_form` are read
+    /// Gives the last kind a subresource that code handles: `handle` is called for a POST of an
+    /// object of the type `definition`, which is among `types`. It answers the request, changes
+    /// the object of the kind, or deletes it. The body is not kept. Objects of the versions in `equivalent_versions` are read
     /// as those of the definition.
     ///
     /// # Errors
@@ -195,15 +195,18 @@ impl Kinds {
         name: &'static str,
         definition: &CustomResourceDefinition,
         types: &Arc<Types>,
-        same_form: &'static [&'static str],
-        act: impl Fn(&Posted<'_>) -> Result<Effect, SubresourceError> + Send + Sync + 'static,
+        equivalent_versions: &'static [&'static str],
+        handle: impl Fn(&SubresourceRequest<'_>) -> Result<SubresourceOutcome, SubresourceError>
+        + Send
+        + Sync
+        + 'static,
     ) -> Result<Self, StartError> {
         let mut kind = Kind::parse_built_in(definition, None, types)?;
-        kind.same_form = same_form;
+        kind.equivalent_versions = equivalent_versions;
         let kind = Arc::new(kind);
         if let Some(registered) = self.registered.last_mut() {
-            let coded = CodedSubresource::new(name, kind, Box::new(act));
-            registered.subresources.push(Arc::new(coded));
+            let handler = SubresourceHandler::new(name, kind, Box::new(handle));
+            registered.subresources.push(Arc::new(handler));
         }
         Ok(self)
     }
@@ -217,19 +220,19 @@ impl Kinds {
         self
     }
 
-    /// These kinds, and those.
+    /// Adds the kinds and admission plugins of `others`.
     #[must_use]
-    pub fn and(mut self, others: Self) -> Self {
+    pub fn merge(mut self, others: Self) -> Self {
         self.registered.extend(others.registered);
         self.admission.extend(others.admission);
         self.allow_partial |= others.allow_partial;
         self
     }
 
-    /// Adds a kind of Kubernetes that is a question: what is created is
-    /// answered by `review`, told by whom it was asked, and not kept.
+    /// Adds a review of Kubernetes, such as SubjectAccessReview: a create is answered by `review`,
+    /// which is given the user, and nothing is stored.
     #[must_use]
-    pub fn reviewed<K>(
+    pub fn review<K>(
         mut self,
         definition: CustomResourceDefinition,
         types: &Arc<Types>,
@@ -243,7 +246,7 @@ impl Kinds {
             let question = question.map_err(|error| ReviewError::BadRequest(error.to_string()))?;
             to_tree(&review(user, question)?).map_err(ReviewError::BadRequest)
         };
-        let review = Arc::new(CodedReview::new(Box::new(review)));
+        let review = Arc::new(ReviewHandler::new(Box::new(review)));
         self.add(definition, None, Role::Reviewed(review));
         if let Some(registered) = self.registered.last_mut() {
             registered.types = Some(Arc::clone(types));
@@ -255,7 +258,7 @@ impl Kinds {
     /// Adds an admission plugin: it is asked about writes to all kinds of the server, also
     /// to those that were added elsewhere.
     #[must_use]
-    pub fn admission(mut self, plugin: impl Admission) -> Self {
+    pub fn with_admission_plugin(mut self, plugin: impl AdmissionPlugin) -> Self {
         self.admission.push(Arc::new(plugin));
         self
     }
@@ -293,11 +296,16 @@ impl Kinds {
         watched.extend(K::Related::kinds());
         let run = |sources, cache| computed::run::<K>(sources, cache).boxed();
         let role = Role::Computed { source, watched, run };
-        self.add(K::crd(), K::cells().coded(), role);
+        self.add(K::crd(), K::cells().erased(), role);
         self
     }
 
-    fn add(&mut self, definition: CustomResourceDefinition, cells: Option<CodedCells>, role: Role) {
+    fn add(
+        &mut self,
+        definition: CustomResourceDefinition,
+        cells: Option<ErasedCells>,
+        role: Role,
+    ) {
         let cells = cells.map(Arc::new);
         self.registered.push(Registered {
             definition,

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use super::computed::SourceType;
 use super::kinds::SourceKind;
-use crate::cluster::{Changed, SourceFeed, Sources, resource_name};
+use crate::cluster::{Changed, SourceInformer, Sources, resource_name};
 use crate::object::Key;
 use crate::watch_cache::SourceState;
 
@@ -21,7 +21,7 @@ pub struct Lookup<K> {
 }
 
 enum Objects<K> {
-    Followed { feed: Arc<SourceFeed<K>>, changed: Arc<Changed> },
+    Followed { informer: Arc<SourceInformer<K>>, changed: Arc<Changed> },
     Given(HashMap<Key, Arc<K>>),
 }
 
@@ -30,7 +30,7 @@ impl<K: SourceType> Lookup<K> {
     pub fn get(&self, namespace: Option<&str>, name: &str) -> Option<Arc<K>> {
         let key = Key::new(namespace, name);
         let found = match &self.objects {
-            Objects::Followed { feed, .. } => feed.get(&key),
+            Objects::Followed { informer, .. } => informer.get(&key),
             Objects::Given(objects) => objects.get(&key).cloned(),
         };
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
@@ -38,7 +38,7 @@ impl<K: SourceType> Lookup<K> {
     }
 
     /// A lookup in these objects, for tests of a computation.
-    pub fn given(objects: impl IntoIterator<Item = K>) -> Self {
+    pub fn from_objects(objects: impl IntoIterator<Item = K>) -> Self {
         let keyed = objects.into_iter().map(|object| {
             let metadata = object.meta();
             let name = metadata.name.as_deref().unwrap_or_default();
@@ -48,9 +48,9 @@ impl<K: SourceType> Lookup<K> {
     }
 
     fn open(sources: &Sources, notify: &Arc<Notify>) -> Self {
-        let feed = sources.open::<K>();
-        let changed = feed.follow(Arc::clone(notify));
-        Self { objects: Objects::Followed { feed, changed }, seen: Mutex::default() }
+        let informer = sources.open::<K>();
+        let changed = informer.follow(Arc::clone(notify));
+        Self { objects: Objects::Followed { informer, changed }, seen: Mutex::default() }
     }
 }
 
@@ -66,10 +66,10 @@ pub trait Tracked {
     fn source(&self) -> Option<SourceState>;
 }
 
-/// The state of the source of a feed.
-pub(super) fn source<K: SourceType>(feed: &SourceFeed<K>) -> SourceState {
-    let (is_synced, trouble) = (feed.is_synced(), feed.trouble());
-    SourceState { resource: resource_name::<K>(), is_synced, trouble }
+/// The state of the source of an informer.
+pub(super) fn source<K: SourceType>(informer: &SourceInformer<K>) -> SourceState {
+    let (is_synced, watch_error) = (informer.is_synced(), informer.watch_error());
+    SourceState { resource: resource_name::<K>(), is_synced, watch_error }
 }
 
 impl<K: SourceType> Tracked for Lookup<K> {
@@ -86,14 +86,14 @@ impl<K: SourceType> Tracked for Lookup<K> {
 
     fn is_synced(&self) -> bool {
         match &self.objects {
-            Objects::Followed { feed, .. } => feed.is_synced(),
+            Objects::Followed { informer, .. } => informer.is_synced(),
             Objects::Given(_) => true,
         }
     }
 
     fn source(&self) -> Option<SourceState> {
         match &self.objects {
-            Objects::Followed { feed, .. } => Some(source(feed)),
+            Objects::Followed { informer, .. } => Some(source(informer)),
             Objects::Given(_) => None,
         }
     }

@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::error::FieldError;
-use crate::kind::{CodedRules, Prepared, RuleContext, Verdict};
+use crate::kind::{ErasedRules, Prepared, RuleContext, Verdict};
 
 type Prepare<K> = Box<dyn Fn(&mut K, &RuleContext<'_>) + Send + Sync>;
 type Validate<K> = Box<dyn Fn(&K, Option<&K>, &RuleContext<'_>) -> Vec<FieldError> + Send + Sync>;
@@ -31,7 +31,7 @@ type Warn<K> = Box<dyn Fn(&K, Option<&K>, &RuleContext<'_>) -> Vec<String> + Sen
 /// # struct RangeSpec { least: i64, most: i64, #[serde(default)] made_by: String }
 /// impl Stored for Range {
 ///     fn rules() -> Rules<Self> {
-///         Rules::<Self>::none()
+///         Rules::<Self>::new()
 ///             .prepare(|range, context| range.spec.made_by = context.user.name.clone())
 ///             .validate(|range, _old, _context| {
 ///                 if range.spec.least <= range.spec.most {
@@ -49,9 +49,15 @@ pub struct Rules<K> {
     warn: Option<Warn<K>>,
 }
 
+impl<K> Default for Rules<K> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<K> Rules<K> {
     /// No rules beyond the schema.
-    pub fn none() -> Self {
+    pub fn new() -> Self {
         Self { prepare: None, validate: None, warn: None }
     }
 
@@ -96,19 +102,19 @@ impl<K> Rules<K>
 where
     K: Resource<DynamicType = ()> + Serialize + DeserializeOwned + 'static,
 {
-    /// The same for objects of any type, if there are any.
-    pub(super) fn coded(self) -> Option<CodedRules> {
+    /// The same without the type; `None` if there are no rules.
+    pub(super) fn erased(self) -> Option<ErasedRules> {
         let is_none = self.prepare.is_none() && self.validate.is_none() && self.warn.is_none();
-        (!is_none).then(|| self.coded_with(read_and_locate))
+        (!is_none).then(|| self.erased_with(read_and_locate))
     }
 
     /// The same of a kind of Kubernetes' own, also if there are none. Its objects are what Go
     /// makes of them before they are read, so that they fit the type.
-    pub(super) fn coded_built_in(self) -> CodedRules {
-        self.coded_with(|tree| K::deserialize(tree).map_err(|error| error.to_string()))
+    pub(super) fn erased_built_in(self) -> ErasedRules {
+        self.erased_with(|tree| K::deserialize(tree).map_err(|error| error.to_string()))
     }
 
-    fn coded_with(self, read: fn(&Value) -> Result<K, String>) -> CodedRules {
+    fn erased_with(self, read: fn(&Value) -> Result<K, String>) -> ErasedRules {
         let Self { prepare, validate, warn } = self;
         let prepare = move |tree: &Value, context: &RuleContext<'_>| {
             let Some(prepare) = prepare.as_ref() else { return Ok(None) };
@@ -123,7 +129,7 @@ where
                 Ok(typed) => typed,
                 // The schema is satisfied, the type is not: they should agree.
                 Err(why) => {
-                    let errors = vec![CodedRules::unfit(&why)];
+                    let errors = vec![ErasedRules::unfit(&why)];
                     return Verdict { errors, warnings: Vec::new() };
                 }
             };
@@ -138,7 +144,7 @@ where
             }
         };
         let fit = move |tree: &Value| read(tree).map(drop);
-        CodedRules::new(&K::version(&()), Box::new(fit), Box::new(prepare), Box::new(judge))
+        ErasedRules::new(&K::version(&()), Box::new(fit), Box::new(prepare), Box::new(judge))
     }
 }
 
@@ -165,8 +171,8 @@ mod tests {
         maker: Option<String>,
     }
 
-    fn rules() -> CodedRules {
-        Rules::<Range>::none()
+    fn rules() -> ErasedRules {
+        Rules::<Range>::new()
             .prepare(|range, context| {
                 range.spec.maker.get_or_insert_with(|| context.user.name.clone());
             })
@@ -181,7 +187,7 @@ mod tests {
             .warn(|range, _, _| {
                 (range.spec.least < 0).then(|| "spec.least is odd".to_owned()).into_iter().collect()
             })
-            .coded()
+            .erased()
             .unwrap()
     }
 
@@ -225,6 +231,6 @@ mod tests {
 
     #[test]
     fn no_rules_cost_nothing() {
-        assert!(Rules::<Range>::none().coded().is_none());
+        assert!(Rules::<Range>::new().erased().is_none());
     }
 }

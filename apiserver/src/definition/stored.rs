@@ -40,7 +40,7 @@ pub trait Stored:
     where
         Self: Sized,
     {
-        Rules::none()
+        Rules::new()
     }
 
     /// Cells of tables that no JSONPath can say.
@@ -48,6 +48,6 @@ pub trait Stored:
     where
         Self: Sized,
     {
-        Cells::none()
+        Cells::new()
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Part, Versions, add_other_names, parts, verbs};
+use super::{SubresourceEntry, Versions, add_other_names, subresource_entries, verbs};
 use crate::document::Document;
 use crate::served_kind::ServedKind;
 
@@ -50,18 +50,18 @@ fn resource(group: &str, version: &str, served: &ServedKind) -> Value {
         "verbs": verbs(served),
     });
     add_other_names(&mut resource, kind);
-    let parts: Vec<Value> = parts(served, version).iter().map(subresource).collect();
+    let parts: Vec<Value> = subresource_entries(served, version).iter().map(subresource).collect();
     if !parts.is_empty() {
         resource["subresources"] = parts.into();
     }
     resource
 }
 
-fn subresource(part: &Part) -> Value {
-    let (group, version, kind) = &part.response_kind;
+fn subresource(entry: &SubresourceEntry) -> Value {
+    let (group, version, kind) = &entry.response_kind;
     json!({
-        "subresource": part.name,
+        "subresource": entry.name,
         "responseKind": {"group": group, "version": version, "kind": kind},
-        "verbs": part.verbs,
+        "verbs": entry.verbs,
     })
 }

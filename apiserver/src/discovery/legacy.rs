@@ -5,7 +5,9 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use super::{Groups, Part, Resources, Versions, add_other_names, parts, verbs};
+use super::{
+    Groups, Resources, SubresourceEntry, Versions, add_other_names, subresource_entries, verbs,
+};
 use crate::kind::api_version;
 use crate::served_kind::ServedKind;
 
@@ -49,8 +51,8 @@ pub(super) fn resource_list(group: &str, version: &str, resources: &Resources<'_
     let resources: Vec<Value> = resources
         .iter()
         .flat_map(|served| {
-            let parts = parts(served, version);
-            let parts = parts.iter().map(|part| subresource(served, part)).collect::<Vec<_>>();
+            let parts = subresource_entries(served, version);
+            let parts = parts.iter().map(|entry| subresource(served, entry)).collect::<Vec<_>>();
             std::iter::once(resource(served)).chain(parts)
         })
         .collect();
@@ -79,15 +81,15 @@ fn resource(served: &ServedKind) -> Value {
     resource
 }
 
-fn subresource(served: &ServedKind, part: &Part) -> Value {
+fn subresource(served: &ServedKind, entry: &SubresourceEntry) -> Value {
     let kind = &served.kind;
-    let (group, version, response_kind) = &part.response_kind;
+    let (group, version, response_kind) = &entry.response_kind;
     let mut subresource = json!({
-        "name": format!("{}/{}", kind.names.plural, part.name),
+        "name": format!("{}/{}", kind.names.plural, entry.name),
         "singularName": "",
         "namespaced": kind.is_namespaced(),
         "kind": response_kind,
-        "verbs": part.verbs,
+        "verbs": entry.verbs,
     });
     // Said only where it is another one than that of the list.
     if *group != kind.group {

@@ -62,12 +62,12 @@ pub struct ApiError {
     warnings: Vec<String>,
     /// A token with which a list may be continued all the same.
     continue_token: Option<String>,
-    /// Whether somebody may not ask at all.
+    /// Whether authorization failed.
     is_of_authorization: bool,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
-/// So many bytes of errors are told, and the one that goes beyond.
+/// At most this many bytes of errors are sent, and the one that goes beyond.
 const ERRORS_LENGTH: usize = 256 << 10;
 
 impl ApiError {
@@ -98,14 +98,14 @@ impl ApiError {
         self
     }
 
-    /// The same refusal, of somebody who may not ask at all.
+    /// The same refusal, marked as a failed authorization.
     #[must_use]
     pub fn of_authorization(mut self) -> Self {
         self.is_of_authorization = true;
         self
     }
 
-    /// Whether somebody may not ask at all.
+    /// Whether authorization failed.
     pub fn is_of_authorization(&self) -> bool {
         self.is_of_authorization
     }
@@ -163,7 +163,7 @@ impl ApiError {
         Self::new(Reason::AlreadyExists, message).with_details(about(group, resource, name))
     }
 
-    /// The same error, with what is behind it in front of its message.
+    /// The same error, with `why` in front of its message.
     #[must_use]
     pub fn because(mut self, why: &str) -> Self {
         self.message = format!("{why}: {}", self.message);

@@ -135,7 +135,7 @@ impl FieldError {
     }
 }
 
-/// So much of a value is shown, in bytes.
+/// At most this many bytes of a value are shown.
 const SHOWN_LIMIT: usize = 16 << 10;
 
 /// A text, or the beginning of one that is long.

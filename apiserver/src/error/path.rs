@@ -1,12 +1,11 @@
 //! Paths of fields: `spec.parts[0].name`.
 //!
-//! They are handed down unwritten, and written out only for what is wrong. Of
-//! names that nobody has given in earnest only the beginning is said: a hundred
-//! members below may repeat it.
+//! Paths become text only when there is an error to report. Long names are truncated, because a
+//! hundred members below may repeat them.
 
 use std::fmt::{self, Write as _};
 
-/// So much of a path is said.
+/// At most this many bytes of a path are shown.
 const LIMIT: usize = 2_048;
 
 /// Where in an object something is.
@@ -87,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn are_never_long() {
+    fn long_paths_are_truncated() {
         let spec = Path::Member(&Path::Root, "spec");
         let map = Path::Member(&spec, "map");
         let value = Path::Key(&map, "a");

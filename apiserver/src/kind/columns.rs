@@ -9,7 +9,7 @@ use jsonpath_rust::query::js_path_process;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceColumnDefinition;
 use serde_json::{Number, Value};
 
-use super::{CodedCells, age};
+use super::{ErasedCells, age};
 use crate::error::quote;
 use crate::object::to_json;
 
@@ -81,16 +81,16 @@ impl Column {
     }
 
     /// Its cell for an object, as its type prints the value.
-    fn cell(&self, object: &Value, coded: &[Value], now: Timestamp) -> Value {
+    fn cell(&self, object: &Value, computed: &[Value], now: Timestamp) -> Value {
         match &self.source {
             Source::Path(path) => {
                 let found = js_path_process(path, object).unwrap_or_default();
                 let first = found.into_iter().next();
                 first.map_or(Value::Null, |found| self.print(found.val(), now))
             }
-            Source::CodeAsItIs(position) => coded.get(*position).cloned().unwrap_or_default(),
+            Source::CodeAsItIs(position) => computed.get(*position).cloned().unwrap_or_default(),
             // Nothing computed is no value, and not one that is null.
-            Source::Code(position) => match coded.get(*position) {
+            Source::Code(position) => match computed.get(*position) {
                 None | Some(Value::Null) => Value::Null,
                 Some(value) => self.print(value, now),
             },
@@ -116,7 +116,7 @@ impl Column {
 #[derive(Debug)]
 pub struct Columns {
     columns: Vec<Column>,
-    coded: Option<Arc<CodedCells>>,
+    cells: Option<Arc<ErasedCells>>,
 }
 
 impl Columns {
@@ -124,7 +124,7 @@ impl Columns {
     /// out. The cells of some may be computed by code.
     pub(super) fn parse(
         definitions: &[CustomResourceColumnDefinition],
-        coded: Option<Arc<CodedCells>>,
+        cells: Option<Arc<ErasedCells>>,
         path: &str,
         faults: &mut Vec<String>,
     ) -> Self {
@@ -136,9 +136,9 @@ impl Columns {
                 description: Some(AGE_DESCRIPTION.to_owned()),
                 ..CustomResourceColumnDefinition::default()
             };
-            return Self::parse(&[age], coded, path, faults);
+            return Self::parse(&[age], cells, path, faults);
         }
-        let names: Vec<&str> = coded.iter().flat_map(|coded| coded.columns()).collect();
+        let names: Vec<&str> = cells.iter().flat_map(|cells| cells.columns()).collect();
         for (index, name) in names.iter().enumerate() {
             let mut fault = |what: &str| {
                 faults.push(format!("{path}.additionalPrinterColumns: {what} {name:?}, whose cells are computed by code"));
@@ -150,8 +150,8 @@ impl Columns {
                 fault("there are two for");
             }
         }
-        let is_shown_unchanged = coded.as_ref().is_some_and(|coded| coded.are_shown_unchanged());
-        let position = |name: &str| coded.as_ref()?.columns().position(|column| column == name);
+        let is_shown_unchanged = cells.as_ref().is_some_and(|cells| cells.are_shown_unchanged());
+        let position = |name: &str| cells.as_ref()?.columns().position(|column| column == name);
         let columns = definitions.iter().enumerate().filter_map(|(index, definition)| {
             let mut fault = |field: &str, message: &str| {
                 faults.push(format!("{path}.additionalPrinterColumns[{index}].{field}: {message}"));
@@ -187,7 +187,7 @@ impl Columns {
             })
         });
         let columns = columns.collect();
-        Self { columns, coded }
+        Self { columns, cells }
     }
 
     /// The columns, in order.
@@ -197,9 +197,9 @@ impl Columns {
 
     /// The cells of an object, one for each column.
     pub fn cells(&self, object: &Value, now: Timestamp) -> impl Iterator<Item = Value> {
-        let coded = self.coded.as_ref().map(|coded| coded.compute(object, now));
-        let coded = coded.unwrap_or_default();
-        self.columns.iter().map(move |column| column.cell(object, &coded, now))
+        let computed = self.cells.as_ref().map(|cells| cells.compute(object, now));
+        let computed = computed.unwrap_or_default();
+        self.columns.iter().map(move |column| column.cell(object, &computed, now))
     }
 }
 
@@ -368,9 +368,9 @@ mod tests {
             json_path: ".spec.n".to_owned(),
             ..CustomResourceColumnDefinition::default()
         };
-        let coded = |columns: &[&'static str]| {
+        let of_code = |columns: &[&'static str]| {
             let compute = |object: &Value, _: Timestamp| vec![object["spec"]["m"].clone()];
-            Some(Arc::new(CodedCells::new("v1", columns.to_vec(), Box::new(compute))))
+            Some(Arc::new(ErasedCells::new("v1", columns.to_vec(), Box::new(compute))))
         };
         let mut faults = Vec::new();
         let definitions = [
@@ -378,13 +378,13 @@ mod tests {
             definition("Code", "string"),
             definition("More", "date"),
         ];
-        let columns = Columns::parse(&definitions, coded(&["Code", "More"]), "v", &mut faults);
+        let columns = Columns::parse(&definitions, of_code(&["Code", "More"]), "v", &mut faults);
         let cells =
             |object: Value| columns.cells(&object, Timestamp::UNIX_EPOCH).collect::<Vec<_>>();
         assert_eq!(cells(json!({"spec": {"n": 1, "m": 2}})), [json!(1), json!("2"), json!(null)]);
         assert_eq!(cells(json!({"spec": {"n": 1}})), [json!(1), json!(null), json!(null)]);
         assert_eq!(faults, [] as [String; 0]);
-        Columns::parse(&definitions, coded(&["Other", "Code", "Code"]), "v", &mut faults);
+        Columns::parse(&definitions, of_code(&["Other", "Code", "Code"]), "v", &mut faults);
         let said = ["there is no \"Other\"", "there are two for \"Code\""].map(|what| {
             format!("v.additionalPrinterColumns: {what}, whose cells are computed by code")
         });

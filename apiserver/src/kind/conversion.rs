@@ -9,7 +9,7 @@ use thiserror::Error;
 use super::{Kind, Version};
 use crate::error::{ApiError, quote};
 use crate::object::{Object, ObjectError, Tree};
-use crate::schema::{Malformed, coerce, fill_defaults, prune, take_in};
+use crate::schema::{Malformed, coerce, fill_defaults, normalize, prune};
 
 /// An object that is kept, but cannot be shown in a version.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -49,7 +49,7 @@ impl Kind {
         }
         let fault = |why| self.cannot_convert(object, &version.name, why);
         if let Some(view) = &self.view {
-            let seen = self.seen(object, view.from_kept, &self.group, &version.name);
+            let seen = self.seen(object, view.from_stored, &self.group, &version.name);
             return seen.map(Arc::new).map_err(fault);
         }
         match version.name == self.storage.name {
@@ -100,10 +100,10 @@ impl Kind {
     /// An object of any version as it is kept.
     ///
     /// # Errors
-    /// None that could be met: it was an object before.
+    /// Never in practice: the tree was an object before.
     pub fn to_storage(&self, object: Object, version: &Version) -> Result<Object, ObjectError> {
         if let Some(view) = &self.view {
-            return self.seen(&object, view.to_kept, view.group, view.version);
+            return self.seen(&object, view.to_stored, view.group, view.version);
         }
         if version.name == self.storage.name {
             return Ok(object.of_shape(self.shape));
@@ -111,7 +111,7 @@ impl Kind {
         let mut tree = object.to_tree();
         self.convert(&mut tree, &self.storage);
         // Nothing is refused: the other version did not ask for more.
-        let _ = take_in(self.storage.schema.root(), &mut tree, Malformed::Dropped);
+        let _ = normalize(self.storage.schema.root(), &mut tree, Malformed::Dropped);
         Ok(Object::from_tree(&tree)?.of_shape(self.shape))
     }
 
@@ -196,7 +196,7 @@ mod tests {
                 }}],
             },
         });
-        Kind::parse(&serde_json::from_value(definition).unwrap(), None).unwrap().that_may_change()
+        Kind::parse(&serde_json::from_value(definition).unwrap(), None).unwrap().with_shape()
     }
 
     #[test]

@@ -22,7 +22,7 @@ impl Kind {
     /// The same kind, whose definition may be followed by another one: objects remember by
     /// which they were written.
     #[must_use]
-    pub fn that_may_change(self) -> Self {
+    pub fn with_shape(self) -> Self {
         let mut hasher = DefaultHasher::new();
         self.storage.name.hash(&mut hasher);
         let mut versions: Vec<_> = self.all_versions().collect();
@@ -88,7 +88,7 @@ mod tests {
         change(&mut definition["spec"]["versions"]);
         let kind = Kind::parse(&serde_json::from_value(definition).unwrap(), None).unwrap();
         assert_eq!(kind.shape, Shape::default());
-        kind.that_may_change().shape
+        kind.with_shape().shape
     }
 
     #[test]

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::object::names::{
-    check_dns_1035_label, check_label, check_path_segment, check_subdomain,
+    check_dns_1035_label, check_dns_1123_label, check_dns_1123_subdomain, check_path_segment,
 };
 use crate::object::selector::SelectableFields;
 use crate::object::{Tree, metadata};
@@ -14,7 +14,7 @@ use crate::object::{Tree, metadata};
 /// custom resource; each of Kubernetes' own kinds brings one.
 #[derive(Clone, Debug)]
 pub struct Strategy {
-    /// What its objects may be called.
+    /// Which names its objects may have.
     pub names: NameRule,
     /// Whether objects have a `metadata.generation`, which counts their changes.
     pub has_generation: bool,
@@ -28,8 +28,8 @@ pub struct Strategy {
     pub keeps_status_on_create: bool,
     /// Whether a write to `status` may change labels, annotations and finalizers too.
     pub updates_metadata_with_status: bool,
-    /// Which of these it may not change.
-    pub metadata_kept_by_status: &'static [&'static str],
+    /// The parts of that metadata that it resets: `labels`, `annotations` or `finalizers`.
+    pub metadata_reset_by_status: &'static [&'static str],
     /// Whether a change of the annotations counts in the generation.
     pub counts_annotations: bool,
     /// Whether a deletion is answered with the object that is gone, and not with a
@@ -41,9 +41,9 @@ pub struct Strategy {
     pub allows_create_on_update: bool,
     /// Whether all of its objects in a scope can be deleted at once.
     pub deletes_collections: bool,
-    /// How many seconds an object has to end after it was deleted, if whoever
-    /// deletes it does not say; without it, it goes at once. `None` of an
-    /// object: that goes at once, whatever is said.
+    /// The default grace period of an object, in seconds. Without this function objects are
+    /// removed at once, and so is an object for which it returns `None`, whatever the client
+    /// asks for.
     pub grace_period: Option<fn(&Tree) -> Option<i64>>,
     /// A list, as a JSON pointer, that holds an object as finalizers do, while
     /// there is something in it.
@@ -60,12 +60,11 @@ pub struct Strategy {
     /// Whether a deletion is marked by its time alone: it counts as no change of the
     /// object, and nothing is said of its grace period.
     pub marked_by_time_alone: bool,
-    /// What is taken from the object that is there, where a change leaves it
-    /// out: JSON pointers.
-    pub kept: &'static [&'static str],
+    /// Fields that an update keeps if it omits them: JSON pointers.
+    pub kept_if_omitted: &'static [&'static str],
     /// What kube-apiserver calls the kind in its storage: some messages show it.
     pub storage_prefix: StoragePrefix,
-    /// How paths that lead nowhere are answered.
+    /// How unknown paths are answered.
     pub routing: Routing,
 }
 
@@ -90,27 +89,27 @@ pub enum StoragePrefix {
     Named(&'static str),
 }
 
-/// How paths of a kind that lead nowhere are answered.
+/// How unknown paths of a kind are answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Routing {
-    /// As of custom resources, all of which one handler serves: it looks no further than the
-    /// subresource, and what it does not find is told of the object.
+    /// As for custom resources: longer paths are accepted, and an unknown subresource is
+    /// reported as a missing object.
     #[default]
-    Handler,
-    /// As of kinds whose every path and method is known: what is not among them is not there.
-    Paths,
+    CustomResourceHandler,
+    /// As for built-in kinds: an unknown path or method is 404 or 405.
+    InstalledPaths,
 }
 
-/// What objects may be called.
+/// Which names objects may have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NameRule {
-    /// A domain in lower case: RFC 1123.
+    /// A domain in lower case.
     #[default]
-    Subdomain,
-    /// A label of one: RFC 1123.
-    Label,
-    /// A label of one that begins with a letter: RFC 1035.
-    LabelOfLetters,
+    Dns1123Subdomain,
+    /// One label of a domain.
+    Dns1123Label,
+    /// One label of a domain, which begins with a letter.
+    Dns1035Label,
     /// Whatever a path can hold.
     PathSegment,
 }
@@ -119,9 +118,9 @@ impl NameRule {
     /// What is wrong with a name.
     pub fn check(self, name: &str) -> Vec<String> {
         match self {
-            Self::Subdomain => check_subdomain(name),
-            Self::Label => check_label(name),
-            Self::LabelOfLetters => check_dns_1035_label(name),
+            Self::Dns1123Subdomain => check_dns_1123_subdomain(name),
+            Self::Dns1123Label => check_dns_1123_label(name),
+            Self::Dns1035Label => check_dns_1035_label(name),
             Self::PathSegment => check_path_segment(name),
         }
     }
@@ -136,7 +135,7 @@ impl Strategy {
 
     /// Fills in what a change left out.
     pub fn keep(&self, tree: &mut Tree, old: &Tree) {
-        for pointer in self.kept {
+        for pointer in self.kept_if_omitted {
             let (parents, name) = pointer.rsplit_once('/').unwrap_or(("", pointer));
             let Some(value) = find(old, pointer) else { continue };
             let mut members = Some(&mut *tree);
@@ -159,7 +158,11 @@ fn find<'a>(tree: &'a Tree, pointer: &str) -> Option<&'a Value> {
 impl Strategy {
     /// The strategy of a kind of Kubernetes' own of which nothing more is said.
     pub fn built_in() -> Self {
-        Self { storage_prefix: StoragePrefix::Resource, routing: Routing::Paths, ..Self::default() }
+        Self {
+            storage_prefix: StoragePrefix::Resource,
+            routing: Routing::InstalledPaths,
+            ..Self::default()
+        }
     }
 }
 
@@ -173,7 +176,7 @@ impl Default for Strategy {
             completed: None,
             keeps_status_on_create: false,
             updates_metadata_with_status: false,
-            metadata_kept_by_status: &[],
+            metadata_reset_by_status: &[],
             counts_annotations: false,
             returns_deleted_object: false,
             allows_unconditional_update: false,
@@ -186,7 +189,7 @@ impl Default for Strategy {
             is_garbage_collected: true,
             warning_without_propagation_policy: None,
             marked_by_time_alone: false,
-            kept: &[],
+            kept_if_omitted: &[],
             storage_prefix: StoragePrefix::default(),
             routing: Routing::default(),
         }

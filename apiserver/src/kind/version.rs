@@ -9,7 +9,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 
 use serde_json::Value;
 
-use super::{CodedCells, Columns, Subresources, api_version, selectable_fields};
+use super::{Columns, ErasedCells, Subresources, api_version, selectable_fields};
 use crate::object::selector::SelectableFields;
 use crate::schema::{Schema, Types, check_structure};
 
@@ -18,7 +18,7 @@ use crate::schema::{Schema, Types, check_structure};
 pub struct Version {
     /// `v1alpha`
     pub name: String,
-    /// What whoever uses this version is told, if it is deprecated.
+    /// The deprecation warning of this version, if it has one.
     pub deprecation: Option<String>,
     /// What objects may hold.
     pub schema: Schema,
@@ -36,7 +36,7 @@ impl Version {
     pub(super) fn parse(
         spec: &CustomResourceDefinitionSpec,
         version: &CustomResourceDefinitionVersion,
-        coded: Option<Arc<CodedCells>>,
+        cells: Option<Arc<ErasedCells>>,
         types: Option<&Arc<Types>>,
         path: &str,
         faults: &mut Vec<String>,
@@ -50,7 +50,7 @@ impl Version {
         let structural = check_structure(&schema, &schema_path);
         faults.extend(structural.iter().map(ToString::to_string));
         let columns = version.additional_printer_columns.as_deref().unwrap_or_default();
-        let columns = Columns::parse(columns, coded, path, faults);
+        let columns = Columns::parse(columns, cells, path, faults);
         let open_api_schema = schema;
         let schema = match types {
             None => Schema::of_definition(&open_api_schema),
@@ -80,7 +80,7 @@ impl Version {
     }
 }
 
-/// What is said of a deprecated version: its own words, or which one to use.
+/// The warning of a deprecated version: its own text, or which version to use instead.
 fn deprecation(
     spec: &CustomResourceDefinitionSpec,
     version: &CustomResourceDefinitionVersion,

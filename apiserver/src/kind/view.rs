@@ -12,10 +12,10 @@ pub struct View {
     pub version: &'static str,
     /// Its plural.
     pub plural: &'static str,
-    /// What an object becomes when it is kept.
-    pub to_kept: fn(Tree) -> Tree,
-    /// What an object becomes when it is shown.
-    pub from_kept: fn(Tree) -> Tree,
+    /// Makes an object one of the other kind, which is stored.
+    pub to_stored: fn(Tree) -> Tree,
+    /// Makes a stored object one of this kind.
+    pub from_stored: fn(Tree) -> Tree,
 }
 
 impl View {

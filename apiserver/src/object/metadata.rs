@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::Tree;
 
-/// So many unknown members are told; nobody mends more at a time.
+/// At most this many unknown members are reported; nobody fixes more at a time.
 pub const UNKNOWN_LIMIT: usize = 100;
 
 /// Members that every object has, and no schema needs to name.

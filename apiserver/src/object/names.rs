@@ -13,7 +13,7 @@ const LABEL_KEY: &str = "a valid label key must consist of alphanumeric characte
 const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 
 /// DNS-1123 subdomain: names of objects.
-pub fn check_subdomain(name: &str) -> Vec<String> {
+pub fn check_dns_1123_subdomain(name: &str) -> Vec<String> {
     let mut faults = Vec::new();
     if name.len() > SUBDOMAIN_LIMIT {
         faults.push(format!("must be no more than {SUBDOMAIN_LIMIT} characters"));
@@ -25,7 +25,7 @@ pub fn check_subdomain(name: &str) -> Vec<String> {
 }
 
 /// DNS-1123 label: names of namespaces.
-pub fn check_label(name: &str) -> Vec<String> {
+pub fn check_dns_1123_label(name: &str) -> Vec<String> {
     let mut faults = Vec::new();
     if name.len() > LABEL_LIMIT {
         faults.push(format!("must be no more than {LABEL_LIMIT} characters"));
@@ -58,7 +58,9 @@ pub fn check_label_key(key: &str) -> Vec<String> {
             if prefix.is_empty() {
                 faults.push("prefix part must be non-empty".to_owned());
             } else {
-                faults.extend(check_subdomain(prefix).iter().map(|fault| prefix_fault(fault)));
+                faults.extend(
+                    check_dns_1123_subdomain(prefix).iter().map(|fault| prefix_fault(fault)),
+                );
             }
             *name
         }
@@ -131,12 +133,15 @@ mod tests {
     #[test]
     fn subdomains() {
         for good in ["a", "a-1", "a.b", "0", &"a".repeat(253)] {
-            assert!(check_subdomain(good).is_empty(), "{good}");
+            assert!(check_dns_1123_subdomain(good).is_empty(), "{good}");
         }
         for bad in ["", "A", "-a", "a-", "a..b", ".a", "a_b", "a/b", "é"] {
-            assert_eq!(check_subdomain(bad), [SUBDOMAIN], "{bad}");
+            assert_eq!(check_dns_1123_subdomain(bad), [SUBDOMAIN], "{bad}");
         }
-        assert_eq!(check_subdomain(&"a".repeat(254)), ["must be no more than 253 characters"]);
+        assert_eq!(
+            check_dns_1123_subdomain(&"a".repeat(254)),
+            ["must be no more than 253 characters"]
+        );
     }
 
     #[test]

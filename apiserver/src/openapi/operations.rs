@@ -128,7 +128,7 @@ impl Operations<'_> {
     fn operation_on(&self, verb: Verb, subresource: Option<&Subresource>) -> Value {
         let kind = &self.kind.names.kind;
         let object = match subresource {
-            Some(Subresource { kind: Some(other), action: Action::Coded(_), .. }) => {
+            Some(Subresource { kind: Some(other), action: Action::Handler(_), .. }) => {
                 schemas::name(other, &other.storage, &other.names.kind)
             }
             Some(Subresource { kind: Some(_), .. }) => SCALE.to_owned(),

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::{kubernetes, typed};
 use crate::kind::{Kind, Version};
-use crate::schema::whole;
+use crate::schema::normalize_numbers;
 
 const EMBEDDED: &str = "x-kubernetes-embedded-resource";
 const GROUP_VERSION_KIND: &str = "x-kubernetes-group-version-kind";
@@ -92,7 +92,7 @@ fn add_properties(schema: &mut Value, more: &Map<String, Value>) {
 /// A schema of a definition in the words of OpenAPI: what an extension alone
 /// would say is said in full.
 fn publish(schema: &Value) -> Value {
-    let Value::Object(given) = schema else { return whole(schema) };
+    let Value::Object(given) = schema else { return normalize_numbers(schema) };
     let mut published = Map::new();
     for (key, value) in given {
         let value = match (key.as_str(), value) {
@@ -100,8 +100,8 @@ fn publish(schema: &Value) -> Value {
                 properties.iter().map(|(name, one)| (name.clone(), publish(one))).collect(),
             ),
             ("items" | "additionalProperties", one @ Value::Object(_)) => publish(one),
-            ("allOf" | "anyOf" | "oneOf" | "not", judging) => opened(&whole(judging)),
-            (_, other) => whole(other),
+            ("allOf" | "anyOf" | "oneOf" | "not", judging) => opened(&normalize_numbers(judging)),
+            (_, other) => normalize_numbers(other),
         };
         published.insert(key.clone(), value);
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use super::schemas::V3;
-use crate::schema::{GoType, ListMerge, ListType, Member, Presence, Ref, Type, TypeId, Types};
+use crate::schema::{GoType, ListMerge, ListType, Member, Presence, Type, TypeId, TypeRef, Types};
 
 /// The schemas of a type and of everything in it, by their names.
 pub(super) fn schemas(types: &Types, root: TypeId) -> BTreeMap<String, Value> {
@@ -96,7 +96,7 @@ fn stand_beside(schema: &mut Value) {
     }
 }
 
-fn reference(types: &Types, reference: &Ref, wanted: &mut Vec<TypeId>) -> Value {
+fn reference(types: &Types, reference: &TypeRef, wanted: &mut Vec<TypeId>) -> Value {
     let of = types.at(reference);
     match (reference, of.go) {
         (_, Some(GoType::List)) => {
@@ -123,7 +123,7 @@ fn reference(types: &Types, reference: &Ref, wanted: &mut Vec<TypeId>) -> Value 
         (_, Some(GoType::Strings)) => {
             json!({"type": "array", "items": {"type": "string", "default": ""}})
         }
-        (Ref::Named(id), _) if !of.name.is_empty() => {
+        (TypeRef::Named(id), _) if !of.name.is_empty() => {
             wanted.push(*id);
             json!({"$ref": format!("{V3}{}", types.published_name(*id))})
         }

@@ -11,7 +11,7 @@ use crate::user::User;
 
 /// The target of these lines: what a filter of the log names.
 pub const TARGET: &str = "access";
-/// So much of what a client has sent is written.
+/// At most this many bytes of a text from a client are logged.
 const LIMIT: usize = 1_024;
 
 /// What a line says besides what is in the record anyway.

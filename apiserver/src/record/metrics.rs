@@ -33,7 +33,7 @@ const BYTES: [f64; 7] = [1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
 
 /// What a request was for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Asked<'a> {
+struct RequestLabels<'a> {
     dry_run: &'static str,
     verb: &'static str,
     group: &'a str,
@@ -79,15 +79,15 @@ struct Series {
 }
 
 impl Series {
-    fn of(asked: &Asked<'_>) -> Self {
+    fn of(labels: &RequestLabels<'_>) -> Self {
         Self {
-            dry_run: asked.dry_run,
-            verb: asked.verb,
-            group: asked.group.to_owned(),
-            version: asked.version.to_owned(),
-            resource: asked.resource.to_owned(),
-            subresource: asked.subresource.to_owned(),
-            scope: asked.scope,
+            dry_run: labels.dry_run,
+            verb: labels.verb,
+            group: labels.group.to_owned(),
+            version: labels.version.to_owned(),
+            resource: labels.resource.to_owned(),
+            subresource: labels.subresource.to_owned(),
+            scope: labels.scope,
             codes: RwLock::default(),
             duration: Histogram::new(SECONDS),
             size: Histogram::new(BYTES),
@@ -95,8 +95,8 @@ impl Series {
         }
     }
 
-    fn asked(&self) -> Asked<'_> {
-        Asked {
+    fn labels(&self) -> RequestLabels<'_> {
+        RequestLabels {
             dry_run: self.dry_run,
             verb: self.verb,
             group: &self.group,
@@ -120,7 +120,7 @@ impl Series {
         ]
     }
 
-    /// The same, and whether it was meant.
+    /// The same, with the label `dry_run`.
     fn target_and_dry_run(&self) -> Labels<'_> {
         let mut labels = self.target();
         labels.push(("dry_run", self.dry_run));
@@ -149,12 +149,12 @@ impl Series {
 struct Requests(Arc<RwLock<HashMap<u64, Vec<Arc<Series>>>>>);
 
 impl Requests {
-    fn series(&self, asked: &Asked<'_>) -> Arc<Series> {
+    fn series(&self, labels: &RequestLabels<'_>) -> Arc<Series> {
         let mut hasher = DefaultHasher::new();
-        asked.hash(&mut hasher);
+        labels.hash(&mut hasher);
         let hash = hasher.finish();
         let find = |all: &HashMap<u64, Vec<Arc<Series>>>| {
-            all.get(&hash)?.iter().find(|series| series.asked() == *asked).map(Arc::clone)
+            all.get(&hash)?.iter().find(|series| series.labels() == *labels).map(Arc::clone)
         };
         if let Some(known) = find(&self.0.read().unwrap_or_else(PoisonError::into_inner)) {
             return known;
@@ -163,7 +163,7 @@ impl Requests {
         if let Some(known) = find(&all) {
             return known;
         }
-        let series = Arc::new(Series::of(asked));
+        let series = Arc::new(Series::of(labels));
         all.entry(hash).or_default().push(Arc::clone(&series));
         series
     }
@@ -311,7 +311,7 @@ impl Metrics {
             Method::DELETE => "DELETE",
             _ => "unknown",
         };
-        let unknown = Asked {
+        let unknown = RequestLabels {
             dry_run: if record.is_dry_run { "All" } else { "" },
             verb: of_method,
             group: "",
@@ -346,13 +346,14 @@ impl Metrics {
                     () if !namespace.is_empty() => "namespace",
                     () => "cluster",
                 };
-                let asked = Asked { verb, group, version, resource, subresource, scope, ..unknown };
-                self.requests.series(&asked)
+                let labels =
+                    RequestLabels { verb, group, version, resource, subresource, scope, ..unknown };
+                self.requests.series(&labels)
             }
             Some(Attributes::Path { path, .. }) => {
                 // However many slashes there are.
                 let path = format!("/{}", path.trim_matches('/'));
-                self.requests.series(&Asked { subresource: &path, ..unknown })
+                self.requests.series(&RequestLabels { subresource: &path, ..unknown })
             }
             None => self.requests.series(&unknown),
         }

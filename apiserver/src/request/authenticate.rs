@@ -1,8 +1,8 @@
-//! Who is asking?
+//! Authenticates the user of a request.
 //!
-//! In the order of kube-apiserver's delegating servers: a front proxy's word,
-//! a client certificate, a bearer token; nobody, if nothing was shown. A
-//! credential that does not hold is never taken for none.
+//! In the order of kube-apiserver's delegating servers: the front proxy's headers, a client
+//! certificate, a bearer token; anonymous without credentials. Invalid credentials are refused,
+//! not ignored.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -49,18 +49,18 @@ pub struct ClientCertificate {
     pub user: User,
 }
 
-/// What is known about who may be believed.
+/// How requests are authenticated.
 #[derive(Clone)]
 pub struct Authentication {
     /// The front proxy's headers and names; changes while the server runs.
     pub delegated: Arc<ArcSwap<DelegatedAuthentication>>,
-    /// Who knows whose token is whose.
+    /// Reviews bearer tokens (TokenReview).
     pub cluster: Option<Cluster>,
-    /// What becomes of requests to impersonate another user.
+    /// Whether requests may impersonate another user.
     pub impersonation: Impersonation,
 }
 
-/// Finds out who is asking.
+/// Authenticates a request.
 pub(super) async fn authenticate(
     authentication: &Authentication,
     peer: &Peer,

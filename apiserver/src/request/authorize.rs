@@ -2,7 +2,7 @@
 //!
 //! The cluster is asked, with what the caller wants. A computed kind is no way
 //! around the rights on what it shows: there the caller needs the same verb on
-//! the source too. No answer is a refusal.
+//! the source too. If the cluster does not answer, the request is refused.
 
 use super::route::{Destination, Route};
 use crate::cluster::{Attributes, Cluster};
@@ -52,7 +52,7 @@ async fn ask(
     user: &User,
     attributes: &Attributes,
 ) -> Result<Option<String>, ApiError> {
-    let decision = cluster.may(user, attributes).await.map_err(|error| {
+    let decision = cluster.authorize(user, attributes).await.map_err(|error| {
         let what = cannot(user, attributes);
         ApiError::internal(format!("{error}; until it does, {what}")).caused_by(error.why())
     })?;

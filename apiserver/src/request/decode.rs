@@ -16,7 +16,7 @@ use http::request::Parts;
 
 use super::route::Target;
 use crate::error::ApiError;
-use crate::kind::CodedSubresource;
+use crate::kind::SubresourceHandler;
 use crate::object::Key;
 use crate::object::selector::Selector;
 use crate::quota::Account;
@@ -40,8 +40,8 @@ pub(super) enum Operation {
     Watch(Scope, WatchOptions, Option<Duration>),
     /// Answer a question.
     Review(Submitted, WriteOptions),
-    /// Post something to a subresource that code answers.
-    Act(Arc<CodedSubresource>, Submitted, WriteOptions),
+    /// Post something to a subresource that code handles.
+    CreateSubresource(Arc<SubresourceHandler>, Submitted, WriteOptions),
     /// Make an object, replace one, or change parts of one.
     Write(Change<'static>, WriteOptions),
     /// Remove one.
@@ -54,9 +54,9 @@ impl Operation {
     /// Whether everything is checked and nothing is kept.
     pub(super) fn is_dry_run(&self) -> bool {
         match self {
-            Self::Review(_, options) | Self::Act(.., options) | Self::Write(_, options) => {
-                options.dry_run
-            }
+            Self::Review(_, options)
+            | Self::CreateSubresource(.., options)
+            | Self::Write(_, options) => options.dry_run,
             Self::Delete(_, options) | Self::DeleteCollection(.., options) => options.dry_run,
             Self::Get(..) | Self::List(..) | Self::Watch(..) => false,
         }
@@ -74,11 +74,10 @@ impl Operation {
     }
 }
 
-/// Refuses what is refused before it is asked which answers the client takes:
-/// a patch in no language of ours, a change of nothing in particular.
+/// Checks that come before the Accept header is read: an unknown patch type, and a missing name.
 pub(super) fn begin(target: &Target, head: &Parts) -> Result<(), ApiError> {
     if target.verb == Verb::Patch {
-        patch::language(&head.headers, is_strategic(target))?;
+        patch::patch_type(&head.headers, is_strategic(target))?;
     }
     let is_of_object = matches!(target.verb, Verb::Get | Verb::Update | Verb::Patch | Verb::Delete);
     if is_of_object || target.subresource.is_some() {
@@ -122,8 +121,8 @@ pub(super) async fn decode(
         Verb::Create => {
             let (options, submitted) = object(&parameters, target, head, body, account).await?;
             Ok(match (&target.served.backing, &target.subresource) {
-                (_, Some(Subresource { action: Action::Coded(coded), .. })) => {
-                    Operation::Act(Arc::clone(coded), submitted, options)
+                (_, Some(Subresource { action: Action::Handler(handler), .. })) => {
+                    Operation::CreateSubresource(Arc::clone(handler), submitted, options)
                 }
                 (Backing::Reviewed(_), _) => Operation::Review(submitted, options),
                 _ => Operation::Write(Change::Create(submitted), options),
@@ -134,11 +133,11 @@ pub(super) async fn decode(
             Ok(Operation::Write(Change::Update(submitted), options))
         }
         Verb::Patch => {
-            let language = patch::language(&head.headers, is_strategic(target))?;
+            let patch_type = patch::patch_type(&head.headers, is_strategic(target))?;
             let bytes = body::read(&head.headers, body).await?;
             let options = with_manager(parameters.patch_options()?, head);
             let (schema, validation) = (&target.version.schema, options.field_validation);
-            let patch = patch::read(language, schema, &bytes, validation, account);
+            let patch = patch::read(patch_type, schema, &bytes, validation, account);
             Ok(Operation::Write(Change::Patch(patch), options))
         }
         Verb::Delete => {
@@ -161,25 +160,25 @@ async fn object(
     body: Body,
     account: &Account,
 ) -> Result<(WriteOptions, Submitted), ApiError> {
-    // An update looks at the language last, a creation first.
+    // An update checks the format last, a create first.
     let (kind, version) = target.body_kind();
     let is_scale = target.part() == Part::Scale;
     let protobuf = match is_scale {
         true => Some(Arc::clone(Types::meta())),
         false => kind.is_typed().then(|| Arc::clone(version.schema.types())),
     };
-    let language = body::language(&head.headers, protobuf);
-    let language = if target.verb == Verb::Create { Ok(language?) } else { language };
+    let format = body::format(&head.headers, protobuf);
+    let format = if target.verb == Verb::Create { Ok(format?) } else { format };
     let bytes = body::read(&head.headers, body).await?;
     let options = match target.verb {
         Verb::Create => parameters.create_options()?,
         _ => parameters.update_options()?,
     };
     let options = with_manager(options, head);
-    let language = language?;
+    let format = format?;
     let submitted = match is_scale {
-        true => body::scale(language, &bytes, account).await?,
-        false => body::object(kind, version, language, &bytes, account).await?,
+        true => body::scale(format, &bytes, account).await?,
+        false => body::object(kind, version, format, &bytes, account).await?,
     };
     Ok((options, submitted))
 }
@@ -205,6 +204,6 @@ async fn delete_options(
     if bytes.is_empty() {
         return parameters.delete_options();
     }
-    let language = body::language(&head.headers, Some(Arc::clone(Types::meta())))?;
-    deletion::in_body(language, &bytes, account).await
+    let format = body::format(&head.headers, Some(Arc::clone(Types::meta())))?;
+    deletion::in_body(format, &bytes, account).await
 }

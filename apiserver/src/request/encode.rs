@@ -35,8 +35,8 @@ use crate::kind::{Kind, Version};
 use crate::object::{Tree, to_json};
 use crate::schema::Types;
 use crate::storage::{Revision, Versioned};
-use crate::verb::{Deleted, Event, Listed, ObjectEvent};
-use crate::watch_cache::Change;
+use crate::verb::{Deleted, Event, ListPage, ObjectEvent};
+use crate::watch_cache::WatchCacheEvent;
 
 const WARNING: HeaderName = HeaderName::from_static("warning");
 /// All warnings of an answer together, and each of them if that is too much;
@@ -53,7 +53,7 @@ pub(super) struct Page {
 }
 
 impl Page {
-    pub(super) fn of(listed: &Listed) -> Self {
+    pub(super) fn of(listed: &ListPage) -> Self {
         Self {
             revision: listed.revision(),
             token: listed.next_token(),
@@ -137,8 +137,8 @@ impl Encoder {
         response
     }
 
-    /// The answer to something that was posted and is done: a Status that says no more.
-    pub(super) fn done(&self, warnings: &[String]) -> Response<Body> {
+    /// The answer to a POST that succeeded and has no object to show: a Status.
+    pub(super) fn success(&self, warnings: &[String]) -> Response<Body> {
         let code = StatusCode::CREATED;
         let status = serde_json::json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
@@ -188,9 +188,8 @@ impl Encoder {
         }
     }
 
-    /// One of a list. No conversion changes metadata, so who reads nothing else is not kept
-    /// from it by an object that cannot be converted: collectors of garbage and of namespaces
-    /// read so.
+    /// One of a list. Metadata needs no conversion, so a list of metadata also holds objects that
+    /// cannot be converted: the garbage collector and the namespace controller read these lists.
     ///
     /// # Errors
     /// 500 when it cannot be converted to the version that was asked for.
@@ -250,7 +249,7 @@ impl Encoder {
 
     /// The change behind an event, if its watchers are sent the same bytes: those of the whole
     /// object as it is kept.
-    fn shared<'a>(&self, event: &'a ObjectEvent) -> Option<&'a Change> {
+    fn shared<'a>(&self, event: &'a ObjectEvent) -> Option<&'a WatchCacheEvent> {
         let is_as_kept = self.format.form == Form::Object
             && self.kind.is_shown_as_kept(&event.versioned.object, &self.version);
         event.change.as_deref().filter(|_| is_as_kept)
@@ -295,7 +294,7 @@ impl Encoder {
     pub(super) fn deleted(
         &self,
         deleted: &Deleted,
-        tells_of_waiting: bool,
+        answers_accepted: bool,
     ) -> Result<Response<Body>, ApiError> {
         let (name, uid) = match deleted {
             Deleted::Gone { shown: Some(versioned), .. } => {
@@ -303,7 +302,7 @@ impl Encoder {
             }
             Deleted::Gone { name, uid, .. } => (name.clone(), uid.clone()),
             Deleted::Marked(versioned) => {
-                let waits = if tells_of_waiting { StatusCode::ACCEPTED } else { StatusCode::OK };
+                let waits = if answers_accepted { StatusCode::ACCEPTED } else { StatusCode::OK };
                 return self.object(versioned, waits, &[]);
             }
         };

@@ -11,7 +11,7 @@ use percent_encoding::percent_decode_str;
 
 use crate::cluster::Attributes;
 use crate::error::{ApiError, Reason, quote};
-use crate::object::names::{check_label, check_subdomain};
+use crate::object::names::{check_dns_1123_label, check_dns_1123_subdomain};
 use crate::user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, User};
 
 const USER: &str = "impersonate-user";
@@ -57,18 +57,18 @@ pub(super) fn requested(
         let message = format!("impersonation ({name}) is not supported on direct connections");
         return Err(ApiError::new(Reason::Forbidden, message));
     }
-    let parts = Parts::of(headers);
-    if parts.user.is_empty() {
-        return match parts.is_empty() {
+    let given = ImpersonationHeaders::of(headers);
+    if given.user.is_empty() {
+        return match given.is_empty() {
             true => Ok(None),
             false => Err(ApiError::bad_request(format!(
                 "requested {} without impersonating a user name",
-                parts.describe()
+                given.describe()
             ))
             .of_authorization()),
         };
     }
-    let acting = parts.acting();
+    let acting = given.acting();
     if acting.demands.len() > DEMANDS_LIMIT {
         let message = format!("impersonation asks for more than {DEMANDS_LIMIT} rights");
         return Err(ApiError::bad_request(message));
@@ -77,14 +77,14 @@ pub(super) fn requested(
 }
 
 /// What the headers say.
-struct Parts {
+struct ImpersonationHeaders {
     user: String,
     groups: Vec<String>,
     uid: String,
     extra: Vec<(String, String)>,
 }
 
-impl Parts {
+impl ImpersonationHeaders {
     fn of(headers: &HeaderMap) -> Self {
         let all = |name: &str| -> Vec<String> {
             let values = headers.get_all(name).into_iter();
@@ -171,7 +171,8 @@ impl Parts {
 /// The namespace and the name of the service account that a user is.
 fn service_account(user: &str) -> Option<(&str, &str)> {
     let (namespace, name) = user.strip_prefix(SERVICE_ACCOUNT)?.split_once(':')?;
-    let is_one = check_label(namespace).is_empty() && check_subdomain(name).is_empty();
+    let is_one =
+        check_dns_1123_label(namespace).is_empty() && check_dns_1123_subdomain(name).is_empty();
     is_one.then_some((namespace, name))
 }
 

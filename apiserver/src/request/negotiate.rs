@@ -10,7 +10,7 @@ use http::request::Parts;
 use crate::error::{ApiError, Details, Reason};
 use crate::verb::Verb;
 
-/// So many clauses of an Accept list are looked at.
+/// At most this many clauses of an Accept header are read.
 const CLAUSES_LIMIT: usize = 1_024;
 
 /// The form of an answer.
@@ -68,13 +68,13 @@ pub(super) enum Include {
 /// How an answer is written down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Presentation {
-    /// In which language.
+    /// In which encoding.
     pub media: Media,
     /// Whether it may be compressed.
     pub gzip: bool,
 }
 
-/// The language of an answer.
+/// The encoding of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Media {
     /// JSON on one line.
@@ -109,8 +109,8 @@ impl Media {
     }
 }
 
-/// The form of an answer, and what speaks against it. That is said after the
-/// request was fulfilled: only then there is something to bring into the form.
+/// The form of the answer, and a refusal if the object cannot be sent so. The refusal is sent
+/// after the request was carried out, as in kube-apiserver.
 #[derive(Debug)]
 pub(super) struct Negotiated {
     pub format: Format,
@@ -211,8 +211,8 @@ pub(super) fn prefers_openapi_in_protobuf(head: &Parts) -> bool {
     first.is_some_and(is_protobuf)
 }
 
-/// How a refusal is written down. Who takes nothing that we have gets JSON for
-/// people; as kube-apiserver.
+/// The encoding of a refusal. A client that accepts nothing we serve gets indented JSON, as from
+/// kube-apiserver.
 pub(super) fn refusal(head: &Parts) -> Presentation {
     let indented = Presentation { media: Media::Indented, gzip: false };
     plain_or(head, InProtobuf::Objects).unwrap_or(indented)
@@ -413,9 +413,8 @@ fn clauses(head: &Parts) -> Vec<Clause<'_>> {
     clauses
 }
 
-/// Puts the best clause first, as kube-apiserver does: what comes before what
-/// is no order in the strict sense there, so the steps are part of it, and
-/// there may be many: about as many as the square of the clauses.
+/// Sorts as kube-apiserver does, the best clause first. Its comparison is not a strict order, so
+/// the result depends on the steps, of which there are up to the square of the clauses.
 fn sort(clauses: &mut [Clause<'_>]) {
     for end in 1..clauses.len() {
         let mut at = end;

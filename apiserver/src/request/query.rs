@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-/// The pairs of a query, decoded. As Go has it, one that is badly escaped or
-/// holds a semicolon is as good as not there.
+/// The pairs of a query, decoded. As in Go, a pair that is badly escaped or holds a semicolon is
+/// ignored.
 pub(super) fn pairs(query: &str) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
     let is_good = |pair: &&str| !pair.contains(';') && is_well_escaped(pair);
     let pairs = query.split('&').filter(is_good);

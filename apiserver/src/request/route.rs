@@ -27,7 +27,7 @@ pub(super) struct Route {
     pub attributes: Arc<Attributes>,
     /// Where the answer comes from.
     pub destination: Destination,
-    /// What whoever uses this version of the kind is told.
+    /// The deprecation warning of this version.
     pub deprecation: Option<String>,
 }
 
@@ -43,7 +43,7 @@ impl Route {
 #[derive(Debug)]
 pub(super) enum Destination {
     /// A document that is made from the kinds.
-    Document(Document),
+    Document(DocumentPath),
     /// A verb on a resource.
     Target(Target),
     /// Nowhere: this is the answer.
@@ -52,7 +52,7 @@ pub(super) enum Destination {
 
 /// A document that is made from the kinds.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Document {
+pub(super) enum DocumentPath {
     /// `/api`
     Core,
     /// `/apis`
@@ -131,20 +131,22 @@ pub(super) fn route(kinds: &ServedKinds, head: &Parts) -> Result<Route, ApiError
 
 fn document(method: &Method, segments: &[&str]) -> Destination {
     let document = match segments {
-        ["api"] => Document::Core,
-        ["api", version] => Document::Version(String::new(), (*version).to_owned()),
-        ["apis"] => Document::Groups,
-        ["apis", group] => Document::Group((*group).to_owned()),
-        ["apis", group, version] => Document::Version((*group).to_owned(), (*version).to_owned()),
-        ["version"] => Document::ServerVersion,
-        ["metrics"] => Document::Metrics,
-        ["openapi", "v2"] => Document::OpenApiV2,
-        ["openapi", "v3"] => Document::OpenApiV3,
+        ["api"] => DocumentPath::Core,
+        ["api", version] => DocumentPath::Version(String::new(), (*version).to_owned()),
+        ["apis"] => DocumentPath::Groups,
+        ["apis", group] => DocumentPath::Group((*group).to_owned()),
+        ["apis", group, version] => {
+            DocumentPath::Version((*group).to_owned(), (*version).to_owned())
+        }
+        ["version"] => DocumentPath::ServerVersion,
+        ["metrics"] => DocumentPath::Metrics,
+        ["openapi", "v2"] => DocumentPath::OpenApiV2,
+        ["openapi", "v3"] => DocumentPath::OpenApiV3,
         ["openapi", "v3", "api", version] => {
-            Document::OpenApiV3Version(String::new(), (*version).to_owned())
+            DocumentPath::OpenApiV3Version(String::new(), (*version).to_owned())
         }
         ["openapi", "v3", "apis", group, version] => {
-            Document::OpenApiV3Version((*group).to_owned(), (*version).to_owned())
+            DocumentPath::OpenApiV3Version((*group).to_owned(), (*version).to_owned())
         }
         _ => return Destination::Refused(ApiError::no_such_resource()),
     };
@@ -251,8 +253,8 @@ fn target(
         }
         if !matches!(verb, Some(Verb::List | Verb::Watch)) {
             return Err(match kind.strategy.routing {
-                Routing::Paths => not_allowed(),
-                Routing::Handler => ApiError::no_such_resource(),
+                Routing::InstalledPaths => not_allowed(),
+                Routing::CustomResourceHandler => ApiError::no_such_resource(),
             });
         }
     }
@@ -261,14 +263,16 @@ fn target(
         name => {
             let known = subresources(served, version).into_iter();
             // Of custom resources kube-apiserver looks no further.
-            let is_whole = !path.goes_on || kind.strategy.routing == Routing::Handler;
+            let is_whole = !path.goes_on || kind.strategy.routing == Routing::CustomResourceHandler;
             let found = known.into_iter().find(|subresource| subresource.name == name);
             let found = found.filter(|_| is_whole);
             // A program that asks whether an object is there must not take this
             // for an answer. Of custom resources kube-apiserver says it all the same.
             let none = || match kind.strategy.routing {
-                Routing::Paths => ApiError::no_such_resource(),
-                Routing::Handler => ApiError::not_found(&kind.group, &kind.names.plural, path.name),
+                Routing::InstalledPaths => ApiError::no_such_resource(),
+                Routing::CustomResourceHandler => {
+                    ApiError::not_found(&kind.group, &kind.names.plural, path.name)
+                }
             };
             Some(found.ok_or_else(none)?)
         }
@@ -281,8 +285,10 @@ fn target(
     let verb = verb.filter(|verb| verbs.contains(verb)).ok_or_else(|| {
         let name = verb.map(Verb::name).unwrap_or_default();
         match kind.strategy.routing {
-            Routing::Paths => not_allowed(),
-            Routing::Handler => ApiError::method_not_allowed(&kind.group, &kind.names.plural, name),
+            Routing::InstalledPaths => not_allowed(),
+            Routing::CustomResourceHandler => {
+                ApiError::method_not_allowed(&kind.group, &kind.names.plural, name)
+            }
         }
     })?;
     if verb == Verb::Create && !path.name.is_empty() && subresource.is_none() {

@@ -26,7 +26,7 @@ const RECEIVED_IN: Duration = Duration::from_secs(60);
 const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 /// What a message takes besides its bytes.
 const FRAME: usize = 16;
-/// So much waits to be sent to a client that does not read, besides one event.
+/// At most this many bytes wait to be sent to a client that does not read, besides one event.
 const WAITING_LIMIT: usize = 64 << 10;
 /// No event is larger: an object, twice as large when it is escaped.
 const EVENT_LIMIT: usize = 8 << 20;

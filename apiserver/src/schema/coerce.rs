@@ -17,7 +17,7 @@ use crate::object::Tree;
 use crate::object::metadata::UNKNOWN_LIMIT;
 use crate::quota;
 
-/// So much is filled in at most, in bytes of tree.
+/// At most this many bytes of tree are filled in.
 const FILLED_IN_LIMIT: usize = 4 << 20;
 
 /// Makes an object what Go makes of it; answers with the paths of what was dropped.
@@ -163,7 +163,7 @@ impl Coercion {
         let go = GoPath::Member(at.go, &member.embedded_structs, key);
         let at = At { path: &path, go: &go };
         self.value(of_member, &member.go_type, of.name, at, value)?;
-        // Where a list is always there, an empty one is none.
+        // An empty list that is always written becomes null.
         if member.presence == Presence::Required
             && matches!(value, Value::Array(items) if items.is_empty())
         {
@@ -242,7 +242,7 @@ impl Coercion {
             }
             (GoType::Time | GoType::MicroTime, Value::String(text)) => {
                 *text = time(text, go == GoType::MicroTime)?;
-                // The first moment of all is none.
+                // Go's zero time is null.
                 if text.starts_with("0001-01-01T00:00:00") {
                     *value = Value::Null;
                 }
@@ -297,7 +297,7 @@ impl Coercion {
             }
             (Some(GoType::SchemaOrBool), Value::Bool(_)) => Ok(()),
             (Some(GoType::SchemaOrBool), _) => Err("boolean or JSON schema expected".to_owned()),
-            // Go takes anything else for nothing.
+            // Go reads anything else as nil.
             (_, other) => {
                 *other = Value::Null;
                 Ok(())

@@ -1,4 +1,4 @@
-//! Defaults: what an object says where its author says nothing.
+//! Defaults: fills in missing fields.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use crate::object::Tree;
 use crate::object::metadata::OF_EVERY_OBJECT;
 use crate::quota;
 
-/// So much is filled in at most, in bytes of tree. What has more is refused for its size.
+/// At most this many bytes of tree are filled in. An object with more is refused for its size.
 const LIMIT: usize = 4 << 20;
 
 /// Fills in the defaults of a whole object: of members that are absent in

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::node::{
     Additional, Constraints, JsonType, Junctors, ListType, Member, Node, PatchStrategy, Presence,
-    Ref, Schema, Subtree, Type,
+    Schema, Subtree, Type, TypeRef,
 };
 use super::{Pattern, Types};
 
@@ -86,15 +86,15 @@ fn collect_unenforced(of: Type<'_>, found: &mut Vec<String>) {
 }
 
 /// A reference to what a schema says.
-fn reference(path: &str, schema: &Value) -> Ref {
+fn reference(path: &str, schema: &Value) -> TypeRef {
     let nothing = Map::new();
-    Ref::Own(Arc::new(node(path, schema.as_object().unwrap_or(&nothing))))
+    TypeRef::Own(Arc::new(node(path, schema.as_object().unwrap_or(&nothing))))
 }
 
 /// A reference, and what is at or below it.
-fn inner(path: &str, schema: &Value, subtree: &mut Subtree) -> Ref {
+fn inner(path: &str, schema: &Value, subtree: &mut Subtree) -> TypeRef {
     let reference = reference(path, schema);
-    if let Ref::Own(node) = &reference {
+    if let TypeRef::Own(node) = &reference {
         subtree.add(node.subtree);
     }
     reference
@@ -218,7 +218,7 @@ fn constraints(
 }
 
 fn junctors(path: &str, schema: &Map<String, Value>) -> Junctors {
-    let list = |key: &str| -> Vec<Ref> {
+    let list = |key: &str| -> Vec<TypeRef> {
         let given = schema.get(key).and_then(Value::as_array).into_iter().flatten();
         let numbered = given.enumerate();
         numbered.map(|(at, given)| reference(&format!("{path}.{key}[{at}]"), given)).collect()

@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use crate::object::names::{check_label, check_subdomain};
+use crate::object::names::{check_dns_1123_label, check_dns_1123_subdomain};
 
 type Check = fn(&str) -> bool;
 
@@ -32,8 +32,8 @@ const CHECKED: [(&str, Check); 26] = [
     ("isbn", |text| numbers::is_isbn_10(text) || numbers::is_isbn_13(text)),
     ("isbn10", numbers::is_isbn_10),
     ("isbn13", numbers::is_isbn_13),
-    ("k8s-long-name", |text| check_subdomain(text).is_empty()),
-    ("k8s-short-name", |text| check_label(text).is_empty()),
+    ("k8s-long-name", |text| check_dns_1123_subdomain(text).is_empty()),
+    ("k8s-short-name", |text| check_dns_1123_label(text).is_empty()),
     ("mac", addresses::is_mac),
     ("rgbcolor", is_rgb_color),
     ("ssn", numbers::is_social_security_number),

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::node::{Junctors, Ref, Type};
+use super::node::{Junctors, Type, TypeRef};
 use super::validate::node;
 use crate::error::{FieldError, Path, quote};
 
@@ -19,7 +19,7 @@ pub fn validate(
         let detail = format!("{} {what}", quote(&path.to_string()));
         errors.push(FieldError::invalid("<nil>", "\"\"", &detail));
     };
-    let judged = |types: &[Ref]| -> Vec<Judged> {
+    let judged = |types: &[TypeRef]| -> Vec<Judged> {
         types.iter().map(|one| Judged::of(of.at(one), value, path)).collect()
     };
     if !junctors.any_of.is_empty() {

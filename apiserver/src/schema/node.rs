@@ -13,7 +13,7 @@ use crate::error::Path;
 #[derive(Clone, Debug)]
 pub struct Schema {
     types: Arc<Types>,
-    root: Ref,
+    root: TypeRef,
 }
 
 /// A type: a node, and the table that its references lead into.
@@ -25,7 +25,7 @@ pub struct Type<'a> {
 
 /// How a node refers to another one.
 #[derive(Clone, Debug)]
-pub enum Ref {
+pub enum TypeRef {
     /// It is described in place, and by nobody else.
     Own(Arc<Node>),
     /// It has a name in the table, and may lead back here.
@@ -54,7 +54,7 @@ pub struct Node {
     /// Members that are not.
     pub additional: Additional,
     /// What a list holds.
-    pub items: Option<Ref>,
+    pub items: Option<TypeRef>,
     /// What stands in the place of an item, or of a member that is not known, if it is
     /// null and may not be.
     pub default_of_element: Option<Value>,
@@ -139,7 +139,7 @@ pub enum GoType {
 #[derive(Clone, Debug)]
 pub struct Member {
     /// What it is.
-    pub of: Ref,
+    pub of: TypeRef,
     /// What it is if nothing is said.
     pub default: Option<Value>,
     /// When Go writes it down.
@@ -284,7 +284,7 @@ pub enum Additional {
     #[default]
     Any,
     /// Members of this type.
-    Of(Ref),
+    Of(TypeRef),
 }
 
 /// Which items of a list count as duplicates. Definitions are held to it; of types of Go
@@ -333,13 +333,13 @@ pub struct Constraints {
 #[derive(Clone, Debug, Default)]
 pub struct Junctors {
     /// Each of them must be satisfied.
-    pub all_of: Vec<Ref>,
+    pub all_of: Vec<TypeRef>,
     /// At least one must be.
-    pub any_of: Vec<Ref>,
+    pub any_of: Vec<TypeRef>,
     /// Exactly one must be.
-    pub one_of: Vec<Ref>,
+    pub one_of: Vec<TypeRef>,
     /// It must not be.
-    pub not: Option<Ref>,
+    pub not: Option<TypeRef>,
 }
 
 impl Junctors {
@@ -349,13 +349,13 @@ impl Junctors {
     }
 
     /// All of them.
-    pub fn iter(&self) -> impl Iterator<Item = &Ref> {
+    pub fn iter(&self) -> impl Iterator<Item = &TypeRef> {
         self.all_of.iter().chain(&self.any_of).chain(&self.one_of).chain(self.not.as_ref())
     }
 }
 
 impl Schema {
-    pub(super) fn new(types: Arc<Types>, root: Ref) -> Self {
+    pub(super) fn new(types: Arc<Types>, root: TypeRef) -> Self {
         Self { types, root }
     }
 
@@ -372,8 +372,8 @@ impl Schema {
     /// The name of the root in that table, if it has one.
     pub fn root_name(&self) -> Option<TypeId> {
         match self.root {
-            Ref::Named(id) => Some(id),
-            Ref::Own(_) => None,
+            TypeRef::Named(id) => Some(id),
+            TypeRef::Own(_) => None,
         }
     }
 
@@ -394,7 +394,7 @@ impl<'a> Type<'a> {
     }
 
     /// Where a reference of this node leads to.
-    pub fn at(self, reference: &'a Ref) -> Self {
+    pub fn at(self, reference: &'a TypeRef) -> Self {
         self.types.at(reference)
     }
 
@@ -451,7 +451,7 @@ impl<'a> Type<'a> {
     }
 
     /// What all items are, or all members that are not known.
-    pub fn element(self) -> Option<(&'a Ref, Self)> {
+    pub fn element(self) -> Option<(&'a TypeRef, Self)> {
         let element = match (&self.node.items, &self.node.additional) {
             (Some(items), _) => items,
             (None, Additional::Of(values)) => values,

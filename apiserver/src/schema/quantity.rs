@@ -11,7 +11,7 @@ const FAULT: &str =
 const NANO: i128 = 1_000_000_000;
 /// The largest whole amount; what is larger is cut down to it.
 const LARGEST: i128 = i64::MAX as i128;
-/// So many digits behind the point are looked at.
+/// At most this many digits behind the point are read.
 const KEPT_DIGITS: usize = 18;
 
 /// An amount, and how it was written.

@@ -21,7 +21,7 @@ use serde_json::{Map, Value};
 
 use super::node::{
     Additional, Constraints, GoType, JsonType, ListMerge, ListType, Member, Node, PatchStrategy,
-    Presence, Ref, Schema, Type,
+    Presence, Schema, Type, TypeRef,
 };
 
 /// Types that every server speaks of: metadata, options, `Status`, `Scale`.
@@ -155,7 +155,7 @@ impl Types {
 
     /// The schema of a kind.
     pub fn schema(self: &Arc<Self>, group: &str, version: &str, kind: &str) -> Option<Schema> {
-        let root = Ref::Named(self.kind(group, version, kind)?);
+        let root = TypeRef::Named(self.kind(group, version, kind)?);
         Some(Schema::new(Arc::clone(self), root))
     }
 
@@ -181,10 +181,10 @@ impl Types {
     }
 
     /// Where a reference leads to.
-    pub fn at<'a>(&'a self, reference: &'a Ref) -> Type<'a> {
+    pub fn at<'a>(&'a self, reference: &'a TypeRef) -> Type<'a> {
         match reference {
-            Ref::Own(node) => Type::new(self, node),
-            Ref::Named(id) => self.get(*id),
+            TypeRef::Own(node) => Type::new(self, node),
+            TypeRef::Named(id) => self.get(*id),
         }
     }
 
@@ -266,7 +266,7 @@ impl Types {
         let schema = ["schema-or-array", "schema-or-bool", "schema-or-strings"];
         if schema.iter().any(|name| entry.said.ends_with(name)) {
             let props = self.by_name.get(&(short, "JSONSchemaProps"));
-            node.items = props.map(|id| Ref::Named(*id));
+            node.items = props.map(|id| TypeRef::Named(*id));
         }
         for line in entry.fields.lines() {
             let Field { name, member, is_required } = self.field(short, line)?;
@@ -277,7 +277,7 @@ impl Types {
                 members.push((name.into(), member));
                 continue;
             }
-            let Ref::Named(id) = member.of else { return Err(format!("what is in {line:?}?")) };
+            let TypeRef::Named(id) = member.of else { return Err(format!("what is in {line:?}?")) };
             node.inlined.push((member.number, id));
             let brought = self.get(id).node();
             required.extend(brought.constraints.iter().flat_map(|more| more.required.clone()));
@@ -306,7 +306,7 @@ impl Types {
         let mut next = || words.next().ok_or_else(fault);
         let (name, number, of) = (next()?, next()?.parse().map_err(|_| fault())?, next()?);
         let mut member = Member {
-            of: Ref::Named(TypeId(0)),
+            of: TypeRef::Named(TypeId(0)),
             default: None,
             presence: Presence::OmitEmpty,
             is_pointer: false,
@@ -352,7 +352,7 @@ impl Types {
         of: &'static str,
         list_type: ListType,
         is_atomic: bool,
-    ) -> Option<Ref> {
+    ) -> Option<TypeRef> {
         let unset = ListType::Unset;
         let node = if let Some(items) = of.strip_prefix("[]") {
             Node {
@@ -376,12 +376,12 @@ impl Types {
             let (package, name) = of.rsplit_once('.').unwrap_or((package, of));
             let id = *self.by_name.get(&(package, name))?;
             if !is_atomic {
-                return Some(Ref::Named(id));
+                return Some(TypeRef::Named(id));
             }
             // Bytes are a list in Go.
             Node { list_type, ..self.get(id).node().clone() }
         };
-        Some(Ref::Own(Arc::new(node)))
+        Some(TypeRef::Own(Arc::new(node)))
     }
 
     /// What Go calls a type, mostly.

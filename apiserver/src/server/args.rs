@@ -104,9 +104,9 @@ pub struct Args {
     )]
     pub requestheader_extra_headers_prefix: Vec<String>,
 
-    /// What does not look at objects before they are made
+    /// Admission plugins to disable
     #[arg(long, value_enum, value_name = "NAMES", value_delimiter = ',')]
-    pub disable_admission_plugins: Vec<AdmissionPlugin>,
+    pub disable_admission_plugins: Vec<AdmissionPluginName>,
 
     /// Copy the objects of stored kinds from the deployed server, through kube-apiserver,
     /// before listening: for a process that takes its place for a while, as with mirrord.
@@ -128,10 +128,10 @@ pub struct Args {
     pub logging_format: LoggingFormat,
 }
 
-/// What looks at an object before it is made, by the name that Kubernetes gives it.
+/// An admission plugin that can be disabled, by its name in Kubernetes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "PascalCase")]
-pub enum AdmissionPlugin {
+pub enum AdmissionPluginName {
     /// Nothing is made in a namespace that is missing or being deleted.
     NamespaceLifecycle,
 }

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::copied::{Copied, CopiedObjects};
 use super::runtime_kinds::RuntimeKinds;
 use crate::admission::{AdmissionChain, NamespaceLifecycle};
-use crate::ambient::Ambient;
+use crate::clock::Clock;
 use crate::cluster::{Cluster, Namespaces};
 use crate::definition::{Kinds, Role};
 use crate::error::{Reason, StartError};
@@ -97,9 +97,9 @@ pub(super) fn check_stored(
 ) -> Result<(), StartError> {
     let mut faults = kind.faults_of_stored(definition);
     for (index, version) in definition.spec.versions.iter().enumerate() {
-        let Some(parsed) = kind.of_name(&version.name) else { continue };
+        let Some(parsed) = kind.served_or_stored_version(&version.name) else { continue };
         let of_defaults =
-            write::faults_of_defaults(&parsed.schema, parsed.open_api_schema.get("default"))
+            write::validate_defaults(&parsed.schema, parsed.open_api_schema.get("default"))
                 .into_iter();
         let path = format!("spec.versions[{index}].schema.openAPIV3Schema");
         faults.extend(of_defaults.map(|fault| format!("{path}{fault}")));
@@ -114,7 +114,7 @@ pub(super) fn check_stored(
     }
     for (index, version) in definition.spec.versions.iter().enumerate() {
         let path = format!("spec.versions[{index}]");
-        if let Some(parsed) = kind.of_name(&version.name) {
+        if let Some(parsed) = kind.served_or_stored_version(&version.name) {
             faults.extend(parsed.schema.unenforced().iter().map(|keyword| {
                 format!("{path}.schema.openAPIV3Schema{keyword}: is not enforced yet, so it may not be promised")
             }));
@@ -141,14 +141,14 @@ impl Assembled {
     pub(super) async fn new(
         parsed: Vec<Arc<Kind>>,
         (registered, copied): (&Kinds, &Copied),
-        ambient: Ambient,
+        clock: Clock,
         (cluster, documents): (Cluster, Documents),
         looks_at_namespaces: bool,
         authentication: Authentication,
         closing: CancellationToken,
     ) -> Result<Self, StartError> {
-        let chance = ambient.chance();
-        let sequence = Arc::new(RevisionSequence::starting(ambient.now(), chance));
+        let random = clock.random();
+        let sequence = Arc::new(RevisionSequence::starting(clock.now(), random));
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Arc::clone(&sequence)));
         let sources = Arc::new(cluster.sources());
         let mut served = Vec::new();
@@ -182,7 +182,7 @@ impl Assembled {
                 ServedKind { kind, cache, backing, ended, intake, unavailable, came_at_run_time };
             if let (Role::Stored { initial }, false) = (&registered.role, is_view) {
                 match copied.get(&one.kind.qualified()) {
-                    None => fill(&one, &*store, initial, &ambient).await?,
+                    None => fill(&one, &*store, initial, &clock).await?,
                     Some(Ok(copied)) => copy(&one, &*store, copied).await?,
                     Some(Err(why)) => one.unavailable = Some(why.as_str().into()),
                 }
@@ -200,9 +200,9 @@ impl Assembled {
         }
         admission.extend(registered.admission_chain().clone());
         let handler =
-            Handler::new(kinds.clone(), authentication, cluster, admission, ambient.clone());
+            Handler::new(kinds.clone(), authentication, cluster, admission, clock.clone());
         let handler = Arc::new(handler.with_documents(documents));
-        let runtime = RuntimeKinds::new(&handler, store, sequence, ambient, closing);
+        let runtime = RuntimeKinds::new(&handler, store, sequence, clock, closing);
         // From here on nothing fails that would leave them behind.
         let tasks = runs.into_iter().map(tokio::spawn).collect();
         Ok(Self { kinds, handler, runtime, tasks })
@@ -242,7 +242,7 @@ async fn fill(
     served: &ServedKind,
     store: &dyn Store,
     initial: &[Result<Tree, String>],
-    ambient: &Ambient,
+    clock: &Clock,
 ) -> Result<(), StartError> {
     let (kind, cache) = (&served.kind, &served.cache);
     let collection = Collection::new(&kind.qualified());
@@ -251,7 +251,7 @@ async fn fill(
     for (index, tree) in initial.iter().enumerate() {
         let field = format!("initial object {index}");
         let tree = tree.clone().map_err(|error| fault(kind, &field, &error))?;
-        match write::restore(served, &kind.storage, tree, ambient).await {
+        match write::restore(served, &kind.storage, tree, clock).await {
             Err(error) if error.reason() != Reason::AlreadyExists => {
                 return Err(fault(kind, &field, &error.to_string()));
             }
@@ -341,7 +341,7 @@ mod tests {
             },
         });
         check(
-            &Kinds::new().defined_in(&definition.to_string()).unwrap(),
+            &Kinds::new().crds_from_yaml(&definition.to_string()).unwrap(),
             "kind quxes.example.com: spec.versions[0].schema.openAPIV3Schema.properties[spec].properties[size].default: Invalid value: 7:  in body should be less than or equal to 5",
         );
         check(

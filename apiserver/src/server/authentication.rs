@@ -1,5 +1,5 @@
-//! Whom to believe: files named by flags, else what the cluster says; both
-//! are followed while the server runs.
+//! The CAs and headers that authenticate callers: from the files of flags, else from the cluster;
+//! both are followed while the server runs.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -23,13 +23,13 @@ const SKEW: SignedDuration = SignedDuration::from_mins(5);
 
 /// What must be done about certificates that were kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum Renewal {
     /// Nothing.
-    Good,
+    NotNeeded,
     /// A new serving certificate by the same CA.
-    RenewServing,
+    Serving,
     /// A new CA and a new serving certificate.
-    RenewAll,
+    All,
 }
 
 /// The names of a Service, as callers within the cluster use them.
@@ -45,14 +45,14 @@ pub(super) fn names(service: &str, namespace: &str) -> Vec<String> {
 
 /// What must be done about certificates that were kept. Two thirds of their
 /// time are used.
-pub(super) fn judge(kept: &KeptCertificates, names: &[String], now: Timestamp) -> Verdict {
+pub(super) fn needed_renewal(kept: &KeptCertificates, names: &[String], now: Timestamp) -> Renewal {
     let (Some(ca), Some(serving)) = (Life::of(&kept.ca_bundle), Life::of(&kept.certificate)) else {
-        return Verdict::RenewAll;
+        return Renewal::All;
     };
     let ca_key = KeyPair::from_pem(&kept.ca_key);
     let is_own_key = ca_key.is_ok_and(|key| key.public_key_raw() == ca.public_key);
     if !is_own_key || ca.is_due(now) || !tls::is_bundle(&kept.ca_bundle) {
-        return Verdict::RenewAll;
+        return Renewal::All;
     }
     let has_names = names.iter().all(|name| serving.names.contains(name));
     let is_usable = tls::server_config(&kept.certificate, &kept.key).is_ok();
@@ -61,9 +61,9 @@ pub(super) fn judge(kept: &KeptCertificates, names: &[String], now: Timestamp) -
     let name = names.first().map(String::as_str).unwrap_or_default();
     let is_signed = tls::is_server_certificate_of(&kept.ca_bundle, &kept.certificate, name, at);
     if has_names && is_usable && is_signed && !serving.is_due(now) {
-        Verdict::Good
+        Renewal::NotNeeded
     } else {
-        Verdict::RenewServing
+        Renewal::Serving
     }
 }
 
@@ -186,11 +186,11 @@ mod tests {
     #[test]
     fn what_is_made_is_good_for_two_thirds_of_its_time() {
         let made = make(&service(), None, at(0)).unwrap();
-        assert_eq!(judge(&made, &service(), at(0)), Verdict::Good);
-        assert_eq!(judge(&made, &service(), at(240)), Verdict::Good);
-        assert_eq!(judge(&made, &service(), at(250)), Verdict::RenewServing);
-        assert_eq!(judge(&made, &service(), at(3_000)), Verdict::RenewAll);
-        assert_eq!(judge(&made, &names("other", "n"), at(0)), Verdict::RenewServing);
+        assert_eq!(needed_renewal(&made, &service(), at(0)), Renewal::NotNeeded);
+        assert_eq!(needed_renewal(&made, &service(), at(240)), Renewal::NotNeeded);
+        assert_eq!(needed_renewal(&made, &service(), at(250)), Renewal::Serving);
+        assert_eq!(needed_renewal(&made, &service(), at(3_000)), Renewal::All);
+        assert_eq!(needed_renewal(&made, &names("other", "n"), at(0)), Renewal::Serving);
     }
 
     #[test]
@@ -199,7 +199,7 @@ mod tests {
         let renewed = renew_serving(&made, &service(), at(250)).unwrap();
         assert_eq!(renewed.ca_bundle, made.ca_bundle);
         assert_ne!(renewed.certificate, made.certificate);
-        assert_eq!(judge(&renewed, &service(), at(250)), Verdict::Good);
+        assert_eq!(needed_renewal(&renewed, &service(), at(250)), Renewal::NotNeeded);
     }
 
     #[test]
@@ -209,7 +209,7 @@ mod tests {
         assert!(second.ca_bundle.ends_with(&made.ca_bundle));
         let third = make(&service(), Some(&second), at(6_000)).unwrap();
         assert_eq!(third.ca_bundle.matches("BEGIN CERTIFICATE").count(), 2);
-        assert_eq!(judge(&third, &service(), at(6_000)), Verdict::Good);
+        assert_eq!(needed_renewal(&third, &service(), at(6_000)), Renewal::NotNeeded);
     }
 
     #[test]
@@ -219,16 +219,16 @@ mod tests {
         let damaged = made.ca_bundle.replace("MII", "!!!");
         for ca_bundle in ["x", &damaged, &(made.ca_bundle.clone() + &damaged)] {
             let broken = KeptCertificates { ca_bundle: ca_bundle.to_owned(), ..made.clone() };
-            assert_eq!(judge(&broken, &service(), at(0)), Verdict::RenewAll);
+            assert_eq!(needed_renewal(&broken, &service(), at(0)), Renewal::All);
             let healed = make(&service(), Some(&broken), at(0)).unwrap();
-            assert_eq!(judge(&healed, &service(), at(0)), Verdict::Good);
+            assert_eq!(needed_renewal(&healed, &service(), at(0)), Renewal::NotNeeded);
         }
         let mismatch = KeptCertificates { key: other.key.clone(), ..made.clone() };
-        assert_eq!(judge(&mismatch, &service(), at(0)), Verdict::RenewServing);
+        assert_eq!(needed_renewal(&mismatch, &service(), at(0)), Renewal::Serving);
         let half =
             KeptCertificates { certificate: other.certificate, key: other.key, ..made.clone() };
-        assert_eq!(judge(&half, &service(), at(0)), Verdict::RenewServing);
+        assert_eq!(needed_renewal(&half, &service(), at(0)), Renewal::Serving);
         let foreign = KeptCertificates { ca_key: other.ca_key, ..made };
-        assert_eq!(judge(&foreign, &service(), at(0)), Verdict::RenewAll);
+        assert_eq!(needed_renewal(&foreign, &service(), at(0)), Renewal::All);
     }
 }

@@ -34,13 +34,13 @@ const RESERVED: usize = 100;
 /// of them may take.
 const LATE_HANDSHAKES: usize = 500;
 const LATE_HANDSHAKE: Duration = Duration::from_secs(3);
-/// So often the log says that connections are refused.
+/// The log says at most this often that connections are refused.
 const REPORT_EVERY: Duration = Duration::from_secs(60);
 /// How long a handshake may take; as Go.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// How long the first bytes after it may take; as kube-apiserver's header timeout.
 const FIRST_BYTES: Duration = Duration::from_secs(32);
-/// So many bytes say which version of HTTP is spoken: the preface of HTTP/2.
+/// The length of the preface of HTTP/2, which tells the version of HTTP.
 const PREFACE: usize = 24;
 /// How long a judgement about a certificate holds while nothing changes: it
 /// may expire on a connection that lives for days.

@@ -17,9 +17,9 @@ use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
 use tokio::runtime::Handle;
 
-/// So much is read on: more than clients send by mistake. It is not kept.
+/// At most this many bytes are read: more than clients send by mistake. They are not kept.
 const LIMIT: usize = 16 << 20;
-/// And for so long.
+/// For at most this long.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A body of which the rest is read when it is dropped.

@@ -44,8 +44,8 @@ impl Check {
     /// Whether something is in view that kinds are computed from. An unready
     /// server would be in the way of everybody, so this only tells.
     fn of_source(source: SourceState) -> Self {
-        let SourceState { resource, is_synced, trouble } = source;
-        let outcome = match trouble {
+        let SourceState { resource, is_synced, watch_error } = source;
+        let outcome = match watch_error {
             None if is_synced => Ok(()),
             None => Err(format!("{resource} have not been listed yet").into()),
             Some(why) if is_synced => {
@@ -182,9 +182,13 @@ mod tests {
         assert_eq!(answer(&health, "readyz", ""), (200, "ok".into()));
         let passed = "[+]ping ok\nlivez check passed\n";
         assert_eq!(answer(&health, "livez", "verbose"), (200, passed.into()));
-        let source = |trouble: Option<&str>| {
+        let source = |watch_error: Option<&str>| {
             let resource = "pods".to_owned();
-            vec![SourceState { resource, is_synced: false, trouble: trouble.map(str::to_owned) }]
+            vec![SourceState {
+                resource,
+                is_synced: false,
+                watch_error: watch_error.map(str::to_owned),
+            }]
         };
         let told: Response<String> = health.answer("readyz", "verbose", source(Some("no right")));
         assert_eq!(told.status(), StatusCode::OK, "it is not in the way of others");

@@ -10,7 +10,7 @@ use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::assemble;
-use crate::ambient::Ambient;
+use crate::clock::Clock;
 use crate::error::{FieldError, Reason, StartError, quote};
 use crate::kind::Kind;
 use crate::object::{Key, metadata};
@@ -22,9 +22,9 @@ use crate::storage::{
 use crate::watch_cache::{Scope, WatchCache};
 use crate::write;
 
-/// A kind whose objects a server keeps.
+/// A kind whose objects a server stores.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeptKind {
+pub struct StoredKind {
     /// The API group; empty for the core group.
     pub group: String,
     /// A version that is served.
@@ -37,10 +37,10 @@ pub struct KeptKind {
     pub is_namespaced: bool,
 }
 
-/// Why an object cannot be put into a server.
+/// Why an object cannot be restored.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum PutError {
-    /// One of its name is there.
+pub enum RestoreError {
+    /// There is an object of this name.
     #[error("is there already")]
     Exists,
     /// It cannot be kept.
@@ -65,7 +65,7 @@ struct Shared {
     handler: Weak<Handler>,
     store: Arc<dyn Store>,
     sequence: Arc<RevisionSequence>,
-    ambient: Ambient,
+    clock: Clock,
     closing: CancellationToken,
     /// The caches of all kinds that ever came, by `foos.example.com`: one that
     /// comes again goes on. Held while kinds change.
@@ -77,12 +77,12 @@ impl RuntimeKinds {
         handler: &Arc<Handler>,
         store: Arc<dyn Store>,
         sequence: Arc<RevisionSequence>,
-        ambient: Ambient,
+        clock: Clock,
         closing: CancellationToken,
     ) -> Self {
         let handler = Arc::downgrade(handler);
         let caches = Mutex::default();
-        Self(Arc::new(Shared { handler, store, sequence, ambient, closing, caches }))
+        Self(Arc::new(Shared { handler, store, sequence, clock, closing, caches }))
     }
 
     /// What is wrong with a definition, whatever else is served.
@@ -134,7 +134,7 @@ impl RuntimeKinds {
     /// # Errors
     /// When it cannot be served, or another kind has one of its names.
     pub async fn serve(&self, definition: &CustomResourceDefinition) -> Result<(), StartError> {
-        let kind = Arc::new(Kind::parse(definition, None)?.that_may_change());
+        let kind = Arc::new(Kind::parse(definition, None)?.with_shape());
         assemble::check_stored(&kind, definition, true)?;
         let Some(handler) = self.0.handler.upgrade() else { return Ok(()) };
         let mut caches = self.0.caches.lock().await;
@@ -206,15 +206,15 @@ impl RuntimeKinds {
         versions
     }
 
-    /// All kinds whose objects the server keeps, in one version each.
-    pub fn kept(&self) -> Vec<KeptKind> {
+    /// All kinds whose objects the server stores, in one version each.
+    pub fn stored_kinds(&self) -> Vec<StoredKind> {
         let Some(handler) = self.0.handler.upgrade() else { return Vec::new() };
         let kinds = handler.kinds();
-        let kept = kinds.iter().filter(|served| served.kind.view.is_none());
-        let kept = kept.filter(|served| served.store().is_some());
-        let named = kept.filter_map(|served| {
+        let stored = kinds.iter().filter(|served| served.kind.view.is_none());
+        let stored = stored.filter(|served| served.store().is_some());
+        let named = stored.filter_map(|served| {
             let kind = &served.kind;
-            Some(KeptKind {
+            Some(StoredKind {
                 group: kind.group.clone(),
                 version: kind.versions.first()?.name.clone(),
                 kind: kind.names.kind.clone(),
@@ -302,14 +302,14 @@ impl RuntimeKinds {
         }
     }
 
-    /// Puts an object in as it is, with its uid and its status: what a server
-    /// begins with. Without a namespace it goes into `default`, if it needs one.
+    /// Stores an object as it is, with its uid and its status: for the objects that a server
+    /// begins with. An object that needs a namespace and has none goes into `default`.
     ///
     /// # Errors
     /// Why it cannot be kept.
-    pub async fn put(&self, object: Value) -> Result<(), PutError> {
+    pub async fn restore(&self, object: Value) -> Result<(), RestoreError> {
         let Value::Object(mut tree) = object else {
-            return Err(PutError::Unfit("is no object".to_owned()));
+            return Err(RestoreError::Unfit("is no object".to_owned()));
         };
         let Some(handler) = self.0.handler.upgrade() else { return Ok(()) };
         let text = |field: &str| tree.get(field).and_then(Value::as_str).unwrap_or_default();
@@ -323,7 +323,7 @@ impl RuntimeKinds {
         let found = served.and_then(|served| Some((served, served.kind.version(version)?)));
         let Some((served, version)) = found else {
             let why = "is not served: give its CustomResourceDefinition too";
-            return Err(PutError::Unfit(format!("{api_version} {kind_name} {why}")));
+            return Err(RestoreError::Unfit(format!("{api_version} {kind_name} {why}")));
         };
         let kind = &served.kind;
         if kind.is_namespaced() {
@@ -331,10 +331,10 @@ impl RuntimeKinds {
                 metadata.entry("namespace").or_insert_with(|| "default".into());
             });
         }
-        match write::restore(served, version, tree, &self.0.ambient).await {
+        match write::restore(served, version, tree, &self.0.clock).await {
             Ok(()) => Ok(()),
-            Err(error) if error.reason() == Reason::AlreadyExists => Err(PutError::Exists),
-            Err(error) => Err(PutError::Unfit(error.to_string())),
+            Err(error) if error.reason() == Reason::AlreadyExists => Err(RestoreError::Exists),
+            Err(error) => Err(RestoreError::Unfit(error.to_string())),
         }
     }
 }

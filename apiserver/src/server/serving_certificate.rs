@@ -11,7 +11,7 @@ use rustls::ServerConfig;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::certificate::{self, Verdict};
+use super::certificate::{self, Renewal};
 use super::{Args, tls};
 use crate::cluster::{Cluster, KeptCertificates, Registration, SecretError};
 use crate::error::StartError;
@@ -245,10 +245,10 @@ async fn kept(
     let read = cluster.read_serving_secret(namespace, secret).await;
     let (found, kept) = read.map_err(|error| error.to_string())?;
     let now = Timestamp::now();
-    let verdict = kept.as_ref().map(|kept| certificate::judge(kept, names, now));
-    let made = match (kept, verdict) {
-        (Some(kept), Some(Verdict::Good)) => return Ok(kept),
-        (Some(kept), Some(Verdict::RenewServing)) => certificate::renew_serving(&kept, names, now),
+    let renewal = kept.as_ref().map(|kept| certificate::needed_renewal(kept, names, now));
+    let made = match (kept, renewal) {
+        (Some(kept), Some(Renewal::NotNeeded)) => return Ok(kept),
+        (Some(kept), Some(Renewal::Serving)) => certificate::renew_serving(&kept, names, now),
         (kept, _) => certificate::make(names, kept.as_ref(), now),
     };
     let made = made.map_err(|error| format!("cannot make a certificate: {error}"))?;

@@ -55,10 +55,10 @@ pub struct RevisionSequence {
 }
 
 impl RevisionSequence {
-    /// A sequence that starts at this time, with the low bits of `chance` as tag.
-    pub fn starting(now: Timestamp, chance: u64) -> Self {
+    /// A sequence that starts at this time, with the low bits of `random` as tag.
+    pub fn starting(now: Timestamp, random: u64) -> Self {
         let microseconds = now.as_microsecond() - EPOCH_SECONDS * 1_000_000;
-        let tag = chance % STEP;
+        let tag = random % STEP;
         let start = u64::try_from(microseconds).unwrap_or(1).saturating_mul(STEP) | tag;
         Self { tag, publishing: Mutex::new(()), current: watch::Sender::new(Revision(start)) }
     }
@@ -69,7 +69,7 @@ impl RevisionSequence {
     }
 
     /// Whether the revision was handed out by this sequence, or could be.
-    pub fn is_own(&self, revision: Revision) -> bool {
+    pub fn may_have_issued(&self, revision: Revision) -> bool {
         revision.0 % STEP == self.tag
     }
 
@@ -111,8 +111,8 @@ mod tests {
         let next = sequence.publish(Ok::<_, ()>).unwrap();
         assert_eq!(next, Revision(start + STEP));
         assert_eq!(sequence.current(), next);
-        assert!(sequence.is_own(next));
-        assert!(!sequence.is_own(Revision(start + 1)));
+        assert!(sequence.may_have_issued(next));
+        assert!(!sequence.may_have_issued(Revision(start + 1)));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Continue: where the next page of a list begins, and its token.
+//! Continue tokens: where the next page of a list begins.
 
 use base64::Engine;
 use base64::alphabet::URL_SAFE;
@@ -26,7 +26,7 @@ const ENGINE: GeneralPurpose = GeneralPurpose::new(
 
 /// Where the next page of a list begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Continue {
+pub struct ContinueToken {
     /// The revision that all pages show; `None` gives up on that and shows now.
     pub revision: Option<Revision>,
     /// The first key that may be on the page.
@@ -48,7 +48,7 @@ struct Token {
     left: Option<u64>,
 }
 
-impl Continue {
+impl ContinueToken {
     /// The token of the page within a scope; opaque to clients.
     pub fn to_token(&self, scope: &Scope) -> String {
         let start = match scope {
@@ -139,18 +139,19 @@ mod tests {
             [(None, Key::new(Some("n"), "a\0")), (Some("n"), Key::new(Some("n"), "a\0"))]
         {
             for revision in [None, Some(Revision::new(8_193))] {
-                let page = Continue { revision, start: start.clone(), left: Some(5) };
+                let page = ContinueToken { revision, start: start.clone(), left: Some(5) };
                 let scope = scope(namespace);
-                assert_eq!(Continue::parse(&page.to_token(&scope), &scope), Ok(page));
+                assert_eq!(ContinueToken::parse(&page.to_token(&scope), &scope), Ok(page));
             }
         }
     }
 
     #[test]
     fn a_token_leads_nowhere_else() {
-        let other = Continue { revision: None, start: Key::new(Some("secret"), "a"), left: None };
+        let other =
+            ContinueToken { revision: None, start: Key::new(Some("secret"), "a"), left: None };
         let token = other.to_token(&Scope::All);
-        let read = Continue::parse(&token, &scope(Some("mine"))).unwrap();
+        let read = ContinueToken::parse(&token, &scope(Some("mine"))).unwrap();
         assert_eq!(read.start.namespace(), Some("mine"));
     }
 
@@ -158,7 +159,7 @@ mod tests {
     #[test]
     fn an_altered_token_leads_nowhere_else() {
         let (mine, name) = (scope(Some("mine")), "a\0".to_owned());
-        let page = Continue {
+        let page = ContinueToken {
             revision: Some(Revision::new(8_193)),
             start: Key::new(Some("mine"), &name),
             left: Some(5),
@@ -168,7 +169,7 @@ mod tests {
             let mut altered = token.clone().into_bytes();
             altered[bit / 8] ^= 1 << (bit % 8);
             let Ok(altered) = String::from_utf8(altered) else { continue };
-            if let Ok(page) = Continue::parse(&altered, &mine) {
+            if let Ok(page) = ContinueToken::parse(&altered, &mine) {
                 assert_eq!(page.start.namespace(), Some("mine"), "{altered}");
             }
         }
@@ -197,9 +198,9 @@ mod tests {
             (&of(r#"{"v":"meta.k8s.io/v1","rv":1,"start":"a//b"}"#), "a//b"),
         ];
         for (token, expected) in rows {
-            let error = Continue::parse(token, &Scope::All).unwrap_err();
+            let error = ContinueToken::parse(token, &Scope::All).unwrap_err();
             assert_eq!(error, format!("continue key is not valid: {expected}"), "{token}");
         }
-        assert!(Continue::parse(&"a".repeat(5_000), &Scope::All).is_err());
+        assert!(ContinueToken::parse(&"a".repeat(5_000), &Scope::All).is_err());
     }
 }

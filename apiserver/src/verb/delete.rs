@@ -7,7 +7,7 @@ use crate::error::ApiError;
 use crate::kind::{Names, Strategy};
 use crate::object::{Key, Object};
 use crate::storage::{Commit, Expected, StoreError, Versioned};
-use crate::write::{Attributes, DeletionOptions, as_it_goes, mark, validate_deletion};
+use crate::write::{Attributes, MarkOptions, final_state, mark, validate_deletion};
 
 /// What became of an object.
 #[derive(Clone, Debug)]
@@ -35,17 +35,17 @@ pub async fn delete(
     options: &DeleteOptions,
     warnings: &mut Vec<String>,
 ) -> Result<Deleted, ApiError> {
-    let (kind, ambient) = (attributes.kind(), attributes.environment.ambient);
+    let (kind, clock) = (attributes.kind(), attributes.environment.clock);
     let Some((store, collection)) = attributes.served.store() else {
         return Err(ApiError::method_not_allowed(&kind.group, &kind.names.plural, "delete"));
     };
     let absent = || ApiError::not_found(&kind.group, &kind.names.plural, key.name());
-    // What it was seen to come to, before it is gone.
+    // The outcome of the first write of this deletion.
     let mut ended: Option<Deleted> = None;
     loop {
         let kept = store.get(&collection, key).await.map_err(ApiError::internal)?;
         let Some(kept) = kept else { return ended.ok_or_else(absent) };
-        // Of what was written since, the first write of this deletion is one.
+        // That write changed the resourceVersion, so the precondition is not checked again.
         let asked = match &ended {
             None => options.clone(),
             Some(_) => DeleteOptions { resource_version: None, ..options.clone() },
@@ -61,13 +61,11 @@ pub async fn delete(
             validate_deletion(attributes, key, (&live, size), warnings).await?;
         }
         let Strategy { returns_deleted_object, .. } = kind.strategy;
-        let how = DeletionOptions {
-            propagation: options.propagation,
-            grace_period: options.grace_period,
-        };
-        let marked = mark(&shown, &kind.strategy, &how, ambient)?.map(Arc::new);
+        let how =
+            MarkOptions { propagation: options.propagation, grace_period: options.grace_period };
+        let marked = mark(&shown, &kind.strategy, &how, clock)?.map(Arc::new);
         let gone = match &marked {
-            None if returns_deleted_object => Some(as_it_goes(&shown, &kind.strategy, ambient)?),
+            None if returns_deleted_object => Some(final_state(&shown, &kind.strategy, clock)?),
             _ => None,
         };
         let gone = gone.map(Arc::new);

@@ -1,7 +1,7 @@
 //! DELETECOLLECTION: remove the objects of a scope that a selector matches.
 
 use super::list::LOOK;
-use super::{DeleteOptions, Deleted, ListOptions, Listed, delete, list};
+use super::{DeleteOptions, Deleted, ListOptions, ListPage, delete, list};
 use crate::error::{ApiError, Reason};
 use crate::watch_cache::Scope;
 use crate::write::Attributes;
@@ -18,7 +18,7 @@ pub async fn delete_collection(
     options: ListOptions,
     how: &DeleteOptions,
     warnings: &mut Vec<String>,
-) -> Result<Listed, ApiError> {
+) -> Result<ListPage, ApiError> {
     let listed = list(attributes.served, scope, options).await?;
     let mut last = None;
     let mut refused = None;

@@ -17,9 +17,8 @@ pub struct DeleteOptions {
     pub propagation: Option<Propagation>,
     /// How many seconds it has to end, where that counts.
     pub grace_period: Option<i64>,
-    /// Whether the client asked in the old way that nothing be orphaned: it is
-    /// told when the object is not gone yet.
-    pub tells_of_waiting: bool,
+    /// Whether `orphanDependents` is false: then the answer is 202 while the object still exists.
+    pub answers_accepted: bool,
     /// Whether everything is checked and nothing is removed.
     pub dry_run: bool,
 }
@@ -68,7 +67,7 @@ impl DeleteOptions {
             resource_version,
             propagation,
             grace_period,
-            tells_of_waiting: orphan == Some(false),
+            answers_accepted: orphan == Some(false),
             dry_run: !dry_run.is_empty(),
         })
     }

@@ -1,13 +1,13 @@
 //! LIST: read the objects of a scope that a selector matches, page by page.
 
-use super::{Continue, Selection};
+use super::{ContinueToken, Selection};
 use crate::error::ApiError;
 use crate::object::Key;
 use crate::served_kind::ServedKind;
 use crate::storage::{Revision, Versioned};
 use crate::watch_cache::{NotFresh, Scope, Snapshot};
 
-/// So many objects are looked at before other requests get their turn.
+/// At most this many objects are looked at before other requests get their turn.
 pub const LOOK: usize = 512;
 
 /// How objects are listed.
@@ -33,12 +33,12 @@ pub enum Moment {
     /// This one and no other.
     Exactly(Revision),
     /// That of an earlier page.
-    Continued(Continue),
+    Continued(ContinueToken),
 }
 
-/// A list, read from a snapshot while it is sent.
+/// A page of a list, read from a snapshot while it is sent.
 #[derive(Clone, Debug)]
-pub struct Listed {
+pub struct ListPage {
     snapshot: Snapshot,
     scope: Scope,
     collection: Scope,
@@ -46,10 +46,10 @@ pub struct Listed {
     start: Option<Key>,
     /// The last key of the page, if another one follows.
     end: Option<Key>,
-    next: Option<Continue>,
+    next: Option<ContinueToken>,
 }
 
-impl Listed {
+impl ListPage {
     /// The revision that the list shows.
     pub fn revision(&self) -> Revision {
         self.snapshot.revision()
@@ -102,11 +102,11 @@ impl Listed {
                     let Some(end) = end else { return };
                     let left = match left {
                         Some(left) => left,
-                        // Nobody is told how many there are of what.
+                        // With a selector, `remainingItemCount` is not reported.
                         None if !self.selection.is_everything() => 0,
                         None => self.count().await,
                     };
-                    self.next = Some(Continue {
+                    self.next = Some(ContinueToken {
                         revision: Some(self.snapshot.revision()),
                         start: end.following(),
                         left: Some(left.saturating_sub(seen)),
@@ -153,7 +153,7 @@ pub async fn list(
     served: &ServedKind,
     scope: Scope,
     options: ListOptions,
-) -> Result<Listed, ApiError> {
+) -> Result<ListPage, ApiError> {
     ensure_synced(served)?;
     let ListOptions { selection, collection, limit, moment } = options;
     let (snapshot, start, left) = match moment {
@@ -167,12 +167,13 @@ pub async fn list(
             let snapshot = served.cache.snapshot_at(revision).await.ok_or_else(too_old)?;
             (snapshot, None, None)
         }
-        Moment::Continued(Continue { revision: None, start, .. }) => {
+        Moment::Continued(ContinueToken { revision: None, start, .. }) => {
             (served.cache.snapshot(), Some(start), None)
         }
-        Moment::Continued(Continue { revision: Some(revision), start, left }) => {
+        Moment::Continued(ContinueToken { revision: Some(revision), start, left }) => {
             let expired = || {
-                let inconsistent = Continue { revision: None, start: start.clone(), left: None };
+                let inconsistent =
+                    ContinueToken { revision: None, start: start.clone(), left: None };
                 ApiError::continue_too_old(inconsistent.to_token(&collection))
             };
             match served.cache.wait_until(revision).await {
@@ -187,7 +188,7 @@ pub async fn list(
         }
     };
     let (end, next) = (None, None);
-    let mut listed = Listed { snapshot, scope, collection, selection, start, end, next };
+    let mut listed = ListPage { snapshot, scope, collection, selection, start, end, next };
     if let Some(limit) = limit {
         listed.end_after(limit, left).await;
     }

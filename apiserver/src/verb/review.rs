@@ -1,7 +1,7 @@
 //! CREATE of a review: ask a question. Nothing is kept.
 
 use crate::error::ApiError;
-use crate::kind::{CodedReview, ReviewError};
+use crate::kind::{ReviewError, ReviewHandler};
 use crate::object::Tree;
 use crate::write::{Attributes, Submitted, admit_review};
 
@@ -12,7 +12,7 @@ use crate::write::{Attributes, Submitted, admit_review};
 /// admission refuses.
 pub async fn review(
     attributes: &Attributes<'_>,
-    review: &CodedReview,
+    review: &ReviewHandler,
     submitted: Submitted,
 ) -> Result<(Tree, Vec<String>), ApiError> {
     let draft = admit_review(attributes, submitted).await?;

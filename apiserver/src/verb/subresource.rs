@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Verb;
-use crate::kind::{CodedSubresource, Kind, Version, scale};
+use crate::kind::{Kind, SubresourceHandler, Version, scale};
 use crate::served_kind::{Backing, ServedKind};
 use crate::write::Part;
 
@@ -27,8 +27,8 @@ pub struct Subresource {
 pub enum Action {
     /// A part of the object, or a form of it, that is read and written by itself.
     Part(Part),
-    /// Code that answers what is posted.
-    Coded(Arc<CodedSubresource>),
+    /// Code that handles what is posted.
+    Handler(Arc<SubresourceHandler>),
 }
 
 impl Subresource {
@@ -40,7 +40,7 @@ impl Subresource {
     pub fn written(&self) -> Part {
         match &self.action {
             Action::Part(part) => *part,
-            Action::Coded(coded) => Part::Coded(coded.name()),
+            Action::Handler(handler) => Part::Handler(handler.name()),
         }
     }
 }
@@ -60,11 +60,11 @@ pub fn subresources(served: &ServedKind, version: &Version) -> Vec<Subresource> 
     if kind.strategy.has_finalize {
         all.push(Subresource::part(Part::Finalizers, &[Verb::Update], None));
     }
-    all.extend(kind.coded_subresources.iter().map(|coded| Subresource {
-        name: coded.name(),
+    all.extend(kind.subresource_handlers.iter().map(|handler| Subresource {
+        name: handler.name(),
         verbs: &[Verb::Create],
-        kind: Some(Arc::clone(coded.kind())),
-        action: Action::Coded(Arc::clone(coded)),
+        kind: Some(Arc::clone(handler.kind())),
+        action: Action::Handler(Arc::clone(handler)),
     }));
     all
 }

@@ -65,7 +65,7 @@ impl World {
         }
     }
 
-    /// The same with another chance.
+    /// The same with other random numbers.
     fn from_seed(seed: u64) -> Self {
         Self { random: seed | 1, ..Self::new() }
     }
@@ -92,7 +92,7 @@ impl World {
     }
 
     /// The list of some moment of the past, if that is still known, else of now.
-    async fn list_of_some_moment(&self, scope: &Scope, labels: &str, back: usize) -> Listed {
+    async fn list_of_some_moment(&self, scope: &Scope, labels: &str, back: usize) -> ListPage {
         let then = self.past.len().checked_sub(back).and_then(|at| self.past.get(at));
         let moment = then.map_or(Moment::Latest, |revision| Moment::Exactly(*revision));
         match self.list(scope, labels, None, moment).await {
@@ -121,7 +121,7 @@ impl World {
         labels: &str,
         limit: Option<usize>,
         moment: Moment,
-    ) -> Result<Listed, crate::error::ApiError> {
+    ) -> Result<ListPage, crate::error::ApiError> {
         let (selection, collection) = (self.selection(labels), scope.clone());
         let options = ListOptions { selection, collection, limit, moment };
         list(&self.served, scope.clone(), options).await
@@ -129,7 +129,7 @@ impl World {
 }
 
 /// What a watch begins with, taken by threes.
-fn all_of(initial: &mut Initial) -> Vec<Event> {
+fn all_of(initial: &mut InitialEvents) -> Vec<Event> {
     let mut events = Vec::new();
     while !initial.is_done() {
         let mut wanted = 3;
@@ -142,7 +142,7 @@ fn all_of(initial: &mut Initial) -> Vec<Event> {
     events
 }
 
-fn told(listed: &Listed) -> Vec<String> {
+fn told(listed: &ListPage) -> Vec<String> {
     let wanted = listed.after(None).filter(|(_, is_wanted)| *is_wanted);
     wanted
         .map(|(Versioned { revision, object }, _)| format!("{}@{revision}", object.key()))
@@ -166,7 +166,7 @@ async fn pages_together_are_the_list_that_they_began_with() {
             assert!(told(&page).len() <= limit);
             let before = page.remaining();
             world.write();
-            let next = Continue::parse(&page.next_token(), &scope).unwrap();
+            let next = ContinueToken::parse(&page.next_token(), &scope).unwrap();
             let moment = Moment::Continued(next);
             page = world.list(&scope, labels, Some(limit), moment).await.unwrap();
             assert_eq!(page.revision(), whole.revision());
@@ -191,7 +191,7 @@ async fn a_token_that_is_too_old_can_be_exchanged() {
         world.write();
     }
     let page = world.list(&Scope::All, "", Some(1), Moment::Latest).await.unwrap();
-    let next = Continue::parse(&page.next_token(), &Scope::All).unwrap();
+    let next = ContinueToken::parse(&page.next_token(), &Scope::All).unwrap();
     // A process that has been started since knows nothing of it.
     let mut other = World::new();
     let sequence = RevisionSequence::starting(Timestamp::from_second(1_900_000_000).unwrap(), 8);
@@ -204,7 +204,7 @@ async fn a_token_that_is_too_old_can_be_exchanged() {
     let status = serde_json::to_value(refused.unwrap_err().to_status()).unwrap();
     assert_eq!((&status["code"], &status["reason"]), (&json!(410), &json!("Expired")));
     let token = status["metadata"]["continue"].as_str().unwrap();
-    let inconsistent = Continue::parse(token, &Scope::All).unwrap();
+    let inconsistent = ContinueToken::parse(token, &Scope::All).unwrap();
     assert_eq!((inconsistent.revision, &inconsistent.start), (None, &next.start));
     let rest = other.list(&Scope::All, "", None, Moment::Continued(inconsistent)).await.unwrap();
     assert!(told(&rest).len() > 1);
@@ -278,14 +278,14 @@ struct Reflector {
     labels: &'static str,
     /// Whether it asks for the list as the beginning of its watch.
     streams: bool,
-    /// So many changes ago it is content to list.
+    /// Its list may be older than the present by this many changes.
     back: usize,
     /// The same as `labels`.
     selection: Selection,
     seen: BTreeMap<Key, Revision>,
     /// Up to here it has seen everything.
     reached: Option<Revision>,
-    watching: Option<Watching>,
+    watching: Option<WatchStream>,
     relisted: usize,
     /// Whether the next event is the first one since it came back.
     is_back: bool,
@@ -375,7 +375,7 @@ impl Reflector {
 /// Whatever is written, however slowly it is read, and however often a client
 /// comes back: in the end it has seen what there is.
 #[tokio::test]
-async fn every_client_sees_in_the_end_what_there_is() {
+async fn every_watcher_converges_to_the_list() {
     for seed in 1..=4 {
         eprintln!("seed {seed}");
         follow_from_seed(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed)).await;
@@ -417,7 +417,7 @@ async fn follow_from_seed(seed: u64) {
         match world.next(4) {
             0 => client.watching = None,
             1 => {
-                let bookmark = client.watching.as_mut().and_then(Watching::bookmark);
+                let bookmark = client.watching.as_mut().and_then(WatchStream::bookmark);
                 bookmark.into_iter().for_each(|bookmark| client.take(bookmark));
             }
             _ => {

@@ -9,7 +9,7 @@ use crate::error::{ApiError, Reason};
 use crate::object::Key;
 use crate::served_kind::ServedKind;
 use crate::storage::{Revision, Versioned};
-use crate::watch_cache::{Change, Scope, Snapshot, Subscription};
+use crate::watch_cache::{Scope, Snapshot, Subscription, WatchCacheEvent};
 
 /// How objects are watched.
 #[derive(Clone, Debug)]
@@ -77,7 +77,7 @@ pub struct ObjectEvent {
     /// The object: as it is, or as it last matched, at the revision of the event.
     pub versioned: Versioned,
     /// The change behind the event; other watchers see the same one.
-    pub change: Option<Arc<Change>>,
+    pub change: Option<Arc<WatchCacheEvent>>,
 }
 
 /// Everything up to a revision was sent.
@@ -90,7 +90,7 @@ pub struct Bookmark {
 }
 
 /// What a watch begins with: what is there, as ADDED, in the order of keys.
-pub struct Initial {
+pub struct InitialEvents {
     snapshot: Snapshot,
     scope: Scope,
     selection: Selection,
@@ -100,7 +100,7 @@ pub struct Initial {
     done: bool,
 }
 
-impl Initial {
+impl InitialEvents {
     /// Whether all of it was taken.
     pub fn is_done(&self) -> bool {
         self.done
@@ -131,10 +131,10 @@ impl Initial {
 }
 
 /// A watch: every change after its beginning.
-pub struct Watching {
+pub struct WatchStream {
     selection: Selection,
     /// What it begins with, if that was asked for and not yet taken.
-    initial: Option<Initial>,
+    initial: Option<InitialEvents>,
     subscription: Option<Subscription>,
     pending: VecDeque<ObjectEvent>,
     /// An error that ends the watch.
@@ -152,9 +152,9 @@ pub async fn watch(
     served: &ServedKind,
     scope: Scope,
     options: WatchOptions,
-) -> Result<Watching, ApiError> {
+) -> Result<WatchStream, ApiError> {
     ensure_synced(served)?;
-    let mut watching = Watching {
+    let mut watching = WatchStream {
         selection: options.selection,
         initial: None,
         subscription: None,
@@ -181,16 +181,17 @@ pub async fn watch(
             let (snapshot, subscription) = served.cache.subscribe(scope.clone());
             let selection = watching.selection.clone();
             let (next, done) = (None, false);
-            watching.initial = Some(Initial { snapshot, scope, selection, next, marks_end, done });
+            watching.initial =
+                Some(InitialEvents { snapshot, scope, selection, next, marks_end, done });
             watching.subscription = Some(subscription);
         }
     }
     Ok(watching)
 }
 
-impl Watching {
+impl WatchStream {
     /// What the watch begins with, before its first change.
-    pub fn take_initial(&mut self) -> Option<Initial> {
+    pub fn take_initial(&mut self) -> Option<InitialEvents> {
         self.initial.take()
     }
 
@@ -238,7 +239,7 @@ impl Watching {
 }
 
 /// What a change means to somebody who sees only what is selected.
-fn to_event(selection: &Selection, change: Arc<Change>) -> Option<ObjectEvent> {
+fn to_event(selection: &Selection, change: Arc<WatchCacheEvent>) -> Option<ObjectEvent> {
     let matching = |side: Option<&Versioned>| {
         side.filter(|versioned| selection.matches(&versioned.object)).cloned()
     };

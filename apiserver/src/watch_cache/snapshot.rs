@@ -1,7 +1,7 @@
 //! Everything a cache held at one revision, read without a lock.
 
 use super::objects::Objects;
-use super::{Change, Scope};
+use super::{Scope, WatchCacheEvent};
 use crate::object::Key;
 use crate::storage::{Revision, Versioned};
 
@@ -37,7 +37,7 @@ impl Snapshot {
     }
 
     /// Goes back to before a change.
-    pub(super) fn undo(&mut self, change: &Change) {
+    pub(super) fn undo(&mut self, change: &WatchCacheEvent) {
         match change.before() {
             Some(before) => self.objects.insert(change.key(), before.clone()),
             None => self.objects.remove(change.key()),

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::Notify;
 
-use super::{Change, WatchCache};
+use super::{WatchCache, WatchCacheEvent};
 use crate::object::Key;
 use crate::storage::Revision;
 
@@ -113,7 +113,7 @@ impl Subscribers {
     }
 
     /// Notes that a change has left the window.
-    pub(super) fn lose(&self, change: &Change) {
+    pub(super) fn lose(&self, change: &WatchCacheEvent) {
         let revision = change.revision().number();
         self.each(change.key(), |slot| slot.lost.store(revision, Ordering::Release));
     }
@@ -149,7 +149,7 @@ impl Subscription {
     ///
     /// # Errors
     /// When a change of the scope left the window before it was read.
-    pub async fn next(&mut self) -> Result<Vec<Arc<Change>>, Lost> {
+    pub async fn next(&mut self) -> Result<Vec<Arc<WatchCacheEvent>>, Lost> {
         loop {
             let changes = self.take()?;
             if !changes.is_empty() {
@@ -183,7 +183,7 @@ impl Subscription {
     }
 
     /// What is there now, without waiting; may be nothing.
-    fn take(&mut self) -> Result<Vec<Arc<Change>>, Lost> {
+    fn take(&mut self) -> Result<Vec<Arc<WatchCacheEvent>>, Lost> {
         // First this: what is noted after it is for the next time.
         let first = self.slot.first.swap(0, Ordering::AcqRel);
         let state = self.cache.read();

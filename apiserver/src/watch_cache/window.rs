@@ -21,9 +21,9 @@ const BYTES_LIMIT: usize = 16 << 20;
 /// Forms in which a change may be sent to many watchers.
 const FRAMES: usize = 3;
 
-/// One change of one object.
+/// One change of one object, as watchers see it.
 #[derive(Debug)]
-pub struct Change {
+pub struct WatchCacheEvent {
     revision: Revision,
     key: Key,
     before: Option<Versioned>,
@@ -32,7 +32,7 @@ pub struct Change {
     messages: OnceLock<Box<[OnceLock<Bytes>; FRAMES]>>,
 }
 
-impl Change {
+impl WatchCacheEvent {
     pub(super) fn new(
         revision: Revision,
         key: Key,
@@ -96,7 +96,7 @@ impl Change {
 /// Changes in the order of their revisions.
 #[derive(Debug)]
 pub(super) struct Window {
-    changes: VecDeque<(Instant, Arc<Change>)>,
+    changes: VecDeque<(Instant, Arc<WatchCacheEvent>)>,
     bytes: usize,
     start: Revision,
 }
@@ -113,7 +113,12 @@ impl Window {
     }
 
     /// Appends a change; `left` is told of each one that must go for it.
-    pub(super) fn push(&mut self, change: Arc<Change>, now: Instant, left: impl Fn(&Change)) {
+    pub(super) fn push(
+        &mut self,
+        change: Arc<WatchCacheEvent>,
+        now: Instant,
+        left: impl Fn(&WatchCacheEvent),
+    ) {
         self.bytes += change.size();
         self.changes.push_back((now, change));
         while self.is_over(now) {
@@ -134,7 +139,7 @@ impl Window {
     }
 
     /// The changes after a revision.
-    pub(super) fn after(&self, revision: Revision) -> impl Iterator<Item = &Arc<Change>> {
+    pub(super) fn after(&self, revision: Revision) -> impl Iterator<Item = &Arc<WatchCacheEvent>> {
         let from = self.changes.partition_point(|(_, change)| change.revision <= revision);
         self.changes.range(from..).map(|(_, change)| change)
     }
@@ -146,12 +151,12 @@ mod tests {
     use crate::object::Object;
     use serde_json::json;
 
-    fn change(revision: u64, size: usize) -> Arc<Change> {
+    fn change(revision: u64, size: usize) -> Arc<WatchCacheEvent> {
         let tree = json!({"metadata": {"name": "a", "uid": "u"}, "data": "x".repeat(size)});
         let object = Arc::new(Object::from_tree(tree.as_object().unwrap()).unwrap());
         let revision = Revision::new(revision);
         let after = Some(Versioned { revision, object });
-        Arc::new(Change::new(revision, Key::new(None, "a"), None, after))
+        Arc::new(WatchCacheEvent::new(revision, Key::new(None, "a"), None, after))
     }
 
     fn revisions(window: &Window, after: u64) -> Vec<u64> {

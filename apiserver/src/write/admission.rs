@@ -8,14 +8,14 @@ use super::draft::Draft;
 use super::live::Live;
 use super::{field_managers, owners, reset, text};
 use crate::admission::{
-    Admission, AdmissionObject, AdmissionOperation, AdmissionRequest, KindRules, OldObject,
+    AdmissionObject, AdmissionOperation, AdmissionPlugin, AdmissionRequest, KindRules, OldObject,
 };
 use crate::error::ApiError;
 use crate::object::{Key, Tree, metadata};
 use crate::quota::{self, Room};
 use crate::schema::{self, Malformed};
 
-/// So much is told of many deletions, each text once.
+/// At most this many warnings of many deletions are sent, each text once.
 const WARNINGS_LIMIT: usize = 100;
 
 /// Lets plugins change an object. What they have touched is pruned and gets its defaults
@@ -57,11 +57,11 @@ pub(super) async fn mutate(
     if draft_type(draft) != before {
         return Err(broken("apiVersion and kind may not change"));
     }
-    take_in_again(attributes, live, draft).map_err(|why| broken(&why))
+    normalize_again(attributes, live, draft).map_err(|why| broken(&why))
 }
 
-/// Holds an object that plugins have touched to what the path and the type say.
-fn take_in_again(
+/// Normalizes an object that plugins have touched, and checks that it still fits the path.
+fn normalize_again(
     attributes: &Attributes<'_>,
     live: Option<&Live>,
     draft: &mut Draft,
@@ -74,7 +74,7 @@ fn take_in_again(
     checked.map_err(|error| error.to_string())?;
     schema::coerce_metadata(tree, Malformed::Refused)?;
     if draft.is_kind {
-        schema::take_in(attributes.version.schema.root(), tree, Malformed::Refused)?;
+        schema::normalize(attributes.version.schema.root(), tree, Malformed::Refused)?;
     }
     draft.warnings.extend(owners::without_duplicates(tree, owners::Found::AfterAdmission));
     field_managers::keep_none(&mut draft.tree);
@@ -115,7 +115,7 @@ pub async fn validate_deletion(
     (live, size): (&(dyn Fn() -> Tree + Sync), usize),
     warnings: &mut Vec<String>,
 ) -> Result<(), ApiError> {
-    let old = OldObject::Made(live, OnceLock::new());
+    let old = OldObject::Lazy(live, OnceLock::new());
     let request = attributes.admission_request(AdmissionOperation::Delete, key.name());
     let request = request.about(old);
     if !plugins(attributes, None).any(|plugin| plugin.handles(&request)) {
@@ -151,9 +151,9 @@ async fn ask(
 fn plugins<'a>(
     attributes: &Attributes<'a>,
     rules: Option<&'a KindRules>,
-) -> impl Iterator<Item = &'a dyn Admission> {
+) -> impl Iterator<Item = &'a dyn AdmissionPlugin> {
     let is_asked = attributes.origin == Origin::Request;
-    let rules = rules.map(|rules| rules as &dyn Admission);
+    let rules = rules.map(|rules| rules as &dyn AdmissionPlugin);
     attributes.environment.admission.iter().chain(rules).filter(move |_| is_asked)
 }
 
@@ -173,5 +173,5 @@ fn request<'a>(
     };
     attributes
         .admission_request(operation, name)
-        .about(live.map_or(OldObject::None, |live| OldObject::There(&live.tree)))
+        .about(live.map_or(OldObject::None, |live| OldObject::Borrowed(&live.tree)))
 }

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 
 use super::FieldValidation;
 use crate::admission::{AdmissionChain, AdmissionOperation, AdmissionRequest};
-use crate::ambient::Ambient;
+use crate::clock::Clock;
 use crate::error::ApiError;
 use crate::kind::{Kind, RuleContext, Version};
 use crate::object::Key;
@@ -24,8 +24,8 @@ pub enum Part {
     Scale,
     /// What holds it when it is deleted, besides its metadata.
     Finalizers,
-    /// What code behind a subresource of this name does to it.
-    Coded(&'static str),
+    /// What the handler of the subresource of this name changes.
+    Handler(&'static str),
 }
 
 impl Part {
@@ -36,7 +36,7 @@ impl Part {
             Self::Status => "status",
             Self::Scale => "scale",
             Self::Finalizers => "finalize",
-            Self::Coded(name) => name,
+            Self::Handler(name) => name,
         }
     }
 }
@@ -75,9 +75,9 @@ pub trait CreateAuthorizer: Sync {
 /// What a server lends to every write.
 #[derive(Clone, Copy)]
 pub struct Environment<'a> {
-    /// Time and chance.
-    pub ambient: &'a Ambient,
-    /// Who is asked about writes.
+    /// The time, and random numbers.
+    pub clock: &'a Clock,
+    /// The admission plugins.
     pub admission: &'a AdmissionChain,
     /// What is served, for admission to look into.
     pub kinds: &'a ServedKinds,
@@ -108,7 +108,7 @@ pub struct Attributes<'a> {
     pub account: &'a Account,
     /// What the server lends to it.
     pub environment: Environment<'a>,
-    /// Who knows the right to create, for updates that may.
+    /// Authorizes the create of an update that finds no object.
     pub authorizer: &'a dyn CreateAuthorizer,
 }
 

@@ -7,7 +7,7 @@ use super::decode::{check_identity, check_namespace, check_uid, decode};
 use super::draft::{Draft, Submitted};
 use super::live::Live;
 use super::patch::{SubmittedPatch, apply_patch};
-use super::scale::{self, Wanted};
+use super::scale::{self, SubmittedScale};
 use crate::error::ApiError;
 use crate::object::{Tree, metadata};
 use crate::quota::{self, Room};
@@ -39,25 +39,25 @@ impl fmt::Debug for Change<'_> {
     }
 }
 
-/// A generated name that is taken is tried again so often; as kube-apiserver.
+/// How many generated names are tried if they are taken; as kube-apiserver.
 const GENERATE_NAME_ATTEMPTS: usize = 8;
 
-/// So often an update that may create tries to, if others create and delete its object
-/// meanwhile.
+/// An update that may create its object tries it at most this many times, if others create and
+/// delete the object meanwhile.
 const UPSERT_ATTEMPTS: usize = 4;
 
-/// A change that was read. It may be made several times: again, if others are faster.
-pub(super) enum Pending<'a> {
+/// A change that was decoded. It may be applied several times, if other writes are faster.
+pub(super) enum DecodedChange<'a> {
     /// `None` after an object that cannot be made twice.
     Create(Option<Draft>),
     Update(Draft),
     Patch(SentPatch),
-    UpdateScale(Wanted),
+    UpdateScale(SubmittedScale),
     PatchScale(SentPatch),
     Code(&'a Code<'a>),
 }
 
-impl<'a> Pending<'a> {
+impl<'a> DecodedChange<'a> {
     /// Reads a change, as far as that can be done before the object is known.
     ///
     /// # Errors
@@ -78,9 +78,9 @@ impl<'a> Pending<'a> {
                 Ok(Self::Create(Some(draft)))
             }
             Change::Update(submitted) if is_scale => {
-                let wanted = Wanted::submitted(submitted, validation)?;
-                check_identity(&mut wanted.as_object(), &attributes.key())?;
-                Ok(Self::UpdateScale(wanted))
+                let scale = SubmittedScale::submitted(submitted, validation)?;
+                check_identity(&mut scale.as_object(), &attributes.key())?;
+                Ok(Self::UpdateScale(scale))
             }
             Change::Update(submitted) => {
                 let mut draft = decode(kind, version, validation, submitted)?;
@@ -145,7 +145,7 @@ impl<'a> Pending<'a> {
                 let uid = live.map(Live::uid).unwrap_or_default();
                 check_uid(attributes, &draft.tree, uid).map_err(|error| draft.refused(error))?;
                 if live.is_none() {
-                    // A version of what is not there says nothing, as in kube-apiserver.
+                    // Without an object its resourceVersion is ignored, as in kube-apiserver.
                     draft.revision.clear();
                 }
                 Ok(draft)
@@ -155,18 +155,18 @@ impl<'a> Pending<'a> {
                 check_identity(&mut draft.tree, &key).map_err(|error| draft.refused(error))?;
                 Ok(draft)
             }
-            (Self::UpdateScale(wanted), Some(live)) => {
+            (Self::UpdateScale(scale), Some(live)) => {
                 room.grow_to(quota::of_tree(&live.tree))?;
-                check_uid(attributes, &wanted.as_object(), live.uid())?;
-                Ok(wanted.applied_to(scale::paths(attributes)?, live))
+                check_uid(attributes, &scale.as_object(), live.uid())?;
+                Ok(scale.applied_to(scale::paths(attributes)?, live))
             }
             (Self::PatchScale(patch), Some(live)) => {
                 let paths = scale::paths(attributes)?;
                 let validation = attributes.options.field_validation;
-                let wanted = Wanted::patched(paths, live, patch.read()?, validation, room)?;
-                check_identity(&mut wanted.as_object(), &key)?;
+                let scale = SubmittedScale::patched(paths, live, patch.read()?, validation, room)?;
+                check_identity(&mut scale.as_object(), &key)?;
                 room.grow_to(quota::of_tree(&live.tree))?;
-                Ok(wanted.applied_to(paths, live))
+                Ok(scale.applied_to(paths, live))
             }
             (Self::Code(code), Some(live)) => {
                 room.grow_to(quota::of_tree(&live.tree))?;

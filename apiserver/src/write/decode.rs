@@ -48,7 +48,7 @@ pub(super) fn prune(
         unknown.extend(schema::coerce_metadata(tree, Malformed::Refused)?);
     }
     if is_kind {
-        unknown.extend(schema::take_in(of, tree, Malformed::Refused)?);
+        unknown.extend(schema::normalize(of, tree, Malformed::Refused)?);
     }
     Ok((is_kind, unknown))
 }
@@ -70,8 +70,8 @@ pub(super) fn check_namespace(tree: &mut Tree, namespace: Option<&str>) -> Resul
     Ok(())
 }
 
-/// Refuses what is posted to a subresource of an object, if it is for another one, or of
-/// another kind.
+/// Refuses the body of a request to a subresource if it is for another object, or of another
+/// kind.
 ///
 /// # Errors
 /// 400 with what is wrong.
@@ -106,8 +106,7 @@ pub(super) fn check_identity(tree: &mut Tree, key: &Key) -> Result<(), ApiError>
     Ok(())
 }
 
-/// Refuses an object that says it is another one of the same name than that of this uid;
-/// where there is none, that is empty.
+/// Refuses an object with another uid than this one, which is empty if there is no object yet.
 ///
 /// # Errors
 /// 409.
@@ -124,8 +123,8 @@ pub(super) fn check_uid(
     Err(precondition_failed(attributes, &cause))
 }
 
-/// Refuses what is posted to a subresource, if it says that it is for another object of the
-/// same name, or for another version of it.
+/// Refuses the body of a request to a subresource if its uid or resourceVersion is not that of
+/// the object.
 ///
 /// # Errors
 /// 409.

@@ -1,11 +1,11 @@
-//! What becomes of an object that is deleted while something holds it.
+//! Marks an object that is deleted while something holds it.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use super::metadata_rules::{FOREGROUND, ORPHAN};
 use super::prepare;
-use crate::ambient::{Ambient, to_seconds};
+use crate::clock::{Clock, to_rfc_3339};
 use crate::error::ApiError;
 use crate::kind::{Kind, Strategy};
 use crate::object::{Object, Tree, metadata};
@@ -23,14 +23,14 @@ pub enum Propagation {
 
 /// How an object is deleted.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct DeletionOptions {
+pub struct MarkOptions {
     /// What becomes of what it owns.
     pub propagation: Option<Propagation>,
     /// How many seconds it has to end, where objects have any.
     pub grace_period: Option<i64>,
 }
 
-impl DeletionOptions {
+impl MarkOptions {
     /// How many seconds an object has to end.
     fn seconds(&self, strategy: &Strategy, tree: &Tree) -> i64 {
         let Some(usual) = strategy.grace_period.and_then(|period| period(tree)) else { return 0 };
@@ -45,12 +45,12 @@ impl DeletionOptions {
 /// asks for; `None` if nothing holds it, so that it can go at once.
 ///
 /// # Errors
-/// None that could be met: it was an object before.
+/// Never in practice: the tree was an object before.
 pub fn mark(
     object: &Object,
     strategy: &Strategy,
-    options: &DeletionOptions,
-    ambient: &Ambient,
+    options: &MarkOptions,
+    clock: &Clock,
 ) -> Result<Option<Object>, ApiError> {
     let mut tree = object.to_tree();
     if strategy.is_garbage_collected {
@@ -61,15 +61,15 @@ pub fn mark(
         return Ok(None);
     }
     if let Some(note) = strategy.prepare_for_deletion {
-        note(&mut tree, ambient.now());
+        note(&mut tree, clock.now());
     }
     if strategy.marked_by_time_alone {
         metadata::edit(&mut tree, |metadata| {
-            let now = || to_seconds(ambient.now()).into();
+            let now = || to_rfc_3339(clock.now()).into();
             metadata.entry("deletionTimestamp").or_insert_with(now);
         });
     } else {
-        end_in(&mut tree, seconds, options.grace_period, ambient);
+        end_in(&mut tree, seconds, options.grace_period, clock);
     }
     // However large it is: what cannot be marked could never go.
     let marked = Object::from_tree(&tree).map_err(ApiError::internal)?;
@@ -77,7 +77,7 @@ pub fn mark(
 }
 
 /// An object that is to end in so many seconds, if it was not to end sooner.
-fn end_in(tree: &mut Tree, seconds: i64, given: Option<i64>, ambient: &Ambient) {
+fn end_in(tree: &mut Tree, seconds: i64, given: Option<i64>, clock: &Clock) {
     let metadata = metadata::of(tree);
     let ends = metadata.get("deletionTimestamp").and_then(Value::as_str);
     let ends: Option<Timestamp> = ends.and_then(|time| time.parse().ok());
@@ -85,7 +85,7 @@ fn end_in(tree: &mut Tree, seconds: i64, given: Option<i64>, ambient: &Ambient) 
     let begun = match ends {
         None => {
             prepare::add_generation(tree);
-            ambient.now()
+            clock.now()
         }
         Some(ends) => {
             let before = before.unwrap_or_default();
@@ -98,24 +98,24 @@ fn end_in(tree: &mut Tree, seconds: i64, given: Option<i64>, ambient: &Ambient) 
     };
     let ends = begun.saturating_add(SignedDuration::from_secs(seconds)).unwrap_or(begun);
     metadata::edit(tree, |metadata| {
-        metadata.insert("deletionTimestamp".to_owned(), to_seconds(ends).into());
+        metadata.insert("deletionTimestamp".to_owned(), to_rfc_3339(ends).into());
         metadata.insert("deletionGracePeriodSeconds".to_owned(), seconds.into());
     });
 }
 
-/// An object as it goes.
+/// The last state of an object, which is shown when it is removed.
 ///
 /// # Errors
-/// None that could be met: it was an object before.
-pub fn as_it_goes(
+/// Never in practice: the tree was an object before.
+pub fn final_state(
     object: &Object,
     strategy: &Strategy,
-    ambient: &Ambient,
+    clock: &Clock,
 ) -> Result<Object, ApiError> {
     let mut tree = object.to_tree();
-    // Others go without a mark.
+    // Objects of other kinds are removed without a mark.
     if strategy.grace_period.is_some() {
-        end_in(&mut tree, 0, Some(0), ambient);
+        end_in(&mut tree, 0, Some(0), clock);
     }
     let gone = Object::from_tree(&tree).map_err(ApiError::internal)?;
     Ok(gone.of_shape(object.shape()))
@@ -153,8 +153,8 @@ fn set_finalizers(tree: &mut Tree, propagation: Option<Propagation>) {
     });
 }
 
-/// Whether nothing holds an object any more that is being deleted.
-pub(super) fn is_over(kind: &Kind, tree: &Tree) -> bool {
+/// Whether an object that is being deleted can be removed now.
+pub(super) fn can_be_removed(kind: &Kind, tree: &Tree) -> bool {
     let metadata = metadata::of(tree);
     let grace = metadata.get("deletionGracePeriodSeconds").and_then(Value::as_i64);
     metadata::is_being_deleted(tree) && !kind.strategy.holds(tree) && grace.unwrap_or_default() == 0

@@ -1,7 +1,7 @@
 //! Encode: an object that was validated becomes bytes, within the limits of what is kept.
 
 use super::attributes::Attributes;
-use super::deletion::is_over;
+use super::deletion::can_be_removed;
 use super::draft::Draft;
 use super::extent::{DEPTH_LIMIT, Extent};
 use super::live::Live;
@@ -33,7 +33,7 @@ pub(super) fn encode(
     draft: &Draft,
 ) -> Result<Encoded, ApiError> {
     let kind = attributes.kind();
-    let goes = live.is_some() && is_over(kind, &draft.tree);
+    let goes = live.is_some() && can_be_removed(kind, &draft.tree);
     let object = if goes {
         // It is shown, not kept: what is too large can still go.
         Object::from_tree(&draft.tree).map_err(ApiError::internal)?

@@ -170,7 +170,7 @@ fn apply(
     }
 }
 
-/// So many steps of a path are followed; one more than an object is deep.
+/// At most this many steps of a path are followed: one more than an object is deep.
 const STEPS_LIMIT: usize = DEPTH_LIMIT + 1;
 
 /// What stands before the first slash does not count.

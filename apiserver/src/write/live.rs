@@ -1,7 +1,7 @@
 //! Live: the object that is there when it is written.
 
 use super::attributes::{Attributes, Part};
-use super::change::Pending;
+use super::change::DecodedChange;
 use crate::error::{ApiError, Reason};
 use crate::object::{Tree, metadata};
 use crate::quota::Room;
@@ -49,19 +49,19 @@ pub(super) fn set_revision(tree: &mut Tree, revision: &str) {
 /// 404 when there is none, and the write does not create it.
 pub(super) async fn current(
     attributes: &Attributes<'_>,
-    pending: &Pending<'_>,
+    decoded: &DecodedChange<'_>,
 ) -> Result<Option<Live>, ApiError> {
     let kind = attributes.kind();
     let Some((store, collection)) = attributes.served.store() else {
-        let verb = pending.verb();
+        let verb = decoded.verb();
         return Err(ApiError::method_not_allowed(&kind.group, &kind.names.plural, verb));
     };
-    if let Pending::Create(_) = pending {
+    if let DecodedChange::Create(_) = decoded {
         return ensure_open(attributes).map(|()| None);
     }
     let key = attributes.key();
     let kept = store.get(&collection, &key).await.map_err(ApiError::internal)?;
-    let creates = matches!(pending, Pending::Update(_))
+    let creates = matches!(decoded, DecodedChange::Update(_))
         && attributes.part == Part::Main
         && kind.strategy.allows_create_on_update;
     let Some(kept) = kept else {

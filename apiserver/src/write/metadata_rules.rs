@@ -7,7 +7,8 @@ use serde_json::Value;
 use crate::error::{FieldError, quote};
 use crate::kind::NameRule;
 use crate::object::names::{
-    check_label, check_label_key, check_label_value, check_path_segment, check_path_segment_prefix,
+    check_dns_1123_label, check_label_key, check_label_value, check_path_segment,
+    check_path_segment_prefix,
 };
 use crate::object::{Tree, metadata};
 use crate::schema::ERRORS_LIMIT;
@@ -47,7 +48,7 @@ pub(super) fn validate_embedded(tree: &Tree) -> Vec<FieldError> {
         errors.extend(invalid("metadata.name", name, check_path_segment(name)));
     }
     if let Some(namespace) = text("namespace") {
-        errors.extend(invalid("metadata.namespace", namespace, check_label(namespace)));
+        errors.extend(invalid("metadata.namespace", namespace, check_dns_1123_label(namespace)));
     }
     if let Some(generation) = metadata.get("generation").filter(|at| at.as_i64() < Some(0)) {
         let why = "must be greater than or equal to 0";
@@ -231,7 +232,7 @@ fn validate_names(metadata: &Tree, names: NameRule, errors: &mut Vec<FieldError>
         Some(name) => errors.extend(invalid("metadata.name", name, names.check(name))),
     }
     if let Some(namespace) = text("namespace") {
-        errors.extend(invalid("metadata.namespace", namespace, check_label(namespace)));
+        errors.extend(invalid("metadata.namespace", namespace, check_dns_1123_label(namespace)));
     }
 }
 

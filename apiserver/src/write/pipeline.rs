@@ -6,7 +6,7 @@
 //! object.
 
 use super::attributes::{Attributes, Part};
-use super::change::{Change, Pending};
+use super::change::{Change, DecodedChange};
 use super::commit::{self, Committed};
 use super::draft::Draft;
 use super::live::{self, Live};
@@ -33,15 +33,15 @@ pub struct Written {
 /// (404), what admission refuses, what was changed by others (409), everything that
 /// validation finds (422), a name that is taken (409).
 pub async fn write(attributes: &Attributes<'_>, change: Change<'_>) -> Result<Written, ApiError> {
-    let mut pending = Pending::decode(attributes, change)?;
+    let mut decoded = DecodedChange::decode(attributes, change)?;
     let mut creations = 0;
     loop {
-        let live = live::current(attributes, &pending).await;
-        let live = live.map_err(|error| pending.refused(error))?;
+        let live = live::current(attributes, &decoded).await;
+        let live = live.map_err(|error| decoded.refused(error))?;
         let mut room = attributes.account.room(0)?;
-        let mut draft = pending.change(attributes, live.as_ref(), &mut room)?;
+        let mut draft = decoded.change(attributes, live.as_ref(), &mut room)?;
         creations += usize::from(live.is_none());
-        let may_repeat = pending.may_repeat_creation(creations);
+        let may_repeat = decoded.may_repeat_creation(creations);
         let committed = stages(attributes, live.as_ref(), &mut draft, &mut room, may_repeat).await;
         let committed = committed.map_err(|error| draft.refused(error))?;
         if let Committed::At(versioned) = committed {

@@ -1,4 +1,4 @@
-//! Prepare: what the system and the strategy of a kind say in an object.
+//! Prepare: sets the fields that the system and the strategy of a kind set.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use super::live::{Live, set_revision};
 use super::reset::take_finalizers;
 use super::stamp;
 use crate::error::{ApiError, FieldError, quote};
-use crate::kind::{CodedRules, Kind, RuleContext, Version};
+use crate::kind::{ErasedRules, Kind, RuleContext, Version};
 use crate::object::{Tree, metadata};
 
 /// Where the name of an object comes from.
@@ -20,7 +20,7 @@ pub(super) struct NameOrigin {
     pub has_prefix: bool,
 }
 
-/// Says in an object what its author cannot say.
+/// Sets the fields that the system and the strategy set.
 ///
 /// # Errors
 /// What kube-apiserver answers: no version to start from (422), another one than is
@@ -37,10 +37,10 @@ pub(super) fn prepare(
 }
 
 fn prepare_new(attributes: &Attributes<'_>, draft: &mut Draft) -> NameOrigin {
-    let (kind, version, ambient) =
-        (attributes.kind(), attributes.version, attributes.environment.ambient);
+    let (kind, version, clock) =
+        (attributes.kind(), attributes.version, attributes.environment.clock);
     let tree = &mut draft.tree;
-    let is_generated = stamp::stamp(tree, kind.strategy.has_generation, ambient);
+    let is_generated = stamp::stamp(tree, kind.strategy.has_generation, clock);
     if let Some(rules) = kind.strategy_rules(version).filter(|_| draft.is_kind) {
         run(rules, kind, version, tree, &attributes.context());
     }
@@ -51,7 +51,7 @@ fn prepare_change(attributes: &Attributes<'_>, live: &Live, draft: &mut Draft) {
     let (kind, version) = (attributes.kind(), attributes.version);
     let (part, tree) = (attributes.part, &mut draft.tree);
     let is_main = matches!(part, Part::Main | Part::Scale);
-    let is_code = matches!(part, Part::Coded(_));
+    let is_code = matches!(part, Part::Handler(_));
     let rules = kind.strategy_rules(version).filter(|_| draft.is_kind || !is_main);
     let rules = rules.filter(|_| !is_code);
     if is_code {
@@ -64,12 +64,12 @@ fn prepare_change(attributes: &Attributes<'_>, live: &Live, draft: &mut Draft) {
         let context = attributes.context();
         run(rules, kind, version, tree, &context.changing(&live.tree));
         if let Some(given) = given {
-            // No default is put in the place of what is taken away.
+            // Removed finalizers do not come back as defaults.
             take_finalizers(tree, &given);
         }
         metadata::edit(tree, |metadata| drop(metadata.remove("resourceVersion")));
     }
-    // Code counts for itself.
+    // A handler increments the generation itself.
     if !is_code {
         let counts_annotations = kind.strategy.counts_annotations && is_main;
         bump_generation(version, tree, &live.tree, counts_annotations);
@@ -78,7 +78,7 @@ fn prepare_change(attributes: &Attributes<'_>, live: &Live, draft: &mut Draft) {
 
 /// Lets the strategy fill in what depends on other fields.
 fn run(
-    rules: &CodedRules,
+    rules: &ErasedRules,
     kind: &Kind,
     version: &Version,
     tree: &mut Tree,

@@ -1,4 +1,5 @@
-//! Reset: what a write may not set, it does not set: it stays as it is, or is not there.
+//! Reset: fields that this write may not set keep their old value, or are removed from a new
+//! object.
 //!
 //! kube-apiserver does this when it prepares an object, behind mutating admission. Here it is
 //! done before, so that admission sees the object as it will be, and once more if admission
@@ -24,7 +25,7 @@ pub(super) fn reset(attributes: &Attributes<'_>, live: Option<&Live>, draft: &mu
         (Some(live), Part::Main | Part::Scale) => reset_main(attributes, live, draft),
         (Some(live), Part::Status) => reset_to_status(attributes, live, draft),
         // What code does is not held to what clients may.
-        (Some(live), Part::Coded(_)) => keep_what_is_the_systems(&mut draft.tree, &live.tree),
+        (Some(live), Part::Handler(_)) => keep_what_is_the_systems(&mut draft.tree, &live.tree),
         (Some(live), Part::Finalizers) => {
             let given = std::mem::replace(&mut draft.tree, live.tree.clone());
             take_metadata(&mut draft.tree, &given, &[]);
@@ -51,7 +52,7 @@ fn drop_status(attributes: &Attributes<'_>, draft: &mut Draft) {
     let keeps = kind.strategy.keeps_status_on_create || attributes.origin == Origin::Restored;
     let drops_status = version.subresources.status && !keeps;
     if drops_status && draft.tree.remove("status").is_some() {
-        // What it begins with is as if it was never said.
+        // The status gets its defaults, as if the client had sent none.
         schema::fill_defaults(version.schema.root(), &mut draft.tree);
     }
 }
@@ -77,11 +78,11 @@ fn reset_to_status(attributes: &Attributes<'_>, live: &Live, draft: &mut Draft) 
     let given = std::mem::replace(&mut draft.tree, live.tree.clone());
     take_status(&mut draft.tree, &given);
     if strategy.updates_metadata_with_status {
-        take_metadata(&mut draft.tree, &given, strategy.metadata_kept_by_status);
+        take_metadata(&mut draft.tree, &given, strategy.metadata_reset_by_status);
     }
     if !draft.is_kind {
         // What says that it is something else was not pruned.
-        let _ = schema::take_in(version.schema.root(), &mut draft.tree, Malformed::Dropped);
+        let _ = schema::normalize(version.schema.root(), &mut draft.tree, Malformed::Dropped);
     }
 }
 
@@ -110,7 +111,7 @@ fn keep_what_is_the_systems(tree: &mut Tree, old: &Tree) {
     });
 }
 
-/// Puts what holds another state of an object in the place of what holds it.
+/// Replaces the finalizers by those of another state of the object.
 pub(super) fn take_finalizers(tree: &mut Tree, other: &Tree) {
     let given = other.get("spec").and_then(|spec| spec["finalizers"].as_array());
     let spec = tree.entry("spec").or_insert_with(|| Value::Object(Tree::new()));

@@ -9,7 +9,7 @@ use super::draft::Submitted;
 use super::field_validation::FieldValidation;
 use super::pipeline::write;
 use crate::admission::AdmissionChain;
-use crate::ambient::Ambient;
+use crate::clock::Clock;
 use crate::error::ApiError;
 use crate::kind::Version;
 use crate::object::{Tree, metadata};
@@ -17,13 +17,13 @@ use crate::quota::Account;
 use crate::served_kind::{ServedKind, ServedKinds};
 use crate::user::User;
 
-/// The user in whose name a server begins.
+/// The user of the writes with which a server begins.
 const USER: &str = "system:apiserver";
 
-/// Nobody asks for rights where no client writes.
-pub(super) struct Nobody;
+/// Allows everything: no client sent this write.
+pub(super) struct AlwaysAllow;
 
-impl CreateAuthorizer for Nobody {
+impl CreateAuthorizer for AlwaysAllow {
     fn authorize_create(&self) -> BoxFuture<'_, Result<(), ApiError>> {
         ready(Ok(())).boxed()
     }
@@ -39,7 +39,7 @@ pub async fn restore(
     served: &ServedKind,
     version: &Version,
     tree: Tree,
-    ambient: &Ambient,
+    clock: &Clock,
 ) -> Result<(), ApiError> {
     let namespace = metadata::of(&tree).get("namespace").and_then(|value| value.as_str());
     let namespace = namespace.map(str::to_owned);
@@ -58,15 +58,15 @@ pub async fn restore(
         name: None,
         options: &options,
         user: &user,
-        now: ambient.now(),
+        now: clock.now(),
         origin: Origin::Restored,
         account: &Account::own(),
         environment: Environment {
-            ambient,
+            clock,
             admission: &AdmissionChain::default(),
             kinds: &ServedKinds::default(),
         },
-        authorizer: &Nobody,
+        authorizer: &AlwaysAllow,
     };
     let submitted = Submitted { tree, duplicates: Vec::new() };
     write(&attributes, Change::Create(submitted)).await.map(drop)

@@ -220,17 +220,17 @@ pub fn no_scale() -> ApiError {
     ApiError::bad_request(message)
 }
 
-/// A Scale that somebody wants.
+/// A Scale that a client has sent, or that its patch has made.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct SubmittedScale {
     /// Its metadata: whose it is, and of which version.
     metadata: Map<String, Value>,
     replicas: i64,
     warnings: Vec<String>,
 }
 
-impl Wanted {
-    /// Reads what was put in the place of a Scale. Nothing said is none wanted.
+impl SubmittedScale {
+    /// Reads a Scale that was put. A missing `replicas` means 0.
     ///
     /// # Errors
     /// 400 when it is no Scale.
@@ -263,14 +263,14 @@ impl Wanted {
         let unfit = |why: &str| unfit_patch(&shown, why);
         let Value::Object(tree) = patched else { return Err(unfit(&no_object(&patched))) };
         let is_said = tree.get("spec").is_some_and(|spec| !spec["replicas"].is_null());
-        let wanted =
+        let submitted =
             read(tree, patch.problems.clone(), field_validation).map_err(|why| unfit(&why))?;
         if current.is_none() && !is_said {
             let path = quote(paths.spec_replicas.text());
             let message = format!("the spec replicas field {path} cannot be empty");
             return Err(ApiError::new(Reason::BadRequest, message));
         }
-        Ok(wanted)
+        Ok(submitted)
     }
 
     /// The metadata, as that of an object.
@@ -280,7 +280,7 @@ impl Wanted {
         tree
     }
 
-    /// The object with so many replicas. What says no version is for any.
+    /// The object with these replicas. A missing resourceVersion means an unconditional update.
     pub fn applied_to(&self, paths: &ScalePaths, live: &Live) -> Draft {
         let mut tree = live.with_revision();
         let given = self.metadata.get("resourceVersion").and_then(Value::as_str);
@@ -296,7 +296,7 @@ fn read(
     mut tree: Tree,
     mut problems: Vec<String>,
     field_validation: FieldValidation,
-) -> Result<Wanted, String> {
+) -> Result<SubmittedScale, String> {
     for (field, expected) in [("kind", KIND), ("apiVersion", GROUP_VERSION)] {
         let given = super::text(&tree, field);
         if !given.is_empty() && given != expected {
@@ -324,7 +324,7 @@ fn read(
     problems.extend(odd.map(|(key, _)| format!("unknown field \"spec.{key}\"")));
     let warnings = super::field_validation::report_problems(field_validation, problems, Vec::new())
         .map_err(|problems| format!("strict decoding error: {problems}"))?;
-    Ok(Wanted { metadata: metadata::of(&tree).clone(), replicas, warnings })
+    Ok(SubmittedScale { metadata: metadata::of(&tree).clone(), replicas, warnings })
 }
 
 fn mismatch(found: &Value, field: &str, expected: &str) -> String {

@@ -1,12 +1,12 @@
-//! What the system says about a new object, whatever its author said.
+//! The fields that the system sets in a new object, whatever the client has sent.
 
 use serde_json::Value;
 
-use crate::ambient::{Ambient, to_seconds};
+use crate::clock::{Clock, to_rfc_3339};
 use crate::error::ApiError;
 use crate::object::{Tree, metadata};
 
-/// So much of a prefix is used for a generated name; as kube-apiserver.
+/// At most this many bytes of a prefix are used for a generated name; as kube-apiserver.
 const GENERATE_NAME_LIMIT: usize = 58;
 
 /// Fields that say something about an object as it is elsewhere, or was.
@@ -16,7 +16,7 @@ const ELSEWHERE: [&str; 4] =
 /// Fields that only the system sets, and that stay.
 const SYSTEM: [&str; 3] = ["creationTimestamp", "generation", "uid"];
 
-/// Drops what nobody may say of a new object; `keeps` leaves what an object is known by.
+/// Drops the fields that only the system sets; `keeps` keeps uid, creation time and generation.
 pub(super) fn wipe(tree: &mut Tree, keeps: bool) {
     metadata::edit(tree, |metadata| {
         for field in ELSEWHERE {
@@ -32,29 +32,29 @@ pub(super) fn wipe(tree: &mut Tree, keeps: bool) {
 
 /// Sets what was not kept: name (if only a prefix is given), uid, creation time and, where
 /// changes are counted, generation; answers whether the name was made.
-pub(super) fn stamp(tree: &mut Tree, has_generation: bool, ambient: &Ambient) -> bool {
+pub(super) fn stamp(tree: &mut Tree, has_generation: bool, clock: &Clock) -> bool {
     metadata::edit(tree, |metadata| {
-        metadata.entry("uid").or_insert_with(|| ambient.uid().to_string().into());
-        metadata.entry("creationTimestamp").or_insert_with(|| to_seconds(ambient.now()).into());
+        metadata.entry("uid").or_insert_with(|| clock.uid().to_string().into());
+        metadata.entry("creationTimestamp").or_insert_with(|| to_rfc_3339(clock.now()).into());
         if has_generation {
             metadata.entry("generation").or_insert_with(|| 1.into());
         }
     });
     let is_generated = metadata::name(tree).is_empty() && metadata::prefix(tree).is_some();
     if is_generated {
-        rename(tree, ambient);
+        rename(tree, clock);
     }
     is_generated
 }
 
 /// Makes a name from the prefix.
-fn rename(tree: &mut Tree, ambient: &Ambient) {
+fn rename(tree: &mut Tree, clock: &Clock) {
     let Some(prefix) = metadata::prefix(tree) else { return };
     let mut limit = prefix.len().min(GENERATE_NAME_LIMIT);
     while !prefix.is_char_boundary(limit) {
         limit -= 1;
     }
-    let name = prefix[..limit].to_owned() + &ambient.name_suffix();
+    let name = prefix[..limit].to_owned() + &clock.name_suffix();
     metadata::edit(tree, |metadata| {
         metadata.insert("name".to_owned(), name.into());
     });

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::pipeline::Written;
 use super::*;
 use crate::admission::AdmissionChain;
-use crate::ambient::Ambient;
+use crate::clock::Clock;
 use crate::error::{ApiError, Reason};
 use crate::kind::{Kind, Strategy};
 use crate::object::{Key, Object};
@@ -55,7 +55,7 @@ fn kind() -> Kind {
 struct World {
     served: ServedKind,
     store: Arc<MemoryStore>,
-    ambient: Ambient,
+    clock: Clock,
     user: User,
     account: Account,
 }
@@ -75,8 +75,8 @@ impl World {
             unavailable: None,
             came_at_run_time: false,
         };
-        let ambient = Ambient::given(now, || Uuid::from_u128(7), || 7);
-        Self { served, store, ambient, user: User::default(), account: Account::own() }
+        let clock = Clock::new(now, || Uuid::from_u128(7), || 7);
+        Self { served, store, clock, user: User::default(), account: Account::own() }
     }
 
     /// Puts an object in as it is, whatever is wrong with it; answers with its revision.
@@ -99,7 +99,7 @@ impl World {
         change: Change,
         field_validation: FieldValidation,
     ) -> Result<Written, ApiError> {
-        self.write_as(&restore::Nobody, target, change, field_validation)
+        self.write_as(&restore::AlwaysAllow, target, change, field_validation)
     }
 
     /// The same with the rights of somebody.
@@ -120,14 +120,10 @@ impl World {
             name,
             options: &options,
             user: &self.user,
-            now: self.ambient.now(),
+            now: self.clock.now(),
             origin: Origin::Request,
             account: &self.account,
-            environment: Environment {
-                ambient: &self.ambient,
-                admission: &admission,
-                kinds: &kinds,
-            },
+            environment: Environment { clock: &self.clock, admission: &admission, kinds: &kinds },
             authorizer,
         };
         at_once(write(&attributes, change))
@@ -365,9 +361,9 @@ fn an_update_that_creates_needs_the_right_to() {
     let refused = |size| put(&Updater, size, Part::Main).unwrap_err().reason();
     // kube-apiserver validates first.
     assert_eq!((refused(1), refused(99)), (Reason::Forbidden, Reason::Invalid));
-    let status = put(&restore::Nobody, 1, Part::Status).unwrap_err();
+    let status = put(&restore::AlwaysAllow, 1, Part::Status).unwrap_err();
     assert_eq!(status.reason(), Reason::NotFound);
-    assert!(put(&restore::Nobody, 1, Part::Main).unwrap().is_created);
+    assert!(put(&restore::AlwaysAllow, 1, Part::Main).unwrap().is_created);
     // Once it is there, it is an update like any other, which has not seen the object.
     assert_eq!(refused(2), Reason::Invalid);
 }
@@ -401,7 +397,7 @@ impl Store for Closing {
 #[test]
 fn an_object_does_not_outlive_its_definition() {
     let mut world = World::new(kind());
-    let store = MemoryStore::new(Arc::new(RevisionSequence::starting(world.ambient.now(), 7)));
+    let store = MemoryStore::new(Arc::new(RevisionSequence::starting(world.clock.now(), 7)));
     let store = Arc::new(Closing(store, world.served.intake.clone()));
     world.served.backing = Backing::Stored(store.clone());
     let Value::Object(tree) = foo(json!({"name": "a"}), json!({"size": 1})) else { unreachable!() };

@@ -5,7 +5,7 @@ use super::draft::Draft;
 use super::live::Live;
 use super::{embedded, metadata_rules, scale, text};
 use crate::error::{ApiError, FieldError, quote};
-use crate::kind::{CodedRules, Kind, ScalePaths, Version};
+use crate::kind::{ErasedRules, Kind, ScalePaths, Version};
 use crate::object::{Tree, metadata};
 use crate::schema::{self, ERRORS_LIMIT};
 
@@ -25,7 +25,7 @@ pub(super) fn validate(
         (None, _) => faults_of_new(kind, version, tree, draft.is_kind),
         (Some(old), Part::Main | Part::Scale) => faults(kind, version, tree, draft.is_kind, old),
         (Some(old), Part::Status) => faults_of_status(kind, version, tree, old),
-        (Some(_), Part::Finalizers | Part::Coded(_)) => Vec::new(),
+        (Some(_), Part::Finalizers | Part::Handler(_)) => Vec::new(),
     };
     if let Some(rules) = kind.strategy_rules(version)
         && errors.is_empty()
@@ -43,7 +43,7 @@ pub(super) fn validate(
     {
         // Or nothing else of the object could be changed any more.
         if let (Err(why), Ok(())) = (rules.fit(tree), rules.fit(old)) {
-            errors.push(CodedRules::unfit(&why));
+            errors.push(ErasedRules::unfit(&why));
         }
     }
     errors.truncate(ERRORS_LIMIT);
@@ -143,7 +143,8 @@ fn faults(
             errors.extend(scale::validate(paths, tree));
         }
     }
-    // Of a version that is not there nothing is left to be looked at.
+    // kube-apiserver looks up the schema by the version that the object says: for another version
+    // of this group it finds none, and checks no more.
     let is_of_group = given.split_once('/').is_some_and(|(group, _)| group == kind.group);
     if given == api_version || !is_kind || !is_of_group {
         errors.extend(embedded::validate(version.schema.root(), tree));

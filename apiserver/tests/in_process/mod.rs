@@ -3,7 +3,7 @@
 
 use std::convert::Infallible;
 
-use aggregated_apiserver::{AdmissionPlugin, ApiServer, InProcess, Kinds, User};
+use aggregated_apiserver::{AdmissionPluginName, ApiServer, InProcess, Kinds, User};
 use axum::body::Body;
 use http::{Request, Response, StatusCode};
 use kube::Client;
@@ -30,9 +30,9 @@ pub async fn server_of_all(definitions: &str) -> InProcess {
 }
 
 async fn server_with(definitions: &str, client: Client) -> InProcess {
-    let kinds = Kinds::new().defined_in(definitions).unwrap();
+    let kinds = Kinds::new().crds_from_yaml(definitions).unwrap();
     let server = ApiServer::new("foos", kinds);
-    let server = server.without_admission_plugin(AdmissionPlugin::NamespaceLifecycle);
+    let server = server.without_admission_plugin(AdmissionPluginName::NamespaceLifecycle);
     server.in_process(client).await.unwrap()
 }
 

@@ -5,7 +5,7 @@ use aggregated_apiserver::FieldError;
 use serde::Serialize;
 
 /// The faults of an object, in the order in which kube-apiserver finds them.
-pub(crate) type Faults = Vec<FieldError>;
+pub(crate) type FieldErrors = Vec<FieldError>;
 
 /// A text in quotes, as messages show it.
 pub(crate) fn quote(text: &str) -> String {
@@ -26,7 +26,7 @@ pub(crate) const IMMUTABLE: &str = "field is immutable";
 pub(crate) fn check_not_negative(
     field: impl Into<String>,
     value: Option<impl Into<i64>>,
-    faults: &mut Faults,
+    faults: &mut FieldErrors,
 ) {
     if let Some(value) = value.map(Into::into).filter(|value| *value < 0) {
         faults.push(FieldError::invalid(field, value, NOT_NEGATIVE));
@@ -38,7 +38,7 @@ pub(crate) fn check_immutable<T: PartialEq + Serialize>(
     field: &str,
     new: &T,
     old: &T,
-    faults: &mut Faults,
+    faults: &mut FieldErrors,
 ) {
     if new != old {
         faults.push(FieldError::invalid(field, to_json(new), IMMUTABLE));
@@ -50,7 +50,7 @@ pub(crate) fn check_one_of(
     field: impl Into<String>,
     value: Option<&String>,
     all: &[&str],
-    faults: &mut Faults,
+    faults: &mut FieldErrors,
 ) {
     if let Some(value) = value.filter(|value| !all.contains(&value.as_str())) {
         faults.push(FieldError::not_supported(field, quote(value), all));
@@ -62,7 +62,7 @@ pub(crate) fn check_with(
     field: &str,
     value: &str,
     check: impl Fn(&str) -> Vec<String>,
-    faults: &mut Faults,
+    faults: &mut FieldErrors,
 ) {
     faults.extend(check(value).iter().map(|why| FieldError::invalid(field, quote(value), why)));
 }

@@ -6,11 +6,11 @@ use aggregated_apiserver::{FieldError, names};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::cell_texts::{NONE, or_none};
-use super::checks::{Faults, check_with, quote};
+use super::checks::{FieldErrors, check_with, quote};
 use super::row::Column;
 
 /// Validates a selector.
-pub(crate) fn validate(selector: &LabelSelector, at: &str, faults: &mut Faults) {
+pub(crate) fn validate(selector: &LabelSelector, at: &str, faults: &mut FieldErrors) {
     check_labels(selector.match_labels.as_ref(), &format!("{at}.matchLabels"), faults);
     for (index, term) in selector.match_expressions.iter().flatten().enumerate() {
         let at = format!("{at}.matchExpressions[{index}]");
@@ -41,7 +41,7 @@ pub(crate) fn validate(selector: &LabelSelector, at: &str, faults: &mut Faults) 
 pub(crate) fn check_labels(
     labels: Option<&BTreeMap<String, String>>,
     at: &str,
-    faults: &mut Faults,
+    faults: &mut FieldErrors,
 ) {
     for (key, value) in labels.into_iter().flatten() {
         check_with(at, key, names::check_label_key, faults);

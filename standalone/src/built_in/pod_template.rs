@@ -12,7 +12,7 @@ mod volumes;
 
 use k8s_openapi::api::core::v1::{PodSpec, PodTemplateSpec};
 
-use super::checks::Faults;
+use super::checks::FieldErrors;
 use super::label_selector;
 use super::row::Column;
 use spec::Owner;
@@ -25,7 +25,7 @@ pub(crate) fn set_defaults(template: &mut PodTemplateSpec) {
 }
 
 /// Validates a template.
-pub(crate) fn validate(template: &PodTemplateSpec, at: &str, faults: &mut Faults) {
+pub(crate) fn validate(template: &PodTemplateSpec, at: &str, faults: &mut FieldErrors) {
     let labels = template.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref());
     label_selector::check_labels(labels, &format!("{at}.metadata.labels"), faults);
     let nothing = PodSpec::default();

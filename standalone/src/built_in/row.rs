@@ -3,7 +3,9 @@
 
 use std::any::TypeId;
 
-use aggregated_apiserver::{Cells, Effect, Kinds, Posted, Rules, Strategy, SubresourceError, age};
+use aggregated_apiserver::{
+    Cells, Kinds, Rules, Strategy, SubresourceError, SubresourceOutcome, SubresourceRequest, age,
+};
 use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -23,7 +25,7 @@ pub(crate) struct Row<K> {
     pub(crate) short_names: &'static [&'static str],
     pub(crate) categories: &'static [&'static str],
     pub(crate) subresources: Subresources,
-    /// Subresources that code answers.
+    /// Subresources that code handles.
     pub(crate) posted: Vec<PostedSubresource>,
     pub(crate) columns: Vec<Column<K>>,
     /// Defaulting, validation and warnings.
@@ -46,7 +48,7 @@ where
             subresources: Subresources::None,
             posted: Vec::new(),
             columns: vec![Column::age()],
-            rules: Rules::none(),
+            rules: Rules::new(),
             strategy,
         }
     }
@@ -62,7 +64,7 @@ where
 
     fn registered(self) -> Result<Kinds, String> {
         let definition = self.definition().map_err(|error| error.to_string())?;
-        let cells = self.columns.into_iter().fold(Cells::none(), Column::add_to);
+        let cells = self.columns.into_iter().fold(Cells::new(), Column::add_to);
         let kinds = Kinds::new().built_in(definition, cells, self.rules, &TYPES);
         let kinds = kinds.with_strategy(self.strategy);
         self.posted.into_iter().try_fold(kinds, |kinds, posted| posted.add_to(kinds))
@@ -107,36 +109,41 @@ impl Subresources {
 /// A subresource to which objects of another kind are posted, and that keeps none of them.
 pub(crate) struct PostedSubresource {
     name: &'static str,
-    /// Versions whose objects have the same form.
-    same_form: &'static [&'static str],
+    /// Versions whose objects look the same.
+    equivalent_versions: &'static [&'static str],
     definition: Result<CustomResourceDefinition, serde_json::Error>,
-    act: Act,
+    handle: Handle,
 }
 
-type Act = Box<dyn Fn(&Posted<'_>) -> Result<Effect, SubresourceError> + Send + Sync>;
+type Handle = Box<
+    dyn Fn(&SubresourceRequest<'_>) -> Result<SubresourceOutcome, SubresourceError> + Send + Sync,
+>;
 
 impl PostedSubresource {
     /// A subresource of this name, to which a `B` is posted.
     pub(crate) fn new<B>(
         name: &'static str,
-        act: impl Fn(&Posted<'_>) -> Result<Effect, SubresourceError> + Send + Sync + 'static,
+        handle: impl Fn(&SubresourceRequest<'_>) -> Result<SubresourceOutcome, SubresourceError>
+        + Send
+        + Sync
+        + 'static,
     ) -> Self
     where
         B: Resource,
         B::Scope: 'static,
     {
-        Self { name, same_form: &[], definition: review::<B>(), act: Box::new(act) }
+        Self { name, equivalent_versions: &[], definition: review::<B>(), handle: Box::new(handle) }
     }
 
     /// The same subresource, which takes objects of these versions too.
-    pub(crate) fn or(self, same_form: &'static [&'static str]) -> Self {
-        Self { same_form, ..self }
+    pub(crate) fn with_versions(self, equivalent_versions: &'static [&'static str]) -> Self {
+        Self { equivalent_versions, ..self }
     }
 
     fn add_to(self, kinds: Kinds) -> Result<Kinds, String> {
         let definition = self.definition.map_err(|error| error.to_string())?;
-        let Self { name, same_form, act, .. } = self;
-        let kinds = kinds.with_subresource(name, &definition, &TYPES, same_form, act);
+        let Self { name, equivalent_versions, handle, .. } = self;
+        let kinds = kinds.with_subresource(name, &definition, &TYPES, equivalent_versions, handle);
         kinds.map_err(|error| error.to_string())
     }
 }

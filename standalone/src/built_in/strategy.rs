@@ -15,7 +15,7 @@ pub(crate) fn common() -> Strategy {
 /// Objects count their changes in `metadata.generation`, and field selectors know their
 /// name and namespace alone.
 pub(crate) fn with_generation() -> Strategy {
-    Strategy { selectable: SelectableFields::none(), ..common() }
+    Strategy { selectable: SelectableFields::name_and_namespace_only(), ..common() }
 }
 
 /// The same without `metadata.generation`.

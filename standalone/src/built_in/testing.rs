@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::checks::Faults;
+use super::checks::FieldErrors;
 use super::row::Column;
 
 /// The time at which objects are prepared, and tables shown.
@@ -30,7 +30,7 @@ where
 
 /// The faults of an object that is created.
 pub(crate) fn faults_of_new<K: DeserializeOwned>(
-    validate: impl FnOnce(&K, Option<&K>) -> Faults,
+    validate: impl FnOnce(&K, Option<&K>) -> FieldErrors,
     new: Value,
 ) -> Vec<String> {
     texts(&validate(&object(new), None))
@@ -38,7 +38,7 @@ pub(crate) fn faults_of_new<K: DeserializeOwned>(
 
 /// The faults of an object that takes the place of an old one.
 pub(crate) fn faults_of_update<K: DeserializeOwned>(
-    validate: impl FnOnce(&K, Option<&K>) -> Faults,
+    validate: impl FnOnce(&K, Option<&K>) -> FieldErrors,
     old: Value,
     new: Value,
 ) -> Vec<String> {
@@ -46,7 +46,7 @@ pub(crate) fn faults_of_update<K: DeserializeOwned>(
 }
 
 /// The texts of faults.
-pub(crate) fn texts(faults: &Faults) -> Vec<String> {
+pub(crate) fn texts(faults: &FieldErrors) -> Vec<String> {
     faults.iter().map(ToString::to_string).collect()
 }
 

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use aggregated_apiserver::{KeptKind, RuntimeKinds};
+use aggregated_apiserver::{RuntimeKinds, StoredKind};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{
@@ -122,9 +122,9 @@ async fn empty(
     let terminating = Patch::Merge(terminating);
     namespaces.patch_status(name, &PatchParams::default(), &terminating).await?;
     let mut left = 0;
-    for kept in kinds.kept().iter().filter(|kept| kept.is_namespaced) {
+    for kind in kinds.stored_kinds().iter().filter(|kind| kind.is_namespaced) {
         let objects: Api<DynamicObject> =
-            Api::namespaced_with(client.clone(), name, &resource(kept));
+            Api::namespaced_with(client.clone(), name, &resource(kind));
         let all = ListParams::default();
         // No kubelet runs the Pods, so that they need no time to end.
         objects.delete_collection(&DeleteParams::default().grace_period(0), &all).await?;
@@ -147,7 +147,7 @@ fn awaits_collector(object: &DynamicObject) -> bool {
     !finalizers.is_empty() && finalizers.iter().all(|one| COLLECTOR.contains(&one.as_str()))
 }
 
-fn resource(kept: &KeptKind) -> ApiResource {
-    let kind = GroupVersionKind::gvk(&kept.group, &kept.version, &kept.kind);
-    ApiResource::from_gvk_with_plural(&kind, &kept.plural)
+fn resource(stored: &StoredKind) -> ApiResource {
+    let kind = GroupVersionKind::gvk(&stored.group, &stored.version, &stored.kind);
+    ApiResource::from_gvk_with_plural(&kind, &stored.plural)
 }

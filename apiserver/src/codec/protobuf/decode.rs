@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use super::super::text::{self, Unread};
+use super::super::text::{self, ParseError};
 use super::MAGIC;
 use crate::error::quote;
 use crate::quota::{self, Account, Growth};
@@ -23,24 +23,24 @@ const DEPTH_LIMIT: usize = 64;
 /// # Errors
 /// What is wrong with it: it is broken, its kind is not among the types, or it
 /// holds more than a document may.
-pub fn read(bytes: &[u8], types: &Types, account: &Account) -> Result<Value, Unread> {
+pub fn read(bytes: &[u8], types: &Types, account: &Account) -> Result<Value, ParseError> {
     let body = bytes.strip_prefix(MAGIC).ok_or_else(|| NO_MAGIC.to_owned())?;
     let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), &[][..]);
     let mut envelope = Wire { bytes: body };
     while let Some((number, value)) = envelope.next()? {
         match (number, value) {
-            (1, Part::Bytes(said)) => {
+            (1, WireValue::Bytes(said)) => {
                 let mut said = Wire { bytes: said };
                 while let Some((number, value)) = said.next()? {
                     match (number, value) {
-                        (1, Part::Bytes(text)) => api_version = utf8(text)?.to_owned(),
-                        (2, Part::Bytes(text)) => kind = utf8(text)?.to_owned(),
+                        (1, WireValue::Bytes(text)) => api_version = utf8(text)?.to_owned(),
+                        (2, WireValue::Bytes(text)) => kind = utf8(text)?.to_owned(),
                         _ => {}
                     }
                 }
             }
-            (2, Part::Bytes(object)) => raw = object,
-            (3, Part::Bytes(encoding)) if !encoding.is_empty() => {
+            (2, WireValue::Bytes(object)) => raw = object,
+            (3, WireValue::Bytes(encoding)) if !encoding.is_empty() => {
                 return Err("its object is encoded once more".to_owned().into());
             }
             _ => {}
@@ -73,7 +73,7 @@ impl Reader {
         of: Type<'_>,
         bytes: &[u8],
         depth: usize,
-    ) -> Result<Map<String, Value>, Unread> {
+    ) -> Result<Map<String, Value>, ParseError> {
         if depth > DEPTH_LIMIT {
             return Err(format!("it nests deeper than {DEPTH_LIMIT}").into());
         }
@@ -81,7 +81,9 @@ impl Reader {
         let mut wire = Wire { bytes };
         while let Some((number, part)) = wire.next()? {
             if let Some(inlined) = of.inlined_at(number) {
-                let Part::Bytes(bytes) = part else { return Err(unexpected(inlined.name).into()) };
+                let WireValue::Bytes(bytes) = part else {
+                    return Err(unexpected(inlined.name).into());
+                };
                 object.extend(self.message(inlined, bytes, depth + 1)?);
                 continue;
             }
@@ -120,18 +122,18 @@ impl Reader {
         &mut self,
         of: Type<'_>,
         name: &str,
-        part: Part<'_>,
+        part: WireValue<'_>,
         depth: usize,
         object: &mut Map<String, Value>,
-    ) -> Result<(), Unread> {
-        let Part::Bytes(bytes) = part else { return Err(unexpected(name).into()) };
+    ) -> Result<(), ParseError> {
+        let WireValue::Bytes(bytes) = part else { return Err(unexpected(name).into()) };
         let Some(of_value) = of.of_member("") else { return Ok(()) };
         self.count()?;
         let (mut key, mut value) = (String::new(), None);
         let mut wire = Wire { bytes };
         while let Some((number, part)) = wire.next()? {
             match (number, part) {
-                (1, Part::Bytes(text)) => key = utf8(text)?.to_owned(),
+                (1, WireValue::Bytes(text)) => key = utf8(text)?.to_owned(),
                 (2, part) => value = self.value(of_value, name, part, depth)?,
                 _ => {}
             }
@@ -154,42 +156,42 @@ impl Reader {
         &mut self,
         of: Type<'_>,
         name: &str,
-        part: Part<'_>,
+        part: WireValue<'_>,
         depth: usize,
-    ) -> Result<Option<Value>, Unread> {
+    ) -> Result<Option<Value>, ParseError> {
         self.count()?;
         let Some(go) = of.go else { return Err(unexpected(name).into()) };
         let value = match (go, part) {
-            (GoType::String, Part::Bytes(bytes)) => utf8(bytes)?.into(),
-            (GoType::Bytes, Part::Bytes(bytes)) => STANDARD.encode(bytes).into(),
-            (GoType::Bool, Part::Number(number)) => (number != 0).into(),
-            (GoType::Int32 | GoType::Int64, Part::Number(number)) => {
+            (GoType::String, WireValue::Bytes(bytes)) => utf8(bytes)?.into(),
+            (GoType::Bytes, WireValue::Bytes(bytes)) => STANDARD.encode(bytes).into(),
+            (GoType::Bool, WireValue::Number(number)) => (number != 0).into(),
+            (GoType::Int32 | GoType::Int64, WireValue::Number(number)) => {
                 #[allow(clippy::cast_possible_wrap)] // negative numbers are written like this
                 Value::from(number as i64)
             }
-            (GoType::Float64, Part::Fixed64(bits)) => f64::from_bits(bits).into(),
-            (GoType::Time, Part::Bytes(bytes)) => return Ok(time(bytes, false)?),
-            (GoType::MicroTime, Part::Bytes(bytes)) => return Ok(time(bytes, true)?),
-            (GoType::Quantity, Part::Bytes(bytes)) => utf8(first_bytes(bytes)?)?.into(),
-            (GoType::IntOrString, Part::Bytes(bytes)) => int_or_string(bytes)?,
-            (GoType::Json, Part::Bytes(bytes)) => self.json(of.name, first_bytes(bytes)?)?,
-            (GoType::Strings, Part::Bytes(bytes)) => {
+            (GoType::Float64, WireValue::Fixed64(bits)) => f64::from_bits(bits).into(),
+            (GoType::Time, WireValue::Bytes(bytes)) => return Ok(time(bytes, false)?),
+            (GoType::MicroTime, WireValue::Bytes(bytes)) => return Ok(time(bytes, true)?),
+            (GoType::Quantity, WireValue::Bytes(bytes)) => utf8(first_bytes(bytes)?)?.into(),
+            (GoType::IntOrString, WireValue::Bytes(bytes)) => int_or_string(bytes)?,
+            (GoType::Json, WireValue::Bytes(bytes)) => self.json(of.name, first_bytes(bytes)?)?,
+            (GoType::Strings, WireValue::Bytes(bytes)) => {
                 let mut list = Vec::new();
                 let mut wire = Wire { bytes };
                 while let Some((number, part)) = wire.next()? {
-                    if let (1, Part::Bytes(text)) = (number, part) {
+                    if let (1, WireValue::Bytes(text)) = (number, part) {
                         self.text(text, &mut list)?;
                     }
                 }
                 Value::Array(list)
             }
-            (GoType::SchemaOrArray | GoType::SchemaOrStrings, Part::Bytes(bytes)) => {
+            (GoType::SchemaOrArray | GoType::SchemaOrStrings, WireValue::Bytes(bytes)) => {
                 let (mut alone, mut list) = (Value::Null, Vec::new());
                 let mut wire = Wire { bytes };
                 while let Some((number, part)) = wire.next()? {
                     match (number, part) {
                         (1, part) => alone = self.schema(of, part, depth)?,
-                        (2, Part::Bytes(text)) if go == GoType::SchemaOrStrings => {
+                        (2, WireValue::Bytes(text)) if go == GoType::SchemaOrStrings => {
                             self.text(text, &mut list)?;
                         }
                         (2, part) => list.push(self.schema(of, part, depth)?),
@@ -198,19 +200,19 @@ impl Reader {
                 }
                 if list.is_empty() { alone } else { Value::Array(list) }
             }
-            (GoType::SchemaOrBool, Part::Bytes(bytes)) => {
+            (GoType::SchemaOrBool, WireValue::Bytes(bytes)) => {
                 let (mut allows, mut schema) = (false, Value::Null);
                 let mut wire = Wire { bytes };
                 while let Some((number, part)) = wire.next()? {
                     match (number, part) {
-                        (1, Part::Number(number)) => allows = number != 0,
+                        (1, WireValue::Number(number)) => allows = number != 0,
                         (2, part) => schema = self.schema(of, part, depth)?,
                         _ => {}
                     }
                 }
                 if schema.is_null() { allows.into() } else { schema }
             }
-            (GoType::Struct, Part::Bytes(bytes)) => {
+            (GoType::Struct, WireValue::Bytes(bytes)) => {
                 Value::Object(self.message(of, bytes, depth + 1)?)
             }
             _ => return Err(unexpected(name).into()),
@@ -222,7 +224,7 @@ impl Reader {
     }
 
     /// One more value, or field that is not known.
-    fn count(&mut self) -> Result<(), Unread> {
+    fn count(&mut self) -> Result<(), ParseError> {
         self.values += 1;
         if self.values > text::VALUES_LIMIT {
             return Err(format!("it has more than {} values", text::VALUES_LIMIT).into());
@@ -231,7 +233,7 @@ impl Reader {
     }
 
     /// A text of a list.
-    fn text(&mut self, bytes: &[u8], list: &mut Vec<Value>) -> Result<(), Unread> {
+    fn text(&mut self, bytes: &[u8], list: &mut Vec<Value>) -> Result<(), ParseError> {
         self.count()?;
         let text = utf8(bytes)?;
         self.growth.grow(quota::of_item(list.len()) + quota::of_text(text))?;
@@ -240,21 +242,26 @@ impl Reader {
     }
 
     /// A schema in one that is written as something else in JSON.
-    fn schema(&mut self, of: Type<'_>, part: Part<'_>, depth: usize) -> Result<Value, Unread> {
+    fn schema(
+        &mut self,
+        of: Type<'_>,
+        part: WireValue<'_>,
+        depth: usize,
+    ) -> Result<Value, ParseError> {
         let Some(schema) = of.of_items() else { return Ok(Value::Null) };
         let value = self.value(schema, "schema", part, depth + 1)?;
         Ok(value.unwrap_or(Value::Null))
     }
 
     /// JSON that is carried as it is. Its values count as those of the message do.
-    fn json(&mut self, of: &str, bytes: &[u8]) -> Result<Value, Unread> {
+    fn json(&mut self, of: &str, bytes: &[u8]) -> Result<Value, ParseError> {
         if bytes.is_empty() {
             return Ok(Value::Null);
         }
         let left = text::VALUES_LIMIT.saturating_sub(self.values);
         let parsed = text::from_json_within(bytes, left, self.growth.account());
         let parsed = parsed.map_err(|unread| match unread {
-            Unread::Malformed(why) => Unread::Malformed(format!("{of}: {why}")),
+            ParseError::Malformed(why) => ParseError::Malformed(format!("{of}: {why}")),
             refused => refused,
         })?;
         self.values += parsed.values;
@@ -274,15 +281,17 @@ fn is_not_empty(value: &Value) -> bool {
     }
 }
 
-/// A time that is nothing is no time.
+/// An empty time is null.
 fn time(bytes: &[u8], is_exact: bool) -> Result<Option<Value>, String> {
     let (mut seconds, mut nanoseconds) = (0, 0);
     let mut wire = Wire { bytes };
     while let Some((number, part)) = wire.next()? {
         #[allow(clippy::cast_possible_wrap)] // negative numbers are written like this
         match (number, part) {
-            (1, Part::Number(number)) => seconds = number as i64,
-            (2, Part::Number(number)) => nanoseconds = i32::try_from(number as i64).unwrap_or(0),
+            (1, WireValue::Number(number)) => seconds = number as i64,
+            (2, WireValue::Number(number)) => {
+                nanoseconds = i32::try_from(number as i64).unwrap_or(0);
+            }
             _ => {}
         }
     }
@@ -298,7 +307,7 @@ fn time(bytes: &[u8], is_exact: bool) -> Result<Option<Value>, String> {
 fn first_bytes(bytes: &[u8]) -> Result<&[u8], String> {
     let mut wire = Wire { bytes };
     while let Some((number, part)) = wire.next()? {
-        if let (1, Part::Bytes(found)) = (number, part) {
+        if let (1, WireValue::Bytes(found)) = (number, part) {
             return Ok(found);
         }
     }
@@ -311,9 +320,9 @@ fn int_or_string(bytes: &[u8]) -> Result<Value, String> {
     while let Some((number, part)) = wire.next()? {
         #[allow(clippy::cast_possible_wrap)] // negative numbers are written like this
         match (number, part) {
-            (1, Part::Number(number)) => is_text = number == 1,
-            (2, Part::Number(number)) => number_ = number as i64,
-            (3, Part::Bytes(bytes)) => text = utf8(bytes)?.to_owned(),
+            (1, WireValue::Number(number)) => is_text = number == 1,
+            (2, WireValue::Number(number)) => number_ = number as i64,
+            (3, WireValue::Bytes(bytes)) => text = utf8(bytes)?.to_owned(),
             _ => {}
         }
     }
@@ -330,7 +339,7 @@ fn unexpected(what: &str) -> String {
 
 /// A value on the wire.
 #[derive(Clone, Copy)]
-enum Part<'a> {
+enum WireValue<'a> {
     Number(u64),
     Fixed64(u64),
     Fixed32,
@@ -344,25 +353,25 @@ struct Wire<'a> {
 
 impl<'a> Wire<'a> {
     /// The next field, with its number.
-    fn next(&mut self) -> Result<Option<(u32, Part<'a>)>, String> {
+    fn next(&mut self) -> Result<Option<(u32, WireValue<'a>)>, String> {
         if self.bytes.is_empty() {
             return Ok(None);
         }
         let tag = self.varint()?;
         let number = u32::try_from(tag >> 3).map_err(|_| "a number of a field is too large")?;
         let part = match tag & 7 {
-            0 => Part::Number(self.varint()?),
+            0 => WireValue::Number(self.varint()?),
             1 => {
                 let bytes = self.take(8)?;
-                Part::Fixed64(u64::from_le_bytes(bytes.try_into().unwrap_or_default()))
+                WireValue::Fixed64(u64::from_le_bytes(bytes.try_into().unwrap_or_default()))
             }
             2 => {
                 let length = usize::try_from(self.varint()?).map_err(|_| "it ends too early")?;
-                Part::Bytes(self.take(length)?)
+                WireValue::Bytes(self.take(length)?)
             }
             5 => {
                 self.take(4)?;
-                Part::Fixed32
+                WireValue::Fixed32
             }
             other => return Err(format!("there is no wire type {other}")),
         };

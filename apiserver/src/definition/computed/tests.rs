@@ -65,13 +65,13 @@ fn config_map(name: &str, rows: &[(&str, &str)]) -> ConfigMap {
 }
 
 struct Fixture {
-    config_maps: Arc<SourceFeed<ConfigMap>>,
-    secrets: Arc<SourceFeed<Secret>>,
+    config_maps: Arc<SourceInformer<ConfigMap>>,
+    secrets: Arc<SourceInformer<Secret>>,
     cache: Arc<WatchCache>,
     _running: tokio::task::JoinHandle<()>,
 }
 
-/// A view over feeds that the test fills itself: the client reaches nobody.
+/// A view over informers that the test fills itself: the client reaches nobody.
 fn start() -> Fixture {
     let nobody = tower::service_fn(|_: http::Request<kube::client::Body>| async {
         std::future::pending::<()>().await;
@@ -107,7 +107,7 @@ impl Fixture {
         subscription: &mut crate::watch_cache::Subscription,
     ) -> Vec<(String, Value)> {
         let changes = subscription.next().await.unwrap();
-        let spec = |change: &crate::watch_cache::Change| {
+        let spec = |change: &crate::watch_cache::WatchCacheEvent| {
             change.after().map(|after| after.object.to_tree()["spec"].clone()).unwrap_or_default()
         };
         changes.iter().map(|change| (change.key().name().to_owned(), spec(change))).collect()
@@ -214,7 +214,7 @@ async fn a_name_can_change() {
 /// Rights are asked of the source that a name leads to: nothing is shown whose
 /// name leads elsewhere.
 #[tokio::test]
-async fn what_would_be_a_way_around_rights_is_not_shown() {
+async fn objects_whose_name_leads_to_another_source_are_not_shown() {
     let fixture = start();
     fixture.config_maps.set(key("a"), Some(config_map("a", &[("value", "1")])));
     fixture.config_maps.set(key("b"), Some(config_map("b", &[("value", "1"), ("name", "a")])));

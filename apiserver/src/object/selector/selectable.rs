@@ -15,7 +15,7 @@ const VALUE_LIMIT: usize = 64;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SelectableFields {
     fields: Vec<Field>,
-    /// Whether who asks for another one is told which there are.
+    /// Whether the error for another field lists the supported ones.
     tells: bool,
 }
 
@@ -23,9 +23,9 @@ pub struct SelectableFields {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Field {
     name: Arc<str>,
-    /// Where it is; the first that is something counts.
+    /// Where its value may be; the first that has one counts.
     paths: Vec<String>,
-    /// What it is where there is nothing.
+    /// Its value where an object has none.
     absent: &'static str,
 }
 
@@ -62,28 +62,28 @@ impl SelectableFields {
         Self { fields: fields.collect(), tells: false }
     }
 
-    /// None but name and namespace; who asks for another one is told so.
-    pub fn none() -> Self {
+    /// Only name and namespace; the error for another field says so.
+    pub fn name_and_namespace_only() -> Self {
         Self { fields: Vec::new(), tells: true }
     }
 
-    /// One more, that is `absent` where there is nothing.
+    /// Adds a field, which is `absent` where an object has no value.
     #[must_use]
-    pub fn or(mut self, path: &str, absent: &'static str) -> Self {
+    pub fn with_field(mut self, path: &str, absent: &'static str) -> Self {
         self.fields.push(Field { name: path.into(), paths: vec![path.to_owned()], absent });
         self
     }
 
-    /// One more, by its name, that is found at the first of these paths where
-    /// something is, and is `absent` where nothing is.
+    /// Adds a field of this name, whose value is at the first of these paths that has one, and
+    /// `absent` if none has.
     #[must_use]
-    pub fn found_at(mut self, name: &str, paths: &[&str], absent: &'static str) -> Self {
+    pub fn with_field_at(mut self, name: &str, paths: &[&str], absent: &'static str) -> Self {
         let paths = paths.iter().map(|path| (*path).to_owned()).collect();
         self.fields.push(Field { name: name.into(), paths, absent });
         self
     }
 
-    /// Whether who asks for another one is told which there are.
+    /// Whether the error for another field lists the supported ones.
     pub(super) fn tells(&self) -> bool {
         self.tells
     }

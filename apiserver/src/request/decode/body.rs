@@ -9,7 +9,7 @@ use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::Value;
 
-use crate::codec::{self, Parsed, Unread};
+use crate::codec::{self, ParseError, Parsed};
 use crate::error::{ApiError, Reason, no_object};
 use crate::kind::{Kind, Version};
 use crate::object::Tree;
@@ -21,19 +21,19 @@ use crate::write::{Submitted, no_scale};
 pub(super) const LIMIT: usize = 3 << 20;
 /// How long a body may take: it holds a place among the writes.
 const READ_TIMEOUT: Duration = Duration::from_secs(15);
-/// So much of a body is shown in messages; as kube-apiserver.
+/// At most this many bytes of a body are shown in messages; as kube-apiserver.
 const SHOWN: usize = 30;
 
-/// The language of a body.
+/// The format of a body.
 #[derive(Clone, Debug)]
-pub(super) enum Language {
+pub(super) enum BodyFormat {
     Json,
     Yaml,
     /// With the types of its messages.
     Protobuf(Arc<Types>),
 }
 
-impl Language {
+impl BodyFormat {
     /// Reads a body.
     ///
     /// # Errors
@@ -45,19 +45,19 @@ impl Language {
         malformed: impl Fn(&str) -> ApiError,
     ) -> Result<Parsed, ApiError> {
         let parsed = self.parsed(bytes, account).await;
-        parsed.map_err(|unread| match unread {
-            Unread::Malformed(why) => malformed(&why),
-            Unread::Refused(refused) => refused,
+        parsed.map_err(|error| match error {
+            ParseError::Malformed(why) => malformed(&why),
+            ParseError::Refused(refused) => refused,
         })
     }
 
-    async fn parsed(&self, bytes: &Bytes, account: &Account) -> Result<Parsed, Unread> {
+    async fn parsed(&self, bytes: &Bytes, account: &Account) -> Result<Parsed, ParseError> {
         match self {
-            Self::Json => codec::from_json(bytes, account).map_err(|unread| match unread {
-                Unread::Malformed(why) => {
+            Self::Json => codec::from_json(bytes, account).map_err(|error| match error {
+                ParseError::Malformed(why) => {
                     format!("couldn't get version/kind; json parse error: {why}").into()
                 }
-                refused @ Unread::Refused(_) => refused,
+                refused @ ParseError::Refused(_) => refused,
             }),
             Self::Yaml => codec::from_yaml(bytes.clone(), account).await,
             Self::Protobuf(types) => {
@@ -68,25 +68,25 @@ impl Language {
     }
 }
 
-/// The language of a body; without a type it is taken for JSON. Protobuf is one
+/// The format of a body; without a type it is taken for JSON. Protobuf is one
 /// only where its types are known.
 ///
 /// # Errors
 /// 415 for any other.
-pub(super) fn language(
+pub(super) fn format(
     headers: &HeaderMap,
     protobuf: Option<Arc<Types>>,
-) -> Result<Language, ApiError> {
+) -> Result<BodyFormat, ApiError> {
     let given = headers.get(CONTENT_TYPE).map(|value| value.to_str().unwrap_or("?"));
     let mut parts = given.unwrap_or_default().split(';').map(str::trim);
     let media_type = parts.next().unwrap_or_default();
     let is_well_formed = parts.all(|parameter| parameter.is_empty() || parameter.contains('='));
     match media_type.to_ascii_lowercase().as_str() {
-        "" | "application/json" if is_well_formed => return Ok(Language::Json),
-        "application/yaml" if is_well_formed => return Ok(Language::Yaml),
+        "" | "application/json" if is_well_formed => return Ok(BodyFormat::Json),
+        "application/yaml" if is_well_formed => return Ok(BodyFormat::Yaml),
         "application/vnd.kubernetes.protobuf" if is_well_formed => {
             if let Some(types) = protobuf {
-                return Ok(Language::Protobuf(types));
+                return Ok(BodyFormat::Protobuf(types));
             }
         }
         _ => {}
@@ -127,7 +127,7 @@ pub(super) async fn read(headers: &HeaderMap, body: Body) -> Result<Bytes, ApiEr
 pub(super) async fn object(
     kind: &Kind,
     version: &Version,
-    language: Language,
+    format: BodyFormat,
     bytes: &Bytes,
     account: &Account,
 ) -> Result<Submitted, ApiError> {
@@ -138,7 +138,7 @@ pub(super) async fn object(
             head(bytes)
         ))
     };
-    let mut parsed = language.parse(bytes, account, unrecognized).await?;
+    let mut parsed = format.parse(bytes, account, unrecognized).await?;
     if kind.is_typed() {
         if parsed.value.is_null() {
             parsed.value = Value::Object(Tree::new());
@@ -173,11 +173,11 @@ pub(super) async fn object(
 
 /// The Scale in the body of a request that writes one. It need not say what it is.
 pub(super) async fn scale(
-    language: Language,
+    format: BodyFormat,
     bytes: &Bytes,
     account: &Account,
 ) -> Result<Submitted, ApiError> {
-    let parsed = language.parse(bytes, account, |_| no_scale()).await?;
+    let parsed = format.parse(bytes, account, |_| no_scale()).await?;
     match parsed.value {
         Value::Object(tree) => Ok(Submitted { tree, duplicates: parsed.duplicates }),
         _ => Err(no_scale()),

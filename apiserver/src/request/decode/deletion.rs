@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use serde_json::Value;
 
-use super::body::Language;
+use super::body::BodyFormat;
 use super::parameters::Parameters;
 use crate::error::{ApiError, no_object, quote};
 use crate::quota::Account;
@@ -24,7 +24,7 @@ impl Parameters {
             resource_version: self.filled("resourceVersion").map(str::to_owned),
             propagation,
             grace_period,
-            tells_of_waiting: orphan == Some(false),
+            answers_accepted: orphan == Some(false),
             dry_run,
         })
     }
@@ -32,11 +32,11 @@ impl Parameters {
 
 /// The options in the body of a deletion. They void those in the query.
 pub(super) async fn in_body(
-    language: Language,
+    format: BodyFormat,
     bytes: &Bytes,
     account: &Account,
 ) -> Result<DeleteOptions, ApiError> {
-    let parsed = language.parse(bytes, account, |why: &str| ApiError::bad_request(why)).await?;
+    let parsed = format.parse(bytes, account, |why: &str| ApiError::bad_request(why)).await?;
     let tree = match parsed.value {
         Value::Null => return Ok(DeleteOptions::default()),
         Value::Object(tree) => tree,
@@ -65,7 +65,7 @@ mod tests {
     async fn bodies() {
         let parse = async |text: &'static str| {
             let bytes = Bytes::from_static(text.as_bytes());
-            in_body(Language::Json, &bytes, &Account::own())
+            in_body(BodyFormat::Json, &bytes, &Account::own())
                 .await
                 .map_err(|error| error.to_string())
         };
@@ -83,7 +83,7 @@ mod tests {
         assert!(parse(r#"{"dryRun":["All"]}"#).await.unwrap().dry_run);
         let waits = parse(r#"{"orphanDependents":false}"#).await.unwrap();
         assert_eq!(waits.propagation, Some(Propagation::Background));
-        assert!(waits.tells_of_waiting);
+        assert!(waits.answers_accepted);
         for (text, expected) in [
             (r#"{"dryRun":"All"}"#, "json: cannot unmarshal"),
             (r#"{"dryRun":["x"]}"#, "DeleteOptions.meta.k8s.io"),
@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(parse("uid=u&propagationPolicy=Background").unwrap().uid.as_deref(), Some("u"));
         let orphan = parse("orphanDependents=true&dryRun=All").unwrap();
         assert_eq!(orphan.propagation, Some(Propagation::Orphan));
-        assert!(orphan.dry_run && !orphan.tells_of_waiting);
+        assert!(orphan.dry_run && !orphan.answers_accepted);
         assert_eq!(
             refused("propagationPolicy=Background&orphanDependents=true"),
             "DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: Invalid value: \"Background\": orphanDependents and deletionPropagation cannot be both set"

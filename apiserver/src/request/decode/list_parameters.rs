@@ -12,7 +12,7 @@ use crate::error::{ApiError, FieldError, quote};
 use crate::object::Key;
 use crate::object::selector::{FieldSelector, LabelSelector, Selector};
 use crate::storage::Revision;
-use crate::verb::{Continue, ListOptions, Moment, Selection, WatchOptions, WatchStart};
+use crate::verb::{ContinueToken, ListOptions, Moment, Selection, WatchOptions, WatchStart};
 use crate::watch_cache::Scope;
 
 const MATCH: &str = "resourceVersionMatch";
@@ -98,7 +98,7 @@ impl Parameters {
     /// Which moment a list shows.
     fn moment(&self, target: &Target, is_limited: bool) -> Result<Moment, ApiError> {
         if let Some(token) = self.filled("continue") {
-            let next = Continue::parse(token, &scope(target))
+            let next = ContinueToken::parse(token, &scope(target))
                 .map_err(|why| ApiError::bad_request(format!("invalid continue token: {why}")))?;
             if self.filled("resourceVersion").is_some_and(|version| version != "0") {
                 let message = "specifying resource version is not allowed when using continue";

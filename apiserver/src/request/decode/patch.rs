@@ -6,19 +6,19 @@ use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 use serde_json::Value;
 
-use crate::codec::{self, Unread};
+use crate::codec::{self, ParseError};
 use crate::error::{ApiError, Reason, go_type};
 use crate::object::Tree;
 use crate::quota::Account;
-use crate::schema::{Schema, StrategicMergePatch, make_whole};
+use crate::schema::{Schema, StrategicMergePatch, normalize_numbers_in_place};
 use crate::write::{FieldValidation, OPERATIONS_LIMIT, Operation, Patch, SubmittedPatch};
 
-/// So much of what is odd about a patch is said.
+/// At most this many problems of a patch are reported.
 const PROBLEMS_LIMIT: usize = 100;
 
-/// The languages of patches.
+/// The types of patches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Language {
+pub(super) enum PatchType {
     /// RFC 6902.
     Json,
     /// RFC 7386.
@@ -27,17 +27,17 @@ pub(super) enum Language {
     Strategic,
 }
 
-/// The language of a patch; its name must be exact. A strategic merge patch is
+/// The type of a patch; its name must be exact. A strategic merge patch is
 /// one only where it `is_strategic`.
 ///
 /// # Errors
 /// 415 for any other.
-pub(super) fn language(headers: &HeaderMap, is_strategic: bool) -> Result<Language, ApiError> {
+pub(super) fn patch_type(headers: &HeaderMap, is_strategic: bool) -> Result<PatchType, ApiError> {
     let given = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     match given.unwrap_or_default().split(';').next().unwrap_or_default() {
-        "application/json-patch+json" => Ok(Language::Json),
-        "application/merge-patch+json" => Ok(Language::Merge),
-        "application/strategic-merge-patch+json" if is_strategic => Ok(Language::Strategic),
+        "application/json-patch+json" => Ok(PatchType::Json),
+        "application/merge-patch+json" => Ok(PatchType::Merge),
+        "application/strategic-merge-patch+json" if is_strategic => Ok(PatchType::Strategic),
         _ => {
             let mut taken = vec!["application/json-patch+json", "application/merge-patch+json"];
             taken.extend(is_strategic.then_some("application/strategic-merge-patch+json"));
@@ -55,7 +55,7 @@ pub(super) fn language(headers: &HeaderMap, is_strategic: bool) -> Result<Langua
 /// # Errors
 /// 400 when it is none, 413 when it has too many operations.
 pub(super) fn read(
-    language: Language,
+    patch_type: PatchType,
     schema: &Schema,
     bytes: &Bytes,
     field_validation: FieldValidation,
@@ -66,21 +66,21 @@ pub(super) fn read(
         let prefix = if is_lenient { "" } else { "error decoding patch: " };
         ApiError::bad_request(format!("{prefix}{why}"))
     };
-    let parsed = codec::from_json(bytes, account).map_err(|unread| match unread {
-        Unread::Refused(refused) => refused,
-        Unread::Malformed(_) if language == Language::Merge && is_lenient => {
+    let parsed = codec::from_json(bytes, account).map_err(|error| match error {
+        ParseError::Refused(refused) => refused,
+        ParseError::Malformed(_) if patch_type == PatchType::Merge && is_lenient => {
             ApiError::bad_request("Invalid JSON Patch")
         }
-        Unread::Malformed(why) => undecodable(&why),
+        ParseError::Malformed(why) => undecodable(&why),
     })?;
     let duplicates = parsed.duplicates.iter().map(|path| format!("duplicate field \"{path}\""));
-    match language {
-        Language::Strategic => match parsed.value {
+    match patch_type {
+        PatchType::Strategic => match parsed.value {
             Value::Object(patch) => {
                 let problems = duplicates.collect();
                 // As in Go, where it is merged as a map: `7.0` fits a whole number.
                 let mut patch = patch;
-                patch.values_mut().for_each(make_whole);
+                patch.values_mut().for_each(normalize_numbers_in_place);
                 let patch = StrategicMergePatch { patch, schema: schema.clone() };
                 Ok(SubmittedPatch { patch: Patch::Strategic(patch), problems })
             }
@@ -89,7 +89,7 @@ pub(super) fn read(
                 go_type(&other)
             ))),
         },
-        Language::Merge => {
+        PatchType::Merge => {
             let problems = duplicates.collect();
             let patch = merge(parsed.value, is_lenient).map_err(|why| match why {
                 Some(why) => undecodable(&why),
@@ -97,7 +97,7 @@ pub(super) fn read(
             })?;
             Ok(SubmittedPatch { patch: Patch::Merge(patch), problems })
         }
-        Language::Json => {
+        PatchType::Json => {
             let mut problems: Vec<String> =
                 duplicates.map(|problem| format!("json patch {problem}")).collect();
             let operations = operations(parsed.value, is_lenient, &mut problems)
@@ -196,10 +196,10 @@ mod tests {
     use super::*;
     use crate::kind::scale;
 
-    fn read(language: Language, text: &str) -> Result<SubmittedPatch, String> {
+    fn read(patch_type: PatchType, text: &str) -> Result<SubmittedPatch, String> {
         let bytes = Bytes::copy_from_slice(text.as_bytes());
         super::read(
-            language,
+            patch_type,
             &scale().unwrap().storage.schema,
             &bytes,
             FieldValidation::Warn,
@@ -213,10 +213,10 @@ mod tests {
         let of = |given: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(CONTENT_TYPE, given.parse().unwrap());
-            language(&headers, false).ok()
+            patch_type(&headers, false).ok()
         };
-        assert_eq!(of("application/json-patch+json"), Some(Language::Json));
-        assert_eq!(of("application/merge-patch+json;charset=utf-8"), Some(Language::Merge));
+        assert_eq!(of("application/json-patch+json"), Some(PatchType::Json));
+        assert_eq!(of("application/merge-patch+json;charset=utf-8"), Some(PatchType::Merge));
         for other in [
             "",
             "application/json",
@@ -227,50 +227,50 @@ mod tests {
         ] {
             assert_eq!(of(other), None, "{other}");
         }
-        assert!(language(&HeaderMap::new(), true).is_err());
+        assert!(patch_type(&HeaderMap::new(), true).is_err());
     }
 
     #[test]
     fn what_is_odd_is_told() {
-        let twice = read(Language::Merge, r#"{"spec":{"a":1,"a":2}}"#).unwrap();
+        let twice = read(PatchType::Merge, r#"{"spec":{"a":1,"a":2}}"#).unwrap();
         assert_eq!(twice.problems, ["duplicate field \"spec.a\""]);
         let text = r#"[{"op":"add","op":"test","path":"/a","value":1,"foo":1}]"#;
-        let odd = read(Language::Json, text).unwrap();
+        let odd = read(PatchType::Json, text).unwrap();
         let expected =
             ["json patch duplicate field \"[0].op\"", "json patch unknown field \"[0].foo\""];
         assert_eq!(odd.problems, expected);
-        assert!(read(Language::Json, "null").unwrap().problems.is_empty());
+        assert!(read(PatchType::Json, "null").unwrap().problems.is_empty());
     }
 
     #[test]
     fn what_is_no_patch_is_refused() {
-        for (language, text, expected) in [
-            (Language::Merge, "null", "Invalid JSON Patch"),
+        for (patch_type, text, expected) in [
+            (PatchType::Merge, "null", "Invalid JSON Patch"),
             (
-                Language::Merge,
+                PatchType::Merge,
                 "[]",
                 "error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}",
             ),
-            (Language::Merge, "", "error decoding patch: unexpected end of JSON input"),
+            (PatchType::Merge, "", "error decoding patch: unexpected end of JSON input"),
             (
-                Language::Json,
+                PatchType::Json,
                 "{}",
                 "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp",
             ),
             (
-                Language::Json,
+                PatchType::Json,
                 r#"[{"op":1}]"#,
                 "error decoding patch: json: cannot unmarshal number into Go struct field jsonPatchOp.op of type string",
             ),
             (
-                Language::Json,
+                PatchType::Json,
                 "[1]",
                 "error decoding patch: json: cannot unmarshal number into Go value of type handlers.jsonPatchOp",
             ),
         ] {
-            assert_eq!(read(language, text).unwrap_err(), expected, "{text}");
+            assert_eq!(read(patch_type, text).unwrap_err(), expected, "{text}");
         }
         let many = format!("[{}]", vec!["{}"; OPERATIONS_LIMIT + 1].join(","));
-        assert!(read(Language::Json, &many).unwrap_err().ends_with("is 10000, got 10001"));
+        assert!(read(PatchType::Json, &many).unwrap_err().ends_with("is 10000, got 10001"));
     }
 }

@@ -4,7 +4,7 @@ use super::parameters::Parameters;
 use crate::error::{ApiError, FieldError, is_printed, quote};
 use crate::write::{FieldValidation, WriteOptions};
 
-/// So many faults of a name are told.
+/// At most this many faults of a name are reported.
 const ERRORS_LIMIT: usize = 100;
 
 /// Names of field managers are at most this long; as kube-apiserver.

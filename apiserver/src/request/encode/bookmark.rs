@@ -12,7 +12,7 @@ const INITIAL_END: &str = "k8s.io/initial-events-end";
 /// The object of a bookmark; the columns of a table are written only if asked for.
 pub(super) fn write(encoder: &Encoder, bookmark: Bookmark, columns: bool, out: &mut Vec<u8>) {
     let object = match encoder.format.form {
-        Form::Object => whole(encoder, bookmark),
+        Form::Object => object(encoder, bookmark),
         Form::PartialMetadata(version) => partial(version, bookmark),
         Form::Table(version) => {
             table::start(encoder, version, bookmark.revision, None, columns, out);
@@ -32,7 +32,7 @@ fn metadata(bookmark: Bookmark) -> Value {
     metadata
 }
 
-fn whole(encoder: &Encoder, bookmark: Bookmark) -> Value {
+fn object(encoder: &Encoder, bookmark: Bookmark) -> Value {
     let mut object = json!({
         "apiVersion": encoder.kind.api_version(&encoder.version.name),
         "kind": encoder.kind.names.kind,
@@ -58,7 +58,7 @@ fn row(encoder: &Encoder, version: MetaVersion, bookmark: Bookmark) -> Value {
     let mut cells = vec![Value::from("")];
     cells.extend(encoder.version.columns.iter().map(|_| Value::Null));
     let object = match encoder.format.include {
-        Include::Object => whole(encoder, bookmark),
+        Include::Object => object(encoder, bookmark),
         Include::None if !bookmark.ends_initial => Value::Null,
         Include::Metadata | Include::None => partial(version, bookmark),
     };

@@ -71,7 +71,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn as_a_printer_that_knows_the_whole() {
+    fn chunks_are_indented_like_the_whole_document() {
         let value =
             json!({"a": [1, {"b": {}}, []], "c": "x\\\"y, [", "d": [[null]], "e": {"f": true}});
         let compact = value.to_string();

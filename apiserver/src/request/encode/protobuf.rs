@@ -9,7 +9,7 @@ use crate::error::ApiError;
 use crate::object::Tree;
 use crate::schema::Type;
 use crate::storage::Versioned;
-use crate::verb::{LOOK, Listed};
+use crate::verb::{LOOK, ListPage};
 
 /// What stands around the items of a list.
 pub(super) struct Frame {
@@ -27,7 +27,7 @@ impl Frame {
     /// 500 when one of them cannot be converted.
     pub(super) async fn of(
         encoder: &Encoder,
-        listed: &Listed,
+        listed: &ListPage,
         page: &Page,
     ) -> Result<Self, ApiError> {
         let mut items = 0;

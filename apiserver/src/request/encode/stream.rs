@@ -26,11 +26,11 @@ use super::indent::Indenter;
 use super::protobuf;
 use super::until::until;
 use super::{Encoder, Page, started, yaml};
-use crate::ambient::Ambient;
+use crate::clock::Clock;
 use crate::error::ApiError;
 use crate::object::Key;
 use crate::record::WatchEventCounter;
-use crate::verb::{Initial, LOOK, Listed, Watching};
+use crate::verb::{InitialEvents, LOOK, ListPage, WatchStream};
 
 /// Larger chunks do not make a list faster, smaller ones make it slower.
 const CHUNK: usize = 64 << 10;
@@ -39,9 +39,9 @@ const CHUNK: usize = 64 << 10;
 const WATCH_SECONDS: u64 = 1_800;
 /// How often a client is told how far it has come, if it wants to know.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
-/// So long before its end a watch is told for the last time.
+/// How long before its end a watch gets its last bookmark.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
-/// So long after its end nothing is left of a watch that nobody reads.
+/// How long after its end a watch that nobody reads is kept at most.
 const OVERTIME: Duration = Duration::from_secs(5);
 /// No watch lasts longer than a day.
 const MAX_WATCH: Duration = Duration::from_secs(24 * 60 * 60);
@@ -99,7 +99,7 @@ fn produce<T: Send + 'static>(
 
 struct ListState {
     encoder: Encoder,
-    listed: Listed,
+    listed: ListPage,
     page: Page,
     last: Option<Key>,
     started: bool,
@@ -123,7 +123,7 @@ struct ListState {
 /// 500 when an object of the first chunk cannot be converted.
 pub(in crate::request) async fn list(
     encoder: Encoder,
-    listed: Listed,
+    listed: ListPage,
     permit: Permit,
 ) -> Result<Response<Body>, ApiError> {
     let page = Page::of(&listed);
@@ -271,7 +271,7 @@ fn make_chunk(state: &mut ListState) -> Result<Vec<u8>, ApiError> {
 
 struct WatchState {
     encoder: Encoder,
-    watching: Watching,
+    watching: WatchStream,
     first: bool,
     deadline: Instant,
     /// Rings when a bookmark is due, and at the deadline.
@@ -280,7 +280,7 @@ struct WatchState {
     /// Ends this watch; cancelled when the server closes.
     ending: CancellationToken,
     ended: Pin<Box<WaitForCancellationFutureOwned>>,
-    ambient: Ambient,
+    clock: Clock,
     /// Counts what was sent.
     sent: WatchEventCounter,
     _permit: Permit,
@@ -290,13 +290,13 @@ struct WatchState {
 /// error ends it.
 pub(in crate::request) async fn watch(
     encoder: Encoder,
-    mut watching: Watching,
+    mut watching: WatchStream,
     lasts: Option<Duration>,
     closing: &CancellationToken,
-    ambient: Ambient,
+    clock: Clock,
     (permit, sent): (Permit, WatchEventCounter),
 ) -> Body {
-    let jitter = || Duration::from_secs(ambient.chance() % WATCH_SECONDS);
+    let jitter = || Duration::from_secs(clock.random() % WATCH_SECONDS);
     let lasts = lasts.unwrap_or_else(|| Duration::from_secs(WATCH_SECONDS) + jitter());
     let now = Instant::now();
     let deadline = now.checked_add(lasts.min(MAX_WATCH)).unwrap_or(now);
@@ -335,7 +335,7 @@ pub(in crate::request) async fn watch(
         bookmark_is_due: false,
         ended: Box::pin(ending.clone().cancelled_owned()),
         ending,
-        ambient,
+        clock,
         sent,
         _permit: permit,
     };
@@ -346,7 +346,7 @@ pub(in crate::request) async fn watch(
 /// What a watch begins with.
 struct Beginning {
     encoder: Encoder,
-    initial: Option<Initial>,
+    initial: Option<InitialEvents>,
     is_first: bool,
     /// Ends the watch.
     ending: CancellationToken,
@@ -381,7 +381,7 @@ impl Beginning {
     }
 
     fn is_done(&self) -> bool {
-        self.initial.as_ref().is_none_or(Initial::is_done)
+        self.initial.as_ref().is_none_or(InitialEvents::is_done)
     }
 }
 
@@ -417,7 +417,7 @@ async fn next_event(mut state: WatchState) -> Option<(Chunk, WatchState)> {
     };
     let frame = event.and_then(|event| {
         state.sent.inc();
-        state.encoder.set_time(state.ambient.now());
+        state.encoder.set_time(state.clock.now());
         state.encoder.event(&event, state.first)
     });
     let frame = frame.unwrap_or_else(|error| {

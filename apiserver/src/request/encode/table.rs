@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::negotiate::{Include, MetaVersion};
-use super::{Encoder, Page, json as whole, partial_metadata};
+use super::{Encoder, Page, json as object_json, partial_metadata};
 use crate::kind::Completed;
 use crate::object::to_json;
 use crate::storage::{Revision, Versioned};
@@ -55,7 +55,7 @@ pub(super) fn write_row(
     out.extend_from_slice(b",\"object\":");
     match encoder.format.include {
         Include::Metadata => partial_metadata::write(version, versioned, out),
-        Include::Object => whole::write(versioned, out),
+        Include::Object => object_json::write(versioned, out),
         Include::None => out.extend_from_slice(b"null"),
     }
     out.push(b'}');

@@ -147,14 +147,14 @@ fn an_object_that_goes_gains_no_finalizers() {
 
 #[test]
 fn what_holds_an_object() {
-    let ambient =
-        Ambient::given(|| "2026-01-01T00:00:00.5Z".parse().unwrap(), || Uuid::from_u128(7), || 7);
+    let clock =
+        Clock::new(|| "2026-01-01T00:00:00.5Z".parse().unwrap(), || Uuid::from_u128(7), || 7);
     let marked = |finalizers: Value, propagation| {
         let live = live(json!({"finalizers": finalizers}));
         let object = Object::from_tree(&live.tree).unwrap();
-        let options = DeletionOptions { propagation, ..DeletionOptions::default() };
-        mark(&object, &Strategy::default(), &options, &ambient).unwrap().map(|object| {
-            let again = mark(&object, &Strategy::default(), &options, &ambient).unwrap().unwrap();
+        let options = MarkOptions { propagation, ..MarkOptions::default() };
+        mark(&object, &Strategy::default(), &options, &clock).unwrap().map(|object| {
+            let again = mark(&object, &Strategy::default(), &options, &clock).unwrap().unwrap();
             assert!(again.same_content(&object), "{again:?}");
             object.to_tree()["metadata"].clone()
         })
@@ -323,10 +323,10 @@ fn an_object_is_restored_as_it_was() {
         change(&mut tree);
         let Value::Object(tree) = tree else { unreachable!() };
         let (served, version) = (&world.served, &world.served.kind.storage);
-        at_once(restore(served, version, tree.clone(), &world.ambient))?;
+        at_once(restore(served, version, tree.clone(), &world.clock))?;
         let collection = Collection::new(&served.kind.collection());
         let kept = at_once(world.store.get(&collection, &Key::new(Some("default"), "a")));
-        let again = at_once(restore(served, version, tree, &world.ambient)).unwrap_err();
+        let again = at_once(restore(served, version, tree, &world.clock)).unwrap_err();
         assert_eq!(again.reason(), Reason::AlreadyExists);
         Ok::<_, ApiError>(kept.unwrap().unwrap().object.to_tree())
     };

@@ -4,7 +4,7 @@ pub(crate) mod approval;
 mod fault_paths;
 mod validation;
 
-use aggregated_apiserver::{Rules, RuntimeKinds, Strategy, whole_seconds};
+use aggregated_apiserver::{Rules, RuntimeKinds, Strategy, truncate_to_seconds};
 use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceConversion, CustomResourceDefinition,
@@ -18,7 +18,7 @@ use crate::controllers::definitions::FINALIZER;
 use validation::validate;
 
 pub(crate) fn row() -> Row<CustomResourceDefinition> {
-    let rules = Rules::none()
+    let rules = Rules::new()
         .prepare(|definition, _| prepare(definition))
         .validate(|definition, old, _| validate(definition, old))
         .warn(|definition, _, _| RuntimeKinds::unenforced(definition));
@@ -69,7 +69,7 @@ fn set_terminating(definition: &mut Map<String, Value>, now: Timestamp) {
     conditions.push(json!({
         "type": "Terminating", "status": "True", "reason": "InstanceDeletionPending",
         "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
-        "lastTransitionTime": whole_seconds(now).to_string(),
+        "lastTransitionTime": truncate_to_seconds(now).to_string(),
     }));
 }
 

@@ -1,19 +1,19 @@
 //! APIServices.
 
-use aggregated_apiserver::{FieldError, NameRule, Rules, Strategy, names, whole_seconds};
+use aggregated_apiserver::{FieldError, NameRule, Rules, Strategy, names, truncate_to_seconds};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::{
     APIService, APIServiceCondition, APIServiceSpec,
 };
 
-use crate::built_in::checks::{Faults, check_with, quote};
+use crate::built_in::checks::{FieldErrors, check_with, quote};
 use crate::built_in::defaulting::is_new;
 use crate::built_in::row::{Column, Row, Subresources};
 use crate::built_in::strategy::requiring_resource_version;
 
 pub(crate) fn row() -> Row<APIService> {
-    let rules = Rules::none()
+    let rules = Rules::new()
         .prepare(|api, context| prepare(api, context.now))
         .validate(|api, _, _| validate(api));
     Row { subresources: Subresources::Status, columns: columns(), rules, ..Row::new(strategy()) }
@@ -73,19 +73,19 @@ fn prepare(api: &mut APIService, now: Timestamp) {
             status: "True".to_owned(),
             reason: Some("Local".to_owned()),
             message: Some("Local APIServices are always available".to_owned()),
-            last_transition_time: Some(Time(whole_seconds(now))),
+            last_transition_time: Some(Time(truncate_to_seconds(now))),
         }]);
     }
 }
 
-fn validate(api: &APIService) -> Faults {
+fn validate(api: &APIService) -> FieldErrors {
     let mut faults = Vec::new();
     let spec = api.spec.clone().unwrap_or_default();
     check_api(api.metadata.name.as_deref().unwrap_or_default(), &spec, &mut faults);
     faults
 }
 
-fn check_api(name: &str, spec: &APIServiceSpec, faults: &mut Faults) {
+fn check_api(name: &str, spec: &APIServiceSpec, faults: &mut FieldErrors) {
     let group = spec.group.as_deref().unwrap_or_default();
     let version = spec.version.as_deref().unwrap_or_default();
     let expected = format!("{version}.{group}");
@@ -98,7 +98,7 @@ fn check_api(name: &str, spec: &APIServiceSpec, faults: &mut Faults) {
         faults.push(FieldError::required("spec.group", why));
     }
     if !group.is_empty() {
-        check_with("spec.group", group, names::check_subdomain, faults);
+        check_with("spec.group", group, names::check_dns_1123_subdomain, faults);
     }
     check_with("spec.version", version, names::check_dns_1035_label, faults);
     let mut check_priority = |field: &str, number: i32, most: i32| {

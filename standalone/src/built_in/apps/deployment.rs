@@ -7,7 +7,7 @@ use k8s_openapi::api::apps::v1::{
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::replicated::{check_change, check_selector, check_template};
-use crate::built_in::checks::{Faults, check_not_negative, quote, to_json};
+use crate::built_in::checks::{FieldErrors, check_not_negative, quote, to_json};
 use crate::built_in::defaulting::set_default;
 use crate::built_in::label_selector;
 use crate::built_in::pod_template::{self, containers_column, images_column};
@@ -17,7 +17,7 @@ use crate::built_in::strategy::with_generation;
 const PERCENT: &str = "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')";
 
 pub(crate) fn row() -> Row<Deployment> {
-    let rules = Rules::none()
+    let rules = Rules::new()
         .prepare(|deployment, _| prepare(deployment))
         .validate(|deployment, old, _| validate(deployment, old));
     Row {
@@ -31,7 +31,11 @@ pub(crate) fn row() -> Row<Deployment> {
 }
 
 fn strategy() -> Strategy {
-    Strategy { metadata_kept_by_status: &["labels"], counts_annotations: true, ..with_generation() }
+    Strategy {
+        metadata_reset_by_status: &["labels"],
+        counts_annotations: true,
+        ..with_generation()
+    }
 }
 
 fn columns() -> Vec<Column<Deployment>> {
@@ -72,7 +76,7 @@ fn prepare(deployment: &mut Deployment) {
     pod_template::set_defaults(&mut spec.template);
 }
 
-fn validate(deployment: &Deployment, old: Option<&Deployment>) -> Faults {
+fn validate(deployment: &Deployment, old: Option<&Deployment>) -> FieldErrors {
     let mut faults = Vec::new();
     let Some(spec) = &deployment.spec else { return faults };
     check_not_negative("spec.replicas", spec.replicas, &mut faults);
@@ -94,7 +98,7 @@ fn validate(deployment: &Deployment, old: Option<&Deployment>) -> Faults {
 }
 
 /// Validates the rollout strategy.
-fn check_strategy(spec: &DeploymentSpec, faults: &mut Faults) {
+fn check_strategy(spec: &DeploymentSpec, faults: &mut FieldErrors) {
     const AT: &str = "spec.strategy.rollingUpdate";
     let Some(strategy) = &spec.strategy else { return };
     let rolling = strategy.rolling_update.as_ref();
@@ -134,7 +138,7 @@ fn check_strategy(spec: &DeploymentSpec, faults: &mut Faults) {
 }
 
 /// Validates a number of Pods, or a percentage of them.
-fn check_share(at: &str, share: Option<&IntOrString>, is_bounded: bool, faults: &mut Faults) {
+fn check_share(at: &str, share: Option<&IntOrString>, is_bounded: bool, faults: &mut FieldErrors) {
     match share {
         Some(IntOrString::Int(number)) => check_not_negative(at, Some(*number), faults),
         Some(IntOrString::String(text)) => {

@@ -4,7 +4,7 @@ use aggregated_apiserver::Rules;
 use k8s_openapi::api::apps::v1::ReplicaSet;
 
 use super::replicated::{check_change, check_selector, check_template};
-use crate::built_in::checks::{Faults, check_not_negative};
+use crate::built_in::checks::{FieldErrors, check_not_negative};
 use crate::built_in::label_selector;
 use crate::built_in::pod_template::{self, containers_column, images_column};
 use crate::built_in::row::{ALL, Column, Row, Subresources};
@@ -12,7 +12,7 @@ use crate::built_in::strategy;
 
 pub(crate) fn row() -> Row<ReplicaSet> {
     let rules =
-        Rules::none().prepare(|set, _| prepare(set)).validate(|set, old, _| validate(set, old));
+        Rules::new().prepare(|set, _| prepare(set)).validate(|set, old, _| validate(set, old));
     Row {
         short_names: &["rs"],
         categories: ALL,
@@ -47,7 +47,7 @@ fn prepare(set: &mut ReplicaSet) {
     }
 }
 
-fn validate(set: &ReplicaSet, old: Option<&ReplicaSet>) -> Faults {
+fn validate(set: &ReplicaSet, old: Option<&ReplicaSet>) -> FieldErrors {
     let mut faults = Vec::new();
     let Some(spec) = &set.spec else { return faults };
     check_not_negative("spec.replicas", spec.replicas, &mut faults);

@@ -5,12 +5,12 @@ use aggregated_apiserver::FieldError;
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-use crate::built_in::checks::{Faults, check_immutable, check_one_of, to_json};
+use crate::built_in::checks::{FieldErrors, check_immutable, check_one_of, to_json};
 use crate::built_in::label_selector;
 use crate::built_in::pod_template;
 
 /// Validates the selector. One that is missing in JSON is the default in Rust.
-pub(crate) fn check_selector(selector: &LabelSelector, of: &str, faults: &mut Faults) {
+pub(crate) fn check_selector(selector: &LabelSelector, of: &str, faults: &mut FieldErrors) {
     label_selector::validate(selector, "spec.selector", faults);
     if *selector == LabelSelector::default() {
         faults.push(FieldError::required("spec.selector", ""));
@@ -24,7 +24,7 @@ pub(crate) fn check_selector(selector: &LabelSelector, of: &str, faults: &mut Fa
 pub(crate) fn check_template(
     template: Option<&PodTemplateSpec>,
     selector: &LabelSelector,
-    faults: &mut Faults,
+    faults: &mut FieldErrors,
 ) {
     let nothing = PodTemplateSpec::default();
     let template = template.unwrap_or(&nothing);
@@ -55,7 +55,7 @@ pub(crate) fn check_template(
 pub(crate) fn check_change(
     selector: &LabelSelector,
     old: Option<&LabelSelector>,
-    faults: &mut Faults,
+    faults: &mut FieldErrors,
 ) {
     if let Some(old) = old {
         check_immutable("spec.selector", selector, old, faults);

@@ -7,7 +7,7 @@ use k8s_openapi::api::batch::v1::{CronJob, JobSpec};
 use super::job_spec;
 use super::schedule::fault_of_schedule;
 use crate::built_in::cell_texts::{NONE, or_none};
-use crate::built_in::checks::{Faults, check_not_negative, check_one_of, quote};
+use crate::built_in::checks::{FieldErrors, check_not_negative, check_one_of, quote};
 use crate::built_in::defaulting::set_default;
 use crate::built_in::label_selector;
 use crate::built_in::pod_template::{containers_column, images_column};
@@ -19,7 +19,7 @@ const CRON_NAME_LIMIT: usize = 52;
 
 pub(crate) fn row() -> Row<CronJob> {
     let rules =
-        Rules::none().prepare(|job, _| prepare(job)).validate(|job, old, _| validate(job, old));
+        Rules::new().prepare(|job, _| prepare(job)).validate(|job, old, _| validate(job, old));
     Row {
         short_names: &["cj"],
         categories: ALL,
@@ -75,7 +75,7 @@ fn prepare(job: &mut CronJob) {
     }
 }
 
-fn validate(job: &CronJob, old: Option<&CronJob>) -> Faults {
+fn validate(job: &CronJob, old: Option<&CronJob>) -> FieldErrors {
     let mut faults = Vec::new();
     let spec = &job.spec;
     if spec.schedule.is_empty() {

@@ -9,7 +9,7 @@ use k8s_openapi::api::batch::v1::{Job, JobSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::job_spec;
-use crate::built_in::checks::{Faults, check_immutable, to_json};
+use crate::built_in::checks::{FieldErrors, check_immutable, to_json};
 use crate::built_in::defaulting::{is_new, set_default};
 use crate::built_in::label_selector;
 use crate::built_in::row::{ALL, Row, Subresources};
@@ -17,7 +17,7 @@ use crate::built_in::strategy::common;
 
 pub(crate) fn row() -> Row<Job> {
     let rules =
-        Rules::none().prepare(|job, _| prepare(job)).validate(|job, old, _| validate(job, old));
+        Rules::new().prepare(|job, _| prepare(job)).validate(|job, old, _| validate(job, old));
     Row {
         categories: ALL,
         subresources: Subresources::Status,
@@ -29,7 +29,7 @@ pub(crate) fn row() -> Row<Job> {
 
 fn strategy() -> Strategy {
     let selectable =
-        SelectableFields::default().found_at("status.successful", &["status.succeeded"], "0");
+        SelectableFields::default().with_field_at("status.successful", &["status.succeeded"], "0");
     let why = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning";
     Strategy { selectable, warning_without_propagation_policy: Some(why), ..common() }
 }
@@ -79,7 +79,7 @@ fn add_selector(spec: &mut JobSpec, name: &str, uid: &str) {
         .or_insert_with(|| uid.to_owned());
 }
 
-fn validate(job: &Job, old: Option<&Job>) -> Faults {
+fn validate(job: &Job, old: Option<&Job>) -> FieldErrors {
     let mut faults = Vec::new();
     let Some(spec) = &job.spec else { return faults };
     job_spec::validate(spec, "spec", &mut faults);

@@ -3,7 +3,7 @@
 use aggregated_apiserver::FieldError;
 use k8s_openapi::api::batch::v1::JobSpec;
 
-use crate::built_in::checks::{Faults, check_not_negative, check_one_of, quote};
+use crate::built_in::checks::{FieldErrors, check_not_negative, check_one_of, quote};
 use crate::built_in::defaulting::set_default;
 use crate::built_in::pod_template;
 
@@ -17,7 +17,7 @@ pub(crate) fn set_defaults(spec: &mut JobSpec) {
 }
 
 /// Validates a JobSpec.
-pub(crate) fn validate(spec: &JobSpec, at: &str, faults: &mut Faults) {
+pub(crate) fn validate(spec: &JobSpec, at: &str, faults: &mut FieldErrors) {
     for (field, value) in [
         ("parallelism", spec.parallelism.map(i64::from)),
         ("completions", spec.completions.map(i64::from)),

@@ -3,12 +3,12 @@
 use aggregated_apiserver::{FieldError, Rules, Strategy};
 use k8s_openapi::api::coordination::v1::Lease;
 
-use crate::built_in::checks::{Faults, check_not_negative};
+use crate::built_in::checks::{FieldErrors, check_not_negative};
 use crate::built_in::row::{Column, Row};
 use crate::built_in::strategy::requiring_resource_version;
 
 pub(crate) fn row() -> Row<Lease> {
-    let rules = Rules::none().validate(|lease, _, _| validate(lease));
+    let rules = Rules::new().validate(|lease, _, _| validate(lease));
     Row { columns: columns(), rules, ..Row::new(strategy()) }
 }
 
@@ -20,7 +20,7 @@ fn columns() -> Vec<Column<Lease>> {
     vec![Column::path("Holder", ".spec.holderIdentity"), Column::age()]
 }
 
-fn validate(lease: &Lease) -> Faults {
+fn validate(lease: &Lease) -> FieldErrors {
     let mut faults = Vec::new();
     let Some(spec) = &lease.spec else { return faults };
     if let Some(seconds) = spec.lease_duration_seconds.filter(|seconds| *seconds <= 0) {

@@ -6,7 +6,7 @@ use aggregated_apiserver::{FieldError, Rules};
 use k8s_openapi::api::core::v1::ConfigMap;
 
 use super::data::{IMMUTABLE_DATA, SIZE_LIMIT, check_key, none_if_empty};
-use crate::built_in::checks::{Faults, check_with, quote};
+use crate::built_in::checks::{FieldErrors, check_with, quote};
 use crate::built_in::row::{Column, Row};
 use crate::built_in::strategy;
 
@@ -14,7 +14,7 @@ pub(crate) fn row() -> Row<ConfigMap> {
     Row {
         short_names: &["cm"],
         columns: columns(),
-        rules: Rules::none().validate(|map, old, _| validate(map, old)),
+        rules: Rules::new().validate(|map, old, _| validate(map, old)),
         ..Row::new(strategy::without_generation())
     }
 }
@@ -27,7 +27,7 @@ fn columns() -> Vec<Column<ConfigMap>> {
     vec![Column::computed("Data", data), Column::age()]
 }
 
-fn validate(map: &ConfigMap, old: Option<&ConfigMap>) -> Faults {
+fn validate(map: &ConfigMap, old: Option<&ConfigMap>) -> FieldErrors {
     let mut faults = Vec::new();
     let binary = map.binary_data.clone().unwrap_or_default();
     let mut size = 0;

@@ -6,7 +6,7 @@ pub(crate) mod validation;
 use aggregated_apiserver::{NameRule, Rules, SelectableFields, Strategy};
 use k8s_openapi::api::core::v1::Event;
 
-use crate::built_in::checks::Faults;
+use crate::built_in::checks::FieldErrors;
 use crate::built_in::row::Row;
 use crate::built_in::strategy::common;
 use validation::NewEvent;
@@ -15,7 +15,7 @@ pub(crate) fn row() -> Row<Event> {
     Row {
         short_names: &["ev"],
         columns: cells::columns(cells::cell),
-        rules: Rules::none().validate(|event, old, _| validate(event, old)),
+        rules: Rules::new().validate(|event, old, _| validate(event, old)),
         ..Row::new(strategy("involvedObject"))
     }
 }
@@ -25,16 +25,16 @@ pub(crate) fn strategy(about: &str) -> Strategy {
     let mut selectable = SelectableFields::default();
     for field in ["kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath"]
     {
-        selectable = selectable.or(&format!("{about}.{field}"), "");
+        selectable = selectable.with_field(&format!("{about}.{field}"), "");
     }
-    selectable = selectable.or("reason", "").or("type", "");
+    selectable = selectable.with_field("reason", "").with_field("type", "");
     selectable = match about {
-        "involvedObject" => selectable.or("reportingComponent", "").found_at(
+        "involvedObject" => selectable.with_field("reportingComponent", "").with_field_at(
             "source",
             &["source.component", "reportingComponent"],
             "",
         ),
-        _ => selectable.or("reportingController", ""),
+        _ => selectable.with_field("reportingController", ""),
     };
     Strategy {
         names: NameRule::PathSegment,
@@ -47,7 +47,7 @@ pub(crate) fn strategy(about: &str) -> Strategy {
     }
 }
 
-fn validate(event: &Event, old: Option<&Event>) -> Faults {
+fn validate(event: &Event, old: Option<&Event>) -> FieldErrors {
     let mut faults = Vec::new();
     if old.is_none() {
         validation::check(&new_event(event), &mut faults);

@@ -17,16 +17,16 @@ pub(crate) fn row() -> Row<Namespace> {
         short_names: &["ns"],
         subresources: Subresources::Status,
         columns: columns(),
-        rules: Rules::none().prepare(|namespace, _| prepare(namespace)),
+        rules: Rules::new().prepare(|namespace, _| prepare(namespace)),
         ..Row::new(strategy())
     }
 }
 
 fn strategy() -> Strategy {
     Strategy {
-        names: NameRule::Label,
+        names: NameRule::Dns1123Label,
         has_generation: false,
-        selectable: SelectableFields::default().or("status.phase", "").found_at(
+        selectable: SelectableFields::default().with_field("status.phase", "").with_field_at(
             "name",
             &["metadata.name"],
             "",
@@ -39,7 +39,7 @@ fn strategy() -> Strategy {
             let status = namespace.entry("status").or_insert_with(|| json!({}));
             status["phase"] = "Terminating".into();
         }),
-        kept: &["/spec"],
+        kept_if_omitted: &["/spec"],
         ..common()
     }
 }

@@ -6,7 +6,7 @@ use aggregated_apiserver::{FieldError, Rules, SelectableFields, StoragePrefix, S
 use k8s_openapi::api::core::v1::{Node, Taint};
 
 use crate::built_in::cell_texts::{NONE, or_none};
-use crate::built_in::checks::Faults;
+use crate::built_in::checks::FieldErrors;
 use crate::built_in::defaulting::{is_new, sync_with_list};
 use crate::built_in::pod_template::resources::round_up;
 use crate::built_in::row::{Column, Row, Subresources};
@@ -17,7 +17,7 @@ const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
 pub(crate) fn row() -> Row<Node> {
     let rules =
-        Rules::none().prepare(|node, _| prepare(node)).validate(|node, old, _| validate(node, old));
+        Rules::new().prepare(|node, _| prepare(node)).validate(|node, old, _| validate(node, old));
     Row {
         short_names: &["no"],
         subresources: Subresources::Status,
@@ -28,7 +28,7 @@ pub(crate) fn row() -> Row<Node> {
 }
 
 fn strategy() -> Strategy {
-    let selectable = SelectableFields::default().or("spec.unschedulable", "false");
+    let selectable = SelectableFields::default().with_field("spec.unschedulable", "false");
     Strategy {
         has_generation: false,
         selectable,
@@ -107,7 +107,7 @@ fn prepare(node: &mut Node) {
     }
 }
 
-fn validate(node: &Node, old: Option<&Node>) -> Faults {
+fn validate(node: &Node, old: Option<&Node>) -> FieldErrors {
     let mut faults = Vec::new();
     let ranges = |node: &Node| {
         let ranges = node.spec.as_ref().and_then(|spec| spec.pod_cidrs.clone());

@@ -7,7 +7,8 @@ mod resources;
 mod update;
 
 use aggregated_apiserver::{
-    Completed, Posted, Rules, SelectableFields, Strategy, SubresourceError, whole_seconds,
+    Completed, Rules, SelectableFields, Strategy, SubresourceError, SubresourceRequest,
+    truncate_to_seconds,
 };
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
@@ -16,7 +17,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Map, Value, json};
 
-use crate::built_in::checks::Faults;
+use crate::built_in::checks::FieldErrors;
 use crate::built_in::defaulting::{is_new, set_default, sync_with_list};
 use crate::built_in::pod_template::spec::{self, Owner};
 use crate::built_in::row::{ALL, Row, Subresources};
@@ -32,7 +33,7 @@ const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 const TOLERATED_SECONDS: i64 = 300;
 
 pub(crate) fn row() -> Row<Pod> {
-    let rules = Rules::none()
+    let rules = Rules::new()
         .prepare(|pod, context| {
             if let Some(old) = context.old::<Pod>() {
                 keep_observed_generations(pod, old);
@@ -52,8 +53,8 @@ pub(crate) fn row() -> Row<Pod> {
 }
 
 /// Refuses what is posted to a subresource of a Pod, if it is called something else.
-fn check_name(posted: &Posted<'_>, kind: &str) -> Result<(), SubresourceError> {
-    if posted.body["metadata"]["name"].as_str().unwrap_or_default() == posted.key.name() {
+fn check_name(request: &SubresourceRequest<'_>, kind: &str) -> Result<(), SubresourceError> {
+    if request.body["metadata"]["name"].as_str().unwrap_or_default() == request.key.name() {
         return Ok(());
     }
     let why = format!("name in URL does not match name in {kind} object");
@@ -67,7 +68,7 @@ fn set_condition(pod: &mut Value, mut condition: Value, now: Timestamp) {
     }
     let Some(conditions) = pod["status"]["conditions"].as_array_mut() else { return };
     condition["lastProbeTime"] = Value::Null;
-    condition["lastTransitionTime"] = whole_seconds(now).to_string().into();
+    condition["lastTransitionTime"] = truncate_to_seconds(now).to_string().into();
     let known = conditions.iter_mut().find(|known| known["type"] == condition["type"]);
     match known {
         Some(known) if known["status"] == condition["status"] => {
@@ -81,20 +82,20 @@ fn set_condition(pod: &mut Value, mut condition: Value, now: Timestamp) {
 
 fn strategy() -> Strategy {
     let selectable = SelectableFields::default()
-        .or("spec.nodeName", "")
-        .or("spec.restartPolicy", "")
-        .or("spec.schedulerName", "")
-        .or("spec.serviceAccountName", "")
-        .or("spec.hostNetwork", "false")
-        .or("status.phase", "")
-        .or("status.podIP", "")
-        .or("status.nominatedNodeName", "");
+        .with_field("spec.nodeName", "")
+        .with_field("spec.restartPolicy", "")
+        .with_field("spec.schedulerName", "")
+        .with_field("spec.serviceAccountName", "")
+        .with_field("spec.hostNetwork", "false")
+        .with_field("status.phase", "")
+        .with_field("status.podIP", "")
+        .with_field("status.nominatedNodeName", "");
     Strategy {
         selectable,
         completed: Some(completed),
         returns_deleted_object: true,
         grace_period: Some(grace_period),
-        kept: &["/spec/priority", "/spec/preemptionPolicy"],
+        kept_if_omitted: &["/spec/priority", "/spec/preemptionPolicy"],
         ..common()
     }
 }
@@ -220,7 +221,7 @@ fn default_host_ports(spec: &mut PodSpec) {
     }
 }
 
-fn validate(pod: &Pod, old: Option<&Pod>) -> Faults {
+fn validate(pod: &Pod, old: Option<&Pod>) -> FieldErrors {
     let mut faults = Vec::new();
     let nothing = PodSpec::default();
     let pod = pod.spec.as_ref().unwrap_or(&nothing);

@@ -7,7 +7,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 
 use super::data::{IMMUTABLE_DATA, SIZE_LIMIT, check_key, none_if_empty};
-use crate::built_in::checks::{Faults, IMMUTABLE, check_with, quote};
+use crate::built_in::checks::{FieldErrors, IMMUTABLE, check_with, quote};
 use crate::built_in::defaulting::set_default;
 use crate::built_in::row::{Column, Row};
 use crate::built_in::strategy::common;
@@ -18,7 +18,7 @@ const PEM: &[u8] = b"-----BEGIN";
 const ACCOUNT: &str = "kubernetes.io/service-account.name";
 
 pub(crate) fn row() -> Row<Secret> {
-    let rules = Rules::none()
+    let rules = Rules::new()
         .prepare(|secret, _| prepare(secret))
         .validate(|secret, old, _| validate(secret, old))
         .warn(|secret, _, _| warnings(secret));
@@ -26,8 +26,8 @@ pub(crate) fn row() -> Row<Secret> {
 }
 
 fn strategy() -> Strategy {
-    let selectable = SelectableFields::default().or("type", "");
-    Strategy { has_generation: false, selectable, kept: &["/type"], ..common() }
+    let selectable = SelectableFields::default().with_field("type", "");
+    Strategy { has_generation: false, selectable, kept_if_omitted: &["/type"], ..common() }
 }
 
 fn columns() -> Vec<Column<Secret>> {
@@ -43,7 +43,7 @@ fn prepare(secret: &mut Secret) {
     }
 }
 
-fn validate(secret: &Secret, old: Option<&Secret>) -> Faults {
+fn validate(secret: &Secret, old: Option<&Secret>) -> FieldErrors {
     let mut faults = Vec::new();
     let data = secret.data.clone().unwrap_or_default();
     for key in data.keys() {
@@ -82,7 +82,7 @@ fn warnings(secret: &Secret) -> Vec<String> {
 }
 
 /// Checks that a Secret has the data of its type.
-fn check_type(secret: &Secret, data: &BTreeMap<String, ByteString>, faults: &mut Faults) {
+fn check_type(secret: &Secret, data: &BTreeMap<String, ByteString>, faults: &mut FieldErrors) {
     let mut need = |keys: &[&str]| {
         for key in keys.iter().filter(|key| !data.contains_key(**key)) {
             faults.push(FieldError::required(format!("data[{key}]"), ""));
@@ -110,7 +110,7 @@ fn check_type(secret: &Secret, data: &BTreeMap<String, ByteString>, faults: &mut
     }
 }
 
-fn check_json(key: &str, data: &BTreeMap<String, ByteString>, faults: &mut Faults) {
+fn check_json(key: &str, data: &BTreeMap<String, ByteString>, faults: &mut FieldErrors) {
     let at = format!("data[{key}]");
     let Some(value) = data.get(key) else {
         return faults.push(FieldError::required(at, ""));

@@ -19,7 +19,7 @@ const SESSION_SECONDS: i32 = 10_800;
 
 pub(crate) fn row() -> Row<Service> {
     let addresses = Addresses::default();
-    let rules = Rules::none()
+    let rules = Rules::new()
         .prepare(move |service, context| prepare(service, context.old().as_ref(), &addresses))
         .validate(|service, old, _| validate(service, old))
         .warn(|service, _, _| warnings(service));
@@ -34,9 +34,10 @@ pub(crate) fn row() -> Row<Service> {
 }
 
 fn strategy() -> Strategy {
-    let selectable = SelectableFields::default().or("spec.clusterIP", "").or("spec.type", "");
+    let selectable =
+        SelectableFields::default().with_field("spec.clusterIP", "").with_field("spec.type", "");
     Strategy {
-        names: NameRule::Label,
+        names: NameRule::Dns1123Label,
         has_generation: false,
         selectable,
         returns_deleted_object: true,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use aggregated_apiserver::{Effect, Posted, Rules, Strategy};
+use aggregated_apiserver::{Rules, Strategy, SubresourceOutcome, SubresourceRequest};
 use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::core::v1::{ObjectReference, ServiceAccount};
 
@@ -11,11 +11,13 @@ use crate::built_in::strategy::without_generation;
 use crate::service_account_tokens::ServiceAccountTokens;
 
 pub(crate) fn row(tokens: Arc<ServiceAccountTokens>) -> Row<ServiceAccount> {
-    let issue = move |posted: &Posted<'_>| tokens.issue(posted).map(Effect::Answer);
+    let issue = move |request: &SubresourceRequest<'_>| {
+        tokens.issue(request).map(SubresourceOutcome::Answer)
+    };
     Row {
         short_names: &["sa"],
         posted: vec![PostedSubresource::new::<TokenRequest>("token", issue)],
-        rules: Rules::none().prepare(|account, _| prepare(account)),
+        rules: Rules::new().prepare(|account, _| prepare(account)),
         ..Row::new(strategy())
     }
 }

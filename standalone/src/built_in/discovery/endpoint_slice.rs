@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use aggregated_apiserver::{FieldError, Rules, names};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
-use crate::built_in::checks::{Faults, check_immutable, check_one_of, check_with, quote};
+use crate::built_in::checks::{FieldErrors, check_immutable, check_one_of, check_with, quote};
 use crate::built_in::row::{Column, Row};
 use crate::built_in::strategy;
 
@@ -17,7 +17,7 @@ const AT_MOST_PORTS: usize = 100;
 const AT_MOST_ADDRESSES: usize = 100;
 
 pub(crate) fn row() -> Row<EndpointSlice> {
-    let rules = Rules::none()
+    let rules = Rules::new()
         .prepare(|slice, _| prepare(slice))
         .validate(|slice, old, _| validate(slice, old));
     Row { columns: columns(), rules, ..Row::new(strategy::with_generation()) }
@@ -63,7 +63,7 @@ fn prepare(slice: &mut EndpointSlice) {
     }
 }
 
-fn validate(slice: &EndpointSlice, old: Option<&EndpointSlice>) -> Faults {
+fn validate(slice: &EndpointSlice, old: Option<&EndpointSlice>) -> FieldErrors {
     let mut faults = Vec::new();
     if slice.address_type.is_empty() {
         faults.push(FieldError::required("addressType", ""));
@@ -81,7 +81,7 @@ fn validate(slice: &EndpointSlice, old: Option<&EndpointSlice>) -> Faults {
     faults
 }
 
-fn check_endpoints(slice: &EndpointSlice, faults: &mut Faults) {
+fn check_endpoints(slice: &EndpointSlice, faults: &mut FieldErrors) {
     let endpoints = slice.endpoints.as_deref().unwrap_or_default();
     if endpoints.len() > AT_MOST_ENDPOINTS {
         faults.push(FieldError::too_many("endpoints", endpoints.len(), AT_MOST_ENDPOINTS as u64));
@@ -105,14 +105,14 @@ fn check_endpoints(slice: &EndpointSlice, faults: &mut Faults) {
                 "IPv6" if address.parse::<Ipv6Addr>().is_err() => {
                     faults.push(invalid("must be an IPv6 address"));
                 }
-                "FQDN" => check_with(&at, address, names::check_subdomain, faults),
+                "FQDN" => check_with(&at, address, names::check_dns_1123_subdomain, faults),
                 _ => {}
             }
         }
     }
 }
 
-fn check_ports(slice: &EndpointSlice, faults: &mut Faults) {
+fn check_ports(slice: &EndpointSlice, faults: &mut FieldErrors) {
     let ports = slice.ports.as_deref().unwrap_or_default();
     if ports.len() > AT_MOST_PORTS {
         faults.push(FieldError::too_many("ports", ports.len(), AT_MOST_PORTS as u64));
@@ -123,7 +123,7 @@ fn check_ports(slice: &EndpointSlice, faults: &mut Faults) {
         let name = port.name.as_deref().unwrap_or_default();
         let at = format!("ports[{index}]");
         if !name.is_empty() {
-            check_with(&format!("{at}.name"), name, names::check_label, faults);
+            check_with(&format!("{at}.name"), name, names::check_dns_1123_label, faults);
         }
         if !seen.insert(name) {
             faults.push(FieldError::duplicate(format!("{at}.name"), quote(name)));

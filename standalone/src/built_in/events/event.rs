@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::conversion::{from_core, to_core};
-use crate::built_in::checks::{Faults, check_immutable, quote};
+use crate::built_in::checks::{FieldErrors, check_immutable, quote};
 use crate::built_in::core::event::validation::{self, NewEvent};
 use crate::built_in::core::event::{cells, strategy};
 use crate::built_in::row::Row;
@@ -18,14 +18,14 @@ pub(crate) fn row() -> Row<Event> {
     Row {
         short_names: &["ev"],
         columns: cells::columns(cell),
-        rules: Rules::none().validate(|event, old, _| validate(event, old)),
+        rules: Rules::new().validate(|event, old, _| validate(event, old)),
         ..Row::new(strategy("regarding"))
     }
 }
 
 /// How events of this group are stored as events of the core group.
 pub(crate) fn view() -> View {
-    View { group: "", version: "v1", plural: "events", to_kept: to_core, from_kept: from_core }
+    View { group: "", version: "v1", plural: "events", to_stored: to_core, from_stored: from_core }
 }
 
 fn cell(heading: &str, event: &Event, now: Timestamp) -> Value {
@@ -36,7 +36,7 @@ fn cell(heading: &str, event: &Event, now: Timestamp) -> Value {
     core.map_or(Value::Null, |core: CoreEvent| cells::cell(heading, &core, now))
 }
 
-fn validate(event: &Event, old: Option<&Event>) -> Faults {
+fn validate(event: &Event, old: Option<&Event>) -> FieldErrors {
     let mut faults = Vec::new();
     let is_same = old.is_some_and(|old| old.series == event.series);
     if !is_same && event.series.as_ref().is_some_and(|series| series.count < 2) {
@@ -93,9 +93,9 @@ fn new_event(event: &Event) -> NewEvent {
 }
 
 /// Only the series of an event may be updated.
-fn check_change(event: &Event, old: &Event, faults: &mut Faults) {
+fn check_change(event: &Event, old: &Event, faults: &mut FieldErrors) {
     /// kube-apiserver reports each fault twice.
-    fn check<T: PartialEq + Serialize>(field: &str, new: &T, old: &T, faults: &mut Faults) {
+    fn check<T: PartialEq + Serialize>(field: &str, new: &T, old: &T, faults: &mut FieldErrors) {
         check_immutable(field, new, old, faults);
         check_immutable(field, new, old, faults);
     }

@@ -11,7 +11,7 @@ use super::ports::check_ports;
 use super::probes::{self, check_handler, check_probe};
 use super::resources::{self, round_up};
 use super::spec::Owner;
-use crate::built_in::checks::{Faults, check_one_of, check_with, quote};
+use crate::built_in::checks::{FieldErrors, check_one_of, check_with, quote};
 use crate::built_in::defaulting::set_default;
 
 /// Sets the defaults of a container.
@@ -52,7 +52,7 @@ pub(crate) fn validate(
     at: &str,
     owner: Owner,
     volumes: &BTreeSet<&str>,
-    faults: &mut Faults,
+    faults: &mut FieldErrors,
 ) {
     if spec.containers.is_empty() {
         faults.push(FieldError::required(format!("{at}.containers"), ""));
@@ -67,7 +67,7 @@ pub(crate) fn validate(
                 faults.push(FieldError::required(format!("{at}.name"), ""));
             } else {
                 let at = format!("{at}.name");
-                check_with(&at, &container.name, names::check_label, faults);
+                check_with(&at, &container.name, names::check_dns_1123_label, faults);
                 if !names.insert(container.name.as_str()) {
                     faults.push(FieldError::duplicate(at, quote(&container.name)));
                 }
@@ -82,7 +82,7 @@ fn check(
     at: &str,
     owner: Owner,
     volumes: &BTreeSet<&str>,
-    faults: &mut Faults,
+    faults: &mut FieldErrors,
 ) {
     let image = container.image.as_deref().unwrap_or_default();
     if image.is_empty() {

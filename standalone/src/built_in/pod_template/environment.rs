@@ -3,7 +3,7 @@
 use aggregated_apiserver::FieldError;
 use k8s_openapi::api::core::v1::EnvVar;
 
-use crate::built_in::checks::{Faults, quote};
+use crate::built_in::checks::{FieldErrors, quote};
 
 const VARIABLE: &str = "a valid environment variable name must consist only of printable ASCII characters other than '='";
 
@@ -22,7 +22,7 @@ const FIELDS: [&str; 10] = [
 ];
 
 /// Validates an environment variable.
-pub(crate) fn check_variable(variable: &EnvVar, at: &str, faults: &mut Faults) {
+pub(crate) fn check_variable(variable: &EnvVar, at: &str, faults: &mut FieldErrors) {
     let is_good = |byte: u8| (b' '..=b'~').contains(&byte) && byte != b'=';
     if variable.name.is_empty() {
         faults.push(FieldError::required(format!("{at}.name"), ""));

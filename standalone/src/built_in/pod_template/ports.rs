@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use aggregated_apiserver::FieldError;
 use k8s_openapi::api::core::v1::ContainerPort;
 
-use crate::built_in::checks::{Faults, check_one_of, check_with, quote};
+use crate::built_in::checks::{FieldErrors, check_one_of, check_with, quote};
 
 const PORT: &str = "must be between 1 and 65535, inclusive";
 
 /// Validates the ports of a container.
-pub(crate) fn check_ports(ports: &[ContainerPort], at: &str, faults: &mut Faults) {
+pub(crate) fn check_ports(ports: &[ContainerPort], at: &str, faults: &mut FieldErrors) {
     let mut names = BTreeSet::new();
     for (index, port) in ports.iter().enumerate() {
         let at = format!("{at}.ports[{index}]");
@@ -37,7 +37,7 @@ pub(crate) fn check_ports(ports: &[ContainerPort], at: &str, faults: &mut Faults
 }
 
 /// Validates the number of a port.
-pub(crate) fn check_port_number(at: &str, number: i64, faults: &mut Faults) {
+pub(crate) fn check_port_number(at: &str, number: i64, faults: &mut FieldErrors) {
     if !(1..=65_535).contains(&number) {
         faults.push(FieldError::invalid(at, number, PORT));
     }

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{HTTPGetAction, LifecycleHandler, Probe, TCPSock
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::ports::{check_port_number, faults_of_port_name};
-use crate::built_in::checks::{Faults, check_not_negative, check_one_of, check_with};
+use crate::built_in::checks::{FieldErrors, check_not_negative, check_one_of, check_with};
 use crate::built_in::defaulting::set_default;
 
 /// Sets the defaults of a probe.
@@ -35,7 +35,12 @@ pub(crate) fn set_http_get_defaults(get: &mut HTTPGetAction) {
 }
 
 /// Validates a probe.
-pub(crate) fn check_probe(probe: &Probe, is_of_readiness: bool, at: &str, faults: &mut Faults) {
+pub(crate) fn check_probe(
+    probe: &Probe,
+    is_of_readiness: bool,
+    at: &str,
+    faults: &mut FieldErrors,
+) {
     let handlers = [
         ("exec", probe.exec.is_some()),
         ("httpGet", probe.http_get.is_some()),
@@ -65,7 +70,7 @@ pub(crate) fn check_probe(probe: &Probe, is_of_readiness: bool, at: &str, faults
 }
 
 /// Validates a handler of the lifecycle.
-pub(crate) fn check_handler(handler: &LifecycleHandler, at: &str, faults: &mut Faults) {
+pub(crate) fn check_handler(handler: &LifecycleHandler, at: &str, faults: &mut FieldErrors) {
     let handlers = [
         ("exec", handler.exec.is_some()),
         ("httpGet", handler.http_get.is_some()),
@@ -77,7 +82,7 @@ pub(crate) fn check_handler(handler: &LifecycleHandler, at: &str, faults: &mut F
 }
 
 /// Checks that there is one handler.
-fn check_handlers(handlers: &[(&str, bool)], at: &str, faults: &mut Faults) {
+fn check_handlers(handlers: &[(&str, bool)], at: &str, faults: &mut FieldErrors) {
     let mut given = handlers.iter().filter(|(_, is_given)| *is_given);
     if given.next().is_none() {
         faults.push(FieldError::required(at, "must specify a handler type"));
@@ -94,7 +99,7 @@ fn check_actions(
     socket: Option<&TCPSocketAction>,
     handlers: &[(&str, bool)],
     at: &str,
-    faults: &mut Faults,
+    faults: &mut FieldErrors,
 ) {
     let first = handlers.iter().find(|(_, is_given)| *is_given).map(|(name, _)| *name);
     if let Some(get) = get.filter(|_| first == Some("httpGet")) {
@@ -110,7 +115,7 @@ fn check_actions(
     }
 }
 
-fn check_target(at: &str, port: &IntOrString, faults: &mut Faults) {
+fn check_target(at: &str, port: &IntOrString, faults: &mut FieldErrors) {
     match port {
         IntOrString::Int(number) => check_port_number(at, i64::from(*number), faults),
         IntOrString::String(name) => check_with(at, name, faults_of_port_name, faults),

@@ -6,7 +6,7 @@ use aggregated_apiserver::{FieldError, Quantity, names};
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
 
-use crate::built_in::checks::{Faults, check_with, quote};
+use crate::built_in::checks::{FieldErrors, check_with, quote};
 
 /// The resources of containers without a domain in their name.
 const RESOURCES: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
@@ -21,7 +21,7 @@ pub(crate) fn round_up(amounts: &mut Option<BTreeMap<String, Amount>>) {
 }
 
 /// Validates the requests and limits of a container.
-pub(crate) fn validate(resources: &ResourceRequirements, at: &str, faults: &mut Faults) {
+pub(crate) fn validate(resources: &ResourceRequirements, at: &str, faults: &mut FieldErrors) {
     let nothing = BTreeMap::new();
     let limits = resources.limits.as_ref().unwrap_or(&nothing);
     let requests = resources.requests.as_ref().unwrap_or(&nothing);
@@ -43,7 +43,7 @@ pub(crate) fn validate(resources: &ResourceRequirements, at: &str, faults: &mut 
     }
 }
 
-fn check_resource(name: &str, amount: &Amount, at: &str, faults: &mut Faults) {
+fn check_resource(name: &str, amount: &Amount, at: &str, faults: &mut FieldErrors) {
     let at = format!("{at}[{name}]");
     let before = faults.len();
     check_with(&at, name, names::check_label_key, faults);

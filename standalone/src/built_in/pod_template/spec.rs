@@ -4,7 +4,7 @@ use aggregated_apiserver::{FieldError, NameRule, names};
 use k8s_openapi::api::core::v1::PodSpec;
 
 use super::{containers, tolerations, volumes};
-use crate::built_in::checks::{Faults, check_one_of, check_with, quote};
+use crate::built_in::checks::{FieldErrors, check_one_of, check_with, quote};
 use crate::built_in::defaulting::set_default;
 use crate::built_in::label_selector;
 
@@ -33,7 +33,7 @@ pub(crate) enum Owner {
 }
 
 /// Validates a PodSpec.
-pub(crate) fn validate(spec: &PodSpec, at: &str, owner: Owner, faults: &mut Faults) {
+pub(crate) fn validate(spec: &PodSpec, at: &str, owner: Owner, faults: &mut FieldErrors) {
     let volumes = volumes::validate(spec, at, owner, faults);
     containers::validate(spec, at, owner, &volumes, faults);
     if let Some(policy) = &spec.restart_policy
@@ -70,14 +70,14 @@ pub(crate) fn validate(spec: &PodSpec, at: &str, owner: Owner, faults: &mut Faul
             check_with(
                 &format!("{at}.{field}"),
                 name,
-                |name| NameRule::Subdomain.check(name),
+                |name| NameRule::Dns1123Subdomain.check(name),
                 faults,
             );
         }
     }
     for (field, name) in [("hostname", &spec.hostname), ("subdomain", &spec.subdomain)] {
         if let Some(name) = name.as_deref().filter(|name| !name.is_empty()) {
-            check_with(&format!("{at}.{field}"), name, names::check_label, faults);
+            check_with(&format!("{at}.{field}"), name, names::check_dns_1123_label, faults);
         }
     }
     if let Some(seconds) = spec.active_deadline_seconds

@@ -3,10 +3,10 @@
 use aggregated_apiserver::{FieldError, names};
 use k8s_openapi::api::core::v1::Toleration;
 
-use crate::built_in::checks::{Faults, check_one_of, check_with, quote};
+use crate::built_in::checks::{FieldErrors, check_one_of, check_with, quote};
 
 /// Validates a toleration.
-pub(crate) fn validate(toleration: &Toleration, at: &str, faults: &mut Faults) {
+pub(crate) fn validate(toleration: &Toleration, at: &str, faults: &mut FieldErrors) {
     let key = toleration.key.as_deref().unwrap_or_default();
     let operator = toleration.operator.as_deref().unwrap_or_default();
     let value = toleration.value.as_deref().unwrap_or_default();

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, EmptyDirVolumeSource, Po
 
 use super::images::default_pull_policy;
 use super::spec::Owner;
-use crate::built_in::checks::{Faults, check_with, quote};
+use crate::built_in::checks::{FieldErrors, check_with, quote};
 use crate::built_in::defaulting::set_default;
 
 /// How long the token of a service account is valid.
@@ -69,7 +69,7 @@ pub(crate) fn validate<'a>(
     spec: &'a PodSpec,
     at: &str,
     owner: Owner,
-    faults: &mut Faults,
+    faults: &mut FieldErrors,
 ) -> BTreeSet<&'a str> {
     let mut names = BTreeSet::new();
     for (index, volume) in spec.volumes.iter().flatten().enumerate() {
@@ -79,7 +79,7 @@ pub(crate) fn validate<'a>(
         if volume.name.is_empty() {
             own.push(FieldError::required(format!("{at}.name"), ""));
         } else {
-            check_with(&format!("{at}.name"), &volume.name, names::check_label, &mut own);
+            check_with(&format!("{at}.name"), &volume.name, names::check_dns_1123_label, &mut own);
         }
         if names.contains(volume.name.as_str()) {
             own.push(FieldError::duplicate(format!("{at}.name"), quote(&volume.name)));
@@ -92,7 +92,7 @@ pub(crate) fn validate<'a>(
     names
 }
 
-fn check_source(volume: &Volume, spec: &PodSpec, at: &str, owner: Owner, faults: &mut Faults) {
+fn check_source(volume: &Volume, spec: &PodSpec, at: &str, owner: Owner, faults: &mut FieldErrors) {
     let tree = serde_json::to_value(volume).unwrap_or_default();
     let mut sources: Vec<&str> =
         tree.as_object().into_iter().flatten().map(|(name, _)| name.as_str()).collect();

@@ -1,6 +1,6 @@
 //! The status of definitions.
 
-use aggregated_apiserver::whole_seconds;
+use aggregated_apiserver::truncate_to_seconds;
 use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, CustomResourceDefinitionCondition, CustomResourceDefinitionNames,
@@ -73,7 +73,7 @@ pub(crate) fn set_condition(
         status: status.to_owned(),
         reason: Some(reason.to_owned()),
         message: Some(message.to_owned()),
-        last_transition_time: Some(since.unwrap_or_else(|| Time(whole_seconds(now)))),
+        last_transition_time: Some(since.unwrap_or_else(|| Time(truncate_to_seconds(now)))),
         ..CustomResourceDefinitionCondition::default()
     };
     match known {

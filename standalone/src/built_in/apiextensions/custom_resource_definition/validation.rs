@@ -9,13 +9,15 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 
 use super::approval;
 use super::fault_paths::hoisted;
-use crate::built_in::checks::{Faults, check_immutable, check_one_of, check_with, quote, to_json};
+use crate::built_in::checks::{
+    FieldErrors, check_immutable, check_one_of, check_with, quote, to_json,
+};
 
 /// Validates a definition: its names, its versions and their schemas.
 pub(crate) fn validate(
     definition: &CustomResourceDefinition,
     old: Option<&CustomResourceDefinition>,
-) -> Faults {
+) -> FieldErrors {
     let mut faults = Vec::new();
     let spec = &definition.spec;
     if old.is_none() {
@@ -43,7 +45,7 @@ pub(crate) fn validate(
 fn check_change(
     definition: &CustomResourceDefinition,
     old: Option<&CustomResourceDefinition>,
-    faults: &mut Faults,
+    faults: &mut FieldErrors,
 ) {
     let Some(old_spec) = old.map(|old| &old.spec) else { return };
     let new = &definition.spec;
@@ -72,11 +74,11 @@ fn check_change(
     }
 }
 
-fn check(spec: &CustomResourceDefinitionSpec, faults: &mut Faults) {
+fn check(spec: &CustomResourceDefinitionSpec, faults: &mut FieldErrors) {
     if spec.group.is_empty() {
         faults.push(FieldError::required("spec.group", ""));
     } else {
-        check_with("spec.group", &spec.group, names::check_subdomain, faults);
+        check_with("spec.group", &spec.group, names::check_dns_1123_subdomain, faults);
         if !spec.group.contains('.') {
             let why = "should be a domain with at least one dot";
             faults.push(FieldError::invalid("spec.group", quote(&spec.group), why));
@@ -106,7 +108,7 @@ fn check(spec: &CustomResourceDefinitionSpec, faults: &mut Faults) {
     check_names(spec, faults);
 }
 
-fn check_names(spec: &CustomResourceDefinitionSpec, faults: &mut Faults) {
+fn check_names(spec: &CustomResourceDefinitionSpec, faults: &mut FieldErrors) {
     let names = &spec.names;
     let label = |text: &str| names::check_dns_1035_label(text);
     let mixed = |text: &str| {

@@ -2,7 +2,7 @@
 
 use aggregated_apiserver::{FieldError, names};
 
-use crate::built_in::checks::{Faults, check_with, quote};
+use crate::built_in::checks::{FieldErrors, check_with, quote};
 
 /// The longest texts of an event with an `eventTime`, in bytes.
 const TEXT_LIMIT: usize = 128;
@@ -20,7 +20,7 @@ pub(crate) struct NewEvent {
 }
 
 /// Validates a new event. With an `eventTime`, it must say who reports it, and why.
-pub(crate) fn check(event: &NewEvent, faults: &mut Faults) {
+pub(crate) fn check(event: &NewEvent, faults: &mut FieldErrors) {
     let (about, own) = (event.namespace_of_object.as_str(), event.namespace.as_str());
     // Events about cluster-scoped objects are in the namespace `default`.
     let is_right = match (about, event.has_event_time) {

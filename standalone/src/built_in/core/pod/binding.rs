@@ -1,6 +1,6 @@
 //! `pods/binding`: a scheduler says on which node a Pod runs.
 
-use aggregated_apiserver::{Effect, FieldError, Posted, SubresourceError};
+use aggregated_apiserver::{FieldError, SubresourceError, SubresourceOutcome, SubresourceRequest};
 use k8s_openapi::api::core::v1::Binding;
 use serde_json::{Map, Value, json};
 
@@ -12,15 +12,15 @@ pub(super) fn subresource() -> PostedSubresource {
     PostedSubresource::new::<Binding>("binding", bind)
 }
 
-fn bind(posted: &Posted<'_>) -> Result<Effect, SubresourceError> {
+fn bind(request: &SubresourceRequest<'_>) -> Result<SubresourceOutcome, SubresourceError> {
     let text = |tree: &Map<String, Value>, part: &str, field: &str| {
         let value = tree.get(part).and_then(|part| part.get(field)?.as_str());
         value.unwrap_or_default().to_owned()
     };
-    let (name, node) = (posted.key.name(), text(posted.body, "target", "name"));
-    check(posted, &text(posted.body, "target", "kind"), &node)?;
+    let (name, node) = (request.key.name(), text(request.body, "target", "name"));
+    check(request, &text(request.body, "target", "kind"), &node)?;
     let conflict = |why: String| Err(SubresourceError::Conflict(why));
-    let pod = posted.object;
+    let pod = request.object;
     if pod["metadata"].get("deletionTimestamp").is_some() {
         return conflict(format!("pod {name} is being deleted, cannot be assigned to a host"));
     }
@@ -35,22 +35,22 @@ fn bind(posted: &Posted<'_>) -> Result<Effect, SubresourceError> {
     let mut pod = Value::Object(pod.clone());
     pod["spec"]["nodeName"] = node.into();
     for field in ["annotations", "labels"] {
-        let given = posted.body["metadata"].get(field).and_then(Value::as_object);
+        let given = request.body["metadata"].get(field).and_then(Value::as_object);
         for (key, value) in given.into_iter().flatten() {
             pod["metadata"][field][key] = value.clone();
         }
     }
     let scheduled = json!({"type": "PodScheduled", "status": "True"});
-    set_condition(&mut pod, scheduled, posted.context.now);
+    set_condition(&mut pod, scheduled, request.context.now);
     match pod {
-        Value::Object(pod) => Ok(Effect::Change(pod)),
+        Value::Object(pod) => Ok(SubresourceOutcome::Change(pod)),
         _ => Err(SubresourceError::BadRequest("not a Pod".to_owned())),
     }
 }
 
 /// What is wrong with a binding.
-fn check(posted: &Posted<'_>, kind: &str, node: &str) -> Result<(), SubresourceError> {
-    check_name(posted, "Binding")?;
+fn check(request: &SubresourceRequest<'_>, kind: &str, node: &str) -> Result<(), SubresourceError> {
+    check_name(request, "Binding")?;
     let mut errors = Vec::new();
     if !["", "Node"].contains(&kind) {
         let all = ["Node", "<empty>"];

@@ -1,6 +1,6 @@
 //! `pods/eviction`: a Pod is deleted, unless a budget keeps it. Budgets are not served yet.
 
-use aggregated_apiserver::{Effect, Posted, SubresourceError};
+use aggregated_apiserver::{SubresourceError, SubresourceOutcome, SubresourceRequest};
 use k8s_openapi::api::policy::v1::Eviction;
 use serde_json::{Map, Value, json};
 
@@ -8,20 +8,20 @@ use super::{check_name, set_condition};
 use crate::built_in::row::PostedSubresource;
 
 pub(super) fn subresource() -> PostedSubresource {
-    PostedSubresource::new::<Eviction>("eviction", evict).or(&["v1beta1"])
+    PostedSubresource::new::<Eviction>("eviction", evict).with_versions(&["v1beta1"])
 }
 
-fn evict(posted: &Posted<'_>) -> Result<Effect, SubresourceError> {
-    check_name(posted, "Eviction")?;
-    let options = posted.body.get("deleteOptions").and_then(Value::as_object).cloned();
-    let mut pod = Value::Object(posted.object.clone());
+fn evict(request: &SubresourceRequest<'_>) -> Result<SubresourceOutcome, SubresourceError> {
+    check_name(request, "Eviction")?;
+    let options = request.body.get("deleteOptions").and_then(Value::as_object).cloned();
+    let mut pod = Value::Object(request.object.clone());
     let disrupted = json!({
         "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
         "message": "Eviction API: evicting",
     });
-    set_condition(&mut pod, disrupted, posted.context.now);
+    set_condition(&mut pod, disrupted, request.context.now);
     match pod {
-        Value::Object(pod) => Ok(Effect::Delete(pod, options.unwrap_or_else(Map::new))),
+        Value::Object(pod) => Ok(SubresourceOutcome::Delete(pod, options.unwrap_or_else(Map::new))),
         _ => Err(SubresourceError::BadRequest("not a Pod".to_owned())),
     }
 }

@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use aggregated_apiserver::FieldError;
 use k8s_openapi::api::core::v1::{PodSpec, Toleration};
 
-use crate::built_in::checks::{Faults, to_json};
+use crate::built_in::checks::{FieldErrors, to_json};
 
 const MAY_CHANGE: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
 /// Validates an update of the spec.
-pub(crate) fn validate(spec: &PodSpec, old: &PodSpec, faults: &mut Faults) {
+pub(crate) fn validate(spec: &PodSpec, old: &PodSpec, faults: &mut FieldErrors) {
     let same_length = |a: &Option<Vec<_>>, b: &Option<Vec<_>>| {
         a.as_ref().map_or(0, Vec::len) == b.as_ref().map_or(0, Vec::len)
     };
@@ -68,7 +68,7 @@ pub(crate) fn validate(spec: &PodSpec, old: &PodSpec, faults: &mut Faults) {
 
 /// Scheduling gates may be removed. While there were any, the node selector and the node
 /// affinity may change too. What is allowed is set back in `rest`.
-fn check_scheduling_gates(rest: &mut PodSpec, old: &PodSpec, faults: &mut Faults) {
+fn check_scheduling_gates(rest: &mut PodSpec, old: &PodSpec, faults: &mut FieldErrors) {
     let before = old.scheduling_gates.as_deref().unwrap_or_default();
     let now = rest.scheduling_gates.as_deref().unwrap_or_default();
     let known: BTreeSet<&str> = before.iter().map(|gate| gate.name.as_str()).collect();

@@ -7,14 +7,14 @@ use aggregated_apiserver::{FieldError, names};
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use crate::built_in::checks::{Faults, check_one_of, check_with, quote, to_json};
+use crate::built_in::checks::{FieldErrors, check_one_of, check_with, quote, to_json};
 use crate::built_in::label_selector;
 use crate::built_in::pod_template::ports;
 
 const TYPES: [&str; 4] = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
 
 /// Validates a Service.
-pub(crate) fn validate(service: &Service, old: Option<&Service>) -> Faults {
+pub(crate) fn validate(service: &Service, old: Option<&Service>) -> FieldErrors {
     let mut faults = Vec::new();
     let nothing = ServiceSpec::default();
     let spec = service.spec.as_ref().unwrap_or(&nothing);
@@ -40,7 +40,7 @@ pub(crate) fn warnings(service: &Service) -> Vec<String> {
     is_warned.then(|| why.to_owned()).into_iter().collect()
 }
 
-fn check(spec: &ServiceSpec, faults: &mut Faults) {
+fn check(spec: &ServiceSpec, faults: &mut FieldErrors) {
     let is_headless = spec.cluster_ip.as_deref() == Some("None");
     let is_external = spec.type_.as_deref() == Some("ExternalName");
     let ports = spec.ports.as_deref().unwrap_or_default();
@@ -61,7 +61,7 @@ fn check(spec: &ServiceSpec, faults: &mut Faults) {
             "" => faults.push(FieldError::required("spec.externalName", "")),
             name => {
                 let name = name.trim_end_matches('.');
-                check_with("spec.externalName", name, names::check_subdomain, faults);
+                check_with("spec.externalName", name, names::check_dns_1123_subdomain, faults);
             }
         }
     }
@@ -90,14 +90,14 @@ fn check_port<'a>(
     at: &str,
     needs_name: bool,
     called: &mut BTreeSet<&'a str>,
-    faults: &mut Faults,
+    faults: &mut FieldErrors,
 ) {
     match port.name.as_deref().unwrap_or_default() {
         "" if needs_name => faults.push(FieldError::required(format!("{at}.name"), "")),
         "" => {}
         name => {
             let at = format!("{at}.name");
-            check_with(&at, name, names::check_label, faults);
+            check_with(&at, name, names::check_dns_1123_label, faults);
             if !called.insert(name) {
                 faults.push(FieldError::duplicate(at, quote(name)));
             }

@@ -1,5 +1,5 @@
 //! Rules of a kind that are written in Rust: what a webhook is needed for
-//! elsewhere.
+//! elsewhere. Their type is erased: they are given JSON.
 
 use std::fmt;
 
@@ -75,14 +75,14 @@ type Fit = Box<dyn Fn(&Value) -> Result<(), String> + Send + Sync>;
 type Judge = Box<dyn Fn(&Value, Option<&Value>, &RuleContext<'_>) -> Verdict + Send + Sync>;
 
 /// Rules for the objects of one version.
-pub struct CodedRules {
+pub struct ErasedRules {
     version: String,
     fit: Fit,
     prepare: Prepare,
     judge: Judge,
 }
 
-impl CodedRules {
+impl ErasedRules {
     /// `prepare` answers with nothing if nothing is prepared, and with an error
     /// for an object that does not fit its type.
     pub fn new(version: &str, fit: Fit, prepare: Prepare, judge: Judge) -> Self {
@@ -142,13 +142,17 @@ impl CodedRules {
 /// An object as its type reads it: to JSON `1.0` is a whole number, to Rust it
 /// is none.
 fn typed(tree: &Tree) -> Value {
-    Value::Object(tree.iter().map(|(name, value)| (name.clone(), whole(value))).collect())
+    Value::Object(
+        tree.iter().map(|(name, value)| (name.clone(), whole_floats_to_integers(value))).collect(),
+    )
 }
 
-fn whole(value: &Value) -> Value {
+/// Goes as far as floats are exact, because the result is only read by Rust types. That of
+/// `schema::normalize_numbers` is also shown to clients, and has another limit.
+fn whole_floats_to_integers(value: &Value) -> Value {
     match value {
         Value::Object(tree) => typed(tree),
-        Value::Array(items) => items.iter().map(whole).collect(),
+        Value::Array(items) => items.iter().map(whole_floats_to_integers).collect(),
         Value::Number(number) => match number.as_f64() {
             #[allow(clippy::cast_possible_truncation)] // it is whole, and small enough
             Some(float) if number.is_f64() && float.fract() == 0.0 && float.abs() < 9e15 => {
@@ -178,8 +182,8 @@ fn change(tree: &mut Tree, before: &Tree, after: &Tree) {
     }
 }
 
-impl fmt::Debug for CodedRules {
+impl fmt::Debug for ErasedRules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CodedRules").field("version", &self.version).finish_non_exhaustive()
+        f.debug_struct("ErasedRules").field("version", &self.version).finish_non_exhaustive()
     }
 }

@@ -1,5 +1,5 @@
-//! What becomes of an object before anybody judges it: what its type does not know is
-//! dropped, metadata is what Go makes of it, and what is absent is filled in.
+//! Normalizes an object before it is validated: drops what its type does not know, makes its
+//! metadata what Go makes of it, and fills in defaults.
 
 use serde_json::Value;
 
@@ -18,13 +18,17 @@ pub enum Malformed {
     Dropped,
 }
 
-/// Makes an object what its type knows: what it does not know is dropped, what is
-/// absent filled in. Answers with the paths of the former.
+/// Drops what the type of an object does not know, and fills in its defaults. Answers with the
+/// paths of what was dropped.
 ///
 /// # Errors
 /// The first value of another type: anywhere in an object of Go's types, otherwise in
 /// the metadata of a resource that stands in the object, unless it is dropped.
-pub fn take_in(of: Type<'_>, tree: &mut Tree, malformed: Malformed) -> Result<Vec<String>, String> {
+pub fn normalize(
+    of: Type<'_>,
+    tree: &mut Tree,
+    malformed: Malformed,
+) -> Result<Vec<String>, String> {
     if of.go.is_some() {
         return coerce(of, tree);
     }
@@ -58,7 +62,7 @@ pub fn coerce_metadata(tree: &mut Tree, malformed: Malformed) -> Result<Vec<Stri
 ///
 /// # Errors
 /// The first value of another type.
-pub fn take_in_embedded(
+pub fn normalize_embedded_metadata(
     of: Type<'_>,
     value: &mut Value,
     path: &Path<'_>,

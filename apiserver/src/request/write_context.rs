@@ -17,7 +17,7 @@ use crate::verb::Verb;
 use crate::write::{Attributes, CreateAuthorizer, Environment, Origin, WriteOptions};
 
 /// A write of a request.
-pub(super) struct Writing<'a> {
+pub(super) struct WriteContext<'a> {
     handler: &'a Handler,
     user: &'a User,
     target: &'a Target,
@@ -28,7 +28,7 @@ pub(super) struct Writing<'a> {
     served: Arc<Served>,
 }
 
-impl<'a> Writing<'a> {
+impl<'a> WriteContext<'a> {
     pub(super) fn new(
         handler: &'a Handler,
         user: &'a User,
@@ -36,7 +36,7 @@ impl<'a> Writing<'a> {
         options: WriteOptions,
         account: &'a Account,
     ) -> Self {
-        let (now, served) = (handler.ambient.now(), handler.served.load_full());
+        let (now, served) = (handler.clock.now(), handler.served.load_full());
         Self { handler, user, target, options, account, now, served }
     }
 
@@ -67,7 +67,7 @@ impl<'a> Writing<'a> {
             origin: Origin::Request,
             account: self.account,
             environment: Environment {
-                ambient: &self.handler.ambient,
+                clock: &self.handler.clock,
                 admission: &self.handler.admission,
                 kinds: &self.served.kinds,
             },
@@ -76,7 +76,7 @@ impl<'a> Writing<'a> {
     }
 }
 
-impl CreateAuthorizer for Writing<'_> {
+impl CreateAuthorizer for WriteContext<'_> {
     fn authorize_create(&self) -> BoxFuture<'_, Result<(), ApiError>> {
         let kind = &self.target.served.kind;
         let attributes = cluster::Attributes::Resource {

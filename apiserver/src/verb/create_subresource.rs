@@ -1,8 +1,10 @@
-//! CREATE of a subresource that code answers: something is done to the object, or asked
-//! about it. What is posted is not kept.
+//! CREATE of a subresource that code handles: the handler answers the request, changes the
+//! object, or deletes it. The body is not kept.
 
 use crate::error::{ApiError, Reason};
-use crate::kind::{CodedSubresource, Effect, Posted, RuleContext, SubresourceError};
+use crate::kind::{
+    RuleContext, SubresourceError, SubresourceHandler, SubresourceOutcome, SubresourceRequest,
+};
 use crate::object::{Key, Tree};
 use crate::quota::Room;
 use crate::storage::Versioned;
@@ -13,57 +15,58 @@ use crate::write::{
 use super::delete::check_options;
 use super::{DeleteOptions, delete};
 
-/// What was done.
+/// What the client gets.
 #[derive(Debug)]
-pub enum Acted {
-    /// This is the answer.
-    Answered(Tree),
-    /// Something was done to the object, and the answer says no more than that.
-    Done,
+pub enum SubresourceResponse {
+    /// This object.
+    Object(Tree),
+    /// A Status that says no more than that the request succeeded.
+    Success,
 }
 
-/// Does what is posted to a subresource. `warnings` gains what the client is to be told.
+/// Carries out a request to a subresource. Warnings for the client are added to `warnings`.
 ///
 /// # Errors
-/// 404 when there is no object, 400 when what is posted cannot be read or is for another
-/// one, and what the subresource refuses.
-pub async fn act(
+/// 404 when there is no object, 400 when the body cannot be read or is for another object, and
+/// what the handler refuses.
+pub async fn create_subresource(
     attributes: &Attributes<'_>,
-    coded: &CodedSubresource,
+    handler: &SubresourceHandler,
     submitted: Submitted,
     warnings: &mut Vec<String>,
-) -> Result<Acted, ApiError> {
-    let version = &coded.kind().storage;
-    let mut draft = decode(coded.kind(), version, attributes.options.field_validation, submitted)?;
+) -> Result<SubresourceResponse, ApiError> {
+    let version = &handler.kind().storage;
+    let mut draft =
+        decode(handler.kind(), version, attributes.options.field_validation, submitted)?;
     warnings.append(&mut draft.warnings);
-    check_posted(attributes, coded.kind(), &mut draft)?;
+    check_posted(attributes, handler.kind(), &mut draft)?;
     let key = attributes.key();
     let Draft { tree: body, .. } = draft;
     let (object, _room) = current(attributes, &key).await?;
-    let effect = ask(attributes, coded, &key, &body, &object)?;
+    let outcome = ask(attributes, handler, &key, &body, &object)?;
     drop(object);
-    let options = match effect {
-        Effect::Answer(mut answer) => {
-            coded.kind().coerce_again(version, &mut answer);
-            return Ok(Acted::Answered(answer));
+    let options = match outcome {
+        SubresourceOutcome::Answer(mut answer) => {
+            handler.kind().coerce_again(version, &mut answer);
+            return Ok(SubresourceResponse::Object(answer));
         }
-        Effect::Change(_) => None,
-        Effect::Delete(_, options) => {
+        SubresourceOutcome::Change(_) => None,
+        SubresourceOutcome::Delete(_, options) => {
             let mut options = DeleteOptions::from_tree(&options)?;
             options.dry_run |= attributes.options.dry_run;
             Some(options)
         }
     };
-    // It may do something else by now, if the object has changed.
+    // If the object has changed, the handler may answer differently.
     let change = |live: &Live| {
-        let effect = ask(attributes, coded, &key, &body, &live.tree)?;
-        match (effect, &options) {
-            (Effect::Change(tree), None) => {
+        let outcome = ask(attributes, handler, &key, &body, &live.tree)?;
+        match (outcome, &options) {
+            (SubresourceOutcome::Change(tree), None) => {
                 check_preconditions(attributes, &body, live)?;
                 Ok(tree)
             }
-            // What is not deleted is not changed for that either.
-            (Effect::Delete(tree, _), Some(options)) => {
+            // If the preconditions of the deletion fail, the object is not changed either.
+            (SubresourceOutcome::Delete(tree, _), Some(options)) => {
                 check_options(attributes, &key, options, &live.kept)?;
                 Ok(tree)
             }
@@ -73,7 +76,7 @@ pub async fn act(
     let Some(mut options) = options.clone() else {
         let written = write(attributes, Change::Code(&change)).await?;
         warnings.extend(written.warnings);
-        return Ok(Acted::Done);
+        return Ok(SubresourceResponse::Success);
     };
     if !options.dry_run {
         let written = write(attributes, Change::Code(&change)).await?;
@@ -86,7 +89,7 @@ pub async fn act(
         }
     }
     delete(attributes, &key, &options, warnings).await?;
-    Ok(Acted::Done)
+    Ok(SubresourceResponse::Success)
 }
 
 /// The object, in the version of the request.
@@ -104,17 +107,17 @@ async fn current(attributes: &Attributes<'_>, key: &Key) -> Result<(Tree, Room),
 
 fn ask(
     attributes: &Attributes<'_>,
-    coded: &CodedSubresource,
+    handler: &SubresourceHandler,
     key: &Key,
     body: &Tree,
     object: &Tree,
-) -> Result<Effect, ApiError> {
+) -> Result<SubresourceOutcome, ApiError> {
     let context: RuleContext<'_> = attributes.context();
-    let posted = Posted { key, object, body, context: &context };
+    let request = SubresourceRequest { key, object, body, context: &context };
     let kind = attributes.kind();
-    coded.act(&posted).map_err(|error| match error {
+    handler.handle(&request).map_err(|error| match error {
         SubresourceError::Invalid(name, errors) => {
-            let of = coded.kind();
+            let of = handler.kind();
             ApiError::invalid(&of.group, &of.names.kind, &name, errors)
         }
         SubresourceError::BadRequest(why) => ApiError::new(Reason::BadRequest, why),
@@ -122,7 +125,7 @@ fn ask(
             ApiError::conflict(&group, &resource, &name, &why)
         }
         SubresourceError::Conflict(why) => {
-            let resource = format!("{}/{}", kind.names.plural, coded.name());
+            let resource = format!("{}/{}", kind.names.plural, handler.name());
             ApiError::conflict(&kind.group, &resource, key.name(), &why)
         }
         SubresourceError::NotFound(group, plural, name) => {

@@ -1,4 +1,5 @@
-//! Cells that code computes, where no JSONPath can say them.
+//! Cells that code computes, where a JSONPath is not enough. The code's type is erased: it is
+//! given JSON.
 
 use std::fmt;
 
@@ -8,7 +9,7 @@ use serde_json::Value;
 type Compute = Box<dyn Fn(&Value, Timestamp) -> Vec<Value> + Send + Sync>;
 
 /// Cells that code computes, for some columns of one version.
-pub struct CodedCells {
+pub struct ErasedCells {
     version: String,
     columns: Vec<&'static str>,
     compute: Compute,
@@ -16,7 +17,7 @@ pub struct CodedCells {
     is_shown_unchanged: bool,
 }
 
-impl CodedCells {
+impl ErasedCells {
     /// What `compute` answers for an object are the cells of these columns, in
     /// this order.
     pub fn new(version: &str, columns: Vec<&'static str>, compute: Compute) -> Self {
@@ -50,8 +51,8 @@ impl CodedCells {
     }
 }
 
-impl fmt::Debug for CodedCells {
+impl fmt::Debug for ErasedCells {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CodedCells").field("columns", &self.columns).finish_non_exhaustive()
+        f.debug_struct("ErasedCells").field("columns", &self.columns).finish_non_exhaustive()
     }
 }

@@ -1,5 +1,4 @@
-//! Holds the defaults of a schema against it: no object would be valid with
-//! one that is not.
+//! Validates the defaults of a schema against it: with an invalid one, no object could be valid.
 
 use serde_json::Value;
 
@@ -8,15 +7,16 @@ use crate::error::{FieldError, Path};
 
 use crate::object::to_json;
 use crate::schema::{
-    ERRORS_LIMIT, Schema, Type, prune_value, take_in_embedded, validate_value, whole,
+    ERRORS_LIMIT, Schema, Type, normalize_embedded_metadata, normalize_numbers, prune_value,
+    validate_value,
 };
 
 /// What is wrong with the defaults of a schema, each with its path from there; `of_root`
-/// is that of the whole object.
-/// As in kube-apiserver those of further members are not looked at.
-pub fn faults_of_defaults(schema: &Schema, of_root: Option<&Value>) -> Vec<String> {
+/// is that of the whole object. As in kube-apiserver, those of additional properties are not
+/// looked at.
+pub fn validate_defaults(schema: &Schema, of_root: Option<&Value>) -> Vec<String> {
     let mut faults = Vec::new();
-    let root = of_root.map(|default| of_default(schema.root(), &whole(default), false));
+    let root = of_root.map(|default| of_default(schema.root(), &normalize_numbers(default), false));
     faults.extend(root.into_iter().flatten());
     collect(schema.root(), "", false, &mut faults);
     faults.iter().map(ToString::to_string).collect()
@@ -30,7 +30,8 @@ fn collect(of: Type<'_>, path: &str, is_in_metadata: bool, faults: &mut Vec<Fiel
         if faults.len() >= ERRORS_LIMIT {
             return;
         }
-        let found = default.map(|default| of_default(of, &whole(default), is_in_metadata));
+        let found =
+            default.map(|default| of_default(of, &normalize_numbers(default), is_in_metadata));
         faults.extend(found.into_iter().flatten().map(|error| error.below(path)));
         collect(of, path, is_in_metadata, faults);
     };
@@ -53,7 +54,7 @@ fn of_default(of: Type<'_>, default: &Value, is_in_metadata: bool) -> Vec<FieldE
         errors.push(FieldError::invalid(FIELD, to_json(default), "must not have unknown fields"));
     }
     let path = Path::Member(&Path::Root, FIELD);
-    if let Err(error) = take_in_embedded(of, &mut pruned, &path) {
+    if let Err(error) = normalize_embedded_metadata(of, &mut pruned, &path) {
         errors.push(error);
         return errors;
     }

@@ -2,15 +2,16 @@
 
 use serde_json::Value;
 
-/// The same value, with numbers without a fraction as whole numbers.
-pub fn whole(value: &Value) -> Value {
+/// The same value, with numbers without a fraction as integers. Larger ones stay as they are
+/// written.
+pub fn normalize_numbers(value: &Value) -> Value {
     let mut value = value.clone();
-    make_whole(&mut value);
+    normalize_numbers_in_place(&mut value);
     value
 }
 
-/// Makes whole numbers of numbers without a fraction.
-pub fn make_whole(value: &mut Value) {
+/// Makes integers of the numbers of a value that have no fraction.
+pub fn normalize_numbers_in_place(value: &mut Value) {
     #[allow(clippy::cast_possible_truncation)] // checked to be small
     match value {
         Value::Number(number) if number.is_f64() => {
@@ -19,8 +20,8 @@ pub fn make_whole(value: &mut Value) {
                 *value = (float as i64).into();
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(make_whole),
-        Value::Object(members) => members.values_mut().for_each(make_whole),
+        Value::Array(items) => items.iter_mut().for_each(normalize_numbers_in_place),
+        Value::Object(members) => members.values_mut().for_each(normalize_numbers_in_place),
         _ => {}
     }
 }

@@ -1,4 +1,5 @@
-//! Reviews that code answers: questions that are asked like an object is made.
+//! Reviews: requests that look like the create of an object, are answered by code, and store
+//! nothing.
 
 use std::fmt;
 
@@ -8,7 +9,7 @@ use crate::user::User;
 
 type Review = Box<dyn Fn(&User, &Tree) -> Result<Tree, ReviewError> + Send + Sync>;
 
-/// Why a question is none.
+/// Why a review is refused.
 #[derive(Clone, Debug)]
 pub enum ReviewError {
     /// Fields of it are wrong (422).
@@ -17,27 +18,26 @@ pub enum ReviewError {
     BadRequest(String),
 }
 
-/// Answers questions of one kind.
-pub struct CodedReview(Review);
+/// Answers the reviews of one kind.
+pub struct ReviewHandler(Review);
 
-impl CodedReview {
-    /// What `review` answers to a question of somebody is the answer; an error
-    /// says why the question is none.
+impl ReviewHandler {
+    /// `review` answers a review of this user; an error says why the review is refused.
     pub fn new(review: Review) -> Self {
         Self(review)
     }
 
-    /// The answer to a question.
+    /// The answer to a review.
     ///
     /// # Errors
-    /// Why it is none.
+    /// Why it is refused.
     pub fn answer(&self, user: &User, question: &Tree) -> Result<Tree, ReviewError> {
         (self.0)(user, question)
     }
 }
 
-impl fmt::Debug for CodedReview {
+impl fmt::Debug for ReviewHandler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CodedReview").finish_non_exhaustive()
+        f.debug_struct("ReviewHandler").finish_non_exhaustive()
     }
 }

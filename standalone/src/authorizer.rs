@@ -1,5 +1,6 @@
-//! Who may do what: whoever is in `system:masters` everything, and so the ServiceAccounts of
-//! `kube-system`, every authenticated caller what a cluster lets everybody do, and nobody more.
+//! Authorization without roles: members of `system:masters` and ServiceAccounts of `kube-system`
+//! may do everything; other authenticated users may do what the default roles of a cluster allow;
+//! nobody else may do anything.
 
 use k8s_openapi::api::authorization::v1::{
     NonResourceAttributes, NonResourceRule, ResourceAttributes, ResourceRule,
@@ -9,8 +10,8 @@ use k8s_openapi::api::authorization::v1::{
 use crate::service_account_tokens::{ACCOUNTS, CONFIGURATION, JWKS};
 
 const MASTERS: &str = "system:masters";
-/// The accounts of Kubernetes' own controllers: what their roles would allow them, nobody keeps
-/// here.
+/// The ServiceAccounts of Kubernetes' controllers. They may do everything, because roles are not
+/// served.
 const CONTROLLERS: &str = "system:serviceaccounts:kube-system";
 const AUTHENTICATED: &str = "system:authenticated";
 /// Questions about oneself.
@@ -26,8 +27,8 @@ const ALONE: [&str; 4] = ["/version", "/healthz", "/livez", "/readyz"];
 /// What every ServiceAccount may read: by which keys tokens are verified.
 const OF_ACCOUNTS: [&str; 2] = [JWKS, CONFIGURATION];
 
-/// Whether a member of these groups may do this.
-pub(crate) fn may(
+/// Whether a member of these groups is allowed to do this.
+pub(crate) fn is_allowed(
     groups: &[String],
     resource: Option<&ResourceAttributes>,
     path: Option<&NonResourceAttributes>,
@@ -118,19 +119,19 @@ mod tests {
             path: Some(path.to_owned()),
         };
         let pods = asks("get", "", "pods");
-        assert!(may(&of(MASTERS), Some(&pods), None));
-        assert!(may(&of(CONTROLLERS), Some(&pods), None));
-        assert!(!may(&of("system:serviceaccounts:default"), Some(&pods), None));
-        assert!(!may(&of(AUTHENTICATED), Some(&pods), None));
+        assert!(is_allowed(&of(MASTERS), Some(&pods), None));
+        assert!(is_allowed(&of(CONTROLLERS), Some(&pods), None));
+        assert!(!is_allowed(&of("system:serviceaccounts:default"), Some(&pods), None));
+        assert!(!is_allowed(&of(AUTHENTICATED), Some(&pods), None));
         let own = asks("create", "authentication.k8s.io", "selfsubjectreviews");
-        assert!(may(&of(AUTHENTICATED), Some(&own), None));
-        assert!(!may(&of("system:unauthenticated"), Some(&own), None));
-        assert!(may(&of(AUTHENTICATED), None, Some(&reads("/apis/apps/v1"))));
-        assert!(!may(&of(AUTHENTICATED), None, Some(&reads("/apisx"))));
-        assert!(may(&of(AUTHENTICATED), None, Some(&reads("/healthz"))));
-        assert!(!may(&of(AUTHENTICATED), None, Some(&reads("/healthz/ping"))));
-        assert!(!may(&of(AUTHENTICATED), None, None));
-        assert!(may(&of(ACCOUNTS), None, Some(&reads(JWKS))));
-        assert!(!may(&of(AUTHENTICATED), None, Some(&reads(JWKS))));
+        assert!(is_allowed(&of(AUTHENTICATED), Some(&own), None));
+        assert!(!is_allowed(&of("system:unauthenticated"), Some(&own), None));
+        assert!(is_allowed(&of(AUTHENTICATED), None, Some(&reads("/apis/apps/v1"))));
+        assert!(!is_allowed(&of(AUTHENTICATED), None, Some(&reads("/apisx"))));
+        assert!(is_allowed(&of(AUTHENTICATED), None, Some(&reads("/healthz"))));
+        assert!(!is_allowed(&of(AUTHENTICATED), None, Some(&reads("/healthz/ping"))));
+        assert!(!is_allowed(&of(AUTHENTICATED), None, None));
+        assert!(is_allowed(&of(ACCOUNTS), None, Some(&reads(JWKS))));
+        assert!(!is_allowed(&of(AUTHENTICATED), None, Some(&reads(JWKS))));
     }
 }

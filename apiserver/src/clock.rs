@@ -1,5 +1,4 @@
-//! Time and chance: what an answer takes from outside, injected so that tests
-//! can say it beforehand.
+//! The clock, and random numbers: injected, so that tests can set both.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,43 +12,42 @@ const SUFFIX_LENGTH: usize = 5;
 
 type Source<T> = Arc<dyn Fn() -> T + Send + Sync>;
 
-/// Where time and chance come from.
+/// Where the time and random numbers come from.
 #[derive(Clone)]
-pub struct Ambient {
-    clock: Source<Timestamp>,
+pub struct Clock {
+    now: Source<Timestamp>,
     uid: Source<Uuid>,
-    chance: Source<u64>,
+    random: Source<u64>,
 }
 
-impl Ambient {
+impl Clock {
     /// The clock of the machine and random uids.
     pub fn system() -> Self {
         Self {
-            clock: Arc::new(Timestamp::now),
+            now: Arc::new(Timestamp::now),
             uid: Arc::new(Uuid::new_v4),
-            chance: Arc::new(|| Uuid::new_v4().as_u64_pair().1),
+            random: Arc::new(|| Uuid::new_v4().as_u64_pair().1),
         }
     }
 
-    /// A clock, uids of objects, and everything else that is drawn by lot, of
-    /// the caller's choice.
-    pub fn given(
-        clock: impl Fn() -> Timestamp + Send + Sync + 'static,
+    /// The time, the uids of objects, and all other random numbers come from these functions.
+    pub fn new(
+        now: impl Fn() -> Timestamp + Send + Sync + 'static,
         uid: impl Fn() -> Uuid + Send + Sync + 'static,
-        chance: impl Fn() -> u64 + Send + Sync + 'static,
+        random: impl Fn() -> u64 + Send + Sync + 'static,
     ) -> Self {
-        Self { clock: Arc::new(clock), uid: Arc::new(uid), chance: Arc::new(chance) }
+        Self { now: Arc::new(now), uid: Arc::new(uid), random: Arc::new(random) }
     }
 
-    /// The same with another clock.
+    /// The same, with the time from this function.
     #[must_use]
-    pub fn with_clock(self, clock: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
-        Self { clock: Arc::new(clock), ..self }
+    pub fn with_now(self, now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
+        Self { now: Arc::new(now), ..self }
     }
 
     /// The time.
     pub(crate) fn now(&self) -> Timestamp {
-        (self.clock)()
+        (self.now)()
     }
 
     /// The uid of a new object.
@@ -57,14 +55,14 @@ impl Ambient {
         (self.uid)()
     }
 
-    /// A number drawn by lot.
-    pub(crate) fn chance(&self) -> u64 {
-        (self.chance)()
+    /// A random number.
+    pub(crate) fn random(&self) -> u64 {
+        (self.random)()
     }
 
     /// The five characters that make a generated name unique.
     pub(crate) fn name_suffix(&self) -> String {
-        let mut number = self.chance();
+        let mut number = self.random();
         let base = SUFFIX_ALPHABET.len() as u64;
         (0..SUFFIX_LENGTH)
             .map(|_| {
@@ -76,25 +74,25 @@ impl Ambient {
     }
 }
 
-impl fmt::Debug for Ambient {
+impl fmt::Debug for Clock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Ambient")
+        f.write_str("Clock")
     }
 }
 
 /// A time as `metadata.creationTimestamp` shows it: whole seconds, UTC.
-pub fn to_seconds(time: Timestamp) -> String {
-    whole_seconds(time).to_string()
+pub fn to_rfc_3339(time: Timestamp) -> String {
+    truncate_to_seconds(time).to_string()
 }
 
 /// A time without its fraction of a second, as conditions and metadata show it.
 ///
 /// ```
 /// let time = "2026-01-02T03:04:05.6Z".parse()?;
-/// assert_eq!(aggregated_apiserver::whole_seconds(time).to_string(), "2026-01-02T03:04:05Z");
+/// assert_eq!(aggregated_apiserver::truncate_to_seconds(time).to_string(), "2026-01-02T03:04:05Z");
 /// # Ok::<(), jiff::Error>(())
 /// ```
-pub fn whole_seconds(time: Timestamp) -> Timestamp {
+pub fn truncate_to_seconds(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
 
@@ -104,14 +102,14 @@ mod tests {
 
     #[test]
     fn suffixes_use_the_alphabet() {
-        let suffix = Ambient::system().name_suffix();
+        let suffix = Clock::system().name_suffix();
         assert_eq!(suffix.len(), SUFFIX_LENGTH);
         assert!(suffix.bytes().all(|byte| SUFFIX_ALPHABET.contains(&byte)));
     }
 
     #[test]
-    fn times_are_whole_seconds() {
+    fn times_are_truncated_to_seconds() {
         let time = Timestamp::new(0, 999_999_999).unwrap();
-        assert_eq!(to_seconds(time), "1970-01-01T00:00:00Z");
+        assert_eq!(to_rfc_3339(time), "1970-01-01T00:00:00Z");
     }
 }
