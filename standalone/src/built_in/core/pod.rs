@@ -235,8 +235,23 @@ fn validate(pod: &Pod, old: Option<&Pod>) -> FieldErrors {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::built_in::testing::{faults_of_new, faults_of_update, now, prepared};
+    use crate::built_in::testing::{faults_of_new, faults_of_update, now, object, prepared};
     use serde_json::json;
+
+    #[test]
+    fn generations_that_were_seen_stay() {
+        let pod = |generation: i64| {
+            let condition =
+                json!({"type": "Ready", "status": "True", "observedGeneration": generation});
+            let status = json!({"observedGeneration": generation, "conditions": [condition]});
+            object::<Pod>(json!({"status": status}))
+        };
+        for (new, expected) in [(0, 3), (4, 4)] {
+            let mut pod_now = pod(new);
+            keep_observed_generations(&mut pod_now, pod(3));
+            assert_eq!(pod_now, pod(expected));
+        }
+    }
 
     fn defaulted(pod: Value) -> Value {
         prepared(|pod| prepare(pod, now()), pod)
