@@ -16,7 +16,7 @@ mod throttle;
 mod websocket;
 mod write_context;
 
-pub use authenticate::{Authentication, ClientCertificate, Peer, Presented};
+pub use authenticate::{Authentication, ClientCertificate, Peer, Presented, Standing};
 pub use impersonate::Impersonation;
 
 use std::collections::HashMap;

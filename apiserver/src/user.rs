@@ -34,13 +34,18 @@ impl User {
         }
     }
 
+    /// Whether the caller has no credentials.
+    pub(crate) fn is_anonymous(&self) -> bool {
+        self.name == ANONYMOUS
+    }
+
     /// The same user as a member of `system:authenticated`, unless it is known
     /// to be authenticated or not.
     #[must_use]
     pub(crate) fn authenticated(mut self) -> Self {
         let decided =
             self.groups.iter().any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED);
-        if self.name != ANONYMOUS && !decided {
+        if !self.is_anonymous() && !decided {
             self.groups.push(AUTHENTICATED.to_owned());
         }
         self

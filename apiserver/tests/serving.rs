@@ -3,126 +3,29 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 
+mod fixture;
+
 use std::fs;
-use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
-use aggregated_apiserver::{AdmissionPluginName, ApiServer, Kinds, Running, ServeArgs, Stored};
 use axum::body::Body;
+use fixture::Fixture;
 use futures::future::join_all;
 use futures::{SinkExt, StreamExt};
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use hyper::client::conn::{http1, http2};
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use kube::CustomResource;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use tempfile::TempDir;
-use test_cluster::{Authority, Certificate};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use test_cluster::Authority;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 use tokio_tungstenite::client_async;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 
-#[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
-#[kube(group = "example.com", version = "v1", kind = "Foo", namespaced)]
-struct FooSpec {
-    size: i64,
-}
-
-impl Stored for Foo {}
-
 const FOOS: &str = "/apis/example.com/v1/namespaces/default/foos";
 const FOO: &str =
     r#"{"apiVersion":"example.com/v1","kind":"Foo","metadata":{"name":"a"},"spec":{"size":1}}"#;
-
-/// A server with files of its own, which trusts a front proxy.
-struct Fixture {
-    running: Running,
-    authority: Authority,
-    proxy: Certificate,
-    folder: TempDir,
-}
-
-impl Fixture {
-    async fn start() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path();
-        let authority = Authority::new("ca", &path.join("ca.crt")).unwrap();
-        let serving = authority.server(path, "serving", &["localhost"]).unwrap();
-        let proxies = Authority::new("proxies", &path.join("proxies.crt")).unwrap();
-        let proxy = proxies.client(path, "proxy", "front-proxy", None).unwrap();
-        // Nobody listens there.
-        let kubeconfig = r#"{"apiVersion":"v1","kind":"Config","current-context":"c",
-            "clusters":[{"name":"c","cluster":{"server":"https://127.0.0.1:1"}}],
-            "contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],
-            "users":[{"name":"u","user":{}}]}"#;
-        fs::write(path.join("kubeconfig"), kubeconfig).unwrap();
-        let mut args = ServeArgs::default();
-        args.bind_address = [127, 0, 0, 1].into();
-        args.secure_port = 0;
-        args.disable_admission_plugins = vec![AdmissionPluginName::NamespaceLifecycle];
-        args.kubeconfig = Some(path.join("kubeconfig"));
-        args.tls_cert_file = Some(serving.certificate);
-        args.tls_private_key_file = Some(serving.key);
-        args.client_ca_file = Some(authority.file.clone());
-        args.requestheader_client_ca_file = Some(proxies.file.clone());
-        args.requestheader_allowed_names = vec!["front-proxy".to_owned()];
-        let server = ApiServer::new("foo-server", Kinds::new().stored::<Foo>());
-        let running = server.bind(&args).await.unwrap().start().await.unwrap();
-        Self { running, authority, proxy, folder }
-    }
-
-    async fn connect(&self, alpn: &str, certificate: Option<&Certificate>) -> TlsStream<TcpStream> {
-        self.try_connect(&self.authority.file, alpn, certificate).await.unwrap()
-    }
-
-    async fn try_connect(
-        &self,
-        ca: &Path,
-        alpn: &str,
-        certificate: Option<&Certificate>,
-    ) -> std::io::Result<TlsStream<TcpStream>> {
-        let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_file(ca).unwrap()).unwrap();
-        let config = ClientConfig::builder().with_root_certificates(roots);
-        let mut config = match certificate {
-            None => config.with_no_client_auth(),
-            Some(Certificate { certificate, key, .. }) => {
-                let chain = vec![CertificateDer::from_pem_file(certificate).unwrap()];
-                let key = PrivateKeyDer::from_pem_file(key).unwrap();
-                config.with_client_auth_cert(chain, key).unwrap()
-            }
-        };
-        config.alpn_protocols = vec![alpn.as_bytes().to_vec()];
-        let tcp = TcpStream::connect(self.running.address()).await?;
-        let name = ServerName::try_from("localhost").unwrap();
-        TlsConnector::from(Arc::new(config)).connect(name, tcp).await
-    }
-
-    /// A connection of the front proxy.
-    async fn proxy(&self) -> http2::SendRequest<Body> {
-        self.h2(Some(&self.proxy)).await
-    }
-
-    async fn h2(&self, certificate: Option<&Certificate>) -> http2::SendRequest<Body> {
-        let stream = self.connect("h2", certificate).await;
-        assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
-        let builder = http2::Builder::new(TokioExecutor::new());
-        let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.unwrap();
-        tokio::spawn(connection);
-        sender
-    }
-}
 
 /// A request of a user in these groups, as the front proxy sends it on.
 fn request(

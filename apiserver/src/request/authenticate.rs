@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
 use base64::Engine;
@@ -30,9 +31,30 @@ pub enum Peer {
     InProcess(User),
 }
 
+/// Whether somebody was authenticated on a connection. All requests of it share it.
+#[derive(Clone, Debug, Default)]
+pub struct Standing(Arc<AtomicBool>);
+
+impl Standing {
+    /// Notes that the credentials of a request held.
+    pub fn mark_authenticated(&self) {
+        // Most requests find it so, and write to no memory that others read.
+        if !self.is_authenticated() {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the credentials of a request held.
+    pub fn is_authenticated(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// The client certificate of a connection, held against the CAs.
 #[derive(Clone, Debug, Default)]
 pub struct Presented {
+    /// What was shown on the connection before.
+    pub standing: Standing,
     /// Whether it is the front proxy's: signed by its CA, with a name that it
     /// may have.
     pub is_front_proxy: bool,
@@ -62,6 +84,20 @@ pub struct Authentication {
 
 /// Authenticates a request.
 pub(super) async fn authenticate(
+    authentication: &Authentication,
+    peer: &Peer,
+    head: &Parts,
+) -> Result<User, ApiError> {
+    let user = identify(authentication, peer, head).await?;
+    if let Peer::Connection(presented) = peer
+        && !user.is_anonymous()
+    {
+        presented.standing.mark_authenticated();
+    }
+    Ok(user)
+}
+
+async fn identify(
     authentication: &Authentication,
     peer: &Peer,
     head: &Parts,
@@ -196,7 +232,7 @@ mod tests {
     }
 
     fn proxy() -> Presented {
-        Presented { is_front_proxy: true, client: None, any: true }
+        Presented { is_front_proxy: true, any: true, ..Presented::default() }
     }
 
     #[tokio::test]

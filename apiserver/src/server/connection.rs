@@ -1,6 +1,7 @@
 //! One connection: who it is, and the bounds it lives within.
 
 use std::io;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
@@ -17,21 +18,21 @@ use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Sleep, sleep};
 use tokio_rustls::server::TlsStream;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tower::Service;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use super::places::{Place, Places};
 use super::tls::Trust;
-use crate::request::{ClientCertificate, Peer, Presented};
+use crate::request::{ClientCertificate, Peer, Presented, Standing};
 use crate::user::User;
 
-/// Connections at a time; each may cost 100 kB. kube-apiserver needs one, or
-/// one per request without HTTP/2.
+/// Connections at a time, besides those of the front proxy; each may cost 100 kB.
 const CONNECTIONS: usize = 900;
-/// Connections beyond, for nobody but the front proxy: whoever fills the
-/// others must not shut kube-apiserver out.
-const RESERVED: usize = 100;
-/// Handshakes that may find out who deserves such a place, and how long each
-/// of them may take.
+/// Connections of the front proxy. kube-apiserver needs one, or one per request without HTTP/2.
+const OF_FRONT_PROXY: usize = 400;
+/// Handshakes that may find out whether it is the front proxy that comes, while nobody gives
+/// way, and how long each of them may take.
 const LATE_HANDSHAKES: usize = 500;
 const LATE_HANDSHAKE: Duration = Duration::from_secs(3);
 /// The log says at most this often that connections are refused.
@@ -51,8 +52,8 @@ const JUDGEMENT: Duration = Duration::from_secs(60);
 pub(super) struct Acceptor {
     tls: RustlsAcceptor<NoDelayAcceptor>,
     trust: Arc<ArcSwap<Trust>>,
-    places: Arc<Semaphore>,
-    reserved: Arc<Semaphore>,
+    places: Places,
+    of_front_proxy: Arc<Semaphore>,
     late: Arc<Semaphore>,
     reported: Arc<Mutex<Option<Instant>>>,
 }
@@ -63,54 +64,64 @@ impl Acceptor {
         Self {
             tls: tls.acceptor(NoDelayAcceptor::new()),
             trust,
-            places: Arc::new(Semaphore::new(CONNECTIONS)),
-            reserved: Arc::new(Semaphore::new(RESERVED)),
+            places: Places::new(CONNECTIONS),
+            of_front_proxy: Arc::new(Semaphore::new(OF_FRONT_PROXY)),
             late: Arc::new(Semaphore::new(LATE_HANDSHAKES)),
             reported: Arc::default(),
         }
     }
 
-    /// A place for anybody, or one to find out whether it is the front proxy.
-    fn place(&self) -> Option<Place> {
-        if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
-            return Some(Place::Any(place));
+    /// A place among all, or time to find out whether it is the front proxy.
+    fn entry(&self, address: IpAddr, standing: &Standing) -> Option<Entry> {
+        if let Some(place) = self.places.take(address, standing) {
+            return Some(Entry::Place(place));
         }
         let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
         if reported.is_none_or(|at| at.elapsed() >= REPORT_EVERY) {
             tracing::warn!("{CONNECTIONS} connections are open: more are refused");
             *reported = Some(Instant::now());
         }
-        let handshake = Arc::clone(&self.late).try_acquire_owned().ok()?;
-        let reserved = Arc::clone(&self.reserved);
-        Some(Place::Late { _handshake: handshake, reserved })
+        Arc::clone(&self.late).try_acquire_owned().ok().map(|_handshake| Entry::Late { _handshake })
     }
 }
 
-/// A place among the connections.
-enum Place {
-    Any(OwnedSemaphorePermit),
-    /// For the handshake only; who is the front proxy gets a reserved one.
-    Late {
-        _handshake: OwnedSemaphorePermit,
-        reserved: Arc<Semaphore>,
-    },
+/// What a connection has before it is known who comes.
+enum Entry {
+    Place(Place),
+    Late { _handshake: OwnedSemaphorePermit },
 }
 
-impl Place {
+/// What a connection holds as long as it is open.
+enum Held {
+    /// One among all.
+    Place(Place),
+    /// One of the front proxy's, which never gives way.
+    OfFrontProxy { _permit: OwnedSemaphorePermit },
+}
+
+impl Entry {
     fn handshake(&self) -> Duration {
         match self {
-            Self::Any(_) => HANDSHAKE,
+            Self::Place(_) => HANDSHAKE,
             Self::Late { .. } => LATE_HANDSHAKE,
         }
     }
 
-    fn settle(self, identity: &Identity) -> Option<OwnedSemaphorePermit> {
+    /// Cancelled when the connection has to give way.
+    fn evicted(&self) -> CancellationToken {
         match self {
-            Self::Any(place) => Some(place),
-            Self::Late { reserved, .. } if identity.is_front_proxy() => {
-                reserved.try_acquire_owned().ok()
-            }
-            Self::Late { .. } => None,
+            Self::Place(place) => place.evicted.clone(),
+            Self::Late { .. } => CancellationToken::new(),
+        }
+    }
+
+    /// What the connection holds from now on; `None` if there is no place for it.
+    fn settle(self, identity: &Identity, of_front_proxy: Arc<Semaphore>) -> Option<Held> {
+        let permit = identity.is_front_proxy().then(|| of_front_proxy.try_acquire_owned().ok());
+        match (permit.flatten(), self) {
+            (Some(_permit), _) => Some(Held::OfFrontProxy { _permit }),
+            (None, Self::Place(place)) => Some(Held::Place(place)),
+            (None, Self::Late { .. }) => None,
         }
     }
 }
@@ -124,17 +135,25 @@ impl<S: Send + 'static> Accept<TcpStream, S> for Acceptor {
 
     fn accept(&self, stream: TcpStream, service: S) -> Self::Future {
         let too_many = || io::Error::other("too many connections");
-        let Some(place) = self.place() else {
-            return Box::pin(async move { Err(too_many()) });
+        let standing = Standing::default();
+        let address = stream.peer_addr().map(|address| address.ip());
+        let entry = address.and_then(|address| self.entry(address, &standing).ok_or_else(too_many));
+        let entry = match entry {
+            Ok(entry) => entry,
+            Err(error) => return Box::pin(async move { Err(error) }),
         };
         let (tls, trust) = (self.tls.accept(stream, service), Arc::clone(&self.trust));
+        let of_front_proxy = Arc::clone(&self.of_front_proxy);
         Box::pin(async move {
-            let (stream, service) = tokio::time::timeout(place.handshake(), tls).await??;
+            let handshake = tokio::time::timeout(entry.handshake(), tls);
+            let handshake = entry.evicted().run_until_cancelled_owned(handshake).await;
+            let (stream, service) = handshake.ok_or_else(too_many)???;
             let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
             let chain = chain.iter().map(|one| one.clone().into_owned()).collect();
-            let identity = Arc::new(Identity { chain, trust, judged: Mutex::default() });
-            let place = place.settle(&identity).ok_or_else(too_many)?;
-            Ok((Bounded::new(stream, place), WithPeer { service, identity }))
+            let judged = Mutex::default();
+            let identity = Arc::new(Identity { chain, trust, judged, standing });
+            let held = entry.settle(&identity, of_front_proxy).ok_or_else(too_many)?;
+            Ok((Bounded::new(stream, held), WithPeer { service, identity }))
         })
     }
 }
@@ -144,6 +163,7 @@ struct Identity {
     chain: Vec<CertificateDer<'static>>,
     trust: Arc<ArcSwap<Trust>>,
     judged: Mutex<Option<Judgement>>,
+    standing: Standing,
 }
 
 struct Judgement {
@@ -162,8 +182,9 @@ impl Identity {
     }
 
     fn presented(&self) -> Presented {
+        let presented = Presented { standing: self.standing.clone(), ..Presented::default() };
         if self.chain.is_empty() {
-            return Presented::default();
+            return presented;
         }
         let trust = self.trust.load();
         let mut judged = self.judged.lock().unwrap_or_else(PoisonError::into_inner);
@@ -173,7 +194,7 @@ impl Identity {
         {
             return judgement.presented.clone();
         }
-        let presented = judge(&trust, &self.chain);
+        let presented = judge(&trust, &self.chain, presented);
         *judged = Some(Judgement {
             generation: trust.generation,
             at: Instant::now(),
@@ -183,8 +204,8 @@ impl Identity {
     }
 }
 
-fn judge(trust: &Trust, chain: &[CertificateDer<'static>]) -> Presented {
-    let mut presented = Presented { any: true, ..Presented::default() };
+fn judge(trust: &Trust, chain: &[CertificateDer<'static>], nothing: Presented) -> Presented {
+    let mut presented = Presented { any: true, ..nothing };
     let Some(leaf) = chain.first() else { return presented };
     let Ok((_, parsed)) = X509Certificate::from_der(leaf) else { return presented };
     let subject = parsed.subject();
@@ -253,18 +274,35 @@ where
 }
 
 /// A stream that holds a place among the connections, and fails if its first
-/// bytes do not come in time.
+/// bytes do not come in time, or when it has to give way.
 pub(super) struct Bounded<S> {
     stream: S,
     received: usize,
     deadline: Pin<Box<Sleep>>,
-    _place: OwnedSemaphorePermit,
+    evicted: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+    _held: Held,
 }
 
 impl<S> Bounded<S> {
-    fn new(stream: S, place: OwnedSemaphorePermit) -> Self {
-        Self { stream, received: 0, deadline: Box::pin(sleep(FIRST_BYTES)), _place: place }
+    fn new(stream: S, held: Held) -> Self {
+        let evicted = match &held {
+            Held::Place(place) => Some(Box::pin(place.evicted.clone().cancelled_owned())),
+            Held::OfFrontProxy { .. } => None,
+        };
+        let deadline = Box::pin(sleep(FIRST_BYTES));
+        Self { stream, received: 0, deadline, evicted, _held: held }
     }
+
+    /// Whether the connection has to go; if not, its task is woken when it has to.
+    fn gives_way(&mut self, context: &mut Context<'_>) -> bool {
+        let evicted = self.evicted.as_mut();
+        evicted.is_some_and(|evicted| evicted.as_mut().poll(context).is_ready())
+    }
+}
+
+fn evicted() -> io::Error {
+    let why = "others need the place of this connection";
+    io::Error::new(io::ErrorKind::ConnectionAborted, why)
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Bounded<S> {
@@ -276,6 +314,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Bounded<S> {
         let before = buffer.filled().len();
         let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
         self.received = self.received.saturating_add(buffer.filled().len() - before);
+        if polled.is_pending() && self.gives_way(context) {
+            return Poll::Ready(Err(evicted()));
+        }
         let is_waiting = polled.is_pending() && self.received < PREFACE;
         if is_waiting && self.deadline.as_mut().poll(context).is_ready() {
             let late = io::Error::new(io::ErrorKind::TimedOut, "the client says nothing");
@@ -291,7 +332,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Bounded<S> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        let polled = Pin::new(&mut self.stream).poll_write(context, bytes);
+        if polled.is_pending() && self.gives_way(context) {
+            return Poll::Ready(Err(evicted()));
+        }
+        polled
     }
 
     fn poll_write_vectored(
@@ -299,7 +344,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Bounded<S> {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+        let polled = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        if polled.is_pending() && self.gives_way(context) {
+            return Poll::Ready(Err(evicted()));
+        }
+        polled
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -321,8 +370,8 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
     fn bounded<S>(stream: S) -> Bounded<S> {
-        let place = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
-        Bounded::new(stream, place)
+        let place = Places::new(1).take([127, 0, 0, 1].into(), &Standing::default());
+        Bounded::new(stream, Held::Place(place.unwrap()))
     }
 
     #[tokio::test(start_paused = true)]
@@ -331,6 +380,17 @@ mod tests {
         let mut stream = bounded(ours);
         let error = stream.read_u8().await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        drop(theirs);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_gives_way() {
+        let (ours, theirs) = duplex(64);
+        let mut stream = bounded(ours);
+        let Held::Place(place) = &stream._held else { unreachable!() };
+        place.evicted.cancel();
+        let error = stream.read_u8().await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted);
         drop(theirs);
     }
 

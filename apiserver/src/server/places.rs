@@ -1,0 +1,176 @@
+//! Places: how many connections there may be, and which one gives way when they are taken.
+//!
+//! Whoever opens many connections must not keep others out: a probe that is refused makes
+//! the server unready, and then no namespace of the cluster can be deleted. So a newcomer gets
+//! the place of somebody who has shown no credentials; failing that, of an address that has
+//! most of the places.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio_util::sync::CancellationToken;
+
+use crate::request::Standing;
+
+/// The connections that have places.
+#[derive(Clone)]
+pub(super) struct Places(Arc<Mutex<Table>>);
+
+struct Table {
+    limit: usize,
+    next: u64,
+    /// In the order in which they came.
+    taken: BTreeMap<u64, Taken>,
+}
+
+struct Taken {
+    address: IpAddr,
+    standing: Standing,
+    evicted: CancellationToken,
+}
+
+/// A place among the connections, until it is dropped.
+pub(super) struct Place {
+    number: u64,
+    places: Places,
+    /// Cancelled when the connection has to give way.
+    pub evicted: CancellationToken,
+}
+
+impl Places {
+    pub(super) fn new(limit: usize) -> Self {
+        Self(Arc::new(Mutex::new(Table { limit, next: 0, taken: BTreeMap::new() })))
+    }
+
+    /// A place for a connection from this address; `None` if nobody gives way.
+    pub(super) fn take(&self, address: IpAddr, standing: &Standing) -> Option<Place> {
+        let mut table = self.table();
+        if table.taken.len() >= table.limit {
+            let number = table.who_gives_way()?;
+            if let Some(taken) = table.taken.remove(&number) {
+                taken.evicted.cancel();
+            }
+        }
+        let (number, evicted) = (table.next, CancellationToken::new());
+        table.next += 1;
+        let address = network(address);
+        let taken = Taken { address, standing: standing.clone(), evicted: evicted.clone() };
+        table.taken.insert(number, taken);
+        Some(Place { number, places: self.clone(), evicted })
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    fn who_gives_way(&self) -> Option<u64> {
+        let strangers = || self.taken.iter().filter(|(_, one)| !one.standing.is_authenticated());
+        if let Some((address, _)) = most(strangers().map(|(_, one)| one.address)) {
+            return strangers().find(|(_, one)| one.address == address).map(|(number, _)| *number);
+        }
+        let (address, count) = most(self.taken.values().map(|one| one.address))?;
+        let mut of_address = self.taken.iter().filter(|(_, one)| one.address == address);
+        of_address.next().map(|(number, _)| *number).filter(|_| count > self.limit / 2)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.places.table().taken.remove(&self.number);
+    }
+}
+
+/// The address that occurs most often, and how often.
+fn most(addresses: impl Iterator<Item = IpAddr>) -> Option<(IpAddr, usize)> {
+    let mut counts: HashMap<IpAddr, usize> = HashMap::new();
+    for address in addresses {
+        *counts.entry(address).or_default() += 1;
+    }
+    counts.into_iter().max_by_key(|(address, count)| (*count, *address))
+}
+
+/// Whoever has one address of IPv6 has all of its /64.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            let prefix = u128::from(address) >> 64 << 64;
+            Ipv6Addr::from(prefix).into()
+        }
+        address @ IpAddr::V4(_) => address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct World {
+        places: Places,
+        taken: Vec<(Place, Standing)>,
+    }
+
+    impl World {
+        fn new(limit: usize) -> Self {
+            Self { places: Places::new(limit), taken: Vec::new() }
+        }
+
+        fn take(&mut self, address: &str, is_known: bool) -> bool {
+            let standing = Standing::default();
+            if is_known {
+                standing.mark_authenticated();
+            }
+            let place = self.places.take(address.parse().unwrap(), &standing);
+            let is_taken = place.is_some();
+            self.taken.extend(place.map(|place| (place, standing)));
+            is_taken
+        }
+
+        /// The positions of those that had to go.
+        fn evicted(&self) -> Vec<usize> {
+            let taken = self.taken.iter().enumerate();
+            taken.filter(|(_, (place, _))| place.evicted.is_cancelled()).map(|(at, _)| at).collect()
+        }
+    }
+
+    #[test]
+    fn the_oldest_stranger_of_the_busiest_address_gives_way() {
+        let mut world = World::new(4);
+        assert!(world.take("10.0.0.1", false) && world.take("10.0.0.2", true));
+        assert!(world.take("10.0.0.2", false) && world.take("10.0.0.2", false));
+        assert!(world.take("10.0.0.3", false));
+        assert_eq!(world.evicted(), [2]);
+        // Who was authenticated meanwhile is no stranger any more.
+        world.taken[3].1.mark_authenticated();
+        world.taken[0].1.mark_authenticated();
+        assert!(world.take("10.0.0.4", true));
+        assert_eq!(world.evicted(), [2, 4]);
+    }
+
+    #[test]
+    fn whoever_is_known_stays_unless_one_address_has_most_places() {
+        let mut world = World::new(4);
+        for address in ["10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.3"] {
+            assert!(world.take(address, true));
+        }
+        assert!(!world.take("10.0.0.4", true), "two of four are not most");
+        drop(world.taken.pop());
+        assert!(world.take("10.0.0.1", true), "a place was free");
+        assert!(world.take("10.0.0.4", false));
+        assert_eq!(world.evicted(), [0]);
+    }
+
+    #[test]
+    fn a_network_of_ipv6_counts_as_one() {
+        assert_eq!(
+            network("2001:db8::1:2".parse().unwrap()),
+            network("2001:db8::".parse::<IpAddr>().unwrap())
+        );
+        assert_eq!(
+            network("::ffff:10.0.0.1".parse().unwrap()),
+            "10.0.0.1".parse::<IpAddr>().unwrap()
+        );
+    }
+}
