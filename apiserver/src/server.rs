@@ -14,6 +14,7 @@ mod health;
 mod listener;
 mod logging;
 mod loopback;
+mod occasionally;
 mod places;
 mod runtime_kinds;
 mod serving_certificate;

@@ -30,7 +30,7 @@ async fn status(client: &mut http2::SendRequest<Body>, path: &str) -> u16 {
 /// A probe, on a connection of its own.
 async fn probe(fixture: &Fixture) -> u16 {
     let asked = async { status(&mut fixture.h2(None).await, "/readyz").await };
-    timeout(SOON, asked).await.expect("a probe waits")
+    timeout(SOON, asked).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -22,6 +22,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tower::Service;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use super::occasionally::{Occasionally, shown};
 use super::places::{Place, Places};
 use super::tls::Trust;
 use crate::request::{ClientCertificate, Peer, Presented, Standing};
@@ -35,8 +36,6 @@ const OF_FRONT_PROXY: usize = 400;
 /// way, and how long each of them may take.
 const LATE_HANDSHAKES: usize = 500;
 const LATE_HANDSHAKE: Duration = Duration::from_secs(3);
-/// The log says at most this often that connections are refused.
-const REPORT_EVERY: Duration = Duration::from_secs(60);
 /// How long a handshake may take; as Go.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// How long the first bytes after it may take; as kube-apiserver's header timeout.
@@ -55,7 +54,15 @@ pub(super) struct Acceptor {
     places: Places,
     of_front_proxy: Arc<Semaphore>,
     late: Arc<Semaphore>,
-    reported: Arc<Mutex<Option<Instant>>>,
+    lines: Arc<Lines>,
+}
+
+/// What strangers can make the log say.
+#[derive(Default)]
+struct Lines {
+    refused: Occasionally,
+    not_allowed: Occasionally,
+    unknown: Occasionally,
 }
 
 impl Acceptor {
@@ -67,7 +74,7 @@ impl Acceptor {
             places: Places::new(CONNECTIONS),
             of_front_proxy: Arc::new(Semaphore::new(OF_FRONT_PROXY)),
             late: Arc::new(Semaphore::new(LATE_HANDSHAKES)),
-            reported: Arc::default(),
+            lines: Arc::default(),
         }
     }
 
@@ -76,11 +83,9 @@ impl Acceptor {
         if let Some(place) = self.places.take(address, standing) {
             return Some(Entry::Place(place));
         }
-        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
-        if reported.is_none_or(|at| at.elapsed() >= REPORT_EVERY) {
-            tracing::warn!("{CONNECTIONS} connections are open: more are refused");
-            *reported = Some(Instant::now());
-        }
+        self.lines.refused.log(|left_out| {
+            tracing::warn!(left_out, "{CONNECTIONS} connections are open: more are refused");
+        });
         Arc::clone(&self.late).try_acquire_owned().ok().map(|_handshake| Entry::Late { _handshake })
     }
 }
@@ -144,6 +149,7 @@ impl<S: Send + 'static> Accept<TcpStream, S> for Acceptor {
         };
         let (tls, trust) = (self.tls.accept(stream, service), Arc::clone(&self.trust));
         let of_front_proxy = Arc::clone(&self.of_front_proxy);
+        let lines = Arc::clone(&self.lines);
         Box::pin(async move {
             let handshake = tokio::time::timeout(entry.handshake(), tls);
             let handshake = entry.evicted().run_until_cancelled_owned(handshake).await;
@@ -151,7 +157,7 @@ impl<S: Send + 'static> Accept<TcpStream, S> for Acceptor {
             let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
             let chain = chain.iter().map(|one| one.clone().into_owned()).collect();
             let judged = Mutex::default();
-            let identity = Arc::new(Identity { chain, trust, judged, standing });
+            let identity = Arc::new(Identity { chain, trust, judged, standing, lines });
             let held = entry.settle(&identity, of_front_proxy).ok_or_else(too_many)?;
             Ok((Bounded::new(stream, held), WithPeer { service, identity }))
         })
@@ -164,6 +170,7 @@ struct Identity {
     trust: Arc<ArcSwap<Trust>>,
     judged: Mutex<Option<Judgement>>,
     standing: Standing,
+    lines: Arc<Lines>,
 }
 
 struct Judgement {
@@ -194,7 +201,7 @@ impl Identity {
         {
             return judgement.presented.clone();
         }
-        let presented = judge(&trust, &self.chain, presented);
+        let presented = judge(&trust, &self.chain, presented, &self.lines);
         *judged = Some(Judgement {
             generation: trust.generation,
             at: Instant::now(),
@@ -204,7 +211,12 @@ impl Identity {
     }
 }
 
-fn judge(trust: &Trust, chain: &[CertificateDer<'static>], nothing: Presented) -> Presented {
+fn judge(
+    trust: &Trust,
+    chain: &[CertificateDer<'static>],
+    nothing: Presented,
+    lines: &Lines,
+) -> Presented {
     let mut presented = Presented { any: true, ..nothing };
     let Some(leaf) = chain.first() else { return presented };
     let Ok((_, parsed)) = X509Certificate::from_der(leaf) else { return presented };
@@ -213,11 +225,14 @@ fn judge(trust: &Trust, chain: &[CertificateDer<'static>], nothing: Presented) -
     if trust.is_front_proxy(chain) {
         presented.is_front_proxy = trust.allows(common_name.unwrap_or_default());
         if !presented.is_front_proxy {
-            tracing::warn!(
-                "x509: subject with cn={} is not in the allowed list: {:?}; is it the proxy client certificate of kube-apiserver?",
-                common_name.unwrap_or_default(),
-                trust.allowed_names
-            );
+            lines.not_allowed.log(|left_out| {
+                tracing::warn!(
+                    left_out,
+                    "x509: subject with cn={} is not in the allowed list: {:?}; is it the proxy client certificate of kube-apiserver?",
+                    shown(common_name.unwrap_or_default()),
+                    trust.allowed_names
+                );
+            });
         }
     }
     if let Some(name) = common_name.filter(|name| !name.is_empty())
@@ -238,12 +253,15 @@ fn judge(trust: &Trust, chain: &[CertificateDer<'static>], nothing: Presented) -
         presented.client = Some(ClientCertificate { user });
     }
     if !presented.is_front_proxy && presented.client.is_none() {
-        tracing::warn!(
-            "a client certificate is not believed: cn={}, signed by {}; {}",
-            common_name.unwrap_or_default(),
-            parsed.issuer(),
-            trust.describe()
-        );
+        lines.unknown.log(|left_out| {
+            tracing::warn!(
+                left_out,
+                "a client certificate is not believed: cn={}, signed by {}; {}",
+                shown(common_name.unwrap_or_default()),
+                shown(parsed.issuer()),
+                trust.describe()
+            );
+        });
     }
     presented
 }
