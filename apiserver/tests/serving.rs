@@ -212,6 +212,41 @@ async fn bodies_are_bounded() {
     assert_eq!(status, 201, "nothing has suffered");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn heads_are_bounded() {
+    let fixture = Fixture::start().await;
+    let mut proxy = fixture.proxy().await;
+    let of_groups = |count: usize| {
+        let mut request = master("GET", FOOS, Body::empty());
+        for number in 0..count {
+            let group = format!("a-group-with-a-name-as-long-as-usual-{number:04}");
+            request.headers_mut().append("x-remote-group", group.parse().unwrap());
+        }
+        request
+    };
+    for (count, expected) in [(1_900, 200), (4_000, 431)] {
+        let response = proxy.send_request(of_groups(count)).await.unwrap();
+        assert_eq!(text(response).await.0, expected, "{count} groups");
+    }
+    let one = "x".repeat(10_000);
+    for (count, expected) in [(8, "200"), (30, "431")] {
+        let mut stream = fixture.connect("http/1.1", Some(&fixture.proxy)).await;
+        let mut head = format!(
+            "GET {FOOS} HTTP/1.1\r\nhost: localhost\r\nx-remote-user: admin\r\nx-remote-group: system:masters\r\n"
+        );
+        for number in 0..count {
+            head.push_str(&format!("x-{number}: {one}\r\n"));
+        }
+        head.push_str("\r\n");
+        // The server may close the connection before it has read everything.
+        let _ = stream.write_all(head.as_bytes()).await;
+        let mut answer = vec![0; 1_000];
+        let length = stream.read(&mut answer).await.unwrap();
+        let answer = String::from_utf8_lossy(&answer[..length]);
+        assert!(answer.starts_with(&format!("HTTP/1.1 {expected} ")), "{answer}");
+    }
+}
+
 /// The whole body is sent before anything is read, as many clients do it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_body_that_is_too_large_gets_an_answer() {

@@ -34,8 +34,11 @@ const STREAMS: u32 = 2_000;
 const RESETS: usize = 200;
 /// Bytes that wait to be sent on one stream: a slow watcher holds no more.
 const SEND_BUFFER: usize = 64 << 10;
-/// Headers of one request: a user may be in many groups. As Go.
-const HEADER_BYTES: u32 = 1 << 20;
+/// Bytes of headers of one request over HTTP/2, with 32 for each: a user may be in thousands of
+/// groups. Go takes a megabyte; but a head that is not finished is held, of each connection.
+const HEADER_BYTES: u32 = 256 << 10;
+/// The same over HTTP/1.1, which kube-apiserver speaks only if it is told to.
+const HTTP1_HEAD: usize = 128 << 10;
 const HEADERS: usize = 2_000;
 /// How long the head of a request may take; as kube-apiserver.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(32);
@@ -85,6 +88,7 @@ impl Listening {
                             .http1()
                             .timer(TokioTimer::new())
                             .header_read_timeout(HEADER_TIMEOUT)
+                            .max_buf_size(HTTP1_HEAD)
                             .max_headers(HEADERS);
                         builder
                             .http2()
