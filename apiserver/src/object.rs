@@ -180,6 +180,17 @@ impl Object {
         })
     }
 
+    /// The same object, if it still has the name, the namespace and the uid of another form of it.
+    ///
+    /// # Errors
+    /// When it has others.
+    pub fn still_is(self, other: &Self) -> Result<Self, ObjectError> {
+        if (&self.key, &self.uid) == (&other.key, &other.uid) {
+            return Ok(self);
+        }
+        Err(ObjectError("metadata: name, namespace and uid may not change".to_owned()))
+    }
+
     /// Its place in the collection.
     pub fn key(&self) -> &Key {
         &self.key

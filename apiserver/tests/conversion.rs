@@ -129,6 +129,11 @@ async fn a_reader_of_what_cannot_be_converted_is_told_so() {
         assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR, "{path}");
         assert_eq!(answer["message"], WHY, "{path}");
     }
+    // Nor may it be deleted for its color.
+    let red = format!("{SHOWN}?fieldSelector=color%3Dred");
+    let deleted = respond(&server, Method::DELETE, &red, Body::empty()).await;
+    assert_eq!(deleted.status(), StatusCode::INTERNAL_SERVER_ERROR);
+    create(&server, "a", &json!({"color": "red"})).await;
     let (status, list) = read(&server, &format!("{SHOWN}?limit=1"), whole).await;
     assert_eq!((status, list["items"].as_array().unwrap().len()), (StatusCode::OK, 1));
     // Its metadata can be read, and it can be deleted.

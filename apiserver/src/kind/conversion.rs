@@ -50,6 +50,7 @@ impl Kind {
         let fault = |why| self.cannot_convert(object, &version.name, why);
         if let Some(view) = &self.view {
             let seen = self.seen(object, view.from_stored, &self.group, &version.name);
+            let seen = seen.and_then(|seen| seen.still_is(object));
             return seen.map(Arc::new).map_err(fault);
         }
         match version.name == self.storage.name {

@@ -19,6 +19,7 @@ pub async fn delete_collection(
     how: &DeleteOptions,
     warnings: &mut Vec<String>,
 ) -> Result<ListPage, ApiError> {
+    let selection = options.selection.clone();
     let listed = list(attributes.served, scope, options).await?;
     let mut last = None;
     let mut refused = None;
@@ -26,11 +27,13 @@ pub async fn delete_collection(
         let mut looked_at = None;
         let mut step = listed.after(last.as_ref()).take(LOOK);
         let wanted = step.find_map(|(versioned, is_wanted)| {
-            let key = versioned.object.key();
-            looked_at = Some(key);
-            is_wanted.then(|| key.clone())
+            looked_at = Some(versioned.object.key());
+            is_wanted.then_some(&versioned.object)
         });
-        let Some(key) = wanted else {
+        if let Some(object) = wanted {
+            selection.ensure_known(object)?;
+        }
+        let Some(key) = wanted.map(|object| object.key().clone()) else {
             let Some(looked_at) = looked_at.cloned() else { break };
             last = Some(looked_at);
             tokio::task::yield_now().await;

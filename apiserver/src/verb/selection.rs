@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::error::ApiError;
 use crate::kind::{Kind, Version};
 use crate::object::Object;
 use crate::object::selector::Selector;
@@ -32,6 +33,18 @@ impl Selection {
         } else {
             fields.matches(object, selectable)
         }
+    }
+
+    /// Refuses an object of which it cannot be said whether it is wanted, because it cannot be
+    /// converted: readers are told so, but nothing may be deleted for that.
+    ///
+    /// # Errors
+    /// 500 when it cannot be converted, and its fields matter.
+    pub fn ensure_known(&self, object: &Arc<Object>) -> Result<(), ApiError> {
+        if self.selector.fields.needs_content() {
+            self.kind.in_version(object, &self.version)?;
+        }
+        Ok(())
     }
 
     /// Whether everything is wanted.

@@ -123,7 +123,8 @@ async fn empty(
     namespaces.patch_status(name, &PatchParams::default(), &terminating).await?;
     let mut left = 0;
     for kind in kinds.stored_kinds().iter().filter(|kind| kind.is_namespaced) {
-        let objects: Api<DynamicObject> =
+        // Only their metadata: it can be read of what cannot be converted, too.
+        let objects: Api<PartialObjectMeta<DynamicObject>> =
             Api::namespaced_with(client.clone(), name, &resource(kind));
         let all = ListParams::default();
         // No kubelet runs the Pods, so that they need no time to end.
@@ -141,7 +142,7 @@ async fn empty(
 
 /// Whether an object waits for the garbage collector alone. There is none here, and the
 /// dependents that it would look after are deleted with the namespace.
-fn awaits_collector(object: &DynamicObject) -> bool {
+fn awaits_collector(object: &PartialObjectMeta<DynamicObject>) -> bool {
     const COLLECTOR: [&str; 2] = ["foregroundDeletion", "orphan"];
     let finalizers = object.finalizers();
     !finalizers.is_empty() && finalizers.iter().all(|one| COLLECTOR.contains(&one.as_str()))

@@ -392,6 +392,10 @@ fn next_bookmark(now: Instant, deadline: Instant) -> Option<Instant> {
 }
 
 async fn next_event(mut state: WatchState) -> Option<(Chunk, WatchState)> {
+    // No bookmark may follow an error: it would say that what failed was sent.
+    if state.ending.is_cancelled() {
+        return None;
+    }
     let event = loop {
         if state.bookmark_is_due
             && let Some(bookmark) = state.watching.bookmark()

@@ -78,7 +78,8 @@ impl Definitions {
         };
         let kind = GroupVersionKind::gvk(&spec.group, &version.name, &spec.names.kind);
         let resource = ApiResource::from_gvk_with_plural(&kind, &spec.names.plural);
-        let all: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
+        let all: Api<PartialObjectMeta<DynamicObject>> =
+            Api::all_with(self.client.clone(), &resource);
         let found = match all.list(&ListParams::default()).await {
             Ok(found) => found.items,
             // The kind was never served.
@@ -86,7 +87,7 @@ impl Definitions {
             Err(error) => return Err(error),
         };
         for object in found {
-            let api: Api<DynamicObject> = match object.namespace() {
+            let api: Api<PartialObjectMeta<DynamicObject>> = match object.namespace() {
                 Some(namespace) => Api::namespaced_with(self.client.clone(), &namespace, &resource),
                 None => all.clone(),
             };
