@@ -53,7 +53,7 @@ impl Standing {
 /// The client certificate of a connection, held against the CAs.
 #[derive(Clone, Debug, Default)]
 pub struct Presented {
-    /// What was shown on the connection before.
+    /// Whether somebody was authenticated on the connection.
     pub standing: Standing,
     /// Whether it is the front proxy's: signed by its CA, with a name that it
     /// may have.

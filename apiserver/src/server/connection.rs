@@ -105,7 +105,7 @@ enum Held {
 }
 
 impl Entry {
-    fn handshake(&self) -> Duration {
+    fn handshake_timeout(&self) -> Duration {
         match self {
             Self::Place(_) => HANDSHAKE,
             Self::Late { .. } => LATE_HANDSHAKE,
@@ -122,7 +122,11 @@ impl Entry {
 
     /// What the connection holds from now on; `None` if there is no place for it.
     fn settle(self, identity: &Identity, of_front_proxy: Arc<Semaphore>) -> Option<Held> {
-        let permit = identity.is_front_proxy().then(|| of_front_proxy.try_acquire_owned().ok());
+        let presented = identity.presented();
+        if presented.client.is_some() {
+            presented.standing.mark_authenticated();
+        }
+        let permit = presented.is_front_proxy.then(|| of_front_proxy.try_acquire_owned().ok());
         match (permit.flatten(), self) {
             (Some(_permit), _) => Some(Held::OfFrontProxy { _permit }),
             (None, Self::Place(place)) => Some(Held::Place(place)),
@@ -151,7 +155,7 @@ impl<S: Send + 'static> Accept<TcpStream, S> for Acceptor {
         let of_front_proxy = Arc::clone(&self.of_front_proxy);
         let lines = Arc::clone(&self.lines);
         Box::pin(async move {
-            let handshake = tokio::time::timeout(entry.handshake(), tls);
+            let handshake = tokio::time::timeout(entry.handshake_timeout(), tls);
             let handshake = entry.evicted().run_until_cancelled_owned(handshake).await;
             let (stream, service) = handshake.ok_or_else(too_many)???;
             let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
@@ -182,10 +186,6 @@ struct Judgement {
 impl Identity {
     fn peer(&self) -> Peer {
         Peer::Connection(self.presented())
-    }
-
-    fn is_front_proxy(&self) -> bool {
-        self.presented().is_front_proxy
     }
 
     fn presented(&self) -> Presented {
@@ -374,11 +374,19 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Bounded<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+        let polled = Pin::new(&mut self.stream).poll_flush(context);
+        if polled.is_pending() && self.gives_way(context) {
+            return Poll::Ready(Err(evicted()));
+        }
+        polled
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+        let polled = Pin::new(&mut self.stream).poll_shutdown(context);
+        if polled.is_pending() && self.gives_way(context) {
+            return Poll::Ready(Err(evicted()));
+        }
+        polled
     }
 }
 

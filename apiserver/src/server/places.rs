@@ -3,7 +3,7 @@
 //! Whoever opens many connections must not keep others out: a probe that is refused makes
 //! the server unready, and then no namespace of the cluster can be deleted. So a newcomer gets
 //! the place of somebody who has shown no credentials; failing that, of an address that has
-//! most of the places.
+//! more places than the newcomer's.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
@@ -11,11 +11,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio_util::sync::CancellationToken;
 
+use super::occasionally::Occasionally;
 use crate::request::Standing;
 
 /// The connections that have places.
 #[derive(Clone)]
-pub(super) struct Places(Arc<Mutex<Table>>);
+pub(super) struct Places {
+    table: Arc<Mutex<Table>>,
+    gave_way: Arc<Occasionally>,
+}
 
 struct Table {
     limit: usize,
@@ -40,56 +44,70 @@ pub(super) struct Place {
 
 impl Places {
     pub(super) fn new(limit: usize) -> Self {
-        Self(Arc::new(Mutex::new(Table { limit, next: 0, taken: BTreeMap::new() })))
+        let table = Table { limit, next: 0, taken: BTreeMap::new() };
+        Self { table: Arc::new(Mutex::new(table)), gave_way: Arc::default() }
     }
 
     /// A place for a connection from this address; `None` if nobody gives way.
     pub(super) fn take(&self, address: IpAddr, standing: &Standing) -> Option<Place> {
+        let address = network(address);
         let mut table = self.table();
         if table.taken.len() >= table.limit {
-            let number = table.who_gives_way()?;
+            let number = table.who_gives_way(address)?;
             if let Some(taken) = table.taken.remove(&number) {
                 taken.evicted.cancel();
+                self.gave_way.log(|left_out| {
+                    let (limit, from) = (table.limit, taken.address);
+                    tracing::warn!(
+                        left_out,
+                        "{limit} connections are open: one from {from} gives way"
+                    );
+                });
             }
         }
         let (number, evicted) = (table.next, CancellationToken::new());
         table.next += 1;
-        let address = network(address);
         let taken = Taken { address, standing: standing.clone(), evicted: evicted.clone() };
         table.taken.insert(number, taken);
         Some(Place { number, places: self.clone(), evicted })
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Table {
-    fn who_gives_way(&self) -> Option<u64> {
+    /// The oldest stranger of the address with most strangers; else the oldest connection of the
+    /// address with most, if that has more than the newcomer's would.
+    fn who_gives_way(&self, newcomer: IpAddr) -> Option<u64> {
         let strangers = || self.taken.iter().filter(|(_, one)| !one.standing.is_authenticated());
-        if let Some((address, _)) = most(strangers().map(|(_, one)| one.address)) {
-            return strangers().find(|(_, one)| one.address == address).map(|(number, _)| *number);
+        if let Some((number, _)) = oldest_of_busiest(strangers()) {
+            return Some(number);
         }
-        let (address, count) = most(self.taken.values().map(|one| one.address))?;
-        let mut of_address = self.taken.iter().filter(|(_, one)| one.address == address);
-        of_address.next().map(|(number, _)| *number).filter(|_| count > self.limit / 2)
+        let (number, count) = oldest_of_busiest(self.taken.iter())?;
+        let own = self.taken.values().filter(|one| one.address == newcomer).count();
+        (count > own + 1).then_some(number)
     }
+}
+
+/// The oldest connection of the address that has most of these, and how many it has.
+fn oldest_of_busiest<'a>(
+    taken: impl Iterator<Item = (&'a u64, &'a Taken)> + Clone,
+) -> Option<(u64, usize)> {
+    let mut counts: HashMap<IpAddr, usize> = HashMap::new();
+    for (_, one) in taken.clone() {
+        *counts.entry(one.address).or_default() += 1;
+    }
+    let most = counts.values().copied().max()?;
+    let mut of_busiest = taken.filter(|(_, one)| counts.get(&one.address) == Some(&most));
+    of_busiest.next().map(|(number, _)| (*number, most))
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         self.places.table().taken.remove(&self.number);
     }
-}
-
-/// The address that occurs most often, and how often.
-fn most(addresses: impl Iterator<Item = IpAddr>) -> Option<(IpAddr, usize)> {
-    let mut counts: HashMap<IpAddr, usize> = HashMap::new();
-    for address in addresses {
-        *counts.entry(address).or_default() += 1;
-    }
-    counts.into_iter().max_by_key(|(address, count)| (*count, *address))
 }
 
 /// Whoever has one address of IPv6 has all of its /64.
@@ -150,16 +168,27 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_known_stays_unless_one_address_has_most_places() {
+    fn among_strangers_of_many_addresses_the_oldest_gives_way() {
+        let mut world = World::new(3);
+        for address in ["10.0.0.9", "10.0.0.1", "192.168.0.1", "10.0.0.2"] {
+            assert!(world.take(address, false));
+        }
+        assert_eq!(world.evicted(), [0]);
+    }
+
+    #[test]
+    fn whoever_is_known_stays_unless_their_address_has_more_places_than_the_newcomer() {
         let mut world = World::new(4);
-        for address in ["10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.3"] {
+        for address in ["10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.2"] {
             assert!(world.take(address, true));
         }
-        assert!(!world.take("10.0.0.4", true), "two of four are not most");
-        drop(world.taken.pop());
-        assert!(world.take("10.0.0.1", true), "a place was free");
-        assert!(world.take("10.0.0.4", false));
+        assert!(!world.take("10.0.0.1", false), "it has as many as any");
+        assert!(world.take("10.0.0.3", false), "two addresses cannot have everything");
         assert_eq!(world.evicted(), [0]);
+        // Whoever has given way leaves the newcomer's place alone.
+        drop(world.taken.remove(0));
+        assert!(world.take("10.0.0.4", true), "the newcomer before was a stranger");
+        assert_eq!(world.evicted(), [3]);
     }
 
     #[test]
