@@ -6,6 +6,8 @@ mod eviction;
 mod resources;
 mod update;
 
+use std::collections::{HashMap, VecDeque};
+
 use aggregated_apiserver::{
     Completed, Rules, SelectableFields, Strategy, SubresourceError, SubresourceRequest,
     truncate_to_seconds,
@@ -130,11 +132,13 @@ fn keep_observed_generations(pod: &mut Pod, old: Pod) {
     };
     keep(&mut status.observed_generation, old.observed_generation);
     // There may be several conditions of a type.
-    let mut of_old = old.conditions.unwrap_or_default();
+    let mut of_type: HashMap<String, VecDeque<Option<i64>>> = HashMap::new();
+    for condition in old.conditions.into_iter().flatten() {
+        of_type.entry(condition.type_).or_default().push_back(condition.observed_generation);
+    }
     for condition in status.conditions.iter_mut().flatten() {
-        let place = of_old.iter().position(|old| old.type_ == condition.type_);
-        let seen = place.and_then(|place| of_old.remove(place).observed_generation);
-        keep(&mut condition.observed_generation, seen);
+        let seen = of_type.get_mut(&condition.type_).and_then(VecDeque::pop_front);
+        keep(&mut condition.observed_generation, seen.flatten());
     }
 }
 

@@ -30,17 +30,17 @@ pub(crate) fn columns() -> Vec<Column<Pod>> {
 #[derive(Default)]
 struct Summary {
     ready: usize,
-    restarts: i32,
+    restarts: i64,
     last_restart: Option<Timestamp>,
-    /// Why a container waits, or how it has ended.
-    reason: Option<String>,
+    /// The phase, or why a container waits, or how it has ended.
+    reason: String,
 }
 
 impl Summary {
     /// Looks first at the containers that run one after the other before the others, then, if
     /// they are done, at all others.
     fn of(pod: &Pod) -> Self {
-        let mut summary = Self::default();
+        let mut summary = Self { reason: reason(pod), ..Self::default() };
         // Sidecars are init containers that go on beside the others.
         let mut of_sidecars = Self::default();
         let is_initializing = summary.add_init_containers(&mut of_sidecars, pod);
@@ -78,7 +78,7 @@ impl Summary {
                 }
                 _ => format!("{index}/{}", containers.len()),
             };
-            self.reason = Some(format!("Init:{why}"));
+            self.reason = format!("Init:{why}");
             return true;
         }
         false
@@ -86,27 +86,36 @@ impl Summary {
 
     fn add_containers(&mut self, pod: &Pod) {
         let mut is_one_running = false;
+        let mut failure = None;
         for status in statuses(pod).iter().rev() {
             self.add_restarts(status);
             let Some(state) = &status.state else { continue };
             let waits = state.waiting.as_ref().and_then(|state| state.reason.clone());
             if let Some(reason) = waits.filter(|reason| !reason.is_empty()) {
-                self.reason = Some(reason);
+                self.reason = reason;
             } else if let Some(ended) = &state.terminated {
-                self.reason = Some(end(ended));
+                self.reason = end(ended);
+                if ended.exit_code != 0 {
+                    failure = Some(end(ended));
+                }
             } else if status.ready && state.running.is_some() {
                 is_one_running = true;
                 self.ready += 1;
             }
         }
-        if is_one_running && self.reason.as_deref() == Some("Completed") {
-            let is_ready = has_condition(pod, "Ready");
-            self.reason = Some(if is_ready { "Running" } else { "NotReady" }.to_owned());
+        if self.reason == "Completed" {
+            if is_one_running && has_condition(pod, "Ready") {
+                "Running".clone_into(&mut self.reason);
+            } else if let Some(failure) = failure {
+                self.reason = failure;
+            } else if is_one_running {
+                "NotReady".clone_into(&mut self.reason);
+            }
         }
     }
 
     fn add_restarts(&mut self, status: &ContainerStatus) {
-        self.restarts += status.restart_count;
+        self.restarts += i64::from(status.restart_count);
         let ended = status.last_state.as_ref().and_then(|state| state.terminated.as_ref());
         let ended = ended.and_then(|ended| ended.finished_at.as_ref()).map(|time| time.0);
         self.last_restart = self.last_restart.max(ended);
@@ -147,11 +156,20 @@ fn status(pod: &Pod) -> String {
             return "Terminating".to_owned();
         }
     }
+    Summary::of(pod).reason
+}
+
+/// What is said of a Pod without a look at its containers.
+fn reason(pod: &Pod) -> String {
     let is_gated = conditions(pod).iter().any(|condition| {
         condition.type_ == "PodScheduled" && condition.reason.as_deref() == Some("SchedulingGated")
     });
-    let gated = is_gated.then(|| "SchedulingGated".to_owned());
-    Summary::of(pod).reason.or(gated).or(reason).unwrap_or(phase)
+    if is_gated {
+        return "SchedulingGated".to_owned();
+    }
+    let Some(status) = &pod.status else { return String::new() };
+    let reason = status.reason.clone().filter(|reason| !reason.is_empty());
+    reason.or_else(|| status.phase.clone()).unwrap_or_default()
 }
 
 fn restarts(pod: &Pod, now: Timestamp) -> String {
@@ -246,6 +264,19 @@ mod tests {
             "status": {"phase": "Running", "reason": "NodeLost"},
         });
         assert_eq!(cells(columns(), lost)["Status"], "Unknown");
+        let both = |first: Value, second: Value, conditions: Value| {
+            let statuses =
+                json!([{"ready": true, "state": first}, {"ready": true, "state": second}]);
+            let status = json!({"conditions": conditions, "containerStatuses": statuses});
+            cells(columns(), json!({"status": status}))["Status"].clone()
+        };
+        let completed = json!({"terminated": {"reason": "Completed", "exitCode": 0}});
+        let failed = json!({"terminated": {"reason": "Error", "exitCode": 1}});
+        let runs = json!({"running": {}});
+        let ready = json!([{"type": "Ready", "status": "True"}]);
+        assert_eq!(both(completed.clone(), failed, json!([])), "Error");
+        assert_eq!(both(completed.clone(), runs.clone(), json!([])), "NotReady");
+        assert_eq!(both(completed, runs, ready), "Running");
         let evicted = json!({"status": {"phase": "Failed", "reason": "Evicted"}});
         assert_eq!(cells(columns(), evicted)["Status"], "Evicted");
     }
