@@ -237,7 +237,9 @@ impl Coercion {
                     };
                     self.note(&found, owner, at, "uint8");
                 }
-                let bytes = items.iter().filter_map(|byte| u8::try_from(byte.as_u64()?).ok());
+                // Null is a zero.
+                let byte = |item: &Value| u8::try_from(item.as_u64().unwrap_or_default()).ok();
+                let bytes = items.iter().filter_map(byte);
                 *value = STANDARD.encode(bytes.collect::<Vec<u8>>()).into();
             }
             (GoType::Time | GoType::MicroTime, Value::String(text)) => {
@@ -368,8 +370,18 @@ fn is_not_empty(value: &Value) -> bool {
     }
 }
 
+/// Where nothing may follow any more, or padding may not stand.
+fn end_of_padding(text: &str) -> usize {
+    let first = text.find('=').unwrap_or(text.len());
+    match first % 4 {
+        3 => first + 1,
+        2 if text[first..].starts_with("==") => first + 2,
+        _ => first,
+    }
+}
+
 fn is_byte(value: &Value) -> bool {
-    value.as_u64().is_some_and(|number| number <= u64::from(u8::MAX))
+    value.is_null() || value.as_u64().is_some_and(|number| number <= u64::from(u8::MAX))
 }
 
 /// Bytes in base64, written anew.
@@ -380,12 +392,15 @@ fn bytes(text: &str) -> Result<String, String> {
     match GeneralPurpose::new(&alphabet::STANDARD, lenient).decode(&bare) {
         Ok(bytes) => Ok(STANDARD.encode(bytes)),
         Err(error) => {
-            let is_digit = |c: char| c.is_ascii_alphanumeric() || ['+', '/', '='].contains(&c);
             let at = match error {
-                base64::DecodeError::InvalidByte(at, _) => at,
-                // The group of four that is not whole.
-                base64::DecodeError::InvalidLength(_) => text.len() / 4 * 4,
-                _ => text.find(|c: char| !is_digit(c)).unwrap_or(text.len()),
+                // Go counts line ends too.
+                base64::DecodeError::InvalidByte(at, byte) if byte != b'=' => {
+                    let digits = text.char_indices().filter(|(_, c)| !['\r', '\n'].contains(c));
+                    digits.map(|(at, _)| at).nth(at).unwrap_or(text.len())
+                }
+                // Where the group of four begins that is not whole.
+                _ if !bare.contains('=') => text.len() - bare.len() % 4,
+                _ => end_of_padding(&bare),
             };
             Err(format!("illegal base64 data at input byte {at}"))
         }
@@ -531,6 +546,9 @@ Status
             ),
             (json!({"labels": {"a": 1}}), into("number into Go struct field Spec.spec.labels of type string")),
             (json!({"blob": {"a": "no base64"}}), "illegal base64 data at input byte 2".to_owned()),
+            (json!({"blob": {"a": "YWI==="}}), "illegal base64 data at input byte 4".to_owned()),
+            (json!({"blob": {"a": "YWJj\nYWJjY"}}), "illegal base64 data at input byte 9".to_owned()),
+            (json!({"blob": {"a": "YWJj\nY!Jj"}}), "illegal base64 data at input byte 6".to_owned()),
             (json!({"seen": 5}), into("number into Go value of type string")),
             (
                 json!({"seen": "2020-01-01T00:00:00.5Z"}),

@@ -122,8 +122,7 @@ fn merge_member(
                 set_order(items, patch, &before, list);
             }
         }
-        (Some(_), other) => drop(object.insert(name.to_owned(), other.clone())),
-        (None, new) => match without_directed(new) {
+        (_, new) => match without_directed(new) {
             Some(new) => drop(object.insert(name.to_owned(), new)),
             None => drop(object.remove(name)),
         },
