@@ -15,6 +15,7 @@ mod listener;
 mod logging;
 mod loopback;
 mod occasionally;
+mod open_files;
 mod places;
 mod runtime_kinds;
 mod serving_certificate;

@@ -1,4 +1,4 @@
-//! Rows made from a seed about kinds that Kubernetes has itself: trees of chance, of the
+//! Rows made from a seed about kinds that Kubernetes has itself: random trees, of the
 //! types of a kind, created and patched. They try what Go's decoder, defaults and strategic
 //! merge patches make of values, good and bad; so they are of kinds and parts of kinds that
 //! have few rules besides.
@@ -152,7 +152,7 @@ fn whole(place: &Place, mut object: Map<String, Value>) -> Value {
     Value::Object(object)
 }
 
-/// Makes trees by chance.
+/// Makes random trees.
 struct Chance<'a> {
     rng: &'a mut Rng,
     sent: Sent,

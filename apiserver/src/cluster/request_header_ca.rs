@@ -84,7 +84,7 @@ impl Cluster {
                 }
                 Ok(watcher::Event::InitDone) if !is_there => {
                     tracing::warn!(
-                        "there is no ConfigMap {NAMESPACE}/{NAME}: nobody new is believed until there is"
+                        "there is no ConfigMap {NAMESPACE}/{NAME}: no other front proxy is trusted until there is"
                     );
                     None
                 }

@@ -37,7 +37,7 @@ struct Flags {
 }
 
 impl Trusted {
-    /// What flags say. Without them nobody is believed until the cluster has answered.
+    /// What flags say. Without them nobody is authenticated until the cluster has answered.
     pub(super) fn new(args: &Args, cluster: Cluster) -> Result<Self, StartError> {
         let header = |path: &PathBuf| {
             let header = RequestHeader {

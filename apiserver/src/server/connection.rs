@@ -214,10 +214,10 @@ impl Identity {
 fn judge(
     trust: &Trust,
     chain: &[CertificateDer<'static>],
-    nothing: Presented,
+    nothing_yet: Presented,
     lines: &Lines,
 ) -> Presented {
-    let mut presented = Presented { any: true, ..nothing };
+    let mut presented = Presented { any: true, ..nothing_yet };
     let Some(leaf) = chain.first() else { return presented };
     let Ok((_, parsed)) = X509Certificate::from_der(leaf) else { return presented };
     let subject = parsed.subject();
@@ -256,7 +256,7 @@ fn judge(
         lines.unknown.log(|left_out| {
             tracing::warn!(
                 left_out,
-                "a client certificate is not believed: cn={}, signed by {}; {}",
+                "a client certificate is not trusted: cn={}, signed by {}; {}",
                 shown(common_name.unwrap_or_default()),
                 shown(parsed.issuer()),
                 trust.describe()

@@ -21,6 +21,7 @@ use tokio::task::JoinHandle;
 use super::connection::Acceptor;
 use super::draining::Draining;
 use super::health::Health;
+use super::open_files;
 use super::tls::Trust;
 use crate::error::StartError;
 use crate::request::{Peer, Presented, SharedHandler, panicked};
@@ -56,6 +57,7 @@ pub(super) struct Listening {
 
 impl Listening {
     pub(super) fn bind(address: SocketAddr) -> Result<Self, StartError> {
+        open_files::raise_limit();
         let fault = |source| StartError::Listen { address, source };
         let listener = TcpListener::bind(address).map_err(fault)?;
         listener.set_nonblocking(true).map_err(fault)?;
@@ -196,7 +198,7 @@ async fn handle(
     shared.handler.handle(&of(peer), Draining::wrap(request)).await
 }
 
-/// Every connection has a peer; without one, nobody is believed.
+/// Every connection has a peer; without one, nobody is authenticated.
 fn of(peer: Option<Extension<Peer>>) -> Peer {
     peer.map_or_else(|| Peer::Connection(Presented::default()), |Extension(peer)| peer)
 }

@@ -105,7 +105,7 @@ impl ClientCertVerifier for Ask {
     }
 }
 
-/// Who signs the certificates that are believed.
+/// The CAs of the client certificates that are trusted.
 pub(super) struct Trust {
     /// Grows with each change, so that connections judge again.
     pub generation: u64,
