@@ -120,7 +120,8 @@ impl<'a> AdmissionRequest<'a> {
         self
     }
 
-    /// The object that is there, if one is changed or deleted, without its resourceVersion.
+    /// The object that is there, if one is changed or deleted, without its resourceVersion. If it
+    /// is deleted and cannot be converted to the version of the request, it is as it is kept.
     pub fn old_object(&self) -> Option<&Tree> {
         match &self.old {
             OldObject::None => None,

@@ -69,6 +69,13 @@ impl Kind {
         self.in_version(object, &self.storage).unwrap_or_else(|_| Arc::clone(object))
     }
 
+    /// An object that cannot be converted, as it is kept, for those who look at its metadata.
+    pub fn as_kept(&self, object: &Object, version: &Version) -> Tree {
+        let mut tree = object.to_tree();
+        tree.insert("apiVersion".to_owned(), self.api_version(&version.name).into());
+        tree
+    }
+
     fn cannot_convert(&self, object: &Object, version: &str, why: ObjectError) -> ConversionError {
         ConversionError {
             resource: self.qualified(),

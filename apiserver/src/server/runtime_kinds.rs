@@ -225,8 +225,8 @@ impl RuntimeKinds {
         named.collect()
     }
 
-    /// An object that the server serves, in this version; `None` also if its kind is not served,
-    /// or it cannot be converted.
+    /// An object that the server serves, in this version, or as it is kept if it cannot be
+    /// converted; `None` also if its kind is not served.
     pub fn find(
         &self,
         group: &str,
@@ -238,31 +238,42 @@ impl RuntimeKinds {
         let kinds = self.0.handler.upgrade()?.kinds();
         let (served, version) = kinds.find(group, version, plural)?;
         let found = served.cache.get(&Key::new(namespace, name))?;
-        let shown = served.kind.in_version(&found.object, version).ok()?;
-        Some(Value::Object(shown.to_tree()))
+        let tree = match served.kind.in_version(&found.object, version) {
+            Ok(object) => object.to_tree(),
+            Err(_) => served.kind.as_kept(&found.object, version),
+        };
+        Some(Value::Object(tree))
     }
 
-    /// Removes an object whatever holds it, if it is still the one of this uid.
-    pub async fn remove(&self, qualified: &str, namespace: Option<&str>, name: &str, uid: &str) {
+    /// Removes an object whatever holds it, if it is still the one of this uid. Answers whether
+    /// it is gone: it is not if the store refuses that, which is logged.
+    pub async fn remove(
+        &self,
+        qualified: &str,
+        namespace: Option<&str>,
+        name: &str,
+        uid: &str,
+    ) -> bool {
+        let refused = |error: StoreError| {
+            tracing::error!("{qualified} {name} cannot be removed: {error}");
+            false
+        };
         let collection = Collection::new(qualified);
         let key = Key::new(namespace, name);
-        while let Ok(Some(Versioned { revision, object })) =
-            self.0.store.get(&collection, &key).await
-        {
-            if object.uid() != uid {
-                return;
-            }
+        loop {
+            let kept = match self.0.store.get(&collection, &key).await {
+                Ok(kept) => kept.filter(|kept| kept.object.uid() == uid),
+                Err(error) => return refused(error),
+            };
+            let Some(Versioned { revision, .. }) = kept else { return true };
             let (collection, key) = (collection.clone(), key.clone());
             let expected = Expected::At(revision);
             let commit = Commit { collection, key, expected, object: None, marks: true };
             match self.0.store.commit(commit).await {
                 // Somebody else wrote it: look again.
                 Err(StoreError::Changed { .. } | StoreError::Exists) => {}
-                Ok(_) | Err(StoreError::Absent) => return,
-                Err(error) => {
-                    tracing::error!("{qualified} {name} cannot be removed: {error}");
-                    return;
-                }
+                Ok(_) | Err(StoreError::Absent) => return true,
+                Err(error) => return refused(error),
             }
         }
     }

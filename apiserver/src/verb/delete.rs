@@ -55,7 +55,7 @@ pub async fn delete(
         if ended.is_none() {
             let live = || match kind.in_version(&kept.object, attributes.version) {
                 Ok(object) => object.to_tree(),
-                Err(_) => kept.object.to_tree(),
+                Err(_) => kind.as_kept(&kept.object, attributes.version),
             };
             let size = kept.object.tree_size();
             validate_deletion(attributes, key, (&live, size), warnings).await?;

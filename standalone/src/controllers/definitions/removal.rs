@@ -51,7 +51,9 @@ impl Definitions {
         }
         let mut known = self.known.lock().await;
         self.withdraw(&mut known, definition).await;
-        self.kinds.remove(DEFINITIONS, None, &name, &uid).await;
+        while !self.kinds.remove(DEFINITIONS, None, &name, &uid).await {
+            tokio::time::sleep(RETRY_AT_LEAST_EVERY).await;
+        }
     }
 
     /// Sets the condition `Terminating`. If the definition has changed meanwhile, the next
