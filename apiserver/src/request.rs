@@ -3,6 +3,7 @@
 //! route → deadline → authenticate → impersonate → authorize → throttle → negotiate → decode →
 //! verb or write → encode. A step never calls another step; only this file does.
 
+mod answers;
 mod authenticate;
 mod authorize;
 mod deadline;
@@ -12,12 +13,17 @@ mod impersonate;
 mod negotiate;
 mod query;
 mod route;
+mod standing;
+mod stream_reset;
 mod throttle;
 mod websocket;
 mod write_context;
 
-pub use authenticate::{Authentication, ClientCertificate, Peer, Presented, Standing};
+pub use answers::{Answer, Answers};
+pub use authenticate::{Authentication, ClientCertificate, Peer, Presented};
 pub use impersonate::Impersonation;
+pub use standing::Standing;
+pub use stream_reset::StreamReset;
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
@@ -79,6 +85,8 @@ pub struct Handler {
     admission: AdmissionChain,
     clock: Clock,
     throttle: Throttle,
+    /// What answers take until they have been sent.
+    answers: Answers,
     /// What the bodies of writes and what becomes of them may take.
     quota: Quota,
     metrics: Arc<Metrics>,
@@ -112,6 +120,7 @@ impl Handler {
             admission,
             clock,
             throttle,
+            answers: Answers::default(),
             quota: Quota::default(),
             documents: Documents {
                 version: document::Document::json(&serde_json::Value::Null),
@@ -155,14 +164,24 @@ impl Handler {
         self.served.store(Arc::new(Served::new(kinds)));
     }
 
+    /// The answers that have been made and not been sent.
+    pub fn answers(&self) -> &Answers {
+        &self.answers
+    }
+
     /// Answers a request. A refusal is an answer too.
-    pub async fn handle(&self, peer: &Peer, request: Request<Body>) -> Response<Body> {
+    pub async fn handle(
+        &self,
+        peer: &Peer,
+        held: &Answer,
+        request: Request<Body>,
+    ) -> Response<Body> {
         let (head, body) = request.into_parts();
         let audit_id = self.audit_id(&head);
         let mut record = Record::new(&head, &audit_id, &self.metrics);
         let span = tracing::debug_span!("request", method = %head.method, ?audit_id);
         // Rules are written by users of this library.
-        let answer = self.answer_in_time(peer, &head, body, &mut record);
+        let answer = self.answer_in_time((peer, held), &head, body, &mut record);
         let answer = AssertUnwindSafe(answer.instrument(span)).catch_unwind().await;
         let mut response = match answer {
             Ok(answer) => {
@@ -183,7 +202,7 @@ impl Handler {
 
     async fn answer_in_time(
         &self,
-        peer: &Peer,
+        (peer, held): (&Peer, &Answer),
         head: &Parts,
         body: Body,
         record: &mut Record,
@@ -192,7 +211,7 @@ impl Handler {
         record.attributes = Some(Arc::clone(&route.attributes));
         record.is_served = matches!(route.destination, Destination::Target(_));
         let deadline = deadline::deadline(head, route.is_watch())?;
-        let answer = self.answer(peer, route, head, body, record);
+        let answer = self.answer((peer, held), route, head, body, record);
         let answer = tokio::time::timeout(deadline, answer).await;
         answer.unwrap_or_else(|_| {
             let message = "Timeout: request did not complete within the allotted timeout";
@@ -202,7 +221,7 @@ impl Handler {
 
     async fn answer(
         &self,
-        peer: &Peer,
+        (peer, held): (&Peer, &Answer),
         route: Route,
         head: &Parts,
         body: Body,
@@ -224,7 +243,9 @@ impl Handler {
                 }
                 _ => Err(error),
             },
-            Destination::Target(target) => self.target(&user, target, head, body, record).await,
+            Destination::Target(target) => {
+                self.target((&user, held), target, head, body, record).await
+            }
         };
         let Some(warning) = route.deprecation else { return answer };
         let refuse = |error| refuse_as(&error, negotiate::refusal(head));
@@ -252,7 +273,7 @@ impl Handler {
     /// Answers a request for a resource.
     async fn target(
         &self,
-        user: &User,
+        (user, held): (&User, &Answer),
         target: Target,
         head: &Parts,
         body: Body,
@@ -287,7 +308,8 @@ impl Handler {
         let now = self.clock.now();
         let encoder = Encoder::new(kind, version, format, now);
         let is_watch = target.verb == Verb::Watch;
-        let response = self.execute(user, target, operation, encoder, permit, &account).await?;
+        let memory = (&account, held);
+        let response = self.execute(user, target, operation, encoder, permit, memory).await?;
         match objection {
             Some(objection) => Err(objection),
             None if is_watch && websocket::is_asked_for(head) => {
@@ -305,10 +327,11 @@ impl Handler {
         operation: Operation,
         encoder: Encoder,
         permit: Permit,
-        account: &Account,
+        (account, held): (&Account, &Answer),
     ) -> Result<Response<Body>, ApiError> {
         let (served, version) = (&target.served, &target.version);
         let is_scale = target.part() == Part::Scale;
+        let reader = || stream::Reader { answer: held.clone(), user: user.clone() };
         match operation {
             Operation::Get(key, options) => {
                 let versioned = if is_scale {
@@ -316,11 +339,12 @@ impl Handler {
                 } else {
                     verb::get(served, &key, options).await?
                 };
+                let _room = held.room_for(user, &versioned).await;
                 encoder.object(&versioned, StatusCode::OK, &[])
             }
             Operation::List(scope, options) => {
                 let listed = verb::list(served, scope, options).await?;
-                stream::list(encoder, listed, permit).await
+                stream::list(encoder, listed, permit, reader()).await
             }
             Operation::Watch(scope, options, lasts) => {
                 let watching = verb::watch(served, scope, options).await?;
@@ -330,7 +354,8 @@ impl Handler {
                 let counter = self.metrics.watch_events(group, &version.name, plural);
                 let kept = (permit, counter);
                 let format = encoder.format();
-                let events = stream::watch(encoder, watching, lasts, closing, clock, kept).await;
+                let events =
+                    stream::watch(encoder, watching, lasts, closing, clock, kept, reader()).await;
                 Ok(encode::watching(&format, events))
             }
             Operation::Review(submitted, options) => {
@@ -357,6 +382,7 @@ impl Handler {
                 let context = WriteContext::new(self, user, &target, options, account);
                 let written = write::write(&context.attributes(), change).await?;
                 let status = if written.is_created { StatusCode::CREATED } else { StatusCode::OK };
+                let _room = held.room_for(user, &written.versioned).await;
                 encoder.object(&written.versioned, status, &written.warnings)
             }
             Operation::Delete(key, options) => {
@@ -376,7 +402,7 @@ impl Handler {
                 let listed =
                     verb::delete_collection(&attributes, scope, options, &how, &mut warnings).await;
                 let listed = listed.map_err(|error| error.with_warnings(warnings.clone()))?;
-                let mut response = stream::list(encoder, listed, permit).await?;
+                let mut response = stream::list(encoder, listed, permit, reader()).await?;
                 encode::warn(&mut response, &warnings);
                 Ok(response)
             }

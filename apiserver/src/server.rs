@@ -6,6 +6,7 @@
 mod args;
 mod assemble;
 mod authentication;
+mod bounded_stream;
 mod certificate;
 mod connection;
 mod copied;
@@ -16,9 +17,12 @@ mod logging;
 mod loopback;
 mod occasionally;
 mod open_files;
+mod peer_identity;
 mod places;
+mod router;
 mod runtime_kinds;
 mod serving_certificate;
+mod streams;
 mod tls;
 mod version;
 
@@ -44,10 +48,11 @@ use crate::document::Document;
 use crate::error::StartError;
 use crate::kind::Kind;
 use crate::manifests;
-use crate::request::{Authentication, Documents, Impersonation, Peer};
+use crate::request::{Authentication, Documents, Impersonation, Peer, StreamReset};
 use crate::user::User;
 use assemble::Assembled;
 use authentication::Trusted;
+use connection::Connections;
 use copied::Copied;
 use health::Health;
 use listener::Listening;
@@ -340,7 +345,7 @@ impl Bound {
         let assembled = Assembled::new(
             kinds,
             (&server.kinds, &server.copied),
-            server.clock,
+            server.clock.clone(),
             (cluster.clone(), documents),
             looks_at_namespaces,
             trusted.authentication(impersonation),
@@ -353,7 +358,9 @@ impl Bound {
         let trust = trusted.trust();
         let tasks =
             vec![tokio::spawn(trusted.keep()), tokio::spawn(certificate.clone().keep(cluster))];
-        let serving = listening.serve(handler, health.clone(), certificate.tls(), trust);
+        let router = router::router(handler, health.clone());
+        let connections = Connections::new(certificate.tls(), trust, router, server.clock.clone());
+        let serving = listening.serve(connections);
         tracing::info!("{} listens on {address}", server.name);
         let running = Running { assembled, serving, health, closing, tasks, address, loopback };
         Ok((running, unready))
@@ -456,7 +463,9 @@ impl InProcess {
 
     /// Answers a request of this user, who needs no credentials.
     pub async fn respond(&self, user: User, request: Request<Body>) -> Response<Body> {
-        self.assembled.handler.handle(&Peer::InProcess(user), request).await
+        let handler = &self.assembled.handler;
+        let answer = handler.answers().begin(StreamReset::default());
+        handler.handle(&Peer::InProcess(user), &answer, request).await
     }
 
     /// Returns when every kind knows all its objects.

@@ -11,6 +11,7 @@ mod list;
 mod review;
 mod scale;
 mod selection;
+mod step;
 mod subresource;
 mod watch;
 
@@ -20,10 +21,11 @@ pub use delete::{Deleted, delete};
 pub use delete_collection::delete_collection;
 pub use delete_options::{DeleteOptions, propagation};
 pub use get::{GetOptions, get};
-pub use list::{LOOK, ListOptions, ListPage, Moment, list};
+pub use list::{ListOptions, ListPage, Moment, list};
 pub use review::review;
 pub use scale::get_scale;
 pub use selection::Selection;
+pub use step::Step;
 pub use subresource::{Action, Subresource, subresources};
 pub use watch::{
     Bookmark, Event, InitialEvents, ObjectEvent, WatchOptions, WatchStart, WatchStream, watch,

@@ -9,9 +9,10 @@ use std::time::Duration;
 use axum::body::Body;
 use fixture::Fixture;
 use http::Request;
+use http_body_util::BodyExt;
 use hyper::client::conn::http2;
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{advance, pause, resume, timeout};
 
 /// More connections than there are places.
 const MANY: usize = 1_000;
@@ -74,4 +75,35 @@ async fn one_address_cannot_have_all_places() {
     }
     assert_eq!(probe(&fixture).await, 200);
     assert_eq!(status(&mut fixture.proxy().await, "/livez").await, 200);
+}
+
+/// One thread, so that time can be moved on.
+#[tokio::test]
+async fn the_front_proxy_is_asked_for_another_connection_and_watches_go_on() {
+    let fixture = Fixture::start().await;
+    let path = fixture.folder.path();
+    let jane = fixture.authority.client(path, "jane", "jane", None).unwrap();
+    let (mut jane, mut old) = (fixture.h2(Some(&jane)).await, fixture.proxy().await);
+    let master = |method: &str, path: &str, body: &'static str| {
+        let request = Request::builder().method(method).uri(format!("https://localhost{path}"));
+        let request = request.header("x-remote-user", "admin");
+        request.header("x-remote-group", "system:masters").body(Body::from(body)).unwrap()
+    };
+    let foos = "/apis/example.com/v1/namespaces/default/foos";
+    let watch = master("GET", &format!("{foos}?watch=1&timeoutSeconds=3000"), "");
+    let mut watch = old.send_request(watch).await.unwrap().into_body();
+    assert_eq!(status(&mut old, "/livez").await, 200);
+    pause();
+    advance(Duration::from_secs(20 * 60)).await;
+    resume();
+    // Requests that come meanwhile are answered, or may be sent again.
+    let renewed = async { while old.send_request(get("/livez")).await.is_ok() {} };
+    timeout(SOON, renewed).await.unwrap();
+    assert_eq!(status(&mut jane, "/livez").await, 200, "she has one connection for good");
+    let foo =
+        r#"{"apiVersion":"example.com/v1","kind":"Foo","metadata":{"name":"a"},"spec":{"size":1}}"#;
+    let created = fixture.proxy().await.send_request(master("POST", foos, foo)).await.unwrap();
+    assert_eq!(created.status(), 201);
+    let event = timeout(SOON, watch.frame()).await.unwrap().unwrap().unwrap();
+    assert!(event.into_data().unwrap().starts_with(b"{\"type\":\"ADDED\""));
 }

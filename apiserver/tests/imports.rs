@@ -106,8 +106,9 @@ fn the_table_has_no_circles() {
 
 #[test]
 fn crates_stay_behind_their_owners() {
-    let owners: [(&str, &[&str]); 7] = [
+    let owners: [(&str, &[&str]); 8] = [
         ("axum_server", &["server"]),
+        ("hyper", &["server"]),
         ("hyper_util", &["server"]),
         ("rustls", &["server"]),
         ("tokio_rustls", &["server"]),

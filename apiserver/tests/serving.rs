@@ -224,13 +224,28 @@ async fn heads_are_bounded() {
         }
         request
     };
-    for (count, expected) in [(1_900, 200), (4_000, 431)] {
+    for (count, expected) in [(1_900, 200), (10_000, 200), (24_000, 431)] {
         let response = proxy.send_request(of_groups(count)).await.unwrap();
         assert_eq!(text(response).await.0, expected, "{count} groups");
     }
+    // Whoever is not the front proxy speaks for one user.
+    let path = fixture.folder.path();
+    let jane = fixture.authority.client(path, "jane", "jane", None).unwrap();
+    for (certificate, fits, is_too_much) in [(Some(&jane), 500, 1_000), (None, 200, 500)] {
+        let mut client = fixture.h2(certificate).await;
+        for (count, is_refused) in [(fits, false), (is_too_much, true)] {
+            let status = client.send_request(of_groups(count)).await.unwrap().status();
+            assert_eq!(status == 431, is_refused, "{count} groups: {status}");
+        }
+    }
     let one = "x".repeat(10_000);
-    for (count, expected) in [(8, "200"), (30, "431")] {
-        let mut stream = fixture.connect("http/1.1", Some(&fixture.proxy)).await;
+    for (certificate, count, expected) in [
+        (Some(&fixture.proxy), 150, "200"),
+        (Some(&fixture.proxy), 300, "431"),
+        (Some(&jane), 8, "431"),
+        (None, 4, "431"),
+    ] {
+        let mut stream = fixture.connect("http/1.1", certificate).await;
         let mut head = format!(
             "GET {FOOS} HTTP/1.1\r\nhost: localhost\r\nx-remote-user: admin\r\nx-remote-group: system:masters\r\n"
         );

@@ -6,7 +6,6 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
 use base64::Engine;
@@ -17,6 +16,7 @@ use http::request::Parts;
 use percent_encoding::percent_decode_str;
 
 use super::impersonate::Impersonation;
+use super::standing::Standing;
 use super::websocket;
 use crate::cluster::{Cluster, DelegatedAuthentication, RequestHeader};
 use crate::error::ApiError;
@@ -25,36 +25,20 @@ use crate::user::User;
 /// Where a request comes from.
 #[derive(Clone, Debug)]
 pub enum Peer {
-    /// A connection, and what it showed.
-    Connection(Presented),
+    /// A connection.
+    Connection {
+        /// What it showed.
+        presented: Presented,
+        /// What is known of it.
+        standing: Standing,
+    },
     /// A caller in this process. No connection can produce it.
     InProcess(User),
-}
-
-/// Whether somebody was authenticated on a connection. All requests of it share it.
-#[derive(Clone, Debug, Default)]
-pub struct Standing(Arc<AtomicBool>);
-
-impl Standing {
-    /// Notes that the credentials of a request held.
-    pub fn mark_authenticated(&self) {
-        // Most requests find it so, and write to no memory that others read.
-        if !self.is_authenticated() {
-            self.0.store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// Whether the credentials of a request held.
-    pub fn is_authenticated(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
 }
 
 /// The client certificate of a connection, held against the CAs.
 #[derive(Clone, Debug, Default)]
 pub struct Presented {
-    /// Whether somebody was authenticated on the connection.
-    pub standing: Standing,
     /// Whether it is the front proxy's: signed by its CA, with a name that it
     /// may have.
     pub is_front_proxy: bool,
@@ -89,10 +73,10 @@ pub(super) async fn authenticate(
     head: &Parts,
 ) -> Result<User, ApiError> {
     let user = identify(authentication, peer, head).await?;
-    if let Peer::Connection(presented) = peer
+    if let Peer::Connection { standing, .. } = peer
         && !user.is_anonymous()
     {
-        presented.standing.mark_authenticated();
+        standing.mark_authenticated();
     }
     Ok(user)
 }
@@ -104,7 +88,7 @@ async fn identify(
 ) -> Result<User, ApiError> {
     let presented = match peer {
         Peer::InProcess(user) => return Ok(user.clone()),
-        Peer::Connection(presented) => presented,
+        Peer::Connection { presented, .. } => presented,
     };
     let mut refused = presented.any;
     let delegated = authentication.delegated.load();
@@ -228,7 +212,8 @@ mod tests {
             request = request.header(*name, *value);
         }
         let (head, ()) = request.body(()).unwrap().into_parts();
-        authenticate(&authentication, &Peer::Connection(presented), &head).await
+        let peer = Peer::Connection { presented, standing: Standing::default() };
+        authenticate(&authentication, &peer, &head).await
     }
 
     fn proxy() -> Presented {

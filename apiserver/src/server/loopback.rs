@@ -9,7 +9,7 @@ use kube::Client;
 use kube::client::Body as KubeBody;
 use tokio::sync::watch;
 
-use crate::request::{Handler, Peer};
+use crate::request::{Handler, Peer, StreamReset};
 use crate::user::{MASTERS, User};
 
 /// Where requests without a namespace go.
@@ -60,6 +60,6 @@ async fn respond(
     let handler = way.wait_for(Option::is_some).await.map_err(|_| GONE)?.clone();
     let handler = handler.as_ref().and_then(Weak::upgrade).ok_or(GONE)?;
     // What is open ends with the server, not with the client.
-    let answer = handler.handle(&Peer::InProcess(user), request.map(Body::new)).await;
-    Ok(answer)
+    let answer = handler.answers().begin(StreamReset::default());
+    Ok(handler.handle(&Peer::InProcess(user), &answer, request.map(Body::new)).await)
 }

@@ -14,6 +14,17 @@ use tokio_util::sync::CancellationToken;
 use super::occasionally::Occasionally;
 use crate::request::Standing;
 
+/// Whose connections they are.
+#[derive(Clone, Copy)]
+pub(super) enum Whose {
+    /// Anybody's.
+    Anybody,
+    /// The front proxy's, which carry the requests of many users. A client can make it open
+    /// new ones, and keep old ones open by watches: so the one that has been without a new
+    /// request for longest gives way.
+    FrontProxy,
+}
+
 /// The connections that have places.
 #[derive(Clone)]
 pub(super) struct Places {
@@ -23,6 +34,7 @@ pub(super) struct Places {
 
 struct Table {
     limit: usize,
+    whose: Whose,
     next: u64,
     /// In the order in which they came.
     taken: BTreeMap<u64, Taken>,
@@ -43,8 +55,8 @@ pub(super) struct Place {
 }
 
 impl Places {
-    pub(super) fn new(limit: usize) -> Self {
-        let table = Table { limit, next: 0, taken: BTreeMap::new() };
+    pub(super) fn new(limit: usize, whose: Whose) -> Self {
+        let table = Table { limit, whose, next: 0, taken: BTreeMap::new() };
         Self { table: Arc::new(Mutex::new(table)), gave_way: Arc::default() }
     }
 
@@ -78,9 +90,20 @@ impl Places {
 }
 
 impl Table {
+    fn who_gives_way(&self, newcomer: IpAddr) -> Option<u64> {
+        match self.whose {
+            Whose::Anybody => self.stranger_or_of_busiest(newcomer),
+            Whose::FrontProxy => {
+                let least_recent =
+                    self.taken.iter().min_by_key(|(_, one)| one.standing.last_used());
+                least_recent.map(|(number, _)| *number)
+            }
+        }
+    }
+
     /// The oldest stranger of the address with most strangers; else the oldest connection of the
     /// address with most, if that has more than the newcomer's would.
-    fn who_gives_way(&self, newcomer: IpAddr) -> Option<u64> {
+    fn stranger_or_of_busiest(&self, newcomer: IpAddr) -> Option<u64> {
         let strangers = || self.taken.iter().filter(|(_, one)| !one.standing.is_authenticated());
         if let Some((number, _)) = oldest_of_busiest(strangers()) {
             return Some(number);
@@ -132,7 +155,7 @@ mod tests {
 
     impl World {
         fn new(limit: usize) -> Self {
-            Self { places: Places::new(limit), taken: Vec::new() }
+            Self { places: Places::new(limit, Whose::Anybody), taken: Vec::new() }
         }
 
         fn take(&mut self, address: &str, is_known: bool) -> bool {
@@ -189,6 +212,19 @@ mod tests {
         drop(world.taken.remove(0));
         assert!(world.take("10.0.0.4", true), "the newcomer before was a stranger");
         assert_eq!(world.evicted(), [3]);
+    }
+
+    #[test]
+    fn of_the_front_proxy_the_least_recently_used_gives_way() {
+        let places = Places::new(2, Whose::FrontProxy);
+        let address = "10.0.0.1".parse().unwrap();
+        let (first, second) = (Standing::default(), Standing::default());
+        let taken = [places.take(address, &first).unwrap(), places.take(address, &second).unwrap()];
+        first.mark_used();
+        second.mark_used();
+        first.mark_used();
+        assert!(places.take(address, &Standing::default()).is_some());
+        assert_eq!(taken.map(|place| place.evicted.is_cancelled()), [false, true]);
     }
 
     #[test]

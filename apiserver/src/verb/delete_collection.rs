@@ -1,6 +1,6 @@
 //! DELETECOLLECTION: remove the objects of a scope that a selector matches.
 
-use super::list::LOOK;
+use super::step::Step;
 use super::{DeleteOptions, Deleted, ListOptions, ListPage, delete, list};
 use crate::error::{ApiError, Reason};
 use crate::watch_cache::Scope;
@@ -25,8 +25,11 @@ pub async fn delete_collection(
     let mut refused = None;
     loop {
         let mut looked_at = None;
-        let mut step = listed.after(last.as_ref()).take(LOOK);
-        let wanted = step.find_map(|(versioned, is_wanted)| {
+        let mut step = Step::default();
+        let mut objects = listed
+            .after(last.as_ref())
+            .take_while(|(versioned, _)| !step.is_over(versioned.object.size()));
+        let wanted = objects.find_map(|(versioned, is_wanted)| {
             looked_at = Some(versioned.object.key());
             is_wanted.then_some(&versioned.object)
         });

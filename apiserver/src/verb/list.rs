@@ -1,14 +1,12 @@
 //! LIST: read the objects of a scope that a selector matches, page by page.
 
+use super::step::Step;
 use super::{ContinueToken, Selection};
 use crate::error::ApiError;
 use crate::object::Key;
 use crate::served_kind::ServedKind;
 use crate::storage::{Revision, Versioned};
 use crate::watch_cache::{NotFresh, Scope, Snapshot};
-
-/// At most this many objects are looked at before other requests get their turn.
-pub const LOOK: usize = 512;
 
 /// How objects are listed.
 #[derive(Clone, Debug)]
@@ -92,9 +90,10 @@ impl ListPage {
         loop {
             let from = start.take();
             let objects = self.snapshot.from(&self.scope, from.as_ref());
-            for (looked_at, versioned) in objects.enumerate() {
+            let mut step = Step::default();
+            for versioned in objects {
                 let key = versioned.object.key();
-                if looked_at == LOOK {
+                if step.is_over(versioned.object.size()) {
                     start = Some(key.clone());
                     break;
                 }
@@ -135,8 +134,10 @@ impl ListPage {
         };
         let mut count = 0;
         loop {
+            let mut step = Step::default();
             let mut objects = self.snapshot.from(&self.scope, Some(&start));
-            count += objects.by_ref().take(LOOK).count() as u64;
+            // Counting reads none of their bytes.
+            count += objects.by_ref().take_while(|_| !step.is_over(0)).count() as u64;
             let Some(next) = objects.next() else { return count };
             start = next.object.key().clone();
             tokio::task::yield_now().await;

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::Selection;
-use super::list::{LOOK, ensure_fresh, ensure_synced};
+use super::list::{ensure_fresh, ensure_synced};
+use super::step::Step;
 use crate::error::{ApiError, Reason};
 use crate::object::Key;
 use crate::served_kind::ServedKind;
@@ -106,12 +107,24 @@ impl InitialEvents {
         self.done
     }
 
+    /// What the next object takes, in bytes.
+    pub fn size_of_next(&self) -> usize {
+        let next = self.snapshot.from(&self.scope, self.next.as_ref()).next();
+        next.map_or(0, |versioned| versioned.object.size())
+    }
+
     /// Looks at some more objects, and hands on the events that come of them
     /// until `take` says that it is enough.
     pub fn look(&mut self, mut take: impl FnMut(Event) -> bool) {
-        let mut objects = self.snapshot.from(&self.scope, self.next.as_ref());
-        for versioned in objects.by_ref().take(LOOK) {
+        let mut step = Step::default();
+        let objects = self.snapshot.from(&self.scope, self.next.as_ref());
+        let mut next = None;
+        for versioned in objects {
             let key = versioned.object.key();
+            if step.is_over(versioned.object.size()) {
+                next = Some(key.clone());
+                break;
+            }
             if self.selection.matches(&versioned.object) {
                 let (event_type, versioned) = (EventType::Added, versioned.clone());
                 let event = ObjectEvent { event_type, versioned, change: None };
@@ -121,7 +134,7 @@ impl InitialEvents {
                 }
             }
         }
-        self.next = objects.next().map(|versioned| versioned.object.key().clone());
+        self.next = next;
         self.done = self.next.is_none();
         if self.done && self.marks_end {
             let revision = self.snapshot.revision();

@@ -9,7 +9,7 @@ use crate::error::ApiError;
 use crate::object::Tree;
 use crate::schema::Type;
 use crate::storage::Versioned;
-use crate::verb::{LOOK, ListPage};
+use crate::verb::{ListPage, Step};
 
 /// What stands around the items of a list.
 pub(super) struct Frame {
@@ -35,8 +35,9 @@ impl Frame {
         loop {
             let mut ended = true;
             let previous = last.take();
-            for (looked_at, (versioned, is_wanted)) in listed.after(previous.as_ref()).enumerate() {
-                if looked_at == LOOK {
+            let mut step = Step::default();
+            for (versioned, is_wanted) in listed.after(previous.as_ref()) {
+                if step.is_over(versioned.object.size()) {
                     ended = false;
                     break;
                 }

@@ -18,6 +18,7 @@ use tokio::sync::mpsc::{Receiver, channel};
 use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
+use super::super::answers::{Answer, Charge};
 use super::super::deadline::REQUEST_TIMEOUT;
 use super::super::negotiate::{Media, Presentation};
 use super::super::throttle::Permit;
@@ -30,7 +31,8 @@ use crate::clock::Clock;
 use crate::error::ApiError;
 use crate::object::Key;
 use crate::record::WatchEventCounter;
-use crate::verb::{InitialEvents, LOOK, ListPage, WatchStream};
+use crate::user::User;
+use crate::verb::{Event, InitialEvents, ListPage, Step, WatchStream};
 
 /// Larger chunks do not make a list faster, smaller ones make it slower.
 const CHUNK: usize = 64 << 10;
@@ -64,28 +66,55 @@ fn received(chunks: Receiver<Option<Chunk>>) -> impl Stream<Item = Chunk> {
     })
 }
 
-/// Makes chunks in a task, where an empty one says that it goes on, until there
-/// are no more, nobody has read them in time, or the server closes.
-fn produce<T: Send + 'static>(
-    mut state: T,
+/// What is made chunk by chunk.
+trait Chunks: Send + 'static {
+    /// About how large the next chunk is at most, in bytes.
+    fn size_of_next(&self) -> usize;
+
+    /// The next chunk, `None` when there are no more. An empty one says that it took long to
+    /// find nothing, and goes on.
+    fn next(&mut self) -> Option<Result<Vec<u8>, ApiError>>;
+}
+
+/// For whom chunks are made, and where what they hold is counted.
+#[derive(Clone)]
+pub(in crate::request) struct Reader {
+    pub answer: Answer,
+    pub user: User,
+}
+
+impl Reader {
+    async fn room(&self, bytes: usize) -> Charge {
+        self.answer.room(&self.user, bytes).await
+    }
+}
+
+/// Makes chunks in a task until there are no more, nobody has read them in time, or the
+/// server closes. Each is made when the one before is on its way, and there is room for it.
+fn produce(
+    mut chunks: impl Chunks,
+    reader: Reader,
     closing: Option<CancellationToken>,
-    next: impl Fn(&mut T) -> Option<Result<Bytes, ApiError>> + Send + 'static,
 ) -> impl Stream<Item = Chunk> {
     let deadline = Instant::now() + REQUEST_TIMEOUT;
     let (sender, receiver) = channel(1);
     let produce = async move {
-        loop {
-            let chunk = next(&mut state);
-            let done = chunk.is_none();
-            if matches!(&chunk, Some(Ok(chunk)) if chunk.is_empty()) {
-                tokio::task::yield_now().await;
-                continue;
-            }
-            let chunk = chunk.map(|chunk| chunk.map_err(io::Error::other));
-            let sent = timeout_at(deadline, sender.send(chunk)).await;
-            if done || !matches!(sent, Ok(Ok(()))) {
+        while let Ok(Ok(place)) = timeout_at(deadline, sender.reserve()).await {
+            let Ok(_room) = timeout_at(deadline, reader.room(chunks.size_of_next())).await else {
                 return;
-            }
+            };
+            let chunk = loop {
+                match chunks.next() {
+                    Some(Ok(chunk)) if chunk.is_empty() => tokio::task::yield_now().await,
+                    chunk => break chunk,
+                }
+            };
+            let Some(chunk) = chunk else {
+                place.send(None);
+                return;
+            };
+            let chunk = chunk.map(|chunk| reader.answer.charge(chunk));
+            place.send(Some(chunk.map_err(io::Error::other)));
         }
     };
     tokio::spawn(async move {
@@ -115,6 +144,27 @@ struct ListState {
     _permit: Permit,
 }
 
+impl Chunks for ListState {
+    fn size_of_next(&self) -> usize {
+        let next = self.listed.after(self.last.as_ref()).next();
+        CHUNK.max(next.map_or(0, |(versioned, _)| versioned.object.size()))
+    }
+
+    /// As it goes over the wire.
+    fn next(&mut self) -> Option<Result<Vec<u8>, ApiError>> {
+        let Some(mut gzip) = self.gzip.take() else { return next_chunk(self) };
+        match next_chunk(self) {
+            None => Some(Ok(gzip.finish())),
+            Some(Err(error)) => Some(Err(error)),
+            Some(Ok(chunk)) => {
+                let compressed = gzip.compress(&chunk);
+                self.gzip = Some(gzip);
+                Some(Ok(compressed))
+            }
+        }
+    }
+}
+
 /// A list, chunk by chunk; compressed if it is large and the client likes it. What cannot be
 /// converted after the first chunk ends the connection: the answer has begun, and must not
 /// look complete.
@@ -125,6 +175,7 @@ pub(in crate::request) async fn list(
     encoder: Encoder,
     listed: ListPage,
     permit: Permit,
+    reader: Reader,
 ) -> Result<Response<Body>, ApiError> {
     let page = Page::of(&listed);
     let Presentation { media, gzip } = encoder.format.presentation;
@@ -154,6 +205,7 @@ pub(in crate::request) async fn list(
     };
     // What fits into one chunk, or may not be worth compressing, is sent whole.
     let enough = if gzip { gzip::THRESHOLD } else { CHUNK - 1 };
+    let room = reader.room(state.size_of_next()).await;
     let mut first = Vec::new();
     while first.len() <= enough {
         let Some(more) = next_chunk(&mut state) else { break };
@@ -173,30 +225,16 @@ pub(in crate::request) async fn list(
     let body = if state.done {
         Body::from(first)
     } else {
-        let first = stream::once(async { Ok(first.into()) });
-        Body::from_stream(first.chain(produce(state, None, next_compressed)))
+        let first = reader.answer.charge(first);
+        let first = stream::once(async { Ok(first) });
+        Body::from_stream(first.chain(produce(state, reader, None)))
     };
+    drop(room);
     let mut response = started(StatusCode::OK, media, body);
     if is_compressed {
         gzip::announce(response.headers_mut());
     }
     Ok(response)
-}
-
-/// The next chunk as it goes over the wire.
-fn next_compressed(state: &mut ListState) -> Option<Result<Bytes, ApiError>> {
-    let Some(mut gzip) = state.gzip.take() else {
-        return next_chunk(state).map(|chunk| chunk.map(Bytes::from));
-    };
-    match next_chunk(state) {
-        None => Some(Ok(gzip.finish().into())),
-        Some(Err(error)) => Some(Err(error)),
-        Some(Ok(chunk)) => {
-            let compressed = gzip.compress(&chunk);
-            state.gzip = Some(gzip);
-            Some(Ok(compressed.into()))
-        }
-    }
 }
 
 fn next_chunk(state: &mut ListState) -> Option<Result<Vec<u8>, ApiError>> {
@@ -221,8 +259,12 @@ fn make_chunk(state: &mut ListState) -> Result<Vec<u8>, ApiError> {
     let previous = state.last.take();
     let mut is_first = !state.has_items;
     let mut ended = true;
-    for (looked_at, (versioned, is_wanted)) in state.listed.after(previous.as_ref()).enumerate() {
-        if chunk.len() >= CHUNK || looked_at == LOOK {
+    let mut step = Step::default();
+    for (versioned, is_wanted) in state.listed.after(previous.as_ref()) {
+        let size = versioned.object.size();
+        // There is room for a large object if it is the first of its chunk.
+        let is_for_next = step.has_begun() && size > CHUNK;
+        if chunk.len() >= CHUNK || is_for_next || step.is_over(size) {
             ended = false;
             break;
         }
@@ -283,6 +325,7 @@ struct WatchState {
     clock: Clock,
     /// Counts what was sent.
     sent: WatchEventCounter,
+    reader: Reader,
     _permit: Permit,
 }
 
@@ -295,6 +338,7 @@ pub(in crate::request) async fn watch(
     closing: &CancellationToken,
     clock: Clock,
     (permit, sent): (Permit, WatchEventCounter),
+    reader: Reader,
 ) -> Body {
     let jitter = || Duration::from_secs(clock.random() % WATCH_SECONDS);
     let lasts = lasts.unwrap_or_else(|| Duration::from_secs(WATCH_SECONDS) + jitter());
@@ -310,20 +354,21 @@ pub(in crate::request) async fn watch(
     let mut beginning =
         Beginning { encoder, initial, is_first: true, ending: ending.clone(), sent: sent.clone() };
     let mut chunk = Vec::new();
-    while chunk.len() < CHUNK {
-        let Some(more) = beginning.chunk() else { break };
-        chunk.extend(more);
-        tokio::task::yield_now().await;
+    if !beginning.is_done() {
+        let _room = reader.room(beginning.size_of_next()).await;
+        while chunk.len() < CHUNK {
+            let Some(more) = beginning.chunk() else { break };
+            chunk.extend(more);
+            tokio::task::yield_now().await;
+        }
     }
     let encoder = beginning.encoder.clone();
     let first = chunk.is_empty();
-    let chunk = stream::iter((!first).then(|| Ok(chunk.into())));
+    let chunk = stream::iter((!first).then(|| Ok(reader.answer.charge(chunk))));
     let rest = if beginning.is_done() {
         stream::empty().right_stream()
     } else {
-        let closing = Some(closing.clone());
-        produce(beginning, closing, |beginning| beginning.chunk().map(|chunk| Ok(chunk.into())))
-            .left_stream()
+        produce(beginning, reader.clone(), Some(closing.clone())).left_stream()
     };
     let next_bookmark = next_bookmark(now, deadline).filter(|_| watching.wants_bookmarks());
     let state = WatchState {
@@ -337,6 +382,7 @@ pub(in crate::request) async fn watch(
         ending,
         clock,
         sent,
+        reader,
         _permit: permit,
     };
     let live = stream::unfold(state, next_event);
@@ -385,6 +431,16 @@ impl Beginning {
     }
 }
 
+impl Chunks for Beginning {
+    fn size_of_next(&self) -> usize {
+        CHUNK.max(self.initial.as_ref().map_or(0, InitialEvents::size_of_next))
+    }
+
+    fn next(&mut self) -> Option<Result<Vec<u8>, ApiError>> {
+        self.chunk().map(Ok)
+    }
+}
+
 /// About once a minute, and shortly before the end; as kube-apiserver.
 fn next_bookmark(now: Instant, deadline: Instant) -> Option<Instant> {
     let last = deadline.checked_sub(LAST_BOOKMARK).filter(|&last| last > now)?;
@@ -419,6 +475,12 @@ async fn next_event(mut state: WatchState) -> Option<(Chunk, WatchState)> {
             event = state.watching.next() => break event?,
         }
     };
+    let _room = match &event {
+        Ok(Event::Object(event)) => {
+            state.reader.answer.room_for(&state.reader.user, &event.versioned).await
+        }
+        _ => None,
+    };
     let frame = event.and_then(|event| {
         state.sent.inc();
         state.encoder.set_time(state.clock.now());
@@ -429,5 +491,6 @@ async fn next_event(mut state: WatchState) -> Option<(Chunk, WatchState)> {
         state.encoder.error_event(&error)
     });
     state.first = false;
+    let frame = state.reader.answer.charge(frame);
     Some((Ok(frame), state))
 }

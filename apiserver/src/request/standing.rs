@@ -1,0 +1,44 @@
+//! What is known of a connection: by it the server decides which one gives way.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// What is known of a connection while it is open. All its requests share it.
+#[derive(Clone, Debug, Default)]
+pub struct Standing(Arc<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    is_authenticated: AtomicBool,
+    /// The number of its last request, among those of all connections.
+    used: AtomicU64,
+}
+
+/// How many requests have come.
+static REQUESTS: AtomicU64 = AtomicU64::new(0);
+
+impl Standing {
+    /// Notes that the credentials of a request held.
+    pub fn mark_authenticated(&self) {
+        // Most requests find it so, and write to no memory that others read.
+        if !self.is_authenticated() {
+            self.0.is_authenticated.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the credentials of a request held.
+    pub fn is_authenticated(&self) -> bool {
+        self.0.is_authenticated.load(Ordering::Relaxed)
+    }
+
+    /// Notes that a request has come.
+    pub fn mark_used(&self) {
+        let number = REQUESTS.fetch_add(1, Ordering::Relaxed) + 1;
+        self.0.used.store(number, Ordering::Relaxed);
+    }
+
+    /// When the last request came: the smaller, the longer ago.
+    pub fn last_used(&self) -> u64 {
+        self.0.used.load(Ordering::Relaxed)
+    }
+}
