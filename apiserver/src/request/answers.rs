@@ -1,0 +1,359 @@
+//! The memory of answers that have been made and not been sent.
+//!
+//! A client that asks and does not read holds what it was answered. What all of them hold is
+//! bounded: who wants a large answer waits until there is room, and when there is none the
+//! streams that have not moved for longest are reset. What is held is counted by its owner, so
+//! it counts until HTTP has really sent it, or has dropped it.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use axum::body::{Body, HttpBody};
+use bytes::Bytes;
+use http::Response;
+use http_body::{Frame, SizeHint};
+use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
+
+use super::stream_reset::StreamReset;
+use crate::storage::Versioned;
+use crate::user::User;
+
+/// What all answers may hold, in bytes.
+const LIMIT: usize = 48 << 20;
+/// What the large answers of one user may hold: a quarter.
+const USER_LIMIT: usize = LIMIT / 4;
+/// What an answer takes besides its bytes: its stream, its head.
+const OVERHEAD: usize = 4 << 10;
+/// An answer that is not larger is made at once; most are smaller.
+pub(super) const SMALL: usize = 16 << 10;
+/// What is handed to HTTP at a time: of the rest of an answer nothing is copied into buffers.
+const PIECE: usize = 64 << 10;
+/// What has not moved for so long may be reset when others need the room.
+const STALLED: Duration = Duration::from_secs(1);
+/// What has not moved for so long is reset.
+const DEADLINE: Duration = Duration::from_secs(60);
+/// How long to wait for room before somebody has to make it.
+const PATIENCE: Duration = Duration::from_millis(200);
+/// How often answers are looked at.
+const SWEEP_EVERY: Duration = Duration::from_secs(5);
+
+/// The answers of a server.
+#[derive(Clone, Debug, Default)]
+pub struct Answers(Arc<Pool>);
+
+#[derive(Debug, Default)]
+struct Pool {
+    held: AtomicUsize,
+    freed: Notify,
+    streams: Mutex<Streams>,
+    users: Mutex<HashMap<String, Weak<UserShare>>>,
+}
+
+/// The answers that hold something, or have held it.
+#[derive(Debug, Default)]
+struct Streams {
+    next: u64,
+    by_number: HashMap<u64, Weak<Stream>>,
+    is_swept: bool,
+    /// When room was made last.
+    cut: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct UserShare {
+    name: String,
+    held: AtomicUsize,
+    pool: Weak<Pool>,
+}
+
+/// The answer to one request.
+#[derive(Clone, Debug)]
+pub struct Answer(Arc<Stream>);
+
+#[derive(Debug)]
+struct Stream {
+    pool: Arc<Pool>,
+    number: OnceLock<u64>,
+    user: OnceLock<Arc<UserShare>>,
+    held: AtomicUsize,
+    /// When something of it was sent last, in milliseconds.
+    moved: AtomicU64,
+    reset: StreamReset,
+}
+
+/// Memory that an answer holds, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Charge {
+    stream: Arc<Stream>,
+    bytes: usize,
+    user: Option<Arc<UserShare>>,
+}
+
+fn now() -> u64 {
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    u64::try_from(START.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
+impl Answers {
+    /// An answer that has not been made. It ends by `reset` when it is not read.
+    pub fn begin(&self, reset: StreamReset) -> Answer {
+        Answer(Arc::new(Stream {
+            pool: Arc::clone(&self.0),
+            number: OnceLock::new(),
+            user: OnceLock::new(),
+            held: AtomicUsize::new(0),
+            moved: AtomicU64::new(now()),
+            reset,
+        }))
+    }
+}
+
+impl Answer {
+    /// Waits until there is room for so many bytes. Whoever is in `system:masters` does not
+    /// wait, so that an operator gets through.
+    pub(super) async fn room(&self, user: &User, bytes: usize) -> Charge {
+        let pool = &self.0.pool;
+        let share = self.0.user.get_or_init(|| pool.user(&user.name));
+        loop {
+            let freed = pool.freed.notified();
+            tokio::pin!(freed);
+            freed.as_mut().enable();
+            if user.is_master() || pool.has_room(share, bytes) {
+                return self.charge_bytes(bytes);
+            }
+            if timeout(PATIENCE, freed).await.is_err() {
+                pool.make_room();
+            }
+        }
+    }
+
+    /// Waits until there is room to answer with this object; one that is small does not wait.
+    pub(super) async fn room_for(&self, user: &User, versioned: &Versioned) -> Option<Charge> {
+        let size = versioned.object.size();
+        if size > SMALL { Some(self.room(user, size).await) } else { None }
+    }
+
+    /// Counts so many bytes that have been made.
+    fn charge_bytes(&self, bytes: usize) -> Charge {
+        self.0.register();
+        let pool = &self.0.pool;
+        let user = self.0.user.get().cloned();
+        if self.0.held.fetch_add(bytes, Ordering::Relaxed) == 0 {
+            self.0.moved.store(now(), Ordering::Relaxed);
+        }
+        if let Some(user) = &user {
+            user.held.fetch_add(bytes, Ordering::Relaxed);
+        }
+        if pool.held.fetch_add(bytes, Ordering::Relaxed) + bytes > LIMIT {
+            pool.make_room();
+        }
+        Charge { stream: Arc::clone(&self.0), bytes, user }
+    }
+
+    /// Counts a part of the answer that has been made, until HTTP has sent it.
+    pub(super) fn charge(&self, bytes: impl Into<Bytes>) -> Bytes {
+        let bytes = bytes.into();
+        let charge = self.charge_bytes(bytes.len());
+        owned(bytes, charge)
+    }
+
+    /// Counts a whole answer until HTTP has sent it. What is made while it is sent is counted
+    /// where it is made.
+    pub fn hold(&self, response: Response<Body>) -> Response<Body> {
+        let Some(length) = response.body().size_hint().exact().filter(|&length| length > 0) else {
+            return response;
+        };
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        let charge = self.charge_bytes(length.saturating_add(OVERHEAD));
+        response.map(|body| Body::new(Held { body, charge: Some(charge), rest: Bytes::new() }))
+    }
+}
+
+impl Pool {
+    fn user(self: &Arc<Self>, name: &str) -> Arc<UserShare> {
+        let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(share) = users.get(name).and_then(Weak::upgrade) {
+            return share;
+        }
+        let (held, pool) = (AtomicUsize::new(0), Arc::downgrade(self));
+        let share = Arc::new(UserShare { name: name.to_owned(), held, pool });
+        users.insert(name.to_owned(), Arc::downgrade(&share));
+        share
+    }
+
+    /// Whether there is room for so many bytes. What is larger than all there may be needs to
+    /// be alone.
+    fn has_room(&self, user: &UserShare, bytes: usize) -> bool {
+        let fits = |held: &AtomicUsize, limit: usize| {
+            let held = held.load(Ordering::Relaxed);
+            held == 0 || held.saturating_add(bytes) <= limit
+        };
+        fits(&user.held, USER_LIMIT) && fits(&self.held, LIMIT)
+    }
+
+    fn streams(&self) -> MutexGuard<'_, Streams> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Resets streams that have not moved for a while, the longest first, until a quarter of
+    /// the room is free again.
+    fn make_room(&self) {
+        let mut streams = self.streams();
+        // What was reset a moment ago has not given back yet what it held.
+        if streams.cut.is_some_and(|cut| cut.elapsed() < PATIENCE) {
+            return;
+        }
+        streams.cut = Some(Instant::now());
+        let mut stalled = streams.stalled_for(STALLED);
+        drop(streams);
+        stalled.sort_by_key(|stream| stream.moved.load(Ordering::Relaxed));
+        let mut freed = 0;
+        for stream in stalled {
+            if freed > LIMIT / 4 {
+                break;
+            }
+            freed += stream.held.load(Ordering::Relaxed);
+            tracing::debug!("an answer of which nothing is read gives way");
+            stream.reset.reset();
+        }
+    }
+
+    /// Resets what nobody has read for long, as long as anything is held.
+    async fn sweep(pool: Weak<Self>) {
+        loop {
+            sleep(SWEEP_EVERY).await;
+            let Some(pool) = pool.upgrade() else { return };
+            let mut streams = pool.streams();
+            if streams.by_number.is_empty() {
+                streams.is_swept = false;
+                return;
+            }
+            let stalled = streams.stalled_for(DEADLINE);
+            drop(streams);
+            for stream in stalled {
+                tracing::debug!("an answer was not read in time");
+                stream.reset.reset();
+            }
+        }
+    }
+}
+
+impl Streams {
+    fn stalled_for(&self, time: Duration) -> Vec<Arc<Stream>> {
+        let time = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let Some(before) = now().checked_sub(time) else { return Vec::new() };
+        let is_stalled = |stream: &Arc<Stream>| {
+            stream.held.load(Ordering::Relaxed) > 0
+                && stream.moved.load(Ordering::Relaxed) <= before
+        };
+        self.by_number.values().filter_map(Weak::upgrade).filter(is_stalled).collect()
+    }
+}
+
+impl Stream {
+    /// Puts it among those that are looked at.
+    fn register(self: &Arc<Self>) {
+        self.number.get_or_init(|| {
+            let mut streams = self.pool.streams();
+            let number = streams.next;
+            streams.next += 1;
+            streams.by_number.insert(number, Arc::downgrade(self));
+            if !std::mem::replace(&mut streams.is_swept, true) {
+                tokio::spawn(Pool::sweep(Arc::downgrade(&self.pool)));
+            }
+            number
+        });
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if let Some(number) = self.number.get() {
+            self.pool.streams().by_number.remove(number);
+        }
+    }
+}
+
+impl Drop for UserShare {
+    fn drop(&mut self) {
+        let Some(pool) = self.pool.upgrade() else { return };
+        let mut users = pool.users.lock().unwrap_or_else(PoisonError::into_inner);
+        // Somebody may have begun anew under this name.
+        if users.get(&self.name).is_some_and(|share| share.strong_count() == 0) {
+            users.remove(&self.name);
+        }
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        let Self { stream, bytes, user } = self;
+        stream.held.fetch_sub(*bytes, Ordering::Relaxed);
+        stream.moved.store(now(), Ordering::Relaxed);
+        if let Some(user) = user {
+            user.held.fetch_sub(*bytes, Ordering::Relaxed);
+        }
+        stream.pool.held.fetch_sub(*bytes, Ordering::Relaxed);
+        stream.pool.freed.notify_waiters();
+    }
+}
+
+/// Bytes that are counted as long as anybody holds a part of them.
+fn owned(bytes: Bytes, charge: Charge) -> Bytes {
+    struct Owner(Bytes, #[allow(dead_code)] Charge);
+    impl AsRef<[u8]> for Owner {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
+    Bytes::from_owner(Owner(bytes, charge))
+}
+
+/// A whole answer, handed on in pieces.
+struct Held {
+    body: Body,
+    /// Until its bytes hold it.
+    charge: Option<Charge>,
+    rest: Bytes,
+}
+
+impl HttpBody for Held {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        if self.rest.is_empty() {
+            let polled = Pin::new(&mut self.body).poll_frame(context);
+            let Poll::Ready(Some(Ok(frame))) = polled else { return polled };
+            let data = match frame.into_data() {
+                Ok(data) => data,
+                Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+            };
+            self.rest = match self.charge.take() {
+                Some(charge) => owned(data, charge),
+                None => data,
+            };
+        }
+        let length = self.rest.len().min(PIECE);
+        let piece = self.rest.split_to(length);
+        Poll::Ready(Some(Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let rest = self.rest.len() as u64;
+        let body = self.body.size_hint().exact();
+        body.map_or_else(SizeHint::default, |length| SizeHint::with_exact(length + rest))
+    }
+}

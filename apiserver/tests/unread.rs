@@ -1,0 +1,122 @@
+//! Clients that ask and do not read: what they were answered must not fill the memory, and
+//! others are answered meanwhile.
+//!
+//! It is alone in its program, because it measures the process itself.
+
+#![allow(clippy::unwrap_used)] // all of it is a test
+#![cfg(target_os = "linux")] // where the kernel says it
+
+mod fixture;
+
+use std::fs;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use fixture::Fixture;
+use futures::future::join_all;
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::client::conn::http2;
+use hyper_util::rt::TokioExecutor;
+use test_cluster::Certificate;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+const FOOS: &str = "/apis/example.com/v1/namespaces/default/foos";
+/// How much larger the process may become, with the clients, which are in it too, in MiB.
+const GROWTH: usize = 160;
+/// How soon an honest client must be answered.
+const SOON: Duration = Duration::from_secs(10);
+/// What is asked for is larger than what HTTP takes at once, and there are a gigabyte of it.
+const LARGE: usize = 200_000;
+const CONNECTIONS: usize = 20;
+const STREAMS: usize = 250;
+
+/// A number of `/proc/self/status`, in MiB.
+fn status(name: &str) -> usize {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+    let kibibytes: usize = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+    kibibytes / 1024
+}
+
+fn foo(name: &str, length: usize) -> String {
+    let text = "x".repeat(length);
+    format!(
+        r#"{{"apiVersion":"example.com/v1","kind":"Foo","metadata":{{"name":"{name}"}},"spec":{{"size":1,"text":"{text}"}}}}"#
+    )
+}
+
+fn request(method: &str, path: &str, body: impl Into<Body>) -> Request<Body> {
+    let uri = format!("https://localhost{path}");
+    Request::builder().method(method).uri(uri).body(body.into()).unwrap()
+}
+
+/// What an honest client sees.
+async fn honest(client: &mut http2::SendRequest<Body>) -> u16 {
+    let asked = async {
+        let response = client.send_request(request("GET", &format!("{FOOS}/large"), "")).await;
+        let response = response.unwrap();
+        let status = response.status().as_u16();
+        assert!(response.into_body().collect().await.unwrap().to_bytes().len() > LARGE);
+        status
+    };
+    timeout(SOON, asked).await.unwrap()
+}
+
+type Answers = JoinHandle<Vec<hyper::Result<Response<Incoming>>>>;
+
+/// Many requests on many connections, of whose answers one byte is read.
+async fn unread(
+    fixture: &Fixture,
+    certificate: &Certificate,
+    make: impl Fn(usize) -> Request<Body>,
+) -> Vec<(http2::SendRequest<Body>, Answers)> {
+    let mut connections = Vec::new();
+    for _ in 0..CONNECTIONS {
+        let mut builder = http2::Builder::new(TokioExecutor::new());
+        builder.initial_stream_window_size(1);
+        let mut client = fixture.h2_with(Some(certificate), builder).await;
+        let answers: Vec<_> =
+            (0..STREAMS).map(|number| client.send_request(make(number))).collect();
+        let answers = tokio::spawn(join_all(answers));
+        connections.push((client, answers));
+    }
+    connections
+}
+
+async fn check(what: &str, make: impl Fn(usize) -> Request<Body>) {
+    let fixture = Fixture::start_for_everybody().await;
+    let path = fixture.folder.path();
+    let jane = fixture.authority.client(path, "jane", "jane", None).unwrap();
+    let joe = fixture.authority.client(path, "joe", "joe", None).unwrap();
+    let mut joe = fixture.h2(Some(&joe)).await;
+    let created = joe.send_request(request("POST", FOOS, foo("large", LARGE))).await.unwrap();
+    assert_eq!(created.status(), 201);
+    drop(created);
+    assert_eq!(honest(&mut joe).await, 200);
+    fs::write("/proc/self/clear_refs", "5").unwrap();
+    let before = status("VmRSS");
+    let held = unread(&fixture, &jane, make).await;
+    for _ in 0..20 {
+        assert_eq!(honest(&mut joe).await, 200, "{what}");
+    }
+    let grown = status("VmHWM").saturating_sub(before);
+    println!("{what}: {grown} MiB");
+    assert!(grown < GROWTH, "{what}: {grown} MiB");
+    drop(held);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_is_not_read_is_bounded() {
+    // Shared, so that what is measured is the server's.
+    let body = Bytes::from(foo("a", LARGE));
+    check("creations on trial", |_| request("POST", &format!("{FOOS}?dryRun=All"), body.clone()))
+        .await;
+    check("large objects", |_| request("GET", &format!("{FOOS}/large"), "")).await;
+    check("lists", |_| request("GET", FOOS, "")).await;
+    check("watches", |_| request("GET", &format!("{FOOS}?watch=1"), "")).await;
+    let long = "x".repeat(4_000);
+    check("refusals", |_| request("GET", &format!("{FOOS}/{long}"), "")).await;
+}
