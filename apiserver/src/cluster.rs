@@ -28,6 +28,8 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 use tokio::sync::Semaphore;
 
+use crate::quota::{Place, Places};
+
 /// How long a review may take; as kube-apiserver.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the answer of a review holds; as kube-apiserver.
@@ -39,6 +41,9 @@ const REVIEW_BYTES: u64 = 8 << 20;
 /// must not become a flood of questions to the cluster.
 const REVIEWS: usize = 100;
 const WAITING: usize = 1_000;
+/// The same of strangers, of whom there may be any number: nobody waits behind them.
+const REVIEWS_OF_STRANGERS: usize = 10;
+const WAITING_STRANGERS: usize = 100;
 
 /// The cluster did not answer. Clients may see what it was asked, not more.
 #[derive(Clone, Debug, Error)]
@@ -46,11 +51,22 @@ const WAITING: usize = 1_000;
 pub struct ClusterError {
     asked: &'static str,
     why: String,
+    is_busy: bool,
 }
 
 impl ClusterError {
     fn new(asked: &'static str, why: impl fmt::Display) -> Self {
-        Self { asked, why: why.to_string() }
+        Self { asked, why: why.to_string(), is_busy: false }
+    }
+
+    /// Too many wait already.
+    fn busy(asked: &'static str) -> Self {
+        Self { is_busy: true, ..Self::new(asked, "too many of them wait already") }
+    }
+
+    /// Whether the cluster was not asked, because too many wait already.
+    pub fn is_busy(&self) -> bool {
+        self.is_busy
     }
 
     /// Why not, for the log.
@@ -65,24 +81,57 @@ pub struct Cluster {
     client: Client,
     access_reviews: access_review::Answers,
     token_reviews: Arc<token_review::Answers>,
-    access_places: Places,
-    token_places: Places,
-    namespace_places: Places,
+    access_places: Reviews,
+    token_places: Reviews,
+    namespace_places: Reviews,
+}
+
+/// Who wants to know.
+#[derive(Clone, Copy, Debug)]
+pub enum Asker<'a> {
+    /// A user.
+    User(&'a str),
+    /// Whoever is not known yet.
+    Newcomer,
+    /// Nobody that is known: without credentials, or with some that did not hold.
+    Stranger,
 }
 
 /// Bounds the reviews of one sort.
 #[derive(Clone)]
-struct Places {
-    in_flight: Arc<Semaphore>,
-    waiting: Arc<Semaphore>,
+struct Reviews {
+    of_users: Lane,
+    of_strangers: Lane,
 }
 
-impl Places {
+#[derive(Clone)]
+struct Lane {
+    in_flight: Arc<Semaphore>,
+    waiting: Places,
+}
+
+impl Lane {
+    fn new(in_flight: usize, waiting: Places) -> Self {
+        Self { in_flight: Arc::new(Semaphore::new(in_flight)), waiting }
+    }
+}
+
+impl Reviews {
     fn new() -> Self {
         Self {
-            in_flight: Arc::new(Semaphore::new(REVIEWS)),
-            waiting: Arc::new(Semaphore::new(WAITING)),
+            of_users: Lane::new(REVIEWS, Places::new(WAITING)),
+            of_strangers: Lane::new(REVIEWS_OF_STRANGERS, Places::undivided(WAITING_STRANGERS)),
         }
+    }
+
+    /// Where a review of this asker waits, and its place there; `None` if too many wait.
+    fn wait(&self, asker: Asker<'_>) -> Option<(&Semaphore, Place)> {
+        let (lane, name) = match asker {
+            Asker::User(name) => (&self.of_users, name),
+            Asker::Newcomer => (&self.of_users, ""),
+            Asker::Stranger => (&self.of_strangers, ""),
+        };
+        Some((&lane.in_flight, lane.waiting.take(name, 1)?))
     }
 }
 
@@ -93,9 +142,9 @@ impl Cluster {
             client,
             access_reviews: access_review::answers(),
             token_reviews: Arc::new(token_review::Answers::new()),
-            access_places: Places::new(),
-            token_places: Places::new(),
-            namespace_places: Places::new(),
+            access_places: Reviews::new(),
+            token_places: Reviews::new(),
+            namespace_places: Reviews::new(),
         }
     }
 
@@ -103,7 +152,7 @@ impl Cluster {
     async fn review<K>(
         &self,
         asked: &'static str,
-        places: &Places,
+        (places, asker): (&Reviews, Asker<'_>),
         review: &K,
     ) -> Result<K, ClusterError>
     where
@@ -115,20 +164,20 @@ impl Cluster {
                 format!("{error} (a ClusterRoleBinding to system:auth-delegator allows it)")
             })
         };
-        Self::within_bounds(asked, places, answered).await
+        Self::within_bounds(asked, (places, asker), answered).await
     }
 
     /// Waits for an answer of the cluster, within its time and its bounds.
     async fn within_bounds<T, E: fmt::Display>(
         asked: &'static str,
-        places: &Places,
+        (places, asker): (&Reviews, Asker<'_>),
         answer: impl Future<Output = Result<T, E>>,
     ) -> Result<T, ClusterError> {
-        let Ok(_waiting) = places.waiting.try_acquire() else {
-            return Err(ClusterError::new(asked, "too many of them wait already"));
+        let Some((in_flight, _waiting)) = places.wait(asker) else {
+            return Err(ClusterError::busy(asked));
         };
         let answered = tokio::time::timeout(REVIEW_TIMEOUT, async {
-            let _place = places.in_flight.acquire().await;
+            let _place = in_flight.acquire().await;
             answer.await
         });
         match answered.await {

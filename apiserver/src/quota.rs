@@ -6,6 +6,10 @@
 //! request is refused for good (413), what exceeds that of all, or of one user, until there is room
 //! (429).
 
+mod places;
+
+pub use places::{Place, Places};
+
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -151,7 +155,7 @@ impl Account {
         if let Some((quota, user)) = quota
             && !quota.take(user, bytes)
         {
-            return Err(ApiError::try_again("Too many requests, please try again later.", 1));
+            return Err(ApiError::too_many_requests());
         }
         *taken += bytes;
         Ok(())

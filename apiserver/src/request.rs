@@ -60,6 +60,8 @@ use throttle::{Permit, Throttle};
 use write_context::WriteContext;
 
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+/// The longest id that is sent back, and logged.
+const LONGEST_AUDIT_ID: usize = 1 << 10;
 
 /// What is served at a moment, and what is said about it.
 struct Served {
@@ -228,6 +230,7 @@ impl Handler {
         record: &mut Record,
     ) -> Result<Response<Body>, ApiError> {
         let user = self.user(peer, head, record).await?;
+        let _head = self.throttle.head(&user, head)?;
         authorize::authorize(&self.cluster, &user, &route).await?;
         let answer = match route.destination {
             Destination::Document(document) => {
@@ -256,7 +259,11 @@ impl Handler {
 
     /// The user of a request: the caller, or the user that it impersonates.
     async fn user(&self, peer: &Peer, head: &Parts, record: &mut Record) -> Result<User, ApiError> {
-        let caller = authenticate::authenticate(&self.authentication, peer, head).await?;
+        let caller = {
+            let is_stranger = !peer.is_known();
+            let _head = is_stranger.then(|| self.throttle.head_of_stranger(head)).transpose()?;
+            authenticate::authenticate(&self.authentication, peer, head).await?
+        };
         record.set_user(&caller);
         let impersonation = self.authentication.impersonation;
         let Some(acting) = impersonate::requested(impersonation, &head.headers)? else {
@@ -418,6 +425,7 @@ impl Handler {
         let permitted = async {
             let mut record = Record::unread(head);
             let user = self.user(peer, head, &mut record).await?;
+            let _head = self.throttle.head(&user, head)?;
             let route = route::route(&self.served.load().kinds, head)?;
             authorize::authorize(&self.cluster, &user, &route).await
         };
@@ -481,7 +489,8 @@ impl Handler {
     }
 
     fn audit_id(&self, head: &Parts) -> HeaderValue {
-        let given = head.headers.get(AUDIT_ID).filter(|id| !id.is_empty()).cloned();
+        let is_usable = |id: &&HeaderValue| (1..=LONGEST_AUDIT_ID).contains(&id.len());
+        let given = head.headers.get(AUDIT_ID).filter(is_usable).cloned();
         given.unwrap_or_else(|| {
             let id = uuid::Uuid::from_u64_pair(self.clock.random(), self.clock.random());
             HeaderValue::from_str(&id.to_string()).unwrap_or(HeaderValue::from_static("unknown"))

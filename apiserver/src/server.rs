@@ -258,6 +258,7 @@ impl ApiServer {
             delegated: Arc::default(),
             cluster: Some(cluster.clone()),
             impersonation,
+            allows_anonymous: true,
         };
         let closing = CancellationToken::new();
         let guard = closing.clone().drop_guard();

@@ -343,6 +343,39 @@ async fn random_requests_never_fail_the_server() {
 }
 
 #[tokio::test]
+async fn what_was_sent_is_not_sent_back_in_full() {
+    let server = server().await;
+    let foos = "/apis/example.com/v1/namespaces/open/foos";
+    let long = format!("{foos}/{}", "&".repeat(9_000));
+    let request = Request::get(long).body(Body::empty()).unwrap();
+    let response = server.respond(admin(), request).await;
+    assert_eq!(response.status(), StatusCode::URI_TOO_LONG);
+    let told: Value = serde_json::from_slice(&read(response).await).unwrap();
+    assert_eq!((&told["kind"], &told["code"]), (&"Status".into(), &414.into()));
+    let huge = "&".repeat(2_900_000);
+    let foo = |name: &str, kind: &str| {
+        format!(
+            r#"{{"apiVersion":"example.com/v1","kind":"{kind}","metadata":{{"name":"{name}"}}}}"#
+        )
+    };
+    for (path, body) in [
+        (foos.to_owned(), foo(&huge, "Foo")),
+        (foos.to_owned(), foo("a", &huge)),
+        (format!("{foos}?fieldManager={}", "x".repeat(60_000)), foo("a", "Foo")),
+        (format!("{foos}?dryRun={}", "x".repeat(60_000)), foo("a", "Foo")),
+        (format!("{foos}?labelSelector=a+in+b{}", "x".repeat(60_000)), "{}".to_owned()),
+    ] {
+        let method = if path.contains("labelSelector") { Method::GET } else { Method::POST };
+        let request = Request::builder().method(method).uri(path).body(Body::from(body)).unwrap();
+        let response = server.respond(admin(), request).await;
+        assert!(response.status().is_client_error(), "{}", response.status());
+        let answer = read(response).await;
+        let shown = String::from_utf8_lossy(&answer[..answer.len().min(300)]);
+        assert!(answer.len() < 64 << 10, "{} bytes: {shown}", answer.len());
+    }
+}
+
+#[tokio::test]
 async fn oversized_queries_headers_and_depths_are_refused() {
     let server = server().await;
     let foos = "/apis/example.com/v1/namespaces/open/foos";

@@ -228,6 +228,10 @@ async fn heads_are_bounded() {
         let response = proxy.send_request(of_groups(count)).await.unwrap();
         assert_eq!(text(response).await.0, expected, "{count} groups");
     }
+    // The connection carries others' watches, so it goes on.
+    let long = master("GET", &format!("{FOOS}/{}", "x".repeat(9_000)), "");
+    assert_eq!(text(proxy.send_request(long).await.unwrap()).await.0, 414);
+    assert_eq!(text(proxy.send_request(of_groups(1)).await.unwrap()).await.0, 200);
     // Whoever is not the front proxy speaks for one user.
     let path = fixture.folder.path();
     let jane = fixture.authority.client(path, "jane", "jane", None).unwrap();

@@ -7,7 +7,7 @@ use k8s_openapi::api::authorization::v1::{
 };
 use moka::future::Cache;
 
-use super::{Cluster, ClusterError, REVIEW_BYTES, REVIEW_TTL};
+use super::{Asker, Cluster, ClusterError, REVIEW_BYTES, REVIEW_TTL};
 use crate::user::User;
 
 /// Answers to longer questions are not remembered: who asks could fill the
@@ -87,7 +87,9 @@ impl Cluster {
 
     async fn ask(&self, user: &User, attributes: &Attributes) -> Result<Decision, ClusterError> {
         let review = SubjectAccessReview { spec: spec(user, attributes), ..Default::default() };
-        let answer = self.review("SubjectAccessReview", &self.access_places, &review).await?;
+        let asker = if user.is_anonymous() { Asker::Stranger } else { Asker::User(&user.name) };
+        let places = (&self.access_places, asker);
+        let answer = self.review("SubjectAccessReview", places, &review).await?;
         let status = answer.status.unwrap_or_default();
         Ok(Decision {
             allowed: status.allowed && !status.denied.unwrap_or_default(),

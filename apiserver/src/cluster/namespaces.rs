@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use tokio::time::{sleep, timeout};
 
-use super::{Cluster, ClusterError, SourceInformer, Sources};
+use super::{Asker, Cluster, ClusterError, SourceInformer, Sources};
 use crate::object::Key;
 
 /// How long the first view of them may take to come; as kube-apiserver.
@@ -81,6 +81,7 @@ impl Cluster {
             return Ok(None);
         }
         let api: Api<Namespace> = Api::all(self.client.clone());
-        Self::within_bounds(ASKED, &self.namespace_places, api.get_opt(name)).await
+        let places = (&self.namespace_places, Asker::Newcomer);
+        Self::within_bounds(ASKED, places, api.get_opt(name)).await
     }
 }

@@ -7,7 +7,7 @@ use moka::future::Cache;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use super::{Cluster, ClusterError, REVIEW_BYTES, REVIEW_TTL};
+use super::{Asker, Cluster, ClusterError, REVIEW_BYTES, REVIEW_TTL};
 use crate::user::User;
 
 /// What an answer costs besides the groups of its user.
@@ -38,24 +38,33 @@ impl Answers {
 
 impl Cluster {
     /// The user whose token this is; `None` if it is nobody's. Answers are
-    /// remembered for ten seconds, failures are not.
+    /// remembered for ten seconds, failures are not. Whoever has shown a token that is nobody's
+    /// waits among strangers.
     ///
     /// # Errors
     /// When the cluster does not answer.
-    pub async fn user_of_token(&self, token: &str) -> Result<Option<User>, ClusterError> {
+    pub async fn user_of_token(
+        &self,
+        token: &str,
+        asker: Asker<'_>,
+    ) -> Result<Option<User>, ClusterError> {
         self.token_reviews
             .users
-            .try_get_with(self.token_reviews.key(token), Box::pin(self.ask_for_user(token)))
+            .try_get_with(self.token_reviews.key(token), Box::pin(self.ask_for_user(token, asker)))
             .await
             .map_err(|error: Arc<ClusterError>| ClusterError::clone(&error))
     }
 
-    async fn ask_for_user(&self, token: &str) -> Result<Option<User>, ClusterError> {
+    async fn ask_for_user(
+        &self,
+        token: &str,
+        asker: Asker<'_>,
+    ) -> Result<Option<User>, ClusterError> {
         let review = TokenReview {
             spec: TokenReviewSpec { token: token.to_owned(), ..Default::default() },
             ..Default::default()
         };
-        let answer = self.review("TokenReview", &self.token_places, &review).await?;
+        let answer = self.review("TokenReview", (&self.token_places, asker), &review).await?;
         let status = answer.status.unwrap_or_default();
         let user = status.user.filter(|_| status.authenticated.unwrap_or_default());
         Ok(user.map(|user| User {

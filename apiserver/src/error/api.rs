@@ -1,11 +1,13 @@
 //! ApiError: a refusal as the client gets it.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::error::Error as StdError;
 use std::fmt::{self, Write as _};
 
 use serde::Serialize;
 
+use super::text::beginning;
 use super::{FieldError, Reason, qualified, quote};
 
 /// One of several causes of a refusal: a field and what is wrong with it.
@@ -148,6 +150,12 @@ impl ApiError {
             .with_details(Details::default())
     }
 
+    /// 414: nothing has a path as long as this.
+    pub fn path_too_long(limit: usize) -> Self {
+        let message = format!("Request URI too long: its path is longer than {limit} bytes");
+        Self::new(Reason::UriTooLong, message)
+    }
+
     /// 405: `delete is not supported on resources of kind "farmpods.farm.example.com"`.
     pub fn method_not_allowed(group: &str, resource: &str, verb: &str) -> Self {
         let message = format!(
@@ -251,6 +259,11 @@ impl ApiError {
             .with_details(Details { retry_after_seconds: seconds, ..Details::default() })
     }
 
+    /// 429: too much is in flight.
+    pub fn too_many_requests() -> Self {
+        Self::try_again("Too many requests, please try again later.", 1)
+    }
+
     /// 504: the revision lies in the future and did not arrive in time.
     pub fn revision_too_large(requested: impl fmt::Display, current: impl fmt::Display) -> Self {
         let cause = Cause {
@@ -284,12 +297,17 @@ impl ApiError {
 
     /// The `Status` object of this refusal.
     pub fn to_status(&self) -> Status<'_> {
+        let message = match self.reason {
+            // The faults of an object are bounded where they are put together.
+            Reason::Invalid => self.message.as_str().into(),
+            _ => beginning(&self.message),
+        };
         Status {
             kind: "Status",
             api_version: "v1",
             metadata: ListMeta { continue_token: self.continue_token.as_deref() },
             status: "Failure",
-            message: &self.message,
+            message,
             reason: self.reason.word(),
             details: self.details.as_deref(),
             code: self.reason.status().as_u16(),
@@ -323,7 +341,7 @@ pub struct Status<'a> {
     api_version: &'static str,
     metadata: ListMeta<'a>,
     status: &'static str,
-    message: &'a str,
+    message: Cow<'a, str>,
     reason: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     details: Option<&'a Details>,
@@ -332,9 +350,9 @@ pub struct Status<'a> {
 
 fn about(group: &str, kind: &str, name: &str) -> Details {
     Details {
-        name: name.to_owned(),
-        group: group.to_owned(),
-        kind: kind.to_owned(),
+        name: beginning(name).into_owned(),
+        group: beginning(group).into_owned(),
+        kind: beginning(kind).into_owned(),
         ..Details::default()
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::text::beginning;
 use super::{Cause, quote};
 
 /// One fault of one field: `spec.weight: Required value`.
@@ -31,13 +32,14 @@ impl FieldError {
 
     /// What the value names is not there. `value` is JSON text.
     pub fn not_found(field: impl Into<String>, value: impl fmt::Display) -> Self {
-        let body = format!("Not found: {}", beginning(value));
+        let body = format!("Not found: {}", beginning(&value.to_string()));
         Self { field: field.into(), reason: "FieldValueNotFound", body }
     }
 
     /// The value breaks a rule. `value` is JSON text: strings are quoted.
     pub fn invalid(field: impl Into<String>, value: impl fmt::Display, detail: &str) -> Self {
-        let body = format!("Invalid value: {}: {}", beginning(value), beginning(detail));
+        let body =
+            format!("Invalid value: {}: {}", beginning(&value.to_string()), beginning(detail));
         Self { field: field.into(), reason: "FieldValueInvalid", body }
     }
 
@@ -86,13 +88,14 @@ impl FieldError {
 
     /// The value is there twice. `value` is JSON text.
     pub fn duplicate(field: impl Into<String>, value: impl fmt::Display) -> Self {
-        let body = format!("Duplicate value: {}", beginning(value));
+        let body = format!("Duplicate value: {}", beginning(&value.to_string()));
         Self { field: field.into(), reason: "FieldValueDuplicate", body }
     }
 
     /// The value has the wrong type. `value` is JSON text.
     pub fn type_invalid(field: impl Into<String>, value: impl fmt::Display, detail: &str) -> Self {
-        let body = format!("Invalid value: {}: {}", beginning(value), beginning(detail));
+        let body =
+            format!("Invalid value: {}: {}", beginning(&value.to_string()), beginning(detail));
         Self { field: field.into(), reason: "FieldValueTypeInvalid", body }
     }
 
@@ -105,7 +108,7 @@ impl FieldError {
         let list: Vec<String> = supported.iter().map(|one| quote(one.as_ref())).collect();
         let body = format!(
             "Unsupported value: {}: supported values: {}",
-            beginning(value),
+            beginning(&value.to_string()),
             list.join(", ")
         );
         Self { field: field.into(), reason: "FieldValueNotSupported", body }
@@ -133,23 +136,6 @@ impl FieldError {
     pub(super) fn into_cause(self) -> Cause {
         Cause { reason: self.reason, message: self.body, field: self.field }
     }
-}
-
-/// At most this many bytes of a value are shown.
-const SHOWN_LIMIT: usize = 16 << 10;
-
-/// A text, or the beginning of one that is long.
-fn beginning(text: impl fmt::Display) -> String {
-    let mut text = text.to_string();
-    if text.len() > SHOWN_LIMIT {
-        let mut end = SHOWN_LIMIT;
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        text.truncate(end);
-        text.push_str("...");
-    }
-    text
 }
 
 impl fmt::Display for FieldError {

@@ -25,6 +25,8 @@ pub enum Reason {
     Expired,
     /// The body is larger than the limit.
     RequestEntityTooLarge,
+    /// The path is longer than any that is served.
+    UriTooLong,
     /// The body is in a format that is not read here.
     UnsupportedMediaType,
     /// The object is understood and breaks a rule.
@@ -53,6 +55,7 @@ impl Reason {
             Self::AlreadyExists | Self::Conflict => StatusCode::CONFLICT,
             Self::Expired => StatusCode::GONE,
             Self::RequestEntityTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::UriTooLong => StatusCode::URI_TOO_LONG,
             Self::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::Invalid => StatusCode::UNPROCESSABLE_ENTITY,
             Self::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
@@ -74,6 +77,7 @@ impl Reason {
             Self::Conflict => "Conflict",
             Self::Expired => "Expired",
             Self::RequestEntityTooLarge => "RequestEntityTooLarge",
+            Self::UriTooLong => "RequestURITooLong",
             Self::UnsupportedMediaType => "UnsupportedMediaType",
             Self::Invalid => "Invalid",
             Self::TooManyRequests => "TooManyRequests",

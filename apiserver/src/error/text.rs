@@ -1,21 +1,36 @@
 //! Texts that messages are made of, as Go writes them.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::sync::LazyLock;
 
 use regex::Regex;
 use serde_json::Value;
 
-/// `llamas.farm.example.com`; the core group has no suffix.
+/// `llamas.farm.example.com`; the core group has no suffix. Of what is long the beginning.
 pub fn qualified(group: &str, resource: &str) -> String {
-    if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") }
+    let (group, resource) = (beginning(group), beginning(resource));
+    if group.is_empty() { resource.into_owned() } else { format!("{resource}.{group}") }
 }
 
-/// A text in double quotes, escaped as Go's `%q` does.
+/// At most this many bytes of what a client has sent are shown to it: more is of no use to
+/// anybody, and escapes make six times as much of it.
+const SHOWN: usize = 4 << 10;
+
+/// A text, or the beginning of one that is long.
+pub fn beginning(text: &str) -> Cow<'_, str> {
+    if text.len() <= SHOWN {
+        return text.into();
+    }
+    let end = (0..=SHOWN).rev().find(|&end| text.is_char_boundary(end)).unwrap_or_default();
+    format!("{}...", &text[..end]).into()
+}
+
+/// A text in double quotes, escaped as Go's `%q` does; of one that is long the beginning.
 pub fn quote(text: &str) -> String {
-    let mut quoted = String::with_capacity(text.len() + 2);
+    let mut quoted = String::with_capacity(text.len().min(SHOWN) + 2);
     quoted.push('"');
-    for character in text.chars() {
+    for character in beginning(text).chars() {
         match character {
             '"' => quoted.push_str("\\\""),
             '\\' => quoted.push_str("\\\\"),
@@ -98,5 +113,14 @@ mod tests {
         for (text, expected) in rows {
             assert_eq!(quote(text), expected);
         }
+    }
+
+    #[test]
+    fn of_a_long_text_the_beginning_is_shown() {
+        let long = format!("a{}", "é".repeat(SHOWN));
+        let shown = beginning(&long);
+        assert!(shown.ends_with("é...") && shown.len() <= SHOWN + 3);
+        assert_eq!(quote(&long).len(), shown.len() + 2);
+        assert_eq!(beginning("short"), "short");
     }
 }

@@ -18,7 +18,7 @@ use percent_encoding::percent_decode_str;
 use super::impersonate::Impersonation;
 use super::standing::Standing;
 use super::websocket;
-use crate::cluster::{Cluster, DelegatedAuthentication, RequestHeader};
+use crate::cluster::{Asker, Cluster, DelegatedAuthentication, RequestHeader};
 use crate::error::ApiError;
 use crate::user::User;
 
@@ -34,6 +34,18 @@ pub enum Peer {
     },
     /// A caller in this process. No connection can produce it.
     InProcess(User),
+}
+
+impl Peer {
+    /// Whether it is known who it is before anybody is asked.
+    pub(super) fn is_known(&self) -> bool {
+        match self {
+            Self::InProcess(_) => true,
+            Self::Connection { presented, .. } => {
+                presented.is_front_proxy || presented.client.is_some()
+            }
+        }
+    }
 }
 
 /// The client certificate of a connection, held against the CAs.
@@ -64,6 +76,8 @@ pub struct Authentication {
     pub cluster: Option<Cluster>,
     /// Whether requests may impersonate another user.
     pub impersonation: Impersonation,
+    /// Whether requests without credentials are somebody's, `system:anonymous`.
+    pub allows_anonymous: bool,
 }
 
 /// Authenticates a request.
@@ -86,9 +100,9 @@ async fn identify(
     peer: &Peer,
     head: &Parts,
 ) -> Result<User, ApiError> {
-    let presented = match peer {
+    let (presented, standing) = match peer {
         Peer::InProcess(user) => return Ok(user.clone()),
-        Peer::Connection { presented, .. } => presented,
+        Peer::Connection { presented, standing } => (presented, standing),
     };
     let mut refused = presented.any;
     let delegated = authentication.delegated.load();
@@ -106,16 +120,24 @@ async fn identify(
         let Some(cluster) = cluster.filter(|_| token.len() <= TOKEN_LIMIT) else {
             return Err(ApiError::unauthorized());
         };
-        match cluster.user_of_token(&token).await {
+        let asker = if standing.is_suspect() { Asker::Stranger } else { Asker::Newcomer };
+        match cluster.user_of_token(&token, asker).await {
             Ok(Some(user)) => return Ok(user.authenticated()),
-            Ok(None) => refused = true,
+            Ok(None) => {
+                standing.mark_failed();
+                refused = true;
+            }
+            Err(error) if error.is_busy() => return Err(ApiError::too_many_requests()),
             Err(error) => {
                 tracing::warn!("{error}, so a token is refused: {}", error.why());
                 return Err(ApiError::unauthorized());
             }
         }
     }
-    if refused { Err(ApiError::unauthorized()) } else { Ok(User::anonymous()) }
+    if refused || !authentication.allows_anonymous {
+        return Err(ApiError::unauthorized());
+    }
+    Ok(User::anonymous())
 }
 
 /// A token was given that cannot be read: it is never taken for none.
@@ -206,6 +228,7 @@ mod tests {
             delegated: Arc::new(ArcSwap::from_pointee(delegated())),
             cluster: None,
             impersonation: Impersonation::Refused,
+            allows_anonymous: true,
         };
         let mut request = Request::builder();
         for (name, value) in headers {

@@ -53,6 +53,9 @@ async fn ask(
     attributes: &Attributes,
 ) -> Result<Option<String>, ApiError> {
     let decision = cluster.authorize(user, attributes).await.map_err(|error| {
+        if error.is_busy() {
+            return ApiError::too_many_requests();
+        }
         let what = cannot(user, attributes);
         ApiError::internal(format!("{error}; until it does, {what}")).caused_by(error.why())
     })?;

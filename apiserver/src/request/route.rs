@@ -105,8 +105,14 @@ impl Target {
     }
 }
 
+/// The longest path, in bytes: names have 253 at most, and what they are made of may be escaped.
+const LONGEST_PATH: usize = 8 << 10;
+
 /// Finds out what is asked for.
 pub(super) fn route(kinds: &ServedKinds, head: &Parts) -> Result<Route, ApiError> {
+    if head.uri.path().len() > LONGEST_PATH {
+        return Err(ApiError::path_too_long(LONGEST_PATH));
+    }
     let path = percent_decode_str(head.uri.path())
         .decode_utf8()
         .map_err(|_| ApiError::bad_request("the path is not UTF-8"))?;

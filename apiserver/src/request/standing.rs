@@ -10,6 +10,7 @@ pub struct Standing(Arc<Known>);
 #[derive(Debug, Default)]
 struct Known {
     is_authenticated: AtomicBool,
+    has_failed: AtomicBool,
     /// The number of its last request, among those of all connections.
     used: AtomicU64,
 }
@@ -29,6 +30,16 @@ impl Standing {
     /// Whether the credentials of a request held.
     pub fn is_authenticated(&self) -> bool {
         self.0.is_authenticated.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the token of a request was nobody's.
+    pub fn mark_failed(&self) {
+        self.0.has_failed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the token of a request was nobody's, and no other has held.
+    pub fn is_suspect(&self) -> bool {
+        self.0.has_failed.load(Ordering::Relaxed) && !self.is_authenticated()
     }
 
     /// Notes that a request has come.

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::ValueEnum;
+use clap::{ArgAction, ValueEnum};
 use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
@@ -103,6 +103,11 @@ pub struct Args {
         default_value = "x-remote-extra-"
     )]
     pub requestheader_extra_headers_prefix: Vec<String>,
+
+    /// Whether requests without credentials are somebody's, system:anonymous, who may do what
+    /// RBAC says; if not they are refused. Health checks are answered anyway
+    #[arg(long, default_value_t = true, action = ArgAction::Set, value_name = "BOOL")]
+    pub anonymous_auth: bool,
 
     /// Admission plugins to disable
     #[arg(long, value_enum, value_name = "NAMES", value_delimiter = ',')]

@@ -34,6 +34,7 @@ pub(super) struct Trusted {
 struct Flags {
     client_ca: Option<PathBuf>,
     request_header: Option<(PathBuf, RequestHeader)>,
+    allows_anonymous: bool,
 }
 
 impl Trusted {
@@ -53,6 +54,7 @@ impl Trusted {
         let flags = Flags {
             client_ca: args.client_ca_file.clone(),
             request_header: args.requestheader_client_ca_file.as_ref().map(header),
+            allows_anonymous: args.anonymous_auth,
         };
         let delegated = flags.overlay(DelegatedAuthentication::default())?;
         let (trust, faults) = Trust::new(&delegated, None);
@@ -80,7 +82,13 @@ impl Trusted {
     /// What requests are authenticated with.
     pub(super) fn authentication(&self, impersonation: Impersonation) -> Authentication {
         let delegated = Arc::clone(&self.delegated);
-        Authentication { delegated, cluster: Some(self.cluster.clone()), impersonation }
+        let cluster = Some(self.cluster.clone());
+        Authentication {
+            delegated,
+            cluster,
+            impersonation,
+            allows_anonymous: self.flags.allows_anonymous,
+        }
     }
 
     /// What client certificates are held against.

@@ -1,0 +1,94 @@
+//! Places: so many at a time, and no user has all of them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// One user has at most this part of the places: a quarter.
+const SHARE: usize = 4;
+
+/// So many places. Copies are the same ones.
+#[derive(Clone, Debug)]
+pub struct Places {
+    count: usize,
+    /// How many one user may have.
+    share: usize,
+    taken: Arc<Mutex<Taken>>,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    all: usize,
+    by_user: HashMap<String, usize>,
+}
+
+/// Some of the places, until it is dropped.
+#[derive(Debug)]
+pub struct Place {
+    places: Places,
+    user: String,
+    taken: usize,
+}
+
+impl Places {
+    /// So many places, of which one user has a quarter at most.
+    pub fn new(count: usize) -> Self {
+        Self { count, share: count / SHARE, taken: Arc::default() }
+    }
+
+    /// So many places, whoever has them.
+    pub fn undivided(count: usize) -> Self {
+        Self { count, share: count, taken: Arc::default() }
+    }
+
+    /// Takes so many places, if they are free and the user may have them.
+    pub fn take(&self, user: &str, wanted: usize) -> Option<Place> {
+        let mut taken = self.taken_now();
+        let of_user = taken.by_user.get(user).copied().unwrap_or_default();
+        if of_user + wanted > self.share || taken.all + wanted > self.count {
+            return None;
+        }
+        taken.all += wanted;
+        taken.by_user.insert(user.to_owned(), of_user + wanted);
+        Some(Place { places: self.clone(), user: user.to_owned(), taken: wanted })
+    }
+
+    /// How many are taken.
+    pub fn taken(&self) -> usize {
+        self.taken_now().all
+    }
+
+    fn taken_now(&self) -> MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut taken = self.places.taken_now();
+        taken.all = taken.all.saturating_sub(self.taken);
+        let Some(of_user) = taken.by_user.get_mut(&self.user) else { return };
+        *of_user = of_user.saturating_sub(self.taken);
+        if *of_user == 0 {
+            taken.by_user.remove(&self.user);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_user_leaves_places_for_others() {
+        let places = Places::new(8);
+        let held: Vec<_> = std::iter::from_fn(|| places.take("greedy", 1)).collect();
+        assert_eq!((held.len(), places.taken()), (2, 2));
+        assert!(places.take("modest", 1).is_some());
+        drop(held);
+        assert!(places.taken_now().by_user.is_empty());
+        let names = ["a", "b", "c", "d", "e"];
+        let all = names.map(|name| [places.take(name, 1), places.take(name, 1)]);
+        let count = all.iter().flatten().filter(|place| place.is_some()).count();
+        assert_eq!(count, 8);
+    }
+}
