@@ -52,7 +52,9 @@ use crate::user::User;
 use crate::verb::{self, DeleteOptions, Subresource, SubresourceResponse, Verb};
 use crate::watch_cache::SourceState;
 use crate::write::{self, Part};
+use authorize::Permission;
 use decode::Operation;
+use encode::stream::WatchContext;
 use encode::{Encoder, stream};
 use negotiate::{InProtobuf, Media, Negotiated, Presentation};
 use route::{Destination, DocumentPath, Route, Target};
@@ -76,6 +78,14 @@ impl Served {
         let openapi = OpenApi::new(&kinds);
         Self { kinds, discovery, openapi }
     }
+}
+
+/// Whose request it is, and where its answer is counted.
+struct Caller<'a> {
+    user: &'a User,
+    answer: &'a Answer,
+    /// What a watch may show for as long as it holds.
+    permission: Option<Permission>,
 }
 
 /// Everything that a request needs.
@@ -232,6 +242,8 @@ impl Handler {
         let user = self.user(peer, head, record).await?;
         let _head = self.throttle.head(&user, head)?;
         authorize::authorize(&self.cluster, &user, &route).await?;
+        let permission = route.is_watch().then(|| Permission::of(&self.cluster, &user, &route));
+        let caller = Caller { user: &user, answer: held, permission };
         let answer = match route.destination {
             Destination::Document(document) => {
                 let answer = self.document(head, &document);
@@ -246,9 +258,7 @@ impl Handler {
                 }
                 _ => Err(error),
             },
-            Destination::Target(target) => {
-                self.target((&user, held), target, head, body, record).await
-            }
+            Destination::Target(target) => self.target(caller, target, head, body, record).await,
         };
         let Some(warning) = route.deprecation else { return answer };
         let refuse = |error| refuse_as(&error, negotiate::refusal(head));
@@ -280,7 +290,7 @@ impl Handler {
     /// Answers a request for a resource.
     async fn target(
         &self,
-        (user, held): (&User, &Answer),
+        caller: Caller<'_>,
         target: Target,
         head: &Parts,
         body: Body,
@@ -293,6 +303,7 @@ impl Handler {
             );
             return Err(ApiError::new(Reason::ServiceUnavailable, message));
         }
+        let user = caller.user;
         let mut permit = self.throttle.throttle(user, &target)?;
         let _body_permit = self.throttle.body(user, &body)?;
         decode::begin(&target, head)?;
@@ -315,8 +326,7 @@ impl Handler {
         let now = self.clock.now();
         let encoder = Encoder::new(kind, version, format, now);
         let is_watch = target.verb == Verb::Watch;
-        let memory = (&account, held);
-        let response = self.execute(user, target, operation, encoder, permit, memory).await?;
+        let response = self.execute(caller, target, operation, encoder, permit, &account).await?;
         match objection {
             Some(objection) => Err(objection),
             None if is_watch && websocket::is_asked_for(head) => {
@@ -329,14 +339,15 @@ impl Handler {
     /// Carries out an operation, and encodes the answer.
     async fn execute(
         &self,
-        user: &User,
+        caller: Caller<'_>,
         target: Target,
         operation: Operation,
         encoder: Encoder,
         permit: Permit,
-        (account, held): (&Account, &Answer),
+        account: &Account,
     ) -> Result<Response<Body>, ApiError> {
         let (served, version) = (&target.served, &target.version);
+        let Caller { user, answer: held, permission } = caller;
         let is_scale = target.part() == Part::Scale;
         let reader = || stream::Reader { answer: held.clone(), user: user.clone() };
         match operation {
@@ -355,14 +366,23 @@ impl Handler {
             }
             Operation::Watch(scope, options, lasts) => {
                 let watching = verb::watch(served, scope, options).await?;
-                let closing = &target.served.ended;
-                let clock = self.clock.clone();
                 let (group, plural) = (&served.kind.group, &served.kind.names.plural);
-                let counter = self.metrics.watch_events(group, &version.name, plural);
-                let kept = (permit, counter);
+                let clock = self.clock.clone();
+                let revoked = match permission {
+                    Some(permission) => permission.ended(clock.clone()).boxed(),
+                    None => futures::future::pending().boxed(),
+                };
+                let context = WatchContext {
+                    lasts,
+                    closing: &target.served.ended,
+                    clock,
+                    permit,
+                    sent: self.metrics.watch_events(group, &version.name, plural),
+                    reader: reader(),
+                    revoked,
+                };
                 let format = encoder.format();
-                let events =
-                    stream::watch(encoder, watching, lasts, closing, clock, kept, reader()).await;
+                let events = stream::watch(encoder, watching, context).await;
                 Ok(encode::watching(&format, events))
             }
             Operation::Review(submitted, options) => {

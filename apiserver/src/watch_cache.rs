@@ -173,6 +173,11 @@ impl WatchCache {
         self.rewound.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether the cache is at least as new as the revision.
+    pub fn has_reached(&self, revision: Revision) -> bool {
+        revision <= self.sequence.current()
+    }
+
     /// Returns when the cache is at least as new as the revision.
     ///
     /// # Errors

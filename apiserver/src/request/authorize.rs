@@ -4,11 +4,78 @@
 //! around the rights on what it shows: there the caller needs the same verb on
 //! the source too. If the cluster does not answer, the request is refused.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
 use super::route::{Destination, Route};
+use crate::clock::Clock;
 use crate::cluster::{Attributes, Cluster};
 use crate::error::ApiError;
 use crate::served_kind::{Backing, SourceResource};
 use crate::user::User;
+
+/// How often it is asked again whether a watch may go on, and up to as long again.
+const ASK_AGAIN: Duration = Duration::from_secs(3 * 60);
+/// How long a watch goes on while the cluster does not answer.
+const UNANSWERED: Duration = Duration::from_secs(60 * 60);
+
+/// What a caller was allowed to do, for as long as it is done.
+pub(super) struct Permission {
+    cluster: Cluster,
+    user: User,
+    demands: Vec<Arc<Attributes>>,
+}
+
+impl Permission {
+    /// What this request was allowed to do.
+    pub(super) fn of(cluster: &Cluster, user: &User, route: &Route) -> Self {
+        let mut demands = vec![Arc::clone(&route.attributes)];
+        if let Some(source) = source_of(route) {
+            demands.push(Arc::new(on_source(&route.attributes, source)));
+        }
+        Self { cluster: cluster.clone(), user: user.clone(), demands }
+    }
+
+    /// Returns when the caller may not do it any more, or when nobody has known for long.
+    pub(super) async fn ended(self, clock: Clock) {
+        if self.user.is_master() {
+            return std::future::pending().await;
+        }
+        let mut known = Instant::now();
+        let seconds = ASK_AGAIN.as_secs();
+        loop {
+            sleep(Duration::from_secs(seconds + clock.random() % seconds)).await;
+            match self.holds().await {
+                Ok(true) => known = Instant::now(),
+                Ok(false) => return,
+                Err(_) if known.elapsed() > UNANSWERED => return,
+                Err(error) => tracing::debug!("a watch goes on meanwhile: {error}"),
+            }
+        }
+    }
+
+    async fn holds(&self) -> Result<bool, ApiError> {
+        for demand in &self.demands {
+            if ask(&self.cluster, &self.user, demand).await?.is_some() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// What the objects that are asked for are computed from.
+fn source_of(route: &Route) -> Option<&SourceResource> {
+    match &route.destination {
+        Destination::Target(target) => match &target.served.backing {
+            Backing::Computed(source) => Some(source),
+            _ => None,
+        },
+        _ => None,
+    }
+}
 
 /// Refuses what the caller may not do.
 pub(super) async fn authorize(
@@ -20,9 +87,7 @@ pub(super) async fn authorize(
     if user.is_master() {
         return Ok(());
     }
-    if let Destination::Target(target) = &route.destination
-        && let Backing::Computed(source) = &target.served.backing
-    {
+    if let Some(source) = source_of(route) {
         let attributes = on_source(&route.attributes, source);
         if let Some(why) = ask(cluster, user, &attributes).await? {
             return Err(forbidden(&route.attributes, &why));

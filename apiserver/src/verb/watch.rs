@@ -3,6 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
 use super::Selection;
 use super::list::{ensure_fresh, ensure_synced};
 use super::step::Step;
@@ -149,6 +152,8 @@ pub struct WatchStream {
     /// What it begins with, if that was asked for and not yet taken.
     initial: Option<InitialEvents>,
     subscription: Option<Subscription>,
+    /// Waits for the revision that it begins after, if that lies in the future.
+    arrival: Option<BoxFuture<'static, Result<(), ApiError>>>,
     pending: VecDeque<ObjectEvent>,
     /// An error that ends the watch.
     refused: Option<ApiError>,
@@ -171,6 +176,7 @@ pub async fn watch(
         selection: options.selection,
         initial: None,
         subscription: None,
+        arrival: None,
         pending: VecDeque::new(),
         refused: None,
         bookmarks: options.bookmarks,
@@ -178,7 +184,14 @@ pub async fn watch(
     match options.start {
         WatchStart::Now => watching.subscription = Some(served.cache.subscribe(scope).1),
         WatchStart::After(revision) => match served.cache.subscribe_after(scope, revision) {
-            Ok(subscription) => watching.subscription = Some(subscription),
+            Ok(subscription) => {
+                watching.subscription = Some(subscription);
+                if !served.cache.has_reached(revision) {
+                    let served = served.clone();
+                    let arrival = async move { ensure_fresh(&served, revision).await };
+                    watching.arrival = Some(arrival.boxed());
+                }
+            }
             Err(lost) => watching.refused = Some(too_old(revision, lost.oldest)),
         },
         WatchStart::State { at_least, marks_end } => {
@@ -227,6 +240,15 @@ impl WatchStream {
         if let Some(error) = self.refused.take() {
             self.subscription = None;
             return Some(Err(error));
+        }
+        if let Some(arrival) = self.arrival.as_mut() {
+            // Whoever polls this may drop it and come back.
+            let arrived = arrival.await;
+            self.arrival = None;
+            if let Err(error) = arrived {
+                self.subscription = None;
+                return Some(Err(error));
+            }
         }
         loop {
             if let Some(event) = self.pending.pop_front() {

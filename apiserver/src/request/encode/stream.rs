@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use futures::{Stream, StreamExt, stream};
 use http::{Response, StatusCode};
 use tokio::sync::mpsc::{Receiver, channel};
@@ -326,20 +327,34 @@ struct WatchState {
     /// Counts what was sent.
     sent: WatchEventCounter,
     reader: Reader,
+    /// Ready when the reader may not watch any more.
+    revoked: BoxFuture<'static, ()>,
     _permit: Permit,
 }
 
-/// A watch, event by event, until its time is over, the server closes, or an
-/// error ends it.
+/// What a watch needs, besides what it shows.
+pub(in crate::request) struct WatchContext<'a> {
+    /// How long the client wants it to last.
+    pub lasts: Option<Duration>,
+    /// Cancelled when the kind is no longer served like this, or the server closes.
+    pub closing: &'a CancellationToken,
+    pub clock: Clock,
+    pub permit: Permit,
+    /// Counts what is sent.
+    pub sent: WatchEventCounter,
+    pub reader: Reader,
+    /// Ready when the reader may not watch any more.
+    pub revoked: BoxFuture<'static, ()>,
+}
+
+/// A watch, event by event, until its time is over, the server closes, the right to it ends,
+/// or an error ends it.
 pub(in crate::request) async fn watch(
     encoder: Encoder,
     mut watching: WatchStream,
-    lasts: Option<Duration>,
-    closing: &CancellationToken,
-    clock: Clock,
-    (permit, sent): (Permit, WatchEventCounter),
-    reader: Reader,
+    context: WatchContext<'_>,
 ) -> Body {
+    let WatchContext { lasts, closing, clock, permit, sent, reader, revoked } = context;
     let jitter = || Duration::from_secs(clock.random() % WATCH_SECONDS);
     let lasts = lasts.unwrap_or_else(|| Duration::from_secs(WATCH_SECONDS) + jitter());
     let now = Instant::now();
@@ -383,6 +398,7 @@ pub(in crate::request) async fn watch(
         clock,
         sent,
         reader,
+        revoked,
         _permit: permit,
     };
     let live = stream::unfold(state, next_event);
@@ -462,6 +478,7 @@ async fn next_event(mut state: WatchState) -> Option<(Chunk, WatchState)> {
         tokio::select! {
             biased;
             () = &mut state.ended => return None,
+            () = &mut state.revoked => return None,
             () = &mut state.alarm => {
                 let now = Instant::now();
                 if now >= state.deadline {

@@ -1,0 +1,120 @@
+//! When watches end that their clients would go on with.
+
+#![allow(clippy::unwrap_used)] // all of it is a test
+
+mod in_process;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use aggregated_apiserver::{AdmissionPluginName, ApiServer, InProcess, Kinds, User};
+use axum::body::Body;
+use http::{Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use in_process::admin;
+use kube::Client;
+use serde_json::Value;
+use tokio::time::timeout;
+
+const DEFINITION: &str = "
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: foos.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {plural: foos, kind: Foo}
+  versions:
+  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}
+";
+const FOOS: &str = "/apis/example.com/v1/namespaces/default/foos";
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// What the cluster says when it is asked for a right.
+const YES: u8 = 0;
+const NO: u8 = 1;
+const NOTHING: u8 = 2;
+
+async fn server() -> (InProcess, Arc<AtomicU8>) {
+    let says = Arc::new(AtomicU8::new(YES));
+    let said = Arc::clone(&says);
+    let cluster = tower::service_fn(move |_: Request<kube::client::Body>| {
+        let said = said.load(Ordering::Relaxed);
+        let allowed = said == YES;
+        let review = format!(
+            r#"{{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{{}},"status":{{"allowed":{allowed}}}}}"#
+        );
+        let mut response = Response::new(Body::from(review));
+        if said == NOTHING {
+            *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+        }
+        async { Ok::<_, Infallible>(response) }
+    });
+    let server = ApiServer::new("foos", Kinds::new().crds_from_yaml(DEFINITION).unwrap());
+    let server = server.without_admission_plugin(AdmissionPluginName::NamespaceLifecycle);
+    (server.in_process(Client::new(cluster, "default")).await.unwrap(), says)
+}
+
+/// A user of whom so much is known that no answer about her is remembered: what is remembered
+/// is so by the clock of the machine, which no test moves on.
+fn jane() -> User {
+    let groups = vec!["x".repeat(10_000)];
+    User { name: "jane".to_owned(), groups, ..User::default() }
+}
+
+async fn watch(server: &InProcess, user: User, query: &str) -> Body {
+    let request = Request::get(format!("{FOOS}?watch=1&{query}")).body(Body::empty()).unwrap();
+    let response = server.respond(user, request).await;
+    assert_eq!(response.status(), StatusCode::OK);
+    response.into_body()
+}
+
+/// Whether the watch has ended within this time, without a word.
+async fn ends(body: &mut Body, within: Duration) -> bool {
+    let ended = timeout(within, body.frame()).await;
+    assert!(matches!(ended, Err(_) | Ok(None)), "{ended:?}");
+    ended.is_ok()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_ends_when_the_right_to_it_ends() {
+    let (server, says) = server().await;
+    let mut allowed = watch(&server, jane(), "timeoutSeconds=80000").await;
+    let mut of_admin = watch(&server, admin(), "timeoutSeconds=80000").await;
+    assert!(!ends(&mut allowed, 60 * MINUTE).await);
+    says.store(NO, Ordering::Relaxed);
+    assert!(ends(&mut allowed, 7 * MINUTE).await);
+    assert!(!ends(&mut of_admin, MINUTE).await, "an administrator's has no end");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_outlives_a_cluster_that_does_not_answer_by_an_hour() {
+    let (server, says) = server().await;
+    let mut body = watch(&server, jane(), "timeoutSeconds=80000").await;
+    says.store(NOTHING, Ordering::Relaxed);
+    assert!(!ends(&mut body, 55 * MINUTE).await);
+    says.store(YES, Ordering::Relaxed);
+    assert!(!ends(&mut body, 55 * MINUTE).await);
+    says.store(NOTHING, Ordering::Relaxed);
+    assert!(ends(&mut body, 70 * MINUTE).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_from_a_future_that_does_not_come_says_so() {
+    let (server, _) = server().await;
+    let list = Request::get(FOOS).body(Body::empty()).unwrap();
+    let list = server.respond(admin(), list).await.into_body().collect().await.unwrap();
+    let list: Value = serde_json::from_slice(&list.to_bytes()).unwrap();
+    let now: u64 = list["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
+    // The same process, so that it is no other's.
+    let later = now + (1 << 40);
+    let mut body = watch(&server, jane(), &format!("resourceVersion={later}")).await;
+    let event = timeout(MINUTE, body.frame()).await.unwrap().unwrap().unwrap();
+    let event: Value = serde_json::from_slice(&event.into_data().unwrap()).unwrap();
+    assert_eq!((&event["type"], &event["object"]["code"]), (&"ERROR".into(), &504.into()));
+    let cause = &event["object"]["details"]["causes"][0]["reason"];
+    assert_eq!(cause, "ResourceVersionTooLarge");
+    assert!(body.frame().await.is_none());
+}
