@@ -2,17 +2,17 @@
 
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+
+use super::frame_budget::{FrameBudget, PREFACE};
 
 /// How long the first bytes after the handshake may take; as kube-apiserver's header timeout.
 const FIRST_BYTES: Duration = Duration::from_secs(32);
-/// The length of the preface of HTTP/2, which tells the version of HTTP.
-const PREFACE: usize = 24;
 /// How long a client may take nothing of what is sent: what waits for it is held in memory.
 const STUCK: Duration = Duration::from_secs(60);
 
@@ -25,20 +25,50 @@ pub(super) struct BoundedStream<S, H> {
     deadline: Pin<Box<Sleep>>,
     /// Whether something waits to be sent, and the deadline is about that.
     is_stuck: bool,
+    /// Of a client that speaks for itself.
+    budget: Option<FrameBudget>,
+    /// When more may be read.
+    slowed: Option<Pin<Box<Sleep>>>,
     evicted: Pin<Box<WaitForCancellationFutureOwned>>,
     _held: H,
 }
 
 impl<S, H> BoundedStream<S, H> {
-    /// Fails when `evicted` is cancelled; `held` is dropped with it.
-    pub(super) fn new(stream: S, evicted: CancellationToken, held: H) -> Self {
+    /// Fails when `evicted` is cancelled; `held` is dropped with it. Frames that ask for nothing
+    /// are read slowly if there is a budget for them.
+    pub(super) fn new(
+        stream: S,
+        budget: Option<FrameBudget>,
+        evicted: CancellationToken,
+        held: H,
+    ) -> Self {
         Self {
             stream,
             received: 0,
             deadline: Box::pin(sleep(FIRST_BYTES)),
             is_stuck: false,
+            budget,
+            slowed: None,
             evicted: Box::pin(evicted.cancelled_owned()),
             _held: held,
+        }
+    }
+
+    /// Not ready while more of these frames have come than may.
+    fn poll_budget(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let Some(budget) = &mut self.budget else { return Poll::Ready(()) };
+        while let Some(until) = budget.wait() {
+            let slowed = self.slowed.get_or_insert_with(|| Box::pin(sleep_until(until)));
+            ready!(slowed.as_mut().poll(context));
+            self.slowed = None;
+        }
+        Poll::Ready(())
+    }
+
+    /// Counts what was sent.
+    fn sent(&mut self, polled: &Poll<io::Result<usize>>) {
+        if let (Poll::Ready(Ok(length)), Some(budget)) = (polled, &mut self.budget) {
+            budget.sent(*length);
         }
     }
 
@@ -84,10 +114,17 @@ impl<S: AsyncRead + Unpin, H: Unpin> AsyncRead for BoundedStream<S, H> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if self.poll_budget(context).is_pending() {
+            return self.unless_evicted(Poll::Pending, context);
+        }
         let before = buffer.filled().len();
         let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
-        self.received = self.received.saturating_add(buffer.filled().len() - before);
-        let is_silent = polled.is_pending() && self.received < PREFACE && !self.is_stuck;
+        let new = &buffer.filled()[before..];
+        self.received = self.received.saturating_add(new.len());
+        if let Some(budget) = &mut self.budget {
+            budget.received(new);
+        }
+        let is_silent = polled.is_pending() && self.received < PREFACE.len() && !self.is_stuck;
         if is_silent && self.deadline.as_mut().poll(context).is_ready() {
             let late = io::Error::new(io::ErrorKind::TimedOut, "the client says nothing");
             return Poll::Ready(Err(late));
@@ -103,6 +140,7 @@ impl<S: AsyncWrite + Unpin, H: Unpin> AsyncWrite for BoundedStream<S, H> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.sent(&polled);
         self.unless_stuck(polled, context)
     }
 
@@ -112,6 +150,7 @@ impl<S: AsyncWrite + Unpin, H: Unpin> AsyncWrite for BoundedStream<S, H> {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        self.sent(&polled);
         self.unless_stuck(polled, context)
     }
 
@@ -136,7 +175,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
     fn bounded<S>(stream: S) -> BoundedStream<S, ()> {
-        BoundedStream::new(stream, CancellationToken::new(), ())
+        BoundedStream::new(stream, Some(FrameBudget::new()), CancellationToken::new(), ())
     }
 
     #[tokio::test(start_paused = true)]
@@ -151,7 +190,7 @@ mod tests {
     async fn a_connection_gives_way() {
         let (ours, theirs) = duplex(64);
         let evicted = CancellationToken::new();
-        let mut stream = BoundedStream::new(ours, evicted.clone(), ());
+        let mut stream = BoundedStream::new(ours, None, evicted.clone(), ());
         evicted.cancel();
         let error = stream.read_u8().await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted);
@@ -175,8 +214,8 @@ mod tests {
     async fn a_client_that_has_spoken_may_be_silent() {
         let (ours, mut theirs) = duplex(64);
         let mut stream = bounded(ours);
-        theirs.write_all(&[0; PREFACE]).await.unwrap();
-        stream.read_exact(&mut [0; PREFACE]).await.unwrap();
+        theirs.write_all(PREFACE).await.unwrap();
+        stream.read_exact(&mut [0; PREFACE.len()]).await.unwrap();
         let silence = tokio::time::timeout(FIRST_BYTES * 10, stream.read_u8()).await;
         assert!(silence.is_err(), "only the test gives up");
     }

@@ -1,0 +1,170 @@
+//! Frames of HTTP/2 that ask for nothing and cost time all the same: PING, SETTINGS, RST_STREAM
+//! and the like. Nobody sends many of them, unless to keep the server busy; then they are
+//! read as slowly as they may come.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// What every connection of HTTP/2 begins with.
+pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// The head of a frame: its length in three bytes, its type, flags, and stream.
+const FRAME_HEAD: usize = 9;
+/// DATA, HEADERS: they carry requests, if there is something in them.
+const CARRIERS: [u8; 2] = [0, 1];
+
+/// How many such frames may come at once,
+const BURST: u64 = 10_000;
+/// and in a second for long,
+const PER_SECOND: u64 = 1_000;
+/// and for so many bytes that were sent: whoever reads says so in WINDOW_UPDATE frames.
+const SENT_PER_FRAME: u64 = 512;
+
+/// Counts frames as their bytes come in.
+pub(super) struct FrameBudget {
+    progress: Progress,
+    left: u64,
+    filled: Instant,
+    /// What was sent since the last frame was earned by it, in bytes.
+    sent: u64,
+}
+
+enum Progress {
+    /// So many bytes of the preface were seen.
+    Preface(usize),
+    /// So many bytes of the head of a frame were seen.
+    Head([u8; FRAME_HEAD], usize),
+    /// So many bytes of a frame are still to come.
+    Payload(usize),
+    /// It is not HTTP/2.
+    Other,
+}
+
+impl FrameBudget {
+    pub(super) fn new() -> Self {
+        let (progress, left) = (Progress::Preface(0), BURST);
+        Self { progress, left, filled: Instant::now(), sent: 0 }
+    }
+
+    /// Counts the frames that begin in these bytes.
+    pub(super) fn received(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            match &mut self.progress {
+                Progress::Other => return,
+                Progress::Preface(seen) => {
+                    let length = bytes.len().min(PREFACE.len() - *seen);
+                    if bytes[..length] != PREFACE[*seen..*seen + length] {
+                        self.progress = Progress::Other;
+                        return;
+                    }
+                    *seen += length;
+                    bytes = &bytes[length..];
+                    if *seen == PREFACE.len() {
+                        self.progress = Progress::Head([0; FRAME_HEAD], 0);
+                    }
+                }
+                Progress::Head(head, seen) => {
+                    let length = bytes.len().min(FRAME_HEAD - *seen);
+                    head[*seen..*seen + length].copy_from_slice(&bytes[..length]);
+                    *seen += length;
+                    bytes = &bytes[length..];
+                    if *seen == FRAME_HEAD {
+                        let [high, middle, low, kind, ..] = *head;
+                        let payload = u32::from_be_bytes([0, high, middle, low]) as usize;
+                        if payload == 0 || !CARRIERS.contains(&kind) {
+                            self.left = self.left.saturating_sub(1);
+                        }
+                        self.progress = match payload {
+                            0 => Progress::Head([0; FRAME_HEAD], 0),
+                            payload => Progress::Payload(payload),
+                        };
+                    }
+                }
+                Progress::Payload(left) => {
+                    let length = bytes.len().min(*left);
+                    *left -= length;
+                    bytes = &bytes[length..];
+                    if *left == 0 {
+                        self.progress = Progress::Head([0; FRAME_HEAD], 0);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Notes that so many bytes were sent.
+    pub(super) fn sent(&mut self, bytes: usize) {
+        self.sent += bytes as u64;
+        self.left = (self.left + self.sent / SENT_PER_FRAME).min(BURST);
+        self.sent %= SENT_PER_FRAME;
+    }
+
+    /// When more may be read, if not now.
+    pub(super) fn wait(&mut self) -> Option<Instant> {
+        if self.left > 0 {
+            return None;
+        }
+        let now = Instant::now();
+        let earned = now.duration_since(self.filled).as_millis() * u128::from(PER_SECOND) / 1_000;
+        self.left = u64::try_from(earned).unwrap_or(u64::MAX).min(BURST);
+        if self.left > 0 {
+            self.filled = now;
+            return None;
+        }
+        Some(now + Duration::from_millis(100))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
+        let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+        let mut frame = vec![length[1], length[2], length[3], kind, 0, 0, 0, 0, 1];
+        frame.extend(payload);
+        frame
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_carries_nothing_is_counted_however_it_is_cut() {
+        let mut bytes = PREFACE.to_vec();
+        for (kind, payload) in [
+            (4, &[][..]),
+            (1, b"a request"),
+            (0, b"its body"),
+            (0, b""),
+            (6, b"01234567"),
+            (8, b"0123"),
+        ] {
+            bytes.extend(frame(kind, payload));
+        }
+        for size in 1..bytes.len() {
+            let mut budget = FrameBudget::new();
+            bytes.chunks(size).for_each(|chunk| budget.received(chunk));
+            assert_eq!(BURST - budget.left, 4, "in pieces of {size}");
+        }
+        let mut other = FrameBudget::new();
+        other.received(&b"GET / HTTP/1.1\r\n".repeat(1_000));
+        assert_eq!(other.left, BURST);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flood_is_read_slowly_and_whoever_reads_is_not_slowed() {
+        let mut budget = FrameBudget::new();
+        budget.received(PREFACE);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let pings = frame(6, b"01234567").repeat(usize::try_from(BURST).unwrap());
+        budget.received(&pings);
+        assert_eq!(budget.wait(), None, "a minute without any was earned");
+        budget.received(&pings);
+        let until = budget.wait().unwrap();
+        tokio::time::sleep_until(until).await;
+        assert_eq!(budget.wait(), None);
+        assert!((50..=150).contains(&budget.left), "{}", budget.left);
+        budget.received(&pings);
+        assert!(budget.wait().is_some());
+        budget.sent(1 << 20);
+        assert_eq!((budget.wait(), budget.left), (None, 2_048));
+    }
+}
