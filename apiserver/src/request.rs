@@ -155,6 +155,11 @@ impl Handler {
         response
     }
 
+    /// The answer to `/metrics`.
+    pub fn metrics(&self) -> Response<Body> {
+        encode::metrics(self.metrics.text())
+    }
+
     /// What is served now.
     pub fn kinds(&self) -> ServedKinds {
         self.served.load().kinds.clone()
@@ -480,7 +485,7 @@ impl Handler {
                 discovery.version(group, version)
             }
             DocumentPath::ServerVersion => return Ok(self.version()),
-            DocumentPath::Metrics => return Ok(encode::metrics(self.metrics.text())),
+            DocumentPath::Metrics => return Ok(self.metrics()),
             DocumentPath::OpenApiV2 if negotiate::prefers_openapi_in_protobuf(head) => {
                 Some(openapi.v2_in_protobuf())
             }

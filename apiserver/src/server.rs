@@ -11,6 +11,7 @@ mod certificate;
 mod connection;
 mod copied;
 mod draining;
+mod frame_budget;
 mod health;
 mod listener;
 mod logging;
@@ -19,6 +20,7 @@ mod occasionally;
 mod open_files;
 mod peer_identity;
 mod places;
+mod plain;
 mod router;
 mod runtime_kinds;
 mod serving_certificate;
@@ -57,6 +59,7 @@ use copied::Copied;
 use health::Health;
 use listener::Listening;
 use loopback::Loopback;
+use plain::{Plain, PlainPorts};
 use serving_certificate::Identity;
 
 /// A server that is configured: its name and its kinds are known.
@@ -227,6 +230,7 @@ impl ApiServer {
         };
         let certificate = serving_certificate::open(args, identity)?;
         let listening = Listening::bind(SocketAddr::new(args.bind_address, args.secure_port))?;
+        let plain_ports = PlainPorts::bind(args)?;
         Ok(Bound {
             server: self,
             kinds,
@@ -235,6 +239,7 @@ impl ApiServer {
             trusted,
             certificate,
             listening,
+            plain_ports,
             loopback,
         })
     }
@@ -298,6 +303,7 @@ pub struct Bound {
     trusted: Trusted,
     certificate: serving_certificate::Opened,
     listening: Listening,
+    plain_ports: PlainPorts,
     loopback: Loopback,
 }
 
@@ -331,6 +337,7 @@ impl Bound {
             trusted,
             certificate,
             listening,
+            plain_ports,
             loopback,
         } = self;
         let closing = CancellationToken::new();
@@ -359,11 +366,15 @@ impl Bound {
         let trust = trusted.trust();
         let tasks =
             vec![tokio::spawn(trusted.keep()), tokio::spawn(certificate.clone().keep(cluster))];
+        let plain = plain_ports.serve(&handler, &health);
         let router = router::router(handler, health.clone());
         let connections = Connections::new(certificate.tls(), trust, router, server.clock.clone());
-        let serving = listening.serve(connections);
+        let connections = Arc::new(connections);
+        let serving = listening
+            .serve(move |stream, draining| Arc::clone(&connections).serve(stream, draining));
         tracing::info!("{} listens on {address}", server.name);
-        let running = Running { assembled, serving, health, closing, tasks, address, loopback };
+        let running =
+            Running { assembled, serving, plain, health, closing, tasks, address, loopback };
         Ok((running, unready))
     }
 }
@@ -383,6 +394,7 @@ impl Unready {
 pub struct Running {
     assembled: Assembled,
     serving: listener::Serving,
+    plain: Plain,
     health: Health,
     closing: CancellationToken,
     tasks: Vec<tokio::task::JoinHandle<()>>,
@@ -404,6 +416,16 @@ impl Running {
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where probes are answered over plain HTTP, if they are.
+    pub fn health_probe_address(&self) -> Option<SocketAddr> {
+        self.plain.probes
+    }
+
+    /// Where metrics are shown over plain HTTP, if they are.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.plain.metrics
     }
 
     /// Serves until SIGTERM or SIGINT, then drains.

@@ -6,6 +6,7 @@
 mod fixture;
 
 use std::fs;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -19,6 +20,7 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use test_cluster::Authority;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio_tungstenite::client_async;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
@@ -348,4 +350,49 @@ async fn draining_lets_requests_in_flight_finish() {
     let (status, created) = text(posting.await.unwrap().unwrap()).await;
     assert_eq!(status, 201, "{created}");
     draining.await.unwrap();
+}
+
+/// What is answered over plain HTTP, and how the answer begins.
+async fn plain(address: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let head = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn probes_and_metrics_may_have_ports_of_their_own() {
+    let free: Option<SocketAddr> = Some(([127, 0, 0, 1], 0).into());
+    let fixture = Fixture::with_flags(|flags| {
+        flags.health_probe_bind_address = free;
+        flags.metrics_bind_address = free;
+        flags.anonymous_auth = false;
+    })
+    .await;
+    let probes = fixture.running.health_probe_address().unwrap();
+    let metrics = fixture.running.metrics_address().unwrap();
+    // Nobody is kept out by those who stay.
+    let mut silent = Vec::new();
+    for address in [probes, metrics].repeat(200) {
+        silent.push(TcpStream::connect(address).await.unwrap());
+    }
+    for endpoint in ["/livez", "/healthz", "/readyz"] {
+        let answer = plain(probes, endpoint).await;
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("\r\nok"), "{answer}");
+    }
+    assert!(plain(metrics, "/metrics").await.contains("apiserver_request_total"));
+    for (address, path) in
+        [(probes, "/metrics"), (metrics, "/livez"), (probes, "/readyz/start"), (probes, FOOS)]
+    {
+        assert!(plain(address, path).await.starts_with("HTTP/1.1 404"), "{path}");
+    }
+    // Whoever has no credentials is refused where there are rights, and probes are not.
+    let mut nobody = fixture.h2(None).await;
+    for (path, expected) in [("/readyz", 200), ("/apis", 401), ("/metrics", 401)] {
+        let request = Request::get(format!("https://localhost{path}")).body(Body::empty());
+        let response = nobody.send_request(request.unwrap()).await.unwrap();
+        assert_eq!(response.status().as_u16(), expected, "{path}");
+    }
 }

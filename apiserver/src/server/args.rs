@@ -1,6 +1,6 @@
 //! Flags, under the names that Kubernetes uses.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -103,6 +103,16 @@ pub struct Args {
         default_value = "x-remote-extra-"
     )]
     pub requestheader_extra_headers_prefix: Vec<String>,
+
+    /// Where to answer /healthz, /livez and /readyz over plain HTTP too, to anybody; they are
+    /// always answered over HTTPS
+    #[arg(long, value_name = "IP:PORT")]
+    pub health_probe_bind_address: Option<SocketAddr>,
+
+    /// Where to show /metrics over plain HTTP too, to anybody; over HTTPS they are shown to
+    /// whoever may get them
+    #[arg(long, value_name = "IP:PORT")]
+    pub metrics_bind_address: Option<SocketAddr>,
 
     /// Whether requests without credentials are somebody's, system:anonymous, who may do what
     /// RBAC says; if not they are refused. Health checks are answered anyway

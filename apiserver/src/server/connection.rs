@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 use super::bounded_stream::BoundedStream;
+use super::frame_budget::FrameBudget;
 use super::occasionally::Occasionally;
 use super::peer_identity::{CertificateLines, PeerIdentity};
 use super::places::{Place, Places, Whose};
@@ -125,7 +126,7 @@ impl Connections {
 
     /// Serves a connection until it ends. Once `draining` is cancelled no new request is
     /// taken.
-    pub(super) async fn serve(&self, stream: TcpStream, draining: CancellationToken) {
+    pub(super) async fn serve(self: Arc<Self>, stream: TcpStream, draining: CancellationToken) {
         match self.connect(stream).await {
             Ok(connected) => self.serve_http(connected, draining).await,
             Err(error) => tracing::debug!("a connection is not served: {error}"),
@@ -194,7 +195,9 @@ impl Connections {
                 .await
             }
         });
-        let stream = TokioIo::new(BoundedStream::new(stream, evicted, place));
+        // The front proxy's frames are those of its many clients' requests.
+        let budget = (!is_front_proxy).then(FrameBudget::new);
+        let stream = TokioIo::new(BoundedStream::new(stream, budget, evicted, place));
         let serving =
             http.serve_connection_with_upgrades(stream, TowerToHyperService::new(service));
         let mut serving = pin!(serving);

@@ -2,14 +2,13 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::net::TcpStream;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::connection::Connections;
 use super::occasionally::Occasionally;
 use super::open_files;
 use crate::error::StartError;
@@ -40,10 +39,17 @@ impl Listening {
         self.address
     }
 
-    /// Serves until it is told to drain.
-    pub(super) fn serve(self, connections: Connections) -> Serving {
+    /// Serves each connection in a task of its own, until it is told to drain. Whoever serves is
+    /// told so too.
+    pub(super) fn serve<F>(
+        self,
+        serve: impl Fn(TcpStream, CancellationToken) -> F + Send + 'static,
+    ) -> Serving
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
         let (draining, closing) = (CancellationToken::new(), CancellationToken::new());
-        let accepting = accept(self.listener, Arc::new(connections), draining.clone());
+        let accepting = accept(self.listener, serve, draining.clone());
         let closed = closing.clone();
         let task = tokio::spawn(async move {
             match closed.run_until_cancelled(accepting).await {
@@ -57,11 +63,14 @@ impl Listening {
 
 /// Accepts connections until `draining` is cancelled; returns when the last one has ended. All
 /// of them end when it is dropped.
-async fn accept(
+async fn accept<F>(
     listener: TcpListener,
-    connections: Arc<Connections>,
+    serve: impl Fn(TcpStream, CancellationToken) -> F,
     draining: CancellationToken,
-) -> io::Result<()> {
+) -> io::Result<()>
+where
+    F: Future<Output = ()> + Send + 'static,
+{
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let failed = Occasionally::default();
     let mut open = JoinSet::new();
@@ -72,8 +81,7 @@ async fn accept(
             Some(_) = open.join_next() => {}
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
-                    let (connections, draining) = (Arc::clone(&connections), draining.clone());
-                    open.spawn(async move { connections.serve(stream, draining).await });
+                    open.spawn(serve(stream, draining.clone()));
                 }
                 Err(error) => {
                     failed.log(|left_out| {

@@ -1,0 +1,118 @@
+//! Ports of their own for probes and metrics, over plain HTTP, where an operator asks for them:
+//! whoever comes there can see no object.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::routing::get;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::TcpStream;
+use tokio_util::sync::CancellationToken;
+
+use super::Args;
+use super::bounded_stream::BoundedStream;
+use super::health::Health;
+use super::listener::{Listening, Serving};
+use super::places::{Places, Whose};
+use crate::error::StartError;
+use crate::request::{SharedHandler, Standing};
+
+/// Connections to one of these ports: probes open a new one each time, and the oldest gives way.
+const CONNECTIONS: usize = 50;
+/// Probes have short heads; less than this HTTP cannot be held to.
+const HEAD: usize = 8 << 10;
+/// How long the head of a request may take, and the pause between two.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Ports that listen, and do not answer yet.
+pub(super) struct PlainPorts {
+    probes: Option<Listening>,
+    metrics: Option<Listening>,
+    /// Whether metrics are shown where probes are answered: one address was given for both.
+    is_shared: bool,
+}
+
+/// Ports that answer, until they are dropped.
+pub(super) struct Plain {
+    pub probes: Option<SocketAddr>,
+    pub metrics: Option<SocketAddr>,
+    _serving: Vec<Serving>,
+}
+
+impl PlainPorts {
+    /// Listens where flags say.
+    pub(super) fn bind(args: &Args) -> Result<Self, StartError> {
+        let (probes, metrics) = (args.health_probe_bind_address, args.metrics_bind_address);
+        let is_shared = metrics.is_some_and(|one| one.port() != 0) && probes == metrics;
+        let own = metrics.filter(|_| !is_shared);
+        Ok(Self {
+            probes: probes.map(Listening::bind).transpose()?,
+            metrics: own.map(Listening::bind).transpose()?,
+            is_shared,
+        })
+    }
+
+    /// Answers there.
+    pub(super) fn serve(self, handler: &SharedHandler, health: &Health) -> Plain {
+        let probes = self.probes.as_ref().map(Listening::address);
+        let own = self.metrics.as_ref().map(Listening::address);
+        let metrics = own.or(probes.filter(|_| self.is_shared));
+        let mut serving = Vec::new();
+        if let Some(port) = self.probes {
+            let mut router = probes_router(handler, health);
+            if self.is_shared {
+                router = router.merge(metrics_router(handler));
+            }
+            serving.push(serve(port, router));
+        }
+        serving.extend(self.metrics.map(|port| serve(port, metrics_router(handler))));
+        Plain { probes, metrics, _serving: serving }
+    }
+}
+
+fn probes_router(handler: &SharedHandler, health: &Health) -> Router {
+    ["healthz", "livez", "readyz"].into_iter().fold(Router::new(), |router, endpoint| {
+        let (handler, health) = (Arc::clone(handler), health.clone());
+        let answer = async move |request: Request| {
+            let query = request.uri().query().unwrap_or_default();
+            health.answer::<Body>(endpoint, query, handler.sources())
+        };
+        router.route(&format!("/{endpoint}"), get(answer))
+    })
+}
+
+fn metrics_router(handler: &SharedHandler) -> Router {
+    let handler = Arc::clone(handler);
+    Router::new().route("/metrics", get(async move || handler.metrics()))
+}
+
+fn serve(listening: Listening, router: Router) -> Serving {
+    let places = Places::new(CONNECTIONS, Whose::Anybody);
+    listening.serve(move |stream, draining| {
+        let (router, places) = (router.clone(), places.clone());
+        async move { serve_connection(stream, router, &places, draining).await }
+    })
+}
+
+async fn serve_connection(
+    stream: TcpStream,
+    router: Router,
+    places: &Places,
+    draining: CancellationToken,
+) {
+    let Ok(address) = stream.peer_addr() else { return };
+    let Some(place) = places.take(address.ip(), &Standing::default()) else { return };
+    let evicted = place.evicted.clone();
+    let mut http = Builder::new(TokioExecutor::new()).http1_only();
+    http.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_buf_size(HEAD);
+    let stream = TokioIo::new(BoundedStream::new(stream, None, evicted, place));
+    let serving = http.serve_connection(stream, TowerToHyperService::new(router));
+    // What a probe is answered is short: nothing has to be finished.
+    let _ = draining.run_until_cancelled(serving).await;
+}
