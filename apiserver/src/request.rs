@@ -309,7 +309,8 @@ impl Handler {
             return Err(ApiError::new(Reason::ServiceUnavailable, message));
         }
         let user = caller.user;
-        let mut permit = self.throttle.throttle(user, &target)?;
+        let mut permit = self.throttle.throttle(user, &target).await?;
+        let waited = permit.waited;
         let _body_permit = self.throttle.body(user, &body)?;
         decode::begin(&target, head)?;
         let (kind, version) = target.body_kind();
@@ -331,7 +332,9 @@ impl Handler {
         let now = self.clock.now();
         let encoder = Encoder::new(kind, version, format, now);
         let is_watch = target.verb == Verb::Watch;
-        let response = self.execute(caller, target, operation, encoder, permit, &account).await?;
+        let mut response =
+            self.execute(caller, target, operation, encoder, permit, &account).await?;
+        encode::say_waited(&mut response, waited);
         match objection {
             Some(objection) => Err(objection),
             None if is_watch && websocket::is_asked_for(head) => {

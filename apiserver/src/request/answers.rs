@@ -5,6 +5,7 @@
 //! streams that have not moved for longest are reset. What is held is counted by its owner, so
 //! it counts until HTTP has really sent it, or has dropped it.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -20,6 +21,7 @@ use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
 use super::stream_reset::StreamReset;
+use crate::quota::{Place, Places};
 use crate::storage::Versioned;
 use crate::user::User;
 
@@ -37,6 +39,9 @@ const PIECE: usize = 64 << 10;
 const STALLED: Duration = Duration::from_secs(1);
 /// What has not moved for so long is reset.
 const DEADLINE: Duration = Duration::from_secs(60);
+/// Answers that are made while they are sent, at the same time: each holds a moment of the past, with
+/// objects that nothing else may hold any more. One user has a quarter.
+const STREAMING: usize = 64;
 /// How long to wait for room before somebody has to make it.
 const PATIENCE: Duration = Duration::from_millis(200);
 /// How often answers are looked at.
@@ -46,10 +51,11 @@ const SWEEP_EVERY: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug, Default)]
 pub struct Answers(Arc<Pool>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Pool {
     held: AtomicUsize,
     freed: Notify,
+    streaming: Places,
     streams: Mutex<Streams>,
     users: Mutex<HashMap<String, Weak<UserShare>>>,
 }
@@ -62,6 +68,18 @@ struct Streams {
     is_swept: bool,
     /// When room was made last.
     cut: Option<Instant>,
+}
+
+impl Default for Pool {
+    fn default() -> Self {
+        Self {
+            held: AtomicUsize::new(0),
+            freed: Notify::new(),
+            streaming: Places::new(STREAMING),
+            streams: Mutex::default(),
+            users: Mutex::default(),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -117,19 +135,54 @@ impl Answer {
     /// Waits until there is room for so many bytes. Whoever is in `system:masters` does not
     /// wait, so that an operator gets through.
     pub(super) async fn room(&self, user: &User, bytes: usize) -> Charge {
+        let share = self.share(user);
+        let fits = |held: &AtomicUsize, limit: usize| {
+            let held = held.load(Ordering::Relaxed);
+            // What is larger than all there may be needs to be alone.
+            held == 0 || held.saturating_add(bytes) <= limit
+        };
+        self.wait_for(user, || match () {
+            () if user.is_master() => Ok(self.charge_bytes(bytes)),
+            () if !fits(&share.held, USER_LIMIT) => Err(Lack::OfOwn),
+            () if !fits(&self.0.pool.held, LIMIT) => Err(Lack::OfAny),
+            () => Ok(self.charge_bytes(bytes)),
+        })
+        .await
+    }
+
+    /// Waits for a place among the answers that are made while they are sent; `None` for
+    /// `system:masters`, who need none.
+    pub(super) async fn begin_streaming(&self, user: &User) -> Option<Place> {
+        if user.is_master() {
+            return None;
+        }
+        let streaming = &self.0.pool.streaming;
+        let take = || streaming.take(&user.name, 1).ok_or(Lack::OfAny);
+        Some(self.wait_for(user, take).await)
+    }
+
+    /// Waits for something, and makes room for it.
+    async fn wait_for<T>(&self, user: &User, take: impl Fn() -> Result<T, Lack>) -> T {
         let pool = &self.0.pool;
-        let share = self.0.user.get_or_init(|| pool.user(&user.name));
         loop {
             let freed = pool.freed.notified();
             tokio::pin!(freed);
             freed.as_mut().enable();
-            if user.is_master() || pool.has_room(share, bytes) {
-                return self.charge_bytes(bytes);
-            }
+            let lack = match take() {
+                Ok(taken) => return taken,
+                Err(lack) => lack,
+            };
             if timeout(PATIENCE, freed).await.is_err() {
-                pool.make_room();
+                pool.make_room(match lack {
+                    Lack::OfOwn => Some(self.share(user)),
+                    Lack::OfAny => None,
+                });
             }
         }
+    }
+
+    fn share(&self, user: &User) -> &Arc<UserShare> {
+        self.0.user.get_or_init(|| self.0.pool.user(&user.name))
     }
 
     /// Waits until there is room to answer with this object; one that is small does not wait.
@@ -150,7 +203,7 @@ impl Answer {
             user.held.fetch_add(bytes, Ordering::Relaxed);
         }
         if pool.held.fetch_add(bytes, Ordering::Relaxed) + bytes > LIMIT {
-            pool.make_room();
+            pool.make_room(None);
         }
         Charge { stream: Arc::clone(&self.0), bytes, user }
     }
@@ -186,23 +239,13 @@ impl Pool {
         share
     }
 
-    /// Whether there is room for so many bytes. What is larger than all there may be needs to
-    /// be alone.
-    fn has_room(&self, user: &UserShare, bytes: usize) -> bool {
-        let fits = |held: &AtomicUsize, limit: usize| {
-            let held = held.load(Ordering::Relaxed);
-            held == 0 || held.saturating_add(bytes) <= limit
-        };
-        fits(&user.held, USER_LIMIT) && fits(&self.held, LIMIT)
-    }
-
     fn streams(&self) -> MutexGuard<'_, Streams> {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Resets streams that have not moved for a while, the longest first, until a quarter of
-    /// the room is free again.
-    fn make_room(&self) {
+    /// Resets streams that have not moved for a while, until a quarter of the room is free
+    /// again: those of one user, or of users who hold most; the longest first.
+    fn make_room(&self, of: Option<&Arc<UserShare>>) {
         let mut streams = self.streams();
         // What was reset a moment ago has not given back yet what it held.
         if streams.cut.is_some_and(|cut| cut.elapsed() < PATIENCE) {
@@ -211,7 +254,11 @@ impl Pool {
         streams.cut = Some(Instant::now());
         let mut stalled = streams.stalled_for(STALLED);
         drop(streams);
-        stalled.sort_by_key(|stream| stream.moved.load(Ordering::Relaxed));
+        stalled.retain(|stream| of.is_none_or(|user| stream.is_of(user)));
+        stalled.sort_by_key(|stream| {
+            let of_user = stream.user.get().map_or(0, |user| user.held.load(Ordering::Relaxed));
+            (Reverse(of_user), stream.moved.load(Ordering::Relaxed))
+        });
         let mut freed = 0;
         for stream in stalled {
             if freed > LIMIT / 4 {
@@ -255,7 +302,19 @@ impl Streams {
     }
 }
 
+/// What there is too little of.
+enum Lack {
+    /// The user's own share is taken.
+    OfOwn,
+    /// All of it is taken.
+    OfAny,
+}
+
 impl Stream {
+    fn is_of(&self, user: &Arc<UserShare>) -> bool {
+        self.user.get().is_some_and(|own| Arc::ptr_eq(own, user))
+    }
+
     /// Puts it among those that are looked at.
     fn register(self: &Arc<Self>) {
         self.number.get_or_init(|| {

@@ -24,6 +24,7 @@ use serde::Serialize;
 use serde_json::Value;
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use self::gzip::Gzip;
 use self::indent::Indenter;
@@ -39,6 +40,7 @@ use crate::verb::{Deleted, Event, ListPage, ObjectEvent};
 use crate::watch_cache::WatchCacheEvent;
 
 const WARNING: HeaderName = HeaderName::from_static("warning");
+const TIMING: HeaderName = HeaderName::from_static("server-timing");
 /// All warnings of an answer together, and each of them if that is too much;
 /// as kube-apiserver.
 const WARNINGS_LIMIT: usize = 4_096;
@@ -435,6 +437,15 @@ pub(super) fn warn(response: &mut Response<Body>, warnings: &[String]) {
     for header in warning_headers(warnings).into_iter().chain(others) {
         headers.append(WARNING, header);
     }
+}
+
+/// Says how long a request has waited for its place, if it has (Server-Timing, of the W3C).
+pub(super) fn say_waited(response: &mut Response<Body>, waited: Duration) {
+    if waited.is_zero() {
+        return;
+    }
+    let said = format!("queue;dur={}", waited.as_millis());
+    response.headers_mut().extend(HeaderValue::from_str(&said).ok().map(|said| (TIMING, said)));
 }
 
 /// Says that an answer may be kept, for caches that ask for a date.

@@ -1,13 +1,22 @@
 //! Bounds what is in flight: reads, writes, watches and bodies.
 //!
-//! `system:masters` is exempt, so that an operator gets through. No user has more than a part of the places, so that
-//! the controllers of the cluster find one.
+//! `system:masters` is exempt, so that an operator gets through; documents and health checks are not
+//! counted. Reads and writes have places by the level of their user, and no user has more than a part
+//! of those. When they are taken requests wait for a while, users in turns: so a hundred users who
+//! ask for too much do not keep out the one who asks for little. It is kube-apiserver's priority
+//! and fairness, with four levels and nothing to configure.
+
+mod level;
+mod queue;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
 use http::request::Parts;
 
+use self::level::Level;
+use self::queue::{Busy, Queue, QueuePlace};
 use super::route::Target;
 use crate::error::ApiError;
 use crate::object::selector::Selector;
@@ -22,9 +31,10 @@ const READS: usize = 400;
 const WRITES: usize = 200;
 /// Open watches: kube-apiserver needs one for each of its clients' watches.
 const WATCHES: usize = 20_000;
-/// Bytes of bodies in memory, in units of 64 KiB.
+/// Bytes of bodies in memory, in units of 64 KiB: 32 MiB of those that are larger, and as much of
+/// those that are not, which most are: who announces large ones does not keep them out.
 const BODY_UNIT: usize = 64 << 10;
-const BODY_UNITS: usize = 1_024;
+const BODY_UNITS: usize = 512;
 /// Heads of requests that have not been answered, in units of 4 KiB; one takes a unit at least.
 const HEAD_UNIT: usize = 4 << 10;
 const HEAD_UNITS: usize = 8_192;
@@ -37,15 +47,38 @@ const LONGEST_BODY: usize = 3 << 20;
 #[derive(Default)]
 pub(super) struct Permit {
     _place: Option<Place>,
+    _queued: Option<QueuePlace>,
     selector: Option<Account>,
+    /// How long it was waited for.
+    pub waited: Duration,
+}
+
+/// Places of one sort, by level.
+struct Levels(Vec<(Level, Queue)>);
+
+impl Levels {
+    fn new(places: usize) -> Self {
+        let queue = |level: Level| (level, Queue::new(places * level.percent() / 100));
+        Self(Level::ALL.map(queue).into())
+    }
+
+    fn of(&self, user: &User) -> Option<&Queue> {
+        let level = Level::of(user);
+        self.0.iter().find(|(one, _)| *one == level).map(|(_, queue)| queue)
+    }
+
+    fn taken(&self) -> usize {
+        self.0.iter().map(|(_, queue)| queue.taken()).sum()
+    }
 }
 
 /// Bounds what is in flight.
 pub(super) struct Throttle {
-    reads: Places,
-    writes: Places,
+    reads: Arc<Levels>,
+    writes: Arc<Levels>,
     watches: Places,
-    bodies: Places,
+    large_bodies: Places,
+    small_bodies: Places,
     heads: Places,
     heads_of_strangers: Places,
     /// What selectors take, besides those that are small.
@@ -58,10 +91,11 @@ const SMALL_SELECTOR: usize = 4 << 10;
 impl Default for Throttle {
     fn default() -> Self {
         Self {
-            reads: Places::new(READS),
-            writes: Places::new(WRITES),
+            reads: Arc::new(Levels::new(READS)),
+            writes: Arc::new(Levels::new(WRITES)),
             watches: Places::new(WATCHES),
-            bodies: Places::new(BODY_UNITS),
+            large_bodies: Places::new(BODY_UNITS),
+            small_bodies: Places::new(BODY_UNITS),
             heads: Places::new(HEAD_UNITS),
             heads_of_strangers: Places::undivided(HEAD_UNITS_OF_STRANGERS),
             selectors: Quota::default(),
@@ -72,7 +106,7 @@ impl Default for Throttle {
 impl Throttle {
     /// Counts what is in flight: writes, and reads that do not last.
     pub(super) fn inflight(&self) -> Inflight {
-        let (writes, reads) = (self.writes.clone(), self.reads.clone());
+        let (writes, reads) = (Arc::clone(&self.writes), Arc::clone(&self.reads));
         Arc::new(move || (writes.taken(), reads.taken()))
     }
 
@@ -91,18 +125,28 @@ impl Throttle {
         place.map(Some).ok_or_else(ApiError::too_many_requests)
     }
 
-    /// A place among what is in flight.
-    pub(super) fn throttle(&self, user: &User, target: &Target) -> Result<Permit, ApiError> {
+    /// A place among what is in flight; waits for it.
+    ///
+    /// # Errors
+    /// 429 when none becomes free, or too many wait.
+    pub(super) async fn throttle(&self, user: &User, target: &Target) -> Result<Permit, ApiError> {
         if user.is_master() {
             return Ok(Permit::default());
         }
-        let places = match target.verb {
-            Verb::Watch => &self.watches,
+        let levels = match target.verb {
+            Verb::Watch => {
+                let place = self.watches.take(&user.name, 1);
+                let place = place.ok_or_else(ApiError::too_many_requests)?;
+                return Ok(Permit { _place: Some(place), ..Permit::default() });
+            }
             Verb::Get | Verb::List => &self.reads,
             _ => &self.writes,
         };
-        let place = places.take(&user.name, 1).ok_or_else(ApiError::too_many_requests)?;
-        Ok(Permit { _place: Some(place), selector: None })
+        let queue = levels.of(user).ok_or_else(ApiError::too_many_requests)?;
+        let (place, waited) = queue.take(&user.name).await.map_err(|Busy { retry_after }| {
+            ApiError::try_again("Too many requests, please try again later.", retry_after)
+        })?;
+        Ok(Permit { _queued: Some(place), waited, ..Permit::default() })
     }
 
     /// Room for the selector of a reader, for as long as it has its place.
@@ -128,7 +172,9 @@ impl Throttle {
         }
         let announced = body.size_hint().upper().and_then(|length| usize::try_from(length).ok());
         let length = announced.unwrap_or(LONGEST_BODY).min(LONGEST_BODY);
-        let place = self.bodies.take(&user.name, length.div_ceil(BODY_UNIT));
+        let units = length.div_ceil(BODY_UNIT).max(1);
+        let bodies = if units == 1 { &self.small_bodies } else { &self.large_bodies };
+        let place = bodies.take(&user.name, units);
         place.map(Some).ok_or_else(ApiError::too_many_requests)
     }
 }
@@ -176,6 +222,7 @@ mod tests {
         let held: Vec<_> = std::iter::from_fn(|| throttle.body(&user, &unknown()).ok()).collect();
         assert_eq!(held.len(), BODY_UNITS / 4 / LONGEST_BODY.div_ceil(BODY_UNIT));
         assert!(throttle.body(&user, &Body::empty()).is_ok());
+        assert!(throttle.body(&user, &Body::from("{}")).is_ok(), "a small one has other places");
         let other = User { name: "joe".to_owned(), ..User::default() };
         assert!(throttle.body(&other, &Body::from("{}")).is_ok());
     }

@@ -16,7 +16,7 @@ use futures::future::BoxFuture;
 use futures::{Stream, StreamExt, stream};
 use http::{Response, StatusCode};
 use tokio::sync::mpsc::{Receiver, channel};
-use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
+use tokio::time::{Instant, Sleep, sleep_until, timeout, timeout_at};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::super::answers::{Answer, Charge};
@@ -31,6 +31,7 @@ use super::{Encoder, Page, started, yaml};
 use crate::clock::Clock;
 use crate::error::ApiError;
 use crate::object::Key;
+use crate::quota::Place;
 use crate::record::WatchEventCounter;
 use crate::user::User;
 use crate::verb::{Event, InitialEvents, ListPage, Step, WatchStream};
@@ -46,6 +47,8 @@ const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 /// How long after its end a watch that nobody reads is kept at most.
 const OVERTIME: Duration = Duration::from_secs(5);
+/// How long a watch waits until there is room for an event.
+const ROOM_WAIT: Duration = Duration::from_secs(2);
 /// No watch lasts longer than a day.
 const MAX_WATCH: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -94,12 +97,13 @@ impl Reader {
 /// server closes. Each is made when the one before is on its way, and there is room for it.
 fn produce(
     mut chunks: impl Chunks,
-    reader: Reader,
+    (reader, streaming): (Reader, Option<Place>),
     closing: Option<CancellationToken>,
 ) -> impl Stream<Item = Chunk> {
     let deadline = Instant::now() + REQUEST_TIMEOUT;
     let (sender, receiver) = channel(1);
     let produce = async move {
+        let _streaming = streaming;
         while let Ok(Ok(place)) = timeout_at(deadline, sender.reserve()).await {
             let Ok(_room) = timeout_at(deadline, reader.room(chunks.size_of_next())).await else {
                 return;
@@ -227,8 +231,9 @@ pub(in crate::request) async fn list(
         Body::from(first)
     } else {
         let first = reader.answer.charge(first);
+        let streaming = reader.answer.begin_streaming(&reader.user).await;
         let first = stream::once(async { Ok(first) });
-        Body::from_stream(first.chain(produce(state, reader, None)))
+        Body::from_stream(first.chain(produce(state, (reader, streaming), None)))
     };
     drop(room);
     let mut response = started(StatusCode::OK, media, body);
@@ -383,7 +388,8 @@ pub(in crate::request) async fn watch(
     let rest = if beginning.is_done() {
         stream::empty().right_stream()
     } else {
-        produce(beginning, reader.clone(), Some(closing.clone())).left_stream()
+        let streaming = reader.answer.begin_streaming(&reader.user).await;
+        produce(beginning, (reader.clone(), streaming), Some(closing.clone())).left_stream()
     };
     let next_bookmark = next_bookmark(now, deadline).filter(|_| watching.wants_bookmarks());
     let state = WatchState {
@@ -494,7 +500,9 @@ async fn next_event(mut state: WatchState) -> Option<(Chunk, WatchState)> {
     };
     let _room = match &event {
         Ok(Event::Object(event)) => {
-            state.reader.answer.room_for(&state.reader.user, &event.versioned).await
+            let Reader { answer, user } = &state.reader;
+            // Who waits holds what may be gone for everybody else: it can come back for it.
+            timeout(ROOM_WAIT, answer.room_for(user, &event.versioned)).await.ok()?
         }
         _ => None,
     };

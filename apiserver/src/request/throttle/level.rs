@@ -1,0 +1,64 @@
+//! Levels: whose requests have places of their own, so that no sort of client waits for another.
+
+use crate::user::User;
+
+/// A sort of client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Level {
+    /// What keeps the cluster going: controllers of the control plane, nodes.
+    System,
+    /// People, and programs that run as one.
+    People,
+    /// Programs in the cluster, each under its service account.
+    Workloads,
+    /// Whoever has no credentials.
+    Strangers,
+}
+
+impl Level {
+    pub(super) const ALL: [Self; 4] =
+        [Self::System, Self::People, Self::Workloads, Self::Strangers];
+
+    /// How many of a hundred places are its own.
+    pub(super) fn percent(self) -> usize {
+        match self {
+            Self::System | Self::People => 25,
+            Self::Workloads => 45,
+            Self::Strangers => 5,
+        }
+    }
+
+    pub(super) fn of(user: &User) -> Self {
+        const ACCOUNTS: &str = "system:serviceaccount:";
+        if user.is_anonymous() {
+            return Self::Strangers;
+        }
+        match user.name.strip_prefix(ACCOUNTS) {
+            Some(account) if account.starts_with("kube-system:") => Self::System,
+            Some(_) => Self::Workloads,
+            None if user.name.starts_with("system:") => Self::System,
+            None => Self::People,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_by_their_names() {
+        for (name, level) in [
+            ("system:kube-controller-manager", Level::System),
+            ("system:node:a", Level::System),
+            ("system:serviceaccount:kube-system:namespace-controller", Level::System),
+            ("system:serviceaccount:farm:collector", Level::Workloads),
+            ("system:anonymous", Level::Strangers),
+            ("jane", Level::People),
+        ] {
+            let user = User { name: name.to_owned(), ..User::default() };
+            assert_eq!(Level::of(&user), level, "{name}");
+        }
+        assert_eq!(Level::ALL.map(Level::percent).iter().sum::<usize>(), 100);
+    }
+}

@@ -1,0 +1,291 @@
+//! A queue for places: when they are taken requests wait, and users have their turns one after
+//! the other, however many requests each has.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout};
+
+/// One user has at most this part of the places, and of those that wait: a quarter.
+const SHARE: usize = 4;
+/// How many wait for one place, and how many of one user for one that it may have.
+const WAITING: usize = 4;
+const WAITING_OF_USER: usize = 2;
+/// How many users of whom nothing waits yet may wait besides.
+const USERS: usize = 1_000;
+/// How long a request waits.
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
+/// What is told to a client that may not wait, at most.
+const LONGEST_RETRY: u32 = 30;
+/// How much of the average is that of the requests before the last one.
+const INERTIA: u32 = 8;
+
+/// So many places, and who waits for them.
+#[derive(Clone, Debug)]
+pub(super) struct Queue(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    places: usize,
+    share: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    taken: usize,
+    waiting: usize,
+    by_user: HashMap<String, OfUser>,
+    /// Users of whom requests wait, in the order of their turns.
+    turns: VecDeque<String>,
+    /// About how long a place is taken.
+    average: Duration,
+}
+
+#[derive(Debug, Default)]
+struct OfUser {
+    taken: usize,
+    waiting: VecDeque<oneshot::Sender<()>>,
+}
+
+/// One of the places, until it is dropped.
+#[derive(Debug)]
+pub(super) struct QueuePlace {
+    queue: Arc<Shared>,
+    user: String,
+    since: Instant,
+}
+
+/// Nothing was free in time.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Busy {
+    /// In how many seconds there may be a place, as it looks.
+    pub retry_after: u32,
+}
+
+impl Queue {
+    pub(super) fn new(places: usize) -> Self {
+        let share = (places / SHARE).max(1);
+        Self(Arc::new(Shared { places, share, state: Mutex::default() }))
+    }
+
+    /// A place, and how long it was waited for.
+    pub(super) async fn take(&self, user: &str) -> Result<(QueuePlace, Duration), Busy> {
+        let since = Instant::now();
+        let turn = {
+            let mut state = self.0.state();
+            let of_user = state.by_user.get(user);
+            let (taken, waiting) =
+                of_user.map_or((0, 0), |of_user| (of_user.taken, of_user.waiting.len()));
+            if state.taken < self.0.places && taken < self.0.share {
+                state.taken += 1;
+                state.of(user).taken += 1;
+                None
+            } else if self.0.may_wait(&state, waiting) {
+                let (sender, receiver) = oneshot::channel();
+                state.waiting += 1;
+                if waiting == 0 {
+                    state.turns.push_back(user.to_owned());
+                }
+                state.of(user).waiting.push_back(sender);
+                Some(receiver)
+            } else {
+                return Err(Busy { retry_after: self.0.retry_after(&state) });
+            }
+        };
+        let place = || QueuePlace {
+            queue: Arc::clone(&self.0),
+            user: user.to_owned(),
+            since: Instant::now(),
+        };
+        let Some(turn) = turn else { return Ok((place(), Duration::ZERO)) };
+        let mut waiter = Waiter { queue: &self.0, user, turn };
+        match timeout(LONGEST_WAIT, &mut waiter.turn).await {
+            Ok(Ok(())) => Ok((place(), since.elapsed())),
+            _ => Err(Busy { retry_after: self.0.retry_after(&self.0.state()) }),
+        }
+    }
+
+    /// How many places are taken.
+    pub(super) fn taken(&self) -> usize {
+        self.0.state().taken
+    }
+}
+
+/// Somebody who waits, and may leave.
+struct Waiter<'a> {
+    queue: &'a Arc<Shared>,
+    user: &'a str,
+    turn: oneshot::Receiver<()>,
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        // After this nobody gives a place to it any more.
+        self.turn.close();
+        let was_given = self.turn.try_recv();
+        let mut state = self.queue.state();
+        match was_given {
+            // A place was given, and nobody has come for it.
+            Ok(()) => self.queue.free(&mut state, self.user),
+            Err(oneshot::error::TryRecvError::Empty) => {}
+            // It was taken, or the queue has seen that nobody waits.
+            Err(oneshot::error::TryRecvError::Closed) => {
+                let State { by_user, waiting, .. } = &mut *state;
+                if let Some(of_user) = by_user.get_mut(self.user) {
+                    let before = of_user.waiting.len();
+                    of_user.waiting.retain(|waiter| !waiter.is_closed());
+                    *waiting -= before - of_user.waiting.len();
+                }
+                state.tidy(self.user);
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether one more may wait, of a user of whom so many do.
+    fn may_wait(&self, state: &State, of_user: usize) -> bool {
+        match of_user {
+            0 => state.waiting < self.places * WAITING + USERS,
+            _ => of_user < self.share * WAITING_OF_USER && state.waiting < self.places * WAITING,
+        }
+    }
+
+    /// Frees a place of a user, and gives what is free to those whose turn it is.
+    fn free(&self, state: &mut State, user: &str) {
+        state.taken -= 1;
+        state.of(user).taken -= 1;
+        state.tidy(user);
+        let mut passed = 0;
+        while state.taken < self.places && passed < state.turns.len() {
+            let Some(next) = state.turns.pop_front() else { return };
+            let of_user = state.of(&next);
+            if of_user.taken >= self.share {
+                // Somebody else, until this user has given back a place.
+                state.turns.push_back(next);
+                passed += 1;
+                continue;
+            }
+            let Some(waiter) = of_user.waiting.pop_front() else { continue };
+            let has_more = !of_user.waiting.is_empty();
+            state.waiting -= 1;
+            if waiter.send(()).is_ok() {
+                state.taken += 1;
+                state.of(&next).taken += 1;
+            }
+            if has_more {
+                state.turns.push_back(next);
+            } else {
+                state.tidy(&next);
+            }
+            passed = 0;
+        }
+    }
+
+    /// When there may be a place: as many as wait go before, each for about as long as those
+    /// before them.
+    fn retry_after(&self, state: &State) -> u32 {
+        let wait = state.average * u32::try_from(state.waiting).unwrap_or(u32::MAX);
+        let seconds = wait.as_secs_f64() / self.places.max(1) as f64;
+        (seconds.ceil() as u32).clamp(1, LONGEST_RETRY)
+    }
+}
+
+impl State {
+    fn of(&mut self, user: &str) -> &mut OfUser {
+        self.by_user.entry(user.to_owned()).or_default()
+    }
+
+    /// Forgets a user who has nothing and waits for nothing.
+    fn tidy(&mut self, user: &str) {
+        let Some(of_user) = self.by_user.get(user) else { return };
+        if !of_user.waiting.is_empty() {
+            return;
+        }
+        if of_user.taken == 0 {
+            self.by_user.remove(user);
+        }
+        self.turns.retain(|one| one != user);
+    }
+}
+
+impl Drop for QueuePlace {
+    fn drop(&mut self) {
+        let mut state = self.queue.state();
+        state.average = (state.average * (INERTIA - 1) + self.since.elapsed()) / INERTIA;
+        self.queue.free(&mut state, &self.user);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::task::JoinSet;
+    use tokio::time::sleep;
+
+    #[tokio::test(start_paused = true)]
+    async fn one_user_leaves_places_for_others_and_waits_for_its_own() {
+        let queue = Queue::new(8);
+        let first = queue.take("greedy").await.unwrap();
+        let second = queue.take("greedy").await.unwrap();
+        assert_eq!(queue.take("greedy").await.unwrap_err(), Busy { retry_after: 1 });
+        let waiting = tokio::spawn({
+            let queue = queue.clone();
+            async move { queue.take("greedy").await }
+        });
+        sleep(Duration::from_secs(2)).await;
+        assert!(queue.take("modest").await.unwrap().1.is_zero());
+        drop(first);
+        let (third, waited) = waiting.await.unwrap().unwrap();
+        assert_eq!((waited.as_secs(), queue.taken()), (2, 2));
+        drop((second, third));
+        assert_eq!(queue.taken(), 0);
+        assert!(queue.0.state().by_user.is_empty() && queue.0.state().turns.is_empty());
+    }
+
+    /// A hundred users take all there is, a second each time, and have many more that wait.
+    #[tokio::test(start_paused = true)]
+    async fn whoever_asks_once_does_not_wait_for_those_who_ask_a_hundred_times() {
+        let queue = Queue::new(40);
+        let mut greedy = JoinSet::new();
+        for number in 0..1_000 {
+            let queue = queue.clone();
+            greedy.spawn(async move {
+                let Ok(_place) = queue.take(&format!("greedy-{}", number % 20)).await else {
+                    return false;
+                };
+                sleep(Duration::from_secs(1)).await;
+                true
+            });
+        }
+        sleep(Duration::from_millis(100)).await;
+        let (_place, waited) = queue.take("modest").await.unwrap();
+        assert!(waited <= Duration::from_secs(1), "{waited:?}");
+        let served = greedy.join_all().await.into_iter().filter(|&served| served).count();
+        assert!((200..400).contains(&served), "{served}: bounded, and the queue was used");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_gives_up_leaves_nothing_behind() {
+        let queue = Queue::new(1);
+        let held = queue.take("a").await.unwrap();
+        for user in ["a", "b"] {
+            let gone = timeout(Duration::from_secs(1), queue.take(user)).await;
+            assert!(gone.is_err());
+        }
+        assert_eq!(queue.take("b").await.unwrap_err().retry_after, 1, "it was too long");
+        {
+            let state = queue.0.state();
+            assert_eq!((state.waiting, state.turns.len(), state.by_user.len()), (0, 0, 1));
+        }
+        drop(held);
+        assert!(queue.take("b").await.is_ok());
+    }
+}
