@@ -69,8 +69,12 @@ impl Kind {
         self.in_version(object, &self.storage).unwrap_or_else(|_| Arc::clone(object))
     }
 
-    /// An object that cannot be converted, as it is kept, for those who look at its metadata.
-    pub fn as_kept(&self, object: &Object, version: &Version) -> Tree {
+    /// An object in this version; one that cannot be converted as it is kept, under the version's
+    /// name, for those who look at its metadata.
+    pub fn in_version_or_as_kept(&self, object: &Arc<Object>, version: &Version) -> Tree {
+        if let Ok(shown) = self.in_version(object, version) {
+            return shown.to_tree();
+        }
         let mut tree = object.to_tree();
         tree.insert("apiVersion".to_owned(), self.api_version(&version.name).into());
         tree

@@ -238,11 +238,7 @@ impl RuntimeKinds {
         let kinds = self.0.handler.upgrade()?.kinds();
         let (served, version) = kinds.find(group, version, plural)?;
         let found = served.cache.get(&Key::new(namespace, name))?;
-        let tree = match served.kind.in_version(&found.object, version) {
-            Ok(object) => object.to_tree(),
-            Err(_) => served.kind.as_kept(&found.object, version),
-        };
-        Some(Value::Object(tree))
+        Some(Value::Object(served.kind.in_version_or_as_kept(&found.object, version)))
     }
 
     /// Removes an object whatever holds it, if it is still the one of this uid. Answers whether

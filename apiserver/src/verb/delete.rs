@@ -53,10 +53,7 @@ pub async fn delete(
         check_options(attributes, key, &asked, &kept)?;
         let shown = kind.in_storage_version(&kept.object);
         if ended.is_none() {
-            let live = || match kind.in_version(&kept.object, attributes.version) {
-                Ok(object) => object.to_tree(),
-                Err(_) => kind.as_kept(&kept.object, attributes.version),
-            };
+            let live = || kind.in_version_or_as_kept(&kept.object, attributes.version);
             let size = kept.object.tree_size();
             validate_deletion(attributes, key, (&live, size), warnings).await?;
         }
