@@ -79,4 +79,5 @@ pub use server::{
     LoggingFormat, RestoreError, Running, RuntimeKinds, StoredKind, TakenNames, Unready,
     start_logging,
 };
+pub use storage::NamespaceShare;
 pub use user::User;

@@ -4,11 +4,13 @@
 
 mod memory;
 pub mod revision;
+mod shares;
 #[cfg(test)]
 mod suite;
 
 pub use memory::MemoryStore;
 pub use revision::{Revision, RevisionSequence};
+pub use shares::NamespaceShare;
 
 use std::fmt;
 use std::sync::Arc;
@@ -82,6 +84,18 @@ pub enum StoreError {
     #[error("the store is full: it holds no more than {limit} bytes")]
     Full {
         /// How much it holds at most.
+        limit: usize,
+    },
+    /// Its namespace has no room for it, or there is none for cluster-scoped objects.
+    #[error(
+        "{used} of {limit} bytes of a namespace's share are taken, and {requested} more are needed; --store-namespace-share makes it larger"
+    )]
+    ShareExceeded {
+        /// How many bytes more it would take.
+        requested: usize,
+        /// How many the namespace takes.
+        used: usize,
+        /// How many it may take.
         limit: usize,
     },
     /// The object was written since.

@@ -10,6 +10,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 
 use crate::error::StartError;
 use crate::manifests;
+use crate::storage::NamespaceShare;
 
 /// Longer than a watch of the cluster is quiet.
 const CLUSTER_SILENCE: Duration = Duration::from_secs(320);
@@ -122,6 +123,11 @@ pub struct Args {
     /// Admission plugins to disable
     #[arg(long, value_enum, value_name = "NAMES", value_delimiter = ',')]
     pub disable_admission_plugins: Vec<AdmissionPluginName>,
+
+    /// The part of the store that the objects of one namespace may take. Cluster-scoped objects count
+    /// as one namespace more; 100% is for a server whose objects all live in one
+    #[arg(long, value_name = "PERCENT", default_value = "25%")]
+    pub store_namespace_share: NamespaceShare,
 
     /// Copy the objects of stored kinds from the deployed server, through kube-apiserver,
     /// before listening: for a process that takes its place for a while, as with mirrord.

@@ -19,7 +19,7 @@ use crate::object::{Object, Tree};
 use crate::request::{Authentication, Documents, Handler, SharedHandler};
 use crate::served_kind::{Backing, Intake, ServedKind, ServedKinds};
 use crate::storage::{
-    Collection, Commit, Expected, MemoryStore, RevisionSequence, Store, StoreError,
+    Collection, Commit, Expected, MemoryStore, NamespaceShare, RevisionSequence, Store, StoreError,
 };
 use crate::watch_cache::WatchCache;
 use crate::write;
@@ -36,6 +36,15 @@ impl Drop for Assembled {
     fn drop(&mut self) {
         self.tasks.iter().for_each(JoinHandle::abort);
     }
+}
+
+/// What a server holds writes to.
+#[derive(Clone, Copy)]
+pub(super) struct Limits {
+    /// Whether a namespace must be there, and stay.
+    pub looks_at_namespaces: bool,
+    /// The part of the store that a namespace may take.
+    pub namespace_share: NamespaceShare,
 }
 
 /// Parses every definition, and holds them against each other.
@@ -143,13 +152,14 @@ impl Assembled {
         (registered, copied): (&Kinds, &Copied),
         clock: Clock,
         (cluster, documents): (Cluster, Documents),
-        looks_at_namespaces: bool,
+        limits: Limits,
         authentication: Authentication,
         closing: CancellationToken,
     ) -> Result<Self, StartError> {
         let random = clock.random();
         let sequence = Arc::new(RevisionSequence::starting(clock.now(), random));
-        let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Arc::clone(&sequence)));
+        let store: Arc<dyn Store> =
+            Arc::new(MemoryStore::new(Arc::clone(&sequence), limits.namespace_share));
         let sources = Arc::new(cluster.sources());
         let mut served = Vec::new();
         let mut runs = Vec::new();
@@ -193,7 +203,7 @@ impl Assembled {
         let is_concerned =
             |served: &ServedKind| served.kind.is_namespaced() && served.store().is_some();
         let mut admission = AdmissionChain::default();
-        if looks_at_namespaces {
+        if limits.looks_at_namespaces {
             let is_any = kinds.iter().any(is_concerned);
             let namespaces = is_any.then(|| Namespaces::new(sources, cluster.clone()));
             admission.push(Arc::new(NamespaceLifecycle::new(namespaces)));
