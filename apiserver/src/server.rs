@@ -151,7 +151,7 @@ impl ApiServer {
     }
 
     /// The same server without this admission plugin. Without a cluster, NamespaceLifecycle would
-    /// find no namespace.
+    /// find no namespace, and ResourceQuota no quota.
     #[must_use]
     pub fn without_admission_plugin(mut self, plugin: AdmissionPluginName) -> Self {
         self.disabled.push(plugin);
@@ -169,6 +169,7 @@ impl ApiServer {
         let is_enabled = |plugin| !self.disabled.contains(&plugin);
         Limits {
             looks_at_namespaces: is_enabled(AdmissionPluginName::NamespaceLifecycle),
+            enforces_quotas: is_enabled(AdmissionPluginName::ResourceQuota),
             namespace_share: self.namespace_share,
         }
     }

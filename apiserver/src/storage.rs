@@ -113,6 +113,8 @@ pub struct LogEntry {
     pub revision: Revision,
     /// What was written.
     pub key: Key,
+    /// What was kept until then.
+    pub before: Option<Arc<Object>>,
     /// What is kept since; `None` after a removal.
     pub object: Option<Arc<Object>>,
 }

@@ -155,6 +155,8 @@ pub struct Args {
 pub enum AdmissionPluginName {
     /// Nothing is made in a namespace that is missing or being deleted.
     NamespaceLifecycle,
+    /// Nothing is made beyond what the ResourceQuotas of its namespace allow.
+    ResourceQuota,
 }
 
 /// The form of the log.

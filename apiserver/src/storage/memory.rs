@@ -78,7 +78,7 @@ impl MemoryStore {
                 }
             }
             let Commit { key, object, .. } = commit;
-            let entry = LogEntry { revision, key, object };
+            let entry = LogEntry { revision, key, before, object };
             for reader in &shelf.readers {
                 reader.append(entry.clone());
             }
@@ -119,6 +119,7 @@ impl Store for MemoryStore {
             reader.append(LogEntry {
                 revision: versioned.revision,
                 key: key.clone(),
+                before: None,
                 object: Some(Arc::clone(&versioned.object)),
             });
         }
