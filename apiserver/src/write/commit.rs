@@ -125,8 +125,11 @@ async fn create(
 /// What is said of an object for which the store has no room: in the words of a quota, where others
 /// still have some.
 fn no_room(attributes: &Attributes<'_>, object: &Object, error: StoreError) -> ApiError {
-    const ADVICE: &str = "objects must be deleted or made smaller first";
     let kind = attributes.kind();
+    let advice = match attributes.origin {
+        Origin::Request => "objects must be deleted or made smaller first",
+        Origin::Restored => "--store-namespace-share makes it larger",
+    };
     match error {
         StoreError::ShareExceeded { requested, used, limit } => {
             let whose = match attributes.namespace {
@@ -134,12 +137,13 @@ fn no_room(attributes: &Attributes<'_>, object: &Object, error: StoreError) -> A
                 None => "cluster-scoped objects".to_owned(),
             };
             let why = format!(
-                "exceeded quota: share of {whose} in the store, requested: bytes={requested}, used: bytes={used}, limited: bytes={limit}: {ADVICE}"
+                "exceeded quota: share of {whose} in the store, requested: bytes={requested}, used: bytes={used}, limited: bytes={limit}: {advice}"
             );
             ApiError::forbidden(&kind.group, &kind.names.plural, object.key().name(), &why)
         }
         StoreError::Full { .. } => {
-            ApiError::new(Reason::InsufficientStorage, format!("{error}: {ADVICE}"))
+            let why = format!("{error}: objects must be deleted or made smaller first");
+            ApiError::new(Reason::InsufficientStorage, why)
         }
         _ => ApiError::internal(error),
     }
