@@ -222,8 +222,8 @@ impl Assembled {
             for served in kinds.iter().filter(|served| is_concerned(served)) {
                 count(served, &*store, usages).await?;
             }
-            let limits = quota_limits(&kinds, &*store, sources).await?;
-            admission.set_last(Arc::new(ResourceQuota::new(limits, usages.clone())));
+            let quotas = quota_limits(&kinds, &*store, sources).await?;
+            admission.set_last(Arc::new(ResourceQuota::new(quotas, usages.clone())));
         }
         let handler =
             Handler::new(kinds.clone(), authentication, cluster, admission, clock.clone());
