@@ -1,6 +1,7 @@
 //! What becomes of submitted objects.
 
 mod changes;
+mod quotas;
 
 use std::sync::Arc;
 
