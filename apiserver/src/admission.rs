@@ -10,12 +10,14 @@ mod kind_rules;
 mod namespace_lifecycle;
 mod object;
 mod request;
+mod resource_quota;
 
 pub use error::AdmissionError;
 pub use kind_rules::KindRules;
 pub use namespace_lifecycle::NamespaceLifecycle;
 pub use object::AdmissionObject;
 pub use request::{AdmissionOperation, AdmissionRequest, OldObject};
+pub use resource_quota::{QuotaLimits, QuotaUsages, Reservation, ResourceQuota};
 
 use std::sync::Arc;
 
@@ -28,8 +30,8 @@ use crate::object::Tree;
 /// For a single kind `Rules` say the same with its Rust type.
 ///
 /// Kubernetes' own NamespaceLifecycle is asked first, then plugins in the order in which they
-/// were registered, then the `Rules` of the kind; none is asked a second time because a later
-/// one has changed something. A write that another one has overtaken is asked about anew. A
+/// were registered, then the `Rules` of the kind, then Kubernetes' own ResourceQuota; none is asked a
+/// second time because a later one has changed something. A write that another one has overtaken is asked about anew. A
 /// plugin that panics fails the request with 500, and the server goes on. While a plugin
 /// waits, its request holds its place among those in flight, and its memory; a slow plugin
 /// may lose every race for an object that changes often, until the request's time is over.
@@ -110,27 +112,40 @@ pub trait AdmissionPlugin: Send + Sync + 'static {
 
 /// The plugins of a server, in the order in which they are asked.
 #[derive(Clone, Default)]
-pub struct AdmissionChain(Vec<Arc<dyn AdmissionPlugin>>);
+pub struct AdmissionChain {
+    plugins: Vec<Arc<dyn AdmissionPlugin>>,
+    last: Option<Arc<dyn AdmissionPlugin>>,
+}
 
 impl AdmissionChain {
     /// Adds a plugin, behind the others.
     pub fn push(&mut self, plugin: Arc<dyn AdmissionPlugin>) {
-        self.0.push(plugin);
+        self.plugins.push(plugin);
     }
 
     /// Adds plugins, behind the others.
     pub fn extend(&mut self, others: Self) {
-        self.0.extend(others.0);
+        self.plugins.extend(others.plugins);
     }
 
-    /// The plugins, in the order in which they are asked.
+    /// Sets the plugin that judges when all others have, also the rules of the kind.
+    pub fn set_last(&mut self, plugin: Arc<dyn AdmissionPlugin>) {
+        self.last = Some(plugin);
+    }
+
+    /// The plugins but the last one, in the order in which they are asked.
     pub fn iter(&self) -> impl Iterator<Item = &dyn AdmissionPlugin> {
-        self.0.iter().map(AsRef::as_ref)
+        self.plugins.iter().map(AsRef::as_ref)
+    }
+
+    /// The plugin that judges when all others have.
+    pub fn last(&self) -> Option<&dyn AdmissionPlugin> {
+        self.last.as_deref()
     }
 }
 
 impl std::fmt::Debug for AdmissionChain {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("AdmissionChain").field(&self.0.len()).finish()
+        f.debug_tuple("AdmissionChain").field(&self.plugins.len()).finish()
     }
 }

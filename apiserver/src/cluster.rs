@@ -4,6 +4,7 @@ mod access_review;
 mod api_service;
 mod namespaces;
 mod request_header_ca;
+mod resource_quotas;
 mod serving_secret;
 mod source;
 mod stored_objects;
@@ -13,6 +14,7 @@ pub use access_review::Attributes;
 pub use api_service::Registration;
 pub use namespaces::{NamespaceState, Namespaces};
 pub use request_header_ca::{DelegatedAuthentication, RequestHeader};
+pub use resource_quotas::ResourceQuotas;
 pub use serving_secret::{KeptCertificates, SecretError};
 pub use source::{Changed, SourceInformer, Sources, resource_name};
 

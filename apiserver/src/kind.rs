@@ -26,7 +26,7 @@ pub use erased_rules::{ErasedRules, Prepared, RuleContext, Verdict};
 pub use names::Names;
 pub use review_handler::{ReviewError, ReviewHandler};
 pub use scale::scale;
-pub use strategy::{Completed, NameRule, Routing, StoragePrefix, Strategy};
+pub use strategy::{Completed, NameRule, QuotaUsage, Routing, StoragePrefix, Strategy};
 pub use subresource_handler::{
     SubresourceError, SubresourceHandler, SubresourceOutcome, SubresourceRequest,
 };

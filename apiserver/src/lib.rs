@@ -67,7 +67,7 @@ pub use definition::{
 };
 pub use error::{FieldError, StartError};
 pub use kind::{
-    Completed, NameRule, ReviewError, Routing, RuleContext, StoragePrefix, Strategy,
+    Completed, NameRule, QuotaUsage, ReviewError, Routing, RuleContext, StoragePrefix, Strategy,
     SubresourceError, SubresourceOutcome, SubresourceRequest, View, age,
 };
 pub use manifests::Options as ManifestOptions;
@@ -79,4 +79,5 @@ pub use server::{
     LoggingFormat, RestoreError, Running, RuntimeKinds, StoredKind, TakenNames, Unready,
     start_logging,
 };
+pub use storage::NamespaceShare;
 pub use user::User;

@@ -159,6 +159,11 @@ fn rights(name: &str, namespace: &str, kinds: &Kinds, api_services: &[String]) -
             "resources": ["namespaces"],
             "verbs": ["get", "list", "watch"],
         }));
+        rules.push(json!({
+            "apiGroups": [""],
+            "resources": ["resourcequotas"],
+            "verbs": ["list", "watch"],
+        }));
     }
     rules.push(json!({
         "apiGroups": ["apiregistration.k8s.io"],

@@ -206,6 +206,11 @@ impl Object {
         &self.labels
     }
 
+    /// Its JSON, without the resourceVersion.
+    pub fn json(&self) -> &[u8] {
+        &self.json
+    }
+
     /// How many bytes of JSON it holds.
     pub fn json_size(&self) -> usize {
         self.json.len()

@@ -51,8 +51,9 @@ use crate::error::StartError;
 use crate::kind::Kind;
 use crate::manifests;
 use crate::request::{Authentication, Documents, Impersonation, Peer, StreamReset};
+use crate::storage::NamespaceShare;
 use crate::user::User;
-use assemble::Assembled;
+use assemble::{Assembled, Limits};
 use authentication::Trusted;
 use connection::Connections;
 use copied::Copied;
@@ -78,6 +79,7 @@ pub struct ApiServer {
     kubernetes: Option<String>,
     documents: Vec<(String, Document)>,
     copied: Copied,
+    namespace_share: NamespaceShare,
 }
 
 /// What a server takes for the cluster: what it computes from, asks for
@@ -107,6 +109,7 @@ impl ApiServer {
             kubernetes: None,
             documents: Vec::new(),
             copied: Copied::new(),
+            namespace_share: NamespaceShare::default(),
         }
     }
 
@@ -148,15 +151,27 @@ impl ApiServer {
     }
 
     /// The same server without this admission plugin. Without a cluster, NamespaceLifecycle would
-    /// find no namespace.
+    /// find no namespace, and ResourceQuota no quota.
     #[must_use]
     pub fn without_admission_plugin(mut self, plugin: AdmissionPluginName) -> Self {
         self.disabled.push(plugin);
         self
     }
 
-    fn looks_at_namespaces(&self) -> bool {
-        !self.disabled.contains(&AdmissionPluginName::NamespaceLifecycle)
+    /// The same server, of whose store the objects of one namespace take no more than this share.
+    #[must_use]
+    pub fn with_store_namespace_share(mut self, share: NamespaceShare) -> Self {
+        self.namespace_share = share;
+        self
+    }
+
+    fn limits(&self) -> Limits {
+        let is_enabled = |plugin| !self.disabled.contains(&plugin);
+        Limits {
+            looks_at_namespaces: is_enabled(AdmissionPluginName::NamespaceLifecycle),
+            enforces_quotas: is_enabled(AdmissionPluginName::ResourceQuota),
+            namespace_share: self.namespace_share,
+        }
     }
 
     /// Serves until SIGTERM or SIGINT, then drains.
@@ -221,6 +236,7 @@ impl ApiServer {
         loopback: Loopback,
     ) -> Result<Bound, StartError> {
         self.disabled.extend(&args.disable_admission_plugins);
+        self.namespace_share = args.store_namespace_share;
         let trusted = Trusted::new(args, cluster.clone())?;
         let identity = Identity {
             service: args.service_name.clone().unwrap_or_else(|| self.name.clone()),
@@ -268,14 +284,14 @@ impl ApiServer {
         let closing = CancellationToken::new();
         let guard = closing.clone().drop_guard();
         let kinds = assemble::parse(&self.kinds)?;
-        let looks_at_namespaces = self.looks_at_namespaces();
+        let limits = self.limits();
         let documents = self.documents();
         let assembled = Assembled::new(
             kinds,
             (&self.kinds, &self.copied),
             self.clock,
             (cluster, documents),
-            looks_at_namespaces,
+            limits,
             authentication,
             closing,
         )
@@ -348,14 +364,14 @@ impl Bound {
             unready.0.subscribe(),
             closing.clone(),
         );
-        let looks_at_namespaces = server.looks_at_namespaces();
+        let limits = server.limits();
         let documents = server.documents();
         let assembled = Assembled::new(
             kinds,
             (&server.kinds, &server.copied),
             server.clock.clone(),
             (cluster.clone(), documents),
-            looks_at_namespaces,
+            limits,
             trusted.authentication(impersonation),
             closing.clone(),
         )

@@ -4,11 +4,13 @@
 
 mod memory;
 pub mod revision;
+mod shares;
 #[cfg(test)]
 mod suite;
 
 pub use memory::MemoryStore;
 pub use revision::{Revision, RevisionSequence};
+pub use shares::NamespaceShare;
 
 use std::fmt;
 use std::sync::Arc;
@@ -84,6 +86,18 @@ pub enum StoreError {
         /// How much it holds at most.
         limit: usize,
     },
+    /// Its namespace has no room for it, or there is none for cluster-scoped objects.
+    #[error(
+        "{used} of {limit} bytes of a namespace's share are taken, and {requested} more are needed; --store-namespace-share makes it larger"
+    )]
+    ShareExceeded {
+        /// How many bytes more it would take.
+        requested: usize,
+        /// How many the namespace takes.
+        used: usize,
+        /// How many it may take.
+        limit: usize,
+    },
     /// The object was written since.
     #[error("the object was written at {current}, after the expected revision")]
     Changed {
@@ -99,6 +113,8 @@ pub struct LogEntry {
     pub revision: Revision,
     /// What was written.
     pub key: Key,
+    /// What was kept until then.
+    pub before: Option<Arc<Object>>,
     /// What is kept since; `None` after a removal.
     pub object: Option<Arc<Object>>,
 }

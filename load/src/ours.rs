@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use aggregated_apiserver::{AdmissionPluginName, ApiServer, Kinds, ServeArgs};
+use aggregated_apiserver::{AdmissionPluginName, ApiServer, Kinds, NamespaceShare, ServeArgs};
 use anyhow::Result;
 
 use crate::process;
@@ -24,7 +24,10 @@ pub async fn serve(folder: &Path) -> Result<()> {
     args.tls_cert_file = Some(folder.join("serving.crt"));
     args.tls_private_key_file = Some(folder.join("serving.key"));
     args.client_ca_file = Some(folder.join("ca.crt"));
-    args.disable_admission_plugins = vec![AdmissionPluginName::NamespaceLifecycle];
+    args.disable_admission_plugins =
+        vec![AdmissionPluginName::NamespaceLifecycle, AdmissionPluginName::ResourceQuota];
+    // All objects are in one namespace.
+    args.store_namespace_share = NamespaceShare::WHOLE;
     args.requestheader_client_ca_file = Some(folder.join("ca.crt"));
     let server = ApiServer::new("samples", Kinds::new().crds_from_yaml(DEFINITION)?);
     let running = server.bind(&args).await?.start().await?;

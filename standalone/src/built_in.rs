@@ -45,6 +45,7 @@ pub(crate) fn kinds(tokens: &Arc<ServiceAccountTokens>) -> Kinds {
         core::namespace::row().kind(),
         core::node::row().kind(),
         core::pod::row().kind(),
+        core::resource_quota::row().kind(),
         core::secret::row().kind(),
         core::service_account::row(Arc::clone(tokens)).kind(),
         core::service::row().kind(),

@@ -105,9 +105,30 @@ pub fn count_against_quota(world: &mut World) -> Result<()> {
     })?;
     world.kubectl(["create", "configmap", "map", "-n", "pasture"]).run()?;
     world.eventually(|| used(r#"{"count/configmaps":"2","count/llamas.farm.example.com":"1"}"#))?;
+    // What is beyond it is refused as soon as we know of it, in the words of kube-apiserver.
+    let limit = r#"{"spec":{"hard":{"count/llamas.farm.example.com":"1"}}}"#;
+    world.kubectl(["patch", "quota", "herd", "-n", "pasture", "-p", limit]).run()?;
+    let create = |name: &str, dry_run: &str| {
+        let create = ["create", "-n", "pasture", "-f", "-", dry_run];
+        world.kubectl(create).input(&llama(name)).output()
+    };
+    let exceeded = "Error from server (Forbidden): error when creating \"STDIN\": llamas.farm.example.com \"timmy\" is forbidden: exceeded quota: herd, requested: count/llamas.farm.example.com=1, used: count/llamas.farm.example.com=1, limited: count/llamas.farm.example.com=1\n";
+    world.eventually(|| {
+        let refused = create("timmy", "--dry-run=server")?;
+        ensure!(refused.errors == exceeded, "{}", refused.errors);
+        Ok(())
+    })?;
+    let refused = create("timmy", "--dry-run=none")?;
+    ensure!(refused.errors == exceeded, "{}", refused.errors);
+    // A change is no creation.
+    let heavier = r#"{"spec":{"weight":99}}"#;
+    let patch = ["patch", "llama", "shaun", "-n", "pasture", "--type=merge", "-p", heavier];
+    world.kubectl(patch).run()?;
     // Told by its watch, long before it counts again.
     world.kubectl(["delete", "llama", "shaun", "-n", "pasture"]).run()?;
     world.eventually(|| used(r#"{"count/configmaps":"2","count/llamas.farm.example.com":"0"}"#))?;
+    // There is room as soon as the llama is gone, whoever has counted that.
+    ensure!(create("timmy", "--dry-run=none")?.succeeded);
     world.kubectl(["delete", "namespace", "pasture", "--timeout=120s"]).run()?;
     Ok(())
 }

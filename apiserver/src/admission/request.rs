@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::AdmissionError;
+use super::{AdmissionError, Reservation};
 use crate::kind::RuleContext;
 use crate::object::{Key, Tree};
 use crate::served_kind::{ServedKind, ServedKinds};
@@ -59,8 +59,10 @@ pub struct AdmissionRequest<'a> {
     /// Whether everything is checked and nothing is kept.
     pub dry_run: bool,
     old: OldObject<'a>,
+    served: &'a ServedKind,
     kinds: &'a ServedKinds,
     warnings: Warnings,
+    reservation: Mutex<Option<Reservation>>,
 }
 
 /// The object that is there when a write begins.
@@ -108,8 +110,10 @@ impl<'a> AdmissionRequest<'a> {
             now: context.now,
             dry_run: context.dry_run,
             old: OldObject::None,
+            served,
             kinds,
             warnings: Warnings::default(),
+            reservation: Mutex::default(),
         }
     }
 
@@ -144,6 +148,21 @@ impl<'a> AdmissionRequest<'a> {
     /// What was to be told.
     pub(crate) fn take_warnings(&self) -> Vec<String> {
         std::mem::take(&mut *self.warnings.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The kind in service.
+    pub(super) fn served(&self) -> &'a ServedKind {
+        self.served
+    }
+
+    /// Holds what is reserved for the object, until it was kept or will not be.
+    pub(super) fn hold(&self, reservation: Reservation) {
+        *self.reservation.lock().unwrap_or_else(PoisonError::into_inner) = Some(reservation);
+    }
+
+    /// What is reserved for the object.
+    pub(crate) fn take_reservation(&self) -> Option<Reservation> {
+        self.reservation.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Looks up an object of a kind that this server serves, as

@@ -95,6 +95,15 @@ impl<K> SourceInformer<K> {
         }
     }
 
+    /// Returns when everything there was to begin with has arrived, or the cluster does not show it.
+    pub async fn settled(&self) {
+        let notify = Arc::new(Notify::new());
+        let _changed = self.follow(Arc::clone(&notify));
+        while !self.is_synced() && self.watch_error().is_none() {
+            notify.notified().await;
+        }
+    }
+
     /// Follows changes, beginning with everything there is; `notify` is told
     /// of each of them, and when the informer is synced.
     pub fn follow(&self, notify: Arc<Notify>) -> Arc<Changed> {
@@ -171,6 +180,14 @@ impl Sources {
     where
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
     {
+        self.open_or("what is computed from them is not served yet")
+    }
+
+    /// The same. The log says what is `missing` as long as they cannot be watched.
+    pub fn open_or<K>(&self, missing: &'static str) -> Arc<SourceInformer<K>>
+    where
+        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+    {
         let mut informers = self.informers.lock().unwrap_or_else(PoisonError::into_inner);
         let known = informers.get(&TypeId::of::<K>()).map(Arc::clone);
         if let Some(Ok(informer)) = known.map(Arc::downcast) {
@@ -178,7 +195,8 @@ impl Sources {
         }
         let informer = Arc::new(SourceInformer::<K>::default());
         informers.insert(TypeId::of::<K>(), informer.clone());
-        let watch = tokio::spawn(keep(Arc::clone(&informer), Api::all(self.client.clone())));
+        let api = Api::all(self.client.clone());
+        let watch = tokio::spawn(keep(Arc::clone(&informer), api, missing));
         self.watches.lock().unwrap_or_else(PoisonError::into_inner).push(watch);
         informer
     }
@@ -193,7 +211,7 @@ impl Drop for Sources {
 
 /// Keeps the objects of an informer as the cluster shows them. While the cluster is away they stay
 /// as they were last.
-async fn keep<K>(informer: Arc<SourceInformer<K>>, api: Api<K>)
+async fn keep<K>(informer: Arc<SourceInformer<K>>, api: Api<K>, missing: &str)
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
 {
@@ -239,7 +257,7 @@ where
                 if reported.is_none_or(|at| at.elapsed() >= REPORT_EVERY) {
                     let meanwhile = match informer.is_synced() {
                         true => "the last view of them stays",
-                        false => "what is computed from them is not served yet",
+                        false => missing,
                     };
                     tracing::warn!("cannot list or watch {name}, {meanwhile}: {error}");
                     reported = Some(Instant::now());

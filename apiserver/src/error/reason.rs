@@ -39,6 +39,8 @@ pub enum Reason {
     Timeout,
     /// It cannot be answered here now.
     ServiceUnavailable,
+    /// There is no room for what would be kept.
+    InsufficientStorage,
 }
 
 impl Reason {
@@ -61,6 +63,7 @@ impl Reason {
             Self::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
             Self::InternalError => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Timeout => StatusCode::GATEWAY_TIMEOUT,
+            Self::InsufficientStorage => StatusCode::INSUFFICIENT_STORAGE,
         }
     }
 
@@ -84,6 +87,7 @@ impl Reason {
             Self::InternalError => "InternalError",
             Self::Timeout => "Timeout",
             Self::ServiceUnavailable => "ServiceUnavailable",
+            Self::InsufficientStorage => "InsufficientStorage",
         }
     }
 }

@@ -66,6 +66,23 @@ pub struct Strategy {
     pub storage_prefix: StoragePrefix,
     /// How unknown paths are answered.
     pub routing: Routing,
+    /// What its objects use of ResourceQuotas.
+    pub quota_usage: QuotaUsage,
+}
+
+/// What the objects of a kind use of ResourceQuotas. All but the exempt ones count as one, under
+/// `count/foos.example.com`.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum QuotaUsage {
+    /// Nothing else.
+    #[default]
+    Count,
+    /// One under this name too.
+    CountAs(&'static str),
+    /// What this function finds in the JSON of an object, too; an update may use more of it.
+    Computed(fn(&[u8]) -> Vec<(&'static str, u64)>),
+    /// Nothing at all.
+    Exempt,
 }
 
 /// The condition `Completed` of a row in a table.
@@ -192,6 +209,7 @@ impl Default for Strategy {
             kept_if_omitted: &[],
             storage_prefix: StoragePrefix::default(),
             routing: Routing::default(),
+            quota_usage: QuotaUsage::default(),
         }
     }
 }

@@ -52,6 +52,11 @@ impl Quantity {
         Ok(Self { nanos: if is_negative { -nanos } else { nanos }, suffix })
     }
 
+    /// So many whole ones.
+    pub fn from_whole(number: u64) -> Self {
+        Self { nanos: i128::from(number) * NANO, suffix: Suffix::Decimal }
+    }
+
     /// The same in thousandths, rounded up: what containers can have of a resource.
     #[must_use]
     pub fn in_thousandths(self) -> Self {

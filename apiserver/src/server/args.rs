@@ -10,6 +10,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 
 use crate::error::StartError;
 use crate::manifests;
+use crate::storage::NamespaceShare;
 
 /// Longer than a watch of the cluster is quiet.
 const CLUSTER_SILENCE: Duration = Duration::from_secs(320);
@@ -123,6 +124,11 @@ pub struct Args {
     #[arg(long, value_enum, value_name = "NAMES", value_delimiter = ',')]
     pub disable_admission_plugins: Vec<AdmissionPluginName>,
 
+    /// The part of the store that the objects of one namespace may take. Cluster-scoped objects count
+    /// as one namespace more; 100% is for a server whose objects all live in one
+    #[arg(long, value_name = "PERCENT", default_value = "25%")]
+    pub store_namespace_share: NamespaceShare,
+
     /// Copy the objects of stored kinds from the deployed server, through kube-apiserver,
     /// before listening: for a process that takes its place for a while, as with mirrord.
     /// Never for the deployed one, which would ask itself
@@ -149,6 +155,8 @@ pub struct Args {
 pub enum AdmissionPluginName {
     /// Nothing is made in a namespace that is missing or being deleted.
     NamespaceLifecycle,
+    /// Nothing is made beyond what the ResourceQuotas of its namespace allow.
+    ResourceQuota,
 }
 
 /// The form of the log.

@@ -9,17 +9,19 @@ use tokio_util::sync::CancellationToken;
 
 use super::copied::{Copied, CopiedObjects};
 use super::runtime_kinds::RuntimeKinds;
-use crate::admission::{AdmissionChain, NamespaceLifecycle};
+use crate::admission::{
+    AdmissionChain, NamespaceLifecycle, QuotaLimits, QuotaUsages, ResourceQuota,
+};
 use crate::clock::Clock;
-use crate::cluster::{Cluster, Namespaces};
+use crate::cluster::{Cluster, Namespaces, ResourceQuotas, Sources};
 use crate::definition::{Kinds, Role};
 use crate::error::{Reason, StartError};
-use crate::kind::Kind;
+use crate::kind::{Kind, QuotaUsage};
 use crate::object::{Object, Tree};
 use crate::request::{Authentication, Documents, Handler, SharedHandler};
 use crate::served_kind::{Backing, Intake, ServedKind, ServedKinds};
 use crate::storage::{
-    Collection, Commit, Expected, MemoryStore, RevisionSequence, Store, StoreError,
+    Collection, Commit, Expected, MemoryStore, NamespaceShare, RevisionSequence, Store, StoreError,
 };
 use crate::watch_cache::WatchCache;
 use crate::write;
@@ -36,6 +38,20 @@ impl Drop for Assembled {
     fn drop(&mut self) {
         self.tasks.iter().for_each(JoinHandle::abort);
     }
+}
+
+/// ResourceQuotas, as a server has them that keeps them itself.
+const RESOURCE_QUOTAS: &str = "resourcequotas";
+
+/// What a server holds writes to.
+#[derive(Clone, Copy)]
+pub(super) struct Limits {
+    /// Whether a namespace must be there, and stay.
+    pub looks_at_namespaces: bool,
+    /// Whether ResourceQuotas hold.
+    pub enforces_quotas: bool,
+    /// The part of the store that a namespace may take.
+    pub namespace_share: NamespaceShare,
 }
 
 /// Parses every definition, and holds them against each other.
@@ -143,13 +159,14 @@ impl Assembled {
         (registered, copied): (&Kinds, &Copied),
         clock: Clock,
         (cluster, documents): (Cluster, Documents),
-        looks_at_namespaces: bool,
+        limits: Limits,
         authentication: Authentication,
         closing: CancellationToken,
     ) -> Result<Self, StartError> {
         let random = clock.random();
         let sequence = Arc::new(RevisionSequence::starting(clock.now(), random));
-        let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Arc::clone(&sequence)));
+        let store: Arc<dyn Store> =
+            Arc::new(MemoryStore::new(Arc::clone(&sequence), limits.namespace_share));
         let sources = Arc::new(cluster.sources());
         let mut served = Vec::new();
         let mut runs = Vec::new();
@@ -192,21 +209,62 @@ impl Assembled {
         let kinds = ServedKinds::new(served);
         let is_concerned =
             |served: &ServedKind| served.kind.is_namespaced() && served.store().is_some();
+        let is_any = kinds.iter().any(is_concerned);
         let mut admission = AdmissionChain::default();
-        if looks_at_namespaces {
-            let is_any = kinds.iter().any(is_concerned);
+        if limits.looks_at_namespaces {
+            let sources = Arc::clone(&sources);
             let namespaces = is_any.then(|| Namespaces::new(sources, cluster.clone()));
             admission.push(Arc::new(NamespaceLifecycle::new(namespaces)));
         }
         admission.extend(registered.admission_chain().clone());
+        let usages = (limits.enforces_quotas && is_any).then(QuotaUsages::default);
+        if let Some(usages) = &usages {
+            for served in kinds.iter().filter(|served| is_concerned(served)) {
+                count(served, &*store, usages).await?;
+            }
+            let quotas = quota_limits(&kinds, &*store, sources).await?;
+            admission.set_last(Arc::new(ResourceQuota::new(quotas, usages.clone())));
+        }
         let handler =
             Handler::new(kinds.clone(), authentication, cluster, admission, clock.clone());
         let handler = Arc::new(handler.with_documents(documents));
-        let runtime = RuntimeKinds::new(&handler, store, sequence, clock, closing);
+        let runtime = RuntimeKinds::new(&handler, store, sequence, (clock, usages), closing);
         // From here on nothing fails that would leave them behind.
         let tasks = runs.into_iter().map(tokio::spawn).collect();
         Ok(Self { kinds, handler, runtime, tasks })
     }
+}
+
+/// Counts the objects of a kind against quotas, from now on. Those of a view are counted as what it
+/// shows.
+async fn count(
+    served: &ServedKind,
+    store: &dyn Store,
+    usages: &QuotaUsages,
+) -> Result<(), StartError> {
+    let kind = &served.kind;
+    if kind.view.is_some() || matches!(kind.strategy.quota_usage, QuotaUsage::Exempt) {
+        return Ok(());
+    }
+    let followed = store.follow(&Collection::new(&kind.collection()), usages.counter(kind)).await;
+    followed.map_err(|error| fault(kind, "storage", &error.to_string()))
+}
+
+/// What quotas allow: those that are kept here, or those of the cluster.
+async fn quota_limits(
+    kinds: &ServedKinds,
+    store: &dyn Store,
+    sources: Arc<Sources>,
+) -> Result<QuotaLimits, StartError> {
+    let quotas = kinds.iter().find(|served| served.kind.qualified() == RESOURCE_QUOTAS);
+    let Some(quotas) = quotas.filter(|served| served.store().is_some()) else {
+        return Ok(QuotaLimits::of_cluster(ResourceQuotas::new(sources)));
+    };
+    let limits = QuotaLimits::default();
+    let collection = Collection::new(&quotas.kind.collection());
+    let followed = store.follow(&collection, Arc::new(limits.clone())).await;
+    followed.map_err(|error| fault(&quotas.kind, "storage", &error.to_string()))?;
+    Ok(limits)
 }
 
 /// Connects a cache with its collection, and puts objects in as they are elsewhere: they

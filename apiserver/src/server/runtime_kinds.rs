@@ -10,6 +10,7 @@ use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::assemble;
+use crate::admission::QuotaUsages;
 use crate::clock::Clock;
 use crate::error::{FieldError, Reason, StartError, quote};
 use crate::kind::Kind;
@@ -66,6 +67,8 @@ struct Shared {
     store: Arc<dyn Store>,
     sequence: Arc<RevisionSequence>,
     clock: Clock,
+    /// Who counts against quotas, if they are enforced.
+    usages: Option<QuotaUsages>,
     closing: CancellationToken,
     /// The caches of all kinds that ever came, by `foos.example.com`: one that
     /// comes again goes on. Held while kinds change.
@@ -77,12 +80,12 @@ impl RuntimeKinds {
         handler: &Arc<Handler>,
         store: Arc<dyn Store>,
         sequence: Arc<RevisionSequence>,
-        clock: Clock,
+        (clock, usages): (Clock, Option<QuotaUsages>),
         closing: CancellationToken,
     ) -> Self {
         let handler = Arc::downgrade(handler);
         let caches = Mutex::default();
-        Self(Arc::new(Shared { handler, store, sequence, clock, closing, caches }))
+        Self(Arc::new(Shared { handler, store, sequence, clock, usages, closing, caches }))
     }
 
     /// What is wrong with a definition, whatever else is served.
@@ -158,6 +161,10 @@ impl RuntimeKinds {
                 let unusable =
                     |error: StoreError| assemble::fault(&kind, "storage", &error.to_string());
                 self.0.store.follow(&collection, cache.clone()).await.map_err(unusable)?;
+                if let Some(usages) = &self.0.usages {
+                    let counter = usages.counter(&kind);
+                    self.0.store.follow(&collection, counter).await.map_err(unusable)?;
+                }
                 cache.mark_synced();
                 caches.insert(qualified.clone(), Arc::clone(&cache));
                 cache

@@ -6,21 +6,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 
+use super::shares::Shares;
 use super::{
-    Collection, Commit, Expected, LogEntry, LogReader, Revision, RevisionSequence, Store,
-    StoreError, Versioned,
+    Collection, Commit, Expected, LogEntry, LogReader, NamespaceShare, Revision, RevisionSequence,
+    Store, StoreError, Versioned,
 };
-use crate::object::Key;
+use crate::object::{Key, Object};
 
 /// Bytes of objects that a store in memory holds at most: what a pod of half a
 /// gigabyte bears, with the recent past beside it.
 const BYTES_LIMIT: usize = 128 << 20;
 
 /// Everything that is kept.
-#[derive(Default)]
 struct Shelves {
     by_collection: HashMap<Collection, Shelf>,
-    bytes: usize,
+    shares: Shares,
 }
 
 #[derive(Default)]
@@ -36,9 +36,11 @@ pub struct MemoryStore {
 }
 
 impl MemoryStore {
-    /// An empty store that takes its revisions from this sequence.
-    pub fn new(sequence: Arc<RevisionSequence>) -> Self {
-        Self { sequence, shelves: Mutex::default() }
+    /// An empty store that takes its revisions from this sequence, and of which a namespace takes no
+    /// more than this share.
+    pub fn new(sequence: Arc<RevisionSequence>, share: NamespaceShare) -> Self {
+        let shares = Shares::new(BYTES_LIMIT, share);
+        Self { sequence, shelves: Mutex::new(Shelves { by_collection: HashMap::new(), shares }) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Shelves> {
@@ -48,7 +50,7 @@ impl MemoryStore {
     fn write(&self, commit: Commit) -> Result<Revision, StoreError> {
         self.sequence.publish(|revision| {
             let mut guard = self.lock();
-            let Shelves { by_collection, bytes } = &mut *guard;
+            let Shelves { by_collection, shares } = &mut *guard;
             let shelf = by_collection.entry(commit.collection).or_default();
             match (commit.expected, shelf.objects.get(&commit.key)) {
                 (Expected::Absent, Some(_)) => return Err(StoreError::Exists),
@@ -58,13 +60,14 @@ impl MemoryStore {
                 }
                 _ => {}
             }
-            let before = shelf.objects.get(&commit.key).map_or(0, |kept| kept.object.size());
-            let after = commit.object.as_ref().map_or(0, |object| object.size());
-            let total = *bytes - before + after;
-            if after > before && total > BYTES_LIMIT && !commit.marks {
-                return Err(StoreError::Full { limit: BYTES_LIMIT });
+            let before = shelf.objects.get(&commit.key).map(|kept| Arc::clone(&kept.object));
+            let size = |object: &Option<Arc<Object>>| object.as_ref().map_or(0, |one| one.size());
+            let (old, new) = (size(&before), size(&commit.object));
+            let namespace = commit.key.namespace();
+            if !commit.marks {
+                shares.check(namespace, old, new)?;
             }
-            *bytes = total;
+            shares.replace(namespace, old, new);
             match &commit.object {
                 Some(object) => {
                     let versioned = Versioned { revision, object: Arc::clone(object) };
@@ -74,7 +77,8 @@ impl MemoryStore {
                     shelf.objects.remove(&commit.key);
                 }
             }
-            let entry = LogEntry { revision, key: commit.key, object: commit.object };
+            let Commit { key, object, .. } = commit;
+            let entry = LogEntry { revision, key, before, object };
             for reader in &shelf.readers {
                 reader.append(entry.clone());
             }
@@ -115,6 +119,7 @@ impl Store for MemoryStore {
             reader.append(LogEntry {
                 revision: versioned.revision,
                 key: key.clone(),
+                before: None,
                 object: Some(Arc::clone(&versioned.object)),
             });
         }
@@ -132,12 +137,12 @@ mod tests {
     #[tokio::test]
     async fn is_full_at_last_and_has_room_again() {
         let sequence = Arc::new(RevisionSequence::starting(Timestamp::now(), 7));
-        let store = MemoryStore::new(sequence);
+        let store = MemoryStore::new(sequence, NamespaceShare::WHOLE);
         let commit = |name: &str, size: Option<usize>, expected| {
             let object = size.map(|size| {
                 let metadata = serde_json::json!({"name": name, "uid": "u"});
                 let tree = serde_json::json!({"metadata": metadata, "x": "x".repeat(size)});
-                Arc::new(crate::object::Object::from_tree(tree.as_object().unwrap()).unwrap())
+                Arc::new(Object::from_tree(tree.as_object().unwrap()).unwrap())
             });
             let (collection, key) = (Collection::new("c"), Key::new(None, name));
             Commit { collection, key, expected, object, marks: false }
@@ -165,10 +170,50 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_full_share_leaves_room_for_others() {
+        const SIZE: usize = 1 << 20;
+        let sequence = Arc::new(RevisionSequence::starting(Timestamp::now(), 7));
+        let store = MemoryStore::new(sequence, NamespaceShare::default());
+        let commit = |namespace, name: &str, size: Option<usize>, expected| {
+            let object = size.map(|size| {
+                let metadata = serde_json::json!({"name": name, "uid": "u"});
+                let tree = serde_json::json!({"metadata": metadata, "x": "x".repeat(size)});
+                Arc::new(Object::from_tree(tree.as_object().unwrap()).unwrap())
+            });
+            let (collection, key) = (Collection::new("c"), Key::new(namespace, name));
+            Commit { collection, key, expected, object, marks: false }
+        };
+        let is_exceeded = |error: &StoreError| matches!(error, StoreError::ShareExceeded { limit, .. } if *limit == BYTES_LIMIT / 4);
+        let mut revisions = Vec::new();
+        for number in 0..31 {
+            let created = commit(Some("a"), &number.to_string(), Some(SIZE), Expected::Absent);
+            revisions.push(store.commit(created).await.unwrap());
+        }
+        let one_more = |namespace| commit(namespace, "more", Some(SIZE), Expected::Absent);
+        let refused = store.commit(one_more(Some("a"))).await.unwrap_err();
+        assert!(is_exceeded(&refused), "{refused}");
+        // Other collections of the namespace share its room.
+        let other = Commit { collection: Collection::new("d"), ..one_more(Some("a")) };
+        assert!(is_exceeded(&store.commit(other).await.unwrap_err()));
+        for namespace in [Some("b"), None] {
+            store.commit(one_more(namespace)).await.unwrap();
+        }
+        // What is there may become smaller, and be marked, and go.
+        let at = Expected::At(revisions[0]);
+        let larger = commit(Some("a"), "0", Some(2 * SIZE), at);
+        assert!(is_exceeded(&store.commit(larger.clone()).await.unwrap_err()));
+        let marked = store.commit(Commit { marks: true, ..larger }).await.unwrap();
+        let smaller = commit(Some("a"), "0", Some(1), Expected::At(marked));
+        store.commit(smaller).await.unwrap();
+        store.commit(commit(Some("a"), "1", None, Expected::At(revisions[1]))).await.unwrap();
+        store.commit(one_more(Some("a"))).await.unwrap();
+    }
+
+    #[tokio::test]
     async fn passes_the_suite() {
         suite::run(|| {
             let sequence = Arc::new(RevisionSequence::starting(Timestamp::now(), 7));
-            Arc::new(MemoryStore::new(sequence))
+            Arc::new(MemoryStore::new(sequence, NamespaceShare::default()))
         })
         .await;
     }

@@ -98,7 +98,7 @@ pub async fn delete(
                 }
                 Err(StoreError::Absent) => return ended.ok_or_else(absent),
                 Err(StoreError::Changed { .. } | StoreError::Exists) => continue,
-                Err(error @ StoreError::Full { .. }) => return Err(ApiError::internal(error)),
+                Err(error) => return Err(ApiError::internal(error)),
             }
         }
         match store.commit(commit(expected, marked.clone(), marked.is_some())).await {
@@ -106,7 +106,7 @@ pub async fn delete(
             Err(StoreError::Absent) => return ended.ok_or_else(absent),
             // Somebody else wrote it: look again.
             Err(StoreError::Changed { .. } | StoreError::Exists) => {}
-            Err(error @ StoreError::Full { .. }) => return Err(ApiError::internal(error)),
+            Err(error) => return Err(ApiError::internal(error)),
         }
     }
 }

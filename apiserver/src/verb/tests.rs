@@ -15,7 +15,7 @@ use crate::kind::Kind;
 use crate::object::selector::{FieldSelector, LabelSelector, Selector};
 use crate::object::{Key, Object};
 use crate::served_kind::{Backing, Intake, ServedKind};
-use crate::storage::{MemoryStore, Revision, RevisionSequence, Versioned};
+use crate::storage::{MemoryStore, NamespaceShare, Revision, RevisionSequence, Versioned};
 use crate::watch_cache::{Scope, WatchCache};
 use tokio_util::sync::CancellationToken;
 
@@ -48,7 +48,8 @@ impl World {
         let sequence = Arc::new(RevisionSequence::starting(now, 7));
         let cache = Arc::new(WatchCache::new(Arc::clone(&sequence)));
         cache.mark_synced();
-        let backing = Backing::Stored(Arc::new(MemoryStore::new(sequence)));
+        let backing =
+            Backing::Stored(Arc::new(MemoryStore::new(sequence, NamespaceShare::default())));
         Self {
             served: ServedKind {
                 kind,

@@ -9,6 +9,7 @@ use super::live::Live;
 use super::{field_managers, owners, reset, text};
 use crate::admission::{
     AdmissionObject, AdmissionOperation, AdmissionPlugin, AdmissionRequest, KindRules, OldObject,
+    Reservation,
 };
 use crate::error::ApiError;
 use crate::object::{Key, Tree, metadata};
@@ -87,7 +88,8 @@ fn draft_type(draft: &Draft) -> (String, String) {
     (text(&draft.tree, "apiVersion"), text(&draft.tree, "kind"))
 }
 
-/// Asks plugins about an object as it would be kept.
+/// Asks plugins about an object as it would be kept; answers with what is reserved for it until it
+/// is.
 ///
 /// # Errors
 /// What a plugin refuses.
@@ -95,13 +97,13 @@ pub(super) async fn validate(
     attributes: &Attributes<'_>,
     live: Option<&Live>,
     draft: &mut Draft,
-) -> Result<(), ApiError> {
+) -> Result<Option<Reservation>, ApiError> {
     let name = metadata::name(&draft.tree).to_owned();
     let request = request(attributes, live, &name);
     let rules = rules(attributes, draft);
     let outcome = ask(attributes, rules.as_ref(), &request, Some(&draft.tree)).await;
     draft.warnings.extend(request.take_warnings());
-    outcome
+    outcome.map(|()| request.take_reservation())
 }
 
 /// Asks plugins about the deletion of this object. `warnings` gains what the client is to be
@@ -137,7 +139,10 @@ async fn ask(
     request: &AdmissionRequest<'_>,
     object: Option<&Tree>,
 ) -> Result<(), ApiError> {
-    for plugin in plugins(attributes, rules).filter(|one| one.handles(request)) {
+    let last = attributes.environment.admission.last();
+    let last = last.filter(|_| is_asked(attributes));
+    let plugins = plugins(attributes, rules).chain(last);
+    for plugin in plugins.filter(|one| one.handles(request)) {
         let nothing = Tree::new();
         plugin
             .validate(request, object)
@@ -152,9 +157,14 @@ fn plugins<'a>(
     attributes: &Attributes<'a>,
     rules: Option<&'a KindRules>,
 ) -> impl Iterator<Item = &'a dyn AdmissionPlugin> {
-    let is_asked = attributes.origin == Origin::Request;
+    let is_asked = is_asked(attributes);
     let rules = rules.map(|rules| rules as &dyn AdmissionPlugin);
     attributes.environment.admission.iter().chain(rules).filter(move |_| is_asked)
+}
+
+/// Whether admission is asked about the write.
+fn is_asked(attributes: &Attributes<'_>) -> bool {
+    attributes.origin == Origin::Request
 }
 
 /// The rules of the kind, if the object is of it.

@@ -22,7 +22,8 @@ pub(super) enum Committed {
 /// Keeps an object.
 ///
 /// # Errors
-/// 409 when its name is taken, 404 when the object is gone, 500 when there is no room.
+/// 409 when its name is taken, 404 when the object is gone, 403 when its namespace has taken its share
+/// of the store, 507 when there is no room at all.
 pub(super) async fn commit(
     attributes: &Attributes<'_>,
     live: Option<&Live>,
@@ -77,7 +78,7 @@ async fn replace(
             Err(ApiError::not_found(&kind.group, &kind.names.plural, name))
         }
         Err(StoreError::Changed { .. } | StoreError::Exists) => Ok(Committed::Overtaken),
-        Err(error @ StoreError::Full { .. }) => Err(ApiError::internal(error)),
+        Err(error) => Err(no_room(attributes, &object, error)),
     }
 }
 
@@ -117,7 +118,34 @@ async fn create(
             let other = store.get(&collection, &key).await.map_err(ApiError::internal)?;
             taken(attributes, &key, other.as_ref(), name, may_repeat)
         }
-        Err(error) => Err(ApiError::internal(error)),
+        Err(error) => Err(no_room(attributes, &object, error)),
+    }
+}
+
+/// What is said of an object for which the store has no room: in the words of a quota, where others
+/// still have some.
+fn no_room(attributes: &Attributes<'_>, object: &Object, error: StoreError) -> ApiError {
+    let kind = attributes.kind();
+    let advice = match attributes.origin {
+        Origin::Request => "objects must be deleted or made smaller first",
+        Origin::Restored => "--store-namespace-share makes it larger",
+    };
+    match error {
+        StoreError::ShareExceeded { requested, used, limit } => {
+            let whose = match attributes.namespace {
+                Some(namespace) => format!("namespace {namespace}"),
+                None => "cluster-scoped objects".to_owned(),
+            };
+            let why = format!(
+                "exceeded quota: share of {whose} in the store, requested: bytes={requested}, used: bytes={used}, limited: bytes={limit}: {advice}"
+            );
+            ApiError::forbidden(&kind.group, &kind.names.plural, object.key().name(), &why)
+        }
+        StoreError::Full { .. } => {
+            let why = format!("{error}: objects must be deleted or made smaller first");
+            ApiError::new(Reason::InsufficientStorage, why)
+        }
+        _ => ApiError::internal(error),
     }
 }
 

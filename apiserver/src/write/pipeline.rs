@@ -72,7 +72,8 @@ async fn stages(
     if is_upsert {
         attributes.authorizer.authorize_create().await?;
     }
-    admission::validate(attributes, live, draft).await?;
+    // Until the object was kept, or will not be.
+    let _reservation = admission::validate(attributes, live, draft).await?;
     let encoded = encode::encode(attributes, live, draft)?;
     commit::commit(attributes, live, (encoded, &draft.revision), name_origin, may_repeat).await
 }

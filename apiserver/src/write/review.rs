@@ -31,5 +31,5 @@ async fn admit(attributes: &Attributes<'_>, draft: &mut Draft) -> Result<(), Api
         let kind = &attributes.kind().names.kind;
         return Err(ApiError::bad_request(format!("the object is no {kind}")));
     }
-    admission::validate(attributes, None, draft).await
+    admission::validate(attributes, None, draft).await.map(drop)
 }

@@ -1,6 +1,7 @@
 //! What becomes of submitted objects.
 
 mod changes;
+mod quotas;
 
 use std::sync::Arc;
 
@@ -14,8 +15,8 @@ use crate::object::{Key, Object};
 use crate::quota::Account;
 use crate::served_kind::{Backing, Intake, ServedKind, ServedKinds};
 use crate::storage::{
-    Collection, Commit, Expected, LogReader, MemoryStore, Revision, RevisionSequence, Store,
-    StoreError, Versioned,
+    Collection, Commit, Expected, LogReader, MemoryStore, NamespaceShare, Revision,
+    RevisionSequence, Store, StoreError, Versioned,
 };
 use crate::user::User;
 use crate::watch_cache::WatchCache;
@@ -65,7 +66,7 @@ impl World {
         let now = || "2026-01-01T00:00:00.5Z".parse().unwrap();
         let sequence = Arc::new(RevisionSequence::starting(now(), 7));
         let cache = Arc::new(WatchCache::new(Arc::clone(&sequence)));
-        let store = Arc::new(MemoryStore::new(sequence));
+        let store = Arc::new(MemoryStore::new(sequence, NamespaceShare::default()));
         let served = ServedKind {
             kind: Arc::new(kind),
             cache,
@@ -397,7 +398,8 @@ impl Store for Closing {
 #[test]
 fn an_object_does_not_outlive_its_definition() {
     let mut world = World::new(kind());
-    let store = MemoryStore::new(Arc::new(RevisionSequence::starting(world.clock.now(), 7)));
+    let sequence = Arc::new(RevisionSequence::starting(world.clock.now(), 7));
+    let store = MemoryStore::new(sequence, NamespaceShare::default());
     let store = Arc::new(Closing(store, world.served.intake.clone()));
     world.served.backing = Backing::Stored(store.clone());
     let Value::Object(tree) = foo(json!({"name": "a"}), json!({"size": 1})) else { unreachable!() };

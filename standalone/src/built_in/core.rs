@@ -6,6 +6,7 @@ pub(crate) mod event;
 pub(crate) mod namespace;
 pub(crate) mod node;
 pub(crate) mod pod;
+pub(crate) mod resource_quota;
 pub(crate) mod secret;
 pub(crate) mod service;
 pub(crate) mod service_account;

@@ -11,7 +11,7 @@ use k8s_openapi::api::authorization::v1::{
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{
-    Binding, ConfigMap, Event, Namespace, Node, Pod, Secret, Service, ServiceAccount,
+    Binding, ConfigMap, Event, Namespace, Node, Pod, ResourceQuota, Secret, Service, ServiceAccount,
 };
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::events::v1::Event as NewEvent;
@@ -47,6 +47,7 @@ pub(super) fn all() -> &'static Map<String, Value> {
         generator.subschema_for::<Node>();
         generator.subschema_for::<Pod>();
         generator.subschema_for::<ReplicaSet>();
+        generator.subschema_for::<ResourceQuota>();
         generator.subschema_for::<Secret>();
         generator.subschema_for::<Service>();
         generator.subschema_for::<ServiceAccount>();

@@ -2,21 +2,25 @@
 
 use std::collections::BTreeMap;
 
-use aggregated_apiserver::{FieldError, Rules};
+use aggregated_apiserver::{FieldError, QuotaUsage, Rules, Strategy};
 use k8s_openapi::api::core::v1::ConfigMap;
 
 use super::data::{IMMUTABLE_DATA, SIZE_LIMIT, check_key, none_if_empty};
 use crate::built_in::checks::{FieldErrors, check_with, quote};
 use crate::built_in::row::{Column, Row};
-use crate::built_in::strategy;
+use crate::built_in::strategy::without_generation;
 
 pub(crate) fn row() -> Row<ConfigMap> {
     Row {
         short_names: &["cm"],
         columns: columns(),
         rules: Rules::new().validate(|map, old, _| validate(map, old)),
-        ..Row::new(strategy::without_generation())
+        ..Row::new(strategy())
     }
+}
+
+fn strategy() -> Strategy {
+    Strategy { quota_usage: QuotaUsage::CountAs("configmaps"), ..without_generation() }
 }
 
 fn columns() -> Vec<Column<ConfigMap>> {

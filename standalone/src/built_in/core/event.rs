@@ -3,7 +3,7 @@
 pub(crate) mod cells;
 pub(crate) mod validation;
 
-use aggregated_apiserver::{NameRule, Rules, SelectableFields, Strategy};
+use aggregated_apiserver::{NameRule, QuotaUsage, Rules, SelectableFields, Strategy};
 use k8s_openapi::api::core::v1::Event;
 
 use crate::built_in::checks::FieldErrors;
@@ -43,6 +43,7 @@ pub(crate) fn strategy(about: &str) -> Strategy {
         selectable,
         has_name_column: true,
         allows_create_on_update: true,
+        quota_usage: QuotaUsage::Exempt,
         ..common()
     }
 }

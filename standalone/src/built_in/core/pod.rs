@@ -3,13 +3,14 @@
 mod binding;
 mod cells;
 mod eviction;
+mod quota_usage;
 mod resources;
 mod update;
 
 use std::collections::{HashMap, VecDeque};
 
 use aggregated_apiserver::{
-    Completed, Rules, SelectableFields, Strategy, SubresourceError, SubresourceRequest,
+    Completed, QuotaUsage, Rules, SelectableFields, Strategy, SubresourceError, SubresourceRequest,
     truncate_to_seconds,
 };
 use jiff::Timestamp;
@@ -98,6 +99,7 @@ fn strategy() -> Strategy {
         returns_deleted_object: true,
         grace_period: Some(grace_period),
         kept_if_omitted: &["/spec/priority", "/spec/preemptionPolicy"],
+        quota_usage: QuotaUsage::Computed(quota_usage::of),
         ..common()
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use aggregated_apiserver::{FieldError, Rules, SelectableFields, Strategy};
+use aggregated_apiserver::{FieldError, QuotaUsage, Rules, SelectableFields, Strategy};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 
@@ -27,7 +27,13 @@ pub(crate) fn row() -> Row<Secret> {
 
 fn strategy() -> Strategy {
     let selectable = SelectableFields::default().with_field("type", "");
-    Strategy { has_generation: false, selectable, kept_if_omitted: &["/type"], ..common() }
+    Strategy {
+        has_generation: false,
+        selectable,
+        kept_if_omitted: &["/type"],
+        quota_usage: QuotaUsage::CountAs("secrets"),
+        ..common()
+    }
 }
 
 fn columns() -> Vec<Column<Secret>> {

@@ -2,9 +2,12 @@
 
 mod addresses;
 mod cells;
+mod quota_usage;
 mod validation;
 
-use aggregated_apiserver::{NameRule, Rules, SelectableFields, StoragePrefix, Strategy};
+use aggregated_apiserver::{
+    NameRule, QuotaUsage, Rules, SelectableFields, StoragePrefix, Strategy,
+};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
@@ -43,6 +46,7 @@ fn strategy() -> Strategy {
         returns_deleted_object: true,
         allows_create_on_update: true,
         storage_prefix: StoragePrefix::Named("services/specs"),
+        quota_usage: QuotaUsage::Computed(quota_usage::of),
         ..common()
     }
 }

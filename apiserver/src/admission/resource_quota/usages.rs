@@ -1,0 +1,337 @@
+//! What each namespace uses of its quotas: counted as objects come and go, and reserved for those that
+//! are on their way.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::limits::Limit;
+use crate::kind::{Kind, QuotaUsage};
+use crate::object::Object;
+use crate::schema::Quantity;
+use crate::storage::{LogEntry, LogReader};
+
+/// Billionths in one: quantities are compared in them.
+const NANO: i128 = 1_000_000_000;
+
+/// Amounts of what quotas limit, by the names of resources. Nothing of a resource is not in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Amounts(BTreeMap<String, u64>);
+
+impl Amounts {
+    /// What an object of a collection uses.
+    pub fn of(collection: &str, usage: QuotaUsage, json: &[u8]) -> Self {
+        let one = |name: &str| (name.to_owned(), 1);
+        let count = one(&format!("count/{collection}"));
+        Self(match usage {
+            QuotaUsage::Exempt => BTreeMap::new(),
+            QuotaUsage::Count => [count].into(),
+            QuotaUsage::CountAs(alias) => [count, one(alias)].into(),
+            QuotaUsage::Computed(compute) => {
+                let computed = compute(json).into_iter().filter(|(_, amount)| *amount > 0);
+                let computed = computed.map(|(name, amount)| (name.to_owned(), amount));
+                computed.chain([count]).collect()
+            }
+        })
+    }
+
+    /// What is more than in others.
+    pub fn beyond(mut self, others: &Self) -> Self {
+        for (name, amount) in &mut self.0 {
+            *amount = amount.saturating_sub(others.get(name));
+        }
+        self.0.retain(|_, amount| *amount > 0);
+        self
+    }
+
+    fn get(&self, name: &str) -> u64 {
+        self.0.get(name).copied().unwrap_or_default()
+    }
+
+    fn add(&mut self, others: &Self) {
+        for (name, amount) in &others.0 {
+            match self.0.get_mut(name) {
+                Some(sum) => *sum = sum.saturating_add(*amount),
+                None => drop(self.0.insert(name.clone(), *amount)),
+            }
+        }
+    }
+
+    fn subtract(&mut self, others: &Self) {
+        for (name, amount) in &others.0 {
+            match self.0.get_mut(name) {
+                Some(sum) if *sum > *amount => *sum -= amount,
+                _ => drop(self.0.remove(name)),
+            }
+        }
+    }
+}
+
+/// What all namespaces use.
+#[derive(Clone, Debug, Default)]
+pub struct QuotaUsages(Arc<Mutex<HashMap<String, OfNamespace>>>);
+
+/// What one namespace uses.
+#[derive(Debug, Default)]
+struct OfNamespace {
+    /// By objects that are kept, and by those on their way.
+    used: Amounts,
+    /// What is reserved of it, by the uid of the object for which it is, and a number.
+    reserved: HashMap<String, Vec<(u64, Amounts)>>,
+    /// How many reservations there were.
+    reservations: u64,
+}
+
+impl OfNamespace {
+    fn is_empty(&self) -> bool {
+        self.used.0.is_empty() && self.reserved.is_empty()
+    }
+}
+
+impl QuotaUsages {
+    /// Who counts the objects of this kind, as they are kept.
+    pub fn counter(&self, kind: &Kind) -> Arc<dyn LogReader> {
+        let (usages, usage) = (self.clone(), kind.strategy.quota_usage);
+        Arc::new(Counter { usages, collection: kind.collection(), usage })
+    }
+
+    /// Reserves what an object uses, if every limit allows that; without a uid it is only checked.
+    /// What no limit is about is not reserved.
+    ///
+    /// # Errors
+    /// Which limit does not allow it, in the words of kube-apiserver.
+    pub(super) fn reserve(
+        &self,
+        namespace: &str,
+        uid: Option<&str>,
+        requested: Amounts,
+        limits: &[Arc<Limit>],
+    ) -> Result<Option<Reservation>, String> {
+        let limited = |name: &&String| limits.iter().any(|limit| limit.hard.contains_key(*name));
+        if !requested.0.keys().any(|name| limited(&name)) {
+            return Ok(None);
+        }
+        let mut all = self.lock();
+        let nothing = Amounts::default();
+        let used = all.get(namespace).map_or(&nothing, |of_namespace| &of_namespace.used);
+        for limit in limits {
+            check(limit, used, &requested)?;
+        }
+        let Some(uid) = uid else { return Ok(None) };
+        let of_namespace = all.entry(namespace.to_owned()).or_default();
+        of_namespace.used.add(&requested);
+        of_namespace.reservations += 1;
+        let number = of_namespace.reservations;
+        of_namespace.reserved.entry(uid.to_owned()).or_default().push((number, requested));
+        let (namespace, uid) = (namespace.to_owned(), uid.to_owned());
+        Ok(Some(Reservation { usages: self.clone(), namespace, uid, number }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, OfNamespace>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Refuses what a quota does not allow.
+fn check(limit: &Limit, used: &Amounts, requested: &Amounts) -> Result<(), String> {
+    let (mut of_requested, mut of_used, mut of_hard) = (Vec::new(), Vec::new(), Vec::new());
+    for (name, amount) in &requested.0 {
+        let Some(hard) = limit.hard.get(name) else { continue };
+        let used = used.get(name);
+        if (i128::from(used) + i128::from(*amount)) * NANO > hard.nanos() {
+            of_requested.push(format!("{name}={}", Quantity::from_whole(*amount)));
+            of_used.push(format!("{name}={}", Quantity::from_whole(used)));
+            of_hard.push(format!("{name}={hard}"));
+        }
+    }
+    if of_hard.is_empty() {
+        return Ok(());
+    }
+    Err(format!(
+        "exceeded quota: {}, requested: {}, used: {}, limited: {}",
+        limit.name,
+        of_requested.join(","),
+        of_used.join(","),
+        of_hard.join(",")
+    ))
+}
+
+/// What is reserved for an object on its way. Once the object is kept, it is counted instead; when
+/// this is dropped before, it is free again.
+#[derive(Debug)]
+pub struct Reservation {
+    usages: QuotaUsages,
+    namespace: String,
+    uid: String,
+    number: u64,
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        let mut all = self.usages.lock();
+        let Some(of_namespace) = all.get_mut(&self.namespace) else { return };
+        // It is not there any more if the object was kept.
+        let Some(reserved) = of_namespace.reserved.get_mut(&self.uid) else { return };
+        if let Some(place) = reserved.iter().position(|(number, _)| *number == self.number) {
+            let (_, amounts) = reserved.swap_remove(place);
+            of_namespace.used.subtract(&amounts);
+        }
+        if reserved.is_empty() {
+            of_namespace.reserved.remove(&self.uid);
+        }
+        if of_namespace.is_empty() {
+            all.remove(&self.namespace);
+        }
+    }
+}
+
+/// Counts the objects of one kind.
+struct Counter {
+    usages: QuotaUsages,
+    collection: String,
+    usage: QuotaUsage,
+}
+
+impl LogReader for Counter {
+    fn append(&self, entry: LogEntry) {
+        let LogEntry { key, before, object, .. } = entry;
+        let is_computed = matches!(self.usage, QuotaUsage::Computed(_));
+        if before.is_some() && object.is_some() && !is_computed {
+            return;
+        }
+        let Some(namespace) = key.namespace() else { return };
+        let of = |object: Option<&Object>| {
+            let json = object.map(Object::json);
+            json.map(|json| Amounts::of(&self.collection, self.usage, json)).unwrap_or_default()
+        };
+        let (gone, kept) = (of(before.as_deref()), of(object.as_deref()));
+        if gone == kept {
+            return;
+        }
+        let mut all = self.usages.lock();
+        let of_namespace = all.entry(namespace.to_owned()).or_default();
+        // Of the writes that would make this change only one could be kept.
+        let uid = object.as_ref().or(before.as_ref()).map(|object| object.uid());
+        let reserved = uid.and_then(|uid| of_namespace.reserved.remove(uid));
+        for (_, amounts) in reserved.into_iter().flatten() {
+            of_namespace.used.subtract(&amounts);
+        }
+        of_namespace.used.subtract(&gone);
+        of_namespace.used.add(&kept);
+        if of_namespace.is_empty() {
+            all.remove(namespace);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::Key;
+    use crate::storage::Revision;
+    use serde_json::json;
+
+    const FOOS: &str = "count/foos.example.com";
+
+    fn limit(name: &str, hard: &[(&str, &str)]) -> Arc<Limit> {
+        let hard =
+            hard.iter().map(|(name, hard)| ((*name).to_owned(), Quantity::parse(hard).unwrap()));
+        Arc::new(Limit { name: name.to_owned(), hard: hard.collect() })
+    }
+
+    fn counter(usages: &QuotaUsages, usage: QuotaUsage) -> Counter {
+        Counter { usages: usages.clone(), collection: "foos.example.com".to_owned(), usage }
+    }
+
+    fn object(uid: &str, size: u64) -> Arc<Object> {
+        let metadata = json!({"name": uid, "namespace": "n", "uid": uid});
+        let tree = json!({"metadata": metadata, "size": size});
+        Arc::new(Object::from_tree(tree.as_object().unwrap()).unwrap())
+    }
+
+    fn append(counter: &Counter, before: Option<&Arc<Object>>, object: Option<&Arc<Object>>) {
+        let key = Key::new(Some("n"), "x");
+        let (before, object) = (before.cloned(), object.cloned());
+        counter.append(LogEntry { revision: Revision::new(1), key, before, object });
+    }
+
+    fn one() -> Amounts {
+        Amounts::of("foos.example.com", QuotaUsage::Count, b"")
+    }
+
+    fn sized(json: &[u8]) -> Vec<(&'static str, u64)> {
+        let value: serde_json::Value = serde_json::from_slice(json).unwrap();
+        vec![("sizes", value["size"].as_u64().unwrap_or_default())]
+    }
+
+    #[test]
+    fn room_is_reserved_until_the_object_is_kept_or_will_not_be() {
+        let usages = QuotaUsages::default();
+        let counter = counter(&usages, QuotaUsage::Count);
+        let limits = [limit("many", &[(FOOS, "9")]), limit("few", &[(FOOS, "2"), ("pods", "0")])];
+        let reserve = |uid| usages.reserve("n", uid, one(), &limits);
+        let first = reserve(Some("1")).unwrap().unwrap();
+        let second = reserve(Some("2")).unwrap();
+        let refused =
+            format!("exceeded quota: few, requested: {FOOS}=1, used: {FOOS}=2, limited: {FOOS}=2");
+        assert_eq!(reserve(Some("3")).unwrap_err(), refused);
+        assert_eq!(reserve(None).unwrap_err(), refused);
+        drop(second);
+        // A dry run reserves nothing.
+        assert!(reserve(None).unwrap().is_none());
+        // What is kept counts once, before its reservation is dropped and after.
+        append(&counter, None, Some(&object("1", 0)));
+        let second = reserve(Some("2")).unwrap();
+        assert_eq!(reserve(Some("3")).unwrap_err(), refused);
+        drop(first);
+        assert_eq!(reserve(Some("3")).unwrap_err(), refused);
+        drop(second);
+        // A change changes nothing, and a removal frees room.
+        append(&counter, Some(&object("1", 0)), Some(&object("1", 1)));
+        append(&counter, Some(&object("1", 1)), None);
+        assert!(usages.lock().is_empty());
+    }
+
+    #[test]
+    fn what_no_quota_limits_is_free() {
+        let usages = QuotaUsages::default();
+        let limits = [limit("q", &[("count/bars.example.com", "0")])];
+        assert!(usages.reserve("n", Some("1"), one(), &limits).unwrap().is_none());
+        assert!(usages.lock().is_empty());
+    }
+
+    #[test]
+    fn all_that_is_exceeded_is_said() {
+        let usages = QuotaUsages::default();
+        let requested =
+            Amounts([("a", 1), ("b", 2000), ("c", 1)].map(|(k, v)| (k.into(), v)).into());
+        let limits = [limit("q", &[("a", "0"), ("b", "1k"), ("c", "1500m"), ("d", "0")])];
+        assert_eq!(
+            usages.reserve("n", None, requested, &limits).unwrap_err(),
+            "exceeded quota: q, requested: a=1,b=2k, used: a=0,b=0, limited: a=0,b=1k"
+        );
+    }
+
+    #[test]
+    fn a_change_is_charged_what_it_uses_more() {
+        let usages = QuotaUsages::default();
+        let usage = QuotaUsage::Computed(sized);
+        let counter = counter(&usages, usage);
+        let limits = [limit("q", &[("sizes", "10")])];
+        append(&counter, None, Some(&object("1", 4)));
+        let of = |object: &Object| Amounts::of("foos.example.com", usage, object.json());
+        let grown = of(&object("1", 9)).beyond(&of(&object("1", 4)));
+        assert_eq!(grown, Amounts([("sizes".to_owned(), 5)].into()));
+        assert_eq!(of(&object("1", 3)).beyond(&of(&object("1", 4))), Amounts::default());
+        // Two writes of one object, of which one is kept.
+        let reserve = |amounts: &Amounts| usages.reserve("n", Some("1"), amounts.clone(), &limits);
+        let first = reserve(&grown).unwrap();
+        assert!(reserve(&grown).is_err());
+        let second = reserve(&Amounts([("sizes".to_owned(), 1)].into())).unwrap();
+        append(&counter, Some(&object("1", 4)), Some(&object("1", 9)));
+        drop((first, second));
+        assert_eq!(usages.lock()["n"].used, of(&object("1", 9)));
+        assert!(usages.lock()["n"].reserved.is_empty());
+        append(&counter, Some(&object("1", 9)), None);
+        assert!(usages.lock().is_empty());
+    }
+}

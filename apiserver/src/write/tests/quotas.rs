@@ -1,0 +1,138 @@
+//! Room that quotas reserve, while writes wait for their store.
+
+use super::*;
+use crate::admission::{QuotaLimits, QuotaUsages, ResourceQuota};
+use crate::storage::LogEntry;
+use futures::future::join_all;
+
+/// A store that lets others go first.
+struct Late(MemoryStore);
+
+impl Store for Late {
+    fn get<'a>(
+        &'a self,
+        collection: &'a Collection,
+        key: &'a Key,
+    ) -> BoxFuture<'a, Result<Option<Versioned>, StoreError>> {
+        self.0.get(collection, key)
+    }
+
+    fn commit(&self, commit: Commit) -> BoxFuture<'_, Result<Revision, StoreError>> {
+        async move {
+            tokio::task::yield_now().await;
+            self.0.commit(commit).await
+        }
+        .boxed()
+    }
+
+    fn follow(
+        &self,
+        collection: &Collection,
+        reader: Arc<dyn LogReader>,
+    ) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.0.follow(collection, reader)
+    }
+}
+
+/// A world with a late store, and a quota of so many Foos.
+fn limited(hard: &str) -> (World, AdmissionChain) {
+    let mut world = World::new(kind());
+    // Each object has a uid of its own.
+    world.clock = Clock::system();
+    let sequence = Arc::new(RevisionSequence::starting(world.clock.now(), 7));
+    let store = Arc::new(Late(MemoryStore::new(sequence, NamespaceShare::default())));
+    let usages = QuotaUsages::default();
+    let collection = Collection::new(&world.served.kind.collection());
+    at_once(store.follow(&collection, usages.counter(&world.served.kind))).unwrap();
+    world.served.backing = Backing::Stored(store);
+    let quota = json!({
+        "metadata": {"name": "q", "namespace": "default", "uid": "q"},
+        "spec": {"hard": {"count/foos.example.com": hard}},
+    });
+    let quota = Object::from_tree(quota.as_object().unwrap()).unwrap();
+    let limits = QuotaLimits::default();
+    limits.append(LogEntry {
+        revision: Revision::new(1),
+        key: quota.key().clone(),
+        before: None,
+        object: Some(Arc::new(quota)),
+    });
+    let mut admission = AdmissionChain::default();
+    admission.set_last(Arc::new(ResourceQuota::new(limits, usages)));
+    (world, admission)
+}
+
+/// What is answered to so many simultaneous creations, each of the name that `name` gives it.
+async fn create(
+    (world, admission): &(World, AdmissionChain),
+    count: usize,
+    name: impl Fn(usize) -> String,
+    dry_run: bool,
+) -> Vec<Result<(), Reason>> {
+    let options = WriteOptions { dry_run, ..WriteOptions::default() };
+    let kinds = ServedKinds::default();
+    let attributes = Attributes {
+        served: &world.served,
+        version: &world.served.kind.storage,
+        part: Part::Main,
+        namespace: Some("default"),
+        name: None,
+        options: &options,
+        user: &world.user,
+        now: world.clock.now(),
+        origin: Origin::Request,
+        account: &world.account,
+        environment: Environment { clock: &world.clock, admission, kinds: &kinds },
+        authorizer: &restore::AlwaysAllow,
+    };
+    let one = |number| {
+        let Value::Object(tree) = foo(json!({"name": name(number)}), json!({"size": 1})) else {
+            unreachable!()
+        };
+        let submitted = Submitted { tree, duplicates: Vec::new() };
+        write(&attributes, Change::Create(submitted))
+    };
+    let written = join_all((0..count).map(one)).await;
+    written.into_iter().map(|one| one.map(drop).map_err(|error| error.reason())).collect()
+}
+
+fn count(answers: &[Result<(), Reason>], wanted: Result<(), Reason>) -> usize {
+    answers.iter().filter(|one| **one == wanted).count()
+}
+
+#[tokio::test]
+async fn what_waits_for_its_store_takes_room() {
+    let limited = limited("50");
+    let answers = create(&limited, 200, |number| format!("f{number}"), false).await;
+    assert_eq!(count(&answers, Ok(())), 50);
+    assert_eq!(count(&answers, Err(Reason::Forbidden)), 150);
+}
+
+#[tokio::test]
+async fn what_cannot_be_kept_gives_its_room_back() {
+    let limited = limited("50");
+    // Four of each name: one of them is kept.
+    let answers = create(&limited, 40, |number| format!("f{}", number % 10), false).await;
+    assert_eq!(count(&answers, Ok(())), 10);
+    assert_eq!(count(&answers, Err(Reason::AlreadyExists)), 30);
+    // Dry runs are held to the quota, and take nothing.
+    let rehearsed = create(&limited, 60, |number| format!("g{number}"), true).await;
+    assert_eq!(count(&rehearsed, Ok(())), 60);
+    let answers = create(&limited, 60, |number| format!("g{number}"), false).await;
+    assert_eq!(count(&answers, Ok(())), 40);
+    let rehearsed = create(&limited, 1, |_| "h".to_owned(), true).await;
+    assert_eq!(rehearsed, [Err(Reason::Forbidden)]);
+}
+
+#[tokio::test]
+async fn a_request_that_is_given_up_gives_its_room_back() {
+    let limited = limited("1");
+    {
+        let waiting = create(&limited, 1, |_| "a".to_owned(), false);
+        tokio::pin!(waiting);
+        assert!(futures::poll!(&mut waiting).is_pending());
+        let refused = create(&limited, 1, |_| "b".to_owned(), true).await;
+        assert_eq!(refused, [Err(Reason::Forbidden)]);
+    }
+    assert_eq!(create(&limited, 1, |_| "b".to_owned(), false).await, [Ok(())]);
+}
