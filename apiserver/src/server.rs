@@ -12,6 +12,7 @@ mod connection;
 mod copied;
 mod draining;
 mod frame_budget;
+mod heads;
 mod health;
 mod listener;
 mod logging;

@@ -237,7 +237,7 @@ async fn heads_are_bounded() {
     // Whoever is not the front proxy speaks for one user.
     let path = fixture.folder.path();
     let jane = fixture.authority.client(path, "jane", "jane", None).unwrap();
-    for (certificate, fits, is_too_much) in [(Some(&jane), 500, 1_000), (None, 200, 500)] {
+    for (certificate, fits, is_too_much) in [(Some(&jane), 300, 500), (None, 300, 500)] {
         let mut client = fixture.h2(certificate).await;
         for (count, is_refused) in [(fits, false), (is_too_much, true)] {
             let status = client.send_request(of_groups(count)).await.unwrap().status();
@@ -248,7 +248,7 @@ async fn heads_are_bounded() {
     for (certificate, count, expected) in [
         (Some(&fixture.proxy), 150, "200"),
         (Some(&fixture.proxy), 300, "431"),
-        (Some(&jane), 8, "431"),
+        (Some(&jane), 4, "431"),
         (None, 4, "431"),
     ] {
         let mut stream = fixture.connect("http/1.1", certificate).await;

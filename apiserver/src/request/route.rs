@@ -108,10 +108,18 @@ impl Target {
 /// The longest path, in bytes: names have 253 at most, and what they are made of may be escaped.
 const LONGEST_PATH: usize = 8 << 10;
 
+/// Each of them is looked at several times; no client knows more than twenty.
+const MOST_PARAMETERS: usize = 200;
+
 /// Finds out what is asked for.
 pub(super) fn route(kinds: &ServedKinds, head: &Parts) -> Result<Route, ApiError> {
     if head.uri.path().len() > LONGEST_PATH {
         return Err(ApiError::path_too_long(LONGEST_PATH));
+    }
+    let query = head.uri.query().unwrap_or_default();
+    if query.bytes().filter(|&byte| byte == b'&').count() >= MOST_PARAMETERS {
+        let message = format!("a query has at most {MOST_PARAMETERS} parameters");
+        return Err(ApiError::bad_request(message));
     }
     let path = percent_decode_str(head.uri.path())
         .decode_utf8()

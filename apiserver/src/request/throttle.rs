@@ -182,7 +182,7 @@ impl Throttle {
 /// What a head takes, in units.
 fn head_units(head: &Parts) -> usize {
     /// What a header takes besides its name and its value.
-    const HEADER: usize = 64;
+    const HEADER: usize = 100;
     let headers = head.headers.iter();
     let headers = headers.map(|(name, value)| name.as_str().len() + value.len() + HEADER);
     let uri = head.uri.path().len() + head.uri.query().map_or(0, str::len);

@@ -16,11 +16,17 @@ const FIRST_BYTES: Duration = Duration::from_secs(32);
 /// How long a client may take nothing of what is sent: what waits for it is held in memory.
 const STUCK: Duration = Duration::from_secs(60);
 
+/// How much is read before HTTP is left to answer: what is read of requests is held until they
+/// have their turn.
+const TURN: usize = 64 << 10;
+
 /// A stream that holds what its connection has taken, and fails if its first bytes do not come
 /// in time, if nothing of what is sent is taken, or when it has to give way.
 pub(super) struct BoundedStream<S, H> {
     stream: S,
     received: usize,
+    /// What was read since there was nothing to read.
+    in_turn: usize,
     /// For the first bytes; later for what is sent.
     deadline: Pin<Box<Sleep>>,
     /// Whether something waits to be sent, and the deadline is about that.
@@ -45,6 +51,7 @@ impl<S, H> BoundedStream<S, H> {
         Self {
             stream,
             received: 0,
+            in_turn: 0,
             deadline: Box::pin(sleep(FIRST_BYTES)),
             is_stuck: false,
             budget,
@@ -117,10 +124,16 @@ impl<S: AsyncRead + Unpin, H: Unpin> AsyncRead for BoundedStream<S, H> {
         if self.poll_budget(context).is_pending() {
             return self.unless_evicted(Poll::Pending, context);
         }
+        if self.in_turn >= TURN {
+            self.in_turn = 0;
+            context.waker().wake_by_ref();
+            return self.unless_evicted(Poll::Pending, context);
+        }
         let before = buffer.filled().len();
         let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
         let new = &buffer.filled()[before..];
         self.received = self.received.saturating_add(new.len());
+        self.in_turn = if polled.is_pending() { 0 } else { self.in_turn + new.len() };
         if let Some(budget) = &mut self.budget {
             budget.received(new);
         }

@@ -1,5 +1,6 @@
 //! One connection: its place, its handshake, and HTTP on it until it ends.
 
+use std::convert::Infallible;
 use std::io;
 use std::net::IpAddr;
 use std::pin::pin;
@@ -13,9 +14,9 @@ use axum_server::accept::{Accept, NoDelayAcceptor};
 use axum_server::tls_rustls::{RustlsAcceptor, RustlsConfig};
 use http::{Request, Response};
 use hyper::body::Incoming;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
@@ -25,13 +26,15 @@ use tower::ServiceExt;
 
 use super::bounded_stream::BoundedStream;
 use super::frame_budget::FrameBudget;
+use super::heads::{Full, Heads};
 use super::occasionally::Occasionally;
 use super::peer_identity::{CertificateLines, PeerIdentity};
 use super::places::{Place, Places, Whose};
 use super::streams::{self, Streams};
 use super::tls::Trust;
 use crate::clock::Clock;
-use crate::request::{Peer, Standing, StreamReset};
+use crate::error::ApiError;
+use crate::request::{Peer, Standing, StreamReset, refuse};
 
 /// Connections at a time, besides those of the front proxy; each may cost 100 kB.
 const CONNECTIONS: usize = 900;
@@ -62,10 +65,9 @@ const SEND_BUFFER: usize = 64 << 10;
 /// a megabyte, and it adds the user's groups, thousands of them; what is refused here is a fault of the
 /// connection to Go's clients, who leave it then.
 const HEAD_OF_FRONT_PROXY: u32 = 2 << 20;
-/// The same of those who have shown a certificate, and of strangers, whose heads are held before
-/// anything is known of them: a token, and what programs say of themselves.
-const HEAD_OF_CLIENT: u32 = 64 << 10;
-const HEAD_OF_STRANGER: u32 = 32 << 10;
+/// The same of all others: a token, and what programs say of themselves. A connection holds three
+/// times as much while a head is not finished.
+const HEAD: u32 = 32 << 10;
 /// Headers of one request over HTTP/1.1; over HTTP/2 their bytes bound their number.
 const HEADERS: usize = 2_000;
 /// How long the head of a request may take; as kube-apiserver.
@@ -83,6 +85,7 @@ pub(super) struct Connections {
     places: Places,
     of_front_proxy: Places,
     late: Arc<Semaphore>,
+    heads: Heads,
     refused: Occasionally,
     lines: Arc<CertificateLines>,
 }
@@ -100,7 +103,6 @@ struct Connected {
     standing: Standing,
     place: Place,
     is_front_proxy: bool,
-    is_client: bool,
 }
 
 impl Connections {
@@ -119,6 +121,7 @@ impl Connections {
             places: Places::new(CONNECTIONS, Whose::Anybody),
             of_front_proxy: Places::new(OF_FRONT_PROXY, Whose::FrontProxy),
             late: Arc::new(Semaphore::new(LATE_HANDSHAKES)),
+            heads: Heads::new(),
             refused: Occasionally::default(),
             lines: Arc::default(),
         }
@@ -157,8 +160,8 @@ impl Connections {
         let peer = PeerIdentity::new(chain, Arc::clone(&self.trust), Arc::clone(&self.lines));
         let presented = peer.presented();
         standing.mark_used();
-        let (is_front_proxy, is_client) = (presented.is_front_proxy, presented.client.is_some());
-        if is_client {
+        let is_front_proxy = presented.is_front_proxy;
+        if presented.client.is_some() {
             standing.mark_authenticated();
         }
         let of_front_proxy =
@@ -167,39 +170,34 @@ impl Connections {
             (Some(place), _) | (None, Entry::Place(place)) => place,
             (None, Entry::Late { .. }) => return Err(too_many()),
         };
-        Ok(Connected { stream, peer, standing, place, is_front_proxy, is_client })
+        Ok(Connected { stream, peer, standing, place, is_front_proxy })
     }
 
     async fn serve_http(&self, connected: Connected, draining: CancellationToken) {
-        let Connected { stream, peer, standing, place, is_front_proxy, is_client } = connected;
+        let Connected { stream, peer, standing, place, is_front_proxy } = connected;
         let evicted = place.evicted.clone();
-        let head = match (is_front_proxy, is_client) {
-            (true, _) => HEAD_OF_FRONT_PROXY,
-            (false, true) => HEAD_OF_CLIENT,
-            (false, false) => HEAD_OF_STRANGER,
+        let (head, streams) = match is_front_proxy {
+            true => (HEAD_OF_FRONT_PROXY, STREAMS_OF_FRONT_PROXY),
+            false => (HEAD, STREAMS),
         };
-        let streams = if is_front_proxy { STREAMS_OF_FRONT_PROXY } else { STREAMS };
         let http = http(Streams::new(evicted.clone()), head, streams);
+        // The front proxy's requests are counted by their users.
+        let heads = (!is_front_proxy).then(|| self.heads.of_connection());
         let (router, peer, connection) = (self.router.clone(), Arc::new(peer), evicted.clone());
-        let service = tower::service_fn(move |request: Request<Incoming>| {
-            let (router, peer) = (router.clone(), Arc::clone(&peer));
-            let (standing, connection) = (standing.clone(), connection.clone());
-            async move {
-                standing.mark_used();
-                answer(
-                    router,
-                    Peer::Connection { presented: peer.presented(), standing },
-                    connection,
-                    request,
-                )
-                .await
-            }
+        // Called as soon as a request has come, before it has its turn.
+        let service = service_fn(move |request: Request<Incoming>| {
+            standing.mark_used();
+            let admitted = match &heads {
+                Some(heads) => heads.admit(request),
+                None => Ok(request),
+            };
+            let from = (Arc::clone(&peer), standing.clone());
+            answer(router.clone(), from, connection.clone(), admitted)
         });
         // The front proxy's frames are those of its many clients' requests.
         let budget = (!is_front_proxy).then(FrameBudget::new);
         let stream = TokioIo::new(BoundedStream::new(stream, budget, evicted, place));
-        let serving =
-            http.serve_connection_with_upgrades(stream, TowerToHyperService::new(service));
+        let serving = http.serve_connection_with_upgrades(stream, service);
         let mut serving = pin!(serving);
         let renewed = async {
             if !is_front_proxy {
@@ -222,12 +220,14 @@ impl Connections {
 /// Answers a request of a connection.
 async fn answer(
     router: Router,
-    peer: Peer,
+    (peer, standing): (Arc<PeerIdentity>, Standing),
     connection: CancellationToken,
-    request: Request<Incoming>,
-) -> Result<Response<Body>, std::convert::Infallible> {
+    admitted: Result<Request<Incoming>, Full>,
+) -> Result<Response<Body>, Infallible> {
+    let Ok(request) = admitted else { return Ok(refuse(&ApiError::too_many_requests())) };
     let reset = streams::current().unwrap_or_else(|| StreamReset::of_connection(connection));
     let mut request = request.map(Body::new);
+    let peer = Peer::Connection { presented: peer.presented(), standing };
     request.extensions_mut().insert(peer);
     request.extensions_mut().insert(reset);
     router.oneshot(request).await

@@ -13,6 +13,9 @@ use super::occasionally::Occasionally;
 use super::open_files;
 use crate::error::StartError;
 
+/// Connections that wait to be accepted. When there are more their clients try again after a
+/// second, also a probe's; the library asks for 128.
+const BACKLOG: i32 = 4_096;
 /// How long to wait after a connection could not be accepted: there may be no files left.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
@@ -31,6 +34,9 @@ impl Listening {
         let fault = |source| StartError::Listen { address, source };
         let listener = TcpListener::bind(address).map_err(fault)?;
         listener.set_nonblocking(true).map_err(fault)?;
+        // Asking again changes the backlog.
+        let longer = rustix::net::listen(&listener, BACKLOG);
+        longer.map_err(|error| fault(error.into()))?;
         let address = listener.local_addr().map_err(fault)?;
         Ok(Self { listener, address })
     }

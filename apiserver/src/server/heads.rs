@@ -1,0 +1,92 @@
+//! The heads of requests that have come and have not had their turn: HTTP reads them faster than
+//! they can be looked at.
+
+use std::sync::Arc;
+
+use http::Request;
+
+use crate::quota::{Place, Places};
+
+/// What they are counted in.
+const UNIT: usize = 1 << 10;
+/// What the heads of all connections may take, besides those of the front proxy, in units.
+const ALL: usize = 16 << 10;
+/// What those of one connection may take.
+const OF_CONNECTION: usize = 1 << 10;
+/// A head that is not larger is not counted: what becomes of its request takes more.
+const SMALL: usize = 2;
+/// What a header takes besides its name and its value.
+const HEADER: usize = 100;
+
+/// Room for the heads of all connections.
+pub(super) struct Heads(Places);
+
+/// Room for those of one.
+pub(super) struct ConnectionHeads {
+    own: Places,
+    all: Places,
+}
+
+/// Room for one, as long as it is there.
+#[derive(Clone)]
+struct Room(#[allow(dead_code)] Arc<(Place, Place)>);
+
+/// There is no room.
+#[derive(Debug)]
+pub(super) struct Full;
+
+impl Heads {
+    pub(super) fn new() -> Self {
+        Self(Places::undivided(ALL))
+    }
+
+    pub(super) fn of_connection(&self) -> ConnectionHeads {
+        ConnectionHeads { own: Places::undivided(OF_CONNECTION), all: self.0.clone() }
+    }
+}
+
+impl ConnectionHeads {
+    /// The same request, which holds room for its head; or it is dropped.
+    pub(super) fn admit<B>(&self, mut request: Request<B>) -> Result<Request<B>, Full> {
+        let units = units(&request);
+        if units > SMALL {
+            let own = self.own.take("", units).ok_or(Full)?;
+            let all = self.all.take("", units).ok_or(Full)?;
+            request.extensions_mut().insert(Room(Arc::new((own, all))));
+        }
+        Ok(request)
+    }
+}
+
+fn units<B>(request: &Request<B>) -> usize {
+    let headers = request.headers().iter();
+    let headers = headers.map(|(name, value)| name.as_str().len() + value.len() + HEADER);
+    let uri = request.uri().path().len() + request.uri().query().map_or(0, str::len);
+    (headers.sum::<usize>() + uri).div_ceil(UNIT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(length: usize) -> Request<()> {
+        Request::get("/x").header("x", "x".repeat(length)).body(()).unwrap()
+    }
+
+    #[test]
+    fn heads_are_bounded_by_connection_and_in_all() {
+        let heads = Heads::new();
+        let admit_all = |connection: &ConnectionHeads| -> Vec<_> {
+            std::iter::from_fn(|| connection.admit(request(30 << 10)).ok()).collect()
+        };
+        let first = heads.of_connection();
+        let held = admit_all(&first);
+        assert_eq!(held.len(), 33);
+        assert!(first.admit(request(100)).is_ok(), "small ones are not counted");
+        let connections: Vec<_> = (0..20).map(|_| heads.of_connection()).collect();
+        let others: Vec<_> = connections.iter().map(admit_all).collect();
+        assert_eq!(others.iter().map(Vec::len).sum::<usize>() + held.len(), 528);
+        drop(held);
+        assert!(first.admit(request(30 << 10)).is_ok());
+    }
+}
