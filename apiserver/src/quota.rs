@@ -172,9 +172,9 @@ impl Account {
         }
     }
 
-    /// Whether it is held to the limit of one request alone: a master's.
-    pub fn is_exempt(&self) -> bool {
-        self.0.quota.is_none()
+    /// Whose it is; `None` if it is held to the limit of one request alone, as a master's.
+    pub fn user(&self) -> Option<&str> {
+        self.0.quota.as_ref().map(|(_, user)| user.as_str())
     }
 
     /// Takes room for a tree of so many bytes, as long as it is held.

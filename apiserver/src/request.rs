@@ -324,7 +324,10 @@ impl Handler {
         let Negotiated { format, objection } =
             negotiate::negotiate(head, target.verb, in_protobuf)?;
         let account = self.quota.account(&user.name, user.is_master());
-        let operation = decode::decode(&target, head, body, &account).await?;
+        let body = decode::read(&target, head, body).await?;
+        let is_json_patch = decode::is_json_patch(&target, head);
+        let _turn = self.throttle.turn(user, &target, &body, is_json_patch).await?;
+        let operation = decode::decode(&target, head, &body, &account).await?;
         record.is_dry_run = operation.is_dry_run();
         if let Some(selector) = operation.selector() {
             self.throttle.selector(user, selector, &mut permit)?;

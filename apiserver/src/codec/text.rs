@@ -6,14 +6,17 @@
 
 use std::cell::RefCell;
 use std::fmt;
+use std::sync::LazyLock;
 
 use bytes::Bytes;
+use futures::future::Either;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use tokio::sync::Semaphore;
 
 use super::go_text;
 use crate::error::{ApiError, Path};
+use crate::queue::{Busy, Queue};
 use crate::quota::{self, Account, Growth};
 
 /// A document.
@@ -71,15 +74,25 @@ const YAML_STACK: usize = 16 << 20;
 
 /// At most this many threads parse at a time: the parser takes up to 30 MiB besides the tree.
 const YAML_THREADS: usize = 3;
-static THREADS: Semaphore = Semaphore::const_new(YAML_THREADS);
+/// Documents of one user that wait for their turn: each holds its body.
+const YAML_WAITING: usize = 50;
+/// One thread for each user at a time.
+static THREADS: LazyLock<Queue> =
+    LazyLock::new(|| Queue::new(YAML_THREADS).with_waiting_of_user(YAML_WAITING));
 /// An operator does not stand in line.
 static THREADS_OF_MASTERS: Semaphore = Semaphore::const_new(1);
 
 /// Parses YAML: its only document.
 pub async fn from_yaml(bytes: Bytes, account: &Account) -> Result<Parsed, ParseError> {
     // A thread goes on when nobody waits any more.
-    let threads = if account.is_exempt() { &THREADS_OF_MASTERS } else { &THREADS };
-    let place = threads.acquire().await.map_err(|error| error.to_string())?;
+    let place = match account.user() {
+        Some(user) => {
+            let taken = THREADS.take(user).await;
+            let refused = |busy: Busy| ApiError::too_many_requests_for(busy.retry_after);
+            Either::Left(taken.map_err(refused).map_err(ParseError::Refused)?)
+        }
+        None => Either::Right(THREADS_OF_MASTERS.acquire().await.map_err(|e| e.to_string())?),
+    };
     let account = account.clone();
     let (sender, parsed) = tokio::sync::oneshot::channel();
     let thread = std::thread::Builder::new().name("yaml".to_owned()).stack_size(YAML_STACK);

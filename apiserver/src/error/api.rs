@@ -261,7 +261,12 @@ impl ApiError {
 
     /// 429: too much is in flight.
     pub fn too_many_requests() -> Self {
-        Self::try_again("Too many requests, please try again later.", 1)
+        Self::too_many_requests_for(1)
+    }
+
+    /// The same, when it looks as if it were so for this many seconds.
+    pub fn too_many_requests_for(seconds: u32) -> Self {
+        Self::try_again("Too many requests, please try again later.", seconds)
     }
 
     /// 504: the revision lies in the future and did not arrive in time.

@@ -10,7 +10,7 @@ mod write_parameters;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use http::header::USER_AGENT;
 use http::request::Parts;
 
@@ -27,7 +27,9 @@ use crate::verb::{
 };
 use crate::watch_cache::Scope;
 use crate::write::{Change, Part, Submitted, WriteOptions, manager_of_user_agent};
+use body::BodyFormat;
 use parameters::Parameters;
+use patch::PatchType;
 
 /// What is to be done.
 #[derive(Debug)]
@@ -99,11 +101,28 @@ fn is_strategic(target: &Target) -> bool {
     target.body_kind().0.is_typed()
 }
 
+/// Reads the body, if one belongs to what is asked for.
+pub(super) async fn read(target: &Target, head: &Parts, body: Body) -> Result<Bytes, ApiError> {
+    match target.verb {
+        Verb::Get | Verb::List | Verb::Watch => return Ok(Bytes::new()),
+        // An update checks the format last, a create first.
+        Verb::Create => drop(body_format(target, head)?),
+        Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection => {}
+    }
+    body::read(&head.headers, body).await
+}
+
+/// Whether the body is a JSON patch.
+pub(super) fn is_json_patch(target: &Target, head: &Parts) -> bool {
+    target.verb == Verb::Patch
+        && matches!(patch::patch_type(&head.headers, is_strategic(target)), Ok(PatchType::Json))
+}
+
 /// Finds out what exactly is to be done.
 pub(super) async fn decode(
     target: &Target,
     head: &Parts,
-    body: Body,
+    body: &Bytes,
     account: &Account,
 ) -> Result<Operation, ApiError> {
     let parameters = Parameters::parse(head.uri.query().unwrap_or_default());
@@ -134,10 +153,9 @@ pub(super) async fn decode(
         }
         Verb::Patch => {
             let patch_type = patch::patch_type(&head.headers, is_strategic(target))?;
-            let bytes = body::read(&head.headers, body).await?;
             let options = with_manager(parameters.patch_options()?, head);
             let (schema, validation) = (&target.version.schema, options.field_validation);
-            let patch = patch::read(patch_type, schema, &bytes, validation, account);
+            let patch = patch::read(patch_type, schema, body, validation, account);
             Ok(Operation::Write(Change::Patch(patch), options))
         }
         Verb::Delete => {
@@ -157,30 +175,31 @@ async fn object(
     parameters: &Parameters,
     target: &Target,
     head: &Parts,
-    body: Body,
+    body: &Bytes,
     account: &Account,
 ) -> Result<(WriteOptions, Submitted), ApiError> {
-    // An update checks the format last, a create first.
-    let (kind, version) = target.body_kind();
-    let is_scale = target.part() == Part::Scale;
-    let protobuf = match is_scale {
-        true => Some(Arc::clone(Types::meta())),
-        false => kind.is_typed().then(|| Arc::clone(version.schema.types())),
-    };
-    let format = body::format(&head.headers, protobuf);
-    let format = if target.verb == Verb::Create { Ok(format?) } else { format };
-    let bytes = body::read(&head.headers, body).await?;
     let options = match target.verb {
         Verb::Create => parameters.create_options()?,
         _ => parameters.update_options()?,
     };
     let options = with_manager(options, head);
-    let format = format?;
-    let submitted = match is_scale {
-        true => body::scale(format, &bytes, account).await?,
-        false => body::object(kind, version, format, &bytes, account).await?,
+    let format = body_format(target, head)?;
+    let (kind, version) = target.body_kind();
+    let submitted = match target.part() {
+        Part::Scale => body::scale(format, body, account).await?,
+        _ => body::object(kind, version, format, body, account).await?,
     };
     Ok((options, submitted))
+}
+
+/// The format of the object in a body.
+fn body_format(target: &Target, head: &Parts) -> Result<BodyFormat, ApiError> {
+    let (kind, version) = target.body_kind();
+    let protobuf = match target.part() {
+        Part::Scale => Some(Arc::clone(Types::meta())),
+        _ => kind.is_typed().then(|| Arc::clone(version.schema.types())),
+    };
+    body::format(&head.headers, protobuf)
 }
 
 /// Options that name a field manager: the client's, otherwise the client.
@@ -197,13 +216,12 @@ fn with_manager(options: WriteOptions, head: &Parts) -> WriteOptions {
 async fn delete_options(
     parameters: &Parameters,
     head: &Parts,
-    body: Body,
+    body: &Bytes,
     account: &Account,
 ) -> Result<DeleteOptions, ApiError> {
-    let bytes = body::read(&head.headers, body).await?;
-    if bytes.is_empty() {
+    if body.is_empty() {
         return parameters.delete_options();
     }
     let format = body::format(&head.headers, Some(Arc::clone(Types::meta())))?;
-    deletion::in_body(format, &bytes, account).await
+    deletion::in_body(format, body, account).await
 }

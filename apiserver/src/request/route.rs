@@ -14,6 +14,7 @@ use percent_encoding::percent_decode_str;
 use crate::cluster::Attributes;
 use crate::error::ApiError;
 use crate::kind::{Kind, Routing, Version};
+use crate::object::Key;
 use crate::object::names::check_path_segment;
 use crate::object::selector::FieldSelector;
 use crate::served_kind::{ServedKind, ServedKinds};
@@ -94,6 +95,13 @@ impl Target {
     /// What of the object is read or written.
     pub(super) fn part(&self) -> Part {
         self.subresource.as_ref().map_or(Part::Main, Subresource::written)
+    }
+
+    /// What the object that is named takes, as it is kept, in bytes; 0 if there is none.
+    pub(super) fn size_of_kept(&self) -> usize {
+        let Some(name) = &self.name else { return 0 };
+        let kept = self.served.cache.get(&Key::new(self.namespace.as_deref(), name));
+        kept.map_or(0, |kept| kept.object.size())
     }
 
     /// The kind of what is sent and answered, and its version.

@@ -7,19 +7,18 @@
 //! and fairness, with four levels and nothing to configure.
 
 mod level;
-mod queue;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::{Body, HttpBody};
+use axum::body::{Body, Bytes, HttpBody};
 use http::request::Parts;
 
 use self::level::Level;
-use self::queue::{Busy, Queue, QueuePlace};
 use super::route::Target;
 use crate::error::ApiError;
 use crate::object::selector::Selector;
+use crate::queue::{Busy, Queue, QueuePlace};
 use crate::quota::{Account, Place, Places, Quota};
 use crate::record::Inflight;
 use crate::user::User;
@@ -31,6 +30,14 @@ const READS: usize = 400;
 const WRITES: usize = 200;
 /// Open watches: kube-apiserver needs one for each of its clients' watches.
 const WATCHES: usize = 20_000;
+/// Costly requests that are worked on at a time: one of a user, so that the workers have time for
+/// others. They are so by the size of what is sent, or of the object that it changes.
+const COSTLY: usize = 3;
+const COSTLY_SIZE: usize = 128 << 10;
+/// A JSON patch is so sooner: each of its operations may go through all of the object.
+const COSTLY_JSON_PATCH: usize = 16 << 10;
+/// Costly requests of one user that wait: each holds its body.
+const COSTLY_WAITING: usize = 50;
 /// Bytes of bodies in memory, in units of 64 KiB: 32 MiB of those that are larger, and as much of
 /// those that are not, which most are: who announces large ones does not keep them out.
 const BODY_UNIT: usize = 64 << 10;
@@ -77,6 +84,7 @@ pub(super) struct Throttle {
     reads: Arc<Levels>,
     writes: Arc<Levels>,
     watches: Places,
+    costly: Queue,
     large_bodies: Places,
     small_bodies: Places,
     heads: Places,
@@ -94,6 +102,7 @@ impl Default for Throttle {
             reads: Arc::new(Levels::new(READS)),
             writes: Arc::new(Levels::new(WRITES)),
             watches: Places::new(WATCHES),
+            costly: Queue::new(COSTLY).with_waiting_of_user(COSTLY_WAITING),
             large_bodies: Places::new(BODY_UNITS),
             small_bodies: Places::new(BODY_UNITS),
             heads: Places::new(HEAD_UNITS),
@@ -143,10 +152,32 @@ impl Throttle {
             _ => &self.writes,
         };
         let queue = levels.of(user).ok_or_else(ApiError::too_many_requests)?;
-        let (place, waited) = queue.take(&user.name).await.map_err(|Busy { retry_after }| {
-            ApiError::try_again("Too many requests, please try again later.", retry_after)
-        })?;
+        let (place, waited) = queue
+            .take(&user.name)
+            .await
+            .map_err(|Busy { retry_after }| ApiError::too_many_requests_for(retry_after))?;
         Ok(Permit { _queued: Some(place), waited, ..Permit::default() })
+    }
+
+    /// A turn for a request whose body was read; `None` if it is not costly.
+    ///
+    /// # Errors
+    /// 429 when it does not come in time.
+    pub(super) async fn turn(
+        &self,
+        user: &User,
+        target: &Target,
+        body: &Bytes,
+        is_json_patch: bool,
+    ) -> Result<Option<QueuePlace>, ApiError> {
+        let is_costly = body.len() > COSTLY_SIZE
+            || (is_json_patch && body.len() > COSTLY_JSON_PATCH)
+            || (!body.is_empty() && target.size_of_kept() > COSTLY_SIZE);
+        if !is_costly || user.is_master() {
+            return Ok(None);
+        }
+        let turn = self.costly.take(&user.name).await;
+        turn.map(|(place, _)| Some(place)).map_err(refused)
     }
 
     /// Room for the selector of a reader, for as long as it has its place.
@@ -177,6 +208,10 @@ impl Throttle {
         let place = bodies.take(&user.name, units);
         place.map(Some).ok_or_else(ApiError::too_many_requests)
     }
+}
+
+fn refused(Busy { retry_after }: Busy) -> ApiError {
+    ApiError::too_many_requests_for(retry_after)
 }
 
 /// What a head takes, in units.

@@ -24,12 +24,13 @@ const INERTIA: u32 = 8;
 
 /// So many places, and who waits for them.
 #[derive(Clone, Debug)]
-pub(super) struct Queue(Arc<Shared>);
+pub struct Queue(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     places: usize,
     share: usize,
+    waiting_of_user: usize,
     state: Mutex<State>,
 }
 
@@ -52,7 +53,7 @@ struct OfUser {
 
 /// One of the places, until it is dropped.
 #[derive(Debug)]
-pub(super) struct QueuePlace {
+pub struct QueuePlace {
     queue: Arc<Shared>,
     user: String,
     since: Instant,
@@ -60,19 +61,31 @@ pub(super) struct QueuePlace {
 
 /// Nothing was free in time.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Busy {
+pub struct Busy {
     /// In how many seconds there may be a place, as it looks.
     pub retry_after: u32,
 }
 
 impl Queue {
-    pub(super) fn new(places: usize) -> Self {
+    /// A queue for so many places.
+    pub fn new(places: usize) -> Self {
         let share = (places / SHARE).max(1);
-        Self(Arc::new(Shared { places, share, state: Mutex::default() }))
+        let waiting_of_user = share * WAITING_OF_USER;
+        Self(Arc::new(Shared { places, share, waiting_of_user, state: Mutex::default() }))
+    }
+
+    /// The same queue, in which so many requests of one user may wait.
+    #[must_use]
+    pub fn with_waiting_of_user(self, waiting_of_user: usize) -> Self {
+        let Shared { places, share, .. } = *self.0;
+        Self(Arc::new(Shared { places, share, waiting_of_user, state: Mutex::default() }))
     }
 
     /// A place, and how long it was waited for.
-    pub(super) async fn take(&self, user: &str) -> Result<(QueuePlace, Duration), Busy> {
+    ///
+    /// # Errors
+    /// When too many wait, or none was free in ten seconds.
+    pub async fn take(&self, user: &str) -> Result<(QueuePlace, Duration), Busy> {
         let since = Instant::now();
         let turn = {
             let mut state = self.0.state();
@@ -109,7 +122,7 @@ impl Queue {
     }
 
     /// How many places are taken.
-    pub(super) fn taken(&self) -> usize {
+    pub fn taken(&self) -> usize {
         self.0.state().taken
     }
 }
@@ -154,7 +167,7 @@ impl Shared {
     fn may_wait(&self, state: &State, of_user: usize) -> bool {
         match of_user {
             0 => state.waiting < self.places * WAITING + USERS,
-            _ => of_user < self.share * WAITING_OF_USER && state.waiting < self.places * WAITING,
+            _ => of_user < self.waiting_of_user && state.waiting < self.places * WAITING + USERS,
         }
     }
 
