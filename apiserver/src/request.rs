@@ -65,6 +65,9 @@ const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 /// The longest id that is sent back, and logged.
 const LONGEST_AUDIT_ID: usize = 1 << 10;
 
+/// Room for a document while it is made; few are larger.
+const DOCUMENT: usize = 64 << 10;
+
 /// What is served at a moment, and what is said about it.
 struct Served {
     kinds: ServedKinds,
@@ -251,6 +254,8 @@ impl Handler {
         let caller = Caller { user: &user, answer: held, permission };
         let answer = match route.destination {
             Destination::Document(document) => {
+                // Some are made for each reader.
+                let _room = held.room(&user, DOCUMENT).await?;
                 let answer = self.document(head, &document);
                 record.is_served = answer.is_ok();
                 answer
@@ -368,7 +373,7 @@ impl Handler {
                 } else {
                     verb::get(served, &key, options).await?
                 };
-                let _room = held.room_for(user, &versioned).await;
+                let _room = held.room_for(user, &versioned).await?;
                 encoder.object(&versioned, StatusCode::OK, &[])
             }
             Operation::List(scope, options) => {
@@ -393,7 +398,7 @@ impl Handler {
                     revoked,
                 };
                 let format = encoder.format();
-                let events = stream::watch(encoder, watching, context).await;
+                let events = stream::watch(encoder, watching, context).await?;
                 Ok(encode::watching(&format, events))
             }
             Operation::Review(submitted, options) => {
@@ -420,7 +425,7 @@ impl Handler {
                 let context = WriteContext::new(self, user, &target, options, account);
                 let written = write::write(&context.attributes(), change).await?;
                 let status = if written.is_created { StatusCode::CREATED } else { StatusCode::OK };
-                let _room = held.room_for(user, &written.versioned).await;
+                let _room = held.room_for(user, &written.versioned).await?;
                 encoder.object(&written.versioned, status, &written.warnings)
             }
             Operation::Delete(key, options) => {

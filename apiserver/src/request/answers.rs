@@ -21,29 +21,32 @@ use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
 use super::stream_reset::StreamReset;
+use crate::error::ApiError;
 use crate::quota::{Place, Places};
 use crate::storage::Versioned;
 use crate::user::User;
 
 /// What all answers may hold, in bytes.
-const LIMIT: usize = 48 << 20;
+const LIMIT: usize = 40 << 20;
 /// What the large answers of one user may hold: a quarter.
 const USER_LIMIT: usize = LIMIT / 4;
-/// What an answer takes besides its bytes: its stream, its head.
-const OVERHEAD: usize = 4 << 10;
+/// What an answer takes besides its bytes: its stream, the heads of both sides.
+const OVERHEAD: usize = 10 << 10;
 /// An answer that is not larger is made at once; most are smaller.
-pub(super) const SMALL: usize = 16 << 10;
+const SMALL: usize = 16 << 10;
 /// What is handed to HTTP at a time: of the rest of an answer nothing is copied into buffers.
 const PIECE: usize = 64 << 10;
 /// What has not moved for so long may be reset when others need the room.
-const STALLED: Duration = Duration::from_secs(1);
+const STALLED: Duration = Duration::from_millis(300);
 /// What has not moved for so long is reset.
 const DEADLINE: Duration = Duration::from_secs(60);
 /// Answers that are made while they are sent, at the same time: each holds a moment of the past, with
 /// objects that nothing else may hold any more. One user has a quarter.
 const STREAMING: usize = 64;
 /// How long to wait for room before somebody has to make it.
-const PATIENCE: Duration = Duration::from_millis(200);
+const PATIENCE: Duration = Duration::from_millis(100);
+/// Requests of one user that wait for room.
+const WAITING: usize = 200;
 /// How often answers are looked at.
 const SWEEP_EVERY: Duration = Duration::from_secs(5);
 
@@ -86,6 +89,7 @@ impl Default for Pool {
 struct UserShare {
     name: String,
     held: AtomicUsize,
+    waiting: AtomicUsize,
     pool: Weak<Pool>,
 }
 
@@ -134,7 +138,10 @@ impl Answers {
 impl Answer {
     /// Waits until there is room for so many bytes. Whoever is in `system:masters` does not
     /// wait, so that an operator gets through.
-    pub(super) async fn room(&self, user: &User, bytes: usize) -> Charge {
+    ///
+    /// # Errors
+    /// 429 when too many requests of the user wait.
+    pub(super) async fn room(&self, user: &User, bytes: usize) -> Result<Charge, ApiError> {
         let share = self.share(user);
         let fits = |held: &AtomicUsize, limit: usize| {
             let held = held.load(Ordering::Relaxed);
@@ -152,24 +159,35 @@ impl Answer {
 
     /// Waits for a place among the answers that are made while they are sent; `None` for
     /// `system:masters`, who need none.
-    pub(super) async fn begin_streaming(&self, user: &User) -> Option<Place> {
+    ///
+    /// # Errors
+    /// As `room`.
+    pub(super) async fn begin_streaming(&self, user: &User) -> Result<Option<Place>, ApiError> {
         if user.is_master() {
-            return None;
+            return Ok(None);
         }
         let streaming = &self.0.pool.streaming;
         let take = || streaming.take(&user.name, 1).ok_or(Lack::OfAny);
-        Some(self.wait_for(user, take).await)
+        self.wait_for(user, take).await.map(Some)
     }
 
     /// Waits for something, and makes room for it.
-    async fn wait_for<T>(&self, user: &User, take: impl Fn() -> Result<T, Lack>) -> T {
+    async fn wait_for<T>(
+        &self,
+        user: &User,
+        take: impl Fn() -> Result<T, Lack>,
+    ) -> Result<T, ApiError> {
+        if let Ok(taken) = take() {
+            return Ok(taken);
+        }
         let pool = &self.0.pool;
+        let _waiting = self.share(user).wait()?;
         loop {
             let freed = pool.freed.notified();
             tokio::pin!(freed);
             freed.as_mut().enable();
             let lack = match take() {
-                Ok(taken) => return taken,
+                Ok(taken) => return Ok(taken),
                 Err(lack) => lack,
             };
             if timeout(PATIENCE, freed).await.is_err() {
@@ -186,9 +204,16 @@ impl Answer {
     }
 
     /// Waits until there is room to answer with this object; one that is small does not wait.
-    pub(super) async fn room_for(&self, user: &User, versioned: &Versioned) -> Option<Charge> {
+    ///
+    /// # Errors
+    /// As `room`.
+    pub(super) async fn room_for(
+        &self,
+        user: &User,
+        versioned: &Versioned,
+    ) -> Result<Option<Charge>, ApiError> {
         let size = versioned.object.size();
-        if size > SMALL { Some(self.room(user, size).await) } else { None }
+        if size > SMALL { self.room(user, size).await.map(Some) } else { Ok(None) }
     }
 
     /// Counts so many bytes that have been made.
@@ -233,8 +258,9 @@ impl Pool {
         if let Some(share) = users.get(name).and_then(Weak::upgrade) {
             return share;
         }
-        let (held, pool) = (AtomicUsize::new(0), Arc::downgrade(self));
-        let share = Arc::new(UserShare { name: name.to_owned(), held, pool });
+        let (held, waiting) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let pool = Arc::downgrade(self);
+        let share = Arc::new(UserShare { name: name.to_owned(), held, waiting, pool });
         users.insert(name.to_owned(), Arc::downgrade(&share));
         share
     }
@@ -335,6 +361,25 @@ impl Drop for Stream {
         if let Some(number) = self.number.get() {
             self.pool.streams().by_number.remove(number);
         }
+    }
+}
+
+/// A request that waits for room, until it is dropped.
+struct Waiting<'a>(&'a UserShare);
+
+impl UserShare {
+    fn wait(&self) -> Result<Waiting<'_>, ApiError> {
+        let waiting = Waiting(self);
+        if self.waiting.fetch_add(1, Ordering::Relaxed) >= WAITING {
+            return Err(ApiError::too_many_requests());
+        }
+        Ok(waiting)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

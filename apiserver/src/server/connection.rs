@@ -56,9 +56,10 @@ const RENEWED_AFTER: Duration = Duration::from_secs(10 * 60);
 const STREAMS_OF_FRONT_PROXY: u32 = 2_000;
 /// The same of others; as kube-apiserver's.
 const STREAMS: u32 = 1_000;
-/// Streams that the client took back before they were looked at: all users of
-/// a kube-apiserver may do so at once, and the connection is for all of them.
+/// Streams that a client took back before they were looked at. All users of a kube-apiserver
+/// may do so at once, and the connection is for all of them; what is read in a turn bounds it.
 const RESETS: usize = 200;
+const RESETS_OF_FRONT_PROXY: usize = 20_000;
 /// Bytes that wait to be sent on one stream: a slow watcher holds no more.
 const SEND_BUFFER: usize = 64 << 10;
 /// Bytes of headers of one request, with 32 for each. What kube-apiserver takes from its clients is
@@ -176,11 +177,7 @@ impl Connections {
     async fn serve_http(&self, connected: Connected, draining: CancellationToken) {
         let Connected { stream, peer, standing, place, is_front_proxy } = connected;
         let evicted = place.evicted.clone();
-        let (head, streams) = match is_front_proxy {
-            true => (HEAD_OF_FRONT_PROXY, STREAMS_OF_FRONT_PROXY),
-            false => (HEAD, STREAMS),
-        };
-        let http = http(Streams::new(evicted.clone()), head, streams);
+        let http = http(Streams::new(evicted.clone()), is_front_proxy);
         // The front proxy's requests are counted by their users.
         let heads = (!is_front_proxy).then(|| self.heads.of_connection());
         let (router, peer, connection) = (self.router.clone(), Arc::new(peer), evicted.clone());
@@ -234,21 +231,30 @@ async fn answer(
 }
 
 /// HTTP as it is spoken on a connection.
-fn http(streams: Streams, head: u32, count: u32) -> Builder<Streams> {
+fn http(streams: Streams, is_front_proxy: bool) -> Builder<Streams> {
+    let (head, count, resets) = match is_front_proxy {
+        true => (HEAD_OF_FRONT_PROXY, STREAMS_OF_FRONT_PROXY, RESETS_OF_FRONT_PROXY),
+        false => (HEAD, STREAMS, RESETS),
+    };
     let mut http = Builder::new(streams);
     http.http1()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
         .max_buf_size(head as usize)
         .max_headers(HEADERS);
-    http.http2()
+    let mut http2 = http.http2();
+    http2
         .timer(TokioTimer::new())
         .max_concurrent_streams(count)
-        .max_pending_accept_reset_streams(RESETS)
+        .max_pending_accept_reset_streams(resets)
         .max_send_buf_size(SEND_BUFFER)
         .max_header_list_size(head)
         .keep_alive_interval(PING_EVERY)
         .keep_alive_timeout(PING_TIMEOUT);
+    if is_front_proxy {
+        // A path that HTTP does not take resets its stream, and any user may send one.
+        http2.max_local_error_reset_streams(None);
+    }
     http
 }
 

@@ -88,7 +88,7 @@ pub(in crate::request) struct Reader {
 }
 
 impl Reader {
-    async fn room(&self, bytes: usize) -> Charge {
+    async fn room(&self, bytes: usize) -> Result<Charge, ApiError> {
         self.answer.room(&self.user, bytes).await
     }
 }
@@ -105,9 +105,8 @@ fn produce(
     let produce = async move {
         let _streaming = streaming;
         while let Ok(Ok(place)) = timeout_at(deadline, sender.reserve()).await {
-            let Ok(_room) = timeout_at(deadline, reader.room(chunks.size_of_next())).await else {
-                return;
-            };
+            let room = timeout_at(deadline, reader.room(chunks.size_of_next())).await;
+            let Ok(Ok(_room)) = room else { return };
             let chunk = loop {
                 match chunks.next() {
                     Some(Ok(chunk)) if chunk.is_empty() => tokio::task::yield_now().await,
@@ -210,7 +209,7 @@ pub(in crate::request) async fn list(
     };
     // What fits into one chunk, or may not be worth compressing, is sent whole.
     let enough = if gzip { gzip::THRESHOLD } else { CHUNK - 1 };
-    let room = reader.room(state.size_of_next()).await;
+    let room = reader.room(state.size_of_next()).await?;
     let mut first = Vec::new();
     while first.len() <= enough {
         let Some(more) = next_chunk(&mut state) else { break };
@@ -231,7 +230,7 @@ pub(in crate::request) async fn list(
         Body::from(first)
     } else {
         let first = reader.answer.charge(first);
-        let streaming = reader.answer.begin_streaming(&reader.user).await;
+        let streaming = reader.answer.begin_streaming(&reader.user).await?;
         let first = stream::once(async { Ok(first) });
         Body::from_stream(first.chain(produce(state, (reader, streaming), None)))
     };
@@ -354,18 +353,21 @@ pub(in crate::request) struct WatchContext<'a> {
 
 /// A watch, event by event, until its time is over, the server closes, the right to it ends,
 /// or an error ends it.
+///
+/// # Errors
+/// 429 when too many of the reader's requests wait for room.
 pub(in crate::request) async fn watch(
     encoder: Encoder,
     mut watching: WatchStream,
     context: WatchContext<'_>,
-) -> Body {
+) -> Result<Body, ApiError> {
     let WatchContext { lasts, closing, clock, permit, sent, reader, revoked } = context;
     let jitter = || Duration::from_secs(clock.random() % WATCH_SECONDS);
     let lasts = lasts.unwrap_or_else(|| Duration::from_secs(WATCH_SECONDS) + jitter());
     let now = Instant::now();
     let deadline = now.checked_add(lasts.min(MAX_WATCH)).unwrap_or(now);
     if lasts.is_zero() {
-        return Body::empty();
+        return Ok(Body::empty());
     }
     // Mostly what is there fits one chunk, and no task is needed.
     let initial = watching.take_initial();
@@ -375,7 +377,7 @@ pub(in crate::request) async fn watch(
         Beginning { encoder, initial, is_first: true, ending: ending.clone(), sent: sent.clone() };
     let mut chunk = Vec::new();
     if !beginning.is_done() {
-        let _room = reader.room(beginning.size_of_next()).await;
+        let _room = reader.room(beginning.size_of_next()).await?;
         while chunk.len() < CHUNK {
             let Some(more) = beginning.chunk() else { break };
             chunk.extend(more);
@@ -388,7 +390,7 @@ pub(in crate::request) async fn watch(
     let rest = if beginning.is_done() {
         stream::empty().right_stream()
     } else {
-        let streaming = reader.answer.begin_streaming(&reader.user).await;
+        let streaming = reader.answer.begin_streaming(&reader.user).await?;
         produce(beginning, (reader.clone(), streaming), Some(closing.clone())).left_stream()
     };
     let next_bookmark = next_bookmark(now, deadline).filter(|_| watching.wants_bookmarks());
@@ -408,7 +410,7 @@ pub(in crate::request) async fn watch(
         _permit: permit,
     };
     let live = stream::unfold(state, next_event);
-    Body::from_stream(until(deadline + OVERTIME, chunk.chain(rest).chain(live)))
+    Ok(Body::from_stream(until(deadline + OVERTIME, chunk.chain(rest).chain(live))))
 }
 
 /// What a watch begins with.
@@ -502,7 +504,7 @@ async fn next_event(mut state: WatchState) -> Option<(Chunk, WatchState)> {
         Ok(Event::Object(event)) => {
             let Reader { answer, user } = &state.reader;
             // Who waits holds what may be gone for everybody else: it can come back for it.
-            timeout(ROOM_WAIT, answer.room_for(user, &event.versioned)).await.ok()?
+            timeout(ROOM_WAIT, answer.room_for(user, &event.versioned)).await.ok()?.ok()?
         }
         _ => None,
     };
