@@ -28,9 +28,8 @@ use kube::{Client, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
-use tokio::sync::Semaphore;
 
-use crate::quota::{Place, Places};
+use crate::queue::{Busy, Queue, QueuePlace};
 
 /// How long a review may take; as kube-apiserver.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
@@ -39,12 +38,13 @@ const REVIEW_TTL: Duration = Duration::from_secs(10);
 /// Bytes of questions whose answers are remembered, for each kind of review:
 /// about as many as kube-apiserver remembers, whoever asks how long questions.
 const REVIEW_BYTES: u64 = 8 << 20;
-/// Reviews of one sort in flight, and those that wait: what callers ask of us
-/// must not become a flood of questions to the cluster.
+/// Reviews of one sort in flight; more wait, users in turns, of whom each has a quarter: what callers
+/// ask of us must not become a flood of questions to the cluster.
 const REVIEWS: usize = 100;
-const WAITING: usize = 1_000;
+/// Those of one user that wait.
+const WAITING: usize = 250;
 /// The same of strangers, of whom there may be any number: nobody waits behind them.
-const REVIEWS_OF_STRANGERS: usize = 10;
+const REVIEWS_OF_STRANGERS: usize = 40;
 const WAITING_STRANGERS: usize = 100;
 
 /// The cluster did not answer. Clients may see what it was asked, not more.
@@ -93,8 +93,8 @@ pub struct Cluster {
 pub enum Asker<'a> {
     /// A user.
     User(&'a str),
-    /// Whoever is not known yet.
-    Newcomer,
+    /// Whoever is not known yet, and where they come from.
+    Newcomer(&'a str),
     /// Nobody that is known: without credentials, or with some that did not hold.
     Stranger,
 }
@@ -102,38 +102,26 @@ pub enum Asker<'a> {
 /// Bounds the reviews of one sort.
 #[derive(Clone)]
 struct Reviews {
-    of_users: Lane,
-    of_strangers: Lane,
-}
-
-#[derive(Clone)]
-struct Lane {
-    in_flight: Arc<Semaphore>,
-    waiting: Places,
-}
-
-impl Lane {
-    fn new(in_flight: usize, waiting: Places) -> Self {
-        Self { in_flight: Arc::new(Semaphore::new(in_flight)), waiting }
-    }
+    of_users: Queue,
+    of_strangers: Queue,
 }
 
 impl Reviews {
     fn new() -> Self {
+        let queue = |places, waiting| Queue::new(places).with_waiting_of_user(waiting);
         Self {
-            of_users: Lane::new(REVIEWS, Places::new(WAITING)),
-            of_strangers: Lane::new(REVIEWS_OF_STRANGERS, Places::undivided(WAITING_STRANGERS)),
+            of_users: queue(REVIEWS, WAITING),
+            of_strangers: queue(REVIEWS_OF_STRANGERS, WAITING_STRANGERS),
         }
     }
 
-    /// Where a review of this asker waits, and its place there; `None` if too many wait.
-    fn wait(&self, asker: Asker<'_>) -> Option<(&Semaphore, Place)> {
-        let (lane, name) = match asker {
-            Asker::User(name) => (&self.of_users, name),
-            Asker::Newcomer => (&self.of_users, ""),
+    /// A place for a review of this asker.
+    async fn place(&self, asker: Asker<'_>) -> Result<QueuePlace, Busy> {
+        let (queue, name) = match asker {
+            Asker::User(name) | Asker::Newcomer(name) => (&self.of_users, name),
             Asker::Stranger => (&self.of_strangers, ""),
         };
-        Some((&lane.in_flight, lane.waiting.take(name, 1)?))
+        queue.take(name).await.map(|(place, _)| place)
     }
 }
 
@@ -175,14 +163,10 @@ impl Cluster {
         (places, asker): (&Reviews, Asker<'_>),
         answer: impl Future<Output = Result<T, E>>,
     ) -> Result<T, ClusterError> {
-        let Some((in_flight, _waiting)) = places.wait(asker) else {
+        let Ok(_place) = places.place(asker).await else {
             return Err(ClusterError::busy(asked));
         };
-        let answered = tokio::time::timeout(REVIEW_TIMEOUT, async {
-            let _place = in_flight.acquire().await;
-            answer.await
-        });
-        match answered.await {
+        match tokio::time::timeout(REVIEW_TIMEOUT, answer).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) => Err(ClusterError::new(asked, error)),
             Err(_) => Err(ClusterError::new(asked, "it took longer than ten seconds")),

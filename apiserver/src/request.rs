@@ -313,7 +313,7 @@ impl Handler {
             );
             return Err(ApiError::new(Reason::ServiceUnavailable, message));
         }
-        let user = caller.user;
+        let (user, held) = (caller.user, caller.answer);
         let mut permit = self.throttle.throttle(user, &target).await?;
         let waited = permit.waited;
         let _body_permit = self.throttle.body(user, &body)?;
@@ -346,7 +346,7 @@ impl Handler {
         match objection {
             Some(objection) => Err(objection),
             None if is_watch && websocket::is_asked_for(head) => {
-                websocket::send(head, response.into_body()).await
+                websocket::send(head, response.into_body(), held).await
             }
             None => Ok(response),
         }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 
 use crate::kind::{Kind, ReviewHandler, Version};
@@ -49,6 +50,8 @@ pub struct ServedKind {
     pub ended: CancellationToken,
     /// Whether objects may be made.
     pub intake: Intake,
+    /// What is written as this definition says goes through here.
+    pub gate: CommitGate,
     /// Why its objects are not known here, if they are kept elsewhere and could not
     /// be copied: then nothing can be said of them.
     pub unavailable: Option<Arc<str>>,
@@ -70,6 +73,36 @@ impl Intake {
     /// Whether objects may not be made.
     pub fn is_closed(&self) -> bool {
         self.0.load(Ordering::SeqCst)
+    }
+}
+
+/// What commits go through that were judged by one definition of a kind. Once another one has taken
+/// its place, nothing is written any more as the old one said, also not by requests that were
+/// routed before.
+#[derive(Clone, Debug)]
+pub struct CommitGate(Arc<Semaphore>);
+
+/// More commits than can be in flight.
+const COMMITS: u32 = 1 << 20;
+
+impl Default for CommitGate {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(COMMITS as usize)))
+    }
+}
+
+impl CommitGate {
+    /// Lets a commit through, until this is dropped; `None` once the gate is closed.
+    pub fn enter(&self) -> Option<SemaphorePermit<'_>> {
+        self.0.try_acquire().ok()
+    }
+
+    /// Closes the gate; returns when every commit that went through has ended.
+    pub async fn close(&self) {
+        // Whoever waits for all of them leaves none to others.
+        let all = self.0.acquire_many(COMMITS).await;
+        self.0.close();
+        drop(all);
     }
 }
 

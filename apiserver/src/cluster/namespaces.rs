@@ -81,7 +81,7 @@ impl Cluster {
             return Ok(None);
         }
         let api: Api<Namespace> = Api::all(self.client.clone());
-        let places = (&self.namespace_places, Asker::Newcomer);
+        let places = (&self.namespace_places, Asker::User(name));
         Self::within_bounds(ASKED, places, api.get_opt(name)).await
     }
 }

@@ -15,6 +15,18 @@ const TERMS_LIMIT: usize = 500;
 /// What a term takes besides its texts, in bytes; a value in it takes as much.
 const TERM: usize = 64;
 
+/// Terms and values as they are written, before it is known which are equal: reading them is work.
+const WRITTEN_LIMIT: usize = 4 * TERMS_LIMIT;
+
+/// Refuses a text that is not worth reading.
+fn check_written(text: &str) -> Result<(), String> {
+    let commas = text.bytes().filter(|&byte| byte == b',').count();
+    if commas >= WRITTEN_LIMIT {
+        return Err(format!("a selector holds at most {WRITTEN_LIMIT} terms and values"));
+    }
+    Ok(())
+}
+
 fn check_count(count: usize) -> Result<(), String> {
     if count > TERMS_LIMIT {
         return Err(format!(

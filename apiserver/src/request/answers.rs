@@ -149,10 +149,10 @@ impl Answer {
             held == 0 || held.saturating_add(bytes) <= limit
         };
         self.wait_for(user, || match () {
-            () if user.is_master() => Ok(self.charge_bytes(bytes)),
+            () if user.is_master() => Ok(self.charge_length(bytes)),
             () if !fits(&share.held, USER_LIMIT) => Err(Lack::OfOwn),
             () if !fits(&self.0.pool.held, LIMIT) => Err(Lack::OfAny),
-            () => Ok(self.charge_bytes(bytes)),
+            () => Ok(self.charge_length(bytes)),
         })
         .await
     }
@@ -216,8 +216,8 @@ impl Answer {
         if size > SMALL { self.room(user, size).await.map(Some) } else { Ok(None) }
     }
 
-    /// Counts so many bytes that have been made.
-    fn charge_bytes(&self, bytes: usize) -> Charge {
+    /// Counts so many bytes that have been made, as long as the charge is held.
+    pub(super) fn charge_length(&self, bytes: usize) -> Charge {
         self.0.register();
         let pool = &self.0.pool;
         let user = self.0.user.get().cloned();
@@ -236,7 +236,7 @@ impl Answer {
     /// Counts a part of the answer that has been made, until HTTP has sent it.
     pub(super) fn charge(&self, bytes: impl Into<Bytes>) -> Bytes {
         let bytes = bytes.into();
-        let charge = self.charge_bytes(bytes.len());
+        let charge = self.charge_length(bytes.len());
         owned(bytes, charge)
     }
 
@@ -247,7 +247,7 @@ impl Answer {
             return response;
         };
         let length = usize::try_from(length).unwrap_or(usize::MAX);
-        let charge = self.charge_bytes(length.saturating_add(OVERHEAD));
+        let charge = self.charge_length(length.saturating_add(OVERHEAD));
         response.map(|body| Body::new(Held { body, charge: Some(charge), rest: Bytes::new() }))
     }
 }

@@ -120,7 +120,10 @@ async fn identify(
         let Some(cluster) = cluster.filter(|_| token.len() <= TOKEN_LIMIT) else {
             return Err(ApiError::unauthorized());
         };
-        let asker = if standing.is_suspect() { Asker::Stranger } else { Asker::Newcomer };
+        let asker = match standing.is_suspect() {
+            true => Asker::Stranger,
+            false => Asker::Newcomer(standing.from()),
+        };
         match cluster.user_of_token(&token, asker).await {
             Ok(Some(user)) => return Ok(user.authenticated()),
             Ok(None) => {

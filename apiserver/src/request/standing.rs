@@ -9,6 +9,8 @@ pub struct Standing(Arc<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
+    /// The network that it comes from.
+    from: String,
     is_authenticated: AtomicBool,
     has_failed: AtomicBool,
     /// The number of its last request, among those of all connections.
@@ -19,6 +21,16 @@ struct Known {
 static REQUESTS: AtomicU64 = AtomicU64::new(0);
 
 impl Standing {
+    /// Of a connection from this network.
+    pub fn new(from: String) -> Self {
+        Self(Arc::new(Known { from, ..Known::default() }))
+    }
+
+    /// Where it comes from.
+    pub(super) fn from(&self) -> &str {
+        &self.0.from
+    }
+
     /// Notes that the credentials of a request held.
     pub fn mark_authenticated(&self) {
         // Most requests find it so, and write to no memory that others read.

@@ -14,6 +14,7 @@ use http::request::Parts;
 use http::{HeaderMap, Response};
 use tokio::time::{Instant, timeout};
 
+use super::answers::Answer;
 use crate::error::ApiError;
 use crate::record::Upgraded;
 
@@ -52,7 +53,11 @@ pub(super) fn is_asked_for(head: &Parts) -> bool {
 ///
 /// # Errors
 /// 400 when the request does not open one, as over HTTP/2.
-pub(super) async fn send(head: &Parts, events: Body) -> Result<Response<Body>, ApiError> {
+pub(super) async fn send(
+    head: &Parts,
+    events: Body,
+    answer: &Answer,
+) -> Result<Response<Body>, ApiError> {
     let mut head = head.clone();
     let upgrade = WebSocketUpgrade::from_request_parts(&mut head, &()).await;
     let upgrade = upgrade.map_err(|rejection| ApiError::bad_request(rejection.body_text()))?;
@@ -64,12 +69,13 @@ pub(super) async fn send(head: &Parts, events: Body) -> Result<Response<Body>, A
         .max_frame_size(RECEIVED_LIMIT)
         .write_buffer_size(0)
         .max_write_buffer_size(EVENT_LIMIT + WAITING_LIMIT);
-    let lines = Lines { stream: events.into_data_stream(), rest: BytesMut::new() };
+    let lines = Lines::of(events);
+    let answer = answer.clone();
     // The record of the request lasts as long as its watch.
     let upgraded = Upgraded::default();
     let held = upgraded.clone();
     let forward = async move |socket| {
-        forward(socket, lines).await;
+        forward(socket, lines, answer).await;
         drop(held);
     };
     let mut response = upgrade.on_upgrade(forward).into_response();
@@ -77,13 +83,15 @@ pub(super) async fn send(head: &Parts, events: Body) -> Result<Response<Body>, A
     Ok(response)
 }
 
-async fn forward(mut socket: WebSocket, mut lines: Lines) {
+async fn forward(mut socket: WebSocket, mut lines: Lines, answer: Answer) {
     let (mut heard, mut since) = (0, Instant::now());
     loop {
         tokio::select! {
             line = lines.next() => {
                 let text = line.and_then(|line| Utf8Bytes::try_from(line).ok());
                 let Some(text) = text else { break };
+                // It stands there until it is sent, and a copy of it in the socket.
+                let _held = (text.clone(), answer.charge_length(text.len()));
                 let sent = timeout(SEND_TIMEOUT, socket.send(Message::Text(text))).await;
                 if !matches!(sent, Ok(Ok(()))) {
                     return;
@@ -109,17 +117,31 @@ async fn forward(mut socket: WebSocket, mut lines: Lines) {
 /// The lines of a body.
 struct Lines {
     stream: BodyDataStream,
-    rest: BytesMut,
+    /// What of a chunk has not been taken: it is counted as long as a part of it is there.
+    chunk: Bytes,
+    /// The beginning of a line whose end is in another chunk.
+    begun: BytesMut,
 }
 
 impl Lines {
+    fn of(body: Body) -> Self {
+        let (chunk, begun) = (Bytes::new(), BytesMut::new());
+        Self { stream: body.into_data_stream(), chunk, begun }
+    }
+
     /// The next line with its end. Nothing is lost if this is not awaited to its end.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
-            if let Some(end) = self.rest.iter().position(|&byte| byte == b'\n') {
-                return Some(self.rest.split_to(end + 1).freeze());
+            if let Some(end) = self.chunk.iter().position(|&byte| byte == b'\n') {
+                let line = self.chunk.split_to(end + 1);
+                if self.begun.is_empty() {
+                    return Some(line);
+                }
+                self.begun.extend_from_slice(&line);
+                return Some(self.begun.split().freeze());
             }
-            self.rest.extend_from_slice(&self.stream.next().await?.ok()?);
+            self.begun.extend_from_slice(&std::mem::take(&mut self.chunk));
+            self.chunk = self.stream.next().await?.ok()?;
         }
     }
 }
@@ -134,7 +156,7 @@ mod tests {
         let chunks = ["{\"a\":1}\n{\"b\"", ":2}\n", "{\"c\":3}\n"];
         let chunks = chunks.map(|chunk| Ok::<_, std::io::Error>(Bytes::from(chunk)));
         let body = Body::from_stream(futures::stream::iter(chunks));
-        let mut lines = Lines { stream: body.into_data_stream(), rest: BytesMut::new() };
+        let mut lines = Lines::of(body);
         for expected in ["{\"a\":1}\n", "{\"b\":2}\n", "{\"c\":3}\n"] {
             assert_eq!(lines.next().await.unwrap(), expected);
         }

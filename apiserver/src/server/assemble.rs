@@ -19,7 +19,7 @@ use crate::error::{Reason, StartError};
 use crate::kind::{Kind, QuotaUsage};
 use crate::object::{Object, Tree};
 use crate::request::{Authentication, Documents, Handler, SharedHandler};
-use crate::served_kind::{Backing, Intake, ServedKind, ServedKinds};
+use crate::served_kind::{Backing, CommitGate, Intake, ServedKind, ServedKinds};
 use crate::storage::{
     Collection, Commit, Expected, MemoryStore, NamespaceShare, RevisionSequence, Store, StoreError,
 };
@@ -192,11 +192,19 @@ impl Assembled {
                 }
             };
             let ended = closing.child_token();
-            let intake = Intake::default();
+            let (intake, gate) = (Intake::default(), CommitGate::default());
             let came_at_run_time = false;
             let unavailable = None;
-            let mut one =
-                ServedKind { kind, cache, backing, ended, intake, unavailable, came_at_run_time };
+            let mut one = ServedKind {
+                kind,
+                cache,
+                backing,
+                ended,
+                intake,
+                gate,
+                unavailable,
+                came_at_run_time,
+            };
             if let (Role::Stored { initial }, false) = (&registered.role, is_view) {
                 match copied.get(&one.kind.qualified()) {
                     None => fill(&one, &*store, initial, &clock).await?,

@@ -29,7 +29,7 @@ use super::frame_budget::FrameBudget;
 use super::heads::{Full, Heads};
 use super::occasionally::Occasionally;
 use super::peer_identity::{CertificateLines, PeerIdentity};
-use super::places::{Place, Places, Whose};
+use super::places::{Place, Places, Whose, network};
 use super::streams::{self, Streams};
 use super::tls::Trust;
 use crate::clock::Clock;
@@ -150,8 +150,8 @@ impl Connections {
 
     async fn connect(&self, stream: TcpStream) -> io::Result<Connected> {
         let too_many = || io::Error::other("too many connections");
-        let standing = Standing::default();
         let address = stream.peer_addr()?.ip();
+        let standing = Standing::new(network(address).to_string());
         let entry = self.entry(address, &standing).ok_or_else(too_many)?;
         let handshake = timeout(entry.handshake_timeout(), self.tls.accept(stream, ()));
         let handshake = entry.evicted().run_until_cancelled_owned(handshake).await;

@@ -134,7 +134,7 @@ impl Drop for Place {
 }
 
 /// Whoever has one address of IPv6 has all of its /64.
-fn network(address: IpAddr) -> IpAddr {
+pub(super) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
             let prefix = u128::from(address) >> 64 << 64;

@@ -16,7 +16,7 @@ use crate::error::{FieldError, Reason, StartError, quote};
 use crate::kind::Kind;
 use crate::object::{Key, metadata};
 use crate::request::Handler;
-use crate::served_kind::{Backing, Intake, ServedKind};
+use crate::served_kind::{Backing, CommitGate, Intake, ServedKind};
 use crate::storage::{
     Collection, Commit, Expected, RevisionSequence, Store, StoreError, Versioned,
 };
@@ -179,11 +179,13 @@ impl RuntimeKinds {
             backing: Backing::Stored(self.0.store.clone()),
             ended: self.0.closing.child_token(),
             intake,
+            gate: CommitGate::default(),
             unavailable: None,
             came_at_run_time: true,
         });
         handler.serve(served);
         if let Some(before) = before {
+            before.gate.close().await;
             before.ended.cancel();
         }
         Ok(())
@@ -306,6 +308,7 @@ impl RuntimeKinds {
             handler.serve(served);
             // Requests that were routed before it go on for a while.
             gone.intake.close();
+            gone.gate.close().await;
             gone.ended.cancel();
             let left: Vec<Versioned> =
                 gone.cache.snapshot().from(&Scope::All, None).cloned().collect();

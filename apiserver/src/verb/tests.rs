@@ -14,7 +14,7 @@ use crate::error::Reason;
 use crate::kind::Kind;
 use crate::object::selector::{FieldSelector, LabelSelector, Selector};
 use crate::object::{Key, Object};
-use crate::served_kind::{Backing, Intake, ServedKind};
+use crate::served_kind::{Backing, CommitGate, Intake, ServedKind};
 use crate::storage::{MemoryStore, NamespaceShare, Revision, RevisionSequence, Versioned};
 use crate::watch_cache::{Scope, WatchCache};
 use tokio_util::sync::CancellationToken;
@@ -57,6 +57,7 @@ impl World {
                 backing,
                 ended: CancellationToken::new(),
                 intake: Intake::default(),
+                gate: CommitGate::default(),
                 unavailable: None,
                 came_at_run_time: false,
             },

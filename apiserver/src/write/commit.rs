@@ -23,7 +23,8 @@ pub(super) enum Committed {
 ///
 /// # Errors
 /// 409 when its name is taken, 404 when the object is gone, 403 when its namespace has taken its share
-/// of the store, 507 when there is no room at all.
+/// of the store, 507 when there is no room at all, 429 when another definition of the kind has
+/// taken the place of the one that has judged it: clients ask again by themselves then.
 pub(super) async fn commit(
     attributes: &Attributes<'_>,
     live: Option<&Live>,
@@ -33,6 +34,11 @@ pub(super) async fn commit(
 ) -> Result<Committed, ApiError> {
     let Some((store, collection)) = attributes.served.store() else {
         return Err(ApiError::internal("what is not kept is written"));
+    };
+    let Some(_commit) = attributes.served.gate.enter() else {
+        let kind = attributes.kind().qualified();
+        let message = format!("the definition of {kind} has changed meanwhile, please try again");
+        return Err(ApiError::try_again(message, 1));
     };
     match live {
         Some(live) => replace(attributes, (&**store, collection), live, encoded).await,

@@ -13,7 +13,7 @@ use crate::error::{ApiError, Reason};
 use crate::kind::{Kind, Strategy};
 use crate::object::{Key, Object};
 use crate::quota::Account;
-use crate::served_kind::{Backing, Intake, ServedKind, ServedKinds};
+use crate::served_kind::{Backing, CommitGate, Intake, ServedKind, ServedKinds};
 use crate::storage::{
     Collection, Commit, Expected, LogReader, MemoryStore, NamespaceShare, Revision,
     RevisionSequence, Store, StoreError, Versioned,
@@ -73,6 +73,7 @@ impl World {
             backing: Backing::Stored(store.clone()),
             ended: CancellationToken::new(),
             intake: Intake::default(),
+            gate: CommitGate::default(),
             unavailable: None,
             came_at_run_time: false,
         };
@@ -408,4 +409,27 @@ fn an_object_does_not_outlive_its_definition() {
     assert_eq!(refused.unwrap_err().reason(), Reason::MethodNotAllowed);
     let collection = Collection::new(&world.served.kind.collection());
     assert!(at_once(store.get(&collection, &Key::new(Some("default"), "a"))).unwrap().is_none());
+}
+
+/// What was judged by a definition is not written once another one is in its place.
+#[tokio::test]
+async fn nothing_is_written_as_an_older_definition_says() {
+    let world = World::new(kind());
+    let gate = world.served.gate.clone();
+    let entered = gate.enter().unwrap();
+    let closing = tokio::spawn({
+        let gate = gate.clone();
+        async move { gate.close().await }
+    });
+    while gate.enter().is_some() {
+        tokio::task::yield_now().await;
+    }
+    assert!(!closing.is_finished(), "a commit has gone through and has not ended");
+    drop(entered);
+    closing.await.unwrap();
+    let Value::Object(tree) = foo(json!({"name": "a"}), json!({"size": 1})) else { unreachable!() };
+    let create = Change::Create(Submitted { tree, duplicates: Vec::new() });
+    let refused = world.write((None, Part::Main), create, FieldValidation::Ignore).unwrap_err();
+    assert_eq!(refused.reason(), Reason::TooManyRequests);
+    assert_eq!(refused.retry_after_seconds(), Some(1));
 }

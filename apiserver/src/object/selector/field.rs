@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::selectable::Selected;
-use super::{SelectableFields, TERM, check_count};
+use super::{SelectableFields, TERM, check_count, check_written};
 use crate::object::Object;
 
 /// The name and the namespace, which every object is selected by.
@@ -38,6 +38,7 @@ impl FieldSelector {
     /// # Errors
     /// With kube-apiserver's text, when the selector cannot be read.
     pub fn parse(text: &str) -> Result<Self, String> {
+        check_written(text)?;
         let mut requirements = Vec::new();
         for term in split_terms(text) {
             if term.is_empty() {

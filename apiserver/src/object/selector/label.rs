@@ -7,7 +7,7 @@ use std::iter::Peekable;
 use std::sync::Arc;
 use std::vec::IntoIter;
 
-use super::{TERM, check_count};
+use super::{TERM, check_count, check_written};
 use crate::error::quote;
 use crate::object::{Labels, names};
 
@@ -75,6 +75,7 @@ impl LabelSelector {
     /// # Errors
     /// With kube-apiserver's text, when the selector cannot be read.
     pub fn parse(text: &str) -> Result<Self, String> {
+        check_written(text)?;
         let mut terms = Parser { tokens: scan(text).into_iter().peekable() }.selector()?;
         let mut known = HashSet::new();
         terms.retain(|term| known.insert(term.clone()));
