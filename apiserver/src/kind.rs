@@ -160,7 +160,7 @@ impl Kind {
             let bytes: usize = patterns.values().sum();
             if bytes > PATTERN_BYTES {
                 faults.push(format!(
-                    "spec.versions: must have fewer or smaller patterns: compiled they take {bytes} bytes, and may take {PATTERN_BYTES}"
+                    "spec.versions: Forbidden: must have fewer or smaller patterns: compiled they take {bytes} bytes, and may take {PATTERN_BYTES}"
                 ));
             }
         }
