@@ -79,12 +79,16 @@ async fn large_definitions_are_served_and_what_takes_too_much_is_refused() {
     get("/openapi/v2").await;
     let described = "what it is, in words that somebody wrote down, and why";
     let rows = [
-        definition("wide", MANY, |number| {
-            json!({"type": "string", "description": format!("{number} {described}")})
-        }),
-        definition("amount", MANY / 4, |_| {
-            json!({"anyOf": [{"type": "integer"}, {"type": "string"}], "pattern": QUANTITY, "x-kubernetes-int-or-string": true})
-        }),
+        definition(
+            "wide",
+            MANY,
+            |number| json!({"type": "string", "description": format!("{number} {described}")}),
+        ),
+        definition(
+            "amount",
+            MANY / 4,
+            |_| json!({"anyOf": [{"type": "integer"}, {"type": "string"}], "pattern": QUANTITY, "x-kubernetes-int-or-string": true}),
+        ),
     ];
     for definition in &rows {
         let before = status("VmRSS");
@@ -106,9 +110,11 @@ async fn large_definitions_are_served_and_what_takes_too_much_is_refused() {
     post(&client, "/apis/example.com/v1/amounts", &amount).await.unwrap();
 
     // A few kB that would take 180 MiB, and seconds of a processor.
-    let patterns = definition("pattern", 400, |number| {
-        json!({"type": "string", "pattern": format!("^a{number}\\p{{L}}{{1,10}}$")})
-    });
+    let patterns = definition(
+        "pattern",
+        400,
+        |number| json!({"type": "string", "pattern": format!("^a{number}\\p{{L}}{{1,10}}$")}),
+    );
     let before = status("VmRSS");
     fs::write("/proc/self/clear_refs", "5").unwrap();
     let refused = define(&client, &patterns).await.unwrap_err();
