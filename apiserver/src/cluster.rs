@@ -2,6 +2,7 @@
 
 mod access_review;
 mod api_service;
+mod bounded_client;
 mod namespaces;
 mod request_header_ca;
 mod resource_quotas;
@@ -16,7 +17,7 @@ pub use namespaces::{NamespaceState, Namespaces};
 pub use request_header_ca::{DelegatedAuthentication, RequestHeader};
 pub use resource_quotas::ResourceQuotas;
 pub use serving_secret::{KeptCertificates, SecretError};
-pub use source::{Changed, SourceInformer, Sources, resource_name};
+pub use source::{Changed, SOURCE_MEMORY, SourceInformer, Sources, resource_name};
 
 use std::fmt;
 use std::future::Future;
@@ -81,6 +82,7 @@ impl ClusterError {
 #[derive(Clone)]
 pub struct Cluster {
     client: Client,
+    source_memory: usize,
     access_reviews: access_review::Answers,
     token_reviews: Arc<token_review::Answers>,
     access_places: Reviews,
@@ -129,13 +131,21 @@ impl Cluster {
     /// The cluster that this client speaks to.
     pub fn new(client: Client) -> Self {
         Self {
-            client,
+            client: bounded_client::bounded(client),
+            source_memory: SOURCE_MEMORY,
             access_reviews: access_review::answers(),
             token_reviews: Arc::new(token_review::Answers::new()),
             access_places: Reviews::new(),
             token_places: Reviews::new(),
             namespace_places: Reviews::new(),
         }
+    }
+
+    /// The same cluster, of whose objects each type that kinds are computed from may take so many
+    /// bytes.
+    #[must_use]
+    pub fn with_source_memory(self, source_memory: usize) -> Self {
+        Self { source_memory, ..self }
     }
 
     /// Asks the cluster to answer a review, within its time and its bounds.
@@ -175,7 +185,7 @@ impl Cluster {
 
     /// What kinds are computed from, watched once for all of them.
     pub fn sources(&self) -> Sources {
-        Sources::new(self.client.clone())
+        Sources::new(self.client.clone(), self.source_memory)
     }
 }
 

@@ -34,6 +34,7 @@ pub use subresources::{FieldPath, ScalePaths, Subresources};
 pub use version::{Version, compare as compare_versions};
 pub use view::View;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
@@ -47,6 +48,11 @@ use crate::object::names::{check_dns_1035_label, check_dns_1123_subdomain};
 use crate::object::selector::SelectableFields;
 use crate::object::{Shape, Tree};
 use crate::schema::{Types, coerce};
+
+/// How many bytes the patterns of a definition may take when they are compiled, each counted once:
+/// that is about what one object may cost, which has a text for each of them. Of those in use a
+/// usual one takes 3 kB.
+const PATTERN_BYTES: usize = 8 << 20;
 
 /// Whether objects live in namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,6 +153,17 @@ impl Kind {
         }
         let names = Names::parse(&spec.names, &mut faults);
         let versions = parse_versions(spec, cells.as_ref(), types, &mut faults);
+        if let Some((served, unserved, storage)) = &versions {
+            let all = served.iter().chain(unserved).chain([storage]);
+            let patterns: BTreeMap<String, usize> =
+                all.flat_map(|version| version.schema.patterns()).collect();
+            let bytes: usize = patterns.values().sum();
+            if bytes > PATTERN_BYTES {
+                faults.push(format!(
+                    "spec.versions: Forbidden: must have fewer or smaller patterns: compiled they take {bytes} bytes, and may take {PATTERN_BYTES}"
+                ));
+            }
+        }
         match versions {
             Some((versions, unserved, storage)) if faults.is_empty() => Ok(Self {
                 group: spec.group.clone(),

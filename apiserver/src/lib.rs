@@ -53,6 +53,7 @@ mod object;
 mod clock;
 mod document;
 mod error;
+mod occasionally;
 mod queue;
 mod quota;
 mod record;

@@ -51,6 +51,22 @@ impl OpenApi {
         Self { kinds: kinds.clone(), made: OnceLock::new(), v2_in_protobuf: OnceLock::new() }
     }
 
+    /// Whether the documents are there already: to make them takes long.
+    pub fn are_made(&self, in_protobuf: bool) -> bool {
+        match in_protobuf {
+            true => self.v2_in_protobuf.get().is_some(),
+            false => self.made.get().is_some(),
+        }
+    }
+
+    /// Makes them.
+    pub fn make(&self, in_protobuf: bool) {
+        self.made();
+        if in_protobuf {
+            self.v2_in_protobuf();
+        }
+    }
+
     fn made(&self) -> &Documents {
         self.made.get_or_init(|| Documents::new(&self.kinds))
     }

@@ -35,6 +35,7 @@ use futures::FutureExt;
 use http::header::{CACHE_CONTROL, HeaderName, HeaderValue, RETRY_AFTER};
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
+use tokio::sync::Mutex;
 use tracing::Instrument;
 
 use crate::admission::AdmissionChain;
@@ -106,6 +107,7 @@ pub struct Handler {
     quota: Quota,
     metrics: Arc<Metrics>,
     documents: Documents,
+    openapi_turn: Mutex<()>,
 }
 
 /// Documents that are not made from the kinds.
@@ -141,6 +143,7 @@ impl Handler {
                 version: document::Document::json(&serde_json::Value::Null),
                 others: HashMap::new(),
             },
+            openapi_turn: Mutex::new(()),
         }
     }
 
@@ -256,7 +259,7 @@ impl Handler {
             Destination::Document(document) => {
                 // Some are made for each reader.
                 let _room = held.room(&user, DOCUMENT).await?;
-                let answer = self.document(head, &document);
+                let answer = self.document(head, &document).await;
                 record.is_served = answer.is_ok();
                 answer
             }
@@ -472,8 +475,17 @@ impl Handler {
         })
     }
 
-    fn document(&self, head: &Parts, document: &DocumentPath) -> Result<Response<Body>, ApiError> {
+    async fn document(
+        &self,
+        head: &Parts,
+        document: &DocumentPath,
+    ) -> Result<Response<Body>, ApiError> {
         let served = self.served.load_full();
+        if document.is_openapi() {
+            let in_protobuf = matches!(document, DocumentPath::OpenApiV2)
+                && negotiate::prefers_openapi_in_protobuf(head);
+            self.make_openapi(&served, in_protobuf).await;
+        }
         let (discovery, openapi) = (&served.discovery, &served.openapi);
         let mut presentation = Presentation { media: Media::Json, gzip: false };
         let found = match document {
@@ -522,6 +534,21 @@ impl Handler {
         };
         let found = found.ok_or_else(ApiError::no_such_resource)?;
         Ok(encode::document(head, found, presentation))
+    }
+
+    /// Makes the OpenAPI documents, on no worker, and those of one moment at a time.
+    async fn make_openapi(&self, served: &Arc<Served>, in_protobuf: bool) {
+        if served.openapi.are_made(in_protobuf) {
+            return;
+        }
+        let _turn = self.openapi_turn.lock().await;
+        if !served.openapi.are_made(in_protobuf) {
+            let served = Arc::clone(served);
+            let made = tokio::task::spawn_blocking(move || served.openapi.make(in_protobuf)).await;
+            if let Err(why) = made {
+                tracing::error!("OpenAPI documents cannot be made: {why}");
+            }
+        }
     }
 
     fn audit_id(&self, head: &Parts) -> HeaderValue {

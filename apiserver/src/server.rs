@@ -17,7 +17,6 @@ mod health;
 mod listener;
 mod logging;
 mod loopback;
-mod occasionally;
 mod open_files;
 mod peer_identity;
 mod places;
@@ -203,7 +202,8 @@ impl ApiServer {
                 "{what} are kept in memory: a restart forgets them, and the cluster then collects what they own as garbage"
             );
         }
-        let cluster = Cluster::new(client);
+        let cluster =
+            Cluster::new(client).with_source_memory((args.source_memory_mib as usize) << 20);
         if args.copy_stored_objects {
             // Before the first request can arrive here.
             let stored = kinds.iter().zip(self.kinds.iter());

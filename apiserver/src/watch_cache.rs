@@ -63,6 +63,8 @@ pub struct SourceState {
     pub is_synced: bool,
     /// Why the cluster does not show it now, if it does not.
     pub watch_error: Option<String>,
+    /// Why it is not kept, if there is more of it than may be kept.
+    pub excess: Option<String>,
 }
 
 /// The objects of one kind now, and their recent past.

@@ -42,7 +42,7 @@ pub use field_validation::FieldValidation;
 pub use json_patch::{OPERATIONS_LIMIT, Operation};
 pub use live::Live;
 pub use patch::{Patch, SubmittedPatch};
-pub use pipeline::write;
+pub use pipeline::{turn, write};
 pub use restore::restore;
 pub use review::admit_review;
 pub use scale::{no_scale, scale_of};

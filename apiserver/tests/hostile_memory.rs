@@ -6,14 +6,15 @@
 #![cfg(target_os = "linux")] // where the kernel says it
 
 mod in_process;
+mod process_memory;
 
-use std::fs;
 use std::sync::Arc;
 
 use aggregated_apiserver::{InProcess, User};
 use axum::body::{Body, Bytes};
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
+use process_memory::{begin, most};
 
 const DEFINITION: &str = "
 apiVersion: apiextensions.k8s.io/v1
@@ -56,25 +57,6 @@ const HUNDRED: usize = 128;
 const FIRST: &str = "objects in each other";
 /// Somewhat less than a body may hold.
 const LARGE: usize = 3_000_000;
-
-/// A number of `/proc/self/status`, in MiB.
-fn status(name: &str) -> usize {
-    let status = fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
-    let kibibytes: usize = line.split_whitespace().nth(1).unwrap().parse().unwrap();
-    kibibytes / 1024
-}
-
-/// What the process takes now; from now on the most that it takes is measured anew.
-fn begin() -> usize {
-    fs::write("/proc/self/clear_refs", "5").unwrap();
-    status("VmRSS")
-}
-
-/// The most that it took since.
-fn most() -> usize {
-    status("VmHWM")
-}
 
 #[derive(Clone)]
 struct Sent {

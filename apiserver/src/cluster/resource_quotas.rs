@@ -41,8 +41,12 @@ impl ResourceQuotas {
         }
     }
 
-    /// Those that have changed since they were last asked for, as they are now.
+    /// Those that have changed since they were last asked for, as they are now. While they are not
+    /// in view, or more than is kept, those that were there hold on.
     pub fn take_changed(&self) -> Vec<(Key, Option<Arc<ResourceQuota>>)> {
+        if !self.informer.is_synced() {
+            return Vec::new();
+        }
         let keys = self.changed.take().into_iter();
         keys.map(|key| (key.clone(), self.informer.get(&key))).collect()
     }

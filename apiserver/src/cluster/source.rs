@@ -1,37 +1,58 @@
 //! What kinds are computed from: one watch per type, shared by all kinds.
 
+mod counted;
+mod list_watch;
+
 use std::any::{Any, TypeId};
 use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use futures::StreamExt;
-use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, Client, Resource};
+use kube::runtime::utils::Backoff;
+use kube::runtime::watcher::DefaultBackoff;
+use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
+use super::bounded_client::ANSWER_BYTES;
 use crate::object::Key;
+use crate::occasionally::Occasionally;
+use list_watch::{Change, Excess, Interruption, Keeper, ListWatch};
 
-/// A failing watch is reported at most so often.
-const REPORT_EVERY: Duration = Duration::from_secs(60);
+/// How much memory the objects of one type may take, if nobody says otherwise: four types of them,
+/// and what is computed from them, fit into 512 MiB. Views of 20,000 Pods take so much.
+pub const SOURCE_MEMORY: usize = 64 << 20;
 
-/// A failed watch is retried sooner than this: one without an error for so long works.
-const TROUBLE: Duration = Duration::from_secs(90);
+/// What an object takes besides itself: its key, twice, and its places in maps.
+const PER_OBJECT: usize = 256;
+
+/// How soon objects that there was no room for are listed again, to see whether there is now.
+const AGAIN: Duration = Duration::from_secs(60);
 
 /// Objects of one type, as the cluster last showed them.
 pub struct SourceInformer<K> {
     shelf: RwLock<Shelf<K>>,
     followers: Mutex<Vec<Weak<Changed>>>,
+    /// How many bytes the objects may take.
+    bound: usize,
 }
 
 struct Shelf<K> {
-    objects: HashMap<Key, Arc<K>>,
+    objects: HashMap<Key, Kept<K>>,
+    /// What the objects take.
+    bytes: usize,
     synced: bool,
     /// Why the cluster does not show them now.
     watch_error: Option<String>,
+    /// Why they are not kept, if there is more than may be kept.
+    excess: Option<String>,
+}
+
+struct Kept<K> {
+    object: Arc<K>,
+    bytes: usize,
 }
 
 /// Which objects changed since they were last asked for. At most one entry
@@ -48,20 +69,25 @@ impl Changed {
     }
 }
 
-impl<K> Default for SourceInformer<K> {
-    fn default() -> Self {
-        let shelf = Shelf { objects: HashMap::new(), synced: false, watch_error: None };
-        Self { shelf: RwLock::new(shelf), followers: Mutex::default() }
-    }
-}
-
 impl<K> SourceInformer<K> {
+    fn new(bound: usize) -> Self {
+        let shelf = Shelf {
+            objects: HashMap::new(),
+            bytes: 0,
+            synced: false,
+            watch_error: None,
+            excess: None,
+        };
+        Self { shelf: RwLock::new(shelf), followers: Mutex::default(), bound }
+    }
+
     /// The object under the key.
     pub fn get(&self, key: &Key) -> Option<Arc<K>> {
-        self.shelf.read().unwrap_or_else(PoisonError::into_inner).objects.get(key).cloned()
+        let shelf = self.shelf.read().unwrap_or_else(PoisonError::into_inner);
+        shelf.objects.get(key).map(|kept| Arc::clone(&kept.object))
     }
 
-    /// Whether everything there was to begin with has arrived.
+    /// Whether everything there is has arrived.
     pub fn is_synced(&self) -> bool {
         self.shelf.read().unwrap_or_else(PoisonError::into_inner).synced
     }
@@ -69,6 +95,11 @@ impl<K> SourceInformer<K> {
     /// Why the cluster does not show the objects now, if it does not.
     pub fn watch_error(&self) -> Option<String> {
         self.shelf.read().unwrap_or_else(PoisonError::into_inner).watch_error.clone()
+    }
+
+    /// Why no objects are kept, if there is more of them than may be kept.
+    pub fn excess(&self) -> Option<String> {
+        self.shelf.read().unwrap_or_else(PoisonError::into_inner).excess.clone()
     }
 
     /// Says why the cluster does not show the objects now, or that it does again.
@@ -83,23 +114,25 @@ impl<K> SourceInformer<K> {
         tell(followers, []);
     }
 
-    /// Returns when everything there was to begin with has arrived.
+    /// Returns when everything there is has arrived, or was found to be too much.
     pub async fn synced(&self) {
-        if self.is_synced() {
+        let is_known = || self.is_synced() || self.excess().is_some();
+        if is_known() {
             return;
         }
         let notify = Arc::new(Notify::new());
         let _changed = self.follow(Arc::clone(&notify));
-        while !self.is_synced() {
+        while !is_known() {
             notify.notified().await;
         }
     }
 
-    /// Returns when everything there was to begin with has arrived, or the cluster does not show it.
+    /// Returns when everything there is has arrived or was found to be too much, or the cluster does
+    /// not show it.
     pub async fn settled(&self) {
         let notify = Arc::new(Notify::new());
         let _changed = self.follow(Arc::clone(&notify));
-        while !self.is_synced() && self.watch_error().is_none() {
+        while !self.is_synced() && self.excess().is_none() && self.watch_error().is_none() {
             notify.notified().await;
         }
     }
@@ -116,16 +149,32 @@ impl<K> SourceInformer<K> {
         changed
     }
 
-    /// Replaces one object, or removes it.
-    pub(crate) fn set(&self, key: Key, object: Option<K>) {
+    /// How many bytes the object under this key may take.
+    fn room(&self, key: &Key) -> usize {
+        let shelf = self.shelf.read().unwrap_or_else(PoisonError::into_inner);
+        let others = shelf.bytes - shelf.objects.get(key).map_or(0, |kept| kept.bytes);
+        self.bound.saturating_sub(others + PER_OBJECT)
+    }
+
+    /// Replaces one object, which takes so many bytes, or removes it. While not everything has
+    /// arrived nobody is told: objects come and go then, of which nobody has heard.
+    fn replace(&self, key: Key, object: Option<(K, usize)>) {
         let followers = self.followers();
         let mut shelf = self.shelf.write().unwrap_or_else(PoisonError::into_inner);
-        match object {
-            Some(object) => shelf.objects.insert(key.clone(), Arc::new(object)),
+        let before = match object {
+            Some((object, bytes)) => {
+                let bytes = bytes + PER_OBJECT;
+                shelf.bytes += bytes;
+                shelf.objects.insert(key.clone(), Kept { object: Arc::new(object), bytes })
+            }
             None => shelf.objects.remove(&key),
         };
+        shelf.bytes -= before.map_or(0, |kept| kept.bytes);
+        let is_told = shelf.synced;
         drop(shelf);
-        tell(followers, [key]);
+        if is_told {
+            tell(followers, [key]);
+        }
     }
 
     /// Says that everything there is has arrived: what is not among `present` is gone.
@@ -135,15 +184,46 @@ impl<K> SourceInformer<K> {
         let gone: Vec<Key> =
             shelf.objects.keys().filter(|key| !present.contains(key)).cloned().collect();
         for key in &gone {
-            shelf.objects.remove(key);
+            let kept = shelf.objects.remove(key);
+            shelf.bytes -= kept.map_or(0, |kept| kept.bytes);
+        }
+        let mut told = gone;
+        if !shelf.synced {
+            told.extend(shelf.objects.keys().cloned());
         }
         shelf.synced = true;
+        shelf.excess = None;
+        shelf.watch_error = None;
         drop(shelf);
-        tell(followers, gone);
+        tell(followers, told);
+    }
+
+    /// Says that there is more than may be kept: nothing is kept, until everything there is has
+    /// arrived again.
+    pub(crate) fn exceed(&self, why: String) {
+        let followers = self.followers();
+        let mut shelf = self.shelf.write().unwrap_or_else(PoisonError::into_inner);
+        let objects = std::mem::take(&mut shelf.objects);
+        let was_synced = std::mem::take(&mut shelf.synced);
+        shelf.bytes = 0;
+        shelf.watch_error = None;
+        shelf.excess = Some(why);
+        drop(shelf);
+        // What was shown must be looked at again. What came since nobody has heard of.
+        let told = objects.into_keys().filter(|_| was_synced);
+        tell(followers, told.collect::<Vec<Key>>());
     }
 
     fn followers(&self) -> MutexGuard<'_, Vec<Weak<Changed>>> {
         self.followers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+impl<K> SourceInformer<K> {
+    /// Replaces one object, or removes it.
+    pub(crate) fn set(&self, key: Key, object: Option<K>) {
+        self.replace(key, object.map(|object| (object, 0)));
     }
 }
 
@@ -166,13 +246,15 @@ fn tell(
 /// The informers of all types in use. Dropping it ends their watches.
 pub struct Sources {
     client: Client,
+    /// How many bytes the objects of each type may take.
+    bound: usize,
     informers: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
     watches: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Sources {
-    pub(super) fn new(client: Client) -> Self {
-        Self { client, informers: Mutex::default(), watches: Mutex::default() }
+    pub(super) fn new(client: Client, bound: usize) -> Self {
+        Self { client, bound, informers: Mutex::default(), watches: Mutex::default() }
     }
 
     /// The informer of a type; its watch begins when it is opened first.
@@ -180,7 +262,7 @@ impl Sources {
     where
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
     {
-        self.open_or("what is computed from them is not served yet")
+        self.open_or("what is computed from them is not served")
     }
 
     /// The same. The log says what is `missing` as long as they cannot be watched.
@@ -193,10 +275,16 @@ impl Sources {
         if let Some(Ok(informer)) = known.map(Arc::downcast) {
             return informer;
         }
-        let informer = Arc::new(SourceInformer::<K>::default());
+        let informer = Arc::new(SourceInformer::<K>::new(self.bound));
         informers.insert(TypeId::of::<K>(), informer.clone());
-        let api = Api::all(self.client.clone());
-        let watch = tokio::spawn(keep(Arc::clone(&informer), api, missing));
+        let follower = Follower {
+            informer: Arc::clone(&informer),
+            missing,
+            present: None,
+            reports: Occasionally::default(),
+            backoff: DefaultBackoff::default(),
+        };
+        let watch = tokio::spawn(follower.run(ListWatch::new(self.client.clone())));
         self.watches.lock().unwrap_or_else(PoisonError::into_inner).push(watch);
         informer
     }
@@ -211,59 +299,117 @@ impl Drop for Sources {
 
 /// Keeps the objects of an informer as the cluster shows them. While the cluster is away they stay
 /// as they were last.
-async fn keep<K>(informer: Arc<SourceInformer<K>>, api: Api<K>, missing: &str)
-where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
-{
-    let name = resource_name::<K>();
-    let mut events = watcher(api, watcher::Config::default()).default_backoff().boxed();
-    let mut present = HashSet::new();
-    let mut reported: Option<Instant> = None;
-    loop {
-        let next = tokio::time::timeout(TROUBLE, events.next()).await;
-        // The watcher resumes without an event when a watch works again.
-        if !matches!(next, Ok(Some(Err(_)))) {
-            informer.set_watch_error(None);
-        }
-        let Ok(event) = next else { continue };
-        let Some(event) = event else { return };
-        match event {
-            Ok(watcher::Event::Init) => present.clear(),
-            Ok(watcher::Event::InitApply(mut object)) => {
-                slim(&mut object);
-                if let Some(key) = key(&object) {
+struct Follower<K> {
+    informer: Arc<SourceInformer<K>>,
+    /// What is missing as long as they are.
+    missing: &'static str,
+    /// What the list in progress has shown.
+    present: Option<HashSet<Key>>,
+    reports: Occasionally,
+    backoff: DefaultBackoff,
+}
+
+impl<K> Keeper<K> for Follower<K> {
+    fn room(&self, key: &Key) -> usize {
+        self.informer.room(key)
+    }
+
+    fn keep(&mut self, change: Change<K>) {
+        match change {
+            Change::Kept(key, object, bytes) => {
+                if let Some(present) = &mut self.present {
                     present.insert(key.clone());
-                    informer.set(key, Some(object));
+                }
+                self.informer.replace(key, Some((object, bytes)));
+            }
+            Change::Gone(key) => self.informer.replace(key, None),
+        }
+    }
+}
+
+impl<K> Follower<K>
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static,
+{
+    async fn run(mut self, mut objects: ListWatch<K>) {
+        loop {
+            self.present = Some(HashSet::new());
+            let listed = objects.list(&mut self).await;
+            let present = self.present.take().unwrap_or_default();
+            match listed {
+                Ok(revision) => {
+                    self.informer.complete(&present);
+                    drop(present);
+                    tracing::info!("{} are in view", resource_name::<K>());
+                    self.watch(&objects, revision).await;
+                }
+                Err(interruption) => self.wait(interruption).await,
+            }
+        }
+    }
+
+    /// Watches from a revision on, until the objects must be listed again.
+    async fn watch(&mut self, objects: &ListWatch<K>, mut revision: String) {
+        loop {
+            let informer = Arc::clone(&self.informer);
+            let is_watching = || informer.set_watch_error(None);
+            match objects.watch(&mut revision, self, is_watching).await {
+                Ok(true) => self.backoff.reset(),
+                // One that shows nothing is not asked for at once again.
+                Ok(false) => self.pause().await,
+                Err(interruption) => {
+                    let must_list = !matches!(interruption, Interruption::Failed(_));
+                    self.wait(interruption).await;
+                    if must_list {
+                        return;
+                    }
                 }
             }
-            Ok(watcher::Event::InitDone) => {
-                informer.complete(&present);
-                present = HashSet::new();
-                tracing::info!("{name} are in view");
-                reported = None;
+        }
+    }
+
+    /// Says why the objects are not in view, and waits before they are asked for again.
+    async fn wait(&mut self, interruption: Interruption) {
+        let name = resource_name::<K>();
+        match interruption {
+            Interruption::Expired => self.pause().await,
+            Interruption::TooLarge(excess) => {
+                let why = self.explain(excess);
+                self.reports.log(|_| {
+                    tracing::error!(
+                        "{name} are not kept, {}: {why}; they are listed again every minute (--source-memory-mib)",
+                        self.missing
+                    );
+                });
+                self.informer.exceed(why);
+                tokio::time::sleep(AGAIN).await;
             }
-            Ok(watcher::Event::Apply(mut object)) => {
-                slim(&mut object);
-                if let Some(key) = key(&object) {
-                    informer.set(key, Some(object));
-                }
-            }
-            Ok(watcher::Event::Delete(object)) => {
-                if let Some(key) = key(&object) {
-                    informer.set(key, None);
-                }
-            }
-            Err(error) => {
-                if reported.is_none_or(|at| at.elapsed() >= REPORT_EVERY) {
-                    let meanwhile = match informer.is_synced() {
+            Interruption::Failed(error) => {
+                self.reports.log(|_| {
+                    let meanwhile = match self.informer.is_synced() {
                         true => "the last view of them stays",
-                        false => missing,
+                        false => self.missing,
                     };
                     tracing::warn!("cannot list or watch {name}, {meanwhile}: {error}");
-                    reported = Some(Instant::now());
-                }
-                informer.set_watch_error(Some(error.to_string()));
+                });
+                self.informer.set_watch_error(Some(error));
+                self.pause().await;
             }
+        }
+    }
+
+    fn explain(&self, excess: Excess) -> String {
+        match excess {
+            Excess::Memory => {
+                format!("they take more than {} MiB of memory", self.informer.bound >> 20)
+            }
+            Excess::Answer => format!("one of them is longer than {} MiB", ANSWER_BYTES >> 20),
+        }
+    }
+
+    async fn pause(&mut self) {
+        if let Some(pause) = self.backoff.next() {
+            tokio::time::sleep(pause).await;
         }
     }
 }
@@ -272,20 +418,4 @@ where
 pub fn resource_name<K: Resource<DynamicType = ()>>() -> String {
     let (plural, group) = (K::plural(&()), K::group(&()));
     if group.is_empty() { plural.into_owned() } else { format!("{plural}.{group}") }
-}
-
-/// Drops managedFields and kubectl's last-applied annotation: they are often most of an object,
-/// and no computation needs them.
-fn slim<K: Resource>(object: &mut K) {
-    const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-    let metadata = object.meta_mut();
-    metadata.managed_fields = None;
-    if let Some(annotations) = &mut metadata.annotations {
-        annotations.remove(LAST_APPLIED);
-    }
-}
-
-fn key<K: Resource>(object: &K) -> Option<Key> {
-    let metadata = object.meta();
-    metadata.name.as_deref().map(|name| Key::new(metadata.namespace.as_deref(), name))
 }

@@ -9,8 +9,8 @@ use serde_json::Value;
 use super::{Cluster, ClusterError};
 use crate::object::Tree;
 
-/// At most this many objects are requested at once.
-const PAGE: u32 = 500;
+/// At most this many objects are requested at once: an answer is bounded.
+const PAGE: u32 = 10;
 /// How long all of them may take.
 const TIMEOUT: Duration = Duration::from_secs(30);
 const ASKED: &str = "list of stored objects";

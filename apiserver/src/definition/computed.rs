@@ -97,11 +97,12 @@ pub(super) async fn run<C: Computed>(sources: Arc<Sources>, cache: Arc<WatchCach
         cache,
         known: HashMap::new(),
         seen_by: HashMap::new(),
+        put_off: HashSet::new(),
     };
     loop {
         notify.notified().await;
-        computation.cache.set_sources(computation.sources());
         if !computation.is_synced() {
+            computation.cache.set_sources(computation.sources());
             continue;
         }
         let due: Vec<Key> = computation.take_due().into_iter().collect();
@@ -109,7 +110,11 @@ pub(super) async fn run<C: Computed>(sources: Arc<Sources>, cache: Arc<WatchCach
             batch.iter().for_each(|key| computation.update(key));
             tokio::task::yield_now().await;
         }
-        computation.cache.mark_synced();
+        // What is too much for a while is served again only now.
+        computation.cache.set_sources(computation.sources());
+        if computation.is_synced() {
+            computation.cache.mark_synced();
+        }
     }
 }
 
@@ -145,6 +150,8 @@ struct Computation<C: Computed> {
     known: HashMap<Key, Known>,
     /// Sources by what they looked at.
     seen_by: HashMap<Seen, HashSet<Key>>,
+    /// Sources that were due when what they are computed from went out of view.
+    put_off: HashSet<Key>,
 }
 
 impl<C: Computed> Computation<C> {
@@ -159,8 +166,9 @@ impl<C: Computed> Computation<C> {
     }
 
     /// The sources that must be computed again.
-    fn take_due(&self) -> HashSet<Key> {
-        let mut due = self.changed.take();
+    fn take_due(&mut self) -> HashSet<Key> {
+        let mut due = std::mem::take(&mut self.put_off);
+        due.extend(self.changed.take());
         for (index, lookup) in self.related.lookups().into_iter().enumerate() {
             for key in lookup.take_changed() {
                 due.extend(self.seen_by.get(&(index, key)).into_iter().flatten().cloned());
@@ -171,14 +179,20 @@ impl<C: Computed> Computation<C> {
 
     /// Computes one source again and publishes what came of it.
     fn update(&mut self, source_key: &Key) {
-        let Some(source) = self.informer.get(source_key) else {
+        let source = self.informer.get(source_key);
+        let computed = source.as_ref().map(|source| self.compute(source));
+        let seen = self.take_seen();
+        // What is not kept any more looks as if it were not there.
+        if !self.is_synced() {
+            self.put_off.insert(source_key.clone());
+            return;
+        }
+        let Some(computed) = computed else {
             self.show(source_key, None);
             self.look(source_key, HashSet::new());
             self.known.remove(source_key);
             return;
         };
-        let computed = self.compute(&source);
-        let seen = self.take_seen();
         self.look(source_key, seen);
         match computed {
             Ok(object) => self.show(source_key, object),

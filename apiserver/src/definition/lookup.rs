@@ -69,7 +69,8 @@ pub trait Tracked {
 /// The state of the source of an informer.
 pub(super) fn source<K: SourceType>(informer: &SourceInformer<K>) -> SourceState {
     let (is_synced, watch_error) = (informer.is_synced(), informer.watch_error());
-    SourceState { resource: resource_name::<K>(), is_synced, watch_error }
+    let (resource, excess) = (resource_name::<K>(), informer.excess());
+    SourceState { resource, is_synced, watch_error, excess }
 }
 
 impl<K: SourceType> Tracked for Lookup<K> {

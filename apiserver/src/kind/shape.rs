@@ -30,7 +30,7 @@ impl Kind {
         versions.dedup_by(|one, other| one.name == other.name);
         for version in versions {
             version.name.hash(&mut hasher);
-            hash(&version.open_api_schema, &mut hasher);
+            hash(&version.open_api_schema(), &mut hasher);
         }
         // Zero is that of kinds that do not change.
         Self { shape: Shape::new(hasher.finish() | 1), ..self }

@@ -68,6 +68,9 @@ pub struct Strategy {
     pub routing: Routing,
     /// What its objects use of ResourceQuotas.
     pub quota_usage: QuotaUsage,
+    /// Whether a write of it takes so long that the next one waits until it is done, whoever
+    /// sends it: the others shall find a worker.
+    pub one_at_a_time: bool,
 }
 
 /// What the objects of a kind use of ResourceQuotas. All but the exempt ones count as one, under
@@ -210,6 +213,7 @@ impl Default for Strategy {
             storage_prefix: StoragePrefix::default(),
             routing: Routing::default(),
             quota_usage: QuotaUsage::default(),
+            one_at_a_time: false,
         }
     }
 }

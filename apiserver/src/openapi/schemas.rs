@@ -38,7 +38,7 @@ pub(super) fn object(kind: &Kind, version: &Version) -> Value {
         let schema = typed::root(version.schema.types(), id);
         return finish(kind, version, &kind.names.kind, schema);
     }
-    let mut schema = publish(&version.open_api_schema);
+    let mut schema = publish(&version.open_api_schema());
     add_properties(&mut schema, kubernetes::map("object"));
     finish(kind, version, &kind.names.kind, schema)
 }

@@ -74,6 +74,13 @@ pub(super) enum DocumentPath {
     OpenApiV3Version(String, String),
 }
 
+impl DocumentPath {
+    /// Whether it is one of OpenAPI.
+    pub(super) fn is_openapi(&self) -> bool {
+        matches!(self, Self::OpenApiV2 | Self::OpenApiV3 | Self::OpenApiV3Version(..))
+    }
+}
+
 /// A verb on a resource.
 #[derive(Debug)]
 pub(super) struct Target {

@@ -1,5 +1,6 @@
 //! Types that a CustomResourceDefinition describes: its structural schema.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
@@ -64,6 +65,26 @@ impl Schema {
         collect_unenforced(self.root(), &mut found);
         found
     }
+
+    /// Which patterns texts are held against, each once, and how many bytes they take when they
+    /// are compiled.
+    pub fn patterns(&self) -> BTreeMap<String, usize> {
+        let mut found = BTreeMap::new();
+        collect_patterns(self.root(), &mut found);
+        found
+    }
+}
+
+fn collect_patterns(of: Type<'_>, found: &mut BTreeMap<String, usize>) {
+    if of.go.is_some() {
+        return;
+    }
+    if let Some(pattern) = of.constraints().and_then(|more| more.pattern.as_ref()) {
+        found.insert(pattern.to_string(), pattern.size());
+    }
+    for inner in inner_types(of) {
+        collect_patterns(of.at(inner), found);
+    }
 }
 
 fn collect_unenforced(of: Type<'_>, found: &mut Vec<String>) {
@@ -73,16 +94,21 @@ fn collect_unenforced(of: Type<'_>, found: &mut Vec<String>) {
     }
     let constraints = of.constraints();
     found.extend(constraints.into_iter().flat_map(|more| more.unenforced.iter().cloned()));
+    for inner in inner_types(of) {
+        collect_unenforced(of.at(inner), found);
+    }
+}
+
+/// What a type of a definition refers to.
+fn inner_types<'a>(of: Type<'a>) -> impl Iterator<Item = &'a TypeRef> {
     let node = of.node();
     let members = node.members.iter().map(|(_, member)| &member.of);
     let additional = match &node.additional {
         Additional::Of(inner) => Some(inner),
         _ => None,
     };
-    let judging = constraints.into_iter().flat_map(|more| more.junctors.iter());
-    for inner in members.chain(&node.items).chain(additional).chain(judging) {
-        collect_unenforced(of.at(inner), found);
-    }
+    let judging = of.constraints().into_iter().flat_map(|more| more.junctors.iter());
+    members.chain(&node.items).chain(additional).chain(judging)
 }
 
 /// A reference to what a schema says.

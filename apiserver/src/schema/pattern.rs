@@ -1,37 +1,137 @@
 //! Patterns of texts: written for RE2, matched by a library that speaks nearly
 //! the same language.
 
+mod size;
+
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use regex::{Regex, RegexBuilder};
 
-/// How large a pattern may become when it is compiled, in bytes.
-const SIZE_LIMIT: usize = 1 << 20;
+/// How large a pattern may become when it is compiled, in bytes: `^.{1,1000}$` takes half of it.
+const SIZE_LIMIT: usize = 2 << 20;
+/// What a search may remember of what it has met, in each direction, besides twice the size of the
+/// pattern: with less it takes more steps.
+const SEARCH_BYTES: usize = 128 << 10;
+/// What all patterns that are compiled may take, with their searches. The one that was compiled
+/// first gives way, and is compiled again when it is needed: 250 small ones stay.
+const COMPILED_BYTES: usize = 64 << 20;
+/// From so many on it is looked which of the known patterns are still in use.
+const LOOK_AT: usize = 1_024;
 
-/// A pattern that a text must match somewhere.
+/// A pattern that a text must match somewhere. Equal ones are one, and it is compiled when a text
+/// is first held against it.
 #[derive(Clone, Debug)]
-pub struct Pattern {
+pub struct Pattern(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
     text: String,
-    regex: Regex,
+    translated: String,
+    size: usize,
+    compiled: Mutex<Option<Regex>>,
 }
 
+/// The patterns of this process.
+#[derive(Default)]
+struct Patterns {
+    known: HashMap<String, Weak<Inner>>,
+    /// How many were in use when it was looked last.
+    in_use: usize,
+    /// Those that are compiled, in the order in which they were, and what they take.
+    compiled: VecDeque<(Weak<Inner>, usize)>,
+    compiled_bytes: usize,
+}
+
+static PATTERNS: Mutex<Option<Patterns>> = Mutex::new(None);
+
 impl Pattern {
-    /// Compiles a pattern; nothing if it says what is not understood here.
+    /// Reads a pattern; nothing if it says what is not understood here, or is too large.
     pub fn parse(text: &str) -> Option<Self> {
+        let known = with_patterns(|patterns| patterns.known.get(text).and_then(Weak::upgrade));
+        if let Some(known) = known {
+            return Some(Self(known));
+        }
         let translated = translate(text)?;
-        let regex = RegexBuilder::new(&translated).size_limit(SIZE_LIMIT).build().ok()?;
-        Some(Self { text: text.to_owned(), regex })
+        let size = size::size(&translated).filter(|size| *size <= SIZE_LIMIT)?;
+        let (text, compiled) = (text.to_owned(), Mutex::default());
+        let inner = Arc::new(Inner { text, translated, size, compiled });
+        with_patterns(|patterns| patterns.learn(&inner));
+        Some(Self(inner))
+    }
+
+    /// How many bytes it takes when it is compiled, at most.
+    pub fn size(&self) -> usize {
+        self.0.size
     }
 
     /// Whether a text matches somewhere.
     pub fn is_match(&self, text: &str) -> bool {
-        self.regex.is_match(text)
+        // There is always one: the size was found to be small enough.
+        self.0.regex().is_some_and(|regex| regex.is_match(text))
+    }
+}
+
+impl Inner {
+    fn regex(self: &Arc<Self>) -> Option<Regex> {
+        // Whoever needs it at the same time waits, and compiles nothing.
+        let mut compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(regex) = &*compiled {
+            return Some(regex.clone());
+        }
+        let regex = compile(&self.translated, self.size)?;
+        *compiled = Some(regex.clone());
+        drop(compiled);
+        for gone in with_patterns(|patterns| patterns.note_compiled(self)) {
+            *gone.compiled.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
+        Some(regex)
+    }
+}
+
+fn compile(translated: &str, size: usize) -> Option<Regex> {
+    let mut builder = RegexBuilder::new(translated);
+    builder.size_limit(SIZE_LIMIT).dfa_size_limit(search_bytes(size)).build().ok()
+}
+
+fn search_bytes(size: usize) -> usize {
+    SEARCH_BYTES + 2 * size
+}
+
+fn with_patterns<T>(use_them: impl FnOnce(&mut Patterns) -> T) -> T {
+    let mut patterns = PATTERNS.lock().unwrap_or_else(PoisonError::into_inner);
+    use_them(patterns.get_or_insert_default())
+}
+
+impl Patterns {
+    fn learn(&mut self, inner: &Arc<Inner>) {
+        if self.known.len() >= (2 * self.in_use).max(LOOK_AT) {
+            self.known.retain(|_, known| known.strong_count() > 0);
+            self.in_use = self.known.len();
+        }
+        self.known.insert(inner.text.clone(), Arc::downgrade(inner));
+    }
+
+    /// Notes that a pattern is compiled; answers with those that give way to it.
+    fn note_compiled(&mut self, inner: &Arc<Inner>) -> Vec<Arc<Inner>> {
+        let bytes = inner.size + 2 * search_bytes(inner.size);
+        self.compiled.push_back((Arc::downgrade(inner), bytes));
+        self.compiled_bytes += bytes;
+        let mut gone = Vec::new();
+        while self.compiled_bytes > COMPILED_BYTES
+            && let Some((first, bytes)) = self.compiled.pop_front()
+        {
+            self.compiled_bytes -= bytes;
+            gone.extend(first.upgrade());
+        }
+        gone
     }
 }
 
 impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
+        f.write_str(&self.0.text)
     }
 }
 
@@ -196,5 +296,34 @@ mod tests {
         for other in ["(?=a)", "[a--b]", "[a-\\d]", "[a", "(", "\\", "\\x", "a\\Bb"] {
             assert!(Pattern::parse(other).is_none(), "{other}");
         }
+    }
+
+    #[test]
+    fn equal_patterns_are_one() {
+        let one = Pattern::parse("^equal[0-9]$").unwrap();
+        let other = Pattern::parse("^equal[0-9]$").unwrap();
+        assert!(Arc::ptr_eq(&one.0, &other.0));
+        assert!(one.0.compiled.lock().unwrap().is_none(), "nobody has held a text against it");
+        assert!(one.is_match("equal1") && other.0.compiled.lock().unwrap().is_some());
+    }
+
+    #[test]
+    fn what_is_too_large_is_no_pattern() {
+        assert!(Pattern::parse("^[a-z]{1,1000}$").is_some());
+        assert!(Pattern::parse("(([a-z]{100}){100}){100}").is_none());
+    }
+
+    /// Other tests compile patterns too, so that the first of them may give way a little sooner.
+    #[test]
+    fn few_stay_compiled() {
+        let count = 2 * COMPILED_BYTES / (2 * SEARCH_BYTES);
+        let patterns = (0..count).map(|number| Pattern::parse(&format!("^few{number}$")).unwrap());
+        let patterns: Vec<Pattern> = patterns.collect();
+        for (number, pattern) in patterns.iter().enumerate() {
+            assert!(pattern.is_match(&format!("few{number}")));
+        }
+        let is_compiled = |pattern: &&Pattern| pattern.0.compiled.lock().unwrap().is_some();
+        assert!(patterns.iter().filter(is_compiled).count() <= count / 2);
+        assert!(patterns[0].is_match("few0") && !patterns[0].is_match("few1"));
     }
 }

@@ -4,8 +4,11 @@
 //! inside of them there are only rules about values, and about nothing that is
 //! not described outside too.
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value};
 
+use super::ERRORS_LIMIT;
 use super::definition::{EMBEDDED, PRESERVE};
 use super::node::JsonType;
 use crate::error::{FieldError, quote};
@@ -472,10 +475,16 @@ fn check_list_keys(items: Option<&Node>, keys: &[&str], path: &str, errors: &mut
         errors.push(FieldError::invalid(format!("{path}.items.type"), quote(type_name), detail));
         return;
     }
-    let shown = Value::from(keys.to_vec());
+    let shown = Value::from(keys.to_vec()).to_string();
     let known = child(items, "properties");
-    let required = items.get("required").and_then(Value::as_array);
-    for (index, key) in keys.iter().enumerate() {
+    let required = items.get("required").and_then(Value::as_array).into_iter().flatten();
+    let required: HashSet<&str> = required.filter_map(Value::as_str).collect();
+    let mut seen = HashSet::new();
+    for key in keys {
+        // Each fault shows all keys.
+        if errors.len() >= ERRORS_LIMIT {
+            return;
+        }
         match known.and_then(|known| child(known, key)) {
             None => {
                 let detail = "entries must all be names of item properties";
@@ -488,21 +497,20 @@ fn check_list_keys(items: Option<&Node>, keys: &[&str], path: &str, errors: &mut
                         "must be a scalar type if parent array's x-kubernetes-list-type is map";
                     errors.push(FieldError::invalid(field, quote(type_name), detail));
                 }
-                let is_required = required.is_some_and(|list| list.iter().any(|name| name == key));
                 if is_true(property, "nullable") {
                     let field = format!("{path}.items.properties[{key}].nullable");
                     let detail =
                         "this property is in x-kubernetes-list-map-keys, so it cannot be nullable";
                     errors.push(FieldError::forbidden(field, detail));
                 }
-                if !is_required && !property.contains_key("default") {
+                if !required.contains(key) && !property.contains_key("default") {
                     let field = format!("{path}.items.properties[{key}].default");
                     let detail = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property";
                     errors.push(FieldError::required(field, detail));
                 }
             }
         }
-        if keys[..index].contains(key) {
+        if !seen.insert(key) {
             errors.push(FieldError::invalid(&field, &shown, "must not contain duplicate entries"));
         }
     }

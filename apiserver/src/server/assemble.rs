@@ -115,7 +115,7 @@ pub(super) fn check_stored(
     for (index, version) in definition.spec.versions.iter().enumerate() {
         let Some(parsed) = kind.served_or_stored_version(&version.name) else { continue };
         let of_defaults =
-            write::validate_defaults(&parsed.schema, parsed.open_api_schema.get("default"))
+            write::validate_defaults(&parsed.schema, parsed.open_api_schema().get("default"))
                 .into_iter();
         let path = format!("spec.versions[{index}].schema.openAPIV3Schema");
         faults.extend(of_defaults.map(|fault| format!("{path}{fault}")));

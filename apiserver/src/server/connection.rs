@@ -27,13 +27,13 @@ use tower::ServiceExt;
 use super::bounded_stream::BoundedStream;
 use super::frame_budget::FrameBudget;
 use super::heads::{Full, Heads};
-use super::occasionally::Occasionally;
 use super::peer_identity::{CertificateLines, PeerIdentity};
 use super::places::{Place, Places, Whose, network};
 use super::streams::{self, Streams};
 use super::tls::Trust;
 use crate::clock::Clock;
 use crate::error::ApiError;
+use crate::occasionally::Occasionally;
 use crate::request::{Peer, Standing, StreamReset, refuse};
 
 /// Connections at a time, besides those of the front proxy; each may cost 100 kB.

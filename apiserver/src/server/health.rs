@@ -44,8 +44,11 @@ impl Check {
     /// Whether something is in view that kinds are computed from. An unready
     /// server would be in the way of everybody, so this only tells.
     fn of_source(source: SourceState) -> Self {
-        let SourceState { resource, is_synced, watch_error } = source;
+        let SourceState { resource, is_synced, watch_error, excess } = source;
         let outcome = match watch_error {
+            _ if let Some(excess) = excess => {
+                Err(format!("{resource} are not kept: {excess}").into())
+            }
             None if is_synced => Ok(()),
             None => Err(format!("{resource} have not been listed yet").into()),
             Some(why) if is_synced => {
@@ -183,12 +186,8 @@ mod tests {
         let passed = "[+]ping ok\nlivez check passed\n";
         assert_eq!(answer(&health, "livez", "verbose"), (200, passed.into()));
         let source = |watch_error: Option<&str>| {
-            let resource = "pods".to_owned();
-            vec![SourceState {
-                resource,
-                is_synced: false,
-                watch_error: watch_error.map(str::to_owned),
-            }]
+            let (resource, watch_error) = ("pods".to_owned(), watch_error.map(str::to_owned));
+            vec![SourceState { resource, is_synced: false, watch_error, excess: None }]
         };
         let told: Response<String> = health.answer("readyz", "verbose", source(Some("no right")));
         assert_eq!(told.status(), StatusCode::OK, "it is not in the way of others");

@@ -9,9 +9,9 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::occasionally::Occasionally;
 use super::open_files;
 use crate::error::StartError;
+use crate::occasionally::Occasionally;
 
 /// Connections that wait to be accepted. When there are more their clients try again after a
 /// second, also a probe's; the library asks for 128.

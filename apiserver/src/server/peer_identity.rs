@@ -8,8 +8,8 @@ use rustls::pki_types::CertificateDer;
 use sha2::{Digest, Sha256};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::occasionally::{Occasionally, shown};
 use super::tls::Trust;
+use crate::occasionally::{Occasionally, shown};
 use crate::request::{ClientCertificate, Presented};
 use crate::user::User;
 

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio_util::sync::CancellationToken;
 
-use super::occasionally::Occasionally;
+use crate::occasionally::Occasionally;
 use crate::request::Standing;
 
 /// Whose connections they are.

@@ -2,7 +2,7 @@
 
 use super::step::Step;
 use super::{ContinueToken, Selection};
-use crate::error::ApiError;
+use crate::error::{ApiError, Reason};
 use crate::object::Key;
 use crate::served_kind::ServedKind;
 use crate::storage::{Revision, Versioned};
@@ -196,13 +196,20 @@ pub async fn list(
     Ok(listed)
 }
 
-/// Refuses reads of a kind that does not know its objects yet.
+/// Refuses reads of a kind that does not know its objects yet, or any more.
 pub(super) fn ensure_synced(served: &ServedKind) -> Result<(), ApiError> {
+    let sources = served.cache.sources();
+    let too_many = sources.iter().find_map(|source| Some((source, source.excess.as_ref()?)));
+    if let Some((source, excess)) = too_many {
+        let (kind, resource) = (served.kind.qualified(), &source.resource);
+        let message = format!("{kind} are not served, because {resource} are not kept: {excess}");
+        return Err(ApiError::new(Reason::ServiceUnavailable, message));
+    }
     if served.cache.is_synced() {
         return Ok(());
     }
     let mut message = "storage is (re)initializing".to_owned();
-    let sources = served.cache.sources().into_iter().filter(|source| !source.is_synced);
+    let sources = sources.into_iter().filter(|source| !source.is_synced);
     let missing: Vec<String> = sources.map(|source| source.resource).collect();
     if !missing.is_empty() {
         message = format!("{message}: waiting for a list of {}", missing.join(", "));

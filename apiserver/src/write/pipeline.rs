@@ -5,6 +5,8 @@
 //! encode → commit. A write that is overtaken by another one begins again at the current
 //! object.
 
+use tokio::sync::{Semaphore, SemaphorePermit};
+
 use super::attributes::{Attributes, Part};
 use super::change::{Change, DecodedChange};
 use super::commit::{self, Committed};
@@ -26,6 +28,15 @@ pub struct Written {
     pub is_created: bool,
 }
 
+/// Where those wait whose work takes long: large definitions take tenths of a second.
+static TURN: Semaphore = Semaphore::const_new(1);
+
+/// Returns when nobody else does what takes long.
+pub async fn turn() -> Option<SemaphorePermit<'static>> {
+    // It is never closed.
+    TURN.acquire().await.ok()
+}
+
 /// Writes an object.
 ///
 /// # Errors
@@ -33,6 +44,7 @@ pub struct Written {
 /// (404), what admission refuses, what was changed by others (409), everything that
 /// validation finds (422), a name that is taken (409).
 pub async fn write(attributes: &Attributes<'_>, change: Change<'_>) -> Result<Written, ApiError> {
+    let _turn = if attributes.kind().strategy.one_at_a_time { turn().await } else { None };
     let mut decoded = DecodedChange::decode(attributes, change)?;
     let mut creations = 0;
     loop {
@@ -67,6 +79,9 @@ async fn stages(
     field_managers::track(attributes, draft);
     admission::mutate(attributes, live, draft, room).await?;
     let name_origin = prepare::prepare(attributes, live, draft)?;
+    if attributes.kind().strategy.one_at_a_time {
+        tokio::task::yield_now().await;
+    }
     validate::validate(attributes, live, draft)?;
     let is_upsert = live.is_none() && attributes.name.is_some();
     if is_upsert {

@@ -157,7 +157,7 @@ impl Definitions {
         loop {
             let live = self.api().get_opt(name).await.map_err(|error| error.to_string())?;
             let live = live.filter(|live| live.metadata.deletion_timestamp.is_none());
-            let Some(live) = live else { return Ok(false) };
+            let Some(mut live) = live else { return Ok(false) };
             let uid = live.uid().unwrap_or_default();
             let generation = live.metadata.generation.unwrap_or_default();
             let (names, mut conflict) = self.accepted_names(&live);
@@ -167,9 +167,10 @@ impl Definitions {
             let mut refused = None;
             // A definition that is served goes on with the names that were accepted before.
             if is_new && (is_accepted || self.kinds.is_served(name)) {
-                let mut accepted = live.clone();
-                accepted.spec.names = names.clone();
-                refused = self.kinds.serve(&accepted).await.err().map(|error| error.to_string());
+                // A large definition is not copied for its names.
+                let asked = std::mem::replace(&mut live.spec.names, names.clone());
+                refused = self.kinds.serve(&live).await.err().map(|error| error.to_string());
+                live.spec.names = asked;
             }
             if let Some(why) = &refused {
                 conflict.get_or_insert(("NotServed", why.clone()));

@@ -40,6 +40,7 @@ fn strategy() -> Strategy {
         // objects are gone.
         held_by: Some("/spec/versions"),
         marked_by_time_alone: true,
+        one_at_a_time: true,
         prepare_for_deletion: Some(|definition, now| {
             set_terminating(definition, now);
             let metadata = definition.entry("metadata").or_insert_with(|| json!({}));

@@ -13,7 +13,7 @@ const SHOWN: usize = 200;
 
 /// One sort of line.
 #[derive(Default)]
-pub(super) struct Occasionally(Mutex<Line>);
+pub struct Occasionally(Mutex<Line>);
 
 #[derive(Default)]
 struct Line {
@@ -24,7 +24,7 @@ struct Line {
 impl Occasionally {
     /// Logs a line, unless one of its sort was logged within the last minute. `log` is told
     /// how many were left out since.
-    pub(super) fn log(&self, log: impl FnOnce(u64)) {
+    pub fn log(&self, log: impl FnOnce(u64)) {
         let mut line = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if line.last.is_some_and(|last| last.elapsed() < EVERY) {
             line.left_out += 1;
@@ -38,7 +38,7 @@ impl Occasionally {
 }
 
 /// What a stranger sent, in quotes and cut.
-pub(super) fn shown(text: impl Display) -> String {
+pub fn shown(text: impl Display) -> String {
     let text = text.to_string();
     let cut: String = text.chars().take(SHOWN).collect();
     let more = if cut.len() < text.len() { "…" } else { "" };

@@ -1,0 +1,568 @@
+//! Reads an object of the cluster and counts what it will take in memory, while it is read.
+//!
+//! What a type keeps of an object is not what there is to read: a Pod of 10 kB may become a view
+//! of 500 bytes, and `{"":{"":{}}}` takes a hundred times its text. So what is counted is what
+//! the type takes: its texts, the elements of its lists and the nodes of its maps. What it
+//! ignores costs nothing. What it puts in a `Box` is not seen, and counted without its outermost
+//! size; what it reads and throws away is counted all the same.
+
+use std::cell::Cell;
+use std::fmt;
+
+use serde::de::value::StringDeserializer;
+use serde::de::{
+    DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, Error, IgnoredAny,
+    IntoDeserializer, MapAccess, SeqAccess, VariantAccess, Visitor,
+};
+
+/// What the allocator takes for a block, besides its bytes.
+const BLOCK: usize = 16;
+/// A `BTreeMap` has nodes of so many entries, of which at least so many are in use.
+const NODE: usize = 11;
+const NODE_IN_USE: usize = 6;
+/// The smallest capacity of a `Vec` that holds anything.
+const SMALLEST_LIST: usize = 4;
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// Why an object was not read.
+#[derive(Debug)]
+pub(super) enum Unread {
+    /// There is no room for it.
+    TooLarge,
+    /// It is none of its type.
+    Malformed(serde_json::Error),
+}
+
+/// Reads an object that may take so many bytes; answers what it takes. Left out are
+/// managedFields and kubectl's last-applied annotation: they are often most of an object, and no
+/// computation needs them.
+pub(super) fn read<K: DeserializeOwned>(text: &str, room: usize) -> Result<(K, usize), Unread> {
+    let counter = Counter { left: Cell::new(room), is_exceeded: Cell::new(false) };
+    let unread = |error| match counter.is_exceeded.get() {
+        true => Unread::TooLarge,
+        false => Unread::Malformed(error),
+    };
+    let mut json = serde_json::Deserializer::from_str(text);
+    let place = Place::Object;
+    counter.take::<serde_json::Error>(size_of::<K>() + BLOCK).map_err(unread)?;
+    let object = K::deserialize(Counting { inner: &mut json, counter: &counter, place });
+    let object = object.map_err(unread)?;
+    json.end().map_err(Unread::Malformed)?;
+    Ok((object, room - counter.left.get()))
+}
+
+struct Counter {
+    left: Cell<usize>,
+    is_exceeded: Cell<bool>,
+}
+
+impl Counter {
+    fn take<E: Error>(&self, bytes: usize) -> Result<(), E> {
+        match self.left.get().checked_sub(bytes) {
+            Some(left) => self.left.set(left),
+            None => {
+                self.is_exceeded.set(true);
+                return Err(E::custom("too large"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where in an object a value stands.
+#[derive(Clone, Copy, PartialEq)]
+enum Place {
+    Object,
+    Metadata,
+    Annotations,
+    Elsewhere,
+}
+
+impl Place {
+    /// The place of a member.
+    fn member(self, name: &str) -> Self {
+        match (self, name) {
+            (Self::Object, "metadata") => Self::Metadata,
+            (Self::Metadata, "annotations") => Self::Annotations,
+            _ => Self::Elsewhere,
+        }
+    }
+
+    /// Whether a member is left out.
+    fn leaves_out(self, name: &str) -> bool {
+        matches!(
+            (self, name),
+            (Self::Metadata, "managedFields") | (Self::Annotations, LAST_APPLIED)
+        )
+    }
+}
+
+/// Whether a list or a map has memory of its own, or is part of what holds it.
+#[derive(Clone, Copy, PartialEq)]
+enum Form {
+    Inline,
+    Allocated,
+}
+
+struct Counting<'c, D> {
+    inner: D,
+    counter: &'c Counter,
+    place: Place,
+}
+
+struct Counted<'c, T> {
+    inner: T,
+    counter: &'c Counter,
+    place: Place,
+    form: Form,
+}
+
+impl<'c, D> Counting<'c, D> {
+    fn split<V>(self, visitor: V, form: Form) -> (D, Counted<'c, V>) {
+        let Self { inner, counter, place } = self;
+        (inner, Counted { inner: visitor, counter, place, form })
+    }
+}
+
+macro_rules! deserialize {
+    ($($method:ident $form:ident,)*) => {
+        $(fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
+            let (inner, visitor) = self.split(visitor, Form::$form);
+            inner.$method(visitor)
+        })*
+    };
+}
+
+impl<'de, D: Deserializer<'de>> Deserializer<'de> for Counting<'_, D> {
+    type Error = D::Error;
+
+    deserialize! {
+        deserialize_any Allocated,
+        deserialize_bool Inline,
+        deserialize_i8 Inline,
+        deserialize_i16 Inline,
+        deserialize_i32 Inline,
+        deserialize_i64 Inline,
+        deserialize_i128 Inline,
+        deserialize_u8 Inline,
+        deserialize_u16 Inline,
+        deserialize_u32 Inline,
+        deserialize_u64 Inline,
+        deserialize_u128 Inline,
+        deserialize_f32 Inline,
+        deserialize_f64 Inline,
+        deserialize_char Inline,
+        deserialize_str Inline,
+        deserialize_string Inline,
+        deserialize_bytes Allocated,
+        deserialize_byte_buf Allocated,
+        deserialize_option Allocated,
+        deserialize_unit Inline,
+        deserialize_seq Allocated,
+        deserialize_map Allocated,
+    }
+
+    fn deserialize_identifier<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
+        self.inner.deserialize_identifier(visitor)
+    }
+
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
+        self.inner.deserialize_ignored_any(visitor)
+    }
+
+    fn deserialize_unit_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, D::Error> {
+        self.inner.deserialize_unit_struct(name, visitor)
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, D::Error> {
+        let (inner, visitor) = self.split(visitor, Form::Inline);
+        inner.deserialize_newtype_struct(name, visitor)
+    }
+
+    fn deserialize_tuple<V: Visitor<'de>>(
+        self,
+        length: usize,
+        visitor: V,
+    ) -> Result<V::Value, D::Error> {
+        let (inner, visitor) = self.split(visitor, Form::Inline);
+        inner.deserialize_tuple(length, visitor)
+    }
+
+    fn deserialize_tuple_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        length: usize,
+        visitor: V,
+    ) -> Result<V::Value, D::Error> {
+        let (inner, visitor) = self.split(visitor, Form::Inline);
+        inner.deserialize_tuple_struct(name, length, visitor)
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, D::Error> {
+        let (inner, visitor) = self.split(visitor, Form::Inline);
+        inner.deserialize_struct(name, fields, visitor)
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, D::Error> {
+        let (inner, visitor) = self.split(visitor, Form::Inline);
+        inner.deserialize_enum(name, variants, visitor)
+    }
+
+    fn is_human_readable(&self) -> bool {
+        self.inner.is_human_readable()
+    }
+}
+
+macro_rules! visit {
+    ($($method:ident $value:ty,)*) => {
+        $(fn $method<E: Error>(self, value: $value) -> Result<V::Value, E> {
+            self.inner.$method(value)
+        })*
+    };
+}
+
+macro_rules! visit_block {
+    ($($method:ident $value:ty,)*) => {
+        $(fn $method<E: Error>(self, value: $value) -> Result<V::Value, E> {
+            self.counter.take(value.len() + BLOCK)?;
+            self.inner.$method(value)
+        })*
+    };
+}
+
+impl<'de, V: Visitor<'de>> Visitor<'de> for Counted<'_, V> {
+    type Value = V::Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.expecting(f)
+    }
+
+    visit! {
+        visit_bool bool,
+        visit_i8 i8,
+        visit_i16 i16,
+        visit_i32 i32,
+        visit_i64 i64,
+        visit_i128 i128,
+        visit_u8 u8,
+        visit_u16 u16,
+        visit_u32 u32,
+        visit_u64 u64,
+        visit_u128 u128,
+        visit_f32 f32,
+        visit_f64 f64,
+        visit_char char,
+    }
+
+    visit_block! {
+        visit_str &str,
+        visit_borrowed_str &'de str,
+        visit_string String,
+        visit_bytes &[u8],
+        visit_borrowed_bytes &'de [u8],
+        visit_byte_buf Vec<u8>,
+    }
+
+    fn visit_none<E: Error>(self) -> Result<V::Value, E> {
+        self.inner.visit_none()
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<V::Value, E> {
+        self.inner.visit_unit()
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, inner: D) -> Result<V::Value, D::Error> {
+        let Self { counter, place, .. } = self;
+        self.inner.visit_some(Counting { inner, counter, place })
+    }
+
+    fn visit_newtype_struct<D: Deserializer<'de>>(self, inner: D) -> Result<V::Value, D::Error> {
+        let Self { counter, place, .. } = self;
+        self.inner.visit_newtype_struct(Counting { inner, counter, place })
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, inner: A) -> Result<V::Value, A::Error> {
+        let Self { counter, form, .. } = self;
+        self.inner.visit_seq(Elements { inner, counter, form, count: 0, capacity: 0 })
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, inner: A) -> Result<V::Value, A::Error> {
+        let Self { counter, place, form, .. } = self;
+        let value_place = Place::Elsewhere;
+        let members = Members { inner, counter, place, form, value_place, count: 0, key_size: 0 };
+        self.inner.visit_map(members)
+    }
+
+    fn visit_enum<A: EnumAccess<'de>>(self, inner: A) -> Result<V::Value, A::Error> {
+        let Self { counter, place, form, .. } = self;
+        self.inner.visit_enum(Counted { inner, counter, place, form })
+    }
+}
+
+impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Counted<'_, S> {
+    type Value = S::Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, inner: D) -> Result<S::Value, D::Error> {
+        let Self { counter, place, .. } = self;
+        self.inner.deserialize(Counting { inner, counter, place })
+    }
+}
+
+struct Elements<'c, A> {
+    inner: A,
+    counter: &'c Counter,
+    form: Form,
+    count: usize,
+    capacity: usize,
+}
+
+impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Elements<'_, A> {
+    type Error = A::Error;
+
+    fn next_element_seed<S: DeserializeSeed<'de>>(
+        &mut self,
+        seed: S,
+    ) -> Result<Option<S::Value>, A::Error> {
+        let (counter, place, form) = (self.counter, Place::Elsewhere, Form::Inline);
+        let element =
+            self.inner.next_element_seed(Counted { inner: seed, counter, place, form })?;
+        if element.is_some() {
+            self.count += 1;
+            if self.form == Form::Allocated && self.count > self.capacity {
+                let grown = (2 * self.capacity).max(SMALLEST_LIST);
+                counter.take((grown - self.capacity) * size_of::<S::Value>())?;
+                self.capacity = grown;
+            }
+        }
+        Ok(element)
+    }
+}
+
+struct Members<'c, A> {
+    inner: A,
+    counter: &'c Counter,
+    place: Place,
+    form: Form,
+    /// The place of the value that is read next.
+    value_place: Place,
+    count: usize,
+    key_size: usize,
+}
+
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for Members<'_, A> {
+    type Error = A::Error;
+
+    fn next_key_seed<S: DeserializeSeed<'de>>(
+        &mut self,
+        seed: S,
+    ) -> Result<Option<S::Value>, A::Error> {
+        let (counter, place, form) = (self.counter, Place::Elsewhere, Form::Inline);
+        self.key_size = size_of::<S::Value>();
+        let seed = Counted { inner: seed, counter, place, form };
+        if self.place == Place::Elsewhere {
+            return self.inner.next_key_seed(seed);
+        }
+        while let Some(name) = self.inner.next_key::<String>()? {
+            if self.place.leaves_out(&name) {
+                self.inner.next_value::<IgnoredAny>()?;
+                continue;
+            }
+            self.value_place = self.place.member(&name);
+            let name: StringDeserializer<A::Error> = name.into_deserializer();
+            return seed.deserialize(name).map(Some);
+        }
+        Ok(None)
+    }
+
+    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, A::Error> {
+        if self.form == Form::Allocated {
+            if self.count.is_multiple_of(NODE_IN_USE) {
+                let node = NODE * (self.key_size + size_of::<S::Value>());
+                self.counter.take(node + BLOCK)?;
+            }
+            self.count += 1;
+        }
+        let (counter, place) = (self.counter, self.value_place);
+        self.value_place = Place::Elsewhere;
+        self.inner.next_value_seed(Counted { inner: seed, counter, place, form: Form::Inline })
+    }
+}
+
+impl<'de, 'c, A: EnumAccess<'de>> EnumAccess<'de> for Counted<'c, A> {
+    type Error = A::Error;
+    type Variant = Counted<'c, A::Variant>;
+
+    fn variant_seed<S: DeserializeSeed<'de>>(
+        self,
+        seed: S,
+    ) -> Result<(S::Value, Self::Variant), A::Error> {
+        let Self { inner, counter, place, form } = self;
+        let (variant, inner) = inner.variant_seed(seed)?;
+        Ok((variant, Counted { inner, counter, place, form }))
+    }
+}
+
+impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for Counted<'_, A> {
+    type Error = A::Error;
+
+    fn unit_variant(self) -> Result<(), A::Error> {
+        self.inner.unit_variant()
+    }
+
+    fn newtype_variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, A::Error> {
+        let Self { counter, place, form, .. } = self;
+        self.inner.newtype_variant_seed(Counted { inner: seed, counter, place, form })
+    }
+
+    fn tuple_variant<V: Visitor<'de>>(
+        self,
+        length: usize,
+        visitor: V,
+    ) -> Result<V::Value, A::Error> {
+        let Self { counter, place, form, .. } = self;
+        self.inner.tuple_variant(length, Counted { inner: visitor, counter, place, form })
+    }
+
+    fn struct_variant<V: Visitor<'de>>(
+        self,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, A::Error> {
+        let Self { counter, place, form, .. } = self;
+        self.inner.struct_variant(fields, Counted { inner: visitor, counter, place, form })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::apps::v1::ReplicaSet;
+    use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+    use kube::api::PartialObjectMeta;
+    use serde::Deserialize;
+    use serde_json::{Value, json};
+    use std::collections::BTreeMap;
+
+    const ROOM: usize = 100_000_000;
+
+    fn size<K: DeserializeOwned>(object: &Value) -> usize {
+        read::<K>(&object.to_string(), ROOM).unwrap().1
+    }
+
+    fn pod() -> Value {
+        json!({
+            "metadata": {
+                "name": "p", "labels": {"a": "b"}, "annotations": {"c": "d", LAST_APPLIED: "e"},
+                "creationTimestamp": "2026-01-01T00:00:00Z",
+                "managedFields": [{"manager": "m", "fieldsV1": {"f:a": {}}}],
+            },
+            "spec": {
+                "containers": [{"name": "a", "image": "b", "resources": {"limits": {"cpu": "1"}}, "ports": [{"containerPort": 80}]}],
+                "terminationGracePeriodSeconds": 30,
+                "volumes": [{"name": "v", "emptyDir": {}}],
+            },
+            "status": {"phase": "Running", "podIPs": [{"ip": "10.0.0.1"}]},
+        })
+    }
+
+    #[test]
+    fn an_object_is_what_serde_makes_of_it() {
+        let (mut read, _) = read::<Pod>(&pod().to_string(), ROOM).unwrap();
+        let mut expected: Pod = serde_json::from_value(pod()).unwrap();
+        assert!(expected.metadata.managed_fields.take().is_some());
+        assert!(expected.metadata.annotations.as_mut().unwrap().remove(LAST_APPLIED).is_some());
+        assert_eq!(read, expected);
+        read.metadata.name = None;
+        assert_ne!(read, expected);
+    }
+
+    #[test]
+    fn all_forms_are_read() {
+        #[derive(Debug, PartialEq, Deserialize)]
+        enum Choice {
+            Unit,
+            Newtype(String),
+            Tuple(u8, String),
+            Struct { a: Option<bool> },
+        }
+        #[derive(Debug, PartialEq, Deserialize)]
+        #[serde(untagged)]
+        enum Either {
+            Number(i64),
+            Text(String),
+        }
+        #[derive(Debug, PartialEq, Deserialize)]
+        struct Forms {
+            choices: Vec<Choice>,
+            either: (Either, Either),
+            numbered: BTreeMap<u32, f64>,
+            nothing: Option<()>,
+            any: Value,
+            #[serde(flatten)]
+            more: BTreeMap<String, Value>,
+        }
+        let given = json!({
+            "choices": ["Unit", {"Newtype": "a"}, {"Tuple": [1, "b"]}, {"Struct": {"a": true}}],
+            "either": [1, "c"], "numbered": {"1": 0.5}, "nothing": null,
+            "any": {"a": [null, 1, -1, 1.5, "d", {"b": {}}]}, "e": "f",
+        });
+        let (forms, _) = read::<Forms>(&given.to_string(), ROOM).unwrap();
+        assert_eq!(forms, serde_json::from_value(given.clone()).unwrap());
+        assert_eq!(read::<Value>(&given.to_string(), ROOM).unwrap().0, given);
+    }
+
+    #[test]
+    fn what_is_not_kept_is_not_counted() {
+        let mut given = pod();
+        let (whole, metadata) = (size::<Pod>(&given), size::<PartialObjectMeta<Pod>>(&given));
+        assert!(metadata < whole, "{metadata} {whole}");
+        given["metadata"]["managedFields"][0]["fieldsV1"] = json!("x".repeat(100_000));
+        given["metadata"]["annotations"][LAST_APPLIED] = "x".repeat(100_000).into();
+        given["spec"]["unknown"] = "x".repeat(100_000).into();
+        assert_eq!(size::<Pod>(&given), whole);
+        given["metadata"]["annotations"]["a"] = "x".repeat(100_000).into();
+        assert!(size::<PartialObjectMeta<Pod>>(&given) > metadata + 100_000);
+    }
+
+    /// What is nested densely takes far more than its text.
+    #[test]
+    fn what_takes_more_than_its_text_is_counted() {
+        let names: BTreeMap<String, &str> = (0..1_000).map(|n| (n.to_string(), "")).collect();
+        let config_map = json!({"data": names});
+        let least = 1_000 * 2 * size_of::<String>();
+        assert!(size::<ConfigMap>(&config_map) > least);
+        assert!(size::<Value>(&config_map) > least);
+        let finalizers = json!({"metadata": {"finalizers": vec![""; 1_000]}});
+        assert!(size::<ReplicaSet>(&finalizers) > 1_000 * size_of::<String>());
+        let deep = (0..100).fold(json!(0), |inner, _| json!({"": inner}));
+        assert!(size::<Value>(&deep) > 100 * NODE * size_of::<Value>());
+    }
+
+    #[test]
+    fn what_there_is_no_room_for_is_not_read() {
+        let given = pod().to_string();
+        let (_, size) = read::<Pod>(&given, ROOM).unwrap();
+        assert_eq!(read::<Pod>(&given, size).unwrap().1, size);
+        assert!(matches!(read::<Pod>(&given, size - 1), Err(Unread::TooLarge)));
+        assert!(matches!(read::<Pod>("[]", ROOM), Err(Unread::Malformed(_))));
+        assert!(matches!(read::<Pod>("{} {}", ROOM), Err(Unread::Malformed(_))));
+    }
+}

@@ -1,0 +1,394 @@
+//! Lists and watches the objects of one type, and reads no more of them at once than it has to:
+//! pages of bounded bytes, one object after another.
+//!
+//! kube's `watcher` asks for pages of a number of objects, however large they are, reads a page
+//! three times before the first object of it is seen, and logs a page that it cannot read.
+
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::{Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use kube::api::{ListMeta, ListParams, WatchParams};
+use kube::client::Body;
+use kube::core::{Request as Requests, Status};
+use kube::{Client, Resource};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+
+use super::counted::{self, Unread};
+use crate::cluster::bounded_client::AnswerTooLong;
+use crate::object::Key;
+
+/// How long a page may be, unless it holds one object: a page is in memory while its objects are
+/// read, beside those of the other sources.
+const PAGE_BYTES: usize = 4 << 20;
+/// At most this many objects are requested at once; as client-go.
+const LARGEST_PAGE: u32 = 500;
+/// So many at first: nothing is known of their size yet.
+const FIRST_PAGE: u32 = 20;
+/// How much is read of an answer that says what is wrong.
+const STATUS_BYTES: usize = 64 << 10;
+/// How long a watch may be quiet: what kube asks the cluster for, and a little.
+const QUIET: Duration = Duration::from_secs(295);
+
+/// Why objects were not listed or watched.
+#[derive(Debug)]
+pub(super) enum Interruption {
+    /// The cluster does not know any more what came next: they must be listed again.
+    Expired,
+    /// There is more than may be read, or kept.
+    TooLarge(Excess),
+    /// It did not work.
+    Failed(String),
+}
+
+/// What there is too much of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Excess {
+    /// The text of one answer, which is one object, or of one event.
+    Answer,
+    /// What all objects take.
+    Memory,
+}
+
+impl From<kube::Error> for Interruption {
+    fn from(error: kube::Error) -> Self {
+        match &error {
+            kube::Error::Service(inner) if is_too_long(&**inner) => Self::TooLarge(Excess::Answer),
+            _ => Self::Failed(error.to_string()),
+        }
+    }
+}
+
+fn is_too_long(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut causes = std::iter::successors(Some(error), |error| error.source());
+    causes.any(|cause| cause.is::<AnswerTooLong>())
+}
+
+/// What happened to an object.
+pub(super) enum Change<K> {
+    /// It is there, and takes so many bytes.
+    Kept(Key, K, usize),
+    /// It is gone.
+    Gone(Key),
+}
+
+/// Who is told of changes.
+pub(super) trait Keeper<K> {
+    /// How many bytes the object of this key may take.
+    fn room(&self, key: &Key) -> usize;
+    fn keep(&mut self, change: Change<K>);
+}
+
+/// Lists and watches all objects of a type.
+pub(super) struct ListWatch<K> {
+    client: Client,
+    requests: Requests,
+    limit: u32,
+    of: PhantomData<fn() -> K>,
+}
+
+#[derive(Deserialize)]
+struct Page<'a> {
+    #[serde(default)]
+    metadata: ListMeta,
+    #[serde(borrow, default)]
+    items: Option<Vec<&'a RawValue>>,
+}
+
+#[derive(Deserialize)]
+struct Event<'a> {
+    #[serde(rename = "type")]
+    event_type: String,
+    #[serde(borrow)]
+    object: &'a RawValue,
+}
+
+/// What is read of any object first.
+#[derive(Deserialize)]
+struct Named {
+    #[serde(default)]
+    metadata: NamedMetadata,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct NamedMetadata {
+    namespace: Option<String>,
+    name: Option<String>,
+    resource_version: Option<String>,
+}
+
+impl NamedMetadata {
+    fn key(&self) -> Option<Key> {
+        self.name.as_deref().map(|name| Key::new(self.namespace.as_deref(), name))
+    }
+}
+
+impl<K: Resource<DynamicType = ()> + DeserializeOwned> ListWatch<K> {
+    pub(super) fn new(client: Client) -> Self {
+        let requests = Requests::new(K::url_path(&(), None));
+        Self { client, requests, limit: FIRST_PAGE, of: PhantomData }
+    }
+
+    /// Lists everything there is; answers from where to watch. Of pages that are too long smaller
+    /// ones are requested, and larger ones of small pages.
+    pub(super) async fn list(
+        &mut self,
+        keeper: &mut impl Keeper<K>,
+    ) -> Result<String, Interruption> {
+        let mut from: Option<String> = None;
+        loop {
+            let mut parameters = ListParams::default().limit(self.limit);
+            parameters.continue_token.clone_from(&from);
+            let request = match K::metadata_api() {
+                true => self.requests.list_metadata(&parameters),
+                false => self.requests.list(&parameters),
+            };
+            let answer = self.send(request).await?;
+            let most = if self.limit > 1 { PAGE_BYTES } else { usize::MAX };
+            let Some(text) = read_body(answer, most).await? else {
+                self.limit /= 2;
+                continue;
+            };
+            if text.len() < PAGE_BYTES / 4 {
+                self.limit = (self.limit * 2).min(LARGEST_PAGE);
+            }
+            let page: Page<'_> = serde_json::from_slice(&text).map_err(malformed)?;
+            for object in page.items.unwrap_or_default() {
+                let named: Named = serde_json::from_str(object.get()).map_err(malformed)?;
+                if let Some(key) = named.metadata.key() {
+                    keep(key, object.get(), keeper)?;
+                }
+            }
+            from = page.metadata.continue_.filter(|token| !token.is_empty());
+            let revision = page.metadata.resource_version.filter(|revision| !revision.is_empty());
+            match (&from, revision) {
+                (Some(_), _) => tokio::task::yield_now().await,
+                (None, Some(revision)) => return Ok(revision),
+                (None, None) => {
+                    let why = "the list has no resourceVersion to watch from";
+                    return Err(Interruption::Failed(why.to_owned()));
+                }
+            }
+        }
+    }
+
+    /// Watches from a revision on, which moves with what was seen, until the cluster ends the
+    /// watch. Answers whether anything was seen.
+    pub(super) async fn watch(
+        &self,
+        revision: &mut String,
+        keeper: &mut impl Keeper<K>,
+        mut is_watching: impl FnMut(),
+    ) -> Result<bool, Interruption> {
+        let parameters = WatchParams::default();
+        let request = match K::metadata_api() {
+            true => self.requests.watch_metadata(&parameters, revision),
+            false => self.requests.watch(&parameters, revision),
+        };
+        let request = request.map(|mut request| {
+            // Each event may be compressed for itself, which kube's decoder does not know.
+            let identity = http::HeaderValue::from_static("identity");
+            request.headers_mut().insert(http::header::ACCEPT_ENCODING, identity);
+            request
+        });
+        let mut body = self.send(request).await?.into_body();
+        is_watching();
+        let mut buffer = BytesMut::new();
+        let mut has_seen = false;
+        loop {
+            let Ok(frame) = tokio::time::timeout(QUIET, body.frame()).await else {
+                return Ok(has_seen);
+            };
+            let data = match frame {
+                Some(Ok(frame)) => frame.into_data().unwrap_or_default(),
+                Some(Err(error)) => match Interruption::from(error) {
+                    // The connection broke. A watch may end so, too.
+                    Interruption::Failed(_) if has_seen => return Ok(has_seen),
+                    interruption => return Err(interruption),
+                },
+                None => return Ok(has_seen),
+            };
+            let mut searched = buffer.len();
+            buffer.extend_from_slice(&data);
+            while let Some(end) = buffer[searched..].iter().position(|byte| *byte == b'\n') {
+                let line = buffer.split_to(searched + end + 1);
+                searched = 0;
+                if line.trim_ascii().is_empty() {
+                    continue;
+                }
+                take_event(&line, revision, keeper)?;
+                has_seen = true;
+            }
+            if buffer.is_empty() {
+                // What held a long line is not kept for short ones.
+                buffer = BytesMut::new();
+            }
+        }
+    }
+
+    async fn send(
+        &self,
+        request: Result<Request<Vec<u8>>, kube::core::request::Error>,
+    ) -> Result<Response<Body>, Interruption> {
+        let request = request.map_err(|error| Interruption::Failed(error.to_string()))?;
+        let answer = self.client.send(request.map(Body::from)).await?;
+        match answer.status() {
+            status if status.is_success() => Ok(answer),
+            StatusCode::GONE => Err(Interruption::Expired),
+            status => Err(Interruption::Failed(why(status, answer).await)),
+        }
+    }
+}
+
+/// What an answer says that is a refusal.
+async fn why(status: StatusCode, answer: Response<Body>) -> String {
+    let text = read_body(answer, STATUS_BYTES).await;
+    let text = text.ok().flatten().unwrap_or_default();
+    match serde_json::from_slice::<Status>(&text) {
+        Ok(status) => status.to_string(),
+        Err(_) => format!("the cluster answers {status}"),
+    }
+}
+
+/// A body, unless it is longer than this.
+async fn read_body(answer: Response<Body>, most: usize) -> Result<Option<Bytes>, Interruption> {
+    let mut body = answer.into_body();
+    let mut text = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let data = frame?.into_data().unwrap_or_default();
+        if data.len() > most - text.len() {
+            return Ok(None);
+        }
+        text.extend_from_slice(&data);
+    }
+    Ok(Some(text.freeze()))
+}
+
+fn take_event<K: DeserializeOwned>(
+    line: &[u8],
+    revision: &mut String,
+    keeper: &mut impl Keeper<K>,
+) -> Result<(), Interruption> {
+    let event: Event<'_> = serde_json::from_slice(line).map_err(malformed)?;
+    let text = event.object.get();
+    if event.event_type == "ERROR" {
+        let status: Status = serde_json::from_str(text).map_err(malformed)?;
+        return Err(match status.code {
+            410 => Interruption::Expired,
+            _ => Interruption::Failed(status.to_string()),
+        });
+    }
+    let Named { metadata } = serde_json::from_str(text).map_err(malformed)?;
+    let key = metadata.key();
+    match (event.event_type.as_str(), key) {
+        ("ADDED" | "MODIFIED", Some(key)) => keep(key, text, keeper)?,
+        ("DELETED", Some(key)) => keeper.keep(Change::Gone(key)),
+        _ => {}
+    }
+    match metadata.resource_version.filter(|revision| !revision.is_empty()) {
+        Some(seen) => *revision = seen,
+        None => {
+            let why = "an event of the watch has no resourceVersion";
+            return Err(Interruption::Failed(why.to_owned()));
+        }
+    }
+    Ok(())
+}
+
+fn keep<K: DeserializeOwned>(
+    key: Key,
+    text: &str,
+    keeper: &mut impl Keeper<K>,
+) -> Result<(), Interruption> {
+    match counted::read(text, keeper.room(&key)) {
+        Ok((object, bytes)) => {
+            keeper.keep(Change::Kept(key, object, bytes));
+            Ok(())
+        }
+        Err(Unread::TooLarge) => Err(Interruption::TooLarge(Excess::Memory)),
+        Err(Unread::Malformed(error)) => Err(malformed(error)),
+    }
+}
+
+fn malformed(error: serde_json::Error) -> Interruption {
+    Interruption::Failed(format!("what the cluster says cannot be read: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::ConfigMap;
+
+    /// What was kept, in words.
+    #[derive(Default)]
+    struct Told(Vec<String>);
+
+    impl Keeper<ConfigMap> for Told {
+        fn room(&self, _: &Key) -> usize {
+            10_000
+        }
+
+        fn keep(&mut self, change: Change<ConfigMap>) {
+            self.0.push(match change {
+                Change::Kept(key, object, _) => {
+                    format!("{key} {}", object.data.map_or(0, |data| data.len()))
+                }
+                Change::Gone(key) => format!("{key} gone"),
+            });
+        }
+    }
+
+    fn event(event_type: &str, object: &str) -> String {
+        format!(r#"{{"type":"{event_type}","object":{object}}}"#)
+    }
+
+    #[test]
+    fn events_say_what_happened_and_how_far_one_has_come() {
+        let mut told = Told::default();
+        let mut revision = "1".to_owned();
+        let object = |revision: &str| {
+            format!(
+                r#"{{"metadata":{{"namespace":"n","name":"a","resourceVersion":"{revision}"}},"data":{{"b":"c"}}}}"#
+            )
+        };
+        let bookmark = r#"{"kind":"ConfigMap","metadata":{"resourceVersion":"5"}}"#;
+        for (event_type, object, expected) in [
+            ("ADDED", object("2"), "2"),
+            ("MODIFIED", object("3"), "3"),
+            ("DELETED", object("4"), "4"),
+            ("BOOKMARK", bookmark.to_owned(), "5"),
+        ] {
+            let line = event(event_type, &object);
+            take_event(line.as_bytes(), &mut revision, &mut told).unwrap();
+            assert_eq!(revision, expected);
+        }
+        assert_eq!(told.0, ["n/a 1", "n/a 1", "n/a gone"]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        let check = |line: &str| {
+            let mut told = Told::default();
+            take_event(line.as_bytes(), &mut "1".to_owned(), &mut told).unwrap_err()
+        };
+        let expired = event("ERROR", r#"{"kind":"Status","code":410,"message":"too old"}"#);
+        assert!(matches!(check(&expired), Interruption::Expired));
+        let status = r#"{"kind":"Status","code":500,"message":"no","reason":"InternalError"}"#;
+        let Interruption::Failed(why) = check(&event("ERROR", status)) else { panic!() };
+        assert_eq!(why, "no: InternalError");
+        assert!(matches!(check("{"), Interruption::Failed(_)));
+        let unnamed = event("ADDED", r#"{"metadata":{"name":"a"}}"#);
+        assert!(matches!(check(&unnamed), Interruption::Failed(_)), "it has no resourceVersion");
+        let large = format!(
+            r#"{{"metadata":{{"name":"a","resourceVersion":"2"}},"data":{{"a":"{}"}}}}"#,
+            "x".repeat(10_000)
+        );
+        let too_large = check(&event("ADDED", &large));
+        assert!(matches!(too_large, Interruption::TooLarge(Excess::Memory)));
+    }
+}

@@ -1,0 +1,87 @@
+//! How large a pattern becomes when it is compiled, as it can be known without doing so.
+
+use regex_syntax::hir::{Class, Hir, HirKind};
+use regex_syntax::utf8::Utf8Sequences;
+
+/// A state of the automaton, and its way to the next one. More ways, and states that are shared,
+/// make less of it, never more.
+const STATE: usize = 40;
+/// What a pattern takes that says nothing.
+const LEAST: usize = 1_024;
+
+/// How many bytes a pattern takes at most; nothing if it is none.
+pub(super) fn size(translated: &str) -> Option<usize> {
+    let parsed = regex_syntax::Parser::new().parse(translated).ok()?;
+    Some(states(&parsed).saturating_mul(STATE).saturating_add(LEAST))
+}
+
+/// The depth of what the parser makes is bounded by the parser.
+fn states(of: &Hir) -> usize {
+    match of.kind() {
+        HirKind::Empty | HirKind::Look(_) => 1,
+        HirKind::Literal(literal) => literal.0.len(),
+        HirKind::Class(Class::Unicode(class)) => {
+            let ranges = class.ranges().iter();
+            let sequences = ranges.flat_map(|range| Utf8Sequences::new(range.start(), range.end()));
+            sequences.map(|sequence| sequence.len()).sum::<usize>() + 1
+        }
+        HirKind::Class(Class::Bytes(class)) => class.ranges().len() + 1,
+        HirKind::Repetition(repetition) => {
+            let times = repetition.max.unwrap_or(repetition.min.saturating_add(1)).max(1);
+            let one = states(&repetition.sub).saturating_add(1);
+            one.saturating_mul(usize::try_from(times).unwrap_or(usize::MAX))
+        }
+        HirKind::Capture(capture) => states(&capture.sub).saturating_add(2),
+        HirKind::Concat(parts) | HirKind::Alternation(parts) => {
+            parts.iter().fold(1, |sum, part| sum.saturating_add(states(part)).saturating_add(1))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use regex::RegexBuilder;
+
+    /// What fits here fits when it is compiled.
+    #[test]
+    fn is_never_less_than_what_is_compiled() {
+        for pattern in [
+            "",
+            "a",
+            "^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
+            "^(\\+|-)?(([0-9]+(\\.[0-9]*)?)|(\\.[0-9]+))(([KMGTPE]i)|[numkMGTPE])?$",
+            "^[^/]{1,200}$",
+            "^\\p{L}{1,5}$",
+            "\\pN|\\pL",
+            "(?i)^straße{2,20}$",
+            "^.{0,100}$",
+            "((a{3}){4}){5}",
+            "(a|b|cd|ef)*",
+            "^\\pL{1,10}$",
+            "^\\pL{1,60}$",
+            "^[^,]{1,255}$",
+            "^.{1,1024}$",
+            "^[a-z]{1,1000}$",
+            "[a-z]",
+            "^(([^:/?#]+):(//([^/?#]*))([^?#]*)(\\?([^#]*))?(#(.*))?)$",
+            "(?-u:\\b)a(?-u:\\b)",
+            "^(?:[01]?){30}$",
+        ] {
+            let size = size(pattern).unwrap();
+            let built = RegexBuilder::new(pattern).size_limit(size).build();
+            assert!(built.is_ok(), "{pattern} {size}");
+        }
+        assert!(size("(").is_none());
+    }
+
+    #[test]
+    fn what_is_repeated_counts_each_time() {
+        let once = size("\\pL").unwrap();
+        assert!(size("\\pL{50}").unwrap() > 40 * once);
+        assert_eq!(
+            size("((((((a{1000}){1000}){1000}){1000}){1000}){1000}){1000}"),
+            Some(usize::MAX)
+        );
+    }
+}

@@ -1,0 +1,127 @@
+//! What a definition takes of the memory of this process, as large as real ones are, and what it
+//! may not take.
+//!
+//! It is alone in its program, because it measures the process itself.
+
+#![allow(clippy::unwrap_used)] // all of it is a test
+#![cfg(target_os = "linux")] // where the kernel says it
+
+use std::fs;
+
+use http::Request;
+use kube::Client;
+use serde_json::{Map, Value, json};
+use standalone_apiserver::TestServer;
+
+/// What a definition may add to the process while it is read, served and described, in MiB: types
+/// of Rust that hold a schema are large.
+const MOST: usize = 160;
+/// As many properties as the largest definitions in use have.
+const MANY: usize = 10_000;
+/// The amount of resources, as definitions that Go's types are made into have it in many places.
+const QUANTITY: &str = "^(\\+|-)?(([0-9]+(\\.[0-9]*)?)|(\\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\\+|-)?(([0-9]+(\\.[0-9]*)?)|(\\.[0-9]+))))?$";
+
+fn status(name: &str) -> usize {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+    let kibibytes: usize = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+    kibibytes / 1024
+}
+
+/// A definition with so many properties in its spec.
+fn definition(name: &str, count: usize, property: impl Fn(usize) -> Value) -> Value {
+    let properties: Map<String, Value> =
+        (0..count).map(|number| (format!("property{number}"), property(number))).collect();
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{name}s.example.com")},
+        "spec": {
+            "group": "example.com", "scope": "Cluster",
+            "names": {"kind": name.to_uppercase(), "plural": format!("{name}s")},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
+                "type": "object",
+                "properties": {"spec": {"type": "object", "properties": properties}},
+            }}}],
+        },
+    })
+}
+
+async fn post(client: &Client, path: &str, body: &Value) -> Result<Value, String> {
+    let request = Request::post(path).header("content-type", "application/json");
+    let request = request.body(body.to_string().into_bytes()).unwrap();
+    match client.request(request).await {
+        Err(kube::Error::Api(status)) => Err(status.message),
+        answer => Ok(answer.unwrap()),
+    }
+}
+
+async fn define(client: &Client, definition: &Value) -> Result<(), String> {
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    post(client, path, definition).await?;
+    let plural = definition["spec"]["names"]["plural"].as_str().unwrap();
+    let path = format!("/apis/example.com/v1/{plural}");
+    let request = || Request::get(&path).body(Vec::new()).unwrap();
+    // It is served soon.
+    while client.request_text(request()).await.is_err() {
+        tokio::task::yield_now().await;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_definitions_are_served_and_what_takes_too_much_is_refused() {
+    let server = TestServer::builder().start().await.unwrap();
+    let client = server.client();
+    let get = async |path: &str| {
+        let request = Request::get(path).body(Vec::new()).unwrap();
+        client.request_text(request).await.unwrap().len()
+    };
+    get("/openapi/v2").await;
+    let described = "what it is, in words that somebody wrote down, and why";
+    let rows = [
+        definition(
+            "wide",
+            MANY,
+            |number| json!({"type": "string", "description": format!("{number} {described}")}),
+        ),
+        definition(
+            "amount",
+            MANY / 4,
+            |_| json!({"anyOf": [{"type": "integer"}, {"type": "string"}], "pattern": QUANTITY, "x-kubernetes-int-or-string": true}),
+        ),
+    ];
+    for definition in &rows {
+        let before = status("VmRSS");
+        fs::write("/proc/self/clear_refs", "5").unwrap();
+        define(&client, definition).await.unwrap();
+        get("/openapi/v2").await;
+        let most = status("VmHWM").saturating_sub(before);
+        let (name, length) = (&definition["metadata"]["name"], definition.to_string().len());
+        println!("{name}, {} kB: {most} MiB", length / 1_000);
+        assert!(most < MOST, "{name}: {most} MiB");
+    }
+    let mut amount = json!({
+        "apiVersion": "example.com/v1", "kind": "AMOUNT", "metadata": {"name": "a"},
+        "spec": {"property0": "1.5Gi", "property1": "x"},
+    });
+    let refused = post(&client, "/apis/example.com/v1/amounts", &amount).await.unwrap_err();
+    assert!(refused.contains("spec.property1 in body should match"), "{refused}");
+    amount["spec"]["property1"] = "100m".into();
+    post(&client, "/apis/example.com/v1/amounts", &amount).await.unwrap();
+
+    // A few kB that would take 180 MiB, and seconds of a processor.
+    let patterns = definition(
+        "pattern",
+        400,
+        |number| json!({"type": "string", "pattern": format!("^a{number}\\p{{L}}{{1,10}}$")}),
+    );
+    let before = status("VmRSS");
+    fs::write("/proc/self/clear_refs", "5").unwrap();
+    let refused = define(&client, &patterns).await.unwrap_err();
+    let expected =
+        "spec.versions: Forbidden: must have fewer or smaller patterns: compiled they take ";
+    assert!(refused.contains(expected), "{refused}");
+    let most = status("VmHWM").saturating_sub(before);
+    println!("patterns: {most} MiB");
+    assert!(most < MOST / 4, "patterns: {most} MiB");
+}
