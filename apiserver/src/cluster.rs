@@ -148,6 +148,11 @@ impl Cluster {
         Self { source_memory, ..self }
     }
 
+    /// How many bytes the objects of a type may take that kinds are computed from.
+    pub fn source_memory(&self) -> usize {
+        self.source_memory
+    }
+
     /// Asks the cluster to answer a review, within its time and its bounds.
     async fn review<K>(
         &self,

@@ -28,6 +28,8 @@ pub struct Options {
 
 /// The port that a server listens on, if no flag says another.
 pub const PORT: u16 = 3000;
+/// What a container may take of memory: all bounds together are less (`server/memory`).
+pub const MEMORY_LIMIT_MIB: usize = 1_024;
 /// What those who may edit a namespace may do with what is kept in it.
 const WRITING: [&str; 5] = ["create", "delete", "deletecollection", "patch", "update"];
 /// Any user but root: the image has no names.
@@ -272,7 +274,7 @@ fn deployment(name: &str, namespace: &str, image: &str) -> Value {
         },
         "resources": {
             "requests": {"cpu": "20m", "memory": "32Mi"},
-            "limits": {"memory": "512Mi"},
+            "limits": {"memory": format!("{MEMORY_LIMIT_MIB}Mi")},
         },
         "securityContext": {
             "allowPrivilegeEscalation": false,

@@ -23,7 +23,7 @@ pub const TREE_LIMIT: usize = 16 << 20;
 /// What one request may take: what was sent, what is there, what becomes of both.
 const REQUEST_LIMIT: usize = 4 * TREE_LIMIT;
 /// What all requests may take.
-const LIMIT: usize = 6 * TREE_LIMIT;
+pub const TREES: usize = 6 * TREE_LIMIT;
 /// What the requests of one user may take.
 const USER_LIMIT: usize = REQUEST_LIMIT;
 /// What is sent stands there twice: as it was sent, and as it is changed on its way.
@@ -79,8 +79,19 @@ pub fn of_tree(tree: &Map<String, Value>) -> usize {
 }
 
 /// What all requests take.
-#[derive(Clone, Debug, Default)]
-pub struct Quota(Arc<Mutex<Taken>>);
+#[derive(Clone, Debug)]
+pub struct Quota {
+    taken: Arc<Mutex<Taken>>,
+    limit: usize,
+    user_limit: usize,
+}
+
+impl Default for Quota {
+    /// What is meant for trees.
+    fn default() -> Self {
+        Self { taken: Arc::default(), limit: TREES, user_limit: USER_LIMIT }
+    }
+}
 
 #[derive(Debug, Default)]
 struct Taken {
@@ -89,6 +100,11 @@ struct Taken {
 }
 
 impl Quota {
+    /// So many bytes, of which a user may take a quarter.
+    pub fn new(limit: usize) -> Self {
+        Self { taken: Arc::default(), limit, user_limit: limit / 4 }
+    }
+
     /// The account of a request by this user. A master is held to the limit of one request
     /// and to no other, so that an operator gets through.
     pub fn account(&self, user: &str, is_master: bool) -> Account {
@@ -97,14 +113,15 @@ impl Quota {
     }
 
     fn take(&self, user: &str, bytes: usize) -> bool {
-        let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let Taken { all, by_user } = &mut *taken;
-        if *all + bytes > LIMIT {
+        if *all + bytes > self.limit {
             return false;
         }
         match by_user.get_mut(user) {
-            Some(of_user) if *of_user + bytes > USER_LIMIT => return false,
+            Some(of_user) if *of_user + bytes > self.user_limit => return false,
             Some(of_user) => *of_user += bytes,
+            None if bytes > self.user_limit => return false,
             None => drop(by_user.insert(user.to_owned(), bytes)),
         }
         *all += bytes;
@@ -112,7 +129,7 @@ impl Quota {
     }
 
     fn give_back(&self, user: &str, bytes: usize) {
-        let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         taken.all = taken.all.saturating_sub(bytes);
         let Some(of_user) = taken.by_user.get_mut(user) else { return };
         *of_user = of_user.saturating_sub(bytes);
@@ -330,6 +347,6 @@ mod tests {
         drop((jane, joe, jim));
         other.take(REQUEST_LIMIT).unwrap();
         drop(other);
-        assert!(quota.0.lock().unwrap().by_user.is_empty());
+        assert!(quota.taken.lock().unwrap().by_user.is_empty());
     }
 }

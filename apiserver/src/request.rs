@@ -41,12 +41,13 @@ use tracing::Instrument;
 use crate::admission::AdmissionChain;
 use crate::clock::Clock;
 use crate::cluster::Cluster;
+use crate::codec;
 use crate::discovery::Discovery;
 use crate::document;
 use crate::error::{ApiError, Reason};
 use crate::kind::Kind;
 use crate::openapi::OpenApi;
-use crate::quota::{Account, Quota};
+use crate::quota::{Account, Quota, TREES};
 use crate::record::{Metrics, Record};
 use crate::served_kind::{Backing, ServedKinds};
 use crate::user::User;
@@ -608,6 +609,16 @@ pub fn panicked(what: &(dyn std::any::Any + Send)) -> Response<Body> {
     let text = text.or_else(|| what.downcast_ref::<&str>().copied()).unwrap_or("no message");
     tracing::error!("a request panicked: {text}");
     refuse(&ApiError::internal("this request caused the server to panic; its log says more"))
+}
+
+/// What requests and their answers may take of memory, each sort and how many bytes.
+pub fn memory() -> [(&'static str, usize); 4] {
+    [
+        ("trees of requests", TREES),
+        ("heads, bodies and selectors", throttle::memory()),
+        ("parsers of YAML", codec::YAML_MEMORY),
+        ("answers", answers::LIMIT),
+    ]
 }
 
 /// A handler that many connections share.

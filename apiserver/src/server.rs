@@ -17,6 +17,7 @@ mod health;
 mod listener;
 mod logging;
 mod loopback;
+mod memory;
 mod open_files;
 mod peer_identity;
 mod places;
@@ -380,6 +381,11 @@ impl Bound {
         loopback.connect(&assembled.handler);
         let address = listening.address();
         let handler = Arc::clone(&assembled.handler);
+        memory::tell(&memory::Kinds {
+            stored: assembled.kinds.iter().filter(|served| served.store().is_some()).count(),
+            sources: handler.sources().len(),
+            source_memory: cluster.source_memory(),
+        });
         let trust = trusted.trust();
         let tasks =
             vec![tokio::spawn(trusted.keep()), tokio::spawn(certificate.clone().keep(cluster))];

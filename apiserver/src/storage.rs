@@ -8,7 +8,7 @@ mod shares;
 #[cfg(test)]
 mod suite;
 
-pub use memory::MemoryStore;
+pub use memory::{BYTES_LIMIT as MEMORY_STORE_LIMIT, MemoryStore};
 pub use revision::{Revision, RevisionSequence};
 pub use shares::NamespaceShare;
 

@@ -12,7 +12,7 @@ mod window;
 
 pub use snapshot::Snapshot;
 pub use subscriber::{Lost, Scope, Subscription};
-pub use window::WatchCacheEvent;
+pub use window::{BYTES_LIMIT as WINDOW_LIMIT, WatchCacheEvent};
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use aggregated_apiserver::{ApiServer, Kinds, ServeArgs, StartError};
+use aggregated_apiserver::{ApiServer, Kinds, NamespaceShare, ServeArgs, StartError};
 use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt;
@@ -192,6 +192,8 @@ pub(crate) fn on_this_machine(args: &ServeArgs, certificates: &Certificates) -> 
     args.tls_private_key_file = Some(certificates.serving_key.clone());
     args.client_ca_file = Some(certificates.ca.clone());
     args.requestheader_client_ca_file = Some(certificates.front_proxy_ca.clone());
+    // Whoever runs it has it for themselves.
+    args.store_namespace_share = NamespaceShare::WHOLE;
     args
 }
 

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use aggregated_apiserver::{
-    ApiServer, Clock, ClusterClient, InProcess, Kinds, Running, RuntimeKinds, ServeArgs,
-    StartError, User,
+    ApiServer, Clock, ClusterClient, InProcess, Kinds, NamespaceShare, Running, RuntimeKinds,
+    ServeArgs, StartError, User,
 };
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -123,6 +123,7 @@ impl TestServerBuilder {
         });
         let server = ApiServer::new("test-server", kinds)
             .with_kubernetes_version(KUBERNETES)
+            .with_store_namespace_share(NamespaceShare::WHOLE)
             .with_clock(server_clock);
         let server = with_documents(server, &accounts);
         let server = if self.listens {

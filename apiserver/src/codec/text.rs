@@ -74,6 +74,8 @@ const YAML_STACK: usize = 16 << 20;
 
 /// At most this many threads parse at a time: the parser takes up to 30 MiB besides the tree.
 const YAML_THREADS: usize = 3;
+/// What the parsers of YAML may take in all, in bytes; a fourth one is the operators'.
+pub const YAML_MEMORY: usize = (YAML_THREADS + 1) * (30 << 20);
 /// Documents of one user that wait for their turn: each holds its body.
 const YAML_WAITING: usize = 50;
 /// One thread for each user at a time.

@@ -27,7 +27,7 @@ use crate::storage::Versioned;
 use crate::user::User;
 
 /// What all answers may hold, in bytes.
-const LIMIT: usize = 40 << 20;
+pub const LIMIT: usize = 40 << 20;
 /// What the large answers of one user may hold: a quarter.
 const USER_LIMIT: usize = LIMIT / 4;
 /// What an answer takes besides its bytes: its stream, the heads of both sides.

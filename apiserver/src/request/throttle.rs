@@ -50,6 +50,12 @@ const HEAD_UNITS_OF_STRANGERS: usize = 2_048;
 /// A body whose length is not announced may be as long as any.
 const LONGEST_BODY: usize = 3 << 20;
 
+/// What heads, bodies and selectors of requests may take in all, in bytes.
+pub fn memory() -> usize {
+    let heads = (HEAD_UNITS + HEAD_UNITS_OF_STRANGERS) * HEAD_UNIT;
+    heads + 2 * BODY_UNITS * BODY_UNIT + SELECTORS
+}
+
 /// A place among what is in flight, kept until it is dropped.
 #[derive(Default)]
 pub(super) struct Permit {
@@ -93,6 +99,8 @@ pub(super) struct Throttle {
     selectors: Quota,
 }
 
+/// What the selectors of all watches may take, besides those that are small, in bytes.
+const SELECTORS: usize = 32 << 20;
 /// A selector that takes no more than other parts of a watch, in bytes.
 const SMALL_SELECTOR: usize = 4 << 10;
 
@@ -107,7 +115,7 @@ impl Default for Throttle {
             small_bodies: Places::new(BODY_UNITS),
             heads: Places::new(HEAD_UNITS),
             heads_of_strangers: Places::undivided(HEAD_UNITS_OF_STRANGERS),
-            selectors: Quota::default(),
+            selectors: Quota::new(SELECTORS),
         }
     }
 }

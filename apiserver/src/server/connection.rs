@@ -77,6 +77,13 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(32);
 const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
 
+/// What connections may take in all, in bytes: TLS and HTTP/2 of each, and a head that is not
+/// finished. The front proxy's are finished.
+pub(super) fn memory() -> usize {
+    const IDLE: usize = 40 << 10;
+    CONNECTIONS * (IDLE + 2 * HEAD as usize) + OF_FRONT_PROXY * IDLE
+}
+
 /// Serves connections: bounded, with TLS, and knowing who is there.
 pub(super) struct Connections {
     tls: RustlsAcceptor<NoDelayAcceptor>,

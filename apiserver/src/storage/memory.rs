@@ -15,7 +15,7 @@ use crate::object::{Key, Object};
 
 /// Bytes of objects that a store in memory holds at most: what a pod of half a
 /// gigabyte bears, with the recent past beside it.
-const BYTES_LIMIT: usize = 128 << 20;
+pub const BYTES_LIMIT: usize = 128 << 20;
 
 /// Everything that is kept.
 struct Shelves {

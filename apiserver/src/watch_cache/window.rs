@@ -16,7 +16,7 @@ const COUNT_FLOOR: usize = 1_000;
 /// Changes that are never exceeded; as kube-apiserver.
 const COUNT_LIMIT: usize = 102_400;
 /// Bytes of objects that only the window may still hold.
-const BYTES_LIMIT: usize = 16 << 20;
+pub const BYTES_LIMIT: usize = 16 << 20;
 
 /// Forms in which a change may be sent to many watchers.
 const FRAMES: usize = 3;
