@@ -121,11 +121,11 @@ const ATTACKS: &[(&str, Attack)] = &[
     ("repeated_headers_of_the_front_proxy", |w| {
         heads::repeated(w, Who::FrontProxy, 250, 16_000).boxed()
     }),
-    ("repeated_headers_of_one_front_proxy", |w| {
-        heads::repeated(w, Who::FrontProxy, 1, 16_000).boxed()
+    ("repeated_headers_within_the_limit", |w| {
+        heads::repeated(w, Who::FrontProxy, 250, 500).boxed()
     }),
-    ("small_headers_of_strangers", |w| heads::small(w, Who::Stranger, 900, 60_000).boxed()),
-    ("small_headers_of_eve", |w| heads::small(w, Who::Eve, 900, 60_000).boxed()),
+    ("small_headers_of_strangers", |w| heads::small(w, Who::Stranger, 900, 900).boxed()),
+    ("small_headers_of_eve", |w| heads::small(w, Who::Eve, 900, 1_900).boxed()),
     ("small_headers_of_the_front_proxy", |w| {
         heads::small(w, Who::FrontProxy, 250, 60_000).boxed()
     }),
@@ -258,7 +258,8 @@ const ATTACKS: &[(&str, Attack)] = &[
     ("goaways", |w| frames::flood(w, Who::Stranger, 8, frames::goaways(), true).boxed()),
     ("empty_data", |w| frames::empty_data(w, Who::Eve).boxed()),
     ("nonsense", |w| frames::nonsense(w, Who::Stranger).boxed()),
-    ("toggled_windows", |w| frames::toggled_windows(w, Who::Eve).boxed()),
+    ("toggled_windows", |w| frames::toggled_windows(w, Who::Eve, 1).boxed()),
+    ("toggled_windows_on_many", |w| frames::toggled_windows(w, Who::Eve, 8).boxed()),
     ("windows_byte_by_byte", |w| frames::byte_by_byte(w, Who::Eve).boxed()),
     // Answers that are not read.
     ("objects_unread_on_one", |w| unread::objects(w, ONE).boxed()),
@@ -387,8 +388,10 @@ const ATTACKS: &[(&str, Attack)] = &[
     ("watches_that_come_and_go", |w| work::short_watches(w).boxed()),
     ("changes_of_a_large_object", |w| work::changes(w, 1_000_000).boxed()),
     ("changes_of_a_small_object", |w| work::changes(w, 1).boxed()),
-    ("a_full_store_of_large_objects", |w| work::full_store(w, 1_000_000).boxed()),
-    ("a_full_store_of_small_objects", |w| work::full_store(w, 1_000).boxed()),
+    ("a_full_store", |w| {
+        work::full_store(w, &[1_000_000, 100_000, 10_000, 1_000]).boxed()
+    }),
+    ("many_small_objects", |w| work::full_store(w, &[1]).boxed()),
     ("websockets_unread", |w| work::websockets(w, 500, Vec::new()).boxed()),
     ("websockets_that_announce_much", |w| {
         let announced = [&[0x82, 0xff][..], &(1_u64 << 30).to_be_bytes(), &[0; 4], &[7; 16_000]];

@@ -173,19 +173,23 @@ pub async fn nonsense(world: Arc<World>, who: Who) -> Result<Held> {
 }
 
 /// The window of all streams, changed again and again.
-pub async fn toggled_windows(world: Arc<World>, who: Who) -> Result<Held> {
+pub async fn toggled_windows(world: Arc<World>, who: Who, connections: usize) -> Result<Held> {
     let back = Arc::new(Back::default());
-    let mut wire = Wire::open(&world, who, &[]).await?;
-    wire.read(&back);
     let head = Head::of("GET", &format!("{}?watch=1", llamas("default")), who);
-    for _ in 0..1_000 {
-        wire.request(&head).await?;
-    }
     let windows = [0, 1 << 20, 1, 65_535].map(|size| settings(&[(INITIAL_WINDOW_SIZE, size)]));
     let windows = windows.concat().repeat(50);
     let deadline = Instant::now() + LONG;
-    while Instant::now() < deadline && wire.send(&windows).await.is_ok() {}
-    Ok(Held::new(back.said(), wire))
+    let open = many(connections, async |_| {
+        let mut wire = Wire::open(&world, who, &[]).await?;
+        wire.read(&back);
+        for _ in 0..900 {
+            wire.request(&head).await?;
+        }
+        while Instant::now() < deadline && wire.send(&windows).await.is_ok() {}
+        Ok(wire)
+    });
+    let open = open.await;
+    Ok(Held::new(back.said(), open))
 }
 
 /// A window of one byte, opened byte by byte, on many streams.

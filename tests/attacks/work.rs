@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, ensure};
 use axum::body::Bytes;
 use futures::future::join_all;
 use futures::stream::StreamExt;
@@ -13,6 +13,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::Held;
 use crate::connections::LONG;
+use crate::unread::change;
 use crate::wire::{Back, Head, Wire, many};
 use crate::world::{Client, Who, World, llama, llamas};
 
@@ -66,9 +67,11 @@ pub async fn at_once(world: Arc<World>, who: Who, count: usize, sent: Sent) -> R
     while Instant::now() < deadline {
         let clients = many(10, |_| world.client(who)).await;
         let all = (0..count).map(|at| ask(&clients[at % clients.len()], &sent));
-        let Ok(answers) = timeout(2 * LONG, join_all(all)).await else { break };
-        for status in answers {
-            *statuses.entry(status.unwrap_or_default()).or_default() += 1;
+        // Who is not answered in time is counted as 0.
+        let all = all.map(|asked| timeout(2 * LONG, asked));
+        for status in join_all(all).await {
+            let status = status.ok().and_then(Result::ok).unwrap_or_default();
+            *statuses.entry(status).or_default() += 1;
         }
     }
     Ok(Held::new(format!("{statuses:?}"), ()))
@@ -264,38 +267,42 @@ pub async fn pages(world: Arc<World>) -> Result<Held> {
     Ok(Held::new(format!("{pages} pages"), clients))
 }
 
-/// Objects until no more are taken; then somebody else has to go on.
-pub async fn full_store(world: Arc<World>, size: usize) -> Result<Held> {
+/// Objects until no more are taken, the last ones small; then somebody else has to go on.
+pub async fn full_store(world: Arc<World>, sizes: &'static [usize]) -> Result<Held> {
     let clients = many(10, |_| world.client(Who::Eve)).await;
-    let deadline = Instant::now() + 2 * LONG;
-    let one = async |at: usize| {
+    let deadline = Instant::now() + 3 * LONG;
+    let one = async |at: usize, size: usize| {
         let mut client = clients[at % clients.len()].clone();
         let mut created = 0;
-        for number in 0.. {
-            let body = llama(&format!("x{at}-{number}"), size);
+        loop {
+            let body = llama(&format!("x-{size}-{at}-{created}"), size);
             let (status, _) = client.ask("POST", &llamas("pasture"), body).await?;
             match status {
                 201 => created += 1,
                 429 => sleep(Duration::from_millis(50)).await,
-                _ => return Ok((created, status)),
+                _ => return anyhow::Ok((created, status)),
             }
             if Instant::now() > deadline {
                 return Ok((created, status));
             }
         }
-        bail!("never")
     };
-    let all: Vec<(usize, u16)> = join_all((0..20).map(one)).await.into_iter().flatten().collect();
-    let created = all.iter().map(|(created, _)| created).sum::<usize>();
-    let last = all.first().map_or(0, |(_, status)| *status);
+    let mut note = String::new();
+    for &size in sizes {
+        let all = join_all((0..20).map(|at| one(at, size))).await;
+        let all: Vec<(usize, u16)> = all.into_iter().flatten().collect();
+        let created = all.iter().map(|(created, _)| created).sum::<usize>();
+        let last = all.first().map_or(0, |(_, status)| *status);
+        note.push_str(&format!("{created} of {size} bytes, then {last}; "));
+    }
     let mut honest = world.client(Who::Honest).await?;
     let path = llamas("meadow");
     let (made, _) = honest.ask("POST", &path, llama("during", 0)).await?;
-    let (patched, _) = honest.ask("DELETE", &format!("{path}/during"), "").await?;
-    let note = format!("{created} created, then {last}; honest POST {made}, DELETE {patched}");
-    if made != 201 {
-        bail!("{note}");
-    }
+    let (removed, _) = honest.ask("DELETE", &format!("{path}/honest-4"), "").await?;
+    note.push_str(&format!("honest POST {made}, DELETE {removed}"));
+    let (again, _) = honest.ask("POST", &path, llama("honest-4", 0)).await?;
+    honest.ask("DELETE", &format!("{path}/during"), "").await?;
+    ensure!((made, removed, again) == (201, 200, 201), "{note}, POST {again}");
     Ok(Held::new(note, clients))
 }
 
@@ -345,26 +352,8 @@ pub async fn websockets(world: Arc<World>, count: usize, sent: Vec<u8>) -> Resul
     });
     let open = open.await;
     let upgraded = open.iter().filter(|(_, answer)| answer.ends_with(b"101")).count();
-    let held = Unread { path: format!("{}/large-0", llamas("pasture")) };
-    held.change(&world).await?;
+    change(&world, 20, 1_000_000).await?;
     Ok(Held::new(format!("{} open, {upgraded} upgraded", open.len()), open))
-}
-
-struct Unread {
-    path: String,
-}
-
-impl Unread {
-    async fn change(&self, world: &World) -> Result<()> {
-        let mut client = world.client(Who::FrontProxy).await?;
-        for number in 0..20 {
-            let body = format!("{{\"spec\":{{\"weight\":{}}}}}", number + 5);
-            let mut request = client.request("PATCH", &self.path, body)?;
-            request.headers_mut().insert("content-type", "application/merge-patch+json".parse()?);
-            client.send(request).await?;
-        }
-        Ok(())
-    }
 }
 
 /// Watches that come and go without end.
