@@ -70,10 +70,56 @@ impl Held {
 type Attack = fn(Arc<World>) -> BoxFuture<'static, Result<Held>>;
 
 /// What the server does not withstand yet, and why.
-const NOT_YET: &[(&str, &str)] = &[];
+const NOT_YET: &[(&str, &str)] = &[
+    ("unfinished_heads_of_the_front_proxy", "its heads over HTTP/1.1 have no bound together"),
+    ("small_headers_of_eve", "what a header takes besides its bytes is not counted"),
+    ("small_headers_of_the_front_proxy", "what a header takes besides its bytes is not counted"),
+    ("spelt_out_heads_of_eve", "heads that are not whole have no bound together"),
+    ("spelt_out_heads_of_the_front_proxy", "heads that are not whole have no bound together"),
+    ("large_heads_of_watches", "heads are counted after all of them have been taken"),
+    ("many_headers", "heads are counted after all of them have been taken"),
+    ("many_impersonations", "heads are counted after all of them have been taken"),
+    ("many_parameters", "a query of many parameters takes long"),
+    ("a_head_of_3_mb_beside_others", "a head that is too large ends the connection"),
+    ("many_extras_from_the_front_proxy", "what a user is made of is not counted"),
+    ("toggled_windows_on_many", "settings may be changed without end"),
+    ("watches_unread", "one user may have too many watches"),
+    ("watches_unread_as_tables", "one user may have too many watches"),
+    ("watches_unread_as_metadata", "one user may have too many watches"),
+    ("watches_unread_as_yaml", "one user may have too many watches"),
+    ("refusals_unread", "small answers are not counted one by one"),
+    ("refusals_unread_by_strangers", "small answers are not counted one by one"),
+    ("metrics_unread", "metrics that wait to be sent are not counted"),
+    ("metrics_unread_by_the_deaf", "metrics that wait to be sent are not counted"),
+    ("watches_with_label_selectors", "a long selector takes long"),
+    ("watches_with_many_terms", "a long selector takes long"),
+    ("watches_with_field_selectors", "a long selector takes long"),
+    ("a_store_filled_to_its_end", "one user may fill the store"),
+    ("websockets_unread", "what WebSockets hold has no bound together"),
+    ("websockets_with_pings", "what WebSockets hold has no bound together"),
+    ("tokens_of_eve", "new tokens wait behind those of strangers"),
+    ("tokens_of_strangers", "new tokens wait behind those of strangers"),
+    ("questions_of_eve_through_the_front_proxy", "one user may have all reviews in flight"),
+];
 
-/// What runs without being asked for: the strongest of each family.
-const ORDINARY: &[&str] = &[];
+/// What runs without being asked for: the strongest of each family, once the server withstands it.
+const ORDINARY: &[&str] = &[
+    "silent_connections",
+    "unfinished_heads_of_strangers",
+    "repeated_headers_of_eve",
+    "large_heads_that_wait_of_eve",
+    "a_path_of_66_kb_beside_others",
+    "taken_back_by_eve",
+    "pings",
+    "objects_unread_on_many",
+    "refusals_unread",
+    "creations_unread",
+    "dense_json",
+    "yaml_aliases",
+    "websockets_unread",
+    "questions_of_eve_through_the_front_proxy",
+    "tokens_of_strangers",
+];
 
 /// Every attack.
 const ATTACKS: &[(&str, Attack)] = &[
@@ -82,9 +128,7 @@ const ATTACKS: &[(&str, Attack)] = &[
     ("stalled_handshakes", |w| connections::stalled_handshakes(w, 1_400).boxed()),
     ("idle_strangers", |w| connections::idle(w, Who::Stranger, 1_000).boxed()),
     ("idle_eve", |w| connections::idle(w, Who::Eve, 1_000).boxed()),
-    ("idle_eve_after_a_request", |w| {
-        connections::idle_after_a_request(w, Who::Eve, 1_000).boxed()
-    }),
+    ("idle_eve_after_a_request", |w| connections::idle_after_a_request(w, Who::Eve, 1_000).boxed()),
     ("only_settings", |w| connections::only_settings(w, Who::Eve, 1_000).boxed()),
     ("half_prefaces", |w| connections::half_prefaces(w, Who::Stranger, 900).boxed()),
     ("slow_prefaces", |w| connections::slow_prefaces(w, 300).boxed()),
@@ -114,9 +158,7 @@ const ATTACKS: &[(&str, Attack)] = &[
         connections::pipelined(w, Who::Stranger, 400, "/readyz".to_owned(), 2_000).boxed()
     }),
     // Heads.
-    ("repeated_headers_of_strangers", |w| {
-        heads::repeated(w, Who::Stranger, 900, 16_000).boxed()
-    }),
+    ("repeated_headers_of_strangers", |w| heads::repeated(w, Who::Stranger, 900, 16_000).boxed()),
     ("repeated_headers_of_eve", |w| heads::repeated(w, Who::Eve, 900, 16_000).boxed()),
     ("repeated_headers_of_the_front_proxy", |w| {
         heads::repeated(w, Who::FrontProxy, 250, 16_000).boxed()
@@ -126,21 +168,15 @@ const ATTACKS: &[(&str, Attack)] = &[
     }),
     ("small_headers_of_strangers", |w| heads::small(w, Who::Stranger, 900, 900).boxed()),
     ("small_headers_of_eve", |w| heads::small(w, Who::Eve, 900, 1_900).boxed()),
-    ("small_headers_of_the_front_proxy", |w| {
-        heads::small(w, Who::FrontProxy, 250, 60_000).boxed()
-    }),
-    ("spelt_out_heads_of_strangers", |w| {
-        heads::spelt_out(w, Who::Stranger, 900, 30_000).boxed()
-    }),
+    ("small_headers_of_the_front_proxy", |w| heads::small(w, Who::FrontProxy, 250, 60_000).boxed()),
+    ("spelt_out_heads_of_strangers", |w| heads::spelt_out(w, Who::Stranger, 900, 30_000).boxed()),
     ("spelt_out_heads_of_eve", |w| heads::spelt_out(w, Who::Eve, 900, 60_000).boxed()),
     ("spelt_out_heads_of_the_front_proxy", |w| {
         heads::spelt_out(w, Who::FrontProxy, 250, 1_900_000).boxed()
     }),
     ("dribbled_heads", |w| heads::dribbled(w, Who::Eve, 500).boxed()),
     ("announced_bodies", |w| heads::announced(w, Who::Eve, 800).boxed()),
-    ("continuations_of_nothing", |w| {
-        heads::continuations(w, Who::Stranger, Vec::new()).boxed()
-    }),
+    ("continuations_of_nothing", |w| heads::continuations(w, Who::Stranger, Vec::new()).boxed()),
     ("continuations_of_headers", |w| {
         let head = Head::default().with("x", &"y".repeat(16_000));
         heads::continuations(w, Who::Stranger, head.0).boxed()
@@ -228,9 +264,7 @@ const ATTACKS: &[(&str, Attack)] = &[
     ("taken_back_by_strangers", |w| {
         frames::resets(w, Who::Stranger, 1, 100_000, llamas("default")).boxed()
     }),
-    ("taken_back_by_eve", |w| {
-        frames::resets(w, Who::Eve, 1, 100_000, llamas("default")).boxed()
-    }),
+    ("taken_back_by_eve", |w| frames::resets(w, Who::Eve, 1, 100_000, llamas("default")).boxed()),
     ("taken_back_on_many_connections", |w| {
         frames::resets(w, Who::Eve, 32, 10_000, llamas("default")).boxed()
     }),
@@ -290,9 +324,7 @@ const ATTACKS: &[(&str, Attack)] = &[
     ("watches_unread_as_tables", |w| unread::watches(w, MANY, TABLE, 1_000_000).boxed()),
     ("watches_unread_as_metadata", |w| unread::watches(w, MANY, METADATA, 1_000_000).boxed()),
     ("watches_unread_by_the_deaf", |w| unread::watches(w, DEAF, METADATA, 1_000_000).boxed()),
-    ("watches_unread_as_yaml", |w| {
-        unread::watches(w, MANY, "application/yaml", 1_000_000).boxed()
-    }),
+    ("watches_unread_as_yaml", |w| unread::watches(w, MANY, "application/yaml", 1_000_000).boxed()),
     ("refusals_unread", |w| {
         let path = format!("{}/{}", llamas("default"), "x".repeat(4_000));
         unread::path(w, MANY, path).boxed()
@@ -345,9 +377,7 @@ const ATTACKS: &[(&str, Attack)] = &[
     ("json_patches_that_test", |w| {
         work::at_once(w, Who::Eve, 50, work::json_patch_tests()).boxed()
     }),
-    ("bodies_of_strangers", |w| {
-        work::at_once(w, Who::Stranger, 100, work::dense_json()).boxed()
-    }),
+    ("bodies_of_strangers", |w| work::at_once(w, Who::Stranger, 100, work::dense_json()).boxed()),
     ("tables_of_a_full_store", |w| {
         work::on_a_full_store(w, 50, Sent::get(llamas("pasture"), TABLE)).boxed()
     }),
@@ -388,7 +418,7 @@ const ATTACKS: &[(&str, Attack)] = &[
     ("watches_that_come_and_go", |w| work::short_watches(w).boxed()),
     ("changes_of_a_large_object", |w| work::changes(w, 1_000_000).boxed()),
     ("changes_of_a_small_object", |w| work::changes(w, 1).boxed()),
-    ("a_full_store", |w| {
+    ("a_store_filled_to_its_end", |w| {
         work::full_store(w, &[1_000_000, 100_000, 10_000, 1_000]).boxed()
     }),
     ("many_small_objects", |w| work::full_store(w, &[1]).boxed()),
@@ -438,16 +468,20 @@ fn main() {
     let mut arguments = Arguments::from_args();
     // They measure one machine.
     arguments.test_threads = Some(1);
-    let wants_all = std::env::var_os("ATTACKS").is_some_and(|which| which == "all");
     let mut trials = Vec::new();
     for &(name, attack) in ATTACKS {
         let not_yet = NOT_YET.iter().find(|(listed, _)| *listed == name);
         let is_ordinary = ORDINARY.contains(&name) && not_yet.is_none();
         let kind = not_yet.map_or("", |(_, why)| why);
         let trial = Trial::test(name, move || run(name, attack));
-        trials.push(trial.with_kind(kind).with_ignored_flag(!wants_all && !is_ordinary));
+        trials.push(trial.with_kind(kind).with_ignored_flag(!wants_all() && !is_ordinary));
     }
     libtest_mimic::run(&arguments, trials).exit();
+}
+
+/// Whether every attack was asked for, in its whole length.
+fn wants_all() -> bool {
+    std::env::var_os("ATTACKS").is_some_and(|which| which == "all")
 }
 
 fn run(name: &str, attack: Attack) -> Result<(), Failed> {

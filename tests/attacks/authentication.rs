@@ -11,7 +11,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::time::{sleep, timeout};
 
 use crate::Held;
-use crate::connections::LONG;
+use crate::connections::long;
 use crate::wire::many;
 use crate::world::{Who, World, llamas};
 
@@ -49,7 +49,7 @@ pub async fn questions(
             *statuses.entry(status.unwrap_or_default()).or_default() += 1;
             std::future::ready(())
         });
-        let _ = timeout(2 * LONG, answers).await;
+        let _ = timeout(2 * long(), answers).await;
         Ok((client, statuses))
     });
     let asked = asked.await;
@@ -64,7 +64,7 @@ pub async fn questions(
 pub async fn made_up_certificates(world: Arc<World>, count: usize) -> Result<Held> {
     let folder = world.folder.path();
     let made_up = Authority::new("made-up", &folder.join("made-up.crt"))?;
-    let deadline = Instant::now() + 2 * LONG;
+    let deadline = Instant::now() + 2 * long();
     let mut tried = 0;
     for number in 0..count {
         if Instant::now() > deadline {
@@ -84,7 +84,7 @@ pub async fn made_up_certificates(world: Arc<World>, count: usize) -> Result<Hel
 
 /// Requests that are refused, without end: they must not fill the log.
 pub async fn refused(world: Arc<World>, who: Who, header: (&'static str, String)) -> Result<Held> {
-    let deadline = Instant::now() + LONG;
+    let deadline = Instant::now() + long();
     let (name, value) = header;
     let asked = many(10, async |_| {
         let client = world.client(who).await?;
@@ -113,7 +113,10 @@ pub async fn refused(world: Arc<World>, who: Who, header: (&'static str, String)
 }
 
 /// Fails if the program has printed more than a disk should take.
-pub async fn quietly(world: Arc<World>, attack: impl Future<Output = Result<Held>>) -> Result<Held> {
+pub async fn quietly(
+    world: Arc<World>,
+    attack: impl Future<Output = Result<Held>>,
+) -> Result<Held> {
     let before = world.printed().len();
     let held = attack.await?;
     // What is left out is counted, and said once in a while.

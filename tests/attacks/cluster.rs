@@ -80,9 +80,9 @@ async fn answer(request: Request, hangs: &AtomicBool) -> Response {
     }
     let metadata = json!({"resourceVersion": "1"});
     let list = |api_version: &str, kind: &str, items: Vec<Value>| json!({"apiVersion": api_version, "kind": kind, "metadata": metadata, "items": items});
-    let namespaces = NAMESPACES
-        .iter()
-        .map(|name| json!({"metadata": {"name": name, "uid": name}, "status": {"phase": "Active"}}));
+    let namespaces = NAMESPACES.iter().map(
+        |name| json!({"metadata": {"name": name, "uid": name}, "status": {"phase": "Active"}}),
+    );
     match path {
         "/api/v1/namespaces" => json(200, &list("v1", "NamespaceList", namespaces.collect())),
         "/api/v1/pods" => json(200, &list("v1", "PodList", Vec::new())),

@@ -11,10 +11,13 @@ use crate::Held;
 use crate::wire::{PREFACE, Wire, many};
 use crate::world::{Who, World, llamas};
 
-/// How long what goes on and on goes on.
-pub const LONG: Duration = Duration::from_secs(10);
 /// Between the pieces of what comes slowly.
 const SLOWLY: Duration = Duration::from_millis(200);
+
+/// How long what goes on and on goes on.
+pub fn long() -> Duration {
+    Duration::from_secs(if crate::wants_all() { 10 } else { 3 })
+}
 
 pub async fn silent(world: Arc<World>, count: usize) -> Result<Held> {
     let open = many(count, |_| world.tcp(Who::Stranger)).await;
@@ -74,7 +77,7 @@ pub async fn slow_prefaces(world: Arc<World>, count: usize) -> Result<Held> {
 
 /// Handshakes without end.
 pub async fn handshakes(world: Arc<World>, who: Who) -> Result<Held> {
-    let deadline = Instant::now() + LONG;
+    let deadline = Instant::now() + long();
     let one = async || {
         let mut done = 0;
         while Instant::now() < deadline {
@@ -88,7 +91,7 @@ pub async fn handshakes(world: Arc<World>, who: Who) -> Result<Held> {
 
 /// Connections that come, ask and are dropped, without end.
 pub async fn come_and_go(world: Arc<World>, who: Who) -> Result<Held> {
-    let deadline = Instant::now() + LONG;
+    let deadline = Instant::now() + long();
     let one = async || {
         let mut done = 0;
         while Instant::now() < deadline {
@@ -111,7 +114,8 @@ pub async fn unfinished_heads(
     size: usize,
 ) -> Result<Held> {
     let headers = format!("X-A: {}\r\n", "a".repeat(990)).repeat(size / 1_000);
-    let head = format!("GET {}?watch=1 HTTP/1.1\r\nHost: localhost\r\n{headers}", llamas("default"));
+    let head =
+        format!("GET {}?watch=1 HTTP/1.1\r\nHost: localhost\r\n{headers}", llamas("default"));
     let open = many(count, async |_| {
         let mut stream = world.tls(who, "http/1.1").await?;
         timeout(Duration::from_secs(5), stream.write_all(head.as_bytes())).await??;

@@ -7,7 +7,7 @@ use anyhow::Result;
 use tokio::time::sleep;
 
 use crate::Held;
-use crate::connections::LONG;
+use crate::connections::long;
 use crate::wire::{
     ACK, Back, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Head, INITIAL_WINDOW_SIZE, PING,
     PRIORITY, RST_STREAM, WINDOW_UPDATE, Wire, frame, many, settings,
@@ -24,7 +24,7 @@ pub async fn flood(
 ) -> Result<Held> {
     let back = Arc::new(Back::default());
     let frames = frames.repeat((16_000 / frames.len()).max(1));
-    let deadline = Instant::now() + LONG;
+    let deadline = Instant::now() + long();
     let open = many(connections, async |_| {
         let mut wire = Wire::open(&world, who, &[]).await?;
         if is_read {
@@ -116,7 +116,12 @@ pub async fn made_resets(world: Arc<World>, who: Who, times: usize) -> Result<He
         for _ in 0..100 {
             let stream = wire.stream();
             frames.extend_from_slice(&head.frames(stream, false));
-            frames.extend_from_slice(&frame(WINDOW_UPDATE, 0, stream, &0x7fff_ffff_u32.to_be_bytes()));
+            frames.extend_from_slice(&frame(
+                WINDOW_UPDATE,
+                0,
+                stream,
+                &0x7fff_ffff_u32.to_be_bytes(),
+            ));
         }
         if wire.send(&frames).await.is_err() {
             break;
@@ -132,7 +137,7 @@ pub async fn empty_data(world: Arc<World>, who: Who) -> Result<Held> {
     let mut wire = Wire::open(&world, who, &[]).await?;
     wire.read(&back);
     let head = Head::of("POST", &llamas("pasture"), who);
-    let (mut sent, deadline) = (0, Instant::now() + LONG);
+    let (mut sent, deadline) = (0, Instant::now() + long());
     while Instant::now() < deadline {
         let stream = wire.stream();
         let frames = head.frames(stream, false);
@@ -148,7 +153,7 @@ pub async fn empty_data(world: Arc<World>, who: Who) -> Result<Held> {
 /// HEADERS without headers, and DATA on streams that are closed.
 pub async fn nonsense(world: Arc<World>, who: Who) -> Result<Held> {
     let back = Arc::new(Back::default());
-    let deadline = Instant::now() + LONG;
+    let deadline = Instant::now() + long();
     let mut connections = 0;
     while Instant::now() < deadline {
         let Ok(mut wire) = Wire::open(&world, who, &[]).await else { continue };
@@ -178,7 +183,7 @@ pub async fn toggled_windows(world: Arc<World>, who: Who, connections: usize) ->
     let head = Head::of("GET", &format!("{}?watch=1", llamas("default")), who);
     let windows = [0, 1 << 20, 1, 65_535].map(|size| settings(&[(INITIAL_WINDOW_SIZE, size)]));
     let windows = windows.concat().repeat(50);
-    let deadline = Instant::now() + LONG;
+    let deadline = Instant::now() + long();
     let open = many(connections, async |_| {
         let mut wire = Wire::open(&world, who, &[]).await?;
         wire.read(&back);
@@ -204,7 +209,7 @@ pub async fn byte_by_byte(world: Arc<World>, who: Who) -> Result<Held> {
             streams.push(wire.request(&head).await?);
         }
         let updates: Vec<u8> = streams.iter().flat_map(|stream| windows(*stream)).collect();
-        let deadline = Instant::now() + LONG;
+        let deadline = Instant::now() + long();
         while Instant::now() < deadline && wire.send(&updates).await.is_ok() {
             sleep(std::time::Duration::from_millis(1)).await;
         }

@@ -80,7 +80,8 @@ pub async fn waiting(
     streams: usize,
     size: usize,
 ) -> Result<Held> {
-    let mut head = Head::of("POST", &llamas("pasture"), who).with("content-type", "application/json");
+    let mut head =
+        Head::of("POST", &llamas("pasture"), who).with("content-type", "application/json");
     // The table remembers a part of it, so that little is sent.
     head = head.remembered("x", &"x".repeat(REMEMBERED)).repeated(size / REMEMBERED);
     heads(world, who, connections, streams, head, false).await
@@ -145,9 +146,10 @@ pub async fn table_sizes(world: Arc<World>, who: Who) -> Result<Held> {
     let back = Arc::new(Back::default());
     let mut wire = Wire::open(&world, who, &[]).await?;
     wire.read(&back);
-    let sizes = [0, 4_096, u32::MAX].map(|size| crate::wire::settings(&[(HEADER_TABLE_SIZE, size)]));
+    let sizes =
+        [0, 4_096, u32::MAX].map(|size| crate::wire::settings(&[(HEADER_TABLE_SIZE, size)]));
     let sizes = sizes.concat().repeat(300);
-    let deadline = std::time::Instant::now() + crate::connections::LONG;
+    let deadline = std::time::Instant::now() + crate::connections::long();
     while std::time::Instant::now() < deadline && wire.send(&sizes).await.is_ok() {}
     Ok(Held::new(back.said(), wire))
 }

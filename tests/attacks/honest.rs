@@ -94,6 +94,18 @@ async fn work(world: &World, ending: &AtomicBool, rounds: &AtomicUsize) -> Resul
                 }
             }
         }
+        // Nobody has seen this token before.
+        let (began, token) = (Instant::now(), format!("Bearer honest-{}-token", seen.rounds));
+        let asked = async {
+            let mut client = world.client(Who::HonestWithToken).await?;
+            let mut request = client.request("GET", &llamas(NAMESPACE), "")?;
+            request.headers_mut().insert("authorization", token.parse()?);
+            let (status, _) = client.send(request).await?;
+            ensure!(status == 200, "{status}");
+            Ok(())
+        };
+        let asked = timeout(PATIENCE, asked).await.map_err(anyhow::Error::from);
+        seen.note("a user with a new token", began, asked.and_then(|asked| asked));
         seen.rounds += 1;
         rounds.fetch_add(1, Ordering::Relaxed);
         tokio::time::sleep(PAUSE).await;
@@ -125,7 +137,8 @@ async fn watch(client: &mut Client) -> Result<Incoming> {
 async fn until_last(watch: &mut Incoming) -> Result<()> {
     let mut tail = Vec::new();
     loop {
-        let frame = watch.frame().await.context("the watch has ended")?.context("a watch was cut")?;
+        let frame =
+            watch.frame().await.context("the watch has ended")?.context("a watch was cut")?;
         tail.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
         if tail.windows(13).any(|part| part == br#""name":"last""#) {
             return Ok(());

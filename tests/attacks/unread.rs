@@ -100,18 +100,19 @@ pub async fn watches(
     world.begin()?;
     let path = format!("{}?watch=1&resourceVersion=0", llamas("pasture"));
     let held = how.ask(&world, &Head::of("GET", &path, how.who).with("accept", accept)).await?;
-    change(&world, 30, size).await?;
+    change(&world, 30).await?;
     Ok(held)
 }
 
 /// Somebody honest changes the large object.
-pub async fn change(world: &World, times: usize, size: usize) -> Result<()> {
+pub async fn change(world: &World, times: usize) -> Result<()> {
     let mut client = world.client(Who::HonestFrontProxy).await?;
     let path = format!("{}/large-0", llamas("pasture"));
     for number in 0..times {
-        let body = llama("large-0", size)
-            .replace(r#""weight":1"#, &format!(r#""weight":{}"#, number + 2));
-        let (status, answer) = client.ask("PUT", &path, body).await?;
+        let body = format!(r#"{{"spec":{{"weight":{}}}}}"#, number + 2);
+        let mut request = client.request("PATCH", &path, body)?;
+        request.headers_mut().insert("content-type", "application/merge-patch+json".parse()?);
+        let (status, answer) = client.send(request).await?;
         ensure!(status == 200, "{status} {}", String::from_utf8_lossy(&answer));
     }
     Ok(())
@@ -120,8 +121,13 @@ pub async fn change(world: &World, times: usize, size: usize) -> Result<()> {
 /// Requests with large bodies, of whose answers one byte is read.
 pub async fn creations(world: Arc<World>, connections: usize, streams: usize) -> Result<Held> {
     let body = Bytes::from(llama("a", MEGABYTE));
-    bodies(world, (connections, streams), ("POST", format!("{}?dryRun=All", llamas("pasture"))), body)
-        .await
+    bodies(
+        world,
+        (connections, streams),
+        ("POST", format!("{}?dryRun=All", llamas("pasture"))),
+        body,
+    )
+    .await
 }
 
 pub async fn deletions(world: Arc<World>, connections: usize, streams: usize) -> Result<Held> {

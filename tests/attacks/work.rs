@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{sleep, timeout};
 
 use crate::Held;
-use crate::connections::LONG;
+use crate::connections::long;
 use crate::unread::change;
 use crate::wire::{Back, Head, Wire, many};
 use crate::world::{Client, Who, World, llama, llamas};
@@ -62,13 +62,13 @@ pub async fn at_once(world: Arc<World>, who: Who, count: usize, sent: Sent) -> R
     let mut client = world.client(Who::FrontProxy).await?;
     client.ask("POST", &llamas("pasture"), llama("small", 0)).await?;
     world.begin()?;
-    let deadline = Instant::now() + LONG;
+    let deadline = Instant::now() + long();
     let mut statuses: BTreeMap<u16, usize> = BTreeMap::new();
     while Instant::now() < deadline {
         let clients = many(10, |_| world.client(who)).await;
         let all = (0..count).map(|at| ask(&clients[at % clients.len()], &sent));
         // Who is not answered in time is counted as 0.
-        let all = all.map(|asked| timeout(2 * LONG, asked));
+        let all = all.map(|asked| timeout(2 * long(), asked));
         for status in join_all(all).await {
             let status = status.ok().and_then(Result::ok).unwrap_or_default();
             *statuses.entry(status).or_default() += 1;
@@ -122,15 +122,17 @@ pub fn long_name() -> Sent {
 }
 
 pub fn metadata(member: &str) -> Sent {
-    let values: Vec<String> =
-        (0..40_000).map(|number| format!("\"k{number}.example.com/x\":\"{}\"", "v".repeat(30))).collect();
+    let values: Vec<String> = (0..40_000)
+        .map(|number| format!("\"k{number}.example.com/x\":\"{}\"", "v".repeat(30)))
+        .collect();
     let body = llama("a", 0)
         .replace(r#""name":"a""#, &format!(r#""name":"a","{member}":{{{}}}"#, values.join(",")));
     Sent::post(JSON, body)
 }
 
 pub fn finalizers() -> Sent {
-    let values: Vec<String> = (0..40_000).map(|number| format!("\"example.com/f{number}\"")).collect();
+    let values: Vec<String> =
+        (0..40_000).map(|number| format!("\"example.com/f{number}\"")).collect();
     let body = llama("a", 0)
         .replace(r#""name":"a""#, &format!(r#""name":"a","finalizers":[{}]"#, values.join(",")));
     Sent::post(JSON, body)
@@ -249,7 +251,7 @@ pub async fn watches(
 pub async fn pages(world: Arc<World>) -> Result<Held> {
     world.fill("pasture", 50, 500_000).await?;
     world.begin()?;
-    let deadline = Instant::now() + LONG;
+    let deadline = Instant::now() + long();
     let clients = many(10, |_| world.client(Who::Eve)).await;
     let one = async |mut client: Client| {
         let (mut pages, mut token) = (0, String::new());
@@ -270,7 +272,7 @@ pub async fn pages(world: Arc<World>) -> Result<Held> {
 /// Objects until no more are taken, the last ones small; then somebody else has to go on.
 pub async fn full_store(world: Arc<World>, sizes: &'static [usize]) -> Result<Held> {
     let clients = many(10, |_| world.client(Who::Eve)).await;
-    let deadline = Instant::now() + 3 * LONG;
+    let deadline = Instant::now() + 3 * long();
     let one = async |at: usize, size: usize| {
         let mut client = clients[at % clients.len()].clone();
         let mut created = 0;
@@ -311,7 +313,7 @@ pub async fn changes(world: Arc<World>, size: usize) -> Result<Held> {
     world.fill("pasture", 1, size).await?;
     world.begin()?;
     let clients = many(10, |_| world.client(Who::Eve)).await;
-    let deadline = Instant::now() + LONG;
+    let deadline = Instant::now() + long();
     let path = format!("{}/large-0", llamas("pasture"));
     let one = async |at: usize| {
         let mut client = clients[at % clients.len()].clone();
@@ -352,7 +354,7 @@ pub async fn websockets(world: Arc<World>, count: usize, sent: Vec<u8>) -> Resul
     });
     let open = open.await;
     let upgraded = open.iter().filter(|(_, answer)| answer.ends_with(b"101")).count();
-    change(&world, 20, 1_000_000).await?;
+    change(&world, 20).await?;
     Ok(Held::new(format!("{} open, {upgraded} upgraded", open.len()), open))
 }
 
@@ -361,9 +363,10 @@ pub async fn short_watches(world: Arc<World>) -> Result<Held> {
     world.fill("pasture", 20, 1_000_000).await?;
     world.begin()?;
     let clients = many(10, |_| world.client(Who::Eve)).await;
-    let deadline = Instant::now() + LONG;
+    let deadline = Instant::now() + long();
     let path = format!("{}?watch=1&resourceVersion=0", llamas("pasture"));
-    let asked = futures::stream::iter(0..).take_while(|_| std::future::ready(Instant::now() < deadline));
+    let asked =
+        futures::stream::iter(0..).take_while(|_| std::future::ready(Instant::now() < deadline));
     let asked = asked.map(|at: usize| {
         let mut client = clients[at % clients.len()].clone();
         let path = &path;

@@ -47,6 +47,8 @@ pub enum Who {
     FrontProxy,
     /// Somebody honest, with a certificate of theirs.
     Honest,
+    /// Somebody honest, without a certificate, who brings a token.
+    HonestWithToken,
     /// The front proxy for somebody honest.
     HonestFrontProxy,
 }
@@ -96,8 +98,8 @@ impl World {
         });
         fs::write(path.join("kubeconfig"), kubeconfig.to_string())?;
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-        let program = std::env::var_os(PROGRAM)
-            .unwrap_or_else(|| env!("CARGO_BIN_EXE_farm-operator").into());
+        let program =
+            std::env::var_os(PROGRAM).unwrap_or_else(|| env!("CARGO_BIN_EXE_farm-operator").into());
         let mut command = Command::new(program);
         command.args(["--bind-address", "127.0.0.1", "--secure-port"]);
         command.arg(address.port().to_string());
@@ -180,7 +182,7 @@ impl World {
     /// A connection after its handshake.
     pub async fn tls(&self, who: Who, alpn: &str) -> Result<TlsStream<TcpStream>> {
         let config = match who {
-            Who::Stranger => &self.configs.stranger,
+            Who::Stranger | Who::HonestWithToken => &self.configs.stranger,
             Who::Eve => &self.configs.eve,
             Who::FrontProxy | Who::HonestFrontProxy => &self.configs.proxy,
             Who::Honest => &self.configs.honest,
@@ -238,7 +240,9 @@ impl World {
             match status {
                 201 => created += 1,
                 507 | 429 | 403 => break,
-                _ => bail!("{status} {}", String::from_utf8_lossy(&answer[..answer.len().min(500)])),
+                _ => {
+                    bail!("{status} {}", String::from_utf8_lossy(&answer[..answer.len().min(500)]))
+                }
             }
         }
         ensure!(created > 0, "nothing could be created");
@@ -270,7 +274,12 @@ pub struct Client {
 }
 
 impl Client {
-    pub fn request(&self, method: &str, path: &str, body: impl Into<Body>) -> Result<Request<Body>> {
+    pub fn request(
+        &self,
+        method: &str,
+        path: &str,
+        body: impl Into<Body>,
+    ) -> Result<Request<Body>> {
         let request = Request::builder().method(method).uri(format!("https://localhost{path}"));
         let request = match self.who {
             Who::FrontProxy => request.header("x-remote-user", "eve"),
