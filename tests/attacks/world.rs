@@ -1,0 +1,327 @@
+//! The program, fresh, before a cluster of its own, and who comes to it.
+
+use std::fs;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use axum::body::{Body, Bytes};
+use http::Request;
+use http_body_util::BodyExt;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::client::Resumption;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tempfile::TempDir;
+use test_cluster::{Authority, Certificate, Process};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::cluster::Cluster;
+
+/// Another program than the one of this build.
+const PROGRAM: &str = "FARM_OPERATOR";
+/// How long it may take until the program is ready.
+const START: Duration = Duration::from_secs(60);
+/// How long an attacker waits for a connection.
+const CONNECT: Duration = Duration::from_secs(15);
+/// The address of attackers; all others come from 127.0.0.1.
+const ATTACKER: [u8; 4] = [127, 0, 0, 2];
+pub const GROUP: &str = "/apis/farm.example.com/v1alpha";
+
+/// Who comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Who {
+    /// Somebody without a certificate.
+    Stranger,
+    /// eve, who may do everything, with a certificate of hers.
+    Eve,
+    /// The front proxy, which brings what users send to kube-apiserver.
+    FrontProxy,
+    /// Somebody honest, with a certificate of theirs.
+    Honest,
+    /// Somebody honest, without a certificate, who brings a token.
+    HonestWithToken,
+    /// The front proxy for somebody honest.
+    HonestFrontProxy,
+}
+
+/// The program and everything around it.
+pub struct World {
+    pub cluster: Cluster,
+    pub address: SocketAddr,
+    program: Mutex<Process>,
+    before: AtomicUsize,
+    configs: Configs,
+    pub authority: Authority,
+    pub folder: TempDir,
+}
+
+struct Configs {
+    stranger: Arc<ClientConfig>,
+    eve: Arc<ClientConfig>,
+    proxy: Arc<ClientConfig>,
+    honest: Arc<ClientConfig>,
+}
+
+impl World {
+    /// Starts the program, and waits until it is ready.
+    pub async fn start() -> Result<Arc<Self>> {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path();
+        let authority = Authority::new("ca", &path.join("ca.crt"))?;
+        let serving = authority.server(path, "serving", &["localhost"])?;
+        let proxies = Authority::new("proxies", &path.join("proxies.crt"))?;
+        let proxy = proxies.client(path, "proxy", "front-proxy", None)?;
+        let eve = authority.client(path, "eve", "eve", None)?;
+        let honest = authority.client(path, "honest", "honest", None)?;
+        let config = |certificate| config(&authority, certificate);
+        let configs = Configs {
+            stranger: config(None)?,
+            eve: config(Some(&eve))?,
+            proxy: config(Some(&proxy))?,
+            honest: config(Some(&honest))?,
+        };
+        let cluster = Cluster::start()?;
+        let kubeconfig = serde_json::json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{"name": "c", "cluster": {"server": format!("http://{}", cluster.address)}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "users": [{"name": "u", "user": {}}],
+        });
+        fs::write(path.join("kubeconfig"), kubeconfig.to_string())?;
+        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let program =
+            std::env::var_os(PROGRAM).unwrap_or_else(|| env!("CARGO_BIN_EXE_farm-operator").into());
+        let mut command = Command::new(program);
+        command.args(["--bind-address", "127.0.0.1", "--secure-port"]);
+        command.arg(address.port().to_string());
+        command.args(["--requestheader-allowed-names", "front-proxy"]);
+        for (flag, file) in [
+            ("--kubeconfig", &path.join("kubeconfig")),
+            ("--tls-cert-file", &serving.certificate),
+            ("--tls-private-key-file", &serving.key),
+            ("--client-ca-file", &authority.file),
+            ("--requestheader-client-ca-file", &proxies.file),
+        ] {
+            command.arg(flag).arg(file);
+        }
+        let program = Process::spawn(&command, &path.join("log"))?;
+        let program = Mutex::new(program);
+        let before = AtomicUsize::new(0);
+        let world = Self { cluster, address, program, before, configs, authority, folder };
+        world.wait_until_ready().await?;
+        Ok(Arc::new(world))
+    }
+
+    async fn wait_until_ready(&self) -> Result<()> {
+        let deadline = Instant::now() + START;
+        loop {
+            self.ensure_alive()?;
+            let asked = async {
+                let mut client = self.client(Who::Stranger).await?;
+                client.ask("GET", "/readyz", "").await
+            };
+            match asked.await {
+                Ok((200, _)) => return Ok(()),
+                outcome if Instant::now() > deadline => bail!("never ready: {outcome:?}"),
+                _ => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        }
+    }
+
+    /// Fails if the program has ended.
+    pub fn ensure_alive(&self) -> Result<()> {
+        self.program.lock().unwrap_or_else(PoisonError::into_inner).ensure_running()
+    }
+
+    /// Everything that the program has printed.
+    pub fn printed(&self) -> String {
+        self.program.lock().unwrap_or_else(PoisonError::into_inner).printed()
+    }
+
+    /// The attack begins: from now on the most that the program takes is measured anew.
+    pub fn begin(&self) -> Result<()> {
+        fs::write(format!("/proc/{}/clear_refs", self.id()), "5")?;
+        self.before.store(self.status("VmRSS")?, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// How far it has grown since, at most, in MiB.
+    pub fn grown(&self) -> Result<usize> {
+        Ok(self.status("VmHWM")?.saturating_sub(self.before.load(Ordering::Relaxed)) >> 10)
+    }
+
+    /// A number of `/proc/PID/status`, in KiB.
+    fn status(&self, name: &str) -> Result<usize> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.id()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).context("no number")?;
+        Ok(line.split_whitespace().nth(1).context("no number")?.parse()?)
+    }
+
+    fn id(&self) -> u32 {
+        self.program.lock().unwrap_or_else(PoisonError::into_inner).id()
+    }
+
+    /// A connection on which nothing has been said.
+    pub async fn tcp(&self, who: Who) -> Result<TcpStream> {
+        let socket = TcpSocket::new_v4()?;
+        if matches!(who, Who::Stranger | Who::Eve) {
+            socket.bind((IpAddr::from(ATTACKER), 0).into())?;
+        }
+        Ok(timeout(CONNECT, socket.connect(self.address)).await??)
+    }
+
+    /// A connection after its handshake.
+    pub async fn tls(&self, who: Who, alpn: &str) -> Result<TlsStream<TcpStream>> {
+        let config = match who {
+            Who::Stranger | Who::HonestWithToken => &self.configs.stranger,
+            Who::Eve => &self.configs.eve,
+            Who::FrontProxy | Who::HonestFrontProxy => &self.configs.proxy,
+            Who::Honest => &self.configs.honest,
+        };
+        self.tls_with(who, config, alpn).await
+    }
+
+    /// The same with another certificate.
+    pub async fn tls_with(
+        &self,
+        who: Who,
+        config: &Arc<ClientConfig>,
+        alpn: &str,
+    ) -> Result<TlsStream<TcpStream>> {
+        let tcp = self.tcp(who).await?;
+        tcp.set_nodelay(true)?;
+        let mut config = ClientConfig::clone(config);
+        config.alpn_protocols = vec![alpn.as_bytes().to_vec()];
+        let connector = TlsConnector::from(Arc::new(config));
+        let name = ServerName::try_from("localhost")?;
+        Ok(timeout(CONNECT, connector.connect(name, tcp)).await??)
+    }
+
+    /// The configuration of a client with a certificate that our authority signed, or none.
+    pub fn config(&self, certificate: Option<&Certificate>) -> Result<Arc<ClientConfig>> {
+        config(&self.authority, certificate)
+    }
+
+    /// A polite client.
+    pub async fn client(&self, who: Who) -> Result<Client> {
+        self.client_with(who, http2::Builder::new(TokioExecutor::new())).await
+    }
+
+    /// The same, speaking HTTP/2 in this way.
+    pub async fn client_with(
+        &self,
+        who: Who,
+        builder: http2::Builder<TokioExecutor>,
+    ) -> Result<Client> {
+        let stream = self.tls(who, "h2").await?;
+        let handshake = builder.handshake(TokioIo::new(stream));
+        let (sender, connection) = timeout(CONNECT, handshake).await??;
+        tokio::spawn(connection);
+        Ok(Client { sender, who })
+    }
+
+    /// Objects of one MiB, or as large as they may be.
+    pub async fn fill(&self, namespace: &str, count: usize, size: usize) -> Result<usize> {
+        let mut client = self.client(Who::FrontProxy).await?;
+        let mut created = 0;
+        for number in 0..count {
+            let body = llama(&format!("large-{number}"), size);
+            let path = llamas(namespace);
+            let (status, answer) = client.ask("POST", &path, body).await?;
+            match status {
+                201 => created += 1,
+                507 | 429 | 403 => break,
+                _ => {
+                    bail!("{status} {}", String::from_utf8_lossy(&answer[..answer.len().min(500)]))
+                }
+            }
+        }
+        ensure!(created > 0, "nothing could be created");
+        Ok(created)
+    }
+}
+
+fn config(authority: &Authority, certificate: Option<&Certificate>) -> Result<Arc<ClientConfig>> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(&authority.file)?)?;
+    let config = ClientConfig::builder().with_root_certificates(roots);
+    let mut config = match certificate {
+        None => config.with_no_client_auth(),
+        Some(Certificate { certificate, key, .. }) => {
+            let chain = vec![CertificateDer::from_pem_file(certificate)?];
+            config.with_client_auth_cert(chain, PrivateKeyDer::from_pem_file(key)?)?
+        }
+    };
+    // Each handshake is a whole one.
+    config.resumption = Resumption::disabled();
+    Ok(Arc::new(config))
+}
+
+/// A polite client, on one connection.
+#[derive(Clone)]
+pub struct Client {
+    pub sender: http2::SendRequest<Body>,
+    who: Who,
+}
+
+impl Client {
+    pub fn request(
+        &self,
+        method: &str,
+        path: &str,
+        body: impl Into<Body>,
+    ) -> Result<Request<Body>> {
+        let request = Request::builder().method(method).uri(format!("https://localhost{path}"));
+        let request = match self.who {
+            Who::FrontProxy => request.header("x-remote-user", "eve"),
+            Who::HonestFrontProxy => request.header("x-remote-user", "honest"),
+            _ => request,
+        };
+        Ok(request.body(body.into())?)
+    }
+
+    /// Asks, and reads the answer.
+    pub async fn ask(
+        &mut self,
+        method: &str,
+        path: &str,
+        body: impl Into<Body>,
+    ) -> Result<(u16, Bytes)> {
+        let request = self.request(method, path, body)?;
+        self.send(request).await
+    }
+
+    pub async fn send(&mut self, request: Request<Body>) -> Result<(u16, Bytes)> {
+        self.sender.ready().await?;
+        let response = self.sender.send_request(request).await?;
+        let status = response.status().as_u16();
+        Ok((status, response.into_body().collect().await?.to_bytes()))
+    }
+}
+
+pub fn llamas(namespace: &str) -> String {
+    format!("{GROUP}/namespaces/{namespace}/llamas")
+}
+
+/// A llama that takes about so many bytes.
+pub fn llama(name: &str, size: usize) -> String {
+    let owners = match size {
+        0 => String::new(),
+        _ => format!(
+            r#","ownerReferences":[{{"apiVersion":"v1","kind":"Pod","uid":"u","name":"{}"}}]"#,
+            "x".repeat(size)
+        ),
+    };
+    format!(
+        r#"{{"apiVersion":"farm.example.com/v1alpha","kind":"Llama","metadata":{{"name":"{name}"{owners}}},"spec":{{"weight":1,"height":1}}}}"#
+    )
+}
