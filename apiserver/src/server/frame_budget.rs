@@ -13,6 +13,10 @@ const FRAME_HEAD: usize = 9;
 /// DATA, HEADERS: they carry requests, if there is something in them.
 const CARRIERS: [u8; 2] = [0, 1];
 
+/// SETTINGS, and what it costs: every stream of the connection is looked at.
+const SETTINGS: u8 = 4;
+const SETTINGS_COST: u64 = 200;
+
 /// How many such frames may come at once,
 const BURST: u64 = 10_000;
 /// and in a second for long,
@@ -71,9 +75,11 @@ impl FrameBudget {
                     if *seen == FRAME_HEAD {
                         let [high, middle, low, kind, ..] = *head;
                         let payload = u32::from_be_bytes([0, high, middle, low]) as usize;
-                        if payload == 0 || !CARRIERS.contains(&kind) {
-                            self.left = self.left.saturating_sub(1);
-                        }
+                        let cost = match kind {
+                            SETTINGS => SETTINGS_COST,
+                            _ => u64::from(payload == 0 || !CARRIERS.contains(&kind)),
+                        };
+                        self.left = self.left.saturating_sub(cost);
                         self.progress = match payload {
                             0 => Progress::Head([0; FRAME_HEAD], 0),
                             payload => Progress::Payload(payload),
@@ -142,7 +148,7 @@ mod tests {
         for size in 1..bytes.len() {
             let mut budget = FrameBudget::new();
             bytes.chunks(size).for_each(|chunk| budget.received(chunk));
-            assert_eq!(BURST - budget.left, 4, "in pieces of {size}");
+            assert_eq!(BURST - budget.left, SETTINGS_COST + 3, "in pieces of {size}");
         }
         let mut other = FrameBudget::new();
         other.received(&b"GET / HTTP/1.1\r\n".repeat(1_000));
