@@ -317,7 +317,7 @@ impl Handler {
             );
             return Err(ApiError::new(Reason::ServiceUnavailable, message));
         }
-        let (user, held) = (caller.user, caller.answer);
+        let user = caller.user;
         let mut permit = self.throttle.throttle(user, &target).await?;
         let waited = permit.waited;
         let _body_permit = self.throttle.body(user, &body)?;
@@ -350,7 +350,7 @@ impl Handler {
         match objection {
             Some(objection) => Err(objection),
             None if is_watch && websocket::is_asked_for(head) => {
-                websocket::send(head, response.into_body(), held).await
+                websocket::send(head, response.into_body()).await
             }
             None => Ok(response),
         }

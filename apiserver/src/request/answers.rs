@@ -217,7 +217,7 @@ impl Answer {
     }
 
     /// Counts so many bytes that have been made, as long as the charge is held.
-    pub(super) fn charge_length(&self, bytes: usize) -> Charge {
+    fn charge_length(&self, bytes: usize) -> Charge {
         self.0.register();
         let pool = &self.0.pool;
         let user = self.0.user.get().cloned();

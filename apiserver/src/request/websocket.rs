@@ -5,16 +5,25 @@ use std::time::Duration;
 
 use axum::body::{Body, BodyDataStream};
 use axum::extract::FromRequestParts;
-use axum::extract::ws::{Message, Utf8Bytes, WebSocket, WebSocketUpgrade};
-use axum::response::IntoResponse;
+use axum::extract::ws::WebSocketUpgrade;
 use bytes::{Bytes, BytesMut};
-use futures::StreamExt;
-use http::header::{CONNECTION, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
+use futures::{SinkExt, StreamExt};
+use http::header::{
+    CONNECTION, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
+    UPGRADE,
+};
 use http::request::Parts;
-use http::{HeaderMap, Response};
+use http::{HeaderMap, Response, StatusCode};
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
 use tokio::time::{Instant, timeout};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+use tokio_tungstenite::tungstenite::protocol::frame::Frame;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
+use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
+use tokio_tungstenite::tungstenite::{self, Message};
 
-use super::answers::Answer;
 use crate::error::ApiError;
 use crate::record::Upgraded;
 
@@ -27,10 +36,13 @@ const RECEIVED_IN: Duration = Duration::from_secs(60);
 const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 /// What a message takes besides its bytes.
 const FRAME: usize = 16;
-/// At most this many bytes wait to be sent to a client that does not read, besides one event.
+/// At most this many bytes wait to be sent to a client that does not read, besides a fragment of an
+/// event.
 const WAITING_LIMIT: usize = 64 << 10;
-/// No event is larger: an object, twice as large when it is escaped.
-const EVENT_LIMIT: usize = 8 << 20;
+/// How much of an event is sent at a time.
+const FRAGMENT: usize = 16 << 10;
+/// A client says little.
+const READ_BUFFER: usize = 4 << 10;
 
 /// The protocols that a client offers.
 pub(super) fn protocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
@@ -53,57 +65,64 @@ pub(super) fn is_asked_for(head: &Parts) -> bool {
 ///
 /// # Errors
 /// 400 when the request does not open one, as over HTTP/2.
-pub(super) async fn send(
-    head: &Parts,
-    events: Body,
-    answer: &Answer,
-) -> Result<Response<Body>, ApiError> {
-    let mut head = head.clone();
-    let upgrade = WebSocketUpgrade::from_request_parts(&mut head, &()).await;
-    let upgrade = upgrade.map_err(|rejection| ApiError::bad_request(rejection.body_text()))?;
+pub(super) async fn send(head: &Parts, events: Body) -> Result<Response<Body>, ApiError> {
+    let upgrade = head.extensions.get::<OnUpgrade>().cloned();
+    let asked = WebSocketUpgrade::from_request_parts(&mut head.clone(), &()).await;
+    if let Err(rejection) = asked {
+        return Err(ApiError::bad_request(rejection.body_text()));
+    }
+    let (Some(upgrade), Some(key)) = (upgrade, head.headers.get(SEC_WEBSOCKET_KEY)) else {
+        return Err(ApiError::bad_request("the connection cannot become a WebSocket"));
+    };
+    let accept = derive_accept_key(key.as_bytes());
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    let headers = response.headers_mut();
+    headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+    headers.extend(HeaderValue::from_str(&accept).ok().map(|key| (SEC_WEBSOCKET_ACCEPT, key)));
     let own = protocols(&head.headers).find(|protocol| !protocol.starts_with(BEARER));
-    let own: Vec<String> = own.map(str::to_owned).into_iter().collect();
-    let upgrade = upgrade
-        .protocols(own)
-        .max_message_size(RECEIVED_LIMIT)
-        .max_frame_size(RECEIVED_LIMIT)
-        .write_buffer_size(0)
-        .max_write_buffer_size(EVENT_LIMIT + WAITING_LIMIT);
-    let lines = Lines::of(events);
-    let answer = answer.clone();
+    let own = own.and_then(|protocol| HeaderValue::from_str(protocol).ok());
+    headers.extend(own.map(|protocol| (SEC_WEBSOCKET_PROTOCOL, protocol)));
     // The record of the request lasts as long as its watch.
     let upgraded = Upgraded::default();
-    let held = upgraded.clone();
-    let forward = async move |socket| {
-        forward(socket, lines, answer).await;
-        drop(held);
-    };
-    let mut response = upgrade.on_upgrade(forward).into_response();
-    response.extensions_mut().insert(upgraded);
+    response.extensions_mut().insert(upgraded.clone());
+    tokio::spawn(async move {
+        let Ok(connection) = upgrade.await else { return };
+        let config = WebSocketConfig::default()
+            .max_message_size(Some(RECEIVED_LIMIT))
+            .max_frame_size(Some(RECEIVED_LIMIT))
+            .read_buffer_size(READ_BUFFER)
+            .write_buffer_size(0)
+            .max_write_buffer_size(FRAGMENT + WAITING_LIMIT);
+        let (connection, role) = (TokioIo::new(connection), Role::Server);
+        let socket = WebSocketStream::from_raw_socket(connection, role, Some(config)).await;
+        forward(socket, Lines::of(events)).await;
+        drop(upgraded);
+    });
     Ok(response)
 }
 
-async fn forward(mut socket: WebSocket, mut lines: Lines, answer: Answer) {
+type Socket = WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>;
+
+async fn forward(mut socket: Socket, mut lines: Lines) {
     let (mut heard, mut since) = (0, Instant::now());
     loop {
         tokio::select! {
             line = lines.next() => {
-                let text = line.and_then(|line| Utf8Bytes::try_from(line).ok());
-                let Some(text) = text else { break };
-                // It stands there until it is sent, and a copy of it in the socket.
-                let _held = (text.clone(), answer.charge_length(text.len()));
-                let sent = timeout(SEND_TIMEOUT, socket.send(Message::Text(text))).await;
+                let Some(line) = line else { break };
+                let sent = timeout(SEND_TIMEOUT, send_text(&mut socket, line)).await;
                 if !matches!(sent, Ok(Ok(()))) {
                     return;
                 }
             }
             // Pings are answered meanwhile; what else a client says means nothing.
-            received = socket.recv() => {
+            received = socket.next() => {
                 let Some(Ok(message)) = received else { return };
                 if since.elapsed() > RECEIVED_IN {
                     (heard, since) = (0, Instant::now());
                 }
-                heard += message.into_data().len() + FRAME;
+                heard += message.len() + FRAME;
                 if heard > RECEIVED_LIMIT {
                     return;
                 }
@@ -112,6 +131,22 @@ async fn forward(mut socket: WebSocket, mut lines: Lines, answer: Answer) {
     }
     // The client may be gone.
     let _ = timeout(SEND_TIMEOUT, socket.send(Message::Close(None))).await;
+}
+
+/// Sends a text as one message, in fragments: what is sent is copied into a buffer that stays as
+/// large as the largest it has held.
+async fn send_text(socket: &mut Socket, mut text: Bytes) -> Result<(), tungstenite::Error> {
+    let mut kind = Data::Text;
+    loop {
+        let fragment = text.split_to(text.len().min(FRAGMENT));
+        let is_last = text.is_empty();
+        let frame = Frame::message(fragment, OpCode::Data(kind), is_last);
+        socket.send(Message::Frame(frame)).await?;
+        if is_last {
+            return Ok(());
+        }
+        kind = Data::Continue;
+    }
 }
 
 /// The lines of a body.

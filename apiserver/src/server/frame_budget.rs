@@ -15,7 +15,7 @@ const CARRIERS: [u8; 2] = [0, 1];
 
 /// SETTINGS, and what it costs: every stream of the connection is looked at.
 const SETTINGS: u8 = 4;
-const SETTINGS_COST: u64 = 200;
+const SETTINGS_COST: u64 = 1_000;
 
 /// How many such frames may come at once,
 const BURST: u64 = 10_000;
