@@ -5,6 +5,7 @@
 //! the place of somebody who has shown no credentials; failing that, of an address that has
 //! more places than the newcomer's.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -101,30 +102,27 @@ impl Table {
         }
     }
 
-    /// The oldest stranger of the address with most strangers; else the oldest connection of the
-    /// address with most, if that has more than the newcomer's would.
+    /// The oldest stranger of the busiest address, unless the newcomer's is busier still; else the
+    /// oldest connection of the busiest address, if that has more than the newcomer's would.
     fn stranger_or_of_busiest(&self, newcomer: IpAddr) -> Option<u64> {
-        let strangers = || self.taken.iter().filter(|(_, one)| !one.standing.is_authenticated());
-        if let Some((number, _)) = oldest_of_busiest(strangers()) {
-            return Some(number);
+        let mut counts: HashMap<IpAddr, usize> = HashMap::new();
+        for one in self.taken.values() {
+            *counts.entry(one.address).or_default() += 1;
         }
-        let (number, count) = oldest_of_busiest(self.taken.iter())?;
-        let own = self.taken.values().filter(|one| one.address == newcomer).count();
-        (count > own + 1).then_some(number)
+        let count = |address: &IpAddr| counts.get(address).copied().unwrap_or_default();
+        let own = count(&newcomer);
+        // Of equal ones the oldest, which comes first.
+        let busiest = |one: &(&u64, &Taken)| (count(&one.1.address), Reverse(*one.0));
+        let strangers = self.taken.iter().filter(|(_, one)| !one.standing.is_authenticated());
+        let stranger = strangers.max_by_key(busiest);
+        let stranger =
+            stranger.filter(|(_, one)| one.address == newcomer || count(&one.address) >= own);
+        let known = || {
+            let known = self.taken.iter().max_by_key(busiest);
+            known.filter(|(_, one)| count(&one.address) > own + 1)
+        };
+        stranger.or_else(known).map(|(number, _)| *number)
     }
-}
-
-/// The oldest connection of the address that has most of these, and how many it has.
-fn oldest_of_busiest<'a>(
-    taken: impl Iterator<Item = (&'a u64, &'a Taken)> + Clone,
-) -> Option<(u64, usize)> {
-    let mut counts: HashMap<IpAddr, usize> = HashMap::new();
-    for (_, one) in taken.clone() {
-        *counts.entry(one.address).or_default() += 1;
-    }
-    let most = counts.values().copied().max()?;
-    let mut of_busiest = taken.filter(|(_, one)| counts.get(&one.address) == Some(&most));
-    of_busiest.next().map(|(number, _)| (*number, most))
 }
 
 impl Drop for Place {
@@ -211,6 +209,19 @@ mod tests {
         // Whoever has given way leaves the newcomer's place alone.
         drop(world.taken.remove(0));
         assert!(world.take("10.0.0.4", true), "the newcomer before was a stranger");
+        assert_eq!(world.evicted(), [3]);
+    }
+
+    #[test]
+    fn nobody_gives_way_to_an_address_that_has_more() {
+        let mut world = World::new(4);
+        for _ in 0..3 {
+            assert!(world.take("10.0.0.1", true));
+        }
+        assert!(world.take("10.0.0.2", false), "somebody in their handshake");
+        assert!(!world.take("10.0.0.1", true), "it has most places already");
+        assert!(world.evicted().is_empty());
+        assert!(world.take("10.0.0.3", false));
         assert_eq!(world.evicted(), [3]);
     }
 
