@@ -71,14 +71,12 @@ type Attack = fn(Arc<World>) -> BoxFuture<'static, Result<Held>>;
 
 /// What the server does not withstand yet, and why.
 const NOT_YET: &[(&str, &str)] = &[
-    ("idle_eve_after_a_request", "whoever comes from elsewhere gives way in their handshake"),
     ("unfinished_heads_of_the_front_proxy", "heads of the front proxy have no bound together"),
     ("small_headers_of_the_front_proxy", "heads of the front proxy have no bound together"),
     ("spelt_out_heads_of_the_front_proxy", "heads of the front proxy have no bound together"),
     ("a_head_of_3_mb_beside_others", "a head that is too large ends the connection"),
     ("many_extras_from_the_front_proxy", "a user with thousands of extras takes long"),
     ("toggled_windows_on_many", "windows of many streams may be changed again and again"),
-    ("websockets_unread", "each WebSocket holds more than an event"),
 ];
 
 /// What runs without being asked for: the strongest of each family, once the server withstands it.
