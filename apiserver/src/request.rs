@@ -53,7 +53,7 @@ use crate::served_kind::{Backing, ServedKinds};
 use crate::user::User;
 use crate::verb::{self, DeleteOptions, Subresource, SubresourceResponse, Verb};
 use crate::watch_cache::SourceState;
-use crate::write::{self, Part};
+use crate::write::{self, Part, Turns};
 use authorize::Permission;
 use decode::Operation;
 use encode::stream::WatchContext;
@@ -109,6 +109,8 @@ pub struct Handler {
     metrics: Arc<Metrics>,
     documents: Documents,
     openapi_turn: Mutex<()>,
+    /// Where writes wait that take long.
+    turns: Turns,
 }
 
 /// Documents that are not made from the kinds.
@@ -145,6 +147,7 @@ impl Handler {
                 others: HashMap::new(),
             },
             openapi_turn: Mutex::new(()),
+            turns: Turns::default(),
         }
     }
 
@@ -165,6 +168,11 @@ impl Handler {
     /// The answer to `/metrics`.
     pub fn metrics(&self) -> Response<Body> {
         encode::metrics(self.metrics.text())
+    }
+
+    /// Where writes wait that take long.
+    pub fn turns(&self) -> &Turns {
+        &self.turns
     }
 
     /// What is served now.

@@ -28,6 +28,7 @@ mod restore;
 mod review;
 mod scale;
 mod stamp;
+mod turns;
 mod validate;
 mod validate_defaults;
 
@@ -42,10 +43,11 @@ pub use field_validation::FieldValidation;
 pub use json_patch::{OPERATIONS_LIMIT, Operation};
 pub use live::Live;
 pub use patch::{Patch, SubmittedPatch};
-pub use pipeline::{turn, write};
+pub use pipeline::write;
 pub use restore::restore;
 pub use review::admit_review;
 pub use scale::{no_scale, scale_of};
+pub use turns::Turns;
 pub use validate_defaults::validate_defaults;
 
 use serde_json::Value;

@@ -70,6 +70,7 @@ impl<'a> WriteContext<'a> {
                 clock: &self.handler.clock,
                 admission: &self.handler.admission,
                 kinds: &self.served.kinds,
+                turns: &self.handler.turns,
             },
             authorizer: self,
         }

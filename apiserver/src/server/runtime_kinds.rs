@@ -137,11 +137,11 @@ impl RuntimeKinds {
     /// # Errors
     /// When it cannot be served, or another kind has one of its names.
     pub async fn serve(&self, definition: &CustomResourceDefinition) -> Result<(), StartError> {
-        let turn = write::turn().await;
+        let Some(handler) = self.0.handler.upgrade() else { return Ok(()) };
+        let turn = handler.turns().take_for_server().await;
         let kind = Arc::new(Kind::parse(definition, None)?.with_shape());
         assemble::check_stored(&kind, definition, true)?;
         drop(turn);
-        let Some(handler) = self.0.handler.upgrade() else { return Ok(()) };
         let mut caches = self.0.caches.lock().await;
         let qualified = kind.qualified();
         let mut served = handler.kinds();

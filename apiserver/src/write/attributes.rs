@@ -3,7 +3,7 @@
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 
-use super::FieldValidation;
+use super::{FieldValidation, Turns};
 use crate::admission::{AdmissionChain, AdmissionOperation, AdmissionRequest};
 use crate::clock::Clock;
 use crate::error::ApiError;
@@ -81,6 +81,8 @@ pub struct Environment<'a> {
     pub admission: &'a AdmissionChain,
     /// What is served, for admission to look into.
     pub kinds: &'a ServedKinds,
+    /// Where writes wait that take long.
+    pub turns: &'a Turns,
 }
 
 /// Everything about a write but its object.

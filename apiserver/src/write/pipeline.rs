@@ -5,8 +5,6 @@
 //! encode → commit. A write that is overtaken by another one begins again at the current
 //! object.
 
-use tokio::sync::{Semaphore, SemaphorePermit};
-
 use super::attributes::{Attributes, Part};
 use super::change::{Change, DecodedChange};
 use super::commit::{self, Committed};
@@ -28,15 +26,6 @@ pub struct Written {
     pub is_created: bool,
 }
 
-/// Where those wait whose work takes long: large definitions take tenths of a second.
-static TURN: Semaphore = Semaphore::const_new(1);
-
-/// Returns when nobody else does what takes long.
-pub async fn turn() -> Option<SemaphorePermit<'static>> {
-    // It is never closed.
-    TURN.acquire().await.ok()
-}
-
 /// Writes an object.
 ///
 /// # Errors
@@ -44,7 +33,10 @@ pub async fn turn() -> Option<SemaphorePermit<'static>> {
 /// (404), what admission refuses, what was changed by others (409), everything that
 /// validation finds (422), a name that is taken (409).
 pub async fn write(attributes: &Attributes<'_>, change: Change<'_>) -> Result<Written, ApiError> {
-    let _turn = if attributes.kind().strategy.one_at_a_time { turn().await } else { None };
+    let _turn = match attributes.kind().strategy.one_at_a_time {
+        true => Some(attributes.environment.turns.take(&attributes.user.name).await?),
+        false => None,
+    };
     let mut decoded = DecodedChange::decode(attributes, change)?;
     let mut creations = 0;
     loop {

@@ -8,6 +8,7 @@ use super::change::Change;
 use super::draft::Submitted;
 use super::field_validation::FieldValidation;
 use super::pipeline::write;
+use super::turns::Turns;
 use crate::admission::AdmissionChain;
 use crate::clock::Clock;
 use crate::error::ApiError;
@@ -65,6 +66,7 @@ pub async fn restore(
             clock,
             admission: &AdmissionChain::default(),
             kinds: &ServedKinds::default(),
+            turns: &Turns::default(),
         },
         authorizer: &AlwaysAllow,
     };

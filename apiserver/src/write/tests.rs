@@ -114,6 +114,7 @@ impl World {
     ) -> Result<Written, ApiError> {
         let options = WriteOptions { field_validation, ..WriteOptions::default() };
         let (admission, kinds) = (AdmissionChain::default(), ServedKinds::default());
+        let turns = Turns::default();
         let attributes = Attributes {
             served: &self.served,
             version: &self.served.kind.storage,
@@ -125,7 +126,12 @@ impl World {
             now: self.clock.now(),
             origin: Origin::Request,
             account: &self.account,
-            environment: Environment { clock: &self.clock, admission: &admission, kinds: &kinds },
+            environment: Environment {
+                clock: &self.clock,
+                admission: &admission,
+                kinds: &kinds,
+                turns: &turns,
+            },
             authorizer,
         };
         at_once(write(&attributes, change))

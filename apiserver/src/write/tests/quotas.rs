@@ -70,7 +70,7 @@ async fn create(
     dry_run: bool,
 ) -> Vec<Result<(), Reason>> {
     let options = WriteOptions { dry_run, ..WriteOptions::default() };
-    let kinds = ServedKinds::default();
+    let (kinds, turns) = (ServedKinds::default(), Turns::default());
     let attributes = Attributes {
         served: &world.served,
         version: &world.served.kind.storage,
@@ -82,7 +82,7 @@ async fn create(
         now: world.clock.now(),
         origin: Origin::Request,
         account: &world.account,
-        environment: Environment { clock: &world.clock, admission, kinds: &kinds },
+        environment: Environment { clock: &world.clock, admission, kinds: &kinds, turns: &turns },
         authorizer: &restore::AlwaysAllow,
     };
     let one = |number| {

@@ -1,0 +1,64 @@
+//! Turns: writes that take long come one after the other, so that other requests find a worker.
+
+use crate::error::ApiError;
+use crate::queue::{Busy, Queue, QueuePlace};
+
+/// Writes of one user that wait for their turn.
+const WAITING: usize = 1_000;
+/// Whose turn it is when the server itself works; no client has this name.
+const SERVER: &str = "";
+
+/// The turns of one server.
+#[derive(Debug)]
+pub struct Turns(Queue);
+
+impl Default for Turns {
+    fn default() -> Self {
+        Self(Queue::new(1).with_waiting_of_user(WAITING))
+    }
+}
+
+impl Turns {
+    /// Returns when nobody else does what takes long. Users have their turns one after the
+    /// other.
+    ///
+    /// # Errors
+    /// 429, when too many wait or they take too long.
+    pub async fn take(&self, user: &str) -> Result<QueuePlace, ApiError> {
+        let refused = |busy: Busy| ApiError::too_many_requests_for(busy.retry_after);
+        self.0.take(user).await.map(|(place, _)| place).map_err(refused)
+    }
+
+    /// The same for the server itself, which goes on without a turn before it gives up.
+    pub async fn take_for_server(&self) -> Option<QueuePlace> {
+        self.0.take(SERVER).await.ok().map(|(place, _)| place)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures::FutureExt;
+
+    use super::*;
+    use crate::error::Reason;
+
+    #[tokio::test(start_paused = true)]
+    async fn one_server_does_not_wait_for_another() {
+        let (one, other) = (Turns::default(), Turns::default());
+        let _place = one.take("alice").await.unwrap();
+        assert!(one.take("bob").now_or_never().is_none());
+        assert!(other.take("bob").now_or_never().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_server_goes_on_when_no_turn_comes() {
+        let turns = Turns::default();
+        let _place = turns.take("alice").await.unwrap();
+        let gone_on = tokio::time::timeout(Duration::from_secs(60), turns.take_for_server());
+        assert!(gone_on.await.unwrap().is_none());
+        let refused = turns.take("bob").await.unwrap_err();
+        assert_eq!(refused.reason(), Reason::TooManyRequests);
+    }
+}
