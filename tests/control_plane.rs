@@ -14,10 +14,14 @@ mod changes;
 mod clients;
 #[path = "control_plane/development.rs"]
 mod development;
+#[path = "control_plane/direct.rs"]
+mod direct;
 #[path = "control_plane/disturbances.rs"]
 mod disturbances;
 #[path = "control_plane/farm_pods.rs"]
 mod farm_pods;
+#[path = "control_plane/harness.rs"]
+mod harness;
 #[path = "control_plane/in_a_pod.rs"]
 mod in_a_pod;
 #[path = "control_plane/llamas.rs"]
@@ -28,19 +32,13 @@ mod other_languages;
 mod registration;
 #[path = "control_plane/rights.rs"]
 mod rights;
+#[path = "control_plane/switch.rs"]
+mod switch;
 #[path = "control_plane/world.rs"]
 mod world;
 
-use std::sync::{Arc, Mutex, PoisonError};
-
-use libtest_mimic::{Arguments, Failed, Trial};
-use test_cluster::{Missing, Programs};
+use harness::{Group, Needs};
 use world::World;
-
-type Test = fn(&mut World) -> anyhow::Result<()>;
-
-/// What a test needs that not every machine has.
-type Needs = fn() -> Option<&'static str>;
 
 const NEEDS: &[(&str, Needs)] = &[
     ("a_pod_finds_its_service_account", in_a_pod::is_impossible),
@@ -50,7 +48,7 @@ const NEEDS: &[(&str, Needs)] = &[
 ];
 
 /// In the order in which they run.
-const TESTS: &[(&str, Test)] = &[
+const TESTS: Group<World> = &[
     ("the_api_service_becomes_available_over_verified_tls", registration::becomes_available),
     ("discovery_names_the_kinds", registration::discovery_names_the_kinds),
     ("kubectl_reads_llamas", llamas::are_read),
@@ -85,78 +83,5 @@ const TESTS: &[(&str, Test)] = &[
 ];
 
 fn main() {
-    let mut arguments = Arguments::from_args();
-    // They share one world.
-    arguments.test_threads = Some(1);
-    let wanted = !arguments.list && TESTS.iter().any(|(name, _)| is_wanted(&arguments, name));
-    let world = if wanted { start() } else { Err("not wanted".to_owned()) };
-    let required = std::env::var_os("REQUIRE_CONTROL_PLANE").is_some();
-    let mut trials = Vec::new();
-    let shared = Arc::new(Mutex::new(None));
-    match world {
-        Ok(world) => {
-            *shared.lock().unwrap_or_else(PoisonError::into_inner) = Some(world);
-            for &(name, test) in TESTS {
-                let shared = Arc::clone(&shared);
-                let trial = Trial::test(name, move || run(&shared, test));
-                let missing = missing(name);
-                let trial = trial.with_ignored_flag(missing.is_some() && !required);
-                trials.push(trial.with_kind(missing.unwrap_or_default()));
-            }
-        }
-        Err(reason) => {
-            for &(name, _) in TESTS {
-                let failure = Failed::from(reason.clone());
-                let trial = Trial::test(name, move || Err(failure));
-                trials.push(trial.with_kind("no control plane").with_ignored_flag(!required));
-            }
-            if wanted {
-                eprintln!("the tests of this file need a control plane: {reason}");
-            }
-        }
-    }
-    let conclusion = libtest_mimic::run(&arguments, trials);
-    // Everything is ended and removed before the process is.
-    drop(shared.lock().unwrap_or_else(PoisonError::into_inner).take());
-    conclusion.exit();
-}
-
-/// What this machine does not have and the test needs.
-fn missing(test: &str) -> Option<&'static str> {
-    NEEDS.iter().find(|(name, _)| *name == test).and_then(|(_, needs)| needs())
-}
-
-fn is_wanted(arguments: &Arguments, name: &str) -> bool {
-    let matches = |filter: &String| {
-        if arguments.exact { filter == name } else { name.contains(filter.as_str()) }
-    };
-    arguments.filter.as_ref().is_none_or(matches) && !arguments.skip.iter().any(matches)
-}
-
-/// The world, or why there is none on this machine. What is broken is no reason.
-fn start() -> Result<World, String> {
-    let found = Programs::find();
-    if let Err(error) = &found
-        && error.is::<Missing>()
-    {
-        return Err(error.to_string());
-    }
-    match found.and_then(|programs| World::start(&programs)) {
-        Ok(world) => Ok(world),
-        Err(error) => {
-            eprintln!("the world of the tests cannot be made: {error:?}");
-            std::process::exit(1);
-        }
-    }
-}
-
-fn run(shared: &Mutex<Option<World>>, test: Test) -> Result<(), Failed> {
-    let mut world = shared.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(world) = world.as_mut() else { return Err("there is no world".into()) };
-    test(world).map_err(|error| {
-        let log = world.server_log();
-        let lines: Vec<&str> = log.lines().collect();
-        let end = lines[lines.len().saturating_sub(30)..].join("\n");
-        format!("{error:#}\n\nthe end of farm-operator's log:\n{end}").into()
-    })
+    harness::run(&[TESTS], NEEDS);
 }

@@ -61,7 +61,27 @@ impl Authority {
     /// # Errors
     /// When the files cannot be written.
     pub fn server(&self, folder: &Path, file: &str, names: &[&str]) -> Result<Certificate> {
+        self.sign_server(params(file, None)?, folder, file, names)
+    }
+
+    /// The same, of long ago.
+    ///
+    /// # Errors
+    /// As [`Authority::server`].
+    pub fn expired_server(&self, folder: &Path, file: &str, names: &[&str]) -> Result<Certificate> {
         let mut params = params(file, None)?;
+        params.not_before = rcgen::date_time_ymd(2001, 1, 1);
+        params.not_after = rcgen::date_time_ymd(2002, 1, 1);
+        self.sign_server(params, folder, file, names)
+    }
+
+    fn sign_server(
+        &self,
+        mut params: CertificateParams,
+        folder: &Path,
+        file: &str,
+        names: &[&str],
+    ) -> Result<Certificate> {
         let names: Vec<String> = names.iter().map(ToString::to_string).collect();
         params.subject_alt_names = CertificateParams::new(names)?.subject_alt_names;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];

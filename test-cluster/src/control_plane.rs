@@ -20,7 +20,7 @@ use crate::{Authority, Certificate, Kubectl, Process, Programs};
 /// How long a program may take to be ready on a busy machine.
 const START: Duration = Duration::from_secs(90);
 /// How often it is asked.
-const ASK: Duration = Duration::from_millis(100);
+const ASK: Duration = Duration::from_millis(250);
 /// Somebody else may take a port between our looking and its use.
 const ATTEMPTS: usize = 3;
 
@@ -248,6 +248,22 @@ impl ControlPlane {
     pub fn restart_api_server(&mut self) -> Result<()> {
         self.api_server.kill();
         self.api_server = spawn_api_server(&self.programs, self.folder.path(), self.ports)?;
+        wait_ready(&self.programs, self.folder.path(), &mut [&mut self.etcd, &mut self.api_server])
+    }
+
+    /// Kills etcd, with SIGKILL. Nobody can write or read from the store then, but what
+    /// kube-apiserver has in its caches it goes on using.
+    pub fn kill_etcd(&mut self) {
+        self.etcd.kill();
+    }
+
+    /// Starts etcd again with what it had kept, and waits until kube-apiserver is ready.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn restart_etcd(&mut self) -> Result<()> {
+        self.etcd.kill();
+        self.etcd = spawn_etcd(&self.programs, self.folder.path(), self.ports)?;
         wait_ready(&self.programs, self.folder.path(), &mut [&mut self.etcd, &mut self.api_server])
     }
 

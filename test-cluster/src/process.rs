@@ -63,9 +63,30 @@ impl Process {
     /// # Errors
     /// When there is no shell, or the process is gone.
     pub fn terminate(&self) -> Result<()> {
-        let status = Command::new("sh").args(["-c", &format!("kill {}", self.id())]).status()?;
+        self.signal("TERM")
+    }
+
+    /// Holds it where it is, with SIGSTOP: it answers nobody, and its connections stay open.
+    ///
+    /// # Errors
+    /// As [`Process::terminate`].
+    pub fn suspend(&self) -> Result<()> {
+        self.signal("STOP")
+    }
+
+    /// Lets it go on, with SIGCONT.
+    ///
+    /// # Errors
+    /// As [`Process::terminate`].
+    pub fn resume(&self) -> Result<()> {
+        self.signal("CONT")
+    }
+
+    fn signal(&self, name: &str) -> Result<()> {
+        let kill = format!("kill -s {name} {}", self.id());
+        let status = Command::new("sh").args(["-c", &kill]).status()?;
         if !status.success() {
-            bail!("{} cannot be told to end: {status}", self.name);
+            bail!("{} cannot be sent SIG{name}: {status}", self.name);
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 
-use crate::rights::ask;
+use crate::direct::ask;
 use crate::world::{API_SERVICE, Following, NAMESPACE, World, manifest_file};
 
 const SECRET: &str = "secret/farm-operator-serving-certificate";

@@ -1,11 +1,10 @@
 //! Who may what, through kube-apiserver and past it.
 
 use anyhow::{Result, ensure};
-use http_body_util::BodyExt;
-use kube::Config;
 use serde_json::json;
-use test_cluster::{Authority, Certificate};
+use test_cluster::Authority;
 
+use crate::direct::{LLAMAS, ask};
 use crate::world::World;
 
 pub fn are_needed(world: &mut World) -> Result<()> {
@@ -19,7 +18,6 @@ pub fn are_needed(world: &mut World) -> Result<()> {
     Ok(())
 }
 
-const LLAMAS: &str = "/apis/farm.example.com/v1alpha/namespaces/default/llamas";
 const FARM_PODS: &str = "/apis/farm.example.com/v1alpha/namespaces/default/farmpods";
 
 pub fn on_pods_are_needed(world: &mut World) -> Result<()> {
@@ -47,33 +45,6 @@ pub fn on_pods_are_needed(world: &mut World) -> Result<()> {
     let expected = "User \"eve\" cannot watch resource \"pods\"";
     ensure!(!refused.succeeded && refused.errors.contains(expected), "{refused:?}");
     Ok(())
-}
-
-/// Speaks to us, past kube-apiserver, with these headers and this certificate.
-pub fn ask(
-    world: &World,
-    headers: &[(&str, &str)],
-    certificate: Option<&Certificate>,
-) -> Result<(u16, String)> {
-    let path = |path: &std::path::Path| path.display().to_string();
-    let mut config = Config::new(format!("https://localhost:{}", world.port).parse()?);
-    config.accept_invalid_certs = true;
-    if let Some(certificate) = certificate {
-        config.auth_info.client_certificate = Some(path(&certificate.certificate));
-        config.auth_info.client_key = Some(path(&certificate.key));
-    }
-    let mut request = http::Request::get(LLAMAS);
-    for (name, value) in headers {
-        request = request.header(*name, *value);
-    }
-    let request = request.body(kube::client::Body::empty())?;
-    let runtime = tokio::runtime::Runtime::new()?;
-    runtime.block_on(async {
-        let response = kube::Client::try_from(config)?.send(request).await?;
-        let status = response.status().as_u16();
-        let body = response.into_body().collect().await?.to_bytes();
-        Ok((status, String::from_utf8(body.to_vec())?))
-    })
 }
 
 pub fn forged_headers_are_not_believed(world: &mut World) -> Result<()> {

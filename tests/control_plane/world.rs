@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use test_cluster::{ControlPlane, Kubectl, Process, Programs, Token, lines};
 
+use crate::harness::Shared;
+
 pub const NAMESPACE: &str = "farm-operator";
 /// What Pods would run, if there were a kubelet.
 pub const IMAGE: &str = "registry.k8s.io/pause:3.10";
@@ -22,30 +24,32 @@ pub struct World {
     pub server: Process,
     pub port: u16,
     pub control_plane: ControlPlane,
-    server_kubeconfig: PathBuf,
+    pub server_kubeconfig: PathBuf,
 }
 
-impl World {
-    pub fn start(programs: &Programs) -> Result<Self> {
+impl Shared for World {
+    fn start(programs: &Programs) -> Result<Self> {
         let users = ["jane", "ann", "eve"].map(Token::of);
         let control_plane = ControlPlane::start(programs, &users)?;
         // What an operator does, but for the Service: no Pod runs here, so it
         // leads to this machine.
-        let manifest = std::fs::read_to_string(manifest_file())?;
-        control_plane.kubectl(["apply", "-f", "-"]).input(&manifest).run()?;
+        install(&control_plane)?;
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let service = (NAMESPACE, farm_operator::NAME);
         control_plane.lead_to_localhost(API_SERVICE, service, port)?;
-        let token = control_plane
-            .kubectl(["create", "token", farm_operator::NAME, "-n", NAMESPACE])
-            .run()?;
-        let server_kubeconfig = control_plane.kubeconfig_of_token("farm-operator", token.trim())?;
+        let server_kubeconfig = kubeconfig_of_server(&control_plane)?;
         let server = spawn(&control_plane, &server_kubeconfig, port)?;
         let world = Self { server, port, control_plane, server_kubeconfig };
         world.wait_available().with_context(|| world.server_log())?;
         Ok(world)
     }
 
+    fn server_log(&self) -> String {
+        self.server.printed()
+    }
+}
+
+impl World {
     pub fn kubectl<const N: usize>(&self, arguments: [&str; N]) -> Kubectl {
         self.control_plane.kubectl(arguments)
     }
@@ -58,10 +62,15 @@ impl World {
 
     /// kubectl that speaks to farm-operator itself, with these credentials.
     pub fn directly(&self, name: &str, user: &serde_json::Value) -> Result<PathBuf> {
-        let file = self.control_plane.folder().join(format!("{name}-direct.kubeconfig"));
         let secret = "secret/farm-operator-serving-certificate";
         let path = "-o=jsonpath={.data.ca\\.crt}";
         let ca = self.kubectl(["get", secret, "-n", NAMESPACE, path]).run()?;
+        self.directly_by(&ca, name, user)
+    }
+
+    /// The same by this CA alone, in base64.
+    pub fn directly_by(&self, ca: &str, name: &str, user: &serde_json::Value) -> Result<PathBuf> {
+        let file = self.control_plane.folder().join(format!("{name}-direct.kubeconfig"));
         let kubeconfig = serde_json::json!({
             "apiVersion": "v1",
             "kind": "Config",
@@ -115,12 +124,10 @@ impl World {
         })
     }
 
-    pub fn server_log(&self) -> String {
-        self.server.printed()
-    }
-
+    /// Starts the server anew, with the rights that its ServiceAccount has now.
     pub fn restart_server(&mut self) -> Result<()> {
         self.server.kill();
+        self.server_kubeconfig = kubeconfig_of_server(&self.control_plane)?;
         self.server = spawn(&self.control_plane, &self.server_kubeconfig, self.port)?;
         Ok(())
     }
@@ -139,17 +146,35 @@ impl World {
         name: &str,
         arguments: &[&str],
     ) -> Result<(u16, Process)> {
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let mut command = command(kubeconfig, port);
+        let (port, mut command) = command_of_another(kubeconfig)?;
         command.args(arguments);
         let log = self.control_plane.folder().join(format!("{name}.log"));
         Ok((port, Process::spawn(&command, &log)?))
     }
 }
 
+/// Makes what the manifests say, or makes it again.
+pub fn install(control_plane: &ControlPlane) -> Result<()> {
+    let manifest = std::fs::read_to_string(manifest_file())?;
+    control_plane.kubectl(["apply", "-f", "-"]).input(&manifest).run()?;
+    Ok(())
+}
+
+fn kubeconfig_of_server(control_plane: &ControlPlane) -> Result<PathBuf> {
+    let create = ["create", "token", farm_operator::NAME, "-n", NAMESPACE];
+    let token = control_plane.kubectl(create).run()?;
+    control_plane.kubeconfig_of_token("farm-operator", token.trim())
+}
+
 fn spawn(control_plane: &ControlPlane, kubeconfig: &Path, port: u16) -> Result<Process> {
     let command = command(kubeconfig, port);
     Process::spawn(&command, &control_plane.folder().join("farm-operator.log"))
+}
+
+/// What starts another process of the same server, and its port.
+pub fn command_of_another(kubeconfig: &Path) -> Result<(u16, Command)> {
+    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    Ok((port, command(kubeconfig, port)))
 }
 
 fn command(kubeconfig: &Path, port: u16) -> Command {

@@ -9,6 +9,7 @@ use kube::Api;
 use kube::runtime::{WatchStreamExt, watcher};
 
 use super::Cluster;
+use crate::occasionally::Occasionally;
 
 const NAMESPACE: &str = "kube-system";
 const NAME: &str = "extension-apiserver-authentication";
@@ -72,6 +73,7 @@ impl Cluster {
         let only = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
         let events = watcher(api, only).default_backoff();
         let mut is_there = false;
+        let refused = Occasionally::default();
         events.filter_map(move |event| {
             let said = match event {
                 Ok(watcher::Event::Init) => {
@@ -94,9 +96,10 @@ impl Cluster {
                     None
                 }
                 Err(error) => {
-                    tracing::warn!(
+                    refused.log(|left_out| tracing::warn!(
+                        left_out,
                         "cannot follow ConfigMap {NAMESPACE}/{NAME} (a RoleBinding in {NAMESPACE} to Role extension-apiserver-authentication-reader allows it): {error}"
-                    );
+                    ));
                     None
                 }
             };

@@ -67,6 +67,16 @@ pub(super) fn needed_renewal(kept: &KeptCertificates, names: &[String], now: Tim
     }
 }
 
+/// Why who calls us under this name refuses a certificate, whoever has signed it.
+pub(super) fn fault(certificate: &str, name: &str, now: Timestamp) -> Option<String> {
+    let life = Life::of(certificate)?;
+    if !tls::is_for(certificate, name) {
+        return Some(format!("is not for {name} but for {:?}", life.names));
+    }
+    let expired = Timestamp::from_second(life.to).ok().filter(|to| *to < now)?;
+    Some(format!("has expired at {expired}"))
+}
+
 /// Makes a CA and a serving certificate. Callers who know the CA of
 /// `previous` go on trusting: it stays in the bundle.
 pub(super) fn make(
@@ -210,6 +220,19 @@ mod tests {
         let third = make(&service(), Some(&second), at(6_000)).unwrap();
         assert_eq!(third.ca_bundle.matches("BEGIN CERTIFICATE").count(), 2);
         assert_eq!(needed_renewal(&third, &service(), at(6_000)), Renewal::NotNeeded);
+    }
+
+    #[test]
+    fn what_callers_refuse_is_said() {
+        let name = "farm-operator.farm-operator.svc";
+        let made = make(&service(), None, at(0)).unwrap().certificate;
+        assert_eq!(fault(&made, name, at(0)), None);
+        let expired = fault(&made, name, at(400)).unwrap();
+        assert_eq!(expired, "has expired at 2027-01-02T00:00:00Z");
+        let other = make(&["*.other.svc".to_owned()], None, at(0)).unwrap().certificate;
+        let wrong = fault(&other, name, at(0)).unwrap();
+        assert_eq!(wrong, format!("is not for {name} but for [\"*.other.svc\"]"));
+        assert_eq!(fault(&other, "any.other.svc", at(0)), None);
     }
 
     #[test]

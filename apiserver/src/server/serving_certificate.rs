@@ -18,8 +18,9 @@ use crate::error::StartError;
 
 /// How often files are read again.
 const REREAD_EVERY: Duration = Duration::from_secs(10);
-/// How often the Secret is looked at while all is well.
-const LOOK_EVERY: Duration = Duration::from_secs(60);
+/// How often Secret and APIServices are looked at while all is well. An APIService that was made
+/// anew does not know our CA, and until it does no namespace of the cluster can be deleted.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// How often while an APIService of ours is not there yet.
 const LOOK_FOR_REGISTRATION_EVERY: Duration = Duration::from_secs(5);
 /// How long it may take to look at Secret and APIServices, with `SPREAD` in it.
@@ -44,7 +45,7 @@ pub(super) struct Identity {
 
 #[derive(Clone)]
 enum Source {
-    Files { certificate: PathBuf, key: PathBuf },
+    Files { certificate: PathBuf, key: PathBuf, name: String },
     Secret(Identity),
 }
 
@@ -63,7 +64,9 @@ pub(super) fn open(args: &Args, identity: Identity) -> Result<Opened, StartError
     let (source, config) = match files {
         Some((certificate, key)) => {
             let config = read(&certificate, &key)?.config;
-            (Source::Files { certificate, key }, config)
+            let names = certificate::names(&identity.service, &identity.namespace);
+            let name = names.into_iter().next().unwrap_or_default();
+            (Source::Files { certificate, key, name }, config)
         }
         None => {
             let names = certificate::names(&identity.service, &identity.namespace);
@@ -112,21 +115,26 @@ impl Opened {
     /// Follows files or Secret, for ever.
     pub(super) async fn keep(self, cluster: Cluster) {
         match &self.source {
-            Source::Files { certificate, key } => self.keep_files(certificate, key).await,
+            Source::Files { certificate, key, name } => {
+                self.keep_files(certificate, key, name).await;
+            }
             Source::Secret(identity) => self.keep_secret(identity, &cluster).await,
         }
     }
 
-    async fn keep_files(&self, certificate: &PathBuf, key: &PathBuf) {
+    async fn keep_files(&self, file: &PathBuf, key: &PathBuf, name: &str) {
         let mut served = None;
         let mut refused = None;
         loop {
-            match read(certificate, key) {
+            match read(file, key) {
                 Ok(now) if served.as_ref() != Some(&now.pems) => {
                     if served.is_some() {
-                        tracing::info!("{} has changed and is served now", certificate.display());
+                        tracing::info!("{} has changed and is served now", file.display());
                     }
                     self.tls.reload_from_config(now.config);
+                    if let Some(why) = certificate::fault(&now.pems.0, name, Timestamp::now()) {
+                        tracing::warn!("{} {why}: kube-apiserver refuses it", file.display());
+                    }
                     (served, refused) = (Some(now.pems), None);
                 }
                 Ok(_) => refused = None,
@@ -174,7 +182,7 @@ impl Opened {
         state: &mut State,
     ) -> Result<(), String> {
         let names = certificate::names(&identity.service, &identity.namespace);
-        let kept = kept(identity, cluster, &names).await?;
+        let kept = kept(identity, cluster, &names, state.served.as_ref()).await?;
         // Before the first one nobody can trust what we serve: nothing to wait for.
         if state.served.is_none() {
             self.serve(&kept, state)?;
@@ -235,11 +243,13 @@ fn report(api_service: &str, now: Registration, before: Option<&Registration>) {
     }
 }
 
-/// What the Secret keeps, made or renewed if it must be.
+/// What the Secret keeps, made or renewed if it must be. Of a Secret that has lost what it kept, what
+/// is served stays known until callers know what follows.
 async fn kept(
     identity: &Identity,
     cluster: &Cluster,
     names: &[String],
+    served: Option<&KeptCertificates>,
 ) -> Result<KeptCertificates, String> {
     let Identity { namespace, secret, .. } = identity;
     let read = cluster.read_serving_secret(namespace, secret).await;
@@ -249,7 +259,7 @@ async fn kept(
     let made = match (kept, renewal) {
         (Some(kept), Some(Renewal::NotNeeded)) => return Ok(kept),
         (Some(kept), Some(Renewal::Serving)) => certificate::renew_serving(&kept, names, now),
-        (kept, _) => certificate::make(names, kept.as_ref(), now),
+        (kept, _) => certificate::make(names, kept.as_ref().or(served), now),
     };
     let made = made.map_err(|error| format!("cannot make a certificate: {error}"))?;
     match cluster.write_serving_secret(namespace, secret, found, &made).await {

@@ -4,14 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerifier};
+use rustls::client::{WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, ring};
 use rustls::crypto::{verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{
     DigitallySignedStruct, DistinguishedName, Error, RootCertStore, ServerConfig, SignatureScheme,
 };
@@ -182,6 +182,14 @@ impl Trust {
 /// Whether a text is nothing but certificates.
 pub(super) fn is_bundle(pem: &str) -> bool {
     certificates("bundle", pem).is_ok()
+}
+
+/// Whether a certificate holds for a server of this name.
+pub(super) fn is_for(certificate: &str, name: &str) -> bool {
+    let Ok(chain) = certificates("certificate", certificate) else { return false };
+    let parsed = chain.first().and_then(|leaf| ParsedCertificate::try_from(leaf).ok());
+    let name = ServerName::try_from(name).ok();
+    parsed.zip(name).is_some_and(|(leaf, name)| verify_server_name(&leaf, &name).is_ok())
 }
 
 /// Whether a server's chain leads to one of these CAs, for this name.

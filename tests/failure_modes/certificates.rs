@@ -1,0 +1,110 @@
+//! Serving certificates that are lost, wrong, or exchanged.
+
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::json;
+use test_cluster::Authority;
+
+use crate::rest;
+use crate::stage::Stage;
+use crate::traffic::Traffic;
+use crate::world::{API_SERVICE, NAMESPACE};
+
+const SECRET: &str = "farm-operator-serving-certificate";
+
+/// The Secret is deleted, and made anew as the manifests make it: there is another CA then.
+/// No request fails, because everybody knows it before it is used.
+pub fn the_secret_is_lost(stage: &mut Stage) -> Result<()> {
+    let before = ca_bundle(stage)?;
+    let traffic = Traffic::start(stage);
+    stage.kubectl(["delete", "secret", SECRET, "-n", NAMESPACE]).run()?;
+    stage.world.eventually(|| {
+        let log = stage.world.server.printed();
+        ensure!(log.contains("cannot be written (the manifests create it empty)"), "{log}");
+        Ok(())
+    })?;
+    rest::is_silent(stage)?;
+    ensure!(ca_bundle(stage)? == before, "the APIService was changed");
+    stage.kubectl(["create", "secret", "generic", SECRET, "-n", NAMESPACE]).run()?;
+    let after = stage.world.eventually(|| {
+        let after = ca_bundle(stage)?;
+        ensure!(after != before, "there is no other CA");
+        Ok(after)
+    })?;
+    let known = after.strip_suffix(&before).context("the CA that is served is not known")?;
+    rest::is_undisturbed(stage, "secret")?;
+    // Those who know nothing but the new CA find it served in the end.
+    stage.world.eventually(|| is_served(stage, known))?;
+    rest::is_silent(stage)?;
+    traffic.end().context("while the CA was exchanged")
+}
+
+/// The CAs by which kube-apiserver knows us.
+fn ca_bundle(stage: &Stage) -> Result<String> {
+    let api_service = stage.api_service()?;
+    let bundle = api_service["spec"]["caBundle"].as_str().context("no caBundle")?;
+    Ok(String::from_utf8(STANDARD.decode(bundle)?)?)
+}
+
+fn is_served(stage: &Stage, ca: &str) -> Result<()> {
+    let kubeconfig =
+        stage.world.directly_by(&STANDARD.encode(ca), "one-ca", &json!({"token": "jane-token"}))?;
+    stage.world.control_plane.kubectl_as(&kubeconfig, ["get", "--raw", "/livez"]).run()?;
+    Ok(())
+}
+
+/// Files without the name of the Service, then expired ones, then right ones, then half of others.
+pub fn files_are_wrong_and_mended(stage: &mut Stage) -> Result<()> {
+    let folder = stage.fresh_folder("serving-files");
+    fs::create_dir(&folder)?;
+    let authority = Authority::new("serving-ca", &folder.join("ca.crt"))?;
+    let files = authority.server(&folder, "serving", &["other.example.com"])?;
+    // It would set its own CA.
+    stage.world.server.kill();
+    let flag = |name: &str, file: &std::path::Path| format!("--{name}={}", file.display());
+    let arguments =
+        [flag("tls-cert-file", &files.certificate), flag("tls-private-key-file", &files.key)];
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let (port, process) = stage.world.start_another("serving-files", &arguments)?;
+    let ca = STANDARD.encode(fs::read(&authority.file)?);
+    let patch = json!({"spec": {"caBundle": ca}}).to_string();
+    stage.kubectl(["patch", "apiservice", API_SERVICE, "--type=merge", "-p", &patch]).run()?;
+    stage.switch.lead_to(port);
+    stage.wait_unavailable(
+        "x509: certificate is valid for other.example.com, not farm-operator.farm-operator.svc",
+    )?;
+    let log = process.printed();
+    ensure!(log.contains("is not for farm-operator.farm-operator.svc"), "{log}");
+    authority.expired_server(&folder, "serving", &["farm-operator.farm-operator.svc"])?;
+    stage.wait_unavailable("x509: certificate has expired or is not yet valid")?;
+    let log = process.printed();
+    ensure!(log.contains("has expired at"), "{log}");
+    // As a certificate manager renews them.
+    authority.server(&folder, "serving", &["farm-operator.farm-operator.svc"])?;
+    stage.wait_available().with_context(|| process.printed())?;
+    rest::is_silent(stage)?;
+    let traffic = Traffic::start(stage);
+    let key = fs::read(&files.key)?;
+    fs::write(&files.key, &key[..key.len() / 2])?;
+    stage.world.eventually(|| {
+        let log = process.printed();
+        ensure!(log.contains("the last good certificate stays"), "{log}");
+        Ok(())
+    })?;
+    authority.server(&folder, "serving", &["farm-operator.farm-operator.svc"])?;
+    stage.world.eventually(|| {
+        let log = process.printed();
+        ensure!(log.matches("has changed and is served now").count() == 3, "{log}");
+        Ok(())
+    })?;
+    rest::is_silent(stage)?;
+    traffic.end().context("while files were exchanged")?;
+    drop(process);
+    stage.switch.lead_to(stage.world.port);
+    stage.world.restart_server()?;
+    stage.wait_available()?;
+    rest::is_undisturbed(stage, "files")
+}

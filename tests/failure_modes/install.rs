@@ -1,0 +1,189 @@
+//! Installing, sharing a cluster with others, and removing.
+
+use anyhow::{Context, Result, ensure};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use test_cluster::{Authority, Process};
+
+use crate::rest::{self, Work};
+use crate::stage::{SERVICE, Stage, llama, namespace};
+use crate::world::{API_SERVICE, NAMESPACE, command_of_another, install, manifest_file};
+
+fn manifest() -> Result<String> {
+    Ok(std::fs::read_to_string(manifest_file())?)
+}
+
+/// Without an APIService the cluster has no llamas, and nobody waits for any. One that is made
+/// anew is given our CA by the server.
+pub fn the_api_service_is_made_anew(stage: &mut Stage) -> Result<()> {
+    let before = stage.api_service()?;
+    stage.kubectl(["delete", "apiservice", API_SERVICE]).run()?;
+    rest::is_undisturbed_without_llamas(stage, "unregistered")?;
+    let unknown = stage.fresh_kubectl(&["get", "llamas"])?;
+    let expected = "error: the server doesn't have a resource type \"llamas\"\n";
+    ensure!(unknown.errors == expected, "{}", unknown.errors);
+    let mut spec = before["spec"].clone();
+    let bundle = spec.as_object_mut().and_then(|spec| spec.remove("caBundle"));
+    ensure!(bundle.is_some(), "{before}");
+    stage.create(&json!({
+        "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+        "metadata": {"name": API_SERVICE}, "spec": spec,
+    }))?;
+    stage.wait_available()?;
+    ensure!(stage.api_service()?["spec"]["caBundle"] == before["spec"]["caBundle"]);
+    rest::is_silent(stage)
+}
+
+/// The APIService of another product is not taken over, nor given our CA.
+pub fn the_api_service_is_of_another(stage: &mut Stage) -> Result<()> {
+    let lead_to = |name: &str, bundle: Value| {
+        let spec = json!({"spec": {"service": {"name": name}, "caBundle": bundle}}).to_string();
+        stage.kubectl(["patch", "apiservice", API_SERVICE, "--type=merge", "-p", &spec]).run()
+    };
+    let before = stage.api_service()?;
+    lead_to("of-another", Value::Null)?;
+    stage.wait_unavailable("service/of-another in \"farm-operator\" is not present")?;
+    stage.world.eventually(|| {
+        let log = stage.world.server.printed();
+        ensure!(log.contains("belongs to another Service and is left alone"), "{log}");
+        Ok(())
+    })?;
+    let left = stage.api_service()?;
+    ensure!(left["spec"]["caBundle"].is_null(), "{left}");
+    ensure!(left["spec"]["service"]["name"] == "of-another", "{left}");
+    lead_to(SERVICE.1, Value::Null)?;
+    stage.wait_available()?;
+    ensure!(stage.api_service()?["spec"] == before["spec"]);
+    rest::is_silent(stage)
+}
+
+/// kube-apiserver is told another CA than ours: it is told ours again.
+pub fn another_authority_is_named(stage: &mut Stage) -> Result<()> {
+    let before = stage.api_service()?["spec"]["caBundle"].take();
+    let authority =
+        Authority::new("another", &stage.world.control_plane.folder().join("another.crt"))?;
+    let bundle = STANDARD.encode(std::fs::read(&authority.file)?);
+    let patch = json!({"spec": {"caBundle": bundle}}).to_string();
+    stage.kubectl(["patch", "apiservice", API_SERVICE, "--type=merge", "-p", &patch]).run()?;
+    stage.world.eventually(|| {
+        ensure!(stage.api_service()?["spec"]["caBundle"] == before, "it knows another CA");
+        Ok(())
+    })?;
+    stage.wait_available()
+}
+
+/// A container that is hardened: the program writes no files.
+pub fn nothing_can_be_written(stage: &mut Stage) -> Result<()> {
+    // Nobody can write there, whoever he is.
+    const FOLDER: &str = "/proc";
+    ensure!(std::fs::create_dir(format!("{FOLDER}/apiserver.local.config")).is_err());
+    let (port, mut command) = command_of_another(&stage.world.server_kubeconfig)?;
+    command.current_dir(FOLDER).env("HOME", FOLDER).env("TMPDIR", FOLDER);
+    let _process = Process::spawn(&command, &stage.fresh_folder("read-only.log"))?;
+    stage.switch.lead_to(port);
+    stage.wait_available()?;
+    stage.kubectl(["get", "llama", "dolly"]).run()?;
+    stage.switch.lead_to(stage.world.port);
+    stage.wait_available()
+}
+
+/// A CustomResourceDefinition of our group and version takes nothing from us.
+pub fn a_definition_of_our_group(stage: &mut Stage) -> Result<()> {
+    let before = stage.api_service()?;
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    stage.create(&json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "sheep.farm.example.com"},
+        "spec": {
+            "group": "farm.example.com", "scope": "Namespaced",
+            "names": {"kind": "Sheep", "plural": "sheep"},
+            "versions": [{"name": "v1alpha", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": schema}}],
+        },
+    }))?;
+    let definition = "crd/sheep.farm.example.com";
+    let wait = ["wait", "--for=condition=Established", definition, "--timeout=120s"];
+    stage.kubectl(wait).run()?;
+    ensure!(stage.api_service()?["spec"] == before["spec"]);
+    stage.kubectl(["get", "llama", "dolly"]).run()?;
+    let sheep = stage.find("/apis/farm.example.com/v1alpha/namespaces/default/sheep")?;
+    ensure!(sheep.is_none(), "there are two owners of the version: {sheep:?}");
+    rest::is_undisturbed(stage, "sheep")?;
+    stage.kubectl(["delete", definition]).run()?;
+    ensure!(stage.api_service()?["spec"] == before["spec"]);
+    Ok(())
+}
+
+/// Policies of the cluster reach its own kinds and not ours, as the README says.
+pub fn policies_do_not_reach_llamas(stage: &mut Stage) -> Result<()> {
+    let everything = json!([{
+        "apiGroups": ["*"], "apiVersions": ["*"], "operations": ["CREATE"],
+        "resources": ["secrets", "llamas"],
+    }]);
+    let selector = json!({"matchLabels": {"kubernetes.io/metadata.name": "policed"}});
+    stage.create(&json!([
+        namespace("policed"),
+        {
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+            "metadata": {"name": "nothing"}, "spec": {
+                "matchConstraints": {"resourceRules": everything},
+                "validations": [{"expression": "false"}],
+            },
+        },
+        {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "ValidatingAdmissionPolicyBinding",
+            "metadata": {"name": "nothing"}, "spec": {
+                "policyName": "nothing", "validationActions": ["Deny"],
+                "matchResources": {"namespaceSelector": selector},
+            },
+        },
+    ]))?;
+    stage.world.eventually(|| {
+        let create = ["create", "secret", "generic", "x", "-n", "policed", "--dry-run=server"];
+        let refused = stage.kubectl(create).output()?;
+        ensure!(refused.errors.contains("ValidatingAdmissionPolicy 'nothing'"), "{refused:?}");
+        Ok(())
+    })?;
+    stage.create(&llama("policed", "free"))?;
+    let policy = ["validatingadmissionpolicybinding/nothing", "validatingadmissionpolicy/nothing"];
+    stage.kubectl(["delete", policy[0], policy[1]]).run()?;
+    rest::delete_namespace(stage, "policed")?;
+    rest::is_gone(stage, "policed")
+}
+
+/// The namespace is deleted and the APIService forgotten: it holds up every namespace, until it is
+/// removed by the one command that the README names. Then the program can be installed anew.
+pub fn the_api_service_is_left_behind(stage: &mut Stage) -> Result<()> {
+    rest::delete_namespace(stage, NAMESPACE)?;
+    stage.world.server.kill();
+    stage.wait_unavailable("is not present")?;
+    let work = Work::give(stage, "left")?;
+    work.delete_namespace(stage)?;
+    work.is_collected_and_counted(stage)?;
+    work.waits_for_us(stage)?;
+    rest::is_held_by_discovery(stage, NAMESPACE)?;
+    let readme = include_str!("../../README.md");
+    let command = format!("kubectl delete apiservice {API_SERVICE}");
+    ensure!(readme.contains(&command), "the README does not say {command}");
+    stage.kubectl(["delete", "apiservice", API_SERVICE]).run()?;
+    work.finish(stage)?;
+    rest::is_gone(stage, NAMESPACE)?;
+    rest::is_silent(stage)?;
+    install(&stage.world.control_plane)?;
+    stage.world.restart_server()?;
+    stage.lead_through_the_switch()?;
+    rest::is_silent(stage)
+}
+
+/// `kubectl delete -f app.yaml` takes the APIService first, so that nobody waits for it.
+pub fn everything_is_removed(stage: &mut Stage) -> Result<()> {
+    let manifest = manifest()?;
+    let first = manifest.split("\n---\n").nth(1).context("no manifest")?;
+    ensure!(first.contains("kind: APIService"), "{first}");
+    stage.kubectl(["delete", "--wait=false", "-f", "-"]).input(&manifest).run()?;
+    stage.world.server.kill();
+    rest::is_gone(stage, NAMESPACE)?;
+    rest::is_undisturbed_without_llamas(stage, "after")
+}

@@ -1,0 +1,101 @@
+//! Rights that an installation has forgotten, or lost.
+
+use std::thread;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use crate::rest::{self, Work};
+use crate::stage::{Stage, llama};
+use crate::world::manifest_file;
+
+const FARM_PODS: &str = "/apis/farm.example.com/v1alpha/namespaces/default/farmpods";
+const READER: &str = "farm-operator:extension-apiserver-authentication-reader";
+const DELEGATOR: &str = "farm-operator:system:auth-delegator";
+
+/// Makes the objects of the manifests again that have this name.
+fn restore(stage: &Stage, kind: &str, name: &str) -> Result<()> {
+    let manifest = std::fs::read_to_string(manifest_file())?;
+    let objects: Vec<Value> = serde_saphyr::from_multiple(&manifest)?;
+    let named = |object: &&Value| object["kind"] == kind && object["metadata"]["name"] == name;
+    let object = objects.iter().find(named).context("it is not in the manifests")?;
+    stage.create(object)
+}
+
+/// The server may not read whom to believe: it says who has to allow what, is not ready, and
+/// does not end.
+pub fn the_role_binding_is_missing(stage: &mut Stage) -> Result<()> {
+    stage.kubectl(["delete", "rolebinding", READER, "-n", "kube-system"]).run()?;
+    stage.world.restart_server()?;
+    stage.wait_unavailable("bad status from https://localhost:")?;
+    stage.world.eventually(|| {
+        let log = stage.world.server.printed();
+        let hint = "a RoleBinding in kube-system to Role extension-apiserver-authentication-reader allows it";
+        ensure!(log.contains(hint), "{log}");
+        Ok(())
+    })?;
+    let work = Work::give(stage, "unbound")?;
+    work.is_collected_and_counted(stage)?;
+    stage.world.server.ensure_running()?;
+    restore(stage, "RoleBinding", READER)?;
+    stage.wait_available()?;
+    work.delete_namespace(stage)?;
+    work.finish(stage)?;
+    rest::is_silent(stage)
+}
+
+/// The server may not ask what its callers may do: it refuses them, and so every namespace waits,
+/// but it is discovered.
+pub fn nobody_can_be_authorized(stage: &mut Stage) -> Result<()> {
+    let herd = rest::herd(stage, "unasked")?;
+    stage.kubectl(["delete", "clusterrolebinding", DELEGATOR]).run()?;
+    stage.world.restart_server()?;
+    stage.wait_available()?;
+    let work = Work::give(stage, "unasked")?;
+    rest::is_silent(stage)?;
+    let path = "/apis/farm.example.com/v1alpha/namespaces/default/llamas";
+    let refused = stage.world.kubectl_as("jane", ["get", "--raw", path])?.output()?;
+    ensure!(refused.errors.contains("Forbidden"), "{refused:?}");
+    rest::delete_namespace(stage, &herd)?;
+    work.is_collected_and_counted(stage)?;
+    work.delete_namespace(stage)?;
+    let failure = "NamespaceDeletionContentFailure";
+    rest::is_held(stage, &herd, failure, "the cluster did not answer a SubjectAccessReview")?;
+    work.waits(stage, failure, "the cluster did not answer a SubjectAccessReview")?;
+    restore(stage, "ClusterRoleBinding", DELEGATOR)?;
+    rest::is_gone(stage, &herd)?;
+    work.finish(stage)
+}
+
+/// The server sees nothing of the cluster: it says which sources are missing, and what needs none
+/// of them is served.
+pub fn nothing_is_in_view(stage: &mut Stage) -> Result<()> {
+    stage.kubectl(["delete", "clusterrolebinding", "farm-operator"]).run()?;
+    stage.world.restart_server()?;
+    stage.wait_available()?;
+    let refused = stage.ask(FARM_PODS, "application/json")?;
+    let said = String::from_utf8_lossy(refused.body());
+    let missing = "waiting for a list of pods, replicasets.apps, jobs.batch";
+    ensure!(refused.status() == StatusCode::TOO_MANY_REQUESTS && said.contains(missing), "{said}");
+    stage.kubectl(["get", "llama", "dolly"]).run()?;
+    // Whether a namespace is there is waited for, and not guessed.
+    let create = stage.kubectl(["create", "-f", "-"]);
+    let create = create.input(&llama("default", "blind").to_string());
+    let create = thread::spawn(move || create.output());
+    let work = Work::give(stage, "blind")?;
+    work.delete_namespace(stage)?;
+    rest::is_silent(stage)?;
+    work.finish(stage)?;
+    let refused = create.join().map_err(|_| anyhow!("kubectl panicked"))??;
+    ensure!(refused.errors.contains("not yet ready to handle request"), "{refused:?}");
+    let direct = stage.world.directly("blind", &json!({"token": "jane-token"}))?;
+    let ready = stage.world.control_plane.kubectl_as(&direct, ["get", "--raw", "/readyz?verbose"]);
+    let ready = ready.run()?;
+    ensure!(ready.contains("[-]source-pods failed"), "{ready}");
+    restore(stage, "ClusterRoleBinding", "farm-operator")?;
+    stage.world.eventually(|| stage.get(FARM_PODS))?;
+    stage.world.deploy("seen-again", 1)?;
+    stage.kubectl(["delete", "deployment", "seen-again"]).run()?;
+    Ok(())
+}

@@ -1,0 +1,184 @@
+//! farm-operator behind a switch, and what kube-apiserver says of it.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Context, Result, ensure};
+use http::header::ACCEPT;
+use http::{Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use kube::Client;
+use kube::client::Body;
+use kube::config::Kubeconfig;
+use serde_json::{Value, json};
+use test_cluster::{Kubectl, Printed, Programs};
+
+use crate::direct::LLAMAS;
+use crate::harness::Shared;
+use crate::rest::Work;
+use crate::switch::Switch;
+use crate::traffic::client;
+use crate::world::{API_SERVICE, NAMESPACE, World, install};
+
+pub const SERVICE: (&str, &str) = (NAMESPACE, farm_operator::NAME);
+pub const API_SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
+/// Of so many looks at an APIService one makes kube-apiserver look too. It needs up to six seconds,
+/// and what it finds is lost if the APIService changes meanwhile.
+const LOOKS: usize = 100;
+
+/// The world, with a switch between kube-apiserver and farm-operator.
+pub struct Stage {
+    // Dropped first, with the process of the server.
+    pub world: World,
+    pub switch: Switch,
+    runtime: tokio::runtime::Runtime,
+    client: Client,
+    numbers: AtomicUsize,
+}
+
+impl Shared for Stage {
+    fn start(programs: &Programs) -> Result<Self> {
+        let world = World::start(programs)?;
+        let switch = Switch::to(world.port)?;
+        let runtime = tokio::runtime::Runtime::new()?;
+        let kubeconfig = Kubeconfig::read_from(world.control_plane.kubeconfig())?;
+        let client = runtime.block_on(client(kubeconfig))?;
+        let stage = Self { world, switch, runtime, client, numbers: AtomicUsize::new(0) };
+        stage.lead_through_the_switch()?;
+        // kube-controller-manager is at work before anything goes wrong.
+        Work::give(&stage, "well")?.is_collected_and_counted(&stage)?;
+        Ok(stage)
+    }
+
+    fn server_log(&self) -> String {
+        self.world.server_log()
+    }
+
+    fn mend(&mut self) -> Result<()> {
+        install(&self.world.control_plane)?;
+        self.world.restart_server()?;
+        self.lead_through_the_switch()
+    }
+}
+
+impl Stage {
+    pub fn kubectl<const N: usize>(&self, arguments: [&str; N]) -> Kubectl {
+        self.world.kubectl(arguments)
+    }
+
+    /// kubectl that asks anew what there is, as if it ran for the first time.
+    pub fn fresh_kubectl(&self, arguments: &[&str]) -> Result<Printed> {
+        let cache = format!("--cache-dir={}", self.fresh_folder("discovery").display());
+        let mut all = arguments.to_vec();
+        all.push(&cache);
+        self.world.control_plane.kubectl(all).output()
+    }
+
+    /// What kube-apiserver answers an administrator, without kubectl: for what is asked often.
+    pub fn ask(&self, path: &str, accept: &str) -> Result<Response<Vec<u8>>> {
+        let request = Request::get(path).header(ACCEPT, accept).body(Body::empty())?;
+        self.runtime.block_on(async {
+            let (head, body) = self.client.send(request).await?.into_parts();
+            let body = body.collect().await?.to_bytes().to_vec();
+            Ok(Response::from_parts(head, body))
+        })
+    }
+
+    /// The object at a path of kube-apiserver, or none.
+    pub fn find(&self, path: &str) -> Result<Option<Value>> {
+        let answer = self.ask(path, "application/json")?;
+        let (status, body) = (answer.status(), String::from_utf8_lossy(answer.body()));
+        if status == StatusCode::NOT_FOUND {
+            return Ok(None);
+        }
+        ensure!(status.is_success(), "{path}: {status} {body}");
+        Ok(Some(serde_json::from_str(&body)?))
+    }
+
+    /// The object at a path of kube-apiserver.
+    pub fn get(&self, path: &str) -> Result<Value> {
+        self.find(path)?.with_context(|| format!("there is no {path}"))
+    }
+
+    /// Our APIService.
+    pub fn api_service(&self) -> Result<Value> {
+        self.get(&format!("{API_SERVICES}/{API_SERVICE}"))
+    }
+
+    /// The name of a folder that nobody has used.
+    pub fn fresh_folder(&self, name: &str) -> PathBuf {
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        self.world.control_plane.folder().join(format!("{name}-{number}"))
+    }
+
+    /// Makes this object, or these.
+    pub fn create(&self, objects: &Value) -> Result<()> {
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
+        let objects = if objects.is_array() { &list } else { objects };
+        self.kubectl(["create", "-f", "-"]).input(&objects.to_string()).run()?;
+        Ok(())
+    }
+
+    /// Leads the APIService back to the switch, and that to the server of the world.
+    pub fn lead_through_the_switch(&self) -> Result<()> {
+        self.switch.lead_to(self.world.port);
+        self.world.control_plane.lead_to_localhost(API_SERVICE, SERVICE, self.switch.port)?;
+        self.wait_available()
+    }
+
+    /// Waits until kube-apiserver finds us well, and is right.
+    pub fn wait_available(&self) -> Result<()> {
+        self.world.eventually(|| {
+            self.wait_for_condition("True", "all checks passed")?;
+            // What it says may be of before.
+            self.get(LLAMAS)
+        })?;
+        Ok(())
+    }
+
+    /// Waits until kube-apiserver finds us unwell, and says so with these words.
+    pub fn wait_unavailable(&self, expected: &str) -> Result<String> {
+        self.wait_for_condition("False", expected)
+    }
+
+    fn wait_for_condition(&self, status: &str, expected: &str) -> Result<String> {
+        let mut looks = 0;
+        self.world.eventually(|| {
+            if looks % LOOKS == 0 {
+                self.make_kube_apiserver_look()?;
+            }
+            looks += 1;
+            let condition = self.condition()?;
+            let message = condition["message"].as_str().unwrap_or_default();
+            ensure!(condition["status"] == status && message.contains(expected), "{condition}");
+            Ok(message.to_owned())
+        })
+    }
+
+    /// What kube-apiserver says of our APIService.
+    pub fn condition(&self) -> Result<Value> {
+        Ok(self.api_service()?["status"]["conditions"][0].take())
+    }
+
+    /// kube-apiserver looks whether a server is well when the APIService changes; by itself it
+    /// does so every half a minute.
+    fn make_kube_apiserver_look(&self) -> Result<()> {
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        let annotation = format!("example.com/looked={number}");
+        let annotate = ["annotate", "--overwrite", "apiservice", API_SERVICE, &annotation];
+        self.kubectl(annotate).run()?;
+        Ok(())
+    }
+}
+
+pub fn llama(namespace: &str, name: &str) -> Value {
+    json!({
+        "apiVersion": "farm.example.com/v1alpha", "kind": "Llama",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"weight": 20, "height": 1.5},
+    })
+}
+
+pub fn namespace(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+}

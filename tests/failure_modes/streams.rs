@@ -1,0 +1,224 @@
+//! What is long, large or slow, and what happens to it when a program ends.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use farm_operator::Llama;
+use futures::{StreamExt, TryStreamExt};
+use http::HeaderValue;
+use http::header::ETAG;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use kube::config::Kubeconfig;
+use kube::runtime::{WatchStreamExt, watcher};
+use serde_json::json;
+use test_cluster::Process;
+
+use crate::rest;
+use crate::stage::{Stage, llama};
+use crate::traffic::{Traffic, client};
+use crate::world::{Following, PATIENCE};
+
+const PATH: &str = "/apis/farm.example.com/v1alpha/namespaces/default/llamas";
+
+/// A process takes the place of another one, which is asked to end: no request fails, and
+/// watches end as they should.
+pub fn a_rollout(stage: &mut Stage) -> Result<()> {
+    let mut watch = Following::start(stage.kubectl(["get", "llamas", "-w"]))?;
+    watch.wait_for(&["dolly"])?;
+    let (port, next) = stage.world.start_another("rolled-out", &[])?;
+    stage.world.eventually(|| {
+        let log = next.printed();
+        ensure!(log.contains("jobs.batch are in view"), "{log}");
+        Ok(())
+    })?;
+    // Llamas are kept by each process alone: those of the traffic must not change sides.
+    let before = documents(stage)?;
+    let readers = Traffic::of_readers(stage);
+    stage.switch.lead_new_connections_to(port);
+    stage.world.server.terminate()?;
+    watch.wait_for_end()?;
+    let status = stage.world.server.wait()?;
+    ensure!(status.success(), "{status}");
+    rest::is_silent(stage)?;
+    readers.end().context("while processes changed places")?;
+    ensure!(documents(stage)? == before, "they do not say the same of themselves");
+    rest::is_undisturbed(stage, "rolled-out")?;
+    stage.world.restart_server()?;
+    stage.switch.lead_to(stage.world.port);
+    drop(next);
+    stage.wait_available()
+}
+
+/// What a process says of itself, and by which name clients know it again.
+fn documents(stage: &Stage) -> Result<Vec<(Option<HeaderValue>, Vec<u8>)>> {
+    let paths = ["/apis/farm.example.com/v1alpha", "/openapi/v3/apis/farm.example.com/v1alpha"];
+    let ask = |path| {
+        let answer = stage.ask(path, "application/json")?;
+        ensure!(answer.status().is_success(), "{path}: {}", answer.status());
+        Ok((answer.headers().get(ETAG).cloned(), answer.into_body()))
+    };
+    paths.into_iter().map(ask).collect()
+}
+
+/// The store of the cluster is away: what kube-apiserver holds in its caches is enough for llamas,
+/// and for those who watch them.
+pub fn etcd_is_killed(stage: &mut Stage) -> Result<()> {
+    let mut watch = Following::start(stage.kubectl(["get", "llamas", "-w"]))?;
+    watch.wait_for(&["dolly"])?;
+    stage.world.control_plane.kill_etcd();
+    stage.create(&llama("default", "without-etcd"))?;
+    watch.wait_for(&["without-etcd"])?;
+    stage.world.control_plane.restart_etcd()?;
+    stage.kubectl(["delete", "llama", "without-etcd"]).run()?;
+    stage.create(&llama("default", "with-etcd"))?;
+    watch.wait_for(&["with-etcd"])?;
+    stage.kubectl(["delete", "llama", "with-etcd"]).run()?;
+    stage.wait_available()?;
+    rest::is_undisturbed(stage, "etcd")
+}
+
+/// kube-apiserver is killed: whoever watched goes on from the version that he had, and lists again
+/// if it is the server that was.
+pub fn kube_apiserver_is_killed(stage: &mut Stage) -> Result<()> {
+    let kubeconfig = stage.world.control_plane.kubeconfig();
+    let runtime = tokio::runtime::Runtime::new()?;
+    let (told, events) = std::sync::mpsc::channel();
+    runtime.spawn(async move {
+        let client = client(Kubeconfig::read_from(kubeconfig)?).await?;
+        let llamas: Api<Llama> = Api::default_namespaced(client);
+        let events = watcher(llamas, watcher::Config::default());
+        let mut events = events.default_backoff().boxed();
+        loop {
+            let said = match events.try_next().await {
+                Ok(Some(event)) => match event {
+                    watcher::Event::Apply(llama) => llama.metadata.name.unwrap_or_default(),
+                    watcher::Event::InitDone => "all".to_owned(),
+                    _ => continue,
+                },
+                Ok(None) => return anyhow::Ok(()),
+                Err(_) => continue,
+            };
+            if told.send(said).is_err() {
+                return Ok(());
+            }
+        }
+    });
+    ensure!(events.recv_timeout(PATIENCE)? == "all");
+    stage.world.control_plane.kill_api_server();
+    stage.world.control_plane.restart_api_server()?;
+    stage.wait_available()?;
+    stage.create(&llama("default", "after"))?;
+    // It did not have to list again.
+    let next = events.recv_timeout(PATIENCE)?;
+    ensure!(next == "after", "{next}");
+    stage.kubectl(["delete", "llama", "after"]).run()?;
+    // A process of ours that was started anew does not know the version: it says so.
+    stage.world.restart_server()?;
+    stage.wait_available()?;
+    let next = events.recv_timeout(PATIENCE)?;
+    ensure!(next == "all", "{next}");
+    rest::is_undisturbed(stage, "restarted")
+}
+
+/// Requests of any size, on the connection on which others watch.
+pub fn large_requests(stage: &mut Stage) -> Result<()> {
+    let mut watch = Following::start(stage.kubectl(["get", "llamas", "-w"]))?;
+    watch.wait_for(&["dolly"])?;
+    let mut large = llama("default", "large");
+    large["metadata"]["annotations"] = json!({"example.com/large": "x".repeat(4 << 20)});
+    // A client that is refused may leave the rest unread.
+    let file = stage.fresh_folder("large.json");
+    std::fs::write(&file, large.to_string())?;
+    let file = file.display().to_string();
+    let refused = stage.kubectl(["create", "--raw", PATH, "-f", &file]).output()?;
+    ensure!(refused.errors.contains("RequestEntityTooLarge"), "{}", refused.errors);
+    let long = "x".repeat(60 << 10);
+    let refused = stage.kubectl(["get", "--raw", &format!("{PATH}/{long}")]).output()?;
+    ensure!(refused.errors.contains("RequestURITooLong"), "{}", refused.errors);
+    let refused =
+        stage.kubectl(["get", "--raw", &format!("{PATH}?labelSelector={long}")]).output()?;
+    ensure!(refused.errors.contains("BadRequest"), "{}", refused.errors);
+    // The watch has not noticed.
+    stage.create(&llama("default", "small"))?;
+    watch.wait_for(&["small"])?;
+    stage.kubectl(["delete", "llama", "small"]).run()?;
+    Ok(())
+}
+
+/// Whoever does not read what he watches holds up nobody, on the connection that all share.
+pub fn slow_readers(stage: &mut Stage) -> Result<()> {
+    const LARGE: usize = 200 << 10;
+    const CHANGES: usize = 60;
+    // A program that is held reads nothing.
+    let slow = ["get", "llamas", "-w", "-o", "json"];
+    let held = Held::start(stage, &slow, 2)?;
+    let mut watch = Following::start(stage.kubectl(["get", "llamas", "-w"]))?;
+    watch.wait_for(&["dolly"])?;
+    let mut fat = llama("default", "fat");
+    fat["metadata"]["annotations"] = json!({"example.com/fat": "x".repeat(LARGE)});
+    stage.create(&fat)?;
+    watch.wait_for(&["fat"])?;
+    let kubeconfig = stage.world.control_plane.kubeconfig();
+    tokio::runtime::Runtime::new()?.block_on(async {
+        let llamas: Api<Llama> =
+            Api::default_namespaced(client(Kubeconfig::read_from(kubeconfig)?).await?);
+        for weight in 1..=CHANGES {
+            let patch = Patch::Merge(json!({"spec": {"weight": weight}}));
+            llamas.patch("fat", &PatchParams::default(), &patch).await?;
+        }
+        anyhow::Ok(())
+    })?;
+    // The one who reads has seen them all, and others find the server as it always is.
+    watch.wait_for(&["fat", &CHANGES.to_string()])?;
+    rest::is_silent(stage)?;
+    stage.world.server.ensure_running()?;
+    drop(held);
+    stage.kubectl(["delete", "llama", "fat"]).run()?;
+    Ok(())
+}
+
+/// Programs that were stopped while they read.
+struct Held {
+    _programs: Vec<Process>,
+}
+
+impl Held {
+    fn start(stage: &Stage, arguments: &[&str], count: usize) -> Result<Self> {
+        let mut held = Vec::new();
+        for _ in 0..count {
+            let command = stage.world.control_plane.kubectl(arguments).into_command();
+            let process = Process::spawn(&command, &stage.fresh_folder("held.log"))?;
+            stage.world.eventually(|| {
+                ensure!(process.printed().contains("dolly"), "it has not begun");
+                Ok(())
+            })?;
+            process.suspend()?;
+            held.push(process);
+        }
+        Ok(Self { _programs: held })
+    }
+}
+
+/// kube-apiserver is asked to open another connection every ten to twenty minutes: no request
+/// fails, and what is open goes on. A watch also lasts longer than the minute that
+/// kube-apiserver gives to other requests.
+pub fn connections_are_renewed(stage: &mut Stage) -> Result<()> {
+    let mut watch = Following::start(stage.kubectl(["get", "llamas", "-w"]))?;
+    watch.wait_for(&["dolly"])?;
+    let traffic = Traffic::start(stage);
+    // Twice the time after which a connection is renewed, and as long again.
+    let deadline = Instant::now() + Duration::from_secs(25 * 60);
+    let mut round = 0;
+    while Instant::now() < deadline {
+        round += 1;
+        let name = format!("renewed-{round}");
+        stage.create(&llama("default", &name))?;
+        watch.wait_for(&[&name])?;
+        stage.kubectl(["delete", "llama", &name]).run()?;
+        rest::is_silent(stage)?;
+        thread::sleep(Duration::from_secs(5));
+    }
+    traffic.end()
+}

@@ -1,0 +1,90 @@
+//! Clients that never rest.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use farm_operator::{Llama, LlamaSpec};
+use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Config};
+
+use crate::stage::Stage;
+
+/// Between two rounds of a client.
+const PAUSE: Duration = Duration::from_millis(100);
+const CLIENTS: usize = 2;
+
+/// Clients that list, make and delete llamas through kube-apiserver until they are told to end.
+pub struct Traffic {
+    ends: Arc<AtomicBool>,
+    thread: JoinHandle<Result<usize>>,
+}
+
+impl Traffic {
+    pub fn start(stage: &Stage) -> Self {
+        Self::begin(stage, true)
+    }
+
+    /// The same with clients that only list, and so need no llama of their own.
+    pub fn of_readers(stage: &Stage) -> Self {
+        Self::begin(stage, false)
+    }
+
+    fn begin(stage: &Stage, writes: bool) -> Self {
+        let kubeconfig = stage.world.control_plane.kubeconfig();
+        let ends = Arc::new(AtomicBool::new(false));
+        let thread = thread::spawn({
+            let ends = Arc::clone(&ends);
+            move || {
+                tokio::runtime::Runtime::new()?.block_on(async {
+                    let client = client(Kubeconfig::read_from(kubeconfig)?).await?;
+                    let clients =
+                        (0..CLIENTS).map(|number| rounds(client.clone(), number, writes, &ends));
+                    let rounds = futures::future::try_join_all(clients).await;
+                    // The others are told by the first one that fails.
+                    ends.store(true, Ordering::Relaxed);
+                    Ok(rounds?.into_iter().sum())
+                })
+            }
+        });
+        Self { ends, thread }
+    }
+
+    /// Ends it. None of the requests may have failed.
+    pub fn end(self) -> Result<()> {
+        self.ends.store(true, Ordering::Relaxed);
+        let rounds = self.thread.join().map_err(|_| anyhow!("the traffic panicked"))??;
+        ensure!(rounds > CLIENTS, "{rounds} rounds were made in all");
+        Ok(())
+    }
+}
+
+pub async fn client(kubeconfig: Kubeconfig) -> Result<Client> {
+    let options = KubeConfigOptions::default();
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
+    // It would hide what fails.
+    config.default_retry = false;
+    Ok(Client::try_from(config)?)
+}
+
+async fn rounds(client: Client, number: usize, writes: bool, ends: &AtomicBool) -> Result<usize> {
+    let llamas: Api<Llama> = Api::default_namespaced(client);
+    let mut rounds = 0;
+    while !ends.load(Ordering::Relaxed) {
+        let name = format!("busy-{number}-{rounds}");
+        llamas.list(&ListParams::default()).await.with_context(|| format!("list {name}"))?;
+        if writes {
+            let llama = Llama::new(&name, LlamaSpec { weight: 20.0, height: 1.5 });
+            let create = llamas.create(&PostParams::default(), &llama).await;
+            create.with_context(|| format!("create {name}"))?;
+            let delete = llamas.delete(&name, &DeleteParams::default()).await;
+            delete.with_context(|| format!("delete {name}"))?;
+        }
+        rounds += 1;
+        tokio::time::sleep(PAUSE).await;
+    }
+    Ok(rounds)
+}
