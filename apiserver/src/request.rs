@@ -57,7 +57,7 @@ use crate::write::{self, Part, Turns};
 use authorize::Permission;
 use decode::Operation;
 use encode::stream::WatchContext;
-use encode::{Encoder, stream};
+use encode::{Encoder, SHARED_FORMS_LIMIT, SharedForms, stream};
 use negotiate::{InProtobuf, Media, Negotiated, Presentation};
 use route::{Destination, DocumentPath, Route, Target};
 use throttle::{Permit, Throttle};
@@ -104,6 +104,8 @@ pub struct Handler {
     throttle: Throttle,
     /// What answers take until they have been sent.
     answers: Answers,
+    /// Forms of watch events.
+    forms: SharedForms,
     /// What the bodies of writes and what becomes of them may take.
     quota: Quota,
     metrics: Arc<Metrics>,
@@ -141,6 +143,7 @@ impl Handler {
             clock,
             throttle,
             answers: Answers::default(),
+            forms: SharedForms::default(),
             quota: Quota::default(),
             documents: Documents {
                 version: document::Document::json(&serde_json::Value::Null),
@@ -350,7 +353,7 @@ impl Handler {
             self.throttle.selector(user, selector, &mut permit)?;
         }
         let now = self.clock.now();
-        let encoder = Encoder::new(kind, version, format, now);
+        let encoder = Encoder::new(kind, version, format, now, &self.forms);
         let is_watch = target.verb == Verb::Watch;
         let mut response =
             self.execute(caller, target, operation, encoder, permit, &account).await?;
@@ -620,12 +623,13 @@ pub fn panicked(what: &(dyn std::any::Any + Send)) -> Response<Body> {
 }
 
 /// What requests and their answers may take of memory, each sort and how many bytes.
-pub fn memory() -> [(&'static str, usize); 4] {
+pub fn memory() -> [(&'static str, usize); 5] {
     [
         ("trees of requests", TREES),
         ("heads, bodies and selectors", throttle::memory()),
         ("parsers of YAML", codec::YAML_MEMORY),
         ("answers", answers::LIMIT),
+        ("forms of events", SHARED_FORMS_LIMIT),
     ]
 }
 
