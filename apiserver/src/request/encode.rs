@@ -30,7 +30,7 @@ use std::time::Duration;
 use self::gzip::Gzip;
 use self::indent::Indenter;
 use self::shared_forms::EventForm;
-pub(super) use self::shared_forms::{LIMIT as SHARED_FORMS_LIMIT, SharedForms};
+pub(super) use self::shared_forms::{SharedForms, limit as shared_forms_limit};
 use super::negotiate::{Form, Format, Media, Presentation};
 use crate::codec;
 use crate::document::Document;

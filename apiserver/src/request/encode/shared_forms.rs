@@ -11,14 +11,22 @@ use bytes::Bytes;
 
 use super::super::negotiate::Format;
 use crate::kind::Version;
+use crate::quota::Portion;
 use crate::verb::EventType;
 use crate::watch_cache::WatchCacheEvent;
 
 /// What all forms may take, in bytes: Tables of some thousand changes, or the two largest objects.
-pub(in crate::request) const LIMIT: usize = 4 << 20;
+const LIMIT: usize = 4 << 20;
+/// The same in a small container.
+const LEAST: usize = LIMIT / 4;
 /// What a form takes besides its bytes: its entry, and what is left of a change and of a
 /// version while somebody remembers where they were.
 const ENTRY: usize = 1 << 10;
+
+/// What all forms may take, in bytes.
+pub(in crate::request) fn limit(portion: Portion) -> usize {
+    portion.between(LEAST, LIMIT)
+}
 
 /// A form of an event.
 #[derive(Clone, Copy)]
@@ -57,6 +65,8 @@ struct Kept {
 
 #[derive(Default)]
 struct Forms {
+    /// What they may take.
+    limit: usize,
     by_name: HashMap<Name, Kept>,
     /// In the order in which they were made.
     names: VecDeque<Name>,
@@ -64,10 +74,15 @@ struct Forms {
 }
 
 /// The forms that were made last.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(in crate::request) struct SharedForms(Arc<Mutex<Forms>>);
 
 impl SharedForms {
+    /// Room for so many bytes of forms.
+    pub(in crate::request) fn new(limit: usize) -> Self {
+        Self(Arc::new(Mutex::new(Forms { limit, ..Forms::default() })))
+    }
+
     /// The bytes of a form, which `make` makes if nobody has made them a moment ago. Nobody waits for
     /// it: two who ask at once may both make them.
     ///
@@ -84,9 +99,7 @@ impl SharedForms {
         }
         // Room that was left is not kept.
         let bytes = Bytes::from(make()?.into_boxed_slice());
-        if size(&bytes) <= LIMIT {
-            self.lock().keep(name, form, bytes.clone());
-        }
+        self.lock().keep(name, form, bytes.clone());
         Ok(bytes)
     }
 
@@ -106,6 +119,9 @@ impl EventForm<'_> {
 impl Forms {
     fn keep(&mut self, name: Name, form: EventForm<'_>, bytes: Bytes) {
         let size = size(&bytes);
+        if size > self.limit {
+            return;
+        }
         let (_change, _version) = (Arc::downgrade(form.change), Arc::downgrade(form.version));
         if let Some(other) = self.by_name.insert(name, Kept { bytes, _change, _version }) {
             self.bytes -= self::size(&other.bytes);
@@ -113,7 +129,7 @@ impl Forms {
             self.names.push_back(name);
         }
         self.bytes += size;
-        while self.bytes > LIMIT {
+        while self.bytes > self.limit {
             let Some(oldest) = self.names.pop_front() else { break };
             let gone = self.by_name.remove(&oldest);
             self.bytes -= gone.map_or(0, |gone| self::size(&gone.bytes));
@@ -134,7 +150,7 @@ mod tests {
     use crate::request::negotiate::{Form, Include, Media, MetaVersion, Presentation};
     use crate::storage::RevisionSequence;
     use crate::verb::{Event, ObjectEvent};
-    use crate::watch_cache::{Scope, WatchCache};
+    use crate::watch_cache::{Scope, WINDOW_LIMIT, WatchCache};
     use jiff::Timestamp;
     use serde_json::{Value, json};
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -177,7 +193,7 @@ mod tests {
     /// A change, as it is seen by those who watch it.
     async fn change(size: usize) -> Event {
         let sequence = Arc::new(RevisionSequence::starting(Timestamp::UNIX_EPOCH, 7));
-        let cache = Arc::new(WatchCache::new(Arc::clone(&sequence)));
+        let cache = Arc::new(WatchCache::new(Arc::clone(&sequence), WINDOW_LIMIT));
         let (_, mut watching) = cache.subscribe(Scope::All);
         let tree = json!({"apiVersion": "example.com/v1", "kind": "Foo", "metadata": {"name": "a", "uid": "u"}, "x": "x".repeat(size)});
         let object = Arc::new(Object::from_tree(tree.as_object().unwrap()).unwrap());
@@ -197,7 +213,7 @@ mod tests {
     #[tokio::test]
     async fn a_thousand_watchers_of_one_form_cost_one() {
         let (kind, made) = kind();
-        let (forms, event) = (SharedForms::default(), change(1).await);
+        let (forms, event) = (SharedForms::new(LIMIT), change(1).await);
         let watcher = |format, second| {
             let now = Timestamp::from_second(second).unwrap();
             Encoder::new(&kind, &kind.storage, format, now, &forms)
@@ -230,7 +246,7 @@ mod tests {
     #[tokio::test]
     async fn other_versions_and_metadata_are_shared_and_what_a_watch_begins_with_is_not() {
         let (kind, _) = kind();
-        let forms = SharedForms::default();
+        let forms = SharedForms::new(LIMIT);
         let mut event = change(1).await;
         let object = Format { form: Form::Object, ..TABLE };
         let metadata = Format { form: Form::PartialMetadata(MetaVersion::V1), ..TABLE };
@@ -261,7 +277,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_kept_is_bounded() {
         let (kind, made) = kind();
-        let forms = SharedForms::default();
+        let forms = SharedForms::new(LIMIT);
         let whole = Format { include: Include::Object, ..TABLE };
         let encode = |event: &Event| {
             let now = Timestamp::UNIX_EPOCH;
