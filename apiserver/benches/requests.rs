@@ -86,6 +86,7 @@ const MANY: usize = 50_000;
 const FOOS: &str = "/apis/example.com/v1/namespaces/default/foos";
 const BARS: &str = "/apis/example.com/v1/namespaces/default/bars";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+const METADATA: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
 
 struct World {
     runtime: Runtime,
@@ -297,23 +298,30 @@ fn generations(criterion: &mut Criterion) {
 /// One change, until a thousand watchers were told.
 fn watchers(criterion: &mut Criterion) {
     const WATCHERS: usize = 1_000;
-    let world = World::with(0);
-    let watch = |query: &str| {
-        let request = Request::get(format!("{FOOS}?watch=true{query}")).body(Body::empty());
-        let request = request.unwrap();
+    let watch = |world: &World, query: &str, accept: &str| {
+        let request = Request::get(format!("{FOOS}?watch=true{query}")).header("accept", accept);
+        let request = request.body(Body::empty()).unwrap();
         let response = world.server.respond(in_process::admin(), request);
         world.runtime.block_on(response).into_body()
     };
     let mut group = criterion.benchmark_group("change for 1000 watchers");
     group.throughput(Throughput::Elements(WATCHERS as u64));
-    for (name, query) in [("of everything", ""), ("of what matches", "&labelSelector=app%3Dweb")] {
+    let rows = [
+        ("of everything", "", "application/json"),
+        ("of what matches", "&labelSelector=app%3Dweb", "application/json"),
+        ("as tables", "", TABLE),
+        ("as metadata", "", METADATA),
+    ];
+    for (name, query, accept) in rows {
+        // A world for each: what all of them make is too much for a namespace.
+        let world = World::with(0);
         // From now on: without a version a watch begins with what there is.
         let query = format!("{query}&resourceVersion={}", world.version());
-        let mut watches: Vec<Body> = (0..WATCHERS).map(|_| watch(&query)).collect();
+        let mut watches: Vec<Body> = (0..WATCHERS).map(|_| watch(&world, &query, accept)).collect();
         let number = Cell::new(0);
         group.bench_function(name, |bencher| {
             bencher.iter(|| {
-                world.create(&format!("w-{}-{}", query.len(), number.replace(number.get() + 1)));
+                world.create(&format!("w-{}", number.replace(number.get() + 1)));
                 world.runtime.block_on(async {
                     for watch in &mut watches {
                         watch.frame().await.unwrap().unwrap();

@@ -17,7 +17,9 @@ pub use namespaces::{NamespaceState, Namespaces};
 pub use request_header_ca::{DelegatedAuthentication, RequestHeader};
 pub use resource_quotas::ResourceQuotas;
 pub use serving_secret::{KeptCertificates, SecretError};
-pub use source::{Changed, SOURCE_MEMORY, SourceInformer, Sources, resource_name};
+pub use source::{
+    Changed, LEAST_SOURCE_MEMORY, SOURCE_MEMORY, SourceInformer, Sources, resource_name,
+};
 
 use std::fmt;
 use std::future::Future;
@@ -146,11 +148,6 @@ impl Cluster {
     #[must_use]
     pub fn with_source_memory(self, source_memory: usize) -> Self {
         Self { source_memory, ..self }
-    }
-
-    /// How many bytes the objects of a type may take that kinds are computed from.
-    pub fn source_memory(&self) -> usize {
-        self.source_memory
     }
 
     /// Asks the cluster to answer a review, within its time and its bounds.

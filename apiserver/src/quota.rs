@@ -7,8 +7,10 @@
 //! (429).
 
 mod places;
+mod portion;
 
 pub use places::{Place, Places};
+pub use portion::Portion;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,8 +24,9 @@ use crate::error::{ApiError, Reason};
 pub const TREE_LIMIT: usize = 16 << 20;
 /// What one request may take: what was sent, what is there, what becomes of both.
 const REQUEST_LIMIT: usize = 4 * TREE_LIMIT;
-/// What all requests may take.
-pub const TREES: usize = 6 * TREE_LIMIT;
+/// What all requests may take; in a small container one of them.
+const TREES: usize = 6 * TREE_LIMIT;
+const LEAST_TREES: usize = REQUEST_LIMIT;
 /// What the requests of one user may take.
 const USER_LIMIT: usize = REQUEST_LIMIT;
 /// What is sent stands there twice: as it was sent, and as it is changed on its way.
@@ -86,11 +89,9 @@ pub struct Quota {
     user_limit: usize,
 }
 
-impl Default for Quota {
-    /// What is meant for trees.
-    fn default() -> Self {
-        Self { taken: Arc::default(), limit: TREES, user_limit: USER_LIMIT }
-    }
+/// What the trees of all requests may take, in bytes.
+pub fn trees(portion: Portion) -> usize {
+    portion.between(LEAST_TREES, TREES)
 }
 
 #[derive(Debug, Default)]
@@ -100,6 +101,11 @@ struct Taken {
 }
 
 impl Quota {
+    /// So many bytes of trees, of which a user may take what one request may.
+    pub fn of_trees(limit: usize) -> Self {
+        Self { taken: Arc::default(), limit, user_limit: USER_LIMIT }
+    }
+
     /// So many bytes, of which a user may take a quarter.
     pub fn new(limit: usize) -> Self {
         Self { taken: Arc::default(), limit, user_limit: limit / 4 }
@@ -329,7 +335,7 @@ mod tests {
     #[test]
     fn what_is_taken_is_given_back() {
         let status = |refused: Result<(), ApiError>| refused.unwrap_err().reason().status();
-        let quota = Quota::default();
+        let quota = Quota::of_trees(trees(Portion::ALL));
         let (jane, joe) = (quota.account("jane", false), quota.account("joe", false));
         jane.take(REQUEST_LIMIT).unwrap();
         assert_eq!(status(jane.take(1)), 413);

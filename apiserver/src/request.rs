@@ -6,6 +6,7 @@
 mod answers;
 mod authenticate;
 mod authorize;
+mod bounds;
 mod deadline;
 mod decode;
 mod encode;
@@ -21,6 +22,7 @@ mod write_context;
 
 pub use answers::{Answer, Answers};
 pub use authenticate::{Authentication, ClientCertificate, Peer, Presented};
+pub use bounds::Bounds;
 pub use impersonate::Impersonation;
 pub use standing::Standing;
 pub use stream_reset::StreamReset;
@@ -41,13 +43,13 @@ use tracing::Instrument;
 use crate::admission::AdmissionChain;
 use crate::clock::Clock;
 use crate::cluster::Cluster;
-use crate::codec;
+use crate::codec::YamlParsers;
 use crate::discovery::Discovery;
 use crate::document;
 use crate::error::{ApiError, Reason};
 use crate::kind::Kind;
 use crate::openapi::OpenApi;
-use crate::quota::{Account, Quota, TREES};
+use crate::quota::{Account, Quota};
 use crate::record::{Metrics, Record};
 use crate::served_kind::{Backing, ServedKinds};
 use crate::user::User;
@@ -57,7 +59,7 @@ use crate::write::{self, Part, Turns};
 use authorize::Permission;
 use decode::Operation;
 use encode::stream::WatchContext;
-use encode::{Encoder, stream};
+use encode::{Encoder, SharedForms, stream};
 use negotiate::{InProtobuf, Media, Negotiated, Presentation};
 use route::{Destination, DocumentPath, Route, Target};
 use throttle::{Permit, Throttle};
@@ -104,8 +106,11 @@ pub struct Handler {
     throttle: Throttle,
     /// What answers take until they have been sent.
     answers: Answers,
+    /// Forms of watch events.
+    forms: SharedForms,
     /// What the bodies of writes and what becomes of them may take.
     quota: Quota,
+    yaml: YamlParsers,
     metrics: Arc<Metrics>,
     documents: Documents,
     openapi_turn: Mutex<()>,
@@ -122,15 +127,16 @@ pub struct Documents {
 }
 
 impl Handler {
-    /// A handler of these kinds.
+    /// A handler of these kinds, whose requests take no more than this.
     pub fn new(
         kinds: ServedKinds,
         authentication: Authentication,
         cluster: Cluster,
         admission: AdmissionChain,
         clock: Clock,
+        bounds: &Bounds,
     ) -> Self {
-        let throttle = Throttle::default();
+        let throttle = Throttle::new(bounds.throttle);
         let metrics = Arc::new(Metrics::new(throttle.inflight()));
         Self {
             metrics,
@@ -140,8 +146,10 @@ impl Handler {
             admission,
             clock,
             throttle,
-            answers: Answers::default(),
-            quota: Quota::default(),
+            answers: Answers::new(bounds.answers),
+            forms: SharedForms::new(bounds.forms),
+            quota: Quota::of_trees(bounds.trees),
+            yaml: YamlParsers::new(bounds.yaml_parsers),
             documents: Documents {
                 version: document::Document::json(&serde_json::Value::Null),
                 others: HashMap::new(),
@@ -341,16 +349,16 @@ impl Handler {
         let Negotiated { format, objection } =
             negotiate::negotiate(head, target.verb, in_protobuf)?;
         let account = self.quota.account(&user.name, user.is_master());
-        let body = decode::read(&target, head, body).await?;
+        let body = decode::read(&target, head, body, &self.yaml).await?;
         let is_json_patch = decode::is_json_patch(&target, head);
         let _turn = self.throttle.turn(user, &target, &body, is_json_patch).await?;
-        let operation = decode::decode(&target, head, &body, &account).await?;
+        let operation = decode::decode(&target, head, &body, &account, &self.yaml).await?;
         record.is_dry_run = operation.is_dry_run();
         if let Some(selector) = operation.selector() {
             self.throttle.selector(user, selector, &mut permit)?;
         }
         let now = self.clock.now();
-        let encoder = Encoder::new(kind, version, format, now);
+        let encoder = Encoder::new(kind, version, format, now, &self.forms);
         let is_watch = target.verb == Verb::Watch;
         let mut response =
             self.execute(caller, target, operation, encoder, permit, &account).await?;
@@ -617,16 +625,6 @@ pub fn panicked(what: &(dyn std::any::Any + Send)) -> Response<Body> {
     let text = text.or_else(|| what.downcast_ref::<&str>().copied()).unwrap_or("no message");
     tracing::error!("a request panicked: {text}");
     refuse(&ApiError::internal("this request caused the server to panic; its log says more"))
-}
-
-/// What requests and their answers may take of memory, each sort and how many bytes.
-pub fn memory() -> [(&'static str, usize); 4] {
-    [
-        ("trees of requests", TREES),
-        ("heads, bodies and selectors", throttle::memory()),
-        ("parsers of YAML", codec::YAML_MEMORY),
-        ("answers", answers::LIMIT),
-    ]
 }
 
 /// A handler that many connections share.

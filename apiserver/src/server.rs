@@ -61,6 +61,7 @@ use copied::Copied;
 use health::Health;
 use listener::Listening;
 use loopback::Loopback;
+use memory::{Bounds, Contents};
 use plain::{Plain, PlainPorts};
 use serving_certificate::Identity;
 
@@ -81,6 +82,7 @@ pub struct ApiServer {
     documents: Vec<(String, Document)>,
     copied: Copied,
     namespace_share: NamespaceShare,
+    memory_limit: Option<usize>,
 }
 
 /// What a server takes for the cluster: what it computes from, asks for
@@ -111,6 +113,7 @@ impl ApiServer {
             documents: Vec::new(),
             copied: Copied::new(),
             namespace_share: NamespaceShare::default(),
+            memory_limit: None,
         }
     }
 
@@ -166,12 +169,26 @@ impl ApiServer {
         self
     }
 
-    fn limits(&self) -> Limits {
+    /// The same server, which takes no more memory than so many bytes, as far as that can be. One
+    /// that serves behind a cluster finds out by itself what its container may take.
+    #[must_use]
+    pub fn with_memory_limit(mut self, bytes: usize) -> Self {
+        self.memory_limit = Some(bytes);
+        self
+    }
+
+    /// What it may take, if it computes from types of the cluster that take so much each.
+    fn bounds(&self, source_memory: Option<usize>) -> Bounds {
+        Bounds::within(self.memory_limit, Contents::of(&self.kinds, source_memory))
+    }
+
+    fn limits(&self, bounds: Bounds) -> Limits {
         let is_enabled = |plugin| !self.disabled.contains(&plugin);
         Limits {
             looks_at_namespaces: is_enabled(AdmissionPluginName::NamespaceLifecycle),
             enforces_quotas: is_enabled(AdmissionPluginName::ResourceQuota),
             namespace_share: self.namespace_share,
+            bounds,
         }
     }
 
@@ -203,8 +220,10 @@ impl ApiServer {
                 "{what} are kept in memory: a restart forgets them, and the cluster then collects what they own as garbage"
             );
         }
-        let cluster =
-            Cluster::new(client).with_source_memory((args.source_memory_mib as usize) << 20);
+        self.memory_limit = self.memory_limit.or_else(memory::limit);
+        let bounds =
+            self.bounds(args.source_memory_mib.map(|mebibytes| (mebibytes as usize) << 20));
+        let cluster = Cluster::new(client).with_source_memory(bounds.source_memory);
         if args.copy_stored_objects {
             // Before the first request can arrive here.
             let stored = kinds.iter().zip(self.kinds.iter());
@@ -213,7 +232,7 @@ impl ApiServer {
             self.copied = copied::copy(&cluster, &stored).await;
         }
         let cluster = (cluster, Impersonation::Refused);
-        self.listen(args, kinds, cluster, namespace, Loopback::default())
+        self.listen((args, bounds), kinds, cluster, namespace, Loopback::default())
     }
 
     /// The same without a cluster: the server asks itself instead.
@@ -226,12 +245,14 @@ impl ApiServer {
         let namespace = args.namespace.clone().unwrap_or_else(|| "default".to_owned());
         let loopback = Loopback::default();
         let cluster = Cluster::new(loopback.client_of_itself());
-        self.listen(args, kinds, (cluster, Impersonation::Authorized), namespace, loopback)
+        let bounds = self.bounds(None);
+        let cluster = (cluster, Impersonation::Authorized);
+        self.listen((args, bounds), kinds, cluster, namespace, loopback)
     }
 
     fn listen(
         mut self,
-        args: &Args,
+        (args, bounds): (&Args, Bounds),
         kinds: Vec<Arc<Kind>>,
         (cluster, impersonation): (Cluster, Impersonation),
         namespace: String,
@@ -251,6 +272,7 @@ impl ApiServer {
         let plain_ports = PlainPorts::bind(args)?;
         Ok(Bound {
             server: self,
+            bounds,
             kinds,
             cluster,
             impersonation,
@@ -286,7 +308,9 @@ impl ApiServer {
         let closing = CancellationToken::new();
         let guard = closing.clone().drop_guard();
         let kinds = assemble::parse(&self.kinds)?;
-        let limits = self.limits();
+        let bounds = self.bounds(None);
+        let cluster = cluster.with_source_memory(bounds.source_memory);
+        let limits = self.limits(bounds);
         let documents = self.documents();
         let assembled = Assembled::new(
             kinds,
@@ -315,6 +339,7 @@ impl ApiServer {
 /// A server that listens, and answers nobody yet.
 pub struct Bound {
     server: ApiServer,
+    bounds: Bounds,
     kinds: Vec<Arc<Kind>>,
     cluster: Cluster,
     impersonation: Impersonation,
@@ -349,6 +374,7 @@ impl Bound {
     pub async fn start_unready(self) -> Result<(Running, Unready), StartError> {
         let Self {
             server,
+            bounds,
             kinds,
             cluster,
             impersonation,
@@ -366,7 +392,7 @@ impl Bound {
             unready.0.subscribe(),
             closing.clone(),
         );
-        let limits = server.limits();
+        let limits = server.limits(bounds);
         let documents = server.documents();
         let assembled = Assembled::new(
             kinds,
@@ -381,17 +407,19 @@ impl Bound {
         loopback.connect(&assembled.handler);
         let address = listening.address();
         let handler = Arc::clone(&assembled.handler);
-        memory::tell(&memory::Kinds {
-            stored: assembled.kinds.iter().filter(|served| served.store().is_some()).count(),
-            sources: handler.sources().len(),
-            source_memory: cluster.source_memory(),
-        });
+        bounds.tell(server.memory_limit.or_else(memory::limit));
         let trust = trusted.trust();
         let tasks =
             vec![tokio::spawn(trusted.keep()), tokio::spawn(certificate.clone().keep(cluster))];
         let plain = plain_ports.serve(&handler, &health);
         let router = router::router(handler, health.clone());
-        let connections = Connections::new(certificate.tls(), trust, router, server.clock.clone());
+        let connections = Connections::new(
+            certificate.tls(),
+            trust,
+            router,
+            server.clock.clone(),
+            bounds.connections,
+        );
         let connections = Arc::new(connections);
         let serving = listening
             .serve(move |stream, draining| Arc::clone(&connections).serve(stream, draining));

@@ -8,7 +8,9 @@ mod shares;
 #[cfg(test)]
 mod suite;
 
-pub use memory::{BYTES_LIMIT as MEMORY_STORE_LIMIT, MemoryStore};
+pub use memory::{
+    BYTES_LIMIT as MEMORY_STORE_LIMIT, LEAST_BYTES_LIMIT as LEAST_MEMORY_STORE_LIMIT, MemoryStore,
+};
 pub use revision::{Revision, RevisionSequence};
 pub use shares::NamespaceShare;
 

@@ -28,7 +28,8 @@ pub use selection::Selection;
 pub use step::Step;
 pub use subresource::{Action, Subresource, subresources};
 pub use watch::{
-    Bookmark, Event, InitialEvents, ObjectEvent, WatchOptions, WatchStart, WatchStream, watch,
+    Bookmark, Event, EventType, InitialEvents, ObjectEvent, WatchOptions, WatchStart, WatchStream,
+    watch,
 };
 
 use crate::served_kind::{Backing, ServedKind};

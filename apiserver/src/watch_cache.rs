@@ -12,7 +12,9 @@ mod window;
 
 pub use snapshot::Snapshot;
 pub use subscriber::{Lost, Scope, Subscription};
-pub use window::{BYTES_LIMIT as WINDOW_LIMIT, WatchCacheEvent};
+pub use window::{
+    BYTES_LIMIT as WINDOW_LIMIT, LEAST_BYTES_LIMIT as LEAST_WINDOW_LIMIT, WatchCacheEvent,
+};
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -79,11 +81,11 @@ pub struct WatchCache {
 }
 
 impl WatchCache {
-    /// An empty cache that is not synced yet.
-    pub fn new(sequence: Arc<RevisionSequence>) -> Self {
+    /// An empty cache that is not synced yet, and whose past takes so many bytes of objects.
+    pub fn new(sequence: Arc<RevisionSequence>, window: usize) -> Self {
         let revision = sequence.current();
-        let state =
-            State { objects: Objects::default(), window: Window::starting(revision), revision };
+        let window = Window::starting(revision, window);
+        let state = State { objects: Objects::default(), window, revision };
         Self {
             sequence,
             state: RwLock::new(state),
@@ -111,7 +113,8 @@ impl WatchCache {
             return;
         }
         let mut state = self.write();
-        state.window = Window::starting(state.revision.max(self.sequence.current()));
+        let start = state.revision.max(self.sequence.current());
+        state.window = Window::starting(start, state.window.limit());
         drop(state);
         self.synced.send_replace(true);
     }

@@ -24,6 +24,8 @@ use list_watch::{Change, Excess, Interruption, Keeper, ListWatch};
 /// How much memory the objects of one type may take, if nobody says otherwise: four types of them,
 /// and what is computed from them, fit into a gigabyte. Views of 20,000 Pods take so much.
 pub const SOURCE_MEMORY: usize = 64 << 20;
+/// The same in a small container: one page of them, as it is listed.
+pub const LEAST_SOURCE_MEMORY: usize = 4 << 20;
 
 /// What an object takes besides itself: its key, twice, and its places in maps.
 const PER_OBJECT: usize = 256;

@@ -6,7 +6,7 @@
 
 use std::cell::RefCell;
 use std::fmt;
-use std::sync::LazyLock;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::future::Either;
@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 use super::go_text;
 use crate::error::{ApiError, Path};
 use crate::queue::{Busy, Queue};
-use crate::quota::{self, Account, Growth};
+use crate::quota::{self, Account, Growth, Portion};
 
 /// A document.
 #[derive(Debug)]
@@ -72,40 +72,65 @@ const DEPTH_LIMIT: usize = 128;
 /// The parser of YAML takes up to 50 kB a level, more than a worker has.
 const YAML_STACK: usize = 16 << 20;
 
-/// At most this many threads parse at a time: the parser takes up to 30 MiB besides the tree.
+/// At most this many threads parse at a time, and in a small container one.
 const YAML_THREADS: usize = 3;
-/// What the parsers of YAML may take in all, in bytes; a fourth one is the operators'.
-pub const YAML_MEMORY: usize = (YAML_THREADS + 1) * (30 << 20);
+/// What a parser takes at most besides the tree, in bytes.
+const YAML_PARSER: usize = 30 << 20;
 /// Documents of one user that wait for their turn: each holds its body.
 const YAML_WAITING: usize = 50;
-/// One thread for each user at a time.
-static THREADS: LazyLock<Queue> =
-    LazyLock::new(|| Queue::new(YAML_THREADS).with_waiting_of_user(YAML_WAITING));
-/// An operator does not stand in line.
-static THREADS_OF_MASTERS: Semaphore = Semaphore::const_new(1);
 
-/// Parses YAML: its only document.
-pub async fn from_yaml(bytes: Bytes, account: &Account) -> Result<Parsed, ParseError> {
-    // A thread goes on when nobody waits any more.
-    let place = match account.user() {
-        Some(user) => {
-            let taken = THREADS.take(user).await;
-            let refused = |busy: Busy| ApiError::too_many_requests_for(busy.retry_after);
-            Either::Left(taken.map_err(refused).map_err(ParseError::Refused)?)
-        }
-        None => Either::Right(THREADS_OF_MASTERS.acquire().await.map_err(|e| e.to_string())?),
-    };
-    let account = account.clone();
-    let parse = move || {
-        let _place = place;
-        let thread = std::thread::Builder::new().name("yaml".to_owned()).stack_size(YAML_STACK);
-        let thread = thread.spawn(move || read_yaml(&bytes, account));
-        let parsed = thread.map_err(|error| error.to_string())?.join();
+/// How many parsers of YAML work at a time.
+pub fn yaml_parsers(portion: Portion) -> usize {
+    portion.between(1, YAML_THREADS)
+}
+
+/// What so many parsers of YAML may take, in bytes; one more is the operators'.
+pub fn yaml_memory(parsers: usize) -> usize {
+    (parsers + 1) * YAML_PARSER
+}
+
+/// The parsers of YAML of a server.
+#[derive(Clone, Debug)]
+pub struct YamlParsers {
+    /// One thread for each user at a time.
+    threads: Queue,
+    /// An operator does not stand in line.
+    of_masters: Arc<Semaphore>,
+}
+
+impl YamlParsers {
+    /// So many at a time, and one for operators.
+    pub fn new(parsers: usize) -> Self {
+        let threads = Queue::new(parsers).with_waiting_of_user(YAML_WAITING);
+        Self { threads, of_masters: Arc::new(Semaphore::new(1)) }
+    }
+
+    /// Parses YAML: its only document.
+    pub async fn parse(&self, bytes: Bytes, account: &Account) -> Result<Parsed, ParseError> {
+        // A thread goes on when nobody waits any more.
+        let place = match account.user() {
+            Some(user) => {
+                let taken = self.threads.take(user).await;
+                let refused = |busy: Busy| ApiError::too_many_requests_for(busy.retry_after);
+                Either::Left(taken.map_err(refused).map_err(ParseError::Refused)?)
+            }
+            None => {
+                let place = Arc::clone(&self.of_masters).acquire_owned().await;
+                Either::Right(place.map_err(|error| error.to_string())?)
+            }
+        };
+        let account = account.clone();
+        let parse = move || {
+            let _place = place;
+            let thread = std::thread::Builder::new().name("yaml".to_owned()).stack_size(YAML_STACK);
+            let thread = thread.spawn(move || read_yaml(&bytes, account));
+            let parsed = thread.map_err(|error| error.to_string())?.join();
+            parsed.unwrap_or_else(|_| Err("the parser of YAML panicked".to_owned().into()))
+        };
+        // The runtime knows that it is waited for: a clock that tests have paused stands still.
+        let parsed = tokio::task::spawn_blocking(parse).await;
         parsed.unwrap_or_else(|_| Err("the parser of YAML panicked".to_owned().into()))
-    };
-    // The runtime knows that it is waited for: a clock that tests have paused stands still.
-    let parsed = tokio::task::spawn_blocking(parse).await;
-    parsed.unwrap_or_else(|_| Err("the parser of YAML panicked".to_owned().into()))
+    }
 }
 
 fn read_yaml(bytes: &[u8], account: Account) -> Result<Parsed, ParseError> {
@@ -380,7 +405,7 @@ mod tests {
     }
 
     async fn read_yaml_(text: impl Into<Bytes>) -> Result<Parsed, ParseError> {
-        from_yaml(text.into(), &Account::own()).await
+        YamlParsers::new(1).parse(text.into(), &Account::own()).await
     }
 
     #[test]

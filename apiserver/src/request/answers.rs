@@ -22,14 +22,16 @@ use tokio::time::{sleep, timeout};
 
 use super::stream_reset::StreamReset;
 use crate::error::ApiError;
-use crate::quota::{Place, Places};
+use crate::quota::{Place, Places, Portion};
 use crate::storage::Versioned;
 use crate::user::User;
 
 /// What all answers may hold, in bytes.
-pub const LIMIT: usize = 40 << 20;
-/// What the large answers of one user may hold: a quarter.
-const USER_LIMIT: usize = LIMIT / 4;
+const LIMIT: usize = 40 << 20;
+/// The same in a small container: the part of one user still holds the largest object.
+const LEAST: usize = LIMIT / 4;
+/// The large answers of one user may hold a quarter.
+const USER_SHARE: usize = 4;
 /// What an answer takes besides its bytes: its stream, the heads of both sides.
 const OVERHEAD: usize = 10 << 10;
 /// An answer that is not larger is made at once; most are smaller.
@@ -50,12 +52,19 @@ const WAITING: usize = 200;
 /// How often answers are looked at.
 const SWEEP_EVERY: Duration = Duration::from_secs(5);
 
+/// What all answers may hold, in bytes.
+pub(super) fn limit(portion: Portion) -> usize {
+    portion.between(LEAST, LIMIT)
+}
+
 /// The answers of a server.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Answers(Arc<Pool>);
 
 #[derive(Debug)]
 struct Pool {
+    /// What all of them may hold.
+    limit: usize,
     held: AtomicUsize,
     freed: Notify,
     streaming: Places,
@@ -73,9 +82,10 @@ struct Streams {
     cut: Option<Instant>,
 }
 
-impl Default for Pool {
-    fn default() -> Self {
+impl Pool {
+    fn new(limit: usize) -> Self {
         Self {
+            limit,
             held: AtomicUsize::new(0),
             freed: Notify::new(),
             streaming: Places::new(STREAMING),
@@ -122,6 +132,11 @@ fn now() -> u64 {
 }
 
 impl Answers {
+    /// Answers that may hold so many bytes.
+    pub(super) fn new(limit: usize) -> Self {
+        Self(Arc::new(Pool::new(limit)))
+    }
+
     /// An answer that has not been made. It ends by `reset` when it is not read.
     pub fn begin(&self, reset: StreamReset) -> Answer {
         Answer(Arc::new(Stream {
@@ -142,7 +157,7 @@ impl Answer {
     /// # Errors
     /// 429 when too many requests of the user wait.
     pub(super) async fn room(&self, user: &User, bytes: usize) -> Result<Charge, ApiError> {
-        let share = self.share(user);
+        let (share, limit) = (self.share(user), self.0.pool.limit);
         let fits = |held: &AtomicUsize, limit: usize| {
             let held = held.load(Ordering::Relaxed);
             // What is larger than all there may be needs to be alone.
@@ -150,8 +165,8 @@ impl Answer {
         };
         self.wait_for(user, || match () {
             () if user.is_master() => Ok(self.charge_length(bytes)),
-            () if !fits(&share.held, USER_LIMIT) => Err(Lack::OfOwn),
-            () if !fits(&self.0.pool.held, LIMIT) => Err(Lack::OfAny),
+            () if !fits(&share.held, limit / USER_SHARE) => Err(Lack::OfOwn),
+            () if !fits(&self.0.pool.held, limit) => Err(Lack::OfAny),
             () => Ok(self.charge_length(bytes)),
         })
         .await
@@ -227,7 +242,7 @@ impl Answer {
         if let Some(user) = &user {
             user.held.fetch_add(bytes, Ordering::Relaxed);
         }
-        if pool.held.fetch_add(bytes, Ordering::Relaxed) + bytes > LIMIT {
+        if pool.held.fetch_add(bytes, Ordering::Relaxed) + bytes > pool.limit {
             pool.make_room(None);
         }
         Charge { stream: Arc::clone(&self.0), bytes, user }
@@ -287,7 +302,7 @@ impl Pool {
         });
         let mut freed = 0;
         for stream in stalled {
-            if freed > LIMIT / 4 {
+            if freed > self.limit / 4 {
                 break;
             }
             freed += stream.held.load(Ordering::Relaxed);

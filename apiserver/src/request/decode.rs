@@ -15,6 +15,7 @@ use http::header::USER_AGENT;
 use http::request::Parts;
 
 use super::route::Target;
+use crate::codec::YamlParsers;
 use crate::error::ApiError;
 use crate::kind::SubresourceHandler;
 use crate::object::Key;
@@ -102,11 +103,16 @@ fn is_strategic(target: &Target) -> bool {
 }
 
 /// Reads the body, if one belongs to what is asked for.
-pub(super) async fn read(target: &Target, head: &Parts, body: Body) -> Result<Bytes, ApiError> {
+pub(super) async fn read(
+    target: &Target,
+    head: &Parts,
+    body: Body,
+    yaml: &YamlParsers,
+) -> Result<Bytes, ApiError> {
     match target.verb {
         Verb::Get | Verb::List | Verb::Watch => return Ok(Bytes::new()),
         // An update checks the format last, a create first.
-        Verb::Create => drop(body_format(target, head)?),
+        Verb::Create => drop(body_format(target, head, yaml)?),
         Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection => {}
     }
     body::read(&head.headers, body).await
@@ -124,6 +130,7 @@ pub(super) async fn decode(
     head: &Parts,
     body: &Bytes,
     account: &Account,
+    yaml: &YamlParsers,
 ) -> Result<Operation, ApiError> {
     let parameters = Parameters::parse(head.uri.query().unwrap_or_default());
     let key = || key(target);
@@ -138,7 +145,8 @@ pub(super) async fn decode(
             Ok(Operation::Watch(scope, options, lasts))
         }
         Verb::Create => {
-            let (options, submitted) = object(&parameters, target, head, body, account).await?;
+            let (options, submitted) =
+                object(&parameters, target, head, body, (account, yaml)).await?;
             Ok(match (&target.served.backing, &target.subresource) {
                 (_, Some(Subresource { action: Action::Handler(handler), .. })) => {
                     Operation::CreateSubresource(Arc::clone(handler), submitted, options)
@@ -148,7 +156,8 @@ pub(super) async fn decode(
             })
         }
         Verb::Update => {
-            let (options, submitted) = object(&parameters, target, head, body, account).await?;
+            let (options, submitted) =
+                object(&parameters, target, head, body, (account, yaml)).await?;
             Ok(Operation::Write(Change::Update(submitted), options))
         }
         Verb::Patch => {
@@ -159,12 +168,12 @@ pub(super) async fn decode(
             Ok(Operation::Write(Change::Patch(patch), options))
         }
         Verb::Delete => {
-            let options = delete_options(&parameters, head, body, account).await?;
+            let options = delete_options(&parameters, head, body, (account, yaml)).await?;
             Ok(Operation::Delete(key()?, options))
         }
         Verb::DeleteCollection => {
             let (scope, list_options) = parameters.list(target)?;
-            let options = delete_options(&parameters, head, body, account).await?;
+            let options = delete_options(&parameters, head, body, (account, yaml)).await?;
             Ok(Operation::DeleteCollection(scope, list_options, options))
         }
     }
@@ -176,14 +185,14 @@ async fn object(
     target: &Target,
     head: &Parts,
     body: &Bytes,
-    account: &Account,
+    (account, yaml): (&Account, &YamlParsers),
 ) -> Result<(WriteOptions, Submitted), ApiError> {
     let options = match target.verb {
         Verb::Create => parameters.create_options()?,
         _ => parameters.update_options()?,
     };
     let options = with_manager(options, head);
-    let format = body_format(target, head)?;
+    let format = body_format(target, head, yaml)?;
     let (kind, version) = target.body_kind();
     let submitted = match target.part() {
         Part::Scale => body::scale(format, body, account).await?,
@@ -193,13 +202,13 @@ async fn object(
 }
 
 /// The format of the object in a body.
-fn body_format(target: &Target, head: &Parts) -> Result<BodyFormat, ApiError> {
+fn body_format(target: &Target, head: &Parts, yaml: &YamlParsers) -> Result<BodyFormat, ApiError> {
     let (kind, version) = target.body_kind();
     let protobuf = match target.part() {
         Part::Scale => Some(Arc::clone(Types::meta())),
         _ => kind.is_typed().then(|| Arc::clone(version.schema.types())),
     };
-    body::format(&head.headers, protobuf)
+    body::format(&head.headers, protobuf, yaml)
 }
 
 /// Options that name a field manager: the client's, otherwise the client.
@@ -217,11 +226,11 @@ async fn delete_options(
     parameters: &Parameters,
     head: &Parts,
     body: &Bytes,
-    account: &Account,
+    (account, yaml): (&Account, &YamlParsers),
 ) -> Result<DeleteOptions, ApiError> {
     if body.is_empty() {
         return parameters.delete_options();
     }
-    let format = body::format(&head.headers, Some(Arc::clone(Types::meta())))?;
+    let format = body::format(&head.headers, Some(Arc::clone(Types::meta())), yaml)?;
     deletion::in_body(format, body, account).await
 }

@@ -6,6 +6,7 @@ mod indent;
 mod json;
 mod partial_metadata;
 mod protobuf;
+mod shared_forms;
 pub(super) mod stream;
 mod table;
 mod until;
@@ -28,6 +29,8 @@ use std::time::Duration;
 
 use self::gzip::Gzip;
 use self::indent::Indenter;
+use self::shared_forms::EventForm;
+pub(super) use self::shared_forms::{SharedForms, limit as shared_forms_limit};
 use super::negotiate::{Form, Format, Media, Presentation};
 use crate::codec;
 use crate::document::Document;
@@ -85,17 +88,20 @@ pub(super) struct Encoder {
     version: Arc<Version>,
     format: Format,
     now: Timestamp,
+    forms: SharedForms,
 }
 
 impl Encoder {
-    /// An encoder of a kind, as of this time.
+    /// An encoder of a kind, as of this time, which shares forms of events with others.
     pub(super) fn new(
         kind: &Arc<Kind>,
         version: &Arc<Version>,
         format: Format,
         now: Timestamp,
+        forms: &SharedForms,
     ) -> Self {
-        Self { kind: Arc::clone(kind), version: Arc::clone(version), format, now }
+        let (kind, version) = (Arc::clone(kind), Arc::clone(version));
+        Self { kind, version, format, now, forms: forms.clone() }
     }
 
     /// An object in the version that was asked for.
@@ -219,8 +225,8 @@ impl Encoder {
         }
     }
 
-    /// One event of a watch; `first` says whether it opens the watch. Whole
-    /// objects are encoded once for all watchers.
+    /// One event of a watch; `first` says whether it opens the watch. A change is encoded
+    /// once for all watchers who ask for the same form of it.
     ///
     /// # Errors
     /// 500 when the object cannot be converted to the version that was asked for.
@@ -241,16 +247,39 @@ impl Encoder {
             return Ok(change.frame(event.event_type as usize, || {
                 let mut out = start_event(event);
                 json::write(&event.versioned, &mut out);
-                end_event(out)
+                end_event(out).into()
             }));
         }
-        let mut out = start_event(event);
-        self.write_object(&event.versioned, first, &mut out)?;
-        Ok(end_event(out))
+        self.shared_with_same_form(event, first, || {
+            let mut out = start_event(event);
+            self.write_object(&event.versioned, first, &mut out)?;
+            Ok(end_event(out))
+        })
     }
 
-    /// The change behind an event, if its watchers are sent the same bytes: those of the whole
-    /// object as it is kept.
+    /// The bytes of an event in the form that was asked for, made by the first who asks. What a
+    /// watch begins with is no change, and nobody else's.
+    fn shared_with_same_form(
+        &self,
+        event: &ObjectEvent,
+        first: bool,
+        make: impl FnOnce() -> Result<Vec<u8>, ApiError>,
+    ) -> Result<Bytes, ApiError> {
+        let Some(change) = &event.change else { return make().map(Bytes::from) };
+        let is_table = matches!(self.format.form, Form::Table(_));
+        let form = EventForm {
+            change,
+            event_type: event.event_type,
+            version: &self.version,
+            format: self.format,
+            columns: is_table && first,
+            second: if is_table { self.now.as_second() } else { 0 },
+        };
+        self.forms.get_or_make(form, make)
+    }
+
+    /// The change behind an event, if its watchers are sent the whole object as it is kept: those
+    /// bytes stay as long as the change.
     fn shared<'a>(&self, event: &'a ObjectEvent) -> Option<&'a WatchCacheEvent> {
         let is_as_kept = self.format.form == Form::Object
             && self.kind.is_shown_as_kept(&event.versioned.object, &self.version);
@@ -263,25 +292,27 @@ impl Encoder {
             Event::Object(event) => event,
             Event::Bookmark(bookmark) => {
                 bookmark::write(self, *bookmark, first, &mut json);
-                return Ok(protobuf::event(self, "BOOKMARK", &json));
+                return Ok(protobuf::event(self, "BOOKMARK", &json).into());
             }
         };
         let name = event.event_type.name();
         if let Some(change) = self.shared(event) {
             return Ok(change.message(event.event_type as usize, || {
                 json::write(&event.versioned, &mut json);
-                protobuf::event(self, name, &json)
+                protobuf::event(self, name, &json).into()
             }));
         }
-        self.write_object(&event.versioned, first, &mut json)?;
-        Ok(protobuf::event(self, name, &json))
+        self.shared_with_same_form(event, first, || {
+            self.write_object(&event.versioned, first, &mut json)?;
+            Ok(protobuf::event(self, name, &json))
+        })
     }
 
     /// The event that says why a watch cannot go on.
     pub(super) fn error_event(&self, error: &ApiError) -> Bytes {
         if self.format.presentation.media == Media::Protobuf {
             let status = serde_json::to_vec(&error.to_status()).unwrap_or_default();
-            return protobuf::event(self, "ERROR", &status);
+            return protobuf::event(self, "ERROR", &status).into();
         }
         let status = serde_json::to_string(&error.to_status()).unwrap_or_default();
         format!("{{\"type\":\"ERROR\",\"object\":{status}}}\n").into()
@@ -334,9 +365,9 @@ fn start_event(event: &ObjectEvent) -> Vec<u8> {
     out
 }
 
-fn end_event(mut out: Vec<u8>) -> Bytes {
+fn end_event(mut out: Vec<u8>) -> Vec<u8> {
     out.extend_from_slice(b"}\n");
-    out.into()
+    out
 }
 
 #[derive(Serialize)]

@@ -14,7 +14,7 @@ use crate::verb::Verb;
 const CLAUSES_LIMIT: usize = 1_024;
 
 /// The form of an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Format {
     /// What becomes of objects.
     pub form: Form,
@@ -25,7 +25,7 @@ pub(super) struct Format {
 }
 
 /// What becomes of objects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Form {
     /// They are sent whole.
     Object,
@@ -36,7 +36,7 @@ pub(super) enum Form {
 }
 
 /// A version of `meta.k8s.io`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum MetaVersion {
     /// `v1`
     V1,
@@ -55,7 +55,7 @@ impl MetaVersion {
 }
 
 /// What a row of a Table carries of its object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Include {
     /// Its metadata.
     Metadata,
@@ -66,7 +66,7 @@ pub(super) enum Include {
 }
 
 /// How an answer is written down.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Presentation {
     /// In which encoding.
     pub media: Media,
@@ -75,7 +75,7 @@ pub(super) struct Presentation {
 }
 
 /// The encoding of an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Media {
     /// JSON on one line.
     Json,

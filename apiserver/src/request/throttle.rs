@@ -19,7 +19,7 @@ use super::route::Target;
 use crate::error::ApiError;
 use crate::object::selector::Selector;
 use crate::queue::{Busy, Queue, QueuePlace};
-use crate::quota::{Account, Place, Places, Quota};
+use crate::quota::{Account, Place, Places, Portion, Quota};
 use crate::record::Inflight;
 use crate::user::User;
 use crate::verb::Verb;
@@ -42,18 +42,50 @@ const COSTLY_WAITING: usize = 50;
 /// those that are not, which most are: who announces large ones does not keep them out.
 const BODY_UNIT: usize = 64 << 10;
 const BODY_UNITS: usize = 512;
+/// In a small container there is room for one of the largest bodies of each of four users, and
+/// for as many small ones as one user has otherwise.
+const LEAST_BODY_UNITS: usize = 4 * LONGEST_BODY / BODY_UNIT;
+const LEAST_SMALL_BODY_UNITS: usize = BODY_UNITS / 8;
 /// Heads of requests that have not been answered, in units of 4 KiB; one takes a unit at least.
 const HEAD_UNIT: usize = 4 << 10;
 const HEAD_UNITS: usize = 8_192;
+/// In a small container a user still sends a head of 2 MiB, the largest that is read.
+const LEAST_HEAD_UNITS: usize = HEAD_UNITS / 4;
 /// The same of callers that are not known yet.
 const HEAD_UNITS_OF_STRANGERS: usize = 2_048;
+const LEAST_HEAD_UNITS_OF_STRANGERS: usize = HEAD_UNITS_OF_STRANGERS / 4;
 /// A body whose length is not announced may be as long as any.
 const LONGEST_BODY: usize = 3 << 20;
 
-/// What heads, bodies and selectors of requests may take in all, in bytes.
-pub fn memory() -> usize {
-    let heads = (HEAD_UNITS + HEAD_UNITS_OF_STRANGERS) * HEAD_UNIT;
-    heads + 2 * BODY_UNITS * BODY_UNIT + SELECTORS
+/// What heads, bodies and selectors of requests may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    large_body_units: usize,
+    small_body_units: usize,
+    head_units: usize,
+    head_units_of_strangers: usize,
+    /// In bytes.
+    selectors: usize,
+}
+
+impl Bounds {
+    pub(super) fn of(portion: Portion) -> Self {
+        Self {
+            large_body_units: portion.between(LEAST_BODY_UNITS, BODY_UNITS),
+            small_body_units: portion.between(LEAST_SMALL_BODY_UNITS, BODY_UNITS),
+            head_units: portion.between(LEAST_HEAD_UNITS, HEAD_UNITS),
+            head_units_of_strangers: portion
+                .between(LEAST_HEAD_UNITS_OF_STRANGERS, HEAD_UNITS_OF_STRANGERS),
+            selectors: portion.between(LEAST_SELECTORS, SELECTORS),
+        }
+    }
+
+    /// All of it, in bytes.
+    pub(super) fn memory(&self) -> usize {
+        let heads = (self.head_units + self.head_units_of_strangers) * HEAD_UNIT;
+        let bodies = (self.large_body_units + self.small_body_units) * BODY_UNIT;
+        heads + bodies + self.selectors
+    }
 }
 
 /// A place among what is in flight, kept until it is dropped.
@@ -101,26 +133,26 @@ pub(super) struct Throttle {
 
 /// What the selectors of all watches may take, besides those that are small, in bytes.
 const SELECTORS: usize = 32 << 20;
+const LEAST_SELECTORS: usize = SELECTORS / 4;
 /// A selector that takes no more than other parts of a watch, in bytes.
 const SMALL_SELECTOR: usize = 4 << 10;
 
-impl Default for Throttle {
-    fn default() -> Self {
+impl Throttle {
+    /// Nothing is in flight.
+    pub(super) fn new(bounds: Bounds) -> Self {
         Self {
             reads: Arc::new(Levels::new(READS)),
             writes: Arc::new(Levels::new(WRITES)),
             watches: Places::new(WATCHES),
             costly: Queue::new(COSTLY).with_waiting_of_user(COSTLY_WAITING),
-            large_bodies: Places::new(BODY_UNITS),
-            small_bodies: Places::new(BODY_UNITS),
-            heads: Places::new(HEAD_UNITS),
-            heads_of_strangers: Places::undivided(HEAD_UNITS_OF_STRANGERS),
-            selectors: Quota::new(SELECTORS),
+            large_bodies: Places::new(bounds.large_body_units),
+            small_bodies: Places::new(bounds.small_body_units),
+            heads: Places::new(bounds.head_units),
+            heads_of_strangers: Places::undivided(bounds.head_units_of_strangers),
+            selectors: Quota::new(bounds.selectors),
         }
     }
-}
 
-impl Throttle {
     /// Counts what is in flight: writes, and reads that do not last.
     pub(super) fn inflight(&self) -> Inflight {
         let (writes, reads) = (Arc::clone(&self.writes), Arc::clone(&self.reads));
@@ -238,7 +270,7 @@ mod tests {
 
     #[test]
     fn heads_are_bounded_by_their_size_and_by_user() {
-        let throttle = Throttle::default();
+        let throttle = Throttle::new(Bounds::of(Portion::ALL));
         let head = |length: usize| {
             let request = http::Request::get("/x").header("x", "x".repeat(length));
             request.body(()).unwrap().into_parts().0
@@ -258,8 +290,22 @@ mod tests {
     }
 
     #[test]
+    fn the_largest_head_and_body_fit_the_smallest_room() {
+        let throttle = Throttle::new(Bounds::of(Portion::largest(|_| false)));
+        let largest = http::Request::get("/x").header("x", "x".repeat((2 << 20) - 200));
+        let (head, ()) = largest.body(()).unwrap().into_parts();
+        let held = ["jane", "joe", "jim", "jill"].map(|name| {
+            let user = User { name: name.to_owned(), ..User::default() };
+            let body = Body::from(vec![0; LONGEST_BODY]);
+            (throttle.head(&user, &head).unwrap(), throttle.body(&user, &body).unwrap())
+        });
+        assert!(held.iter().all(|(head, body)| head.is_some() && body.is_some()));
+        assert!(throttle.head_of_stranger(&head).is_ok());
+    }
+
+    #[test]
     fn an_empty_body_needs_no_room_and_an_unknown_one_the_most() {
-        let throttle = Throttle::default();
+        let throttle = Throttle::new(Bounds::of(Portion::ALL));
         let user = User { name: "jane".to_owned(), ..User::default() };
         let unknown = || Body::from_stream(futures::stream::pending::<Result<String, String>>());
         let held: Vec<_> = std::iter::from_fn(|| throttle.body(&user, &unknown()).ok()).collect();

@@ -8,7 +8,6 @@ use clap::{ArgAction, ValueEnum};
 use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
-use crate::cluster::SOURCE_MEMORY;
 use crate::error::StartError;
 use crate::manifests;
 use crate::storage::NamespaceShare;
@@ -137,9 +136,10 @@ pub struct Args {
     pub copy_stored_objects: bool,
 
     /// How much memory the objects of each type that kinds are computed from may take: MiB. When
-    /// there are more of them, what is computed from them is not served until there are less
-    #[arg(long, default_value_t = (SOURCE_MEMORY >> 20) as u32, value_name = "MIB")]
-    pub source_memory_mib: u32,
+    /// there are more of them, what is computed from them is not served until there are less.
+    /// Without it 64, or less in a container that may take less than everything together
+    #[arg(long, value_name = "MIB")]
+    pub source_memory_mib: Option<u32>,
 
     /// How long to serve on, not ready, after a signal to stop: seconds, or 500ms, 1m
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]

@@ -8,6 +8,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::copied::{Copied, CopiedObjects};
+use super::memory::Bounds;
 use super::runtime_kinds::RuntimeKinds;
 use crate::admission::{
     AdmissionChain, NamespaceLifecycle, QuotaLimits, QuotaUsages, ResourceQuota,
@@ -52,6 +53,8 @@ pub(super) struct Limits {
     pub enforces_quotas: bool,
     /// The part of the store that a namespace may take.
     pub namespace_share: NamespaceShare,
+    /// What it may take of memory.
+    pub bounds: Bounds,
 }
 
 /// Parses every definition, and holds them against each other.
@@ -165,8 +168,9 @@ impl Assembled {
     ) -> Result<Self, StartError> {
         let random = clock.random();
         let sequence = Arc::new(RevisionSequence::starting(clock.now(), random));
-        let store: Arc<dyn Store> =
-            Arc::new(MemoryStore::new(Arc::clone(&sequence), limits.namespace_share));
+        let Limits { namespace_share, bounds, .. } = limits;
+        let store = MemoryStore::new(bounds.objects, Arc::clone(&sequence), namespace_share);
+        let store: Arc<dyn Store> = Arc::new(store);
         let sources = Arc::new(cluster.sources());
         let mut served = Vec::new();
         let mut runs = Vec::new();
@@ -177,7 +181,7 @@ impl Assembled {
             });
             let cache = match shown {
                 Some(other) => Arc::clone(&other.cache),
-                None => Arc::new(WatchCache::new(Arc::clone(&sequence))),
+                None => Arc::new(WatchCache::new(Arc::clone(&sequence), bounds.window)),
             };
             let is_view = shown.is_some();
             let backing = match &registered.role {
@@ -233,10 +237,17 @@ impl Assembled {
             let quotas = quota_limits(&kinds, &*store, sources).await?;
             admission.set_last(Arc::new(ResourceQuota::new(quotas, usages.clone())));
         }
-        let handler =
-            Handler::new(kinds.clone(), authentication, cluster, admission, clock.clone());
+        let handler = Handler::new(
+            kinds.clone(),
+            authentication,
+            cluster,
+            admission,
+            clock.clone(),
+            &bounds.requests,
+        );
         let handler = Arc::new(handler.with_documents(documents));
-        let runtime = RuntimeKinds::new(&handler, store, sequence, (clock, usages), closing);
+        let runtime =
+            RuntimeKinds::new(&handler, store, (sequence, bounds.window), (clock, usages), closing);
         // From here on nothing fails that would leave them behind.
         let tasks = runs.into_iter().map(tokio::spawn).collect();
         Ok(Self { kinds, handler, runtime, tasks })

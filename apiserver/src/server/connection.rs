@@ -34,12 +34,15 @@ use super::tls::Trust;
 use crate::clock::Clock;
 use crate::error::ApiError;
 use crate::occasionally::Occasionally;
+use crate::quota::Portion;
 use crate::request::{Peer, Standing, StreamReset, refuse};
 
 /// Connections at a time, besides those of the front proxy; each may cost 100 kB.
 const CONNECTIONS: usize = 900;
+const LEAST_CONNECTIONS: usize = CONNECTIONS / 6;
 /// Connections of the front proxy. kube-apiserver needs one, or one per request without HTTP/2.
 const OF_FRONT_PROXY: usize = 400;
+const LEAST_OF_FRONT_PROXY: usize = OF_FRONT_PROXY / 6;
 /// Handshakes that may find out whether it is the front proxy that comes, while nobody gives
 /// way, and how long each of them may take.
 const LATE_HANDSHAKES: usize = 500;
@@ -77,11 +80,27 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(32);
 const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// What connections may take in all, in bytes: TLS and HTTP/2 of each, and a head that is not
-/// finished. The front proxy's are finished.
-pub(super) fn memory() -> usize {
-    const IDLE: usize = 40 << 10;
-    CONNECTIONS * (IDLE + 2 * HEAD as usize) + OF_FRONT_PROXY * IDLE
+/// How many connections there may be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    connections: usize,
+    of_front_proxy: usize,
+}
+
+impl Bounds {
+    pub(super) fn of(portion: Portion) -> Self {
+        Self {
+            connections: portion.between(LEAST_CONNECTIONS, CONNECTIONS),
+            of_front_proxy: portion.between(LEAST_OF_FRONT_PROXY, OF_FRONT_PROXY),
+        }
+    }
+
+    /// What they may take in all, in bytes: TLS and HTTP/2 of each, and a head that is not
+    /// finished. The front proxy's are finished.
+    pub(super) fn memory(&self) -> usize {
+        const IDLE: usize = 40 << 10;
+        self.connections * (IDLE + 2 * HEAD as usize) + self.of_front_proxy * IDLE
+    }
 }
 
 /// Serves connections: bounded, with TLS, and knowing who is there.
@@ -90,6 +109,7 @@ pub(super) struct Connections {
     trust: Arc<ArcSwap<Trust>>,
     router: Router,
     clock: Clock,
+    bounds: Bounds,
     places: Places,
     of_front_proxy: Places,
     late: Arc<Semaphore>,
@@ -119,6 +139,7 @@ impl Connections {
         trust: Arc<ArcSwap<Trust>>,
         router: Router,
         clock: Clock,
+        bounds: Bounds,
     ) -> Self {
         let tls = RustlsAcceptor::new(tls).handshake_timeout(HANDSHAKE);
         Self {
@@ -126,8 +147,9 @@ impl Connections {
             trust,
             router,
             clock,
-            places: Places::new(CONNECTIONS, Whose::Anybody),
-            of_front_proxy: Places::new(OF_FRONT_PROXY, Whose::FrontProxy),
+            bounds,
+            places: Places::new(bounds.connections, Whose::Anybody),
+            of_front_proxy: Places::new(bounds.of_front_proxy, Whose::FrontProxy),
             late: Arc::new(Semaphore::new(LATE_HANDSHAKES)),
             heads: Heads::new(),
             refused: Occasionally::default(),
@@ -150,7 +172,8 @@ impl Connections {
             return Some(Entry::Place(place));
         }
         self.refused.log(|left_out| {
-            tracing::warn!(left_out, "{CONNECTIONS} connections are open: more are refused");
+            let connections = self.bounds.connections;
+            tracing::warn!(left_out, "{connections} connections are open: more are refused");
         });
         Arc::clone(&self.late).try_acquire_owned().ok().map(|_handshake| Entry::Late { _handshake })
     }

@@ -3,53 +3,122 @@
 use std::fs;
 
 use super::connection;
+use crate::cluster::{LEAST_SOURCE_MEMORY, SOURCE_MEMORY};
+use crate::definition::{Kinds, Role, SourceKind};
+use crate::quota::Portion;
 use crate::request;
-use crate::storage::MEMORY_STORE_LIMIT;
-use crate::watch_cache::WINDOW_LIMIT;
+use crate::storage::{LEAST_MEMORY_STORE_LIMIT, MEMORY_STORE_LIMIT};
+use crate::watch_cache::{LEAST_WINDOW_LIMIT, WINDOW_LIMIT};
 
 /// What a server takes that has nothing to do.
 const IDLE: usize = 24 << 20;
 
-/// What kinds a server has, as far as their memory goes.
-pub(super) struct Kinds {
+/// What a server has that takes memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Contents {
     /// Kinds whose objects it stores.
-    pub stored: usize,
-    /// Types of the cluster that it has in view, and what each may take, in bytes.
-    pub sources: usize,
+    stored: usize,
+    /// Types of the cluster that it has in view.
+    sources: usize,
+    /// What the objects of each type may take, in bytes, if that was said.
+    source_memory: Option<usize>,
+}
+
+impl Contents {
+    pub(super) fn of(kinds: &Kinds, source_memory: Option<usize>) -> Self {
+        let mut sources: Vec<&SourceKind> = Vec::new();
+        for registered in kinds.iter() {
+            let Role::Computed { watched, .. } = &registered.role else { continue };
+            for source in watched {
+                if !sources.contains(&source) {
+                    sources.push(source);
+                }
+            }
+        }
+        let stored = kinds.iter().filter(|one| matches!(one.role, Role::Stored { .. })).count();
+        Self { stored, sources: sources.len(), source_memory }
+    }
+}
+
+/// What each thing may take at most, computed once when a server is configured. In a container
+/// that may take all of it each is as large as it is meant to be, and no larger in one that may take
+/// more. In a smaller one every room gets the same portion of what lies between the least that it
+/// needs and that; those of a server like farm-operator, as small as they may be, fit
+/// 256 MiB.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    contents: Contents,
+    /// Connections.
+    pub connections: connection::Bounds,
+    /// Requests and their answers.
+    pub requests: request::Bounds,
+    /// Objects that are stored, in bytes.
+    pub objects: usize,
+    /// The recent past of a kind, in bytes of objects.
+    pub window: usize,
+    /// The objects of a type of the cluster, in bytes.
     pub source_memory: usize,
 }
 
-/// What each thing may take at most, in bytes. Not all of it is taken at a time, unless
-/// everybody does their worst at once.
-fn bounds(kinds: &Kinds) -> Vec<(&'static str, usize)> {
-    let mut bounds = vec![("the program", IDLE), ("connections", connection::memory())];
-    bounds.extend(request::memory());
-    if kinds.stored > 0 {
-        bounds.push(("objects", MEMORY_STORE_LIMIT));
-        // Each change is kept as it was, as it is, and as it was sent.
-        bounds.push(("their recent past", 2 * kinds.stored * WINDOW_LIMIT));
+impl Bounds {
+    /// The bounds of a server whose container may take so many bytes.
+    pub(super) fn within(limit: Option<usize>, contents: Contents) -> Self {
+        let portion = limit.map_or(Portion::ALL, |limit| {
+            Portion::largest(|portion| Self::of(portion, contents).sum() <= limit)
+        });
+        Self::of(portion, contents)
     }
-    bounds.push(("objects of the cluster", kinds.sources * kinds.source_memory));
-    bounds
-}
 
-/// Says what may be taken, and warns if that is more than there is.
-pub(super) fn tell(kinds: &Kinds) {
-    let bounds = bounds(kinds);
-    let sum: usize = bounds.iter().map(|(_, bytes)| bytes).sum();
-    let parts: Vec<String> =
-        bounds.iter().map(|(what, bytes)| format!("{what} {}", mebibytes(*bytes))).collect();
-    let (sum, parts) = (mebibytes(sum), parts.join(", "));
-    match limit() {
-        Some(limit) if mebibytes(limit) < sum => tracing::warn!(
-            "at worst {sum} MiB of memory are taken, and the container may take {}: {parts} MiB",
-            mebibytes(limit)
-        ),
-        Some(limit) => tracing::info!(
-            "at worst {sum} of {} MiB of memory are taken: {parts} MiB",
-            mebibytes(limit)
-        ),
-        None => tracing::info!("at worst {sum} MiB of memory are taken: {parts} MiB"),
+    fn of(portion: Portion, contents: Contents) -> Self {
+        let source_memory = portion.between(LEAST_SOURCE_MEMORY, SOURCE_MEMORY);
+        Self {
+            contents,
+            connections: connection::Bounds::of(portion),
+            requests: request::Bounds::of(portion),
+            objects: portion.between(LEAST_MEMORY_STORE_LIMIT, MEMORY_STORE_LIMIT),
+            window: portion.between(LEAST_WINDOW_LIMIT, WINDOW_LIMIT),
+            source_memory: contents.source_memory.unwrap_or(source_memory),
+        }
+    }
+
+    /// What each thing may take at most, in bytes. Not all of it is taken at a time, unless
+    /// everybody does their worst at once.
+    fn parts(&self) -> Vec<(&'static str, usize)> {
+        let Contents { stored, sources, .. } = self.contents;
+        let mut parts = vec![("the program", IDLE), ("connections", self.connections.memory())];
+        parts.extend(self.requests.memory());
+        if stored > 0 {
+            parts.push(("objects", self.objects));
+            // Each change is kept as it was, as it is, and as it was sent.
+            parts.push(("their recent past", 2 * stored * self.window));
+        }
+        parts.push(("objects of the cluster", sources * self.source_memory));
+        parts
+    }
+
+    fn sum(&self) -> usize {
+        self.parts().iter().map(|(_, bytes)| bytes).sum()
+    }
+
+    /// Says what may be taken, and warns if that is more than there is.
+    pub(super) fn tell(&self, limit: Option<usize>) {
+        let parts: Vec<String> = self
+            .parts()
+            .iter()
+            .map(|(what, bytes)| format!("{what} {}", mebibytes(*bytes)))
+            .collect();
+        let (sum, parts) = (mebibytes(self.sum()), parts.join(", "));
+        match limit {
+            Some(limit) if limit < self.sum() => tracing::warn!(
+                "at worst {sum} MiB of memory are taken, and the container may take {}: {parts} MiB",
+                mebibytes(limit)
+            ),
+            Some(limit) => tracing::info!(
+                "at worst {sum} of {} MiB of memory are taken: {parts} MiB",
+                mebibytes(limit)
+            ),
+            None => tracing::info!("at worst {sum} MiB of memory are taken: {parts} MiB"),
+        }
     }
 }
 
@@ -58,7 +127,7 @@ fn mebibytes(bytes: usize) -> usize {
 }
 
 /// What the container of this process may take, in bytes; `None` if there is no limit.
-fn limit() -> Option<usize> {
+pub(super) fn limit() -> Option<usize> {
     const FILES: [&str; 2] =
         ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
     FILES.iter().find_map(|file| fs::read_to_string(file).ok()).and_then(|text| read(&text))
@@ -73,14 +142,67 @@ fn read(text: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::SOURCE_MEMORY;
     use crate::manifests::MEMORY_LIMIT_MIB;
 
+    /// More than farm-operator has.
+    const CONTENTS: Contents = Contents { stored: 2, sources: 4, source_memory: None };
+    const FLOOR_MIB: usize = 256;
+
+    fn within(mebibytes: usize) -> Bounds {
+        Bounds::within(Some(mebibytes << 20), CONTENTS)
+    }
+
     #[test]
-    fn what_is_deployed_fits_its_container() {
-        let kinds = Kinds { stored: 2, sources: 4, source_memory: SOURCE_MEMORY };
-        let sum: usize = bounds(&kinds).iter().map(|(_, bytes)| bytes).sum();
-        assert!(mebibytes(sum) <= MEMORY_LIMIT_MIB, "{} MiB: {:?}", mebibytes(sum), bounds(&kinds));
+    fn what_is_deployed_fits_its_container_as_it_is_meant_to_be() {
+        let meant = Bounds::within(None, CONTENTS);
+        assert!(mebibytes(meant.sum()) <= MEMORY_LIMIT_MIB, "{:?}", meant.parts());
+        for limit in [MEMORY_LIMIT_MIB, 4 * MEMORY_LIMIT_MIB, usize::MAX >> 20] {
+            assert_eq!(within(limit).parts(), meant.parts());
+        }
+        assert_eq!((meant.objects, meant.window), (MEMORY_STORE_LIMIT, WINDOW_LIMIT));
+        assert_eq!(meant.source_memory, SOURCE_MEMORY);
+    }
+
+    #[test]
+    fn smaller_containers_have_smaller_rooms_and_all_of_them_fit() {
+        let limits = [FLOOR_MIB, 384, 512, 768, MEMORY_LIMIT_MIB];
+        for (smaller, larger) in limits.iter().zip(&limits[1..]) {
+            let (small, large) = (within(*smaller), within(*larger));
+            assert!(small.sum() <= smaller << 20, "{smaller}: {:?}", small.parts());
+            // Nothing is left over that a room could have.
+            assert!(small.sum() > (smaller - 40) << 20, "{smaller}: {:?}", small.parts());
+            for ((what, less), (_, more)) in small.parts().into_iter().zip(large.parts()) {
+                assert!(less <= more, "{what}");
+            }
+        }
+    }
+
+    #[test]
+    fn rooms_hold_what_one_client_may_ask_for_at_the_floor() {
+        const LARGEST_OBJECT: usize = 3 << 19;
+        let floor = within(FLOOR_MIB);
+        assert!(floor.sum() <= FLOOR_MIB << 20, "{:?}", floor.parts());
+        let part = |of: &Bounds, name| of.parts().into_iter().find(|(what, _)| *what == name);
+        let of = |name| part(&floor, name).unwrap().1;
+        assert!(of("trees of requests") >= 64 << 20);
+        assert!(of("answers") / 4 > LARGEST_OBJECT);
+        // Of a namespace's share, and of the window of a kind.
+        assert!(floor.objects / 4 > LARGEST_OBJECT && floor.window > LARGEST_OBJECT);
+        assert!(floor.source_memory > LARGEST_OBJECT);
+    }
+
+    #[test]
+    fn below_the_floor_rooms_stay_as_they_are_and_do_not_fit() {
+        let tiny = within(128);
+        assert!(tiny.sum() > 128 << 20 && tiny.sum() <= FLOOR_MIB << 20);
+    }
+
+    #[test]
+    fn what_was_said_of_sources_holds() {
+        let said = Contents { source_memory: Some(32 << 20), ..CONTENTS };
+        let bounds = Bounds::within(Some(512 << 20), said);
+        assert_eq!(bounds.source_memory, 32 << 20);
+        assert!(bounds.sum() <= 512 << 20);
     }
 
     #[test]

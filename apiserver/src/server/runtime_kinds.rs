@@ -66,6 +66,8 @@ struct Shared {
     handler: Weak<Handler>,
     store: Arc<dyn Store>,
     sequence: Arc<RevisionSequence>,
+    /// What the recent past of a kind may take, in bytes of objects.
+    window: usize,
     clock: Clock,
     /// Who counts against quotas, if they are enforced.
     usages: Option<QuotaUsages>,
@@ -79,13 +81,13 @@ impl RuntimeKinds {
     pub(super) fn new(
         handler: &Arc<Handler>,
         store: Arc<dyn Store>,
-        sequence: Arc<RevisionSequence>,
+        (sequence, window): (Arc<RevisionSequence>, usize),
         (clock, usages): (Clock, Option<QuotaUsages>),
         closing: CancellationToken,
     ) -> Self {
         let handler = Arc::downgrade(handler);
         let caches = Mutex::default();
-        Self(Arc::new(Shared { handler, store, sequence, clock, usages, closing, caches }))
+        Self(Arc::new(Shared { handler, store, sequence, window, clock, usages, closing, caches }))
     }
 
     /// What is wrong with a definition, whatever else is served.
@@ -159,7 +161,8 @@ impl RuntimeKinds {
         let cache = match caches.get(&qualified) {
             Some(cache) => Arc::clone(cache),
             None => {
-                let cache = Arc::new(WatchCache::new(Arc::clone(&self.0.sequence)));
+                let sequence = Arc::clone(&self.0.sequence);
+                let cache = Arc::new(WatchCache::new(sequence, self.0.window));
                 let unusable =
                     |error: StoreError| assemble::fault(&kind, "storage", &error.to_string());
                 self.0.store.follow(&collection, cache.clone()).await.map_err(unusable)?;

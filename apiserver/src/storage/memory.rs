@@ -16,6 +16,8 @@ use crate::object::{Key, Object};
 /// Bytes of objects that a store in memory holds at most: what a pod of half a
 /// gigabyte bears, with the recent past beside it.
 pub const BYTES_LIMIT: usize = 128 << 20;
+/// The same in a small container: the share of a namespace still holds the largest object.
+pub const LEAST_BYTES_LIMIT: usize = BYTES_LIMIT / 8;
 
 /// Everything that is kept.
 struct Shelves {
@@ -36,10 +38,10 @@ pub struct MemoryStore {
 }
 
 impl MemoryStore {
-    /// An empty store that takes its revisions from this sequence, and of which a namespace takes no
-    /// more than this share.
-    pub fn new(sequence: Arc<RevisionSequence>, share: NamespaceShare) -> Self {
-        let shares = Shares::new(BYTES_LIMIT, share);
+    /// An empty store of so many bytes that takes its revisions from this sequence, and of which a
+    /// namespace takes no more than this share.
+    pub fn new(limit: usize, sequence: Arc<RevisionSequence>, share: NamespaceShare) -> Self {
+        let shares = Shares::new(limit, share);
         Self { sequence, shelves: Mutex::new(Shelves { by_collection: HashMap::new(), shares }) }
     }
 
@@ -137,7 +139,7 @@ mod tests {
     #[tokio::test]
     async fn is_full_at_last_and_has_room_again() {
         let sequence = Arc::new(RevisionSequence::starting(Timestamp::now(), 7));
-        let store = MemoryStore::new(sequence, NamespaceShare::WHOLE);
+        let store = MemoryStore::new(BYTES_LIMIT, sequence, NamespaceShare::WHOLE);
         let commit = |name: &str, size: Option<usize>, expected| {
             let object = size.map(|size| {
                 let metadata = serde_json::json!({"name": name, "uid": "u"});
@@ -173,7 +175,7 @@ mod tests {
     async fn a_full_share_leaves_room_for_others() {
         const SIZE: usize = 1 << 20;
         let sequence = Arc::new(RevisionSequence::starting(Timestamp::now(), 7));
-        let store = MemoryStore::new(sequence, NamespaceShare::default());
+        let store = MemoryStore::new(BYTES_LIMIT, sequence, NamespaceShare::default());
         let commit = |namespace, name: &str, size: Option<usize>, expected| {
             let object = size.map(|size| {
                 let metadata = serde_json::json!({"name": name, "uid": "u"});
@@ -213,7 +215,7 @@ mod tests {
     async fn passes_the_suite() {
         suite::run(|| {
             let sequence = Arc::new(RevisionSequence::starting(Timestamp::now(), 7));
-            Arc::new(MemoryStore::new(sequence, NamespaceShare::default()))
+            Arc::new(MemoryStore::new(BYTES_LIMIT, sequence, NamespaceShare::default()))
         })
         .await;
     }

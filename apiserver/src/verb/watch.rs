@@ -43,7 +43,7 @@ pub enum WatchStart {
 }
 
 /// What happened to an object, as the watcher sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventType {
     /// It is there, or came into the selection.
     Added,

@@ -8,7 +8,7 @@ use serde_json::json;
 
 fn cache() -> Arc<WatchCache> {
     let sequence = Arc::new(RevisionSequence::starting(Timestamp::now(), 7));
-    Arc::new(WatchCache::new(sequence))
+    Arc::new(WatchCache::new(sequence, WINDOW_LIMIT))
 }
 
 fn key(text: &str) -> Key {
@@ -80,8 +80,8 @@ fn the_same_content_again_is_no_change() {
 #[test]
 fn a_quiet_cache_is_as_new_as_the_sequence() {
     let sequence = Arc::new(RevisionSequence::starting(Timestamp::now(), 7));
-    let quiet = WatchCache::new(Arc::clone(&sequence));
-    let busy = WatchCache::new(Arc::clone(&sequence));
+    let quiet = WatchCache::new(Arc::clone(&sequence), WINDOW_LIMIT);
+    let busy = WatchCache::new(Arc::clone(&sequence), WINDOW_LIMIT);
     put(&busy, "a/1", 1);
     assert_eq!(quiet.snapshot().revision(), sequence.current());
 }

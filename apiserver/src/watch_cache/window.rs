@@ -17,6 +17,8 @@ const COUNT_FLOOR: usize = 1_000;
 const COUNT_LIMIT: usize = 102_400;
 /// Bytes of objects that only the window may still hold.
 pub const BYTES_LIMIT: usize = 16 << 20;
+/// The same in a small container: the largest change fits.
+pub const LEAST_BYTES_LIMIT: usize = 2 << 20;
 
 /// Forms in which a change may be sent to many watchers.
 const FRAMES: usize = 3;
@@ -98,13 +100,19 @@ impl WatchCacheEvent {
 pub(super) struct Window {
     changes: VecDeque<(Instant, Arc<WatchCacheEvent>)>,
     bytes: usize,
+    limit: usize,
     start: Revision,
 }
 
 impl Window {
-    /// An empty window: every change after this revision will be in it.
-    pub(super) fn starting(start: Revision) -> Self {
-        Self { changes: VecDeque::new(), bytes: 0, start }
+    /// An empty window of so many bytes: every change after this revision will be in it.
+    pub(super) fn starting(start: Revision, limit: usize) -> Self {
+        Self { changes: VecDeque::new(), bytes: 0, limit, start }
+    }
+
+    /// How many bytes of objects only it may still hold.
+    pub(super) fn limit(&self) -> usize {
+        self.limit
     }
 
     /// Every change after this revision is still here.
@@ -135,7 +143,7 @@ impl Window {
         let count = self.changes.len();
         // The newest change always stays.
         count > 1
-            && (count > COUNT_LIMIT || self.bytes > BYTES_LIMIT || (count > COUNT_FLOOR && is_old))
+            && (count > COUNT_LIMIT || self.bytes > self.limit || (count > COUNT_FLOOR && is_old))
     }
 
     /// The changes after a revision.
@@ -166,7 +174,7 @@ mod tests {
 
     #[test]
     fn keeps_young_changes_and_the_newest_thousand() {
-        let mut window = Window::starting(Revision::new(0));
+        let mut window = Window::starting(Revision::new(0), BYTES_LIMIT);
         let start = Instant::now();
         for revision in 1..=1_001 {
             window.push(change(revision, 1), start, |_| {});
@@ -180,7 +188,7 @@ mod tests {
 
     #[test]
     fn is_bounded_by_bytes() {
-        let mut window = Window::starting(Revision::new(0));
+        let mut window = Window::starting(Revision::new(0), BYTES_LIMIT);
         for revision in 1..=20 {
             window.push(change(revision, 1 << 20), Instant::now(), |_| {});
         }

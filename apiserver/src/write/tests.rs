@@ -15,11 +15,11 @@ use crate::object::{Key, Object};
 use crate::quota::Account;
 use crate::served_kind::{Backing, CommitGate, Intake, ServedKind, ServedKinds};
 use crate::storage::{
-    Collection, Commit, Expected, LogReader, MemoryStore, NamespaceShare, Revision,
-    RevisionSequence, Store, StoreError, Versioned,
+    Collection, Commit, Expected, LogReader, MEMORY_STORE_LIMIT, MemoryStore, NamespaceShare,
+    Revision, RevisionSequence, Store, StoreError, Versioned,
 };
 use crate::user::User;
-use crate::watch_cache::WatchCache;
+use crate::watch_cache::{WINDOW_LIMIT, WatchCache};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::json;
@@ -65,8 +65,9 @@ impl World {
     fn new(kind: Kind) -> Self {
         let now = || "2026-01-01T00:00:00.5Z".parse().unwrap();
         let sequence = Arc::new(RevisionSequence::starting(now(), 7));
-        let cache = Arc::new(WatchCache::new(Arc::clone(&sequence)));
-        let store = Arc::new(MemoryStore::new(sequence, NamespaceShare::default()));
+        let cache = Arc::new(WatchCache::new(Arc::clone(&sequence), WINDOW_LIMIT));
+        let store =
+            Arc::new(MemoryStore::new(MEMORY_STORE_LIMIT, sequence, NamespaceShare::default()));
         let served = ServedKind {
             kind: Arc::new(kind),
             cache,
@@ -406,7 +407,7 @@ impl Store for Closing {
 fn an_object_does_not_outlive_its_definition() {
     let mut world = World::new(kind());
     let sequence = Arc::new(RevisionSequence::starting(world.clock.now(), 7));
-    let store = MemoryStore::new(sequence, NamespaceShare::default());
+    let store = MemoryStore::new(MEMORY_STORE_LIMIT, sequence, NamespaceShare::default());
     let store = Arc::new(Closing(store, world.served.intake.clone()));
     world.served.backing = Backing::Stored(store.clone());
     let Value::Object(tree) = foo(json!({"name": "a"}), json!({"size": 1})) else { unreachable!() };

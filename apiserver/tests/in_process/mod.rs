@@ -3,7 +3,9 @@
 
 use std::convert::Infallible;
 
-use aggregated_apiserver::{AdmissionPluginName, ApiServer, InProcess, Kinds, User};
+use aggregated_apiserver::{
+    AdmissionPluginName, ApiServer, InProcess, Kinds, NamespaceShare, User,
+};
 use axum::body::Body;
 use http::{Request, Response, StatusCode};
 use kube::Client;
@@ -33,6 +35,8 @@ async fn server_with(definitions: &str, client: Client) -> InProcess {
     let kinds = Kinds::new().crds_from_yaml(definitions).unwrap();
     let server = ApiServer::new("foos", kinds);
     let server = server.without_admission_plugin(AdmissionPluginName::NamespaceLifecycle);
+    // Their objects live in one namespace.
+    let server = server.with_store_namespace_share(NamespaceShare::WHOLE);
     server.in_process(client).await.unwrap()
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 use crate::definition::Lookup;
 use crate::storage::RevisionSequence;
-use crate::watch_cache::Scope;
+use crate::watch_cache::{Scope, WINDOW_LIMIT};
 use futures::FutureExt;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -80,7 +80,7 @@ fn start() -> Fixture {
     let cluster = crate::cluster::Cluster::new(kube::Client::new(nobody, "default"));
     let sources = Arc::new(cluster.sources());
     let sequence = Arc::new(RevisionSequence::starting(Timestamp::now(), 7));
-    let cache = Arc::new(WatchCache::new(sequence));
+    let cache = Arc::new(WatchCache::new(sequence, WINDOW_LIMIT));
     Fixture {
         config_maps: sources.open(),
         secrets: sources.open(),

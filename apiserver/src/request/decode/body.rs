@@ -9,7 +9,7 @@ use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::Value;
 
-use crate::codec::{self, ParseError, Parsed};
+use crate::codec::{self, ParseError, Parsed, YamlParsers};
 use crate::error::{ApiError, Reason, no_object};
 use crate::kind::{Kind, Version};
 use crate::object::Tree;
@@ -28,7 +28,8 @@ const SHOWN: usize = 30;
 #[derive(Clone, Debug)]
 pub(super) enum BodyFormat {
     Json,
-    Yaml,
+    /// With those who read it.
+    Yaml(YamlParsers),
     /// With the types of its messages.
     Protobuf(Arc<Types>),
 }
@@ -59,7 +60,7 @@ impl BodyFormat {
                 }
                 refused @ ParseError::Refused(_) => refused,
             }),
-            Self::Yaml => codec::from_yaml(bytes.clone(), account).await,
+            Self::Yaml(parsers) => parsers.parse(bytes.clone(), account).await,
             Self::Protobuf(types) => {
                 let value = codec::from_protobuf(bytes, types, account)?;
                 Ok(Parsed { value, duplicates: Vec::new() })
@@ -76,6 +77,7 @@ impl BodyFormat {
 pub(super) fn format(
     headers: &HeaderMap,
     protobuf: Option<Arc<Types>>,
+    yaml: &YamlParsers,
 ) -> Result<BodyFormat, ApiError> {
     let given = headers.get(CONTENT_TYPE).map(|value| value.to_str().unwrap_or("?"));
     let mut parts = given.unwrap_or_default().split(';').map(str::trim);
@@ -83,7 +85,7 @@ pub(super) fn format(
     let is_well_formed = parts.all(|parameter| parameter.is_empty() || parameter.contains('='));
     match media_type.to_ascii_lowercase().as_str() {
         "" | "application/json" if is_well_formed => return Ok(BodyFormat::Json),
-        "application/yaml" if is_well_formed => return Ok(BodyFormat::Yaml),
+        "application/yaml" if is_well_formed => return Ok(BodyFormat::Yaml(yaml.clone())),
         "application/vnd.kubernetes.protobuf" if is_well_formed => {
             if let Some(types) = protobuf {
                 return Ok(BodyFormat::Protobuf(types));

@@ -1,7 +1,5 @@
 //! Objects in protobuf, as parts of a list and of a watch.
 
-use bytes::Bytes;
-
 use super::super::negotiate::Form;
 use super::{Encoder, Page};
 use crate::codec;
@@ -104,11 +102,11 @@ pub(super) fn write_item(
 }
 
 /// One event of a watch.
-pub(super) fn event(encoder: &Encoder, event_type: &str, json: &[u8]) -> Bytes {
+pub(super) fn event(encoder: &Encoder, event_type: &str, json: &[u8]) -> Vec<u8> {
     let object: Tree = serde_json::from_slice(json).unwrap_or_default();
     let event = codec::event_in_protobuf(event_type, &object, encoder.types());
     if event.is_none() {
         tracing::error!("an event of {} has no form in protobuf", encoder.kind.qualified());
     }
-    event.unwrap_or_default().into()
+    event.unwrap_or_default()
 }

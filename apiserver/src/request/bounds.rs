@@ -1,0 +1,44 @@
+//! What requests and their answers may take of memory.
+
+use super::{answers, encode, throttle};
+use crate::codec;
+use crate::quota::{self, Portion};
+
+/// What requests and their answers may take of memory, each sort by itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Trees, in bytes.
+    pub(super) trees: usize,
+    /// Heads, bodies and selectors.
+    pub(super) throttle: throttle::Bounds,
+    /// Parsers of YAML that work at a time.
+    pub(super) yaml_parsers: usize,
+    /// Answers, in bytes.
+    pub(super) answers: usize,
+    /// Forms of events, in bytes.
+    pub(super) forms: usize,
+}
+
+impl Bounds {
+    /// So large a portion of all of them.
+    pub fn of(portion: Portion) -> Self {
+        Self {
+            trees: quota::trees(portion),
+            throttle: throttle::Bounds::of(portion),
+            yaml_parsers: codec::yaml_parsers(portion),
+            answers: answers::limit(portion),
+            forms: encode::shared_forms_limit(portion),
+        }
+    }
+
+    /// Each sort, and how many bytes.
+    pub fn memory(&self) -> [(&'static str, usize); 5] {
+        [
+            ("trees of requests", self.trees),
+            ("heads, bodies and selectors", self.throttle.memory()),
+            ("parsers of YAML", codec::yaml_memory(self.yaml_parsers)),
+            ("answers", self.answers),
+            ("forms of events", self.forms),
+        ]
+    }
+}

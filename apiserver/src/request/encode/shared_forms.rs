@@ -1,0 +1,307 @@
+//! Forms of watch events that many ask for: Tables, metadata, other versions.
+//!
+//! Those who watch the same are told of a change at the same time. The first of them makes
+//! the form that it asked for, and the others send the same bytes. It is kept for a while and not
+//! as long as the change: who comes later makes it again.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use bytes::Bytes;
+
+use super::super::negotiate::Format;
+use crate::kind::Version;
+use crate::quota::Portion;
+use crate::verb::EventType;
+use crate::watch_cache::WatchCacheEvent;
+
+/// What all forms may take, in bytes: Tables of some thousand changes, or the two largest objects.
+const LIMIT: usize = 4 << 20;
+/// The same in a small container.
+const LEAST: usize = LIMIT / 4;
+/// What a form takes besides its bytes: its entry, and what is left of a change and of a
+/// version while somebody remembers where they were.
+const ENTRY: usize = 1 << 10;
+
+/// What all forms may take, in bytes.
+pub(in crate::request) fn limit(portion: Portion) -> usize {
+    portion.between(LEAST, LIMIT)
+}
+
+/// A form of an event.
+#[derive(Clone, Copy)]
+pub(super) struct EventForm<'a> {
+    /// The change behind the event.
+    pub change: &'a Arc<WatchCacheEvent>,
+    /// What it means to those who ask.
+    pub event_type: EventType,
+    /// The version in which they see it.
+    pub version: &'a Arc<Version>,
+    /// What they asked for.
+    pub format: Format,
+    /// Whether columns are described.
+    pub columns: bool,
+    /// The second in which ages are told; 0 where none are.
+    pub second: i64,
+}
+
+/// The same, as it is looked up. A change and a version are known by where they are, which is
+/// nobody else's place as long as [`Kept`] points there.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Name {
+    change: usize,
+    event_type: EventType,
+    version: usize,
+    format: Format,
+    columns: bool,
+    second: i64,
+}
+
+struct Kept {
+    bytes: Bytes,
+    _change: Weak<WatchCacheEvent>,
+    _version: Weak<Version>,
+}
+
+#[derive(Default)]
+struct Forms {
+    /// What they may take.
+    limit: usize,
+    by_name: HashMap<Name, Kept>,
+    /// In the order in which they were made.
+    names: VecDeque<Name>,
+    bytes: usize,
+}
+
+/// The forms that were made last.
+#[derive(Clone)]
+pub(in crate::request) struct SharedForms(Arc<Mutex<Forms>>);
+
+impl SharedForms {
+    /// Room for so many bytes of forms.
+    pub(in crate::request) fn new(limit: usize) -> Self {
+        Self(Arc::new(Mutex::new(Forms { limit, ..Forms::default() })))
+    }
+
+    /// The bytes of a form, which `make` makes if nobody has made them a moment ago. Nobody waits for
+    /// it: two who ask at once may both make them.
+    ///
+    /// # Errors
+    /// Those of `make`.
+    pub(super) fn get_or_make<E>(
+        &self,
+        form: EventForm<'_>,
+        make: impl FnOnce() -> Result<Vec<u8>, E>,
+    ) -> Result<Bytes, E> {
+        let name = form.name();
+        if let Some(kept) = self.lock().by_name.get(&name) {
+            return Ok(kept.bytes.clone());
+        }
+        // Room that was left is not kept.
+        let bytes = Bytes::from(make()?.into_boxed_slice());
+        self.lock().keep(name, form, bytes.clone());
+        Ok(bytes)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Forms> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl EventForm<'_> {
+    fn name(&self) -> Name {
+        let Self { change, event_type, version, format, columns, second } = *self;
+        let (change, version) = (Arc::as_ptr(change).addr(), Arc::as_ptr(version).addr());
+        Name { change, event_type, version, format, columns, second }
+    }
+}
+
+impl Forms {
+    fn keep(&mut self, name: Name, form: EventForm<'_>, bytes: Bytes) {
+        let size = size(&bytes);
+        if size > self.limit {
+            return;
+        }
+        let (_change, _version) = (Arc::downgrade(form.change), Arc::downgrade(form.version));
+        if let Some(other) = self.by_name.insert(name, Kept { bytes, _change, _version }) {
+            self.bytes -= self::size(&other.bytes);
+        } else {
+            self.names.push_back(name);
+        }
+        self.bytes += size;
+        while self.bytes > self.limit {
+            let Some(oldest) = self.names.pop_front() else { break };
+            let gone = self.by_name.remove(&oldest);
+            self.bytes -= gone.map_or(0, |gone| self::size(&gone.bytes));
+        }
+    }
+}
+
+fn size(bytes: &Bytes) -> usize {
+    bytes.len() + ENTRY
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kind::{ErasedCells, Kind};
+    use crate::object::{Key, Object};
+    use crate::request::encode::Encoder;
+    use crate::request::negotiate::{Form, Include, Media, MetaVersion, Presentation};
+    use crate::storage::RevisionSequence;
+    use crate::verb::{Event, ObjectEvent};
+    use crate::watch_cache::{Scope, WINDOW_LIMIT, WatchCache};
+    use jiff::Timestamp;
+    use serde_json::{Value, json};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    const TABLE: Format = Format {
+        form: Form::Table(MetaVersion::V1),
+        include: Include::Metadata,
+        presentation: Presentation { media: Media::Json, gzip: false },
+    };
+
+    /// A kind whose rows are counted when they are made.
+    fn kind() -> (Arc<Kind>, Arc<AtomicUsize>) {
+        let made = Arc::new(AtomicUsize::new(0));
+        let version = |name: &str, stored: bool| {
+            json!({
+                "name": name, "served": true, "storage": stored,
+                "schema": {"openAPIV3Schema": {"type": "object"}},
+                "additionalPrinterColumns": [{"name": "Made", "type": "integer", "jsonPath": ".x"}],
+            })
+        };
+        let definition = json!({
+            "metadata": {"name": "foos.example.com"},
+            "spec": {
+                "group": "example.com",
+                "scope": "Cluster",
+                "names": {"kind": "Foo", "plural": "foos"},
+                "versions": [version("v1", true), version("v2", false)],
+            },
+        });
+        let counter = Arc::clone(&made);
+        let compute = move |_: &Value, _| {
+            counter.fetch_add(1, Ordering::Relaxed);
+            vec![json!(1)]
+        };
+        let cells = ErasedCells::new("v1", vec!["Made"], Box::new(compute));
+        let definition = serde_json::from_value(definition).unwrap();
+        (Arc::new(Kind::parse(&definition, Some(Arc::new(cells))).unwrap()), made)
+    }
+
+    /// A change, as it is seen by those who watch it.
+    async fn change(size: usize) -> Event {
+        let sequence = Arc::new(RevisionSequence::starting(Timestamp::UNIX_EPOCH, 7));
+        let cache = Arc::new(WatchCache::new(Arc::clone(&sequence), WINDOW_LIMIT));
+        let (_, mut watching) = cache.subscribe(Scope::All);
+        let tree = json!({"apiVersion": "example.com/v1", "kind": "Foo", "metadata": {"name": "a", "uid": "u"}, "x": "x".repeat(size)});
+        let object = Arc::new(Object::from_tree(tree.as_object().unwrap()).unwrap());
+        let apply = |revision| {
+            cache.apply(revision, &Key::new(None, "a"), Some(object));
+            Ok::<(), ()>(())
+        };
+        sequence.publish(apply).unwrap();
+        let change = watching.next().await.unwrap().remove(0);
+        Event::Object(ObjectEvent {
+            event_type: EventType::Added,
+            versioned: change.after().unwrap().clone(),
+            change: Some(change),
+        })
+    }
+
+    #[tokio::test]
+    async fn a_thousand_watchers_of_one_form_cost_one() {
+        let (kind, made) = kind();
+        let (forms, event) = (SharedForms::new(LIMIT), change(1).await);
+        let watcher = |format, second| {
+            let now = Timestamp::from_second(second).unwrap();
+            Encoder::new(&kind, &kind.storage, format, now, &forms)
+        };
+        let first = watcher(TABLE, 1).event(&event, false).unwrap();
+        for _ in 1..1_000 {
+            let bytes = watcher(TABLE, 1).event(&event, false).unwrap();
+            assert_eq!(bytes.as_ptr(), first.as_ptr());
+        }
+        assert_eq!(made.load(Ordering::Relaxed), 1);
+        // Whoever asks for something else gets it.
+        let whole = Format { include: Include::Object, ..TABLE };
+        let beta = Format { form: Form::Table(MetaVersion::V1Beta1), ..TABLE };
+        let others = [
+            watcher(TABLE, 1).event(&event, true).unwrap(),
+            watcher(TABLE, 2).event(&event, false).unwrap(),
+            watcher(whole, 1).event(&event, false).unwrap(),
+            watcher(beta, 1).event(&event, false).unwrap(),
+        ];
+        assert_eq!(made.load(Ordering::Relaxed), 5);
+        assert!(others.iter().all(|other| other.as_ptr() != first.as_ptr()));
+        assert_eq!(others[1], first, "nothing tells the time here");
+        let of_first = String::from_utf8_lossy(&others[0]);
+        assert!(of_first.contains("\"name\":\"Made\""), "the first event describes the columns");
+        let change_of_other = change(1).await;
+        watcher(TABLE, 1).event(&change_of_other, false).unwrap();
+        assert_eq!(made.load(Ordering::Relaxed), 6);
+    }
+
+    #[tokio::test]
+    async fn other_versions_and_metadata_are_shared_and_what_a_watch_begins_with_is_not() {
+        let (kind, _) = kind();
+        let forms = SharedForms::new(LIMIT);
+        let mut event = change(1).await;
+        let object = Format { form: Form::Object, ..TABLE };
+        let metadata = Format { form: Form::PartialMetadata(MetaVersion::V1), ..TABLE };
+        let protobuf = Presentation { media: Media::Protobuf, gzip: false };
+        let protobuf = Format { presentation: protobuf, ..metadata };
+        let encode = |event: &Event, version: &str, format, first| {
+            let version = kind.version(version).unwrap();
+            let encoder = Encoder::new(&kind, version, format, Timestamp::UNIX_EPOCH, &forms);
+            encoder.event(event, first).unwrap()
+        };
+        for (version, format) in [("v2", object), ("v1", metadata), ("v1", protobuf)] {
+            let (one, other) =
+                (encode(&event, version, format, true), encode(&event, version, format, false));
+            assert_eq!(one.as_ptr(), other.as_ptr(), "{version} {format:?}");
+        }
+        assert!(encode(&event, "v2", object, false).starts_with(b"{\"type\":\"ADDED\""));
+        assert_eq!(forms.lock().by_name.len(), 3);
+        // The whole object as it is kept has its bytes in the window.
+        let one = encode(&event, "v1", object, false);
+        assert_eq!(one.as_ptr(), encode(&event, "v1", object, false).as_ptr());
+        assert_eq!(forms.lock().by_name.len(), 3);
+        let Event::Object(initial) = &mut event else { unreachable!() };
+        initial.change = None;
+        encode(&event, "v2", object, false);
+        assert_eq!(forms.lock().by_name.len(), 3);
+    }
+
+    #[tokio::test]
+    async fn what_is_kept_is_bounded() {
+        let (kind, made) = kind();
+        let forms = SharedForms::new(LIMIT);
+        let whole = Format { include: Include::Object, ..TABLE };
+        let encode = |event: &Event| {
+            let now = Timestamp::UNIX_EPOCH;
+            let encoder = Encoder::new(&kind, &kind.storage, whole, now, &forms);
+            encoder.event(event, false).unwrap()
+        };
+        let mut changes = Vec::new();
+        for _ in 0..10 {
+            changes.push(change(1 << 20).await);
+            encode(changes.last().unwrap());
+            let forms = forms.lock();
+            let sizes: usize = forms.by_name.values().map(|kept| size(&kept.bytes)).sum();
+            assert_eq!((forms.bytes, forms.by_name.len()), (sizes, forms.names.len()));
+            assert!(forms.bytes <= LIMIT);
+        }
+        assert_eq!(forms.lock().by_name.len(), 3);
+        encode(&changes[9]);
+        assert_eq!(made.load(Ordering::Relaxed), 10);
+        // The oldest have gone, and what is larger than all there may be is not kept.
+        encode(&changes[0]);
+        assert_eq!(made.load(Ordering::Relaxed), 11);
+        let large = change(LIMIT).await;
+        assert_eq!(encode(&large), encode(&large));
+        assert_eq!(made.load(Ordering::Relaxed), 13);
+        assert_eq!(forms.lock().by_name.len(), 3);
+    }
+}

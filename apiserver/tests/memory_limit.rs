@@ -1,0 +1,133 @@
+//! A server in a container that may take less than everything together: rooms are smaller, and
+//! what one client may ask for still fits.
+
+#![allow(clippy::unwrap_used)] // all of it is a test
+
+use std::convert::Infallible;
+
+use aggregated_apiserver::{AdmissionPluginName, ApiServer, InProcess, Kinds, User};
+use axum::body::Body;
+use http::{Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use kube::Client;
+
+const DEFINITION: &str = "
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: foos.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {plural: foos, kind: Foo}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties: {spec: {type: object, properties: {text: {type: string}}}}
+";
+const MIB: usize = 1 << 20;
+/// As much as is kept of one object, nearly.
+const LARGEST: usize = 3 * MIB / 2 - 1_000;
+
+async fn server(memory_limit: Option<usize>) -> InProcess {
+    let allows = tower::service_fn(|_: Request<kube::client::Body>| async {
+        let review = r#"{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{},"status":{"allowed":true}}"#;
+        Ok::<_, Infallible>(Response::new(Body::from(review)))
+    });
+    let server = ApiServer::new("foos", Kinds::new().crds_from_yaml(DEFINITION).unwrap());
+    let server = server.without_admission_plugin(AdmissionPluginName::NamespaceLifecycle);
+    let server = match memory_limit {
+        Some(bytes) => server.with_memory_limit(bytes),
+        None => server,
+    };
+    server.in_process(Client::new(allows, "default")).await.unwrap()
+}
+
+async fn ask(
+    server: &InProcess,
+    method: &str,
+    path: &str,
+    language: &str,
+    body: String,
+) -> (StatusCode, String) {
+    let jane = User { name: "jane".to_owned(), ..User::default() };
+    let request = Request::builder().method(method).uri(path).header("content-type", language);
+    let response = server.respond(jane, request.body(Body::from(body)).unwrap()).await;
+    let status = response.status();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    (status, String::from_utf8_lossy(&body).into_owned())
+}
+
+fn foos(namespace: usize) -> String {
+    format!("/apis/example.com/v1/namespaces/n{namespace}/foos")
+}
+
+fn foo(size: usize) -> String {
+    let text = "x".repeat(size);
+    format!(
+        r#"{{"apiVersion":"example.com/v1","kind":"Foo","metadata":{{"generateName":"a"}},"spec":{{"text":"{text}"}}}}"#
+    )
+}
+
+/// Creates objects, two in a namespace, until one is refused; how many bytes were taken, and
+/// what is said.
+async fn fill(server: &InProcess, most: usize) -> (usize, Option<String>) {
+    let mut taken = 0;
+    for number in 0.. {
+        if taken >= most {
+            break;
+        }
+        let body = foo(LARGEST - 2_000);
+        let (status, said) = ask(server, "POST", &foos(number / 2), "application/json", body).await;
+        if status != StatusCode::CREATED {
+            return (taken, Some(said));
+        }
+        taken += LARGEST;
+    }
+    (taken, None)
+}
+
+#[tokio::test]
+async fn a_small_container_has_a_small_store_and_one_without_a_limit_the_usual_one() {
+    let (taken, said) = fill(&server(Some(256 * MIB)).await, 32 * MIB).await;
+    assert!((16 * MIB..=28 * MIB).contains(&taken), "{taken}");
+    assert!(said.as_ref().is_some_and(|said| said.contains("the store is full")), "{said:?}");
+    for limit in [None, Some(1_024 * MIB), Some(64 << 30)] {
+        let (taken, said) = fill(&server(limit).await, 32 * MIB).await;
+        assert!(taken >= 32 * MIB, "{limit:?}: {said:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_one_client_may_ask_for_fits_the_smallest_container() {
+    let server = server(Some(256 * MIB)).await;
+    let (status, said) =
+        ask(&server, "POST", &foos(0), "application/json", foo(LARGEST - 2_000)).await;
+    assert_eq!(status, StatusCode::CREATED, "{said}");
+    let created: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let path = format!("{}/{}", foos(0), created["metadata"]["name"].as_str().unwrap());
+    // A patch of 3 MiB, of which most is not kept.
+    let (kept, dropped) = ("y".repeat(LARGEST - 2_000), "z".repeat(3 * MIB - LARGEST - 1_000));
+    let patch = format!(r#"{{"spec":{{"text":"{kept}"}},"dropped":"{dropped}"}}"#);
+    assert!((3 * MIB - 10_000..=3 * MIB).contains(&patch.len()));
+    let (status, said) = ask(&server, "PATCH", &path, "application/merge-patch+json", patch).await;
+    assert_eq!(status, StatusCode::OK, "{said:.500}");
+    let (status, said) = ask(&server, "GET", &path, "", String::new()).await;
+    assert!(status == StatusCode::OK && said.len() > LARGEST - 2_000);
+    // YAML has a parser too, and a list all that was made.
+    let (status, said) = ask(&server, "POST", &foos(1), "application/yaml", foo(MIB)).await;
+    assert_eq!(status, StatusCode::CREATED, "{said:.500}");
+    let everywhere = "/apis/example.com/v1/foos";
+    let (status, said) = ask(&server, "GET", everywhere, "", String::new()).await;
+    assert!(status == StatusCode::OK && said.len() > LARGEST + MIB - 2_000);
+    // A tree of 16 MiB of memory, which a body of few bytes may become.
+    let many = vec!["{}"; 49_000].join(",");
+    let tree = format!(
+        r#"{{"apiVersion":"example.com/v1","kind":"Foo","metadata":{{"name":"b"}},"many":[{many}]}}"#
+    );
+    let (status, said) = ask(&server, "POST", &foos(1), "application/json", tree).await;
+    assert_eq!(status, StatusCode::CREATED, "{said:.500}");
+}
