@@ -34,6 +34,7 @@ mod verb;
 mod write;
 
 mod admission;
+mod apply;
 
 mod served_kind;
 mod storage;
