@@ -284,7 +284,7 @@ async fn what_plugins_change_is_an_object_again() {
     let managed = create("manage").await;
     // What a plugin makes of managers and cannot be read is put back.
     let managers = &managed.body()["metadata"]["managedFields"];
-    assert_eq!(managers[0]["manager"], "unknown", "{}", managed.body());
+    assert_eq!(managers[0]["manager"], "test", "{}", managed.body());
     let owned = create("own").await;
     assert_eq!(owned.body()["metadata"]["ownerReferences"].as_array().unwrap().len(), 1);
     let named = create("name").await;
