@@ -164,7 +164,7 @@ pub(super) async fn decode(
             let patch_type = patch::patch_type(&head.headers, is_strategic(target))?;
             if patch_type == PatchType::Apply {
                 let (options, force) = parameters.apply_options()?;
-                let submitted = patch::read_applied(body, force, account).await;
+                let submitted = patch::read_applied(body, force, (account, yaml)).await;
                 return Ok(Operation::Write(Change::Apply(submitted), options));
             }
             let options = with_manager(parameters.patch_options()?, head);

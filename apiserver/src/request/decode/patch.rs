@@ -6,7 +6,7 @@ use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 use serde_json::Value;
 
-use crate::codec::{self, ParseError};
+use crate::codec::{self, ParseError, YamlParsers};
 use crate::error::{ApiError, Reason, go_type, quote};
 use crate::object::Tree;
 use crate::quota::Account;
@@ -128,7 +128,7 @@ pub(super) fn read(
 pub(super) async fn read_applied(
     bytes: &Bytes,
     force: bool,
-    account: &Account,
+    (account, yaml): (&Account, &YamlParsers),
 ) -> Result<SubmittedApply, ApiError> {
     let undecodable = |why: &str| ApiError::bad_request(format!("error decoding YAML: {why}"));
     // Most clients send JSON, which is read in a tenth of the time.
@@ -136,7 +136,7 @@ pub(super) async fn read_applied(
         Ok(parsed) => parsed,
         Err(ParseError::Refused(refused)) => return Err(refused),
         Err(ParseError::Malformed(_)) => {
-            let parsed = codec::from_yaml(bytes.clone(), account).await;
+            let parsed = yaml.parse(bytes.clone(), account).await;
             parsed.map_err(|error| match error {
                 ParseError::Refused(refused) => refused,
                 ParseError::Malformed(why) => undecodable(&why),
