@@ -101,10 +101,13 @@ fn request(method: &str, path: String, content_type: Option<&str>, body: String)
 }
 
 fn metadata(rng: &mut Rng) -> String {
+    // Nothing that is empty: kube-apiserver keeps it when it is applied, and drops it with the
+    // next write, which then changes the object.
+    let (key, number) = (pick(rng, &["k1", "k2"]), number(rng));
     let more = match rng.u32(0..6) {
-        0 => format!(",\"labels\":{}", map(rng)),
-        1 => format!(",\"annotations\":{}", map(rng)),
-        2 => format!(",\"finalizers\":{}", set(rng, &["x.io/a", "x.io/b"])),
+        0 => format!(",\"labels\":{{\"{key}\":\"{number}\"}}"),
+        1 => format!(",\"annotations\":{{\"{key}\":\"{number}\"}}"),
+        2 => format!(",\"finalizers\":[\"x.io/{key}\"]"),
         _ => String::new(),
     };
     format!("{{\"name\":\"a\"{more}}}")

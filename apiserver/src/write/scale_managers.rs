@@ -26,6 +26,10 @@ pub(super) fn updated(
     let schema = kind::scale().ok_or("there is no Scale")?;
     let versions = versions(&schema.storage);
     let mut of_scale = to_scale(attributes, managers);
+    if of_scale.is_empty() {
+        // Nobody has begun to keep track of it.
+        return Ok(managers.clone());
+    }
     let change = Update {
         versions: &versions,
         manager: &manager(attributes, Operation::Update),
