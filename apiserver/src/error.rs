@@ -12,4 +12,4 @@ pub use field::FieldError;
 pub use path::Path;
 pub use reason::Reason;
 pub use start::StartError;
-pub use text::{go_float, go_type, is_printed, no_object, qualified, quote};
+pub use text::{beginning, go_float, go_type, is_printed, no_object, qualified, quote};

@@ -21,6 +21,21 @@
 //!
 //! let server = ApiServer::new("foo-server", Kinds::new().stored::<Foo>());
 //! ```
+//!
+//! # Who owns which field
+//!
+//! Every write notes in `metadata.managedFields` which fields its manager owns, and
+//! `kubectl apply --server-side`, or kube's `Patch::Apply`, changes what others own only if it is
+//! told to. There is nothing to do for that, but a schema says how finely lists and maps are
+//! owned, as in any CustomResourceDefinition:
+//!
+//! - A list is one value, unless it is a set (`x-kubernetes-list-type: set`) or its items are told
+//!   apart by members (`map`, with `x-kubernetes-list-map-keys`): then each item has owners.
+//! - Members of an object have owners each, unless it is `x-kubernetes-map-type: atomic`.
+//! - `status` has owners of its own where it is a subresource, and writes of the one never own
+//!   fields of the other.
+//!
+//! With schemars an attribute says it: `#[schemars(extend("x-kubernetes-list-type" = "set"))]`.
 
 // The order is the path of a request; see ARCHITECTURE.md for who may use whom.
 mod server;
@@ -34,6 +49,7 @@ mod verb;
 mod write;
 
 mod admission;
+mod apply;
 
 mod served_kind;
 mod storage;

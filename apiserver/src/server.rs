@@ -265,7 +265,11 @@ impl ApiServer {
             service: args.service_name.clone().unwrap_or_else(|| self.name.clone()),
             namespace,
             secret: manifests::secret(&self.name),
-            api_services: manifests::api_service_names(&kinds),
+            api_services: match impersonation {
+                Impersonation::Refused => manifests::api_service_names(&kinds),
+                // Without a cluster nobody calls it by the name of a Service.
+                Impersonation::Authorized => Vec::new(),
+            },
         };
         let certificate = serving_certificate::open(args, identity)?;
         let listening = Listening::bind(SocketAddr::new(args.bind_address, args.secure_port))?;

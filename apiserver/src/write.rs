@@ -4,6 +4,7 @@
 //! by `Attributes`, what somebody wants by `Change`; between them an object is a `Draft`.
 
 mod admission;
+mod applied;
 mod attributes;
 mod change;
 mod commit;
@@ -16,6 +17,7 @@ mod extent;
 mod field_managers;
 mod field_validation;
 mod json_patch;
+mod last_applied;
 mod live;
 mod merge_patch;
 mod metadata_rules;
@@ -27,12 +29,14 @@ mod reset;
 mod restore;
 mod review;
 mod scale;
+mod scale_managers;
 mod stamp;
 mod turns;
 mod validate;
 mod validate_defaults;
 
 pub use admission::validate_deletion;
+pub use applied::SubmittedApply;
 pub use attributes::{Attributes, CreateAuthorizer, Environment, Origin, Part, WriteOptions};
 pub use change::Change;
 pub use decode::{check_posted, check_preconditions, decode};
@@ -42,6 +46,7 @@ pub use field_managers::manager_of_user_agent;
 pub use field_validation::FieldValidation;
 pub use json_patch::{OPERATIONS_LIMIT, Operation};
 pub use live::Live;
+pub use metadata_rules::check_manager;
 pub use patch::{Patch, SubmittedPatch};
 pub use pipeline::write;
 pub use restore::restore;

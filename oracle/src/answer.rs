@@ -160,8 +160,9 @@ impl Placeholders {
     }
 
     fn collect_metadata(&mut self, metadata: &mut Map<String, Value>) {
-        // Who changed what last is a chapter of its own: docs/differences.md.
-        metadata.remove("managedFields");
+        if let Some(Value::Array(entries)) = metadata.get_mut("managedFields") {
+            collect_managers(entries);
+        }
         if let Some(token) = metadata.get_mut("continue").filter(|token| *token != "") {
             *token = "<continue>".into();
         }
@@ -214,6 +215,30 @@ impl Placeholders {
         }
         text
     }
+}
+
+/// Entries of managers are ordered by their times, of which both servers have their own.
+fn collect_managers(entries: &mut [Value]) {
+    for entry in entries.iter_mut() {
+        if let Some(time) = entry.get_mut("time") {
+            *time = "<time>".into();
+        }
+        if let Some(owners) = entry
+            .pointer_mut("/fieldsV1/f:metadata/f:ownerReferences")
+            .and_then(Value::as_object_mut)
+        {
+            // Each server has uids of its own.
+            let uids: Vec<Value> =
+                std::mem::take(owners).into_iter().map(|(_, below)| below).collect();
+            let named = uids.into_iter().enumerate();
+            owners.extend(named.map(|(index, below)| (format!("<owner {index}>"), below)));
+        }
+    }
+    let text = |entry: &Value, field: &str| entry[field].as_str().unwrap_or_default().to_owned();
+    entries.sort_by_key(|entry| {
+        ["operation", "manager", "apiVersion", "subresource", "time"]
+            .map(|field| text(entry, field))
+    });
 }
 
 /// An object that is shown in a text, without who changed what last.

@@ -7,6 +7,7 @@
 #![allow(missing_docs)] // a program for tests, not a library
 
 pub mod answer;
+pub mod applies;
 pub mod compare;
 pub mod formats;
 pub mod generate;

@@ -120,6 +120,7 @@ impl Side {
             (format!("{own}/gizmos"), ""),
             (format!("{own}/gears"), ""),
             (format!("{own}/dials"), ""),
+            (format!("{own}/demos"), ""),
             (format!("{group}/gadgets"), namespace),
         ];
         for (collection, prefix) in collections.into_iter().filter(|_| !row.is_built_in()) {
@@ -151,7 +152,7 @@ fn read_from_any_moment(path: &str) -> Option<String> {
         return None;
     }
     let segments: Vec<&str> = path.split('/').filter(|segment| *segment != "watch").collect();
-    let plurals = ["widgets", "gizmos", "gears", "dials", "gadgets"];
+    let plurals = ["widgets", "gizmos", "gears", "dials", "demos", "gadgets"];
     let end = segments.iter().position(|segment| plurals.contains(segment))?;
     Some(segments[..=end].join("/"))
 }

@@ -157,8 +157,16 @@ async fn define(control_plane: &ControlPlane, server: &Server) -> Result<()> {
 /// Returns when every kind can be listed, in every version.
 async fn wait_for_lists(server: &Server) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
-    for path in ["v1/widgets", "v1beta1/widgets", "v1/gadgets", "v1/gizmos", "v1/gears", "v1/dials"]
-    {
+    let paths = [
+        "v1/widgets",
+        "v1beta1/widgets",
+        "v1/gadgets",
+        "v1/gizmos",
+        "v1/gears",
+        "v1/dials",
+        "v1/demos",
+    ];
+    for path in paths {
         let path = format!("/apis/{GROUP}/{path}");
         let sent = Sent { method: "GET".to_owned(), path, ..Sent::default() };
         loop {

@@ -5,7 +5,8 @@
 //! `ORACLE_TWICE=1` two real servers are compared, which shows what is noise.
 //!
 //! Generated rows come from the seeds behind `ORACLE_SEED` (0), as many as
-//! `ORACLE_SEQUENCES` says (48 sequences and 300 of trees, or `unbounded`).
+//! `ORACLE_SEQUENCES` says (48 sequences, 100 of writes by several managers, 300 of trees, or
+//! `unbounded`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -18,8 +19,8 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use oracle::row::{BUILT_IN, Row, parse};
 use oracle::run::{Outcome, Side, run};
 use oracle::world::World;
+use oracle::{applies, kubectl, metrics, openapi, schemas, trees, types};
 use oracle::{formats, generate};
-use oracle::{kubectl, metrics, openapi, schemas, trees, types};
 use test_cluster::{Missing, Programs};
 use tokio::runtime::Runtime;
 
@@ -30,6 +31,8 @@ const THREADS: usize = 8;
 const SEQUENCES: u64 = 48;
 /// The same of rows of trees, which wait for no watch.
 const TREES: u64 = 300;
+/// The same of rows in which several managers write one object.
+const APPLIES: u64 = 100;
 
 /// How many rows of a topic agree, differ as is known, and differ.
 type Summary = BTreeMap<String, [usize; 3]>;
@@ -199,8 +202,11 @@ fn seeds() -> Result<Vec<Seeds>> {
         None => None,
     };
     let threads = THREADS as u64;
-    let rows: [(_, Generator, _); 2] =
-        [("generated", generate::row, SEQUENCES), ("generated trees", trees::row, TREES)];
+    let rows: [(_, Generator, _); 3] = [
+        ("generated", generate::row, SEQUENCES),
+        ("generated trees", trees::row, TREES),
+        ("generated applies", applies::row, APPLIES),
+    ];
     let of_thread = |(topic, row, usual), thread| Seeds {
         topic,
         row,

@@ -14,6 +14,8 @@ use serde_json::{Value, json};
 use crate::certificates::Certificates;
 use crate::files::LoadedObject;
 
+/// Who makes them in a cluster.
+pub(crate) const MANAGER: &str = "kube-apiserver";
 /// The address of the API among those of Services.
 const ADDRESS: &str = "10.96.0.1";
 /// What an APIService says that was made for an API of the server itself.
@@ -119,12 +121,13 @@ pub(crate) async fn keep_api_services(client: &Client, kinds: &RuntimeKinds) {
     for name in known.iter().filter(|name| !is_wanted(name)) {
         report(name, all.delete(name, &DeleteParams::default()).await.map(drop));
     }
+    let post = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
     for LoadedObject { object, .. } in &wanted {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
         if !known.iter().any(|known| known == name)
             && let Ok(api) = serde_json::from_value(object.clone())
         {
-            report(name, all.create(&PostParams::default(), &api).await.map(drop));
+            report(name, all.create(&post, &api).await.map(drop));
         }
     }
 }

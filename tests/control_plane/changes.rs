@@ -50,9 +50,7 @@ pub fn are_applied(world: &mut World) -> Result<()> {
     let refused = apply(&wrong).output()?;
     let expected = "spec.height: Invalid value: \"string\": spec.height in body must be of type number: \"string\"";
     ensure!(refused.errors.contains(expected), "{refused:?}");
-    let refused = world.kubectl(["apply", "--server-side", "-f", "-"]);
-    let refused = refused.input(&weighing("shaun", 20)).output()?;
-    ensure!(refused.errors.contains("unknown format"), "{refused:?}");
+    applied_by_the_server(world)?;
 
     let both = format!("{}\n---\n{}", weighing("shaun", 21), weighing("timmy", 5));
     apply(&both).run()?;
@@ -67,6 +65,32 @@ pub fn are_applied(world: &mut World) -> Result<()> {
     let pruned = world.kubectl(prune).input(&weighing("timmy", 5)).run()?;
     ensure!(pruned.contains("llama.farm.example.com/shaun pruned"), "{pruned}");
     world.kubectl(["delete", "llama", "timmy"]).run()?;
+    Ok(())
+}
+
+/// Who owns a field may change it, and others only by force.
+fn applied_by_the_server(world: &World) -> Result<()> {
+    let apply = |manager: &str, force: bool, weight: u32| {
+        let manager = format!("--field-manager={manager}");
+        let force = format!("--force-conflicts={force}");
+        let arguments = ["apply", "--server-side", &manager, &force, "-f", "-"];
+        world.kubectl(arguments).input(&weighing("shaun", weight)).output()
+    };
+    let applied = apply("kubectl", false, 20)?;
+    ensure!(applied.output == "llama.farm.example.com/shaun serverside-applied\n", "{applied:?}");
+    let refused = apply("shearer", false, 19)?;
+    let expected = "Apply failed with 1 conflict: conflict with \"kubectl\": .spec.weight";
+    ensure!(!refused.succeeded && refused.errors.contains(expected), "{refused:?}");
+    let forced = apply("shearer", true, 19)?;
+    ensure!(forced.succeeded, "{forced:?}");
+    ensure!(field(world, "shaun", ".spec.weight")? == "19");
+    let owners = field(world, "shaun", ".metadata.managedFields[*].manager")?;
+    ensure!(owners.contains("shearer"), "{owners}");
+    let diff = ["diff", "--server-side", "--field-manager=shearer", "-f", "-"];
+    let same = world.kubectl(diff).input(&weighing("shaun", 19)).output()?;
+    ensure!(same.succeeded && same.output.is_empty(), "{same:?}");
+    let other = world.kubectl(diff).input(&weighing("shaun", 18)).output()?;
+    ensure!(other.output.contains("+  weight: 18"), "{other:?}");
     Ok(())
 }
 

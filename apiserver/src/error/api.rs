@@ -300,11 +300,17 @@ impl ApiError {
         self.details.as_ref().map(|details| details.retry_after_seconds).filter(|&s| s > 0)
     }
 
+    fn has_causes(&self) -> bool {
+        self.details.as_ref().is_some_and(|details| !details.causes.is_empty())
+    }
+
     /// The `Status` object of this refusal.
     pub fn to_status(&self) -> Status<'_> {
         let message = match self.reason {
             // The faults of an object are bounded where they are put together.
             Reason::Invalid => self.message.as_str().into(),
+            // And so is what others own.
+            Reason::Conflict if self.has_causes() => self.message.as_str().into(),
             _ => beginning(&self.message),
         };
         Status {
@@ -347,6 +353,7 @@ pub struct Status<'a> {
     metadata: ListMeta<'a>,
     status: &'static str,
     message: Cow<'a, str>,
+    #[serde(skip_serializing_if = "str::is_empty")]
     reason: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     details: Option<&'a Details>,

@@ -41,6 +41,8 @@ pub enum Reason {
     ServiceUnavailable,
     /// There is no room for what would be kept.
     InsufficientStorage,
+    /// A failure that kube-apiserver gives no reason.
+    Unknown,
 }
 
 impl Reason {
@@ -61,7 +63,7 @@ impl Reason {
             Self::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::Invalid => StatusCode::UNPROCESSABLE_ENTITY,
             Self::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
-            Self::InternalError => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::InternalError | Self::Unknown => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Timeout => StatusCode::GATEWAY_TIMEOUT,
             Self::InsufficientStorage => StatusCode::INSUFFICIENT_STORAGE,
         }
@@ -88,6 +90,7 @@ impl Reason {
             Self::Timeout => "Timeout",
             Self::ServiceUnavailable => "ServiceUnavailable",
             Self::InsufficientStorage => "InsufficientStorage",
+            Self::Unknown => "",
         }
     }
 }

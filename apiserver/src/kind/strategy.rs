@@ -4,6 +4,7 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
+use super::Version;
 use crate::object::names::{
     check_dns_1035_label, check_dns_1123_label, check_dns_1123_subdomain, check_path_segment,
 };
@@ -62,6 +63,9 @@ pub struct Strategy {
     pub marked_by_time_alone: bool,
     /// Fields that an update keeps if it omits them: JSON pointers.
     pub kept_if_omitted: &'static [&'static str],
+    /// Fields that the system fills in, so that they belong to nobody unless a client says what
+    /// they are: JSON pointers.
+    pub filled_by_system: &'static [&'static str],
     /// What kube-apiserver calls the kind in its storage: some messages show it.
     pub storage_prefix: StoragePrefix,
     /// How unknown paths are answered.
@@ -169,6 +173,34 @@ impl Strategy {
     }
 }
 
+impl Strategy {
+    /// The fields that a write of an object of this version sets back: JSON pointers.
+    pub fn reset_by_main(&self, version: &Version) -> Vec<&'static str> {
+        if version.subresources.status { vec!["/status"] } else { Vec::new() }
+    }
+
+    /// The fields that a write to `status` sets back.
+    pub fn reset_by_status(&self, is_typed: bool) -> Vec<&'static str> {
+        if !is_typed {
+            return vec!["/metadata", "/spec"];
+        }
+        let of_metadata = self.metadata_reset_by_status.iter().map(|field| match *field {
+            "labels" => "/metadata/labels",
+            "annotations" => "/metadata/annotations",
+            _ => "/metadata/finalizers",
+        });
+        of_metadata.chain(["/spec"]).collect()
+    }
+}
+
+impl Strategy {
+    /// The fields that the system would have to fill in of this object.
+    pub fn left_to_system(&self, tree: &Tree) -> Vec<&'static str> {
+        let left = self.filled_by_system.iter().filter(|pointer| find(tree, pointer).is_none());
+        left.copied().collect()
+    }
+}
+
 fn find<'a>(tree: &'a Tree, pointer: &str) -> Option<&'a Value> {
     let mut steps = pointer.split('/').skip(1);
     let first = tree.get(steps.next()?)?;
@@ -210,6 +242,7 @@ impl Default for Strategy {
             warning_without_propagation_policy: None,
             marked_by_time_alone: false,
             kept_if_omitted: &[],
+            filled_by_system: &[],
             storage_prefix: StoragePrefix::default(),
             routing: Routing::default(),
             quota_usage: QuotaUsage::default(),

@@ -13,10 +13,11 @@ const PATCH: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch";
 const SCALE: &str = "io.k8s.api.autoscaling.v1.Scale";
 /// What bodies and answers can be written in.
 pub(super) const MEDIA_TYPES: [&str; 2] = ["application/json", "application/yaml"];
-const PATCH_TYPES: [&str; 3] = [
+const PATCH_TYPES: [&str; 4] = [
     "application/json-patch+json",
     "application/merge-patch+json",
     "application/strategic-merge-patch+json",
+    "application/apply-patch+yaml",
 ];
 
 /// The paths of a kind in one version, each with its operations.

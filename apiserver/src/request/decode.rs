@@ -162,6 +162,11 @@ pub(super) async fn decode(
         }
         Verb::Patch => {
             let patch_type = patch::patch_type(&head.headers, is_strategic(target))?;
+            if patch_type == PatchType::Apply {
+                let (options, force) = parameters.apply_options()?;
+                let submitted = patch::read_applied(body, force, (account, yaml)).await;
+                return Ok(Operation::Write(Change::Apply(submitted), options));
+            }
             let options = with_manager(parameters.patch_options()?, head);
             let (schema, validation) = (&target.version.schema, options.field_validation);
             let patch = patch::read(patch_type, schema, body, validation, account);

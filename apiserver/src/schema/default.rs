@@ -11,7 +11,7 @@ use crate::quota;
 const LIMIT: usize = 4 << 20;
 
 /// Fills in the defaults of a whole object: of members that are absent in
-/// what is there, be it by default too.
+/// what is there, or null and may not be, be it by default too.
 pub fn fill_defaults(of: Type<'_>, tree: &mut Tree) {
     if of.subtree.defaults {
         fill_members(of, tree, &OF_EVERY_OBJECT, &mut { LIMIT });
@@ -21,7 +21,7 @@ pub fn fill_defaults(of: Type<'_>, tree: &mut Tree) {
 fn fill_members(of: Type<'_>, tree: &mut Tree, skipped: &[&str], left: &mut usize) {
     for (name, member) in of.members.iter() {
         if let Some(default) = &member.default
-            && !tree.contains_key(name)
+            && tree.get(name).is_none_or(|it| it.is_null() && !of.at(&member.of).nullable)
             && !skipped.contains(&name)
         {
             let size = size(default);

@@ -45,7 +45,7 @@ pub(super) struct Identity {
 
 #[derive(Clone)]
 enum Source {
-    Files { certificate: PathBuf, key: PathBuf, name: String },
+    Files { certificate: PathBuf, key: PathBuf, name: Option<String> },
     Secret(Identity),
 }
 
@@ -65,7 +65,8 @@ pub(super) fn open(args: &Args, identity: Identity) -> Result<Opened, StartError
         Some((certificate, key)) => {
             let config = read(&certificate, &key)?.config;
             let names = certificate::names(&identity.service, &identity.namespace);
-            let name = names.into_iter().next().unwrap_or_default();
+            let is_called = !identity.api_services.is_empty();
+            let name = names.into_iter().next().filter(|_| is_called);
             (Source::Files { certificate, key, name }, config)
         }
         None => {
@@ -116,13 +117,13 @@ impl Opened {
     pub(super) async fn keep(self, cluster: Cluster) {
         match &self.source {
             Source::Files { certificate, key, name } => {
-                self.keep_files(certificate, key, name).await;
+                self.keep_files(certificate, key, name.as_deref()).await;
             }
             Source::Secret(identity) => self.keep_secret(identity, &cluster).await,
         }
     }
 
-    async fn keep_files(&self, file: &PathBuf, key: &PathBuf, name: &str) {
+    async fn keep_files(&self, file: &PathBuf, key: &PathBuf, name: Option<&str>) {
         let mut served = None;
         let mut refused = None;
         loop {
@@ -132,7 +133,9 @@ impl Opened {
                         tracing::info!("{} has changed and is served now", file.display());
                     }
                     self.tls.reload_from_config(now.config);
-                    if let Some(why) = certificate::fault(&now.pems.0, name, Timestamp::now()) {
+                    if let Some(why) = name
+                        .and_then(|name| certificate::fault(&now.pems.0, name, Timestamp::now()))
+                    {
                         tracing::warn!("{} {why}: kube-apiserver refuses it", file.display());
                     }
                     (served, refused) = (Some(now.pems), None);

@@ -2,6 +2,8 @@
 
 use std::sync::OnceLock;
 
+use serde_json::Value;
+
 use super::attributes::{Attributes, Origin};
 use super::decode::{check_identity, check_namespace};
 use super::draft::Draft;
@@ -37,6 +39,7 @@ pub(super) async fn mutate(
     let mut touched = None;
     let mut outcome = Ok(());
     let before = draft_type(draft);
+    let managed = field_managers::managed_fields(&draft.tree).to_vec();
     let mut object = AdmissionObject::new(&mut draft.tree);
     for plugin in plugins(attributes, rules.as_ref()).filter(|one| one.handles(&request)) {
         outcome = plugin.mutate(&request, &mut object).await;
@@ -58,7 +61,7 @@ pub(super) async fn mutate(
     if draft_type(draft) != before {
         return Err(broken("apiVersion and kind may not change"));
     }
-    normalize_again(attributes, live, draft).map_err(|why| broken(&why))
+    normalize_again(attributes, live, draft, managed).map_err(|why| broken(&why))
 }
 
 /// Normalizes an object that plugins have touched, and checks that it still fits the path.
@@ -66,6 +69,7 @@ fn normalize_again(
     attributes: &Attributes<'_>,
     live: Option<&Live>,
     draft: &mut Draft,
+    managed: Vec<Value>,
 ) -> Result<(), String> {
     let tree = &mut draft.tree;
     let checked = match attributes.name {
@@ -78,7 +82,7 @@ fn normalize_again(
         schema::normalize(attributes.version.schema.root(), tree, Malformed::Refused)?;
     }
     draft.warnings.extend(owners::without_duplicates(tree, owners::Found::AfterAdmission));
-    field_managers::keep_none(&mut draft.tree);
+    field_managers::mend(&mut draft.tree, managed);
     reset::reset_again(attributes, live, draft);
     Ok(())
 }

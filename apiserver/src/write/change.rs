@@ -2,8 +2,9 @@
 
 use std::fmt;
 
+use super::applied::{SubmittedApply, applied};
 use super::attributes::{Attributes, Part};
-use super::decode::{check_identity, check_namespace, check_uid, decode};
+use super::decode::{check_applied_uid, check_identity, check_namespace, check_uid, decode};
 use super::draft::{Draft, Submitted};
 use super::live::Live;
 use super::patch::{SubmittedPatch, apply_patch};
@@ -21,6 +22,9 @@ pub enum Change<'a> {
     /// This shall change of it, or of its Scale. `Err` is a patch that cannot be read, which
     /// is told only if there is an object.
     Patch(Result<SubmittedPatch, ApiError>),
+    /// It shall be so, as far as somebody says it; if there is none, there shall be one. `Err`
+    /// as for patches.
+    Apply(Result<SubmittedApply, ApiError>),
     /// Code makes something of it, anew if others are faster.
     Code(&'a Code<'a>),
 }
@@ -34,6 +38,7 @@ impl fmt::Debug for Change<'_> {
             Self::Create(submitted) => f.debug_tuple("Create").field(submitted).finish(),
             Self::Update(submitted) => f.debug_tuple("Update").field(submitted).finish(),
             Self::Patch(patch) => f.debug_tuple("Patch").field(patch).finish(),
+            Self::Apply(submitted) => f.debug_tuple("Apply").field(submitted).finish(),
             Self::Code(_) => f.debug_tuple("Code").finish_non_exhaustive(),
         }
     }
@@ -51,9 +56,10 @@ pub(super) enum DecodedChange<'a> {
     /// `None` after an object that cannot be made twice.
     Create(Option<Draft>),
     Update(Draft),
-    Patch(SentPatch),
+    Patch(Sent<SubmittedPatch>),
+    Apply(Sent<SubmittedApply>),
     UpdateScale(SubmittedScale),
-    PatchScale(SentPatch),
+    PatchScale(Sent<SubmittedPatch>),
     Code(&'a Code<'a>),
 }
 
@@ -88,8 +94,9 @@ impl<'a> DecodedChange<'a> {
                     .map_err(|error| draft.refused(error))?;
                 Ok(Self::Update(draft))
             }
-            Change::Patch(patch) if is_scale => Ok(Self::PatchScale(SentPatch(Some(patch)))),
-            Change::Patch(patch) => Ok(Self::Patch(SentPatch(Some(patch)))),
+            Change::Patch(patch) if is_scale => Ok(Self::PatchScale(Sent(Some(patch)))),
+            Change::Patch(patch) => Ok(Self::Patch(Sent(Some(patch)))),
+            Change::Apply(submitted) => Ok(Self::Apply(Sent(Some(submitted)))),
             Change::Code(code) => Ok(Self::Code(code)),
         }
     }
@@ -99,7 +106,7 @@ impl<'a> DecodedChange<'a> {
         match self {
             Self::Create(_) => "create",
             Self::Update(_) | Self::UpdateScale(_) | Self::Code(_) => "update",
-            Self::Patch(_) | Self::PatchScale(_) => "patch",
+            Self::Patch(_) | Self::PatchScale(_) | Self::Apply(_) => "patch",
         }
     }
 
@@ -155,6 +162,14 @@ impl<'a> DecodedChange<'a> {
                 check_identity(&mut draft.tree, &key).map_err(|error| draft.refused(error))?;
                 Ok(draft)
             }
+            (Self::Apply(submitted), live) => {
+                let submitted = submitted.read()?;
+                let mut draft = applied(attributes, submitted, live, room)?;
+                let uid = live.map(Live::uid).unwrap_or_default();
+                check_applied_uid(attributes, &draft.tree, uid)?;
+                check_identity(&mut draft.tree, &key).map_err(|error| draft.refused(error))?;
+                Ok(draft)
+            }
             (Self::UpdateScale(scale), Some(live)) => {
                 room.grow_to(quota::of_tree(&live.tree))?;
                 check_uid(attributes, &scale.as_object(), live.uid())?;
@@ -187,14 +202,14 @@ impl<'a> DecodedChange<'a> {
 
 /// A patch as it was sent. What is wrong with it is told once there is an object, and an
 /// object may have to be looked at again.
-pub(super) struct SentPatch(Option<Result<SubmittedPatch, ApiError>>);
+pub(super) struct Sent<T>(Option<Result<T, ApiError>>);
 
-impl SentPatch {
+impl<T> Sent<T> {
     /// The patch.
     ///
     /// # Errors
     /// What is wrong with it.
-    fn read(&mut self) -> Result<&SubmittedPatch, ApiError> {
+    fn read(&mut self) -> Result<&T, ApiError> {
         if let Some(Err(error)) = self.0.take_if(|sent| sent.is_err()) {
             return Err(error);
         }

@@ -123,6 +123,28 @@ pub(super) fn check_uid(
     Err(precondition_failed(attributes, &cause))
 }
 
+/// Refuses to apply an object of a uid where there is no object. Where there is one of another
+/// uid, that is told when the object is validated.
+///
+/// # Errors
+/// 409.
+pub(super) fn check_applied_uid(
+    attributes: &Attributes<'_>,
+    tree: &Tree,
+    uid: &str,
+) -> Result<(), ApiError> {
+    let given = metadata::text(tree, "uid");
+    if given.is_empty() || !uid.is_empty() {
+        return Ok(());
+    }
+    let kind = attributes.kind();
+    let name = attributes.name.unwrap_or_default();
+    let cause = format!(
+        "uid mismatch: the provided object specified uid {given}, and no existing object was found"
+    );
+    Err(ApiError::conflict(&kind.group, &kind.names.plural, name, &cause))
+}
+
 /// Refuses the body of a request to a subresource if its uid or resourceVersion is not that of
 /// the object.
 ///

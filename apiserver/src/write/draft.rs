@@ -23,12 +23,14 @@ pub struct Draft {
     pub revision: String,
     /// Texts for `Warning` headers.
     pub warnings: Vec<String>,
+    /// Whether it is known already who owns what, because it was applied.
+    pub is_applied: bool,
 }
 
 impl Draft {
     pub(super) fn new(tree: Tree, is_kind: bool, warnings: Vec<String>) -> Self {
         let revision = metadata::text(&tree, "resourceVersion").to_owned();
-        Self { tree, is_kind, revision, warnings }
+        Self { tree, is_kind, revision, warnings, is_applied: false }
     }
 
     /// A refusal of the write, with the warnings that its author is given all the same.

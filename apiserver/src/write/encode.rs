@@ -4,6 +4,7 @@ use super::attributes::Attributes;
 use super::deletion::can_be_removed;
 use super::draft::Draft;
 use super::extent::{DEPTH_LIMIT, Extent};
+use super::field_managers::{managed_fields, without_managed_fields};
 use super::live::Live;
 use crate::error::{ApiError, Reason};
 use crate::object::{Object, Tree};
@@ -39,7 +40,15 @@ pub(super) fn encode(
         Object::from_tree(&draft.tree).map_err(ApiError::internal)?
     } else {
         let size = live.map(|live| live.kept.object.json_size()).unwrap_or_default();
-        encode_within(OBJECT_LIMIT.max(size), &draft.tree)?
+        let limit = OBJECT_LIMIT.max(size);
+        match encode_within(limit, &draft.tree) {
+            // What is said of managers is let go of first, but not by whoever applies.
+            Err(_) if !draft.is_applied && !managed_fields(&draft.tree).is_empty() => {
+                let (tree, _) = without_managed_fields(draft.tree.clone());
+                encode_within(limit, &tree)?
+            }
+            encoded => encoded?,
+        }
     };
     let object = kind.to_storage(object, attributes.version).map_err(ApiError::internal)?;
     Ok(Encoded { object, goes })

@@ -61,9 +61,12 @@ pub(super) async fn current(
     }
     let key = attributes.key();
     let kept = store.get(&collection, &key).await.map_err(ApiError::internal)?;
-    let creates = matches!(decoded, DecodedChange::Update(_))
-        && attributes.part == Part::Main
-        && kind.strategy.allows_create_on_update;
+    let may_create = match decoded {
+        DecodedChange::Update(_) => kind.strategy.allows_create_on_update,
+        DecodedChange::Apply(_) => true,
+        _ => false,
+    };
+    let creates = may_create && attributes.part == Part::Main;
     let Some(kept) = kept else {
         if creates {
             return ensure_open(attributes).map(|()| None);

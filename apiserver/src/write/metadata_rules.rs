@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use crate::error::{FieldError, quote};
+use crate::error::{FieldError, is_printed, quote};
 use crate::kind::NameRule;
 use crate::object::names::{
     check_dns_1123_label, check_label_key, check_label_value, check_path_segment,
@@ -21,6 +21,10 @@ const SHOWN_LIMIT: usize = 4_096;
 /// or goes first.
 pub(super) const ORPHAN: &str = "orphan";
 pub(super) const FOREGROUND: &str = "foregroundDeletion";
+/// Names of field managers, and of the subresources by which they write, are at most this long; as
+/// kube-apiserver.
+const MANAGER_LIMIT: u64 = 128;
+const SUBRESOURCE_LIMIT: u64 = 256;
 /// Finalizers that need no domain in their name.
 const WITHOUT_DOMAIN: [&str; 3] = [ORPHAN, FOREGROUND, "kubernetes"];
 
@@ -31,7 +35,35 @@ pub(super) fn validate(tree: &Tree, names: NameRule) -> Vec<FieldError> {
     validate_names(metadata, names, &mut errors);
     validate_contents(metadata, &mut errors);
     validate_finalizers(tree, &mut errors);
+    validate_managers(metadata, &mut errors);
     errors
+}
+
+/// What is wrong with those who own fields.
+fn validate_managers(metadata: &Tree, errors: &mut Vec<FieldError>) {
+    let entries = metadata.get("managedFields").and_then(Value::as_array);
+    for (index, entry) in entries.into_iter().flatten().enumerate() {
+        let text = |field: &str| entry[field].as_str().unwrap_or_default();
+        let path = |field: &str| format!("metadata.managedFields[{index}].{field}");
+        check_manager(text("manager"), &path("manager"), errors);
+        if text("subresource").len() as u64 > SUBRESOURCE_LIMIT {
+            errors.push(FieldError::too_long(path("subresource"), SUBRESOURCE_LIMIT));
+        }
+    }
+}
+
+/// What is wrong with the name of a manager.
+pub fn check_manager(manager: &str, path: &str, errors: &mut Vec<FieldError>) {
+    if manager.len() as u64 > MANAGER_LIMIT {
+        errors.push(FieldError::too_long(path, MANAGER_LIMIT));
+    }
+    for (position, odd) in manager.char_indices().filter(|(_, c)| !is_printed(*c)) {
+        if errors.len() >= ERRORS_LIMIT {
+            return;
+        }
+        let detail = format!("invalid character U+{:04X} (at position {position})", odd as u32);
+        errors.push(FieldError::invalid(path, quote(manager), &detail));
+    }
 }
 
 /// The same of a resource that stands in another one: it may have any name

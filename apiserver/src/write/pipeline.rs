@@ -1,6 +1,6 @@
 //! The order of stages that every write goes through, as in kube-apiserver.
 //!
-//! decode → current object → change → reset → track managers → mutating admission (→ default
+//! decode → current object → change → track managers → reset → mutating admission (→ default
 //! again) → prepare → validate → authorize, if an update creates → validating admission →
 //! encode → commit. A write that is overtaken by another one begins again at the current
 //! object.
@@ -67,10 +67,23 @@ async fn stages(
     room: &mut Room,
     may_repeat: bool,
 ) -> Result<Committed, ApiError> {
-    reset::reset(attributes, live, draft);
-    field_managers::track(attributes, draft);
+    let is_typed = attributes.kind().is_typed();
+    if live.is_none() {
+        reset::reset(attributes, live, draft);
+    }
+    if !is_typed {
+        field_managers::track(attributes, live, draft);
+    }
+    if live.is_some() {
+        reset::reset(attributes, live, draft);
+    }
     admission::mutate(attributes, live, draft, room).await?;
+    let left_to_system = attributes.kind().strategy.left_to_system(&draft.tree);
     let name_origin = prepare::prepare(attributes, live, draft)?;
+    if is_typed {
+        // Whoever leaves out what has a default is its owner, and strategies fill it in.
+        field_managers::track_but(attributes, live, draft, &left_to_system);
+    }
     if attributes.kind().strategy.one_at_a_time {
         tokio::task::yield_now().await;
     }
@@ -81,6 +94,9 @@ async fn stages(
     }
     // Until the object was kept, or will not be.
     let _reservation = admission::validate(attributes, live, draft).await?;
+    if let Some(live) = live {
+        field_managers::keep_times(live, draft);
+    }
     let encoded = encode::encode(attributes, live, draft)?;
     commit::commit(attributes, live, (encoded, &draft.revision), name_origin, may_repeat).await
 }

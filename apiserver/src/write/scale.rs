@@ -16,8 +16,8 @@ use crate::quota::Room;
 use crate::schema::{Malformed, coerce_metadata};
 use crate::storage::Versioned;
 
-const GROUP_VERSION: &str = "autoscaling/v1";
-const KIND: &str = "Scale";
+pub(super) const GROUP_VERSION: &str = "autoscaling/v1";
+pub(super) const KIND: &str = "Scale";
 const MOST: i64 = i32::MAX as i64;
 
 /// What is wrong with the fields that `scale` reads, in an object of a kind
@@ -103,6 +103,14 @@ fn go_value_type(value: &Value) -> &'static str {
         Value::Array(_) => "[]interface {}",
         Value::Object(_) => "map[string]interface {}",
     }
+}
+
+/// How many replicas an object asks for, if it says so.
+///
+/// # Errors
+/// 500 when what it says is no such number.
+pub(super) fn wanted(paths: &ScalePaths, tree: &Tree) -> Result<Option<i64>, ApiError> {
+    replicas(tree, &paths.spec_replicas).map_err(|error| internal(&error))
 }
 
 /// Where the Scale of objects of a version is.
@@ -287,7 +295,7 @@ impl SubmittedScale {
         if let Some(given) = given.filter(|given| !given.is_empty()) {
             set_revision(&mut tree, given);
         }
-        set(&mut tree, paths.spec_replicas.steps().collect::<Vec<_>>().as_slice(), self.replicas);
+        set_replicas(&mut tree, paths, self.replicas);
         Draft::new(tree, true, self.warnings.clone())
     }
 }
@@ -330,6 +338,11 @@ fn read(
 fn mismatch(found: &Value, field: &str, expected: &str) -> String {
     let found = go_type(found);
     format!("json: cannot unmarshal {found} into Go struct field {field} of type {expected}")
+}
+
+/// Says in an object how many replicas it asks for.
+pub(super) fn set_replicas(tree: &mut Tree, paths: &ScalePaths, replicas: i64) {
+    set(tree, paths.spec_replicas.steps().collect::<Vec<_>>().as_slice(), replicas);
 }
 
 fn set(tree: &mut Tree, steps: &[&str], replicas: i64) {

@@ -173,6 +173,15 @@ fn stamps_what_the_system_knows() {
             "metadata": {
                 "name": "a", "namespace": "default", "labels": {"x": ""}, "generation": 1,
                 "creationTimestamp": "2026-01-01T00:00:00Z",
+                "managedFields": [{
+                    "manager": "unknown", "operation": "Update",
+                    "apiVersion": "example.com/v1", "time": "2026-01-01T00:00:00Z",
+                    "fieldsType": "FieldsV1",
+                    "fieldsV1": {
+                        "f:metadata": {"f:labels": {".": {}, "f:x": {}}},
+                        "f:spec": {".": {}, "f:size": {}},
+                    },
+                }],
                 "uid": "00000000-0000-0000-0000-000000000007",
             },
             "spec": {"size": 1},

@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
-use crate::cluster_objects::keep_api_services;
+use crate::cluster_objects::{MANAGER, keep_api_services};
 use crate::objects::ObjectError;
 use status::{Conflict, status};
 
@@ -209,7 +209,9 @@ impl Definitions {
         let metadata = json!({"uid": seen.uid(), "resourceVersion": seen.resource_version()});
         let patch = Patch::Merge(json!({"metadata": metadata, "status": status}));
         let name = seen.name_any();
-        match self.api().patch_status(&name, &PatchParams::default(), &patch).await {
+        let written =
+            &PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+        match self.api().patch_status(&name, written, &patch).await {
             Ok(_) => Ok(true),
             Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => Ok(false),
             Err(error) => Err(error.to_string()),

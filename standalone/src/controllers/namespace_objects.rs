@@ -17,6 +17,8 @@ use kube::{Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
+/// Who makes them in a cluster.
+const MANAGER: &str = "kube-controller-manager";
 const ACCOUNT: &str = "default";
 const CA: &str = "kube-root-ca.crt";
 /// How soon a failure is tried again.
@@ -84,7 +86,7 @@ async fn create_missing(client: &Client, namespace: &str, ca: &str) -> kube::Res
     if live.is_none_or(|live| live.metadata.deletion_timestamp.is_some()) {
         return Ok(());
     }
-    let post = PostParams::default();
+    let post = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
     let account = json!({"metadata": {"name": ACCOUNT}});
     let account = serde_json::from_value(account).map_err(kube::Error::SerdeError)?;
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);

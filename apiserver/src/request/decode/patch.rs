@@ -6,12 +6,14 @@ use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 use serde_json::Value;
 
-use crate::codec::{self, ParseError};
-use crate::error::{ApiError, Reason, go_type};
+use crate::codec::{self, ParseError, YamlParsers};
+use crate::error::{ApiError, Reason, go_type, quote};
 use crate::object::Tree;
 use crate::quota::Account;
 use crate::schema::{Schema, StrategicMergePatch, normalize_numbers_in_place};
-use crate::write::{FieldValidation, OPERATIONS_LIMIT, Operation, Patch, SubmittedPatch};
+use crate::write::{
+    FieldValidation, OPERATIONS_LIMIT, Operation, Patch, SubmittedApply, SubmittedPatch,
+};
 
 /// At most this many problems of a patch are reported.
 const PROBLEMS_LIMIT: usize = 100;
@@ -25,6 +27,8 @@ pub(super) enum PatchType {
     Merge,
     /// With lists that are merged by keys, of kinds of Kubernetes' own.
     Strategic,
+    /// What somebody wants, of which he is the owner then.
+    Apply,
 }
 
 /// The type of a patch; its name must be exact. A strategic merge patch is
@@ -38,9 +42,11 @@ pub(super) fn patch_type(headers: &HeaderMap, is_strategic: bool) -> Result<Patc
         "application/json-patch+json" => Ok(PatchType::Json),
         "application/merge-patch+json" => Ok(PatchType::Merge),
         "application/strategic-merge-patch+json" if is_strategic => Ok(PatchType::Strategic),
+        "application/apply-patch+yaml" => Ok(PatchType::Apply),
         _ => {
             let mut taken = vec!["application/json-patch+json", "application/merge-patch+json"];
             taken.extend(is_strategic.then_some("application/strategic-merge-patch+json"));
+            taken.push("application/apply-patch+yaml");
             let message = format!(
                 "the body of the request was in an unknown format - accepted media types include: {}",
                 taken.join(", ")
@@ -75,6 +81,7 @@ pub(super) fn read(
     })?;
     let duplicates = parsed.duplicates.iter().map(|path| format!("duplicate field \"{path}\""));
     match patch_type {
+        PatchType::Apply => Err(undecodable("an applied object is no patch")),
         PatchType::Strategic => match parsed.value {
             Value::Object(patch) => {
                 let problems = duplicates.collect();
@@ -112,6 +119,48 @@ pub(super) fn read(
             Ok(SubmittedPatch { patch: Patch::json(operations), problems })
         }
     }
+}
+
+/// Reads an object that is applied: YAML, of which JSON is a part.
+///
+/// # Errors
+/// 400 when it is none.
+pub(super) async fn read_applied(
+    bytes: &Bytes,
+    force: bool,
+    (account, yaml): (&Account, &YamlParsers),
+) -> Result<SubmittedApply, ApiError> {
+    let undecodable = |why: &str| ApiError::bad_request(format!("error decoding YAML: {why}"));
+    // Most clients send JSON, which is read in a tenth of the time.
+    let parsed = match codec::from_json(bytes, account) {
+        Ok(parsed) => parsed,
+        Err(ParseError::Refused(refused)) => return Err(refused),
+        Err(ParseError::Malformed(_)) => {
+            let parsed = yaml.parse(bytes.clone(), account).await;
+            parsed.map_err(|error| match error {
+                ParseError::Refused(refused) => refused,
+                ParseError::Malformed(why) => undecodable(&why),
+            })?
+        }
+    };
+    let mut tree = match parsed.value {
+        Value::Object(tree) => tree,
+        Value::Null => Tree::new(),
+        other => {
+            return Err(undecodable(&format!(
+                "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+                go_type(&other)
+            )));
+        }
+    };
+    // As in Go, where numbers are written down and read again: `1.0` is whole.
+    tree.values_mut().for_each(normalize_numbers_in_place);
+    let problem = |path: &String| {
+        let key = path.rsplit(['.', ']']).next().unwrap_or_default();
+        format!("key {} already set in map", quote(key))
+    };
+    let problems = parsed.duplicates.iter().map(problem).collect();
+    Ok(SubmittedApply { tree, problems, force })
 }
 
 /// Fails without words of its own where kube-apiserver has a fixed text.
@@ -223,7 +272,7 @@ mod tests {
             "application/Merge-patch+json",
             "application/merge-patch+json ;x=y",
             "application/strategic-merge-patch+json",
-            "application/apply-patch+yaml",
+            "application/apply-patch+cbor",
         ] {
             assert_eq!(of(other), None, "{other}");
         }

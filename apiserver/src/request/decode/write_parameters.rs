@@ -1,14 +1,8 @@
 //! The query of CREATE, UPDATE and PATCH.
 
 use super::parameters::Parameters;
-use crate::error::{ApiError, FieldError, is_printed, quote};
-use crate::write::{FieldValidation, WriteOptions};
-
-/// At most this many faults of a name are reported.
-const ERRORS_LIMIT: usize = 100;
-
-/// Names of field managers are at most this long; as kube-apiserver.
-const FIELD_MANAGER_LIMIT: u64 = 128;
+use crate::error::{ApiError, FieldError, quote};
+use crate::write::{FieldValidation, WriteOptions, check_manager};
 
 impl Parameters {
     pub(super) fn create_options(&self) -> Result<WriteOptions, ApiError> {
@@ -28,6 +22,16 @@ impl Parameters {
         self.write_options("PatchOptions", errors)
     }
 
+    /// The options of an apply patch, and whether what others own is taken from them.
+    pub(super) fn apply_options(&self) -> Result<(WriteOptions, bool), ApiError> {
+        let mut errors = Vec::new();
+        if self.filled("fieldManager").is_none() {
+            errors.push(FieldError::required("fieldManager", "is required for apply patch"));
+        }
+        let options = self.write_options("PatchOptions", errors)?;
+        Ok((options, self.flag("force").unwrap_or_default()))
+    }
+
     fn write_options(
         &self,
         kind: &str,
@@ -45,16 +49,7 @@ impl Parameters {
 
     fn check_field_manager(&self, errors: &mut Vec<FieldError>) {
         let manager = self.filled("fieldManager").unwrap_or_default();
-        if manager.len() as u64 > FIELD_MANAGER_LIMIT {
-            errors.push(FieldError::too_long("fieldManager", FIELD_MANAGER_LIMIT));
-        }
-        for (position, odd) in manager.char_indices().filter(|(_, c)| !is_printed(*c)) {
-            if errors.len() >= ERRORS_LIMIT {
-                return;
-            }
-            let detail = format!("invalid character U+{:04X} (at position {position})", odd as u32);
-            errors.push(FieldError::invalid("fieldManager", quote(manager), &detail));
-        }
+        check_manager(manager, "fieldManager", errors);
     }
 
     /// Whether everything is to be checked and nothing kept.

@@ -31,7 +31,12 @@ fn strategy() -> Strategy {
     let selectable =
         SelectableFields::default().with_field_at("status.successful", &["status.succeeded"], "0");
     let why = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning";
-    Strategy { selectable, warning_without_propagation_policy: Some(why), ..common() }
+    Strategy {
+        selectable,
+        warning_without_propagation_policy: Some(why),
+        filled_by_system: &["/metadata/labels", "/spec/selector", "/spec/template/metadata/labels"],
+        ..common()
+    }
 }
 
 fn prepare(job: &mut Job) {

@@ -40,6 +40,7 @@ fn strategy() -> Strategy {
             status["phase"] = "Terminating".into();
         }),
         kept_if_omitted: &["/spec"],
+        filled_by_system: &["/spec/finalizers"],
         ..common()
     }
 }

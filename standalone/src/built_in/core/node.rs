@@ -34,6 +34,7 @@ fn strategy() -> Strategy {
         selectable,
         keeps_status_on_create: true,
         storage_prefix: StoragePrefix::Named("minions"),
+        filled_by_system: &["/spec/taints"],
         ..common()
     }
 }

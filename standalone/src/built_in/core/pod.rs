@@ -100,6 +100,7 @@ fn strategy() -> Strategy {
         grace_period: Some(grace_period),
         kept_if_omitted: &["/spec/priority", "/spec/preemptionPolicy"],
         quota_usage: QuotaUsage::Computed(quota_usage::of),
+        filled_by_system: &["/spec/preemptionPolicy", "/spec/priority", "/spec/tolerations"],
         ..common()
     }
 }

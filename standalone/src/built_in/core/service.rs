@@ -47,6 +47,13 @@ fn strategy() -> Strategy {
         allows_create_on_update: true,
         storage_prefix: StoragePrefix::Named("services/specs"),
         quota_usage: QuotaUsage::Computed(quota_usage::of),
+        filled_by_system: &[
+            "/spec/clusterIP",
+            "/spec/clusterIPs",
+            "/spec/ipFamilies",
+            "/spec/ipFamilyPolicy",
+            "/spec/healthCheckNodePort",
+        ],
         ..common()
     }
 }

@@ -1,0 +1,41 @@
+//! Server-side apply: who owns which fields of an object, and what becomes of an object that is
+//! applied to another one.
+//!
+//! Pure functions over the graph of types. A [`FieldSet`] is a set of paths; [`Managers`] say
+//! whose they are. [`update`] changes that after a write of any other sort, [`apply`] merges an
+//! applied object with the one that is there, prunes what its manager has applied before and
+//! nobody owns now, and tells what others own of what would change.
+
+mod applied;
+mod compare;
+mod conflicts;
+mod field_set;
+mod fields_v1;
+mod list;
+mod managers;
+mod merge;
+mod owned;
+mod path_element;
+mod place;
+mod reconcile;
+mod remove;
+mod stripped;
+mod typed;
+mod update;
+mod value;
+mod versions;
+
+pub use applied::{Application, Outcome, Refused, apply};
+pub use compare::compare;
+pub use conflicts::{Conflict, Conflicts};
+pub use field_set::FieldSet;
+pub use managers::{Managed, Manager, Managers, Operation};
+pub use owned::owned;
+pub use path_element::PathElement;
+pub use place::Place;
+pub use typed::check;
+pub use update::{Update, reconciled, update};
+pub use versions::Versions;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,128 @@
+//! Applied: what becomes of an object, and of who owns it, when somebody applies another one.
+
+use serde_json::{Map, Value};
+
+use super::conflicts::Conflicts;
+use super::field_set::FieldSet;
+use super::managers::{Managed, Manager, Managers};
+use super::merge::merge;
+use super::owned::owned;
+use super::place::Place;
+use super::remove::{remove, with_declared_parents};
+use super::stripped::stripped;
+use super::update::take_changed;
+use super::value::are_equal;
+use super::versions::Versions;
+
+/// An object that is applied to another one.
+pub struct Application<'a> {
+    /// The versions of its kind, in which managers may own its fields.
+    pub versions: &'a Versions<'a>,
+    /// Who applies it.
+    pub manager: &'a Manager,
+    /// How the object is; empty but for its type if there is none.
+    pub live: &'a Map<String, Value>,
+    /// What is applied.
+    pub applied: &'a Map<String, Value>,
+    /// Whether what others own is taken from them.
+    pub force: bool,
+    /// The time, as it is written down.
+    pub now: &'a str,
+}
+
+/// Why nothing can be applied.
+#[derive(Debug)]
+pub enum Refused {
+    /// Others own what would change.
+    Conflicts(Conflicts),
+    /// An object cannot be taken apart as its type says.
+    Untyped(String),
+}
+
+impl From<String> for Refused {
+    fn from(why: String) -> Self {
+        Self::Untyped(why)
+    }
+}
+
+/// What became of an object.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The object; `None` if it is as it was.
+    pub object: Option<Map<String, Value>>,
+    /// Who owns what.
+    pub managers: Managers,
+}
+
+/// Applies an object.
+///
+/// # Errors
+/// What others own, unless it is taken from them.
+pub fn apply(application: &Application<'_>, managers: &Managers) -> Result<Outcome, Refused> {
+    let Application { versions, manager, live, applied, force, now } = *application;
+    let mut managers = managers.clone();
+    let gone = || "the version of the request is gone".to_owned();
+    let place = versions.place(versions.requested()).ok_or_else(gone)?;
+    let merged = merge(place, live, applied)?;
+    let set = owned(place, applied);
+    let set = set.recursive_difference(versions.ignored(versions.requested()));
+    let last = managers.take(manager);
+    let time = last.as_ref().and_then(|last| last.time.clone());
+    let owners = || managers.iter().map(|managed| (&managed.manager.api_version, &managed.set));
+    let new = match &last {
+        Some(last) => {
+            let mut owners: Vec<(&String, &FieldSet)> = owners().collect();
+            owners.push((&manager.api_version, &set));
+            prune(versions, merged, last, &owners)
+        }
+        None => merged,
+    };
+    let mut of_others = managers.clone();
+    let (_, taken) = take_changed(versions, (live, &new), &mut of_others, Some(manager))?;
+    if !taken.is_empty() && !force {
+        return Err(Refused::Conflicts(Conflicts::of(taken)));
+    }
+    let is_same = live.len() == new.len()
+        && live.iter().zip(&new).all(|((a, x), (b, y))| a == b && are_equal(x, y));
+    let time = if is_same { time } else { Some(now.to_owned()) };
+    of_others.insert(Managed { manager: manager.clone(), set: stripped(set), time });
+    Ok(Outcome { object: (!is_same).then_some(new), managers: of_others })
+}
+
+/// Without what its manager has applied before and nobody owns any more.
+fn prune(
+    versions: &Versions<'_>,
+    merged: Map<String, Value>,
+    last: &Managed,
+    owners: &[(&String, &FieldSet)],
+) -> Map<String, Value> {
+    let version = &last.manager.api_version;
+    let Some(place) = versions.place(version) else { return merged };
+    let with_parents = |place: Place<'_>, set: &FieldSet| with_declared_parents(place, set.clone());
+    let last_set = with_parents(place, &last.set);
+    let mut pruned = remove(place, &merged, &last_set);
+    // What somebody owns is added back, one version after the other.
+    let mut seen: Vec<&String> = vec![version];
+    let others = owners.iter().map(|(version, _)| *version);
+    for other in others {
+        if !seen.contains(&other) {
+            seen.push(other);
+        }
+    }
+    for version in seen {
+        let Some(place) = versions.place(version) else { continue };
+        let sets = owners.iter().filter(|(of, _)| *of == version).map(|(_, set)| (*set).clone());
+        let owned_by_all = sets.fold(FieldSet::default(), FieldSet::union);
+        if owned_by_all.is_empty() {
+            continue;
+        }
+        let of_merged = with_parents(place, &owned(place, &merged));
+        let of_pruned = with_parents(place, &owned(place, &pruned));
+        let kept = of_pruned.union(with_parents(place, &owned_by_all));
+        pruned = remove(place, &merged, &of_merged.difference(&kept));
+    }
+    // And so is what was not its own.
+    let of_merged = with_parents(place, &owned(place, &merged));
+    let of_pruned = with_parents(place, &owned(place, &pruned));
+    remove(place, &merged, &of_merged.difference(&of_pruned).intersection(&last_set))
+}

@@ -1,0 +1,238 @@
+//! Compare: which fields of an object were added, modified and removed.
+
+use serde_json::{Map, Value};
+
+use super::field_set::{FieldSet, Node};
+use super::list::grouped;
+use super::path_element::PathElement;
+use super::place::{Atom, ListAtom, MapAtom, Place};
+use super::value::are_equal;
+
+/// What is different between two states of an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Comparison {
+    /// Paths that are only in the new one.
+    pub added: FieldSet,
+    /// Paths at which it is another one.
+    pub modified: FieldSet,
+    /// Paths that are only in the old one.
+    pub removed: FieldSet,
+}
+
+impl Comparison {
+    /// The same without these paths and what is below them.
+    #[must_use]
+    pub fn without(self, ignored: &FieldSet) -> Self {
+        Self {
+            added: self.added.recursive_difference(ignored),
+            modified: self.modified.recursive_difference(ignored),
+            removed: self.removed.recursive_difference(ignored),
+        }
+    }
+}
+
+/// Compares two states of an object.
+///
+/// # Errors
+/// When an item of a list cannot be told from others.
+pub fn compare(
+    place: Place<'_>,
+    old: &Map<String, Value>,
+    new: &Map<String, Value>,
+) -> Result<Comparison, String> {
+    let mut walk = Walk { is_whole: true };
+    let mut found = Found::default();
+    if let Atom::Map(atom) = place.atom(&Value::Null) {
+        walk.members(atom, Some(old), Some(new), &mut found);
+    }
+    if !walk.is_whole {
+        return Err("an item of a list cannot be told from others".to_owned());
+    }
+    let Found { added, modified, removed } = found;
+    Ok(Comparison { added: added.children, modified: modified.children, removed: removed.children })
+}
+
+/// What is different at a path and below it.
+#[derive(Default)]
+struct Found {
+    added: Node,
+    modified: Node,
+    removed: Node,
+}
+
+/// What is different below a path, in the order in which it was met.
+#[derive(Default)]
+struct Below {
+    added: Vec<(PathElement, Node)>,
+    modified: Vec<(PathElement, Node)>,
+    removed: Vec<(PathElement, Node)>,
+}
+
+impl Below {
+    fn push(&mut self, element: impl Fn() -> PathElement, found: Found) {
+        for (nodes, node) in [
+            (&mut self.added, found.added),
+            (&mut self.modified, found.modified),
+            (&mut self.removed, found.removed),
+        ] {
+            if !node.is_empty() {
+                nodes.push((element(), node));
+            }
+        }
+    }
+
+    fn add_to(self, found: &mut Found) {
+        for (node, nodes) in [
+            (&mut found.added, self.added),
+            (&mut found.modified, self.modified),
+            (&mut found.removed, self.removed),
+        ] {
+            let children = std::mem::take(&mut node.children);
+            node.children = children.union(FieldSet::of(nodes));
+        }
+    }
+}
+
+struct Walk {
+    is_whole: bool,
+}
+
+impl Walk {
+    fn value(&mut self, place: Place<'_>, old: Option<&Value>, new: Option<&Value>) -> Found {
+        let mut found = Found::default();
+        // What is the same is so everywhere below, whatever its type says; but an item that
+        // cannot be told from others must be met.
+        match (old, new) {
+            (Some(old), Some(new)) => {
+                let (first, then) = (place.atom(old), place.atom(new));
+                if sort(first) != sort(then) {
+                    self.atom(first, Some(old), Some(new), &mut found);
+                }
+                self.atom(then, Some(old), Some(new), &mut found);
+            }
+            (Some(one), None) | (None, Some(one)) => {
+                self.atom(place.atom(one), old, new, &mut found);
+            }
+            (None, None) => {}
+        }
+        found
+    }
+
+    fn atom<'v>(
+        &mut self,
+        atom: Atom<'_>,
+        old: Option<&'v Value>,
+        new: Option<&'v Value>,
+        found: &mut Found,
+    ) {
+        const NOTHING: &[Value] = &[];
+        let is_leaf = match atom {
+            Atom::Scalar(_) => true,
+            Atom::List(atom) => {
+                let list = |value: Option<&'v Value>| value.and_then(Value::as_array);
+                let before = list(old).map_or(NOTHING, Vec::as_slice);
+                let after = list(new).map_or(NOTHING, Vec::as_slice);
+                let is_leaf = atom.relation.is_none() || (before.is_empty() && after.is_empty());
+                if !is_leaf {
+                    self.items(atom, before, after, found);
+                }
+                is_leaf
+            }
+            Atom::Map(atom) => {
+                let (before, after) =
+                    (old.and_then(Value::as_object), new.and_then(Value::as_object));
+                let is_nothing = |map: Option<&Map<String, Value>>| map.is_none_or(Map::is_empty);
+                let is_leaf = atom.is_atomic || (is_nothing(before) && is_nothing(after));
+                if !is_leaf {
+                    self.members(atom, before, after, found);
+                }
+                is_leaf
+            }
+        };
+        match (old, new) {
+            (None, Some(_)) => found.added.is_member = true,
+            (Some(_), None) => found.removed.is_member = true,
+            (Some(old), Some(new)) if is_leaf && !are_equal(old, new) => {
+                found.modified.is_member = true;
+            }
+            _ => {}
+        }
+    }
+
+    fn members(
+        &mut self,
+        atom: MapAtom<'_>,
+        old: Option<&Map<String, Value>>,
+        new: Option<&Map<String, Value>>,
+        found: &mut Found,
+    ) {
+        let mut below = Below::default();
+        let mut member = |name: &str, before: Option<&Value>, after: Option<&Value>| {
+            let Some(place) = atom.member(name) else {
+                self.is_whole = false;
+                return;
+            };
+            below.push(|| PathElement::field(name), self.value(place, before, after));
+        };
+        for (name, before) in old.into_iter().flatten() {
+            member(name, Some(before), new.and_then(|new| new.get(name)));
+        }
+        for (name, after) in new.into_iter().flatten() {
+            if old.is_none_or(|old| !old.contains_key(name)) {
+                member(name, None, Some(after));
+            }
+        }
+        below.add_to(found);
+    }
+
+    fn items(&mut self, atom: ListAtom<'_>, old: &[Value], new: &[Value], found: &mut Found) {
+        let Some(relation) = atom.relation else { return };
+        let (before, is_whole) = grouped(relation, atom.items, old);
+        let (mut after, is_whole_too) = grouped(relation, atom.items, new);
+        self.is_whole &= is_whole && is_whole_too;
+        let mut below = Below::default();
+        for (element, left) in before {
+            let right = after.remove(&element).unwrap_or_default();
+            let compared = self.group(atom.items, &left, &right);
+            below.push(|| element.clone(), compared);
+        }
+        for (element, right) in after {
+            let compared = self.group(atom.items, &[], &right);
+            below.push(|| element.clone(), compared);
+        }
+        below.add_to(found);
+    }
+
+    /// Items that are alike in what tells items apart.
+    fn group(&mut self, items: Place<'_>, left: &[&Value], right: &[&Value]) -> Found {
+        match (left, right) {
+            (left, right) if left.len() > 1 && right.len() > 1 => {
+                let pairs = left.iter().zip(right);
+                let is_same = left.len() == right.len()
+                    && pairs.into_iter().all(|(left, right)| are_equal(left, right));
+                let mut found = Found::default();
+                found.modified.is_member = !is_same;
+                found
+            }
+            (left, right) if left.len() > 1 => {
+                let mut found = self.value(items, None, right.first().copied());
+                found.removed.is_member = true;
+                found
+            }
+            (left, right) if right.len() > 1 => {
+                let mut found = self.value(items, left.first().copied(), None);
+                found.added.is_member = true;
+                found
+            }
+            (left, right) => self.value(items, left.first().copied(), right.first().copied()),
+        }
+    }
+}
+
+fn sort(atom: Atom<'_>) -> u8 {
+    match atom {
+        Atom::Scalar(_) => 0,
+        Atom::List(_) => 1,
+        Atom::Map(_) => 2,
+    }
+}

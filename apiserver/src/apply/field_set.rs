@@ -1,0 +1,254 @@
+//! Sets of fields: which paths of an object somebody owns.
+//!
+//! A set is a tree of path elements in their order, so that every operation walks two of them
+//! side by side, once.
+
+use std::cmp::Ordering;
+
+use super::path_element::PathElement;
+
+/// A set of paths.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FieldSet(Vec<(PathElement, Node)>);
+
+/// What a set says of a path: whether it is in it, and which paths below it are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Node {
+    /// Whether the path itself is in the set.
+    pub is_member: bool,
+    /// The paths below it.
+    pub children: FieldSet,
+}
+
+impl Node {
+    /// A path with nothing below it.
+    pub fn member() -> Self {
+        Self { is_member: true, children: FieldSet::default() }
+    }
+
+    /// Whether neither the path nor one below it is in the set.
+    pub fn is_empty(&self) -> bool {
+        !self.is_member && self.children.is_empty()
+    }
+
+    fn union(self, other: Self) -> Self {
+        Self {
+            is_member: self.is_member || other.is_member,
+            children: self.children.union(other.children),
+        }
+    }
+}
+
+impl FieldSet {
+    /// A set of paths in any order, which may come several times.
+    pub fn of(mut nodes: Vec<(PathElement, Node)>) -> Self {
+        nodes.retain(|(_, node)| !node.is_empty());
+        if nodes.is_sorted_by(|(one, _), (other, _)| one < other) {
+            return Self(nodes);
+        }
+        nodes.sort_by(|(one, _), (other, _)| one.cmp(other));
+        let mut merged: Vec<(PathElement, Node)> = Vec::with_capacity(nodes.len());
+        for (element, node) in nodes {
+            match merged.last_mut() {
+                Some((last, before)) if *last == element => {
+                    *before = std::mem::take(before).union(node);
+                }
+                _ => merged.push((element, node)),
+            }
+        }
+        Self(merged)
+    }
+
+    /// The set of one path; the empty path makes an empty set.
+    pub fn of_path(path: impl DoubleEndedIterator<Item = PathElement>) -> Self {
+        let mut set = Self::default();
+        for (steps, element) in path.rev().enumerate() {
+            set = Self(vec![(element, Node { is_member: steps == 0, children: set })]);
+        }
+        set
+    }
+
+    /// Whether nothing is in it.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// What is said of the paths that begin with each element, in their order.
+    pub fn iter(&self) -> impl Iterator<Item = (&PathElement, &Node)> {
+        self.0.iter().map(|(element, node)| (element, node))
+    }
+
+    /// The same, of a set that is taken apart.
+    pub fn into_nodes(self) -> impl Iterator<Item = (PathElement, Node)> {
+        self.0.into_iter()
+    }
+
+    /// What is said of the paths that begin with this element.
+    pub fn get(&self, element: &PathElement) -> Option<&Node> {
+        let place = self.0.binary_search_by(|(known, _)| known.cmp(element)).ok()?;
+        Some(&self.0[place].1)
+    }
+
+    /// What is said of the paths that begin with this field.
+    pub fn field(&self, name: &str) -> Option<&Node> {
+        let compare = |known: &PathElement| match known {
+            PathElement::Field(known) => (**known).cmp(name),
+            _ => Ordering::Greater,
+        };
+        let place = self.0.binary_search_by(|(known, _)| compare(known)).ok()?;
+        Some(&self.0[place].1)
+    }
+
+    /// Whether this path is in the set.
+    pub fn has(&self, path: &[PathElement]) -> bool {
+        let Some((first, rest)) = path.split_first() else { return false };
+        match self.get(first) {
+            Some(node) if rest.is_empty() => node.is_member,
+            Some(node) => node.children.has(rest),
+            None => false,
+        }
+    }
+
+    /// The paths that are in one of them.
+    #[must_use]
+    pub fn union(self, other: Self) -> Self {
+        if self.is_empty() {
+            return other;
+        }
+        if other.is_empty() {
+            return self;
+        }
+        let mut merged = Vec::with_capacity(self.0.len().max(other.0.len()));
+        let (mut ours, mut theirs) =
+            (self.0.into_iter().peekable(), other.0.into_iter().peekable());
+        while let (Some((one, _)), Some((other, _))) = (ours.peek(), theirs.peek()) {
+            let order = one.cmp(other);
+            let mut next = if order.is_gt() { theirs.next() } else { ours.next() };
+            if order.is_eq()
+                && let (Some((_, node)), Some((_, other))) = (&mut next, theirs.next())
+            {
+                *node = std::mem::take(node).union(other);
+            }
+            merged.extend(next);
+        }
+        merged.extend(ours);
+        merged.extend(theirs);
+        Self(merged)
+    }
+
+    /// The paths that are in both.
+    #[must_use]
+    pub fn intersection(&self, other: &Self) -> Self {
+        let nodes = self.0.iter().filter_map(|(element, node)| {
+            let other = other.get(element)?;
+            let node = Node {
+                is_member: node.is_member && other.is_member,
+                children: node.children.intersection(&other.children),
+            };
+            (!node.is_empty()).then(|| (element.clone(), node))
+        });
+        Self(nodes.collect())
+    }
+
+    /// The paths that are in this one alone. What is below a path of the other one stays.
+    #[must_use]
+    pub fn difference(self, other: &Self) -> Self {
+        self.without(other, false)
+    }
+
+    /// The paths that are in this one alone, and not below a path of the other one.
+    #[must_use]
+    pub fn recursive_difference(self, other: &Self) -> Self {
+        self.without(other, true)
+    }
+
+    fn without(mut self, other: &Self, and_below: bool) -> Self {
+        if other.is_empty() {
+            return self;
+        }
+        self.0.retain_mut(|(element, node)| {
+            let Some(other) = other.get(element) else { return true };
+            if other.is_member {
+                node.is_member = false;
+                if and_below {
+                    return false;
+                }
+            }
+            let children = std::mem::take(&mut node.children);
+            node.children = children.without(&other.children, and_below);
+            !node.is_empty()
+        });
+        self
+    }
+
+    /// Calls for each path, in the order of messages: all of one level before those below.
+    pub fn for_each<'a>(&'a self, call: &mut impl FnMut(&[&'a PathElement])) {
+        self.walk(&mut Vec::new(), call);
+    }
+
+    fn walk<'a>(
+        &'a self,
+        path: &mut Vec<&'a PathElement>,
+        call: &mut impl FnMut(&[&'a PathElement]),
+    ) {
+        for (element, _) in self.0.iter().filter(|(_, node)| node.is_member) {
+            path.push(element);
+            call(path);
+            path.pop();
+        }
+        for (element, node) in &self.0 {
+            path.push(element);
+            node.children.walk(path, call);
+            path.pop();
+        }
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// A set of paths of fields: `a.b`.
+    pub fn set(paths: &[&str]) -> FieldSet {
+        let of = |path: &&str| {
+            let steps: Vec<PathElement> = path.split('.').map(PathElement::field).collect();
+            FieldSet::of_path(steps.into_iter())
+        };
+        paths.iter().map(of).fold(FieldSet::default(), FieldSet::union)
+    }
+
+    #[test]
+    fn membership_of_a_path_says_nothing_of_those_below() {
+        let one = set(&["a.b", "c"]);
+        assert!(one.has(&[PathElement::field("a"), PathElement::field("b")]));
+        assert!(!one.has(&[PathElement::field("a")]));
+        assert!(!one.has(&[]));
+        assert_eq!(set(&["a.b"]).difference(&set(&["a"])), set(&["a.b"]));
+        assert_eq!(set(&["a"]).difference(&set(&["a.b"])), set(&["a"]));
+        assert_eq!(set(&["a", "a.b"]).difference(&set(&["a"])), set(&["a.b"]));
+        assert!(set(&["a"]).intersection(&set(&["a.b"])).is_empty());
+        assert!(set(&["a.b.c"]).recursive_difference(&set(&["a.b"])).is_empty());
+        assert_eq!(set(&["a.b.c", "d"]).recursive_difference(&set(&["a.x"])), set(&["a.b.c", "d"]));
+    }
+
+    #[test]
+    fn paths_of_one_level_come_before_those_below() {
+        let mut found = Vec::new();
+        set(&["b", "a.c", "a.b.d", "a", "c"]).for_each(&mut |path| {
+            found.push(path.iter().map(ToString::to_string).collect::<String>());
+        });
+        assert_eq!(found, [".a", ".b", ".c", ".a.c", ".a.b.d"]);
+    }
+
+    #[test]
+    fn what_comes_in_any_order_becomes_a_set() {
+        let node = |children| Node { is_member: true, children };
+        let nodes = vec![
+            (PathElement::field("b"), Node::member()),
+            (PathElement::field("a"), node(set(&["x"]))),
+            (PathElement::field("c"), Node::default()),
+            (PathElement::field("a"), node(set(&["y"]))),
+        ];
+        assert_eq!(FieldSet::of(nodes), set(&["a", "a.x", "a.y", "b"]));
+    }
+}

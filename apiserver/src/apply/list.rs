@@ -1,0 +1,87 @@
+//! The items of lists: by what they are told apart, and those of two lists side by side.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::path_element::PathElement;
+use super::place::{Atom, Place, Relation};
+use crate::error::quote;
+
+/// An item, and what tells it from others.
+pub struct Keyed<'a> {
+    pub element: PathElement,
+    pub item: &'a Value,
+}
+
+/// What tells an item of a list from others.
+///
+/// # Errors
+/// Why nothing does.
+pub fn element_of<'a>(
+    relation: Relation<'_>,
+    items: Place<'_>,
+    item: &'a Value,
+) -> Result<Keyed<'a>, String> {
+    let element = match relation {
+        Relation::Set => of_set(item),
+        Relation::Map(keys) => of_map(keys, items, item),
+    };
+    element.map(|element| Keyed { element, item })
+}
+
+fn of_set(item: &Value) -> Result<PathElement, String> {
+    match item {
+        Value::Object(_) => Err("associative list without keys has an element that's a map type"),
+        Value::Array(_) => Err("not supported: associative list with lists as elements"),
+        Value::Null => Err("associative list without keys has an element that's an explicit null"),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+            return Ok(PathElement::Value(item.clone()));
+        }
+    }
+    .map_err(str::to_owned)
+}
+
+fn of_map(keys: &[String], items: Place<'_>, item: &Value) -> Result<PathElement, String> {
+    let members = match item {
+        Value::Object(members) => members,
+        Value::Null => return Err("associative list with keys may not have a null element".into()),
+        _ => return Err("associative list with keys may not have non-map elements".into()),
+    };
+    let atom = match items.atom(item) {
+        Atom::Map(atom) => Some(atom),
+        Atom::Scalar(_) | Atom::List(_) => None,
+    };
+    let default = |key: &str| atom.and_then(|atom| atom.default_of(key)).cloned();
+    let named = keys.iter().filter_map(|key| {
+        let value = members.get(key).cloned().or_else(|| default(key))?;
+        Some((key.as_str().into(), value))
+    });
+    let named: Vec<(Box<str>, Value)> = named.collect();
+    if named.is_empty() {
+        let keys: Vec<String> = keys.iter().map(|key| quote(key)).collect();
+        return Err(format!(
+            "associative list with keys has an element that omits all key fields [{}] (and doesn't have default values for any key fields)",
+            keys.join(" ")
+        ));
+    }
+    Ok(PathElement::key(named))
+}
+
+/// The items of a list by what tells them apart, each with all that are alike, in the order of
+/// path elements; and whether something told each of them apart.
+pub fn grouped<'a>(
+    relation: Relation<'_>,
+    items: Place<'_>,
+    list: &'a [Value],
+) -> (BTreeMap<PathElement, Vec<&'a Value>>, bool) {
+    let mut groups: BTreeMap<PathElement, Vec<&Value>> = BTreeMap::new();
+    let mut is_whole = true;
+    for item in list {
+        match element_of(relation, items, item) {
+            Ok(Keyed { element, item }) => groups.entry(element).or_default().push(item),
+            Err(_) => is_whole = false,
+        }
+    }
+    (groups, is_whole)
+}

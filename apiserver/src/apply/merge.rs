@@ -1,0 +1,153 @@
+//! Merge: what becomes of an object when another one is applied to it. Nothing goes by it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value};
+
+use super::list::element_of;
+use super::path_element::PathElement;
+use super::place::{Atom, ListAtom, MapAtom, Place, Relation};
+
+/// What becomes of an object when this one is applied to it.
+///
+/// # Errors
+/// When an item of a list cannot be told from others.
+pub fn merge(
+    place: Place<'_>,
+    live: &Map<String, Value>,
+    applied: &Map<String, Value>,
+) -> Result<Map<String, Value>, String> {
+    match place.atom(&Value::Null) {
+        Atom::Map(atom) => Ok(members(atom, Some(live), Some(applied))?.unwrap_or_default()),
+        Atom::Scalar(_) | Atom::List(_) => Ok(applied.clone()),
+    }
+}
+
+/// `None` where there is nothing.
+fn value(
+    place: Place<'_>,
+    live: Option<&Value>,
+    applied: Option<&Value>,
+) -> Result<Option<Value>, String> {
+    // What is applied decides what is made of it.
+    let Some(deciding) = applied.or(live) else { return Ok(None) };
+    let leaf = || Ok(Some(deciding.clone()));
+    match place.atom(deciding) {
+        Atom::Scalar(_) => leaf(),
+        Atom::List(atom) => {
+            let Some(relation) = atom.relation else { return leaf() };
+            match (list(live), list(applied)) {
+                ([], []) => leaf(),
+                (live, applied) => {
+                    let merged = items(atom, relation, live, applied)?;
+                    Ok((!merged.is_empty()).then_some(Value::Array(merged)))
+                }
+            }
+        }
+        Atom::Map(atom) => match (map(live), map(applied)) {
+            _ if atom.is_atomic => leaf(),
+            (None, None) => leaf(),
+            (live, applied) => Ok(members(atom, live, applied)?.map(Value::Object)),
+        },
+    }
+}
+
+/// The items of a list; none of anything else.
+fn list(value: Option<&Value>) -> &[Value] {
+    value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// The members of an object that has some.
+fn map(value: Option<&Value>) -> Option<&Map<String, Value>> {
+    value.and_then(Value::as_object).filter(|members| !members.is_empty())
+}
+
+fn members(
+    atom: MapAtom<'_>,
+    live: Option<&Map<String, Value>>,
+    applied: Option<&Map<String, Value>>,
+) -> Result<Option<Map<String, Value>>, String> {
+    let mut merged = Map::new();
+    let names: BTreeSet<&String> = live.into_iter().chain(applied).flat_map(Map::keys).collect();
+    for name in names {
+        let Some(place) = atom.member(name) else {
+            return Err(format!(".{name}: field not declared in schema"));
+        };
+        if let Some(member) = value(
+            place,
+            live.and_then(|live| live.get(name)),
+            applied.and_then(|applied| applied.get(name)),
+        )? {
+            merged.insert(name.clone(), member);
+        }
+    }
+    Ok((!merged.is_empty()).then_some(merged))
+}
+
+/// Items that are in both lists come in the order in which they are applied, and those that
+/// are only there stay among their neighbours.
+fn items(
+    atom: ListAtom<'_>,
+    relation: Relation<'_>,
+    live: &[Value],
+    applied: &[Value],
+) -> Result<Vec<Value>, String> {
+    let keyed = |item: &'_ Value| element_of(relation, atom.items, item).map(|keyed| keyed.element);
+    let left: Vec<PathElement> = live.iter().map(keyed).collect::<Result<_, _>>()?;
+    let right: Vec<PathElement> = applied.iter().map(keyed).collect::<Result<_, _>>()?;
+    // What there is of each: nothing of what is there twice.
+    let mut there: BTreeMap<&PathElement, Vec<&Value>> = BTreeMap::new();
+    for (element, item) in left.iter().zip(live) {
+        there.entry(element).or_default().push(item);
+    }
+    let wanted: BTreeSet<&PathElement> = right.iter().collect();
+    let mut shared = right.iter().filter(|element| there.contains_key(element)).peekable();
+    let mut done: BTreeSet<&PathElement> = BTreeSet::new();
+    let mut merged = Vec::with_capacity(live.len() + applied.len());
+    let merge_item = |element: &PathElement, item: &Value| {
+        let before = there.get(element).map(Vec::as_slice);
+        let null = Value::Null;
+        let before = match before {
+            None => None,
+            Some([one]) => Some(*one),
+            Some(_) => Some(&null),
+        };
+        value(atom.items, before, Some(item))
+    };
+    let (mut i, mut j) = (0, 0);
+    while i < live.len() || j < applied.len() {
+        if i < live.len() && j < applied.len() && left[i] == right[j] {
+            merged.extend(merge_item(&right[j], &applied[j])?);
+            done.insert(&right[j]);
+            (i, j) = (i + 1, j + 1);
+            shared.next();
+            continue;
+        }
+        if i < live.len() && j < applied.len() && wanted.contains(&left[i]) {
+            // It comes where it is applied.
+            if shared.peek().is_some_and(|next| **next != left[i]) {
+                i += 1;
+                continue;
+            }
+        }
+        if i < live.len() {
+            if !wanted.contains(&left[i]) {
+                merged.push(live[i].clone());
+                i += 1;
+                continue;
+            }
+            if done.contains(&left[i]) {
+                i += 1;
+            }
+        }
+        if j < applied.len() {
+            merged.extend(merge_item(&right[j], &applied[j])?);
+            done.insert(&right[j]);
+            if shared.peek().is_some_and(|next| **next == right[j]) {
+                shared.next();
+            }
+            j += 1;
+        }
+    }
+    Ok(merged)
+}

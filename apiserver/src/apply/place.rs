@@ -1,0 +1,276 @@
+//! Place: where in the graph of types a value stands, and what managers of fields may own there.
+//!
+//! A place may take a scalar, a list, an object, or several of them; the value decides. Where a
+//! type says nothing, objects are taken apart and lists are not.
+
+use serde_json::Value;
+
+use crate::schema::{Additional, GoType, JsonType, ListType, Type, Types};
+
+/// Where in the graph of types a value stands.
+#[derive(Clone, Copy, Debug)]
+pub enum Place<'a> {
+    /// At a type.
+    Typed {
+        /// The type.
+        of: Type<'a>,
+        /// Whether something above it takes members that are not known.
+        preserves: bool,
+        /// Whether it has `apiVersion`, `kind` and `metadata` that the type need not name.
+        is_resource: bool,
+    },
+    /// Where nothing is said: members are places of their own.
+    Deduced,
+    /// In a value that is taken as one.
+    Untyped,
+    /// Where a text is, of which no type speaks.
+    Text,
+}
+
+/// What is made of a value.
+#[derive(Clone, Copy, Debug)]
+pub enum Atom<'a> {
+    /// A value without parts.
+    Scalar(Scalar),
+    /// A list.
+    List(ListAtom<'a>),
+    /// An object.
+    Map(MapAtom<'a>),
+}
+
+/// Which values without parts a place takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scalar {
+    /// Texts.
+    Text,
+    /// Numbers.
+    Numeric,
+    /// `true` and `false`.
+    Boolean,
+    /// All of them.
+    Any,
+}
+
+/// What is made of a list.
+#[derive(Clone, Copy, Debug)]
+pub struct ListAtom<'a> {
+    /// What its items are.
+    pub items: Place<'a>,
+    /// How items are told apart; `None` if the list is one value.
+    pub relation: Option<Relation<'a>>,
+}
+
+/// How the items of a list are told apart.
+#[derive(Clone, Copy, Debug)]
+pub enum Relation<'a> {
+    /// By what they are.
+    Set,
+    /// By these members.
+    Map(&'a [String]),
+}
+
+/// What is made of an object.
+#[derive(Clone, Copy, Debug)]
+pub struct MapAtom<'a> {
+    /// Where it stands.
+    place: Place<'a>,
+    /// Whether it is one value.
+    pub is_atomic: bool,
+}
+
+/// A kind of value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sort {
+    Scalar,
+    List,
+    Map,
+}
+
+impl Sort {
+    fn of(value: &Value) -> Option<Self> {
+        match value {
+            Value::Null => None,
+            Value::Array(_) => Some(Self::List),
+            Value::Object(_) => Some(Self::Map),
+            Value::Bool(_) | Value::Number(_) | Value::String(_) => Some(Self::Scalar),
+        }
+    }
+}
+
+/// All that a place takes.
+struct Atoms<'a> {
+    scalar: Option<Scalar>,
+    list: Option<ListAtom<'a>>,
+    map: Option<MapAtom<'a>>,
+}
+
+impl<'a> Place<'a> {
+    /// The place of an object of this type.
+    pub fn root(of: Type<'a>) -> Self {
+        Self::Typed { of, preserves: false, is_resource: true }
+    }
+
+    fn below(self, of: Type<'a>) -> Self {
+        let preserves = matches!(self, Self::Typed { preserves: true, .. }) || preserves(of);
+        Self::Typed { of, preserves, is_resource: of.embedded }
+    }
+
+    /// What is made of a value here; of null, and of what the place does not take, an object
+    /// rather than a scalar, and that rather than a list.
+    pub fn atom(self, value: &Value) -> Atom<'a> {
+        let Atoms { scalar, list, map } = self.atoms();
+        let wanted = match (Sort::of(value), scalar, list, map) {
+            (Some(Sort::Scalar), Some(scalar), ..) => Some(Atom::Scalar(scalar)),
+            (Some(Sort::List), _, Some(list), _) => Some(Atom::List(list)),
+            (Some(Sort::Map), .., Some(map)) => Some(Atom::Map(map)),
+            _ => None,
+        };
+        let first = map.map(Atom::Map).or(scalar.map(Atom::Scalar)).or(list.map(Atom::List));
+        wanted.or(first).unwrap_or(Atom::Scalar(Scalar::Any))
+    }
+
+    /// What is made of objects and of lists here.
+    pub fn containers(self) -> (Option<MapAtom<'a>>, Option<ListAtom<'a>>) {
+        let Atoms { map, list, .. } = self.atoms();
+        (map, list)
+    }
+
+    /// The same, unless nothing is said of what is here.
+    pub fn taken_apart(self) -> Option<(Option<MapAtom<'a>>, Option<ListAtom<'a>>)> {
+        match self {
+            Self::Typed { .. } => Some(self.containers()),
+            Self::Deduced | Self::Untyped | Self::Text => None,
+        }
+    }
+
+    /// Whether objects and lists are one value here.
+    pub fn is_one_value(self) -> bool {
+        let (map, list) = match self {
+            Self::Typed { .. } => self.containers(),
+            Self::Deduced | Self::Untyped | Self::Text => return false,
+        };
+        let is_map = map.is_none_or(|map| map.is_atomic);
+        let is_list = list.is_none_or(|list| list.relation.is_none());
+        (map.is_some() || list.is_some()) && is_map && is_list
+    }
+
+    fn atoms(self) -> Atoms<'a> {
+        let (scalar, list, map) = (None, None, None);
+        let untyped = |place| Atoms {
+            scalar: Some(Scalar::Any),
+            list: Some(ListAtom { items: Place::Untyped, relation: None }),
+            map: Some(MapAtom { place, is_atomic: matches!(place, Place::Untyped) }),
+        };
+        let (of, is_resource) = match self {
+            Self::Deduced | Self::Untyped => return untyped(self),
+            Self::Text => return Atoms { scalar: Some(Scalar::Text), list, map },
+            Self::Typed { of, is_resource, .. } => (of, is_resource),
+        };
+        let scalar_of = |scalar| Atoms { scalar: Some(scalar), list, map };
+        let as_map = || Some(MapAtom { place: self, is_atomic: of.is_atomic });
+        let is_map = || Atoms { scalar, list, map: as_map() };
+        let as_list = || {
+            let items = of.of_items().map_or(Place::Untyped, |items| self.below(items));
+            let relation = match &of.node().list_type {
+                ListType::Set => Some(Relation::Set),
+                ListType::Map(keys) => Some(Relation::Map(keys)),
+                ListType::Unset | ListType::Atomic => None,
+            };
+            Some(ListAtom { items, relation })
+        };
+        let is_list = || Atoms { scalar, list: as_list(), map };
+        if let Some(go) = of.go {
+            return match go {
+                GoType::Struct | GoType::Map => is_map(),
+                GoType::List | GoType::Strings => is_list(),
+                GoType::String | GoType::Bytes => scalar_of(Scalar::Text),
+                GoType::Bool => scalar_of(Scalar::Boolean),
+                GoType::Int32 | GoType::Int64 | GoType::Float64 => scalar_of(Scalar::Numeric),
+                GoType::Time | GoType::MicroTime | GoType::Quantity | GoType::IntOrString => {
+                    scalar_of(Scalar::Any)
+                }
+                GoType::Json if of.node().name == "JSON" => untyped(Place::Deduced),
+                GoType::Json => untyped(Place::Untyped),
+                GoType::SchemaOrArray | GoType::SchemaOrBool | GoType::SchemaOrStrings => {
+                    untyped(Place::Deduced)
+                }
+            };
+        }
+        match of.json_type {
+            Some(JsonType::String) => match of.format.as_deref() {
+                None | Some("byte") => scalar_of(Scalar::Text),
+                Some(_) => scalar_of(Scalar::Any),
+            },
+            Some(JsonType::Integer | JsonType::Number) => scalar_of(Scalar::Numeric),
+            Some(JsonType::Boolean) => scalar_of(Scalar::Boolean),
+            Some(JsonType::Array) => is_list(),
+            Some(JsonType::Object) => is_map(),
+            None if is_resource => is_map(),
+            None => Atoms { scalar: Some(Scalar::Any), list: as_list(), map: as_map() },
+        }
+    }
+}
+
+/// Whether a type of a definition takes members that it does not know.
+fn preserves(of: Type<'_>) -> bool {
+    of.go.is_none() && matches!(of.additional, Additional::Any)
+}
+
+impl<'a> MapAtom<'a> {
+    /// Where a member stands; `None` if there may be none of this name.
+    pub fn member(self, name: &str) -> Option<Place<'a>> {
+        let (of, preserved, is_resource) = match self.place {
+            Place::Deduced => return Some(Place::Deduced),
+            Place::Untyped | Place::Text => return Some(Place::Untyped),
+            Place::Typed { of, preserves, is_resource } => (of, preserves, is_resource),
+        };
+        if is_resource && of.go.is_none() {
+            match name {
+                "apiVersion" | "kind" => return Some(Place::Text),
+                "metadata" => {
+                    let metadata = Types::meta().named("meta/v1", "ObjectMeta");
+                    return metadata.map(|of| Place::Typed {
+                        of,
+                        preserves: false,
+                        is_resource: false,
+                    });
+                }
+                _ => {}
+            }
+        }
+        if is_resource && of.go.is_some() && matches!(name, "apiVersion" | "kind") {
+            return Some(Place::Text);
+        }
+        if let Some(known) = of.of_member(name) {
+            return Some(self.place.below(known));
+        }
+        let has_members = of.node().members.iter().next().is_some();
+        match of.additional {
+            Additional::Unspecified | Additional::Any if of.go.is_none() => Some(Place::Deduced),
+            Additional::Pruned if of.go.is_none() => {
+                // A root has members that it need not name.
+                (preserved || !(has_members || is_resource)).then_some(Place::Deduced)
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether a member of this name is known by itself, not as one of many.
+    pub fn declares(self, name: &str) -> bool {
+        match self.place {
+            Place::Typed { of, is_resource, .. } => {
+                let of_every_object = matches!(name, "apiVersion" | "kind" | "metadata");
+                of.knows(name) || (is_resource && of_every_object)
+            }
+            Place::Deduced | Place::Untyped | Place::Text => false,
+        }
+    }
+
+    /// The default of a member.
+    pub fn default_of(self, name: &str) -> Option<&'a Value> {
+        match self.place {
+            Place::Typed { of, .. } => of.member(name)?.0.default.as_ref(),
+            Place::Deduced | Place::Untyped | Place::Text => None,
+        }
+    }
+}

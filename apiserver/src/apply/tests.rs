@@ -1,0 +1,402 @@
+//! Properties that hold for all objects and managers, whatever a reference says; and the walkers.
+
+use serde_json::{Map, Value, json};
+
+use super::compare::{Comparison, compare};
+use super::field_set::tests::set;
+use super::fields_v1;
+use super::merge::merge;
+use super::remove::{remove, with_declared_parents};
+use super::typed::check_loosely;
+use super::*;
+use crate::schema::Schema;
+
+const VERSION: &str = "example.com/v1";
+
+fn schema() -> Schema {
+    let text = json!({"type": "string"});
+    let texts = json!({"type": "array", "x-kubernetes-list-type": "set", "items": text});
+    Schema::of_definition(&json!({"type": "object", "properties": {"spec": {
+        "type": "object",
+        "properties": {
+            "s": text, "t": text, "i": {"type": "integer"},
+            "map": {"type": "object", "additionalProperties": text},
+            "set": texts,
+            "atomic": {"type": "array", "items": text},
+            "inner": {"type": "object", "properties": {"x": text, "y": text}},
+            "whole": {"type": "object", "x-kubernetes-map-type": "atomic", "properties": {"x": text}},
+            "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+            "ports": {
+                "type": "array",
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["port", "protocol"],
+                "items": {"type": "object", "properties": {
+                    "port": {"type": "integer"},
+                    "protocol": {"type": "string", "default": "TCP"},
+                    "name": text,
+                    "tags": texts,
+                }},
+            },
+        },
+    }}}))
+}
+
+fn object(spec: Value) -> Map<String, Value> {
+    let Value::Object(object) =
+        json!({"apiVersion": VERSION, "kind": "Foo", "metadata": {"name": "a"}, "spec": spec})
+    else {
+        unreachable!()
+    };
+    object
+}
+
+/// The place of the objects of a schema.
+fn place(schema: &Schema) -> Place<'_> {
+    Place::root(schema.root())
+}
+
+fn written(set: &FieldSet) -> Value {
+    fields_v1::write(set)["f:spec"].clone()
+}
+
+#[test]
+fn what_is_owned_depends_on_its_type() {
+    let schema = schema();
+    let owned = |spec| written(&owned(place(&schema), &object(spec)));
+    for (spec, expected) in [
+        (json!({"s": "1"}), json!({"f:s": {}})),
+        (json!({}), json!({})),
+        (
+            json!({"inner": {}, "map": {}, "set": [], "atomic": []}),
+            json!({"f:inner": {}, "f:map": {}, "f:atomic": {}}),
+        ),
+        (json!({"inner": {"x": "1"}}), json!({"f:inner": {"f:x": {}}})),
+        (json!({"inner": null, "s": null}), json!({"f:inner": {}, "f:s": {}})),
+        (json!({"whole": {"x": "1"}, "atomic": ["a"]}), json!({"f:whole": {}, "f:atomic": {}})),
+        (json!({"map": {"k": "1"}}), json!({"f:map": {"f:k": {}}})),
+        (json!({"set": ["b", "a"]}), json!({"f:set": {"v:\"a\"": {}, "v:\"b\"": {}}})),
+        (
+            json!({"free": {"a": {"b": 1}, "l": [1]}}),
+            json!({"f:free": {"f:a": {".": {}, "f:b": {}}, "f:l": {}}}),
+        ),
+        (
+            json!({"ports": [{"port": 80, "name": "x"}]}),
+            json!({"f:ports": {"k:{\"port\":80,\"protocol\":\"TCP\"}": {".": {}, "f:name": {}, "f:port": {}}}}),
+        ),
+    ] {
+        assert_eq!(owned(spec.clone()), expected, "{spec}");
+    }
+}
+
+#[test]
+fn what_is_different_is_found_where_it_is() {
+    let schema = schema();
+    let compared = |old, new| {
+        let Comparison { added, modified, removed } =
+            compare(place(&schema), &object(old), &object(new)).unwrap();
+        [added, modified, removed].map(|set| written(&set))
+    };
+    let nothing = || Value::Null;
+    for (old, new, expected) in [
+        (json!({"s": "1"}), json!({"s": "1"}), [nothing(), nothing(), nothing()]),
+        (json!({"i": 1}), json!({"i": 1.0}), [nothing(), nothing(), nothing()]),
+        (json!({"s": "1"}), json!({"s": "2"}), [nothing(), json!({"f:s": {}}), nothing()]),
+        (json!({}), json!({"s": "2"}), [json!({"f:s": {}}), nothing(), nothing()]),
+        (
+            json!({"inner": {"x": "1"}}),
+            json!({}),
+            [nothing(), nothing(), json!({"f:inner": {".": {}, "f:x": {}}})],
+        ),
+        // The order of a set says nothing, that of a list which is one value does.
+        (json!({"set": ["a", "b"]}), json!({"set": ["b", "a"]}), [nothing(), nothing(), nothing()]),
+        (
+            json!({"atomic": ["a", "b"]}),
+            json!({"atomic": ["b", "a"]}),
+            [nothing(), json!({"f:atomic": {}}), nothing()],
+        ),
+        (
+            json!({"set": []}),
+            json!({"set": ["x"]}),
+            [json!({"f:set": {"v:\"x\"": {}}}), nothing(), nothing()],
+        ),
+        // What is there twice is compared as a whole.
+        (
+            json!({"set": ["a", "a"]}),
+            json!({"set": ["a"]}),
+            [json!({"f:set": {"v:\"a\"": {}}}), nothing(), json!({"f:set": {"v:\"a\"": {}}})],
+        ),
+        (
+            json!({"free": {"a": {"b": 1}}}),
+            json!({"free": {"a": 1}}),
+            [nothing(), json!({"f:free": {"f:a": {}}}), json!({"f:free": {"f:a": {"f:b": {}}}})],
+        ),
+    ] {
+        assert_eq!(compared(old.clone(), new.clone()), expected, "{old} {new}");
+    }
+}
+
+#[test]
+fn applied_items_have_the_order_in_which_they_are_applied() {
+    let schema = schema();
+    let merged = |live: &[&str], applied: &[&str]| {
+        let (live, applied) = (object(json!({"set": live})), object(json!({"set": applied})));
+        merge(place(&schema), &live, &applied).unwrap()["spec"]["set"].clone()
+    };
+    assert_eq!(merged(&["a", "b"], &["x", "y"]), json!(["a", "b", "x", "y"]));
+    assert_eq!(merged(&["a", "b", "c"], &["c", "d", "a"]), json!(["b", "c", "d", "a"]));
+    assert_eq!(merged(&["a", "b", "x", "y"], &["b", "a", "z"]), json!(["b", "x", "y", "a", "z"]));
+    assert_eq!(merged(&["a", "a", "b"], &["a"]), json!(["a", "b"]));
+    assert_eq!(merged(&[], &["b", "a"]), json!(["b", "a"]));
+}
+
+#[test]
+fn nothing_goes_by_a_merge() {
+    let schema = schema();
+    let live = object(json!({"map": {"a": "1"}, "set": ["a"], "inner": {"x": "1"}, "s": "1"}));
+    for applied in [json!({}), json!({"map": {}, "set": []}), json!({"map": null, "inner": null})] {
+        let merged = merge(place(&schema), &live, &object(applied.clone())).unwrap();
+        assert_eq!(merged, live, "{applied}");
+    }
+    let merged = merge(place(&schema), &live, &object(json!({"s": null}))).unwrap();
+    assert_eq!(merged["spec"]["s"], Value::Null);
+}
+
+#[test]
+fn what_loses_everything_becomes_null() {
+    let schema = schema();
+    let place = place(&schema);
+    let found = object(json!({"map": {"a": "1"}, "set": ["a", "b"], "s": "1"}));
+    let spec = |paths: Value| {
+        let set = fields_v1::read(&json!({"f:spec": paths})).unwrap();
+        remove(place, &found, &set)["spec"].clone()
+    };
+    assert_eq!(spec(json!({"f:s": {}})), json!({"map": {"a": "1"}, "set": ["a", "b"]}));
+    assert_eq!(
+        spec(json!({"f:map": {"f:a": {}}})),
+        json!({"map": null, "set": ["a", "b"], "s": "1"})
+    );
+    assert_eq!(spec(json!({"f:set": {"v:\"a\"": {}}}))["set"], json!(["b"]));
+    let parents = with_declared_parents(place, set(&["spec.map.a", "spec.inner.x"]));
+    assert_eq!(parents, set(&["spec", "spec.map", "spec.map.a", "spec.inner", "spec.inner.x"]));
+}
+
+#[test]
+fn what_does_not_fit_its_type_is_told() {
+    let schema = schema();
+    let check = |spec| check(place(&schema), &object(spec)).unwrap_err();
+    assert_eq!(check(json!({"bogus": 1})), ".spec.bogus: field not declared in schema");
+    assert_eq!(check(json!({"set": ["a", "a"]})), ".spec.set: duplicate entries for key [=\"a\"]");
+    let twice = json!({"ports": [{"port": 80}, {"port": 80, "protocol": "TCP"}]});
+    let expected = ".spec.ports: duplicate entries for key [port=80,protocol=\"TCP\"]";
+    assert_eq!(check(twice.clone()), expected);
+    assert!(check_loosely(place(&schema), &object(twice)).is_ok());
+    let several = check(json!({"i": "x", "s": 1}));
+    assert_eq!(
+        several,
+        "errors:\n  .spec.i: expected numeric (int or float), got string\n  .spec.s: expected string, got &value.valueUnstructured{Value:1}"
+    );
+}
+
+/// Numbers that look like chance and are the same in every run.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % sides
+    }
+
+    fn texts(&mut self) -> Value {
+        let texts = ["a", "b", "c", "d"].into_iter().filter(|_| self.roll(2) == 0);
+        let mut texts: Vec<&str> = texts.collect();
+        if self.roll(2) == 0 {
+            texts.reverse();
+        }
+        texts.into()
+    }
+
+    fn spec(&mut self) -> Value {
+        let mut spec = Map::new();
+        for name in ["s", "t", "map", "set", "atomic", "inner", "whole", "free", "ports"] {
+            if self.roll(3) == 0 {
+                continue;
+            }
+            let number = self.roll(3).to_string();
+            let value = match name {
+                "s" | "t" => number.into(),
+                "set" | "atomic" => self.texts(),
+                "whole" => json!({"x": number}),
+                "ports" => {
+                    let mut ports = Vec::new();
+                    for port in [80, 81, 82] {
+                        match self.roll(3) {
+                            0 => ports.push(json!({"port": port, "tags": self.texts()})),
+                            1 => {
+                                ports
+                                    .push(json!({"port": port, "protocol": "UDP", "name": number}));
+                            }
+                            _ => {}
+                        }
+                    }
+                    ports.into()
+                }
+                _ => {
+                    let names = ["x", "y"].into_iter().filter(|_| self.roll(2) == 0);
+                    let members = names.map(|name| (name.to_owned(), number.clone().into()));
+                    Value::Object(members.collect())
+                }
+            };
+            spec.insert(name.to_owned(), value);
+        }
+        spec.into()
+    }
+}
+
+fn manager(name: &str, operation: Operation) -> Manager {
+    Manager {
+        name: name.to_owned(),
+        operation,
+        api_version: VERSION.to_owned(),
+        subresource: String::new(),
+    }
+}
+
+struct World {
+    schema: Schema,
+    live: Map<String, Value>,
+    managers: Managers,
+}
+
+impl World {
+    fn new() -> Self {
+        let mut live = object(json!({}));
+        live.remove("spec");
+        live.remove("metadata");
+        Self { schema: schema(), live, managers: Managers::default() }
+    }
+
+    fn apply(&mut self, name: &str, spec: &Value, force: bool) -> Result<bool, Refused> {
+        let versions = Versions::new(VERSION).with(VERSION.to_owned(), &self.schema, &[]);
+        let outcome = apply(
+            &Application {
+                versions: &versions,
+                manager: &manager(name, Operation::Apply),
+                live: &self.live,
+                applied: &object(spec.clone()),
+                force,
+                now: "2026-01-01T00:00:00Z",
+            },
+            &self.managers,
+        )?;
+        self.managers = outcome.managers;
+        let is_changed = outcome.object.is_some();
+        self.live = outcome.object.unwrap_or_else(|| self.live.clone());
+        Ok(is_changed)
+    }
+
+    fn update(&mut self, name: &str, spec: &Value) {
+        let versions = Versions::new(VERSION).with(VERSION.to_owned(), &self.schema, &[]);
+        let new = object(spec.clone());
+        let change = Update {
+            versions: &versions,
+            manager: &manager(name, Operation::Update),
+            live: &self.live,
+            new: &new,
+            now: "2026-01-01T00:00:00Z",
+        };
+        update(&change, &mut self.managers).unwrap();
+        self.live = new;
+    }
+
+    fn everything_owned(&self) -> FieldSet {
+        self.managers.iter().fold(FieldSet::default(), |all, one| all.union(one.set.clone()))
+    }
+}
+
+#[test]
+fn whatever_is_done_by_whom() {
+    for seed in 0..2_000 {
+        let mut dice = Dice(seed);
+        let mut world = World::new();
+        for step in 0..12 {
+            let name = ["a", "b", "c"][dice.roll(3) as usize];
+            let spec = dice.spec();
+            match dice.roll(3) {
+                0 => world.update(name, &spec),
+                force => {
+                    let before = (world.live.clone(), world.managers.clone());
+                    if world.apply(name, &spec, force == 1).is_err() {
+                        // Nothing happens to others by what is refused.
+                        assert_eq!((world.live.clone(), world.managers.clone()), before);
+                        world.apply(name, &spec, true).unwrap();
+                    }
+                    if world.live["spec"].to_string().contains("null") {
+                        // Validation refuses it.
+                        (world.live, world.managers) = before;
+                        continue;
+                    }
+                    // The same again changes nothing.
+                    let after = (world.live.clone(), world.managers.clone());
+                    let is_changed = world.apply(name, &spec, false).unwrap();
+                    if is_changed {
+                        // An empty list has no owner: it goes, and comes again.
+                        assert!(spec.to_string().contains("[]"), "{seed} {step}: {spec}");
+                        continue;
+                    }
+                    assert_eq!((world.live.clone(), world.managers.clone()), after);
+                }
+            }
+            // What is written down is read again.
+            assert_eq!(Managers::read(&world.managers.write()).unwrap(), world.managers);
+            // An applier owns what it has applied, and everything of it is there.
+            let mut paths = 0;
+            world.everything_owned().for_each(&mut |_| paths += 1);
+            assert!(paths < 200);
+        }
+    }
+}
+
+#[test]
+fn independent_managers_may_come_in_any_order() {
+    for seed in 0..500 {
+        let mut dice = Dice(seed);
+        let (Value::Object(first), Value::Object(second)) = (dice.spec(), dice.spec()) else {
+            unreachable!()
+        };
+        // Each says something of members of which the other one says nothing.
+        let is_first = |name: &String| name.as_bytes()[0].is_multiple_of(2);
+        let first: Map<_, _> = first.into_iter().filter(|(name, _)| is_first(name)).collect();
+        let second: Map<_, _> = second.into_iter().filter(|(name, _)| !is_first(name)).collect();
+        if first.is_empty() || second.is_empty() {
+            // Who changes nothing has no time.
+            continue;
+        }
+        let (first, second) = (Value::Object(first), Value::Object(second));
+        let (mut one, mut other) = (World::new(), World::new());
+        one.apply("a", &first, false).unwrap();
+        one.apply("b", &second, false).unwrap();
+        other.apply("b", &second, false).unwrap();
+        other.apply("a", &first, false).unwrap();
+        assert_eq!(one.live, other.live, "{seed}");
+        assert_eq!(one.managers, other.managers, "{seed}");
+    }
+}
+
+#[test]
+fn conflicts_name_every_owner_and_path() {
+    let mut world = World::new();
+    world.apply("a", &json!({"s": "1", "ports": [{"port": 80, "name": "x"}]}), false).unwrap();
+    world.update("u", &json!({"s": "2", "ports": [{"port": 80, "name": "x"}]}));
+    let refused = world.apply("b", &json!({"s": "3", "ports": [{"port": 80, "name": "y"}]}), false);
+    let Err(Refused::Conflicts(conflicts)) = refused else { panic!("{refused:?}") };
+    assert_eq!(
+        conflicts.to_string(),
+        "Apply failed with 2 conflicts: conflicts with \"a\":\n- .spec.ports[port=80,protocol=\"TCP\"].name\nconflicts with \"u\" using example.com/v1:\n- .spec.s"
+    );
+    let refused = world.apply("b", &json!({"s": "3"}), false);
+    let Err(Refused::Conflicts(conflicts)) = refused else { panic!("{refused:?}") };
+    let expected =
+        "Apply failed with 1 conflict: conflict with \"u\" using example.com/v1: .spec.s";
+    assert_eq!(conflicts.to_string(), expected);
+}

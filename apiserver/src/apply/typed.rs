@@ -1,0 +1,216 @@
+//! Typed: whether a value is what its type says, as far as managers of fields must know.
+//!
+//! An applied object is held against this before anything is merged. Validation of what is
+//! kept comes later, and says more.
+
+use std::fmt::Write as _;
+
+use serde_json::{Map, Value};
+
+use super::list::{Keyed, element_of};
+use super::place::{Atom, ListAtom, MapAtom, Place, Scalar};
+use crate::error::go_float;
+
+/// At most this many faults of one object are told.
+const FAULTS_LIMIT: usize = 100;
+/// At most this many bytes of a value are shown.
+const SHOWN: usize = 1 << 10;
+
+/// Holds an object against its type.
+///
+/// # Errors
+/// All that is wrong with it, in the words of kube-apiserver.
+pub fn check(place: Place<'_>, object: &Map<String, Value>) -> Result<(), String> {
+    faults_of(place, object, true)
+}
+
+/// The same of an object that may have items twice.
+///
+/// # Errors
+/// All that is wrong with it.
+pub fn check_loosely(place: Place<'_>, object: &Map<String, Value>) -> Result<(), String> {
+    faults_of(place, object, false)
+}
+
+fn faults_of(
+    place: Place<'_>,
+    object: &Map<String, Value>,
+    are_items_once: bool,
+) -> Result<(), String> {
+    let mut faults = Faults { all: Vec::new(), are_items_once };
+    let mut path = String::new();
+    match place.atom(&Value::Null) {
+        Atom::Map(atom) => members(atom, object, &mut path, &mut faults),
+        Atom::Scalar(_) | Atom::List(_) => {}
+    }
+    match faults.all.as_slice() {
+        [] => Ok(()),
+        [one] => Err(one.clone()),
+        many => Err(many.iter().fold("errors:".to_owned(), |text, one| format!("{text}\n  {one}"))),
+    }
+}
+
+struct Faults {
+    all: Vec<String>,
+    are_items_once: bool,
+}
+
+impl Faults {
+    fn add(&mut self, path: &str, what: &str) {
+        if self.all.len() < FAULTS_LIMIT {
+            self.all.push(if path.is_empty() {
+                what.to_owned()
+            } else {
+                format!("{path}: {what}")
+            });
+        }
+    }
+}
+
+fn value(place: Place<'_>, found: &Value, path: &mut String, faults: &mut Faults) {
+    match (place.atom(found), found) {
+        (_, Value::Null) => {}
+        (Atom::Scalar(scalar), found) => {
+            if let Some(what) = unfit(scalar, found) {
+                faults.add(path, &what);
+            }
+        }
+        (Atom::List(atom), Value::Array(found)) => items(atom, found, path, faults),
+        (Atom::List(_), found) => faults.add(path, &format!("expected list, got {}", boxed(found))),
+        (Atom::Map(atom), Value::Object(found)) => members(atom, found, path, faults),
+        (Atom::Map(_), found) => faults.add(path, &format!("expected map, got {}", boxed(found))),
+    }
+}
+
+fn members(atom: MapAtom<'_>, found: &Map<String, Value>, path: &mut String, faults: &mut Faults) {
+    for (name, member) in found {
+        let length = path.len();
+        let _ = write!(path, ".{name}");
+        match atom.member(name) {
+            Some(place) => value(place, member, path, faults),
+            None => {
+                faults.add(path, "field not declared in schema");
+                path.truncate(length);
+                return;
+            }
+        }
+        path.truncate(length);
+    }
+}
+
+fn items(atom: ListAtom<'_>, found: &[Value], path: &mut String, faults: &mut Faults) {
+    let Some(relation) = atom.relation else {
+        for (index, item) in found.iter().enumerate() {
+            let length = path.len();
+            let _ = write!(path, "[{index}]");
+            value(atom.items, item, path, faults);
+            path.truncate(length);
+        }
+        return;
+    };
+    let mut seen = std::collections::BTreeSet::new();
+    for (index, item) in found.iter().enumerate() {
+        match element_of(relation, atom.items, item) {
+            Ok(Keyed { element, .. }) => {
+                let length = path.len();
+                if faults.are_items_once && seen.contains(&element) {
+                    faults.add(path, &format!("duplicate entries for key {element}"));
+                }
+                let _ = write!(path, "{element}");
+                value(atom.items, item, path, faults);
+                path.truncate(length);
+                seen.insert(element);
+            }
+            Err(why) => {
+                faults.add(path, &format!("element {index}: {why}"));
+                return;
+            }
+        }
+    }
+}
+
+/// What is wrong with a value without parts.
+fn unfit(scalar: Scalar, found: &Value) -> Option<String> {
+    match (scalar, found) {
+        (Scalar::Text, Value::String(_))
+        | (Scalar::Numeric, Value::Number(_))
+        | (Scalar::Boolean, Value::Bool(_))
+        | (Scalar::Any, Value::String(_) | Value::Number(_) | Value::Bool(_)) => None,
+        (Scalar::Text, _) => {
+            let shown = beginning(go_syntax(found));
+            Some(format!("expected string, got &value.valueUnstructured{{Value:{shown}}}"))
+        }
+        (Scalar::Numeric, _) => {
+            let sort = match found {
+                Value::String(_) => "string",
+                Value::Bool(_) => "bool",
+                Value::Array(_) => "[]interface {}",
+                _ => "map[string]interface {}",
+            };
+            Some(format!("expected numeric (int or float), got {sort}"))
+        }
+        (Scalar::Boolean, _) => Some(format!("expected boolean, got {}", boxed(found))),
+        (Scalar::Any, _) => Some(format!("expected any scalar, got {}", boxed(found))),
+    }
+}
+
+/// A value as Go's `%v` shows it in the box that it is in.
+fn boxed(value: &Value) -> String {
+    format!("&{{{}}}", beginning(plain(value)))
+}
+
+fn beginning(text: String) -> String {
+    match text.char_indices().find(|(place, _)| *place >= SHOWN) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text,
+    }
+}
+
+/// As Go's `%v`.
+fn plain(value: &Value) -> String {
+    match value {
+        Value::Null => "<nil>".to_owned(),
+        Value::Bool(is) => is.to_string(),
+        Value::Number(number) => match (number.as_i64(), number.as_f64()) {
+            (None, Some(float)) => go_float(float),
+            _ => number.to_string(),
+        },
+        Value::String(text) => text.clone(),
+        Value::Array(items) => format!("[{}]", joined(items.iter().map(plain), " ")),
+        Value::Object(members) => {
+            let members = members.iter().map(|(name, member)| format!("{name}:{}", plain(member)));
+            format!("map[{}]", joined(members, " "))
+        }
+    }
+}
+
+/// As Go's `%#v`.
+fn go_syntax(value: &Value) -> String {
+    match value {
+        Value::Null => "interface {}(nil)".to_owned(),
+        Value::String(text) => crate::error::quote(text),
+        Value::Array(items) => {
+            format!("[]interface {{}}{{{}}}", joined(items.iter().map(go_syntax), ", "))
+        }
+        Value::Object(members) => {
+            let members = members.iter().map(|(name, member)| {
+                format!("{}:{}", crate::error::quote(name), go_syntax(member))
+            });
+            format!("map[string]interface {{}}{{{}}}", joined(members, ", "))
+        }
+        Value::Bool(_) | Value::Number(_) => plain(value),
+    }
+}
+
+/// Texts one after the other; nobody reads more than the beginning.
+fn joined(texts: impl Iterator<Item = String>, separator: &str) -> String {
+    let mut joined = String::new();
+    for (index, text) in texts.enumerate() {
+        if joined.len() > SHOWN {
+            break;
+        }
+        joined.push_str(if index == 0 { "" } else { separator });
+        joined.push_str(&text);
+    }
+    joined
+}

@@ -1,0 +1,117 @@
+//! Update: who owns what after an object was changed in another way than by applying.
+
+use serde_json::{Map, Value};
+
+use super::compare::{Comparison, compare};
+use super::field_set::FieldSet;
+use super::managers::{Managed, Manager, Managers, Operation};
+use super::reconcile::reconcile;
+use super::stripped::stripped;
+use super::typed::{check, check_loosely};
+use super::versions::Versions;
+
+/// A change of an object.
+pub struct Update<'a> {
+    /// The versions of its kind, in which managers may own its fields.
+    pub versions: &'a Versions<'a>,
+    /// Who changes it.
+    pub manager: &'a Manager,
+    /// How it was; empty but for its type if there was none.
+    pub live: &'a Map<String, Value>,
+    /// How it is meant to be.
+    pub new: &'a Map<String, Value>,
+    /// The time, as it is written down.
+    pub now: &'a str,
+}
+
+/// Changes who owns what.
+///
+/// # Errors
+/// When an object cannot be taken apart as its type says.
+pub fn update(update: &Update<'_>, managers: &mut Managers) -> Result<(), String> {
+    let Update { versions, manager, live, new, now } = *update;
+    let gone = "the version of the request is gone";
+    let place = versions.place(versions.requested()).ok_or(gone)?;
+    check_loosely(place, new)?;
+    check_loosely(place, live)?;
+    let (changed, _) = take_changed(versions, (live, new), managers, None)?;
+    let owned = changed.modified.union(changed.added);
+    let owned = stripped(owned.recursive_difference(versions.ignored(&manager.api_version)));
+    if !owned.is_empty() {
+        let before = managers.take(manager).map(|before| before.set).unwrap_or_default();
+        managers.insert(Managed {
+            manager: manager.clone(),
+            set: owned.union(before),
+            time: Some(now.to_owned()),
+        });
+    }
+    managers.cap();
+    Ok(())
+}
+
+/// What two objects differ by, in the version of the request, and what others own of it.
+pub(super) type Changed = (Comparison, Vec<(Manager, FieldSet)>);
+
+/// Takes what has changed from all but one manager; answers with the change in the version of
+/// the request, and with what was taken.
+pub(super) fn take_changed(
+    versions: &Versions<'_>,
+    (live, new): (&Map<String, Value>, &Map<String, Value>),
+    managers: &mut Managers,
+    except: Option<&Manager>,
+) -> Result<Changed, String> {
+    let mut compared: Vec<(String, Comparison)> = Vec::new();
+    let requested = versions.requested();
+    let place = versions.place(requested).ok_or("the version of the request is gone")?;
+    let comparison = compare(place, live, new)?.without(versions.ignored(requested));
+    compared.push((requested.to_owned(), comparison));
+    let mut taken = Vec::new();
+    let mut failed = None;
+    managers.retain(|manager, set| {
+        let is_other = except.is_none_or(|except| {
+            except.operation != manager.operation
+                || except.name != manager.name
+                || except.subresource != manager.subresource
+                || (manager.operation == Operation::Update
+                    && except.api_version != manager.api_version)
+        });
+        if !is_other {
+            return Some(set);
+        }
+        let version = &manager.api_version;
+        if !compared.iter().any(|(known, _)| known == version) {
+            let place = versions.place(version)?;
+            let checked = check(place, live).and_then(|()| check(place, new));
+            match checked.and_then(|()| compare(place, live, new)) {
+                Ok(comparison) => {
+                    let comparison = comparison.without(versions.ignored(version));
+                    compared.push((version.clone(), comparison));
+                }
+                Err(why) => {
+                    failed = Some(why);
+                    return Some(set);
+                }
+            }
+        }
+        let (_, change) = compared.iter().find(|(known, _)| known == version)?;
+        let conflicts = set.intersection(&change.modified).union(set.intersection(&change.added));
+        let left = set.difference(&conflicts).difference(&change.removed);
+        if !conflicts.is_empty() {
+            taken.push((manager.clone(), conflicts));
+        }
+        Some(left)
+    });
+    if let Some(why) = failed {
+        return Err(why);
+    }
+    let (_, comparison) = compared.swap_remove(0);
+    Ok((comparison, taken))
+}
+
+/// Makes all sets those of the types as they are now. Managers of versions that are gone are
+/// left out.
+pub fn reconciled(versions: &Versions<'_>, managers: &mut Managers) {
+    managers.retain(|manager, set| {
+        versions.place(&manager.api_version).map(|place| reconcile(place, set))
+    });
+}

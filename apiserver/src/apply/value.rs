@@ -1,0 +1,125 @@
+//! Values as managers of fields compare them: numbers by what they are, not by how they are
+//! written.
+
+use std::cmp::Ordering;
+use std::fmt;
+
+use serde_json::{Map, Number, Value};
+
+use crate::error::{go_float, quote};
+
+/// The order of values: numbers, texts, `false` and `true`, lists, objects, null.
+pub fn compare_values(one: &Value, other: &Value) -> Ordering {
+    match (one, other) {
+        (Value::Number(one), Value::Number(other)) => compare_numbers(one, other),
+        (Value::String(one), Value::String(other)) => one.cmp(other),
+        (Value::Bool(one), Value::Bool(other)) => one.cmp(other),
+        (Value::Array(one), Value::Array(other)) => compare_lists(one, other),
+        (Value::Object(one), Value::Object(other)) => compare_maps(one, other),
+        _ => rank(one).cmp(&rank(other)),
+    }
+}
+
+/// Whether two values are the same.
+pub fn are_equal(one: &Value, other: &Value) -> bool {
+    compare_values(one, other).is_eq()
+}
+
+fn rank(value: &Value) -> u8 {
+    match value {
+        Value::Number(_) => 0,
+        Value::String(_) => 1,
+        Value::Bool(_) => 2,
+        Value::Array(_) => 3,
+        Value::Object(_) => 4,
+        Value::Null => 5,
+    }
+}
+
+fn compare_numbers(one: &Number, other: &Number) -> Ordering {
+    match (one.as_i64(), other.as_i64()) {
+        (Some(one), Some(other)) => one.cmp(&other),
+        _ => match (one.as_f64(), other.as_f64()) {
+            (Some(one), Some(other)) => one.total_cmp(&other),
+            _ => Ordering::Equal,
+        },
+    }
+}
+
+fn compare_lists(one: &[Value], other: &[Value]) -> Ordering {
+    let mut pairs = one.iter().zip(other).map(|(one, other)| compare_values(one, other));
+    pairs.find(|order| order.is_ne()).unwrap_or_else(|| one.len().cmp(&other.len()))
+}
+
+fn compare_maps(one: &Map<String, Value>, other: &Map<String, Value>) -> Ordering {
+    let pairs = one.iter().zip(other);
+    let mut orders = pairs.map(|((a, x), (b, y))| a.cmp(b).then_with(|| compare_values(x, y)));
+    orders.find(|order| order.is_ne()).unwrap_or_else(|| one.len().cmp(&other.len()))
+}
+
+/// A value as paths in messages show it.
+pub(super) fn write_shown(f: &mut fmt::Formatter<'_>, value: &Value) -> fmt::Result {
+    match value {
+        Value::String(text) => f.write_str(&quote(text)),
+        Value::Null => f.write_str("null"),
+        Value::Bool(is) => write!(f, "{is}"),
+        Value::Number(number) => write_number(f, number),
+        Value::Array(items) => {
+            f.write_str("[")?;
+            for (index, item) in items.iter().enumerate() {
+                f.write_str(if index == 0 { "" } else { "," })?;
+                write_shown(f, item)?;
+            }
+            f.write_str("]")
+        }
+        Value::Object(members) => {
+            f.write_str("{")?;
+            for (index, (name, member)) in members.iter().enumerate() {
+                f.write_str(if index == 0 { "" } else { ";" })?;
+                write!(f, "{name}=")?;
+                write_shown(f, member)?;
+            }
+            f.write_str("}")
+        }
+    }
+}
+
+fn write_number(f: &mut fmt::Formatter<'_>, number: &Number) -> fmt::Result {
+    match (number.as_i64(), number.as_f64()) {
+        (None, Some(float)) => f.write_str(&go_float(float)),
+        _ => write!(f, "{number}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn values_have_an_order() {
+        let ordered = [
+            json!(-1),
+            json!(1.5),
+            json!(2),
+            json!("a"),
+            json!("b"),
+            json!(false),
+            json!(true),
+            json!([1]),
+            json!([1, 2]),
+            json!({"a": 1}),
+            json!({"a": 2}),
+            json!({"b": 0}),
+            json!(null),
+        ];
+        for (index, one) in ordered.iter().enumerate() {
+            for (place, other) in ordered.iter().enumerate() {
+                assert_eq!(compare_values(one, other), index.cmp(&place), "{one} {other}");
+            }
+        }
+        assert!(are_equal(&json!(80), &json!(80.0)));
+        assert!(!are_equal(&json!(9_007_199_254_740_993_i64), &json!(9_007_199_254_740_992_i64)));
+    }
+}

@@ -1,0 +1,252 @@
+//! Apply: what becomes of an object that somebody applies another one to.
+
+use serde_json::Value;
+
+use super::attributes::{Attributes, Part};
+use super::draft::Draft;
+use super::field_managers::{
+    before, before_first_apply, managed_fields, manager, set, versions, without_managed_fields,
+};
+use super::field_validation::FieldValidation;
+use super::live::Live;
+use super::{last_applied, scale, scale_managers, text};
+use crate::apply::{
+    Application, Conflicts, Manager, Managers, Operation, Outcome, Refused, Versions, apply, check,
+    reconciled,
+};
+use crate::clock::to_rfc_3339;
+use crate::error::{ApiError, Cause, Details, Reason};
+use crate::kind;
+use crate::object::{Tree, metadata};
+use crate::quota::{self, Room};
+use crate::schema::{self, Malformed};
+
+/// An object as it was sent to be applied.
+#[derive(Clone, Debug)]
+pub struct SubmittedApply {
+    /// The object.
+    pub tree: Tree,
+    /// What is odd about it, in the words of field validation.
+    pub problems: Vec<String>,
+    /// Whether what others own is taken from them.
+    pub force: bool,
+}
+
+/// What becomes of the object that is there, or of none.
+///
+/// # Errors
+/// What kube-apiserver answers, in its order: an object of another type, or one that says who
+/// its managers are (400), what does not fit its type (500), what others own (409), and under
+/// `Strict` what was given twice (400).
+pub(super) fn applied(
+    attributes: &Attributes<'_>,
+    submitted: &SubmittedApply,
+    live: Option<&Live>,
+    room: &mut Room,
+) -> Result<Draft, ApiError> {
+    let SubmittedApply { tree: sent, problems, .. } = submitted;
+    check_type(attributes, sent)?;
+    if metadata::of(sent).get("managedFields").is_some_and(|said| !said.is_null()) {
+        return Err(ApiError::bad_request("metadata.managedFields must be nil"));
+    }
+    // What is there, what is sent, and what becomes of both; and the same without what is pruned.
+    let live_size = live.map_or(0, |live| quota::of_tree(&live.tree));
+    room.grow_to(3 * (live_size + quota::of_tree(sent)))?;
+    let before = before(attributes, live);
+    let kept = live.map(|live| managed_fields(&live.tree)).unwrap_or_default();
+    let mut managers = Managers::read(kept).unwrap_or_default();
+    if managers.is_empty() && live.is_some() {
+        before_first_apply(attributes, &before, &mut managers).map_err(|why| {
+            ApiError::internal(format!("failed to create manager for existing fields: {why}"))
+        })?;
+    }
+    let mut draft = match attributes.part {
+        Part::Scale => applied_to_scale(attributes, submitted, (&before, live), &managers)?,
+        _ => {
+            let versions = versions(attributes);
+            reconciled(&versions, &mut managers);
+            applied_to_object(attributes, submitted, (&before, live), &managers, &versions)?
+        }
+    };
+    match attributes.options.field_validation {
+        FieldValidation::Ignore => {}
+        FieldValidation::Warn => draft.warnings.extend(problems.iter().cloned()),
+        FieldValidation::Strict if problems.is_empty() => {}
+        FieldValidation::Strict => {
+            let problems = problems.join("\n  ");
+            let message = format!(
+                "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:\n  {problems}"
+            );
+            return Err(ApiError::bad_request(message));
+        }
+    }
+    Ok(draft)
+}
+
+fn applied_to_object(
+    attributes: &Attributes<'_>,
+    submitted: &SubmittedApply,
+    (before, live): (&Tree, Option<&Live>),
+    managers: &Managers,
+    versions: &Versions<'_>,
+) -> Result<Draft, ApiError> {
+    let (sent, version) = (&submitted.tree, attributes.version);
+    let manager = manager(attributes, Operation::Apply);
+    // What it says of its own version is judged when it is written.
+    let mut config = sent.clone();
+    let revision = match config.get_mut("metadata") {
+        Some(Value::Object(metadata)) => {
+            metadata.remove("managedFields");
+            metadata.get("resourceVersion").and_then(Value::as_str).unwrap_or_default().to_owned()
+        }
+        _ => String::new(),
+    };
+    let outcome = apply_to(
+        (versions, &manager),
+        (before, &config),
+        managers,
+        submitted.force,
+        &to_rfc_3339(attributes.now),
+        &type_of(attributes, sent),
+    )?;
+    let Outcome { object, managers } = outcome;
+    let is_changed = object.is_some();
+    let mut tree = object.unwrap_or_else(|| before.clone());
+    if is_changed {
+        let unfit =
+            |why: String| ApiError::internal(format!("failed to convert new object: {why}"));
+        if version.schema.is_typed() {
+            schema::normalize(version.schema.root(), &mut tree, Malformed::Refused)
+                .map_err(unfit)?;
+        } else {
+            schema::coerce_metadata(&mut tree, Malformed::Refused).map_err(unfit)?;
+            schema::fill_defaults(version.schema.root(), &mut tree);
+        }
+    }
+    let (mut tree, _) = without_managed_fields(tree);
+    set(&mut tree, managers.write());
+    if manager.name == last_applied::KUBECTL {
+        last_applied::renew(&mut tree, sent);
+    }
+    let revision = match live {
+        Some(live) if revision.is_empty() => live.revision.clone(),
+        Some(_) => revision,
+        None => String::new(),
+    };
+    let mut draft = Draft::new(tree, true, Vec::new());
+    metadata::edit(&mut draft.tree, |metadata| drop(metadata.remove("resourceVersion")));
+    draft.is_applied = true;
+    Ok(Draft { revision, ..draft })
+}
+
+/// Applies a Scale: the number of replicas of an object.
+fn applied_to_scale(
+    attributes: &Attributes<'_>,
+    submitted: &SubmittedApply,
+    (before, live): (&Tree, Option<&Live>),
+    managers: &Managers,
+) -> Result<Draft, ApiError> {
+    let internal = |why: String| ApiError::internal(why);
+    let scale_kind = kind::scale().ok_or_else(|| ApiError::internal("there is no Scale"))?;
+    let versions = scale_managers::versions(&scale_kind.storage);
+    let scale = scale_managers::scale_of(attributes, before).map_err(internal)?;
+    let of_scale = scale_managers::to_scale(attributes, managers);
+    let outcome = apply_to(
+        (&versions, &scale_managers::manager(attributes, Operation::Apply)),
+        (&scale, &submitted.tree),
+        &of_scale,
+        submitted.force,
+        &to_rfc_3339(attributes.now),
+        &type_of(attributes, &submitted.tree),
+    )?;
+    let wanted = outcome.object.as_ref().unwrap_or(&scale);
+    let replicas = wanted.get("spec").and_then(|spec| spec["replicas"].as_i64());
+    let mut tree = before.clone();
+    scale::set_replicas(&mut tree, scale::paths(attributes)?, replicas.unwrap_or_default());
+    let managers = scale_managers::to_object(attributes, managers, outcome.managers);
+    set(&mut tree, managers.write());
+    let mut draft = Draft::new(tree, true, Vec::new());
+    draft.is_applied = true;
+    let revision = live.map(|live| live.revision.clone()).unwrap_or_default();
+    Ok(Draft { revision, ..draft })
+}
+
+/// Holds what was sent against its type, and applies it.
+fn apply_to(
+    (versions, manager): (&Versions<'_>, &Manager),
+    (live, sent): (&Tree, &Tree),
+    managers: &Managers,
+    force: bool,
+    now: &str,
+    of: &str,
+) -> Result<Outcome, ApiError> {
+    let gone = || ApiError::internal("the version of the request is gone");
+    let place = versions.place(versions.requested()).ok_or_else(gone)?;
+    check(place, sent)
+        .map_err(|why| untyped(format!("failed to create typed patch object ({of}): {why}")))?;
+    let mut application = Application { versions, manager, live, applied: sent, force, now };
+    let outcome = match apply(&application, managers) {
+        Err(Refused::Conflicts(conflicts)) if manager.name == last_applied::KUBECTL => {
+            match last_applied::left(place, (live, versions.requested()), conflicts) {
+                Some(conflicts) => Err(Refused::Conflicts(conflicts)),
+                None => {
+                    application.force = true;
+                    apply(&application, managers)
+                }
+            }
+        }
+        outcome => outcome,
+    };
+    outcome.map_err(|refused| match refused {
+        Refused::Conflicts(conflicts) => conflict(&conflicts),
+        Refused::Untyped(why) => {
+            untyped(format!("failed to create typed live object ({of}): {why}"))
+        }
+    })
+}
+
+/// What an object is, as messages about types name it.
+fn type_of(attributes: &Attributes<'_>, sent: &Tree) -> String {
+    let (namespace, name) = (metadata::text(sent, "namespace"), metadata::name(sent));
+    let (version, kind) = expected_type(attributes);
+    format!("{namespace}/{name}; {}, Kind={kind}", with_slash(&version))
+}
+
+/// The version of the core group is written with a slash in front.
+fn with_slash(version: &str) -> String {
+    if version.contains('/') { version.to_owned() } else { format!("/{version}") }
+}
+
+fn expected_type(attributes: &Attributes<'_>) -> (String, String) {
+    let kind = attributes.kind();
+    match attributes.part {
+        Part::Scale => (scale::GROUP_VERSION.to_owned(), scale::KIND.to_owned()),
+        _ => (kind.api_version(&attributes.version.name), kind.names.kind.clone()),
+    }
+}
+
+fn check_type(attributes: &Attributes<'_>, sent: &Tree) -> Result<(), ApiError> {
+    let (version, kind) = expected_type(attributes);
+    let (sent_version, sent_kind) = (text(sent, "apiVersion"), text(sent, "kind"));
+    if sent_version == version && sent_kind == kind {
+        return Ok(());
+    }
+    let version = with_slash(&sent_version);
+    Err(ApiError::bad_request(format!("invalid object type: {version}, Kind={sent_kind}")))
+}
+
+/// A failure that is told without a reason, as kube-apiserver tells it.
+fn untyped(message: String) -> ApiError {
+    ApiError::new(Reason::Unknown, message)
+}
+
+fn conflict(conflicts: &Conflicts) -> ApiError {
+    let cause = |one: &crate::apply::Conflict| Cause {
+        reason: "FieldManagerConflict",
+        message: format!("conflict with {}", one.manager),
+        field: one.path.clone(),
+    };
+    let causes = conflicts.all().iter().map(cause).collect();
+    ApiError::new(Reason::Conflict, conflicts.to_string())
+        .with_details(Details { causes, ..Details::default() })
+}

@@ -1,0 +1,130 @@
+//! Managers of a Scale: those who own the number of replicas of an object, by its own path.
+
+use serde_json::json;
+
+use super::attributes::Attributes;
+use super::field_managers;
+use super::scale;
+use crate::apply::{
+    FieldSet, Managed, Manager, Managers, Operation, PathElement, Update, Versions, update,
+};
+use crate::clock::to_rfc_3339;
+use crate::error::ApiError;
+use crate::kind::{self, Version};
+use crate::object::Tree;
+
+/// Who owns what after the Scale of an object was updated.
+///
+/// # Errors
+/// When the Scale cannot be made.
+pub(super) fn updated(
+    attributes: &Attributes<'_>,
+    (before, tree): (&Tree, &Tree),
+    managers: &Managers,
+) -> Result<Managers, String> {
+    let (live, new) = (scale_of(attributes, before)?, scale_of(attributes, tree)?);
+    let schema = kind::scale().ok_or("there is no Scale")?;
+    let versions = versions(&schema.storage);
+    let mut of_scale = to_scale(attributes, managers);
+    if of_scale.is_empty() {
+        // Nobody has begun to keep track of it.
+        return Ok(managers.clone());
+    }
+    let change = Update {
+        versions: &versions,
+        manager: &manager(attributes, Operation::Update),
+        live: &live,
+        new: &new,
+        now: &to_rfc_3339(attributes.now),
+    };
+    update(&change, &mut of_scale)?;
+    Ok(to_object(attributes, managers, of_scale))
+}
+
+/// The one version that a Scale has.
+pub(super) fn versions(scale: &Version) -> Versions<'_> {
+    let version = scale::GROUP_VERSION;
+    Versions::new(version).with(version.to_owned(), &scale.schema, &[])
+}
+
+/// Who writes the Scale.
+pub(super) fn manager(attributes: &Attributes<'_>, operation: Operation) -> Manager {
+    let api_version = scale::GROUP_VERSION.to_owned();
+    Manager { api_version, ..field_managers::manager(attributes, operation) }
+}
+
+/// The Scale of an object, as far as managers own it.
+pub(super) fn scale_of(attributes: &Attributes<'_>, tree: &Tree) -> Result<Tree, String> {
+    let paths = scale::paths(attributes).map_err(text)?;
+    let wanted = scale::wanted(paths, tree).map_err(text)?;
+    let mut scale = json!({"apiVersion": scale::GROUP_VERSION, "kind": scale::KIND, "spec": {}});
+    if let Some(wanted) = wanted.filter(|wanted| *wanted != 0) {
+        scale["spec"]["replicas"] = wanted.into();
+    }
+    match scale {
+        serde_json::Value::Object(scale) => Ok(scale),
+        _ => Ok(Tree::new()),
+    }
+}
+
+fn text(error: ApiError) -> String {
+    error.to_string()
+}
+
+/// Those who own the replicas of an object, as managers of its Scale.
+pub(super) fn to_scale(attributes: &Attributes<'_>, managers: &Managers) -> Managers {
+    let mut of_scale = Managers::default();
+    for Managed { manager, set, time } in managers.iter() {
+        let is_owned =
+            path(attributes, &manager.api_version).flatten().is_some_and(|path| set.has(&path));
+        if is_owned {
+            let api_version = scale::GROUP_VERSION.to_owned();
+            let manager = Manager { api_version, ..manager.clone() };
+            of_scale.insert(Managed { manager, set: replicas(), time: time.clone() });
+        }
+    }
+    of_scale
+}
+
+/// Those who own the fields of an object, of which the replicas belong to these managers of its
+/// Scale.
+pub(super) fn to_object(
+    attributes: &Attributes<'_>,
+    managers: &Managers,
+    mut of_scale: Managers,
+) -> Managers {
+    let mut all = managers.clone();
+    all.retain(|manager, set| {
+        let Some(path) = path(attributes, &manager.api_version)? else { return Some(set) };
+        if !set.has(&path) || of_scale.take(manager).is_some() {
+            return Some(set);
+        }
+        Some(set.difference(&FieldSet::of_path(path.into_iter())))
+    });
+    let requested = field_managers::manager(attributes, Operation::Update).api_version;
+    let own = path(attributes, &requested).flatten().unwrap_or_default();
+    for Managed { manager, .. } in of_scale.iter() {
+        let set = FieldSet::of_path(own.clone().into_iter());
+        let time = managers.get(manager).and_then(|known| known.time.clone());
+        let owner = Manager { api_version: requested.clone(), ..manager.clone() };
+        // It has the place of a manager of the Scale.
+        all.insert_as(manager, Managed { manager: owner, set, time });
+    }
+    all
+}
+
+/// Where the replicas are in objects of a version; `None` if there is no such version, and
+/// nothing if its objects have no Scale.
+#[allow(clippy::option_option)] // a version that is gone, and one without Scale
+fn path(attributes: &Attributes<'_>, api_version: &str) -> Option<Option<Vec<PathElement>>> {
+    let kind = attributes.kind();
+    let version =
+        kind.versions.iter().find(|version| kind.api_version(&version.name) == api_version)?;
+    let paths = version.subresources.scale.as_ref();
+    Some(paths.map(|paths| paths.spec_replicas.steps().map(PathElement::field).collect()))
+}
+
+/// Where they are in a Scale.
+fn replicas() -> FieldSet {
+    FieldSet::of_path(["spec", "replicas"].map(PathElement::field).into_iter())
+}
