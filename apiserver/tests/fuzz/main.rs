@@ -58,7 +58,15 @@ const ACCEPTS: &[&str] = &[
     "text/html;level=1, text/*;q=0.3",
 ];
 
-const UNREADABLE: &[&str] = &["Object 'apiVersion' is missing in", "Object 'Kind' is missing in"];
+const APPLY: &str = "application/apply-patch+yaml";
+
+const UNREADABLE: &[&str] = &[
+    "Object 'apiVersion' is missing in",
+    "Object 'Kind' is missing in",
+    "failed to create typed patch object",
+    "failed to create typed live object",
+    "failed to convert new object",
+];
 
 /// An object that its definition allows.
 fn foo() -> Value {
@@ -69,6 +77,17 @@ fn foo() -> Value {
             "annotations": {"a": "b"}, "finalizers": ["example.com/f"],
             "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller": true}],
             "creationTimestamp": "2026-01-01T00:00:00Z", "generateName": "a-",
+            "managedFields": [{
+                "manager": "m", "operation": "Apply", "apiVersion": "example.com/v1", "fieldsType": "FieldsV1",
+                "time": "2026-01-01T00:00:00Z",
+                "fieldsV1": {"f:spec": {
+                    ".": {}, "f:size": {}, "f:set": {"v:\"a\"": {}, "i:1": {}},
+                    "f:rows": {"k:{\"key\":\"a\"}": {".": {}, "f:value": {}}}, "f:free": {"f:x": {"x:": {}}},
+                }},
+            }, {
+                "manager": "n", "operation": "Update", "apiVersion": "example.com/v2", "fieldsType": "FieldsV1",
+                "subresource": "status", "fieldsV1": {"f:status": {"f:replicas": {}}},
+            }],
         },
         "spec": {
             "colour": "red", "size": 1, "ratio": 0.5, "list": [{"a": "x"}, {"a": "y"}],
@@ -84,6 +103,13 @@ fn foo() -> Value {
 
 /// A patch of it.
 fn patch(chance: &mut Chance) -> (&'static str, Value) {
+    if chance.once_in(3) {
+        let mut applied = foo();
+        if !chance.once_in(4) {
+            applied["metadata"].as_object_mut().unwrap().remove("managedFields");
+        }
+        return (APPLY, applied);
+    }
     if chance.rng.bool() {
         let mut patch = foo();
         patch["metadata"].as_object_mut().unwrap().remove("finalizers");
@@ -190,7 +216,10 @@ fn request(chance: &mut Chance, token: &str) -> (Request<Body>, String) {
         true => perhaps_damaged(chance, content_type),
         false => content_type.as_bytes().to_vec(),
     };
-    let uri = format!("{path}{}", query(chance, token));
+    let mut uri = format!("{path}{}", query(chance, token));
+    if content_type == APPLY.as_bytes() {
+        uri.push_str(chance.pick(&["&fieldManager=a", "&fieldManager=m&force=true"]));
+    }
     let accept = chance.pick(ACCEPTS);
     let accept = perhaps_damaged(chance, accept);
     let said = format!(
