@@ -235,17 +235,11 @@ impl Answer {
     fn charge_length(&self, bytes: usize) -> Charge {
         self.0.register();
         let pool = &self.0.pool;
-        let user = self.0.user.get().cloned();
-        if self.0.held.fetch_add(bytes, Ordering::Relaxed) == 0 {
-            self.0.moved.store(now(), Ordering::Relaxed);
-        }
-        if let Some(user) = &user {
-            user.held.fetch_add(bytes, Ordering::Relaxed);
-        }
-        if pool.held.fetch_add(bytes, Ordering::Relaxed) + bytes > pool.limit {
+        let charge = Charge::new(Arc::clone(&self.0), bytes);
+        if pool.held.load(Ordering::Relaxed) > pool.limit {
             pool.make_room(None);
         }
-        Charge { stream: Arc::clone(&self.0), bytes, user }
+        charge
     }
 
     /// Counts a part of the answer that has been made, until HTTP has sent it.
@@ -293,15 +287,9 @@ impl Pool {
             return;
         }
         streams.cut = Some(Instant::now());
-        let mut stalled = streams.stalled_for(STALLED);
         drop(streams);
-        stalled.retain(|stream| of.is_none_or(|user| stream.is_of(user)));
-        stalled.sort_by_key(|stream| {
-            let of_user = stream.user.get().map_or(0, |user| user.held.load(Ordering::Relaxed));
-            (Reverse(of_user), stream.moved.load(Ordering::Relaxed))
-        });
         let mut freed = 0;
-        for stream in stalled {
+        for stream in self.first_to_give_way(of, STALLED) {
             if freed > self.limit / 4 {
                 break;
             }
@@ -309,6 +297,30 @@ impl Pool {
             tracing::debug!("an answer of which nothing is read gives way");
             stream.reset.reset();
         }
+    }
+
+    /// Streams that have not moved for so long: those of users who hold most, the longest first.
+    fn first_to_give_way(&self, of: Option<&Arc<UserShare>>, time: Duration) -> Vec<Arc<Stream>> {
+        let mut stalled = self.stalled_for(time);
+        stalled.retain(|stream| of.is_none_or(|user| stream.is_of(user)));
+        // Looked at once: what is held and when it moved changes meanwhile.
+        stalled.sort_by_cached_key(|stream| {
+            let of_user = stream.user.get().map_or(0, |user| user.held.load(Ordering::Relaxed));
+            (Reverse(of_user), stream.moved.load(Ordering::Relaxed))
+        });
+        stalled
+    }
+
+    fn stalled_for(&self, time: Duration) -> Vec<Arc<Stream>> {
+        let time = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        // Whoever drops the last of a stream takes the lock: none is dropped under it.
+        let streams: Vec<_> = self.streams().by_number.values().filter_map(Weak::upgrade).collect();
+        let now = now();
+        let is_stalled = |stream: &Arc<Stream>| {
+            stream.held.load(Ordering::Relaxed) > 0
+                && now.saturating_sub(stream.moved.load(Ordering::Relaxed)) >= time
+        };
+        streams.into_iter().filter(is_stalled).collect()
     }
 
     /// Resets what nobody has read for long, as long as anything is held.
@@ -321,25 +333,12 @@ impl Pool {
                 streams.is_swept = false;
                 return;
             }
-            let stalled = streams.stalled_for(DEADLINE);
             drop(streams);
-            for stream in stalled {
+            for stream in pool.stalled_for(DEADLINE) {
                 tracing::debug!("an answer was not read in time");
                 stream.reset.reset();
             }
         }
-    }
-}
-
-impl Streams {
-    fn stalled_for(&self, time: Duration) -> Vec<Arc<Stream>> {
-        let time = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let Some(before) = now().checked_sub(time) else { return Vec::new() };
-        let is_stalled = |stream: &Arc<Stream>| {
-            stream.held.load(Ordering::Relaxed) > 0
-                && stream.moved.load(Ordering::Relaxed) <= before
-        };
-        self.by_number.values().filter_map(Weak::upgrade).filter(is_stalled).collect()
     }
 }
 
@@ -409,6 +408,20 @@ impl Drop for UserShare {
     }
 }
 
+impl Charge {
+    fn new(stream: Arc<Stream>, bytes: usize) -> Self {
+        let user = stream.user.get().cloned();
+        if stream.held.fetch_add(bytes, Ordering::Relaxed) == 0 {
+            stream.moved.store(now(), Ordering::Relaxed);
+        }
+        if let Some(user) = &user {
+            user.held.fetch_add(bytes, Ordering::Relaxed);
+        }
+        stream.pool.held.fetch_add(bytes, Ordering::Relaxed);
+        Self { stream, bytes, user }
+    }
+}
+
 impl Drop for Charge {
     fn drop(&mut self) {
         let Self { stream, bytes, user } = self;
@@ -474,5 +487,66 @@ impl HttpBody for Held {
         let rest = self.rest.len() as u64;
         let body = self.body.size_hint().exact();
         body.map_or_else(SizeHint::default, |length| SizeHint::with_exact(length + rest))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+
+    use tokio::runtime::Handle;
+
+    use super::*;
+
+    fn user(number: usize) -> User {
+        User { name: format!("user-{number}"), ..User::default() }
+    }
+
+    /// Threads that answer, and some that look for what may give way, all at once. A lock that is
+    /// taken twice would stop them, and an order that changes while it is sorted by would end them.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn room_is_made_while_answers_come_and_go() {
+        const ROUNDS: usize = 30_000;
+        let answers = Answers::new(LIMIT);
+        let look = |look: fn(&Pool)| {
+            let pool = Arc::downgrade(&answers.0);
+            thread::spawn(move || while pool.upgrade().is_some_and(|pool| (look(&pool), true).1) {})
+        };
+        let looks = [
+            look(|pool| drop(pool.first_to_give_way(None, Duration::ZERO))),
+            // Those that have just begun are not wanted, and dropped.
+            look(|pool| drop(pool.stalled_for(DEADLINE))),
+            look(|pool| drop(pool.stalled_for(DEADLINE))),
+        ];
+        let (done, all_done) = mpsc::channel();
+        for number in 0..8 {
+            let (answers, done, runtime) = (answers.clone(), done.clone(), Handle::current());
+            thread::spawn(move || {
+                let _runtime = runtime.enter();
+                let begin = |number| {
+                    let answer = answers.begin(StreamReset::default());
+                    answer.share(&user(number));
+                    let charge = answer.charge_length(1);
+                    (answer, charge)
+                };
+                let mut held: Vec<_> = (0..20).map(|_| begin(number)).collect();
+                for round in 0..ROUNDS {
+                    let place = round % held.len();
+                    held[place].1 = held[place].0.charge_length(1 + round % 100);
+                    drop(begin(round % 20));
+                }
+                drop(held);
+                done.send(()).unwrap();
+            });
+        }
+        for _ in 0..8 {
+            all_done.recv_timeout(Duration::from_secs(120)).unwrap();
+        }
+        let pool = Arc::downgrade(&answers.0);
+        assert_eq!(answers.0.held.load(Ordering::Relaxed), 0);
+        drop(answers);
+        looks.map(|look| look.join().unwrap());
+        assert!(pool.upgrade().is_none_or(|pool| pool.streams().by_number.is_empty()));
     }
 }

@@ -52,8 +52,8 @@ pub(super) fn router(handler: SharedHandler, health: Health) -> Router {
     router
         .method_not_allowed_fallback(handle)
         .fallback(handle)
-        .layer(middleware::from_fn(catch_panics))
         .layer(middleware::from_fn_with_state(shared.clone(), hold))
+        .layer(middleware::from_fn(catch_panics))
         .with_state(shared)
 }
 
@@ -63,7 +63,8 @@ struct Shared {
     health: Health,
 }
 
-/// A panic in a health check answers 500; the handler catches those of requests itself.
+/// A panic in a health check, or in what counts answers, answers 500; the handler catches those of
+/// requests itself.
 async fn catch_panics(request: Request, next: Next) -> Response {
     let answer = AssertUnwindSafe(next.run(request)).catch_unwind().await;
     answer.unwrap_or_else(|what| panicked(&*what))
