@@ -11,6 +11,7 @@ use fixture::Fixture;
 use http::Request;
 use http_body_util::BodyExt;
 use hyper::client::conn::http2;
+use hyper_util::rt::TokioExecutor;
 use tokio::net::TcpStream;
 use tokio::time::{advance, pause, resume, timeout};
 
@@ -75,6 +76,53 @@ async fn one_address_cannot_have_all_places() {
     }
     assert_eq!(probe(&fixture).await, 200);
     assert_eq!(status(&mut fixture.proxy().await, "/livez").await, 200);
+}
+
+/// What eve asks for is a little larger than her window, and she reads nothing of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_one_user_does_not_read_does_not_end_the_connection_of_all() {
+    const LARGE: u32 = 1 << 20;
+    let fixture = Fixture::start_for_everybody().await;
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder.initial_connection_window_size(1 << 30).initial_stream_window_size(LARGE + 10);
+    let mut proxy = fixture.h2_with(Some(&fixture.proxy), builder).await;
+    let foos = "/apis/example.com/v1/namespaces/default/foos";
+    let of = |user: &str, method: &str, path: &str, body: String| {
+        let request = Request::builder().method(method).uri(format!("https://localhost{path}"));
+        request.header("x-remote-user", user).body(Body::from(body)).unwrap()
+    };
+    let foo = |name: &str, length: usize| {
+        let text = "x".repeat(length);
+        format!(
+            r#"{{"apiVersion":"example.com/v1","kind":"Foo","metadata":{{"name":"{name}"}},"spec":{{"size":1,"text":"{text}"}}}}"#
+        )
+    };
+    let watch = of("jane", "GET", &format!("{foos}?watch=1"), String::new());
+    let mut watch = proxy.send_request(watch).await.unwrap().into_body();
+    let created =
+        proxy.send_request(of("jane", "POST", foos, foo("large", LARGE as usize))).await.unwrap();
+    assert_eq!(created.status(), 201);
+    let mut unread = Vec::new();
+    // What a user may hold, and as much again.
+    for _ in 0..20 {
+        let get = of("eve", "GET", &format!("{foos}/large"), String::new());
+        unread.push(timeout(SOON, proxy.send_request(get)).await.unwrap().unwrap());
+    }
+    let created = proxy.send_request(of("jane", "POST", foos, foo("small", 1))).await.unwrap();
+    assert_eq!(created.status(), 201);
+    for _ in ["large", "small"] {
+        let mut event = Vec::new();
+        while !event.ends_with(b"\n") {
+            let frame = timeout(SOON, watch.frame()).await.unwrap().unwrap().unwrap();
+            event.extend(frame.into_data().unwrap());
+        }
+        assert!(event.starts_with(b"{\"type\":\"ADDED\""));
+    }
+    let mut broken = 0;
+    for answer in unread {
+        broken += usize::from(answer.into_body().collect().await.is_err());
+    }
+    assert!(broken > 0, "some of hers had to give way");
 }
 
 /// One thread, so that time can be moved on.

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use axum::body::{Body, HttpBody};
 use bytes::Bytes;
+use futures::task::AtomicWaker;
 use http::Response;
 use http_body::{Frame, SizeHint};
 use tokio::sync::Notify;
@@ -115,6 +116,8 @@ struct Stream {
     held: AtomicUsize,
     /// When something of it was sent last, in milliseconds.
     moved: AtomicU64,
+    /// Told when nothing is held any more.
+    sent: AtomicWaker,
     reset: StreamReset,
 }
 
@@ -145,6 +148,7 @@ impl Answers {
             user: OnceLock::new(),
             held: AtomicUsize::new(0),
             moved: AtomicU64::new(now()),
+            sent: AtomicWaker::new(),
             reset,
         }))
     }
@@ -249,6 +253,11 @@ impl Answer {
         owned(bytes, charge)
     }
 
+    /// Returns when all that was made has been sent, if it is sent on a stream of its own.
+    pub(super) async fn sent(self) {
+        std::future::poll_fn(|context| self.0.poll_sent(context)).await;
+    }
+
     /// Counts a whole answer until HTTP has sent it. What is made while it is sent is counted
     /// where it is made.
     pub fn hold(&self, response: Response<Body>) -> Response<Body> {
@@ -257,7 +266,11 @@ impl Answer {
         };
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         let charge = self.charge_length(length.saturating_add(OVERHEAD));
-        response.map(|body| Body::new(Held { body, charge: Some(charge), rest: Bytes::new() }))
+        response.map(|body| {
+            let stream = Arc::clone(&self.0);
+            let is_long = length > PIECE;
+            Body::new(Held { body, charge: Some(charge), rest: Bytes::new(), stream, is_long })
+        })
     }
 }
 
@@ -355,6 +368,17 @@ impl Stream {
         self.user.get().is_some_and(|own| Arc::ptr_eq(own, user))
     }
 
+    /// Ready when all that was made has been sent. Until then the stream is not over and can be
+    /// reset; what is left of one that is over can only be taken from its connection.
+    fn poll_sent(&self, context: &mut Context<'_>) -> Poll<()> {
+        let is_sent = || self.held.load(Ordering::Acquire) == 0 || !self.reset.has_stream();
+        if is_sent() {
+            return Poll::Ready(());
+        }
+        self.sent.register(context.waker());
+        if is_sent() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
     /// Puts it among those that are looked at.
     fn register(self: &Arc<Self>) {
         self.number.get_or_init(|| {
@@ -425,8 +449,10 @@ impl Charge {
 impl Drop for Charge {
     fn drop(&mut self) {
         let Self { stream, bytes, user } = self;
-        stream.held.fetch_sub(*bytes, Ordering::Relaxed);
         stream.moved.store(now(), Ordering::Relaxed);
+        if stream.held.fetch_sub(*bytes, Ordering::AcqRel) == *bytes {
+            stream.sent.wake();
+        }
         if let Some(user) = user {
             user.held.fetch_sub(*bytes, Ordering::Relaxed);
         }
@@ -452,6 +478,9 @@ struct Held {
     /// Until its bytes hold it.
     charge: Option<Charge>,
     rest: Bytes,
+    stream: Arc<Stream>,
+    /// Longer than what every client takes at once.
+    is_long: bool,
 }
 
 impl HttpBody for Held {
@@ -464,6 +493,9 @@ impl HttpBody for Held {
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         if self.rest.is_empty() {
             let polled = Pin::new(&mut self.body).poll_frame(context);
+            if self.is_long && matches!(polled, Poll::Ready(None)) {
+                return self.stream.poll_sent(context).map(|()| None);
+            }
             let Poll::Ready(Some(Ok(frame))) = polled else { return polled };
             let data = match frame.into_data() {
                 Ok(data) => data,
@@ -476,11 +508,14 @@ impl HttpBody for Held {
         }
         let length = self.rest.len().min(PIECE);
         let piece = self.rest.split_to(length);
+        // Whoever asks for a piece has sent the one before.
+        self.stream.moved.store(now(), Ordering::Relaxed);
         Poll::Ready(Some(Ok(Frame::data(piece))))
     }
 
+    /// A long one ends when all of it was sent.
     fn is_end_stream(&self) -> bool {
-        self.rest.is_empty() && self.body.is_end_stream()
+        !self.is_long && self.rest.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {

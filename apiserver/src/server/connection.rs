@@ -207,7 +207,10 @@ impl Connections {
     async fn serve_http(&self, connected: Connected, draining: CancellationToken) {
         let Connected { stream, peer, standing, place, is_front_proxy } = connected;
         let evicted = place.evicted.clone();
-        let http = http(Streams::new(evicted.clone()), is_front_proxy);
+        // The front proxy's carries the requests of others, who must not suffer for one.
+        let ended_by_stream =
+            if is_front_proxy { CancellationToken::new() } else { evicted.clone() };
+        let http = http(Streams::new(ended_by_stream), is_front_proxy);
         // The front proxy's requests are counted by their users.
         let heads = (!is_front_proxy).then(|| self.heads.of_connection());
         let (router, peer, connection) = (self.router.clone(), Arc::new(peer), evicted.clone());

@@ -130,6 +130,11 @@ fn produce(
     received(receiver)
 }
 
+/// Ends when all that was made has been sent.
+fn sent(answer: Answer) -> impl Stream<Item = Chunk> {
+    stream::once(answer.sent()).filter_map(async |()| None)
+}
+
 struct ListState {
     encoder: Encoder,
     listed: ListPage,
@@ -232,7 +237,8 @@ pub(in crate::request) async fn list(
         let first = reader.answer.charge(first);
         let streaming = reader.answer.begin_streaming(&reader.user).await?;
         let first = stream::once(async { Ok(first) });
-        Body::from_stream(first.chain(produce(state, (reader, streaming), None)))
+        let sent = sent(reader.answer.clone());
+        Body::from_stream(first.chain(produce(state, (reader, streaming), None)).chain(sent))
     };
     drop(room);
     let mut response = started(StatusCode::OK, media, body);
