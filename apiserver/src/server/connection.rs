@@ -59,6 +59,8 @@ const RENEWED_AFTER: Duration = Duration::from_secs(10 * 60);
 const STREAMS_OF_FRONT_PROXY: u32 = 2_000;
 /// The same of others; as kube-apiserver's.
 const STREAMS: u32 = 1_000;
+/// The same of those without a certificate, who may be anybody; as Go's servers have.
+const STREAMS_OF_STRANGER: u32 = 250;
 /// Streams that a client took back before they were looked at. All users of a kube-apiserver
 /// may do so at once, and the connection is for all of them; what is read in a turn bounds it.
 const RESETS: usize = 200;
@@ -210,7 +212,12 @@ impl Connections {
         // The front proxy's carries the requests of others, who must not suffer for one.
         let ended_by_stream =
             if is_front_proxy { CancellationToken::new() } else { evicted.clone() };
-        let http = http(Streams::new(ended_by_stream), is_front_proxy);
+        let count = match (is_front_proxy, standing.is_authenticated()) {
+            (true, _) => STREAMS_OF_FRONT_PROXY,
+            (false, true) => STREAMS,
+            (false, false) => STREAMS_OF_STRANGER,
+        };
+        let http = http(Streams::new(ended_by_stream), is_front_proxy, count);
         // The front proxy's requests are counted by their users.
         let heads = (!is_front_proxy).then(|| self.heads.of_connection());
         let (router, peer, connection) = (self.router.clone(), Arc::new(peer), evicted.clone());
@@ -264,10 +271,10 @@ async fn answer(
 }
 
 /// HTTP as it is spoken on a connection.
-fn http(streams: Streams, is_front_proxy: bool) -> Builder<Streams> {
-    let (head, count, resets) = match is_front_proxy {
-        true => (HEAD_OF_FRONT_PROXY, STREAMS_OF_FRONT_PROXY, RESETS_OF_FRONT_PROXY),
-        false => (HEAD, STREAMS, RESETS),
+fn http(streams: Streams, is_front_proxy: bool, count: u32) -> Builder<Streams> {
+    let (head, resets) = match is_front_proxy {
+        true => (HEAD_OF_FRONT_PROXY, RESETS_OF_FRONT_PROXY),
+        false => (HEAD, RESETS),
     };
     let mut http = Builder::new(streams);
     http.http1()
