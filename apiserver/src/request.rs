@@ -89,7 +89,7 @@ impl Served {
 
 /// Whose request it is, and where its answer is counted.
 struct Caller<'a> {
-    user: &'a User,
+    user: &'a Arc<User>,
     answer: &'a Answer,
     /// What a watch may show for as long as it holds.
     permission: Option<Permission>,
@@ -267,7 +267,7 @@ impl Handler {
         body: Body,
         record: &mut Record,
     ) -> Result<Response<Body>, ApiError> {
-        let user = self.user(peer, head, record).await?;
+        let user = Arc::new(self.user(peer, head, record).await?);
         let _head = self.throttle.head(&user, head)?;
         authorize::authorize(&self.cluster, &user, &route).await?;
         let permission = route.is_watch().then(|| Permission::of(&self.cluster, &user, &route));
@@ -355,7 +355,7 @@ impl Handler {
         let operation = decode::decode(&target, head, &body, &account, &self.yaml).await?;
         record.is_dry_run = operation.is_dry_run();
         if let Some(selector) = operation.selector() {
-            self.throttle.selector(user, selector, &mut permit)?;
+            self.throttle.reader(user, selector, &mut permit)?;
         }
         let now = self.clock.now();
         let encoder = Encoder::new(kind, version, format, now, &self.forms);
@@ -385,7 +385,7 @@ impl Handler {
         let (served, version) = (&target.served, &target.version);
         let Caller { user, answer: held, permission } = caller;
         let is_scale = target.part() == Part::Scale;
-        let reader = || stream::Reader { answer: held.clone(), user: user.clone() };
+        let reader = || stream::Reader { answer: held.clone(), user: Arc::clone(user) };
         match operation {
             Operation::Get(key, options) => {
                 let versioned = if is_scale {

@@ -65,7 +65,7 @@ pub(super) struct Bounds {
     head_units: usize,
     head_units_of_strangers: usize,
     /// In bytes.
-    selectors: usize,
+    readers: usize,
 }
 
 impl Bounds {
@@ -76,7 +76,7 @@ impl Bounds {
             head_units: portion.between(LEAST_HEAD_UNITS, HEAD_UNITS),
             head_units_of_strangers: portion
                 .between(LEAST_HEAD_UNITS_OF_STRANGERS, HEAD_UNITS_OF_STRANGERS),
-            selectors: portion.between(LEAST_SELECTORS, SELECTORS),
+            readers: portion.between(LEAST_READERS, READERS),
         }
     }
 
@@ -84,7 +84,7 @@ impl Bounds {
     pub(super) fn memory(&self) -> usize {
         let heads = (self.head_units + self.head_units_of_strangers) * HEAD_UNIT;
         let bodies = (self.large_body_units + self.small_body_units) * BODY_UNIT;
-        heads + bodies + self.selectors
+        heads + bodies + self.readers
     }
 }
 
@@ -93,7 +93,7 @@ impl Bounds {
 pub(super) struct Permit {
     _place: Option<Place>,
     _queued: Option<QueuePlace>,
-    selector: Option<Account>,
+    reader: Option<Account>,
     /// How long it was waited for.
     pub waited: Duration,
 }
@@ -127,15 +127,15 @@ pub(super) struct Throttle {
     small_bodies: Places,
     heads: Places,
     heads_of_strangers: Places,
-    /// What selectors take, besides those that are small.
-    selectors: Quota,
+    /// What readers and their selectors take, besides those that are small.
+    readers: Quota,
 }
 
-/// What the selectors of all watches may take, besides those that are small, in bytes.
-const SELECTORS: usize = 32 << 20;
-const LEAST_SELECTORS: usize = SELECTORS / 4;
-/// A selector that takes no more than other parts of a watch, in bytes.
-const SMALL_SELECTOR: usize = 4 << 10;
+/// What the users of all watches and their selectors may take, besides those that are small, in bytes.
+const READERS: usize = 32 << 20;
+const LEAST_READERS: usize = READERS / 4;
+/// What takes no more than other parts of a watch, in bytes.
+const SMALL_READER: usize = 4 << 10;
 
 impl Throttle {
     /// Nothing is in flight.
@@ -149,7 +149,7 @@ impl Throttle {
             small_bodies: Places::new(bounds.small_body_units),
             heads: Places::new(bounds.head_units),
             heads_of_strangers: Places::undivided(bounds.head_units_of_strangers),
-            selectors: Quota::new(bounds.selectors),
+            readers: Quota::new(bounds.readers),
         }
     }
 
@@ -220,18 +220,18 @@ impl Throttle {
         turn.map(|(place, _)| Some(place)).map_err(refused)
     }
 
-    /// Room for the selector of a reader, for as long as it has its place.
-    pub(super) fn selector(
+    /// Room for a reader and its selector, for as long as it has its place.
+    pub(super) fn reader(
         &self,
         user: &User,
         selector: &Selector,
         permit: &mut Permit,
     ) -> Result<(), ApiError> {
-        let size = selector.size();
-        if size > SMALL_SELECTOR {
-            let account = self.selectors.account(&user.name, user.is_master());
+        let size = selector.size() + user.size();
+        if size > SMALL_READER {
+            let account = self.readers.account(&user.name, user.is_master());
             account.take(size)?;
-            permit.selector = Some(account);
+            permit.reader = Some(account);
         }
         Ok(())
     }
@@ -301,6 +301,23 @@ mod tests {
         });
         assert!(held.iter().all(|(head, body)| head.is_some() && body.is_some()));
         assert!(throttle.head_of_stranger(&head).is_ok());
+    }
+
+    #[test]
+    fn watches_of_a_user_of_many_groups_are_bounded_by_their_size() {
+        let throttle = Throttle::new(Bounds::of(Portion::ALL));
+        let watches = |count: usize| {
+            let groups = (0..count).map(|number| format!("group-{number}-{}", "x".repeat(40)));
+            let user =
+                User { name: "jane".to_owned(), groups: groups.collect(), ..User::default() };
+            let permit = || {
+                let mut permit = Permit::default();
+                throttle.reader(&user, &Selector::default(), &mut permit).ok().map(|()| permit)
+            };
+            std::iter::from_fn(permit).take(10_000).collect::<Vec<_>>().len()
+        };
+        assert_eq!(watches(10), 10_000, "a usual one is not counted");
+        assert!((30..60).contains(&watches(3_000)), "{}", watches(3_000));
     }
 
     #[test]

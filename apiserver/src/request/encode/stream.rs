@@ -8,6 +8,7 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -84,7 +85,7 @@ trait Chunks: Send + 'static {
 #[derive(Clone)]
 pub(in crate::request) struct Reader {
     pub answer: Answer,
-    pub user: User,
+    pub user: Arc<User>,
 }
 
 impl Reader {
