@@ -121,6 +121,11 @@ impl Queue {
         }
     }
 
+    /// Whether a user has as many places as it may have.
+    pub fn is_share_taken(&self, user: &str) -> bool {
+        self.0.state().by_user.get(user).is_some_and(|of_user| of_user.taken >= self.0.share)
+    }
+
     /// How many places are taken.
     pub fn taken(&self) -> usize {
         self.0.state().taken

@@ -7,7 +7,7 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll};
@@ -23,7 +23,8 @@ use tokio::time::{sleep, timeout};
 
 use super::stream_reset::StreamReset;
 use crate::error::ApiError;
-use crate::quota::{Place, Places, Portion};
+use crate::queue::{Busy, Queue, QueuePlace};
+use crate::quota::Portion;
 use crate::storage::Versioned;
 use crate::user::User;
 
@@ -44,8 +45,10 @@ const STALLED: Duration = Duration::from_millis(300);
 /// What has not moved for so long is reset.
 const DEADLINE: Duration = Duration::from_secs(60);
 /// Answers that are made while they are sent, at the same time: each holds a moment of the past, with
-/// objects that nothing else may hold any more. One user has a quarter.
+/// objects that nothing else may hold any more. Users wait for them in turns, and one has a quarter.
 const STREAMING: usize = 64;
+/// How long one may take before it may be reset when others wait: that it moves is not enough.
+const SLOW: Duration = Duration::from_secs(5);
 /// How long to wait for room before somebody has to make it.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// Requests of one user that wait for room.
@@ -68,7 +71,9 @@ struct Pool {
     limit: usize,
     held: AtomicUsize,
     freed: Notify,
-    streaming: Places,
+    streaming: Queue,
+    /// When it was looked last for what gives way, in milliseconds.
+    looked: AtomicU64,
     streams: Mutex<Streams>,
     users: Mutex<HashMap<String, Weak<UserShare>>>,
 }
@@ -79,8 +84,6 @@ struct Streams {
     next: u64,
     by_number: HashMap<u64, Weak<Stream>>,
     is_swept: bool,
-    /// When room was made last.
-    cut: Option<Instant>,
 }
 
 impl Pool {
@@ -89,7 +92,8 @@ impl Pool {
             limit,
             held: AtomicUsize::new(0),
             freed: Notify::new(),
-            streaming: Places::new(STREAMING),
+            streaming: Queue::new(STREAMING),
+            looked: AtomicU64::new(0),
             streams: Mutex::default(),
             users: Mutex::default(),
         }
@@ -101,6 +105,8 @@ struct UserShare {
     name: String,
     held: AtomicUsize,
     waiting: AtomicUsize,
+    /// As the pool's, among what is the user's own.
+    looked: AtomicU64,
     pool: Weak<Pool>,
 }
 
@@ -116,6 +122,8 @@ struct Stream {
     held: AtomicUsize,
     /// When something of it was sent last, in milliseconds.
     moved: AtomicU64,
+    /// Since when it has a place among those that are made while they are sent, in milliseconds.
+    streaming_since: OnceLock<u64>,
     /// Told when nothing is held any more.
     sent: AtomicWaker,
     reset: StreamReset,
@@ -131,7 +139,11 @@ pub(super) struct Charge {
 
 fn now() -> u64 {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
-    u64::try_from(START.elapsed().as_millis()).unwrap_or(u64::MAX)
+    milliseconds(START.elapsed())
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl Answers {
@@ -148,6 +160,7 @@ impl Answers {
             user: OnceLock::new(),
             held: AtomicUsize::new(0),
             moved: AtomicU64::new(now()),
+            streaming_since: OnceLock::new(),
             sent: AtomicWaker::new(),
             reset,
         }))
@@ -169,8 +182,8 @@ impl Answer {
         };
         self.wait_for(user, || match () {
             () if user.is_master() => Ok(self.charge_length(bytes)),
-            () if !fits(&share.held, limit / USER_SHARE) => Err(Lack::OfOwn),
-            () if !fits(&self.0.pool.held, limit) => Err(Lack::OfAny),
+            () if !fits(&share.held, limit / USER_SHARE) => Err(Some(Arc::clone(share))),
+            () if !fits(&self.0.pool.held, limit) => Err(None),
             () => Ok(self.charge_length(bytes)),
         })
         .await
@@ -180,21 +193,37 @@ impl Answer {
     /// `system:masters`, who need none.
     ///
     /// # Errors
-    /// As `room`.
-    pub(super) async fn begin_streaming(&self, user: &User) -> Result<Option<Place>, ApiError> {
+    /// 429 when none becomes free, or too many wait.
+    pub(super) async fn begin_streaming(
+        &self,
+        user: &User,
+    ) -> Result<Option<QueuePlace>, ApiError> {
         if user.is_master() {
             return Ok(None);
         }
-        let streaming = &self.0.pool.streaming;
-        let take = || streaming.take(&user.name, 1).ok_or(Lack::OfAny);
-        self.wait_for(user, take).await.map(Some)
+        let pool = &self.0.pool;
+        let mut turn = pin!(pool.streaming.take(&user.name));
+        let taken = loop {
+            match timeout(PATIENCE, &mut turn).await {
+                Ok(taken) => break taken,
+                Err(_) if pool.streaming.is_share_taken(&user.name) => {
+                    pool.make_room(Some(self.share(user)), Lack::Place);
+                }
+                Err(_) => pool.make_room(None, Lack::Place),
+            }
+        };
+        let refused = |Busy { retry_after }| ApiError::too_many_requests_for(retry_after);
+        let (place, _) = taken.map_err(refused)?;
+        let _ = self.0.streaming_since.set(now());
+        Ok(Some(place))
     }
 
-    /// Waits for something, and makes room for it.
+    /// Waits until `take` succeeds, and makes room for it: it says whose is what there is too
+    /// little of, `None` if everybody's.
     async fn wait_for<T>(
         &self,
         user: &User,
-        take: impl Fn() -> Result<T, Lack>,
+        take: impl Fn() -> Result<T, Option<Arc<UserShare>>>,
     ) -> Result<T, ApiError> {
         if let Ok(taken) = take() {
             return Ok(taken);
@@ -205,15 +234,12 @@ impl Answer {
             let freed = pool.freed.notified();
             tokio::pin!(freed);
             freed.as_mut().enable();
-            let lack = match take() {
+            let of = match take() {
                 Ok(taken) => return Ok(taken),
-                Err(lack) => lack,
+                Err(of) => of,
             };
             if timeout(PATIENCE, freed).await.is_err() {
-                pool.make_room(match lack {
-                    Lack::OfOwn => Some(self.share(user)),
-                    Lack::OfAny => None,
-                });
+                pool.make_room(of.as_ref(), Lack::Bytes);
             }
         }
     }
@@ -241,7 +267,7 @@ impl Answer {
         let pool = &self.0.pool;
         let charge = Charge::new(Arc::clone(&self.0), bytes);
         if pool.held.load(Ordering::Relaxed) > pool.limit {
-            pool.make_room(None);
+            pool.make_room(None, Lack::Bytes);
         }
         charge
     }
@@ -280,9 +306,13 @@ impl Pool {
         if let Some(share) = users.get(name).and_then(Weak::upgrade) {
             return share;
         }
-        let (held, waiting) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let pool = Arc::downgrade(self);
-        let share = Arc::new(UserShare { name: name.to_owned(), held, waiting, pool });
+        let share = Arc::new(UserShare {
+            name: name.to_owned(),
+            held: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
+            looked: AtomicU64::new(0),
+            pool: Arc::downgrade(self),
+        });
         users.insert(name.to_owned(), Arc::downgrade(&share));
         share
     }
@@ -291,49 +321,57 @@ impl Pool {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Resets streams that have not moved for a while, until a quarter of the room is free
-    /// again: those of one user, or of users who hold most; the longest first.
-    fn make_room(&self, of: Option<&Arc<UserShare>>) {
-        let mut streams = self.streams();
-        // What was reset a moment ago has not given back yet what it held.
-        if streams.cut.is_some_and(|cut| cut.elapsed() < PATIENCE) {
+    /// Resets streams that are in the way, of one user or of anybody: those of users who hold most,
+    /// the longest first. For a place one is enough; of bytes a quarter of the room.
+    fn make_room(&self, of: Option<&Arc<UserShare>>, lack: Lack) {
+        let (looked, room) = match of {
+            Some(user) => (&user.looked, self.limit / USER_SHARE),
+            None => (&self.looked, self.limit),
+        };
+        // Many wait for the same, but not for what is another's.
+        let (before, now) = (looked.load(Ordering::Relaxed), now());
+        if now.saturating_sub(before) < milliseconds(PATIENCE)
+            || looked.compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed).is_err()
+        {
             return;
         }
-        streams.cut = Some(Instant::now());
-        drop(streams);
+        let is_in_the_way = |stream: &Stream| match lack {
+            Lack::Bytes => stream.is_stalled(now, STALLED),
+            Lack::Place => stream.streaming_since.get().is_some_and(|since| {
+                stream.is_stalled(now, STALLED) || now.saturating_sub(*since) >= milliseconds(SLOW)
+            }),
+        };
         let mut freed = 0;
-        for stream in self.first_to_give_way(of, STALLED) {
-            if freed > self.limit / 4 {
-                break;
-            }
-            freed += stream.held.load(Ordering::Relaxed);
+        for stream in self.first_to_give_way(of, is_in_the_way) {
             tracing::debug!("an answer of which nothing is read gives way");
             stream.reset.reset();
+            freed += stream.held.load(Ordering::Relaxed);
+            if matches!(lack, Lack::Place) || freed > room / 4 {
+                break;
+            }
         }
     }
 
-    /// Streams that have not moved for so long: those of users who hold most, the longest first.
-    fn first_to_give_way(&self, of: Option<&Arc<UserShare>>, time: Duration) -> Vec<Arc<Stream>> {
-        let mut stalled = self.stalled_for(time);
-        stalled.retain(|stream| of.is_none_or(|user| stream.is_of(user)));
+    /// Those of the streams that hold most by their user, the longest first.
+    fn first_to_give_way(
+        &self,
+        of: Option<&Arc<UserShare>>,
+        is_in_the_way: impl Fn(&Stream) -> bool,
+    ) -> Vec<Arc<Stream>> {
+        let mut streams = self.all(is_in_the_way);
+        streams.retain(|stream| of.is_none_or(|user| stream.is_of(user)));
         // Looked at once: what is held and when it moved changes meanwhile.
-        stalled.sort_by_cached_key(|stream| {
+        streams.sort_by_cached_key(|stream| {
             let of_user = stream.user.get().map_or(0, |user| user.held.load(Ordering::Relaxed));
             (Reverse(of_user), stream.moved.load(Ordering::Relaxed))
         });
-        stalled
+        streams
     }
 
-    fn stalled_for(&self, time: Duration) -> Vec<Arc<Stream>> {
-        let time = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    fn all(&self, is_wanted: impl Fn(&Stream) -> bool) -> Vec<Arc<Stream>> {
         // Whoever drops the last of a stream takes the lock: none is dropped under it.
         let streams: Vec<_> = self.streams().by_number.values().filter_map(Weak::upgrade).collect();
-        let now = now();
-        let is_stalled = |stream: &Arc<Stream>| {
-            stream.held.load(Ordering::Relaxed) > 0
-                && now.saturating_sub(stream.moved.load(Ordering::Relaxed)) >= time
-        };
-        streams.into_iter().filter(is_stalled).collect()
+        streams.into_iter().filter(|stream| is_wanted(stream)).collect()
     }
 
     /// Resets what nobody has read for long, as long as anything is held.
@@ -347,7 +385,8 @@ impl Pool {
                 return;
             }
             drop(streams);
-            for stream in pool.stalled_for(DEADLINE) {
+            let now = now();
+            for stream in pool.all(|stream| stream.is_stalled(now, DEADLINE)) {
                 tracing::debug!("an answer was not read in time");
                 stream.reset.reset();
             }
@@ -356,11 +395,11 @@ impl Pool {
 }
 
 /// What there is too little of.
+#[derive(Clone, Copy)]
 enum Lack {
-    /// The user's own share is taken.
-    OfOwn,
-    /// All of it is taken.
-    OfAny,
+    Bytes,
+    /// Places among the answers that are made while they are sent.
+    Place,
 }
 
 impl Stream {
@@ -377,6 +416,12 @@ impl Stream {
         }
         self.sent.register(context.waker());
         if is_sent() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Whether it holds something of which nothing was sent for so long.
+    fn is_stalled(&self, now: u64, time: Duration) -> bool {
+        self.held.load(Ordering::Relaxed) > 0
+            && now.saturating_sub(self.moved.load(Ordering::Relaxed)) >= milliseconds(time)
     }
 
     /// Puts it among those that are looked at.
@@ -531,11 +576,63 @@ mod tests {
     use std::thread;
 
     use tokio::runtime::Handle;
+    use tokio_util::sync::CancellationToken;
 
     use super::*;
 
     fn user(number: usize) -> User {
         User { name: format!("user-{number}"), ..User::default() }
+    }
+
+    /// An answer of a user, and whether it had to give way.
+    fn begin(answers: &Answers, user: &User) -> (Answer, CancellationToken) {
+        let reset = CancellationToken::new();
+        let answer = answers.begin(StreamReset::of_connection(reset.clone()));
+        answer.share(user);
+        (answer, reset)
+    }
+
+    #[tokio::test]
+    async fn whoever_has_all_places_of_its_own_is_no_reason_to_reset_others() {
+        let (eve, joe) = (user(0), user(1));
+        let answers = Answers::new(LIMIT);
+        let (honest, reset) = begin(&answers, &joe);
+        let _place = honest.begin_streaming(&joe).await.unwrap();
+        let _held = honest.charge_length(PIECE);
+        let mut greedy = Vec::new();
+        for _ in 0..STREAMING / 4 {
+            let (answer, reset) = begin(&answers, &eve);
+            let place = answer.begin_streaming(&eve).await.unwrap();
+            greedy.push((answer.charge_length(PIECE), place, reset));
+        }
+        let (more, _) = begin(&answers, &eve);
+        let hers_gives_way = async { join_any(&greedy).await };
+        tokio::select! {
+            _ = more.begin_streaming(&eve) => unreachable!("nothing is given back"),
+            () = hers_gives_way => {}
+        }
+        assert!(!reset.is_cancelled());
+    }
+
+    async fn join_any<A, B>(answers: &[(A, B, CancellationToken)]) {
+        let ends = answers.iter().map(|(.., reset)| Box::pin(reset.cancelled()));
+        futures::future::select_all(ends).await;
+    }
+
+    #[tokio::test]
+    async fn whoever_looks_among_its_own_keeps_nobody_from_looking_among_all() {
+        let (eve, joe) = (user(0), user(1));
+        let answers = Answers::new(LIMIT);
+        let (unread, reset) = begin(&answers, &joe);
+        let _held = unread.charge_length(PIECE);
+        let (waiting, _) = begin(&answers, &eve);
+        while !unread.0.is_stalled(now(), STALLED) {
+            tokio::task::yield_now().await;
+        }
+        answers.0.make_room(Some(waiting.share(&eve)), Lack::Bytes);
+        assert!(!reset.is_cancelled());
+        answers.0.make_room(None, Lack::Bytes);
+        assert!(reset.is_cancelled());
     }
 
     /// Threads that answer, and some that look for what may give way, all at once. A lock that is
@@ -549,10 +646,10 @@ mod tests {
             thread::spawn(move || while pool.upgrade().is_some_and(|pool| (look(&pool), true).1) {})
         };
         let looks = [
-            look(|pool| drop(pool.first_to_give_way(None, Duration::ZERO))),
+            look(|pool| drop(pool.first_to_give_way(None, |_| true))),
             // Those that have just begun are not wanted, and dropped.
-            look(|pool| drop(pool.stalled_for(DEADLINE))),
-            look(|pool| drop(pool.stalled_for(DEADLINE))),
+            look(|pool| drop(pool.all(|_| false))),
+            look(|pool| drop(pool.all(|_| false))),
         ];
         let (done, all_done) = mpsc::channel();
         for number in 0..8 {
@@ -581,7 +678,9 @@ mod tests {
         let pool = Arc::downgrade(&answers.0);
         assert_eq!(answers.0.held.load(Ordering::Relaxed), 0);
         drop(answers);
-        looks.map(|look| look.join().unwrap());
+        for look in looks {
+            look.join().unwrap();
+        }
         assert!(pool.upgrade().is_none_or(|pool| pool.streams().by_number.is_empty()));
     }
 }

@@ -32,7 +32,7 @@ use super::{Encoder, Page, started, yaml};
 use crate::clock::Clock;
 use crate::error::ApiError;
 use crate::object::Key;
-use crate::quota::Place;
+use crate::queue::QueuePlace;
 use crate::record::WatchEventCounter;
 use crate::user::User;
 use crate::verb::{Event, InitialEvents, ListPage, Step, WatchStream};
@@ -98,7 +98,7 @@ impl Reader {
 /// server closes. Each is made when the one before is on its way, and there is room for it.
 fn produce(
     mut chunks: impl Chunks,
-    (reader, streaming): (Reader, Option<Place>),
+    (reader, streaming): (Reader, Option<QueuePlace>),
     closing: Option<CancellationToken>,
 ) -> impl Stream<Item = Chunk> {
     let deadline = Instant::now() + REQUEST_TIMEOUT;
