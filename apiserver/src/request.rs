@@ -1,6 +1,6 @@
 //! The path of a request, one line per step.
 //!
-//! route → deadline → authenticate → impersonate → authorize → throttle → negotiate → decode →
+//! route → deadline → authenticate → impersonate → authorize → negotiate → read → throttle → decode →
 //! verb or write → encode. A step never calls another step; only this file does.
 
 mod answers;
@@ -334,8 +334,6 @@ impl Handler {
             return Err(ApiError::new(Reason::ServiceUnavailable, message));
         }
         let user = caller.user;
-        let mut permit = self.throttle.throttle(user, &target).await?;
-        let waited = permit.waited;
         let _body_permit = self.throttle.body(user, &body)?;
         decode::begin(&target, head)?;
         let (kind, version) = target.body_kind();
@@ -349,7 +347,11 @@ impl Handler {
         let Negotiated { format, objection } =
             negotiate::negotiate(head, target.verb, in_protobuf)?;
         let account = self.quota.account(&user.name, user.is_master());
+        // Before it has a place: nobody waits for those who send slowly, and what waits unread
+        // would be in the way of others on its connection.
         let body = decode::read(&target, head, body, &self.yaml).await?;
+        let mut permit = self.throttle.throttle(user, &target).await?;
+        let waited = permit.waited;
         let is_json_patch = decode::is_json_patch(&target, head);
         let _turn = self.throttle.turn(user, &target, &body, is_json_patch).await?;
         let operation = decode::decode(&target, head, &body, &account, &self.yaml).await?;

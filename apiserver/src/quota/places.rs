@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// One user has at most this part of the places that others have left: a quarter. So the more of
-/// them have all they may, the less each may have, and there is something for the next one.
+/// One user has at most this part of the places at once, and then of those that others have left: a
+/// quarter. So the more of them have all they may, the less each may have, and there is something for
+/// the next one.
 const SHARE: usize = 4;
 
 /// So many places. Copies are the same ones.
@@ -45,7 +46,11 @@ impl Places {
         let mut taken = self.taken_now();
         let of_user = taken.by_user.get(user).copied().unwrap_or_default();
         let left = self.count - (taken.all - of_user);
-        let share = if self.is_divided { (left / SHARE).max(1) } else { left };
+        let share = match of_user {
+            _ if !self.is_divided => left,
+            0 => self.count / SHARE,
+            _ => left / SHARE,
+        };
         if of_user + wanted > share.min(left) {
             return None;
         }

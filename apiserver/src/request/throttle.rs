@@ -38,10 +38,14 @@ const COSTLY_SIZE: usize = 128 << 10;
 const COSTLY_JSON_PATCH: usize = 16 << 10;
 /// Costly requests of one user that wait: each holds its body.
 const COSTLY_WAITING: usize = 50;
-/// Bytes of bodies in memory, in units of 64 KiB: 32 MiB of those that are larger, and as much of
-/// those that are not, which most are: who announces large ones does not keep them out.
-const BODY_UNIT: usize = 64 << 10;
-const BODY_UNITS: usize = 512;
+/// Bytes of bodies in memory, also of those that come slowly or wait for a place: 32 MiB of those
+/// that are larger than 64 KiB, and as much of those that are not, which most are: who announces
+/// large ones does not keep them out.
+const BODIES: usize = 32 << 20;
+const SMALL_BODY: usize = 64 << 10;
+/// What they are counted in.
+const BODY_UNIT: usize = 4 << 10;
+const BODY_UNITS: usize = BODIES / BODY_UNIT;
 /// In a small container there is room for one of the largest bodies of each of four users, and
 /// for as many small ones as one user has otherwise.
 const LEAST_BODY_UNITS: usize = 4 * LONGEST_BODY / BODY_UNIT;
@@ -244,7 +248,7 @@ impl Throttle {
         let announced = body.size_hint().upper().and_then(|length| usize::try_from(length).ok());
         let length = announced.unwrap_or(LONGEST_BODY).min(LONGEST_BODY);
         let units = length.div_ceil(BODY_UNIT).max(1);
-        let bodies = if units == 1 { &self.small_bodies } else { &self.large_bodies };
+        let bodies = if length <= SMALL_BODY { &self.small_bodies } else { &self.large_bodies };
         let place = bodies.take(&user.name, units);
         place.map(Some).ok_or_else(ApiError::too_many_requests)
     }

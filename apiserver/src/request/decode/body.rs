@@ -19,8 +19,10 @@ use crate::write::{Submitted, no_scale};
 
 /// As kube-apiserver.
 pub(super) const LIMIT: usize = 3 << 20;
-/// How long a body may take: it holds a place among the writes.
-const READ_TIMEOUT: Duration = Duration::from_secs(15);
+/// How long a body may take, which holds memory meanwhile, and how many bytes of it may take a second
+/// more.
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
+const PER_SECOND: usize = 256 << 10;
 /// At most this many bytes of a body are shown in messages; as kube-apiserver.
 const SHOWN: usize = 30;
 
@@ -114,7 +116,9 @@ pub(super) async fn read(headers: &HeaderMap, body: Body) -> Result<Bytes, ApiEr
         return Err(too_large());
     }
     let announced = announced.and_then(|length| usize::try_from(length).ok());
-    let read = tokio::time::timeout(READ_TIMEOUT, collect(body, announced.unwrap_or_default()));
+    let seconds = announced.unwrap_or(LIMIT) / PER_SECOND;
+    let longest = READ_TIMEOUT + Duration::from_secs(seconds as u64);
+    let read = tokio::time::timeout(longest, collect(body, announced.unwrap_or_default()));
     let Ok(read) = read.await else {
         let message = "Timeout: the body of the request did not arrive in time";
         return Err(ApiError::new(Reason::Timeout, message));
