@@ -300,8 +300,9 @@ impl Handler {
     /// The user of a request: the caller, or the user that it impersonates.
     async fn user(&self, peer: &Peer, head: &Parts, record: &mut Record) -> Result<User, ApiError> {
         let caller = {
-            let is_stranger = !peer.is_known();
-            let _head = is_stranger.then(|| self.throttle.head_of_stranger(head)).transpose()?;
+            let network = peer.unknown_from();
+            let head_of = |network| self.throttle.head_of_stranger(network, head);
+            let _head = network.map(head_of).transpose()?;
             authenticate::authenticate(&self.authentication, peer, head).await?
         };
         record.set_user(&caller);

@@ -152,7 +152,7 @@ impl Throttle {
             large_bodies: Places::new(bounds.large_body_units),
             small_bodies: Places::new(bounds.small_body_units),
             heads: Places::new(bounds.head_units),
-            heads_of_strangers: Places::undivided(bounds.head_units_of_strangers),
+            heads_of_strangers: Places::new(bounds.head_units_of_strangers),
             readers: Quota::new(bounds.readers),
         }
     }
@@ -163,9 +163,9 @@ impl Throttle {
         Arc::new(move || (writes.taken(), reads.taken()))
     }
 
-    /// Room for the head of a request by somebody who is not known yet.
-    pub(super) fn head_of_stranger(&self, head: &Parts) -> Result<Place, ApiError> {
-        let place = self.heads_of_strangers.take("", head_units(head));
+    /// Room for the head of a request by somebody from this network who is not known yet.
+    pub(super) fn head_of_stranger(&self, network: &str, head: &Parts) -> Result<Place, ApiError> {
+        let place = self.heads_of_strangers.take(network, head_units(head));
         place.ok_or_else(ApiError::too_many_requests)
     }
 
@@ -286,8 +286,10 @@ mod tests {
         assert_eq!(held.len(), 7);
         assert!(throttle.head(&user("joe"), &large).is_ok());
         assert!(throttle.head(&user("jane"), &small).is_ok(), "there is room for a small one");
-        let of_strangers = std::iter::from_fn(|| throttle.head_of_stranger(&small).ok());
-        assert_eq!(of_strangers.collect::<Vec<_>>().len(), HEAD_UNITS_OF_STRANGERS);
+        let of_strangers = std::iter::from_fn(|| throttle.head_of_stranger("a", &small).ok());
+        let of_strangers: Vec<_> = of_strangers.collect();
+        assert_eq!(of_strangers.len(), HEAD_UNITS_OF_STRANGERS / 4);
+        assert!(throttle.head_of_stranger("b", &small).is_ok(), "another network has room");
         let masters = User { groups: vec!["system:masters".to_owned()], ..user("jane") };
         let many: Vec<_> = (0..100).map(|_| throttle.head(&masters, &large)).collect();
         assert!(many.iter().all(Result::is_ok));
@@ -304,7 +306,9 @@ mod tests {
             (throttle.head(&user, &head).unwrap(), throttle.body(&user, &body).unwrap())
         });
         assert!(held.iter().all(|(head, body)| head.is_some() && body.is_some()));
-        assert!(throttle.head_of_stranger(&head).is_ok());
+        let largest = http::Request::get("/x").header("x", "x".repeat(32 << 10));
+        let (head, ()) = largest.body(()).unwrap().into_parts();
+        assert!(throttle.head_of_stranger("a", &head).is_ok());
     }
 
     #[test]

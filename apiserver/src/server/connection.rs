@@ -226,7 +226,7 @@ impl Connections {
         };
         let http = http(Streams::new(ended_by_stream), is_front_proxy, count);
         // The front proxy's requests are counted by their users.
-        let heads = (!is_front_proxy).then(|| self.heads.of_connection());
+        let heads = (!is_front_proxy).then(|| self.heads.of_connection(standing.from()));
         let (router, peer, connection) = (self.router.clone(), Arc::new(peer), evicted.clone());
         // Called as soon as a request has come, before it has its turn.
         let service = service_fn(move |request: Request<Incoming>| {
