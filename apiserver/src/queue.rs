@@ -74,6 +74,13 @@ impl Queue {
         Self(Arc::new(Shared { places, share, waiting_of_user, state: Mutex::default() }))
     }
 
+    /// A queue of which one user may have all places: nobody else stands in it.
+    pub fn undivided(places: usize) -> Self {
+        let waiting_of_user = places * WAITING_OF_USER;
+        let share = places;
+        Self(Arc::new(Shared { places, share, waiting_of_user, state: Mutex::default() }))
+    }
+
     /// The same queue, in which so many requests of one user may wait.
     #[must_use]
     pub fn with_waiting_of_user(self, waiting_of_user: usize) -> Self {

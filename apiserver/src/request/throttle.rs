@@ -107,7 +107,12 @@ struct Levels(Vec<(Level, Queue)>);
 
 impl Levels {
     fn new(places: usize) -> Self {
-        let queue = |level: Level| (level, Queue::new(places * level.percent() / 100));
+        let queue = |level: Level| {
+            let places = places * level.percent() / 100;
+            // Strangers are one user.
+            let is_one = level == Level::Strangers;
+            (level, if is_one { Queue::undivided(places) } else { Queue::new(places) })
+        };
         Self(Level::ALL.map(queue).into())
     }
 
@@ -271,6 +276,7 @@ fn head_units(head: &Parts) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures::FutureExt;
 
     #[test]
     fn heads_are_bounded_by_their_size_and_by_user() {
@@ -293,6 +299,18 @@ mod tests {
         let masters = User { groups: vec!["system:masters".to_owned()], ..user("jane") };
         let many: Vec<_> = (0..100).map(|_| throttle.head(&masters, &large)).collect();
         assert!(many.iter().all(Result::is_ok));
+    }
+
+    #[tokio::test]
+    async fn strangers_have_all_places_of_their_level_together() {
+        let levels = Levels::new(READS);
+        let stranger = User::anonymous();
+        let mut held = Vec::new();
+        for _ in 0..READS * Level::Strangers.percent() / 100 {
+            let place = levels.of(&stranger).unwrap().take(&stranger.name).now_or_never();
+            held.push(place.unwrap().unwrap());
+        }
+        assert_eq!(held.len(), 20);
     }
 
     #[test]
