@@ -4,6 +4,7 @@
 //! verb or write → encode. A step never calls another step; only this file does.
 
 mod answers;
+mod aside;
 mod authenticate;
 mod authorize;
 mod bounds;
@@ -28,7 +29,9 @@ pub use standing::Standing;
 pub use stream_reset::StreamReset;
 
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -354,17 +357,22 @@ impl Handler {
         let mut permit = self.throttle.throttle(user, &target).await?;
         let waited = permit.waited;
         let is_json_patch = decode::is_json_patch(&target, head);
-        let _turn = self.throttle.turn(user, &target, &body, is_json_patch).await?;
-        let operation = decode::decode(&target, head, &body, &account, &self.yaml).await?;
-        record.is_dry_run = operation.is_dry_run();
-        if let Some(selector) = operation.selector() {
-            self.throttle.reader(user, selector, &mut permit)?;
-        }
-        let now = self.clock.now();
-        let encoder = Encoder::new(kind, version, format, now, &self.forms);
-        let is_watch = target.verb == Verb::Watch;
-        let mut response =
-            self.execute(caller, target, operation, encoder, permit, &account).await?;
+        permit.turn = self.throttle.turn(user, &target, &body, is_json_patch).await?;
+        let (is_costly, is_watch) = (permit.turn.is_some(), target.verb == Verb::Watch);
+        let mut executed = pin!(async {
+            let operation = decode::decode(&target, head, &body, &account, &self.yaml).await?;
+            record.is_dry_run = operation.is_dry_run();
+            if let Some(selector) = operation.selector() {
+                self.throttle.reader(user, selector, &mut permit)?;
+            }
+            let encoder = Encoder::new(kind, version, format, self.clock.now(), &self.forms);
+            self.execute(caller, &target, operation, encoder, permit, &account).await
+        });
+        let executed = poll_fn(|context| match is_costly {
+            true => aside::poll(executed.as_mut(), context),
+            false => executed.as_mut().poll(context),
+        });
+        let mut response = executed.await?;
         encode::say_waited(&mut response, waited);
         match objection {
             Some(objection) => Err(objection),
@@ -379,7 +387,7 @@ impl Handler {
     async fn execute(
         &self,
         caller: Caller<'_>,
-        target: Target,
+        target: &Target,
         operation: Operation,
         encoder: Encoder,
         permit: Permit,
@@ -428,13 +436,13 @@ impl Handler {
                 let Backing::Reviewed(review) = &served.backing else {
                     return Err(ApiError::internal("what is no review is answered"));
                 };
-                let context = WriteContext::new(self, user, &target, options, account);
+                let context = WriteContext::new(self, user, target, options, account);
                 let attributes = context.attributes();
                 let (answer, warnings) = verb::review(&attributes, review, submitted).await?;
                 Ok(encoder.review(&answer, &warnings))
             }
             Operation::CreateSubresource(handler, submitted, options) => {
-                let context = WriteContext::new(self, user, &target, options, account);
+                let context = WriteContext::new(self, user, target, options, account);
                 let mut warnings = Vec::new();
                 let attributes = context.attributes();
                 let response =
@@ -445,14 +453,16 @@ impl Handler {
                 }
             }
             Operation::Write(change, options) => {
-                let context = WriteContext::new(self, user, &target, options, account);
+                let context = WriteContext::new(self, user, target, options, account);
                 let written = write::write(&context.attributes(), change).await?;
+                // Whoever waits for room does no work.
+                drop(permit);
                 let status = if written.is_created { StatusCode::CREATED } else { StatusCode::OK };
                 let _room = held.room_for(user, &written.versioned).await?;
                 encoder.object(&written.versioned, status, &written.warnings)
             }
             Operation::Delete(key, options) => {
-                let context = WriteContext::deleting(self, user, &target, options.dry_run, account);
+                let context = WriteContext::deleting(self, user, target, options.dry_run, account);
                 let attributes = context.attributes();
                 let mut warnings = deletion_warnings(&served.kind, &options);
                 let deleted = verb::delete(&attributes, &key, &options, &mut warnings).await;
@@ -462,7 +472,7 @@ impl Handler {
                 Ok(response)
             }
             Operation::DeleteCollection(scope, options, how) => {
-                let context = WriteContext::deleting(self, user, &target, how.dry_run, account);
+                let context = WriteContext::deleting(self, user, target, how.dry_run, account);
                 let attributes = context.attributes();
                 let mut warnings = deletion_warnings(&served.kind, &how);
                 let listed =

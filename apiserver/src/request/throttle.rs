@@ -30,8 +30,7 @@ const READS: usize = 400;
 const WRITES: usize = 200;
 /// Open watches: kube-apiserver needs one for each of its clients' watches.
 const WATCHES: usize = 20_000;
-/// Costly requests that are worked on at a time: one of a user, so that the workers have time for
-/// others. They are so by the size of what is sent, or of the object that it changes.
+/// Costly requests that are worked on at a time, aside from the workers: one of a user. They are so by the size of what is sent, or of the object that it changes.
 const COSTLY: usize = 3;
 const COSTLY_SIZE: usize = 128 << 10;
 /// A JSON patch is so sooner: each of its operations may go through all of the object.
@@ -98,6 +97,8 @@ pub(super) struct Permit {
     _place: Option<Place>,
     _queued: Option<QueuePlace>,
     reader: Option<Account>,
+    /// Among what is costly.
+    pub turn: Option<QueuePlace>,
     /// How long it was waited for.
     pub waited: Duration,
 }
