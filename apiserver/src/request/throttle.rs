@@ -19,7 +19,7 @@ use super::route::Target;
 use crate::error::ApiError;
 use crate::object::selector::Selector;
 use crate::queue::{Busy, Queue, QueuePlace};
-use crate::quota::{Account, Place, Places, Portion, Quota};
+use crate::quota::{self, Account, Place, Places, Portion, Quota};
 use crate::record::Inflight;
 use crate::user::User;
 use crate::verb::Verb;
@@ -266,12 +266,7 @@ fn refused(Busy { retry_after }: Busy) -> ApiError {
 
 /// What a head takes, in units.
 fn head_units(head: &Parts) -> usize {
-    /// What a header takes besides its name and its value.
-    const HEADER: usize = 100;
-    let headers = head.headers.iter();
-    let headers = headers.map(|(name, value)| name.as_str().len() + value.len() + HEADER);
-    let uri = head.uri.path().len() + head.uri.query().map_or(0, str::len);
-    (headers.sum::<usize>() + uri).div_ceil(HEAD_UNIT).max(1)
+    quota::of_head(&head.uri, &head.headers).div_ceil(HEAD_UNIT).max(1)
 }
 
 #[cfg(test)]

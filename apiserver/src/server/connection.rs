@@ -130,7 +130,7 @@ pub(super) struct Connections {
 /// What a connection has before it is known who comes.
 enum Entry {
     Place(Place),
-    Late { _handshake: OwnedSemaphorePermit },
+    Late(#[allow(dead_code)] OwnedSemaphorePermit),
 }
 
 /// A connection after its handshake.
@@ -184,7 +184,7 @@ impl Connections {
             let connections = self.bounds.connections;
             tracing::warn!(left_out, "{connections} connections are open: more are refused");
         });
-        Arc::clone(&self.late).try_acquire_owned().ok().map(|_handshake| Entry::Late { _handshake })
+        Arc::clone(&self.late).try_acquire_owned().ok().map(Entry::Late)
     }
 
     async fn connect(&self, stream: TcpStream) -> io::Result<Connected> {
@@ -208,7 +208,7 @@ impl Connections {
             is_front_proxy.then(|| self.of_front_proxy.take(address, &standing)).flatten();
         let place = match (of_front_proxy, entry) {
             (Some(place), _) | (None, Entry::Place(place)) => place,
-            (None, Entry::Late { .. }) => return Err(too_many()),
+            (None, Entry::Late(_)) => return Err(too_many()),
         };
         Ok(Connected { stream, peer, standing, place, is_front_proxy })
     }
@@ -311,7 +311,7 @@ impl Entry {
     fn handshake_timeout(&self) -> Duration {
         match self {
             Self::Place(_) => HANDSHAKE,
-            Self::Late { .. } => LATE_HANDSHAKE,
+            Self::Late(_) => LATE_HANDSHAKE,
         }
     }
 
@@ -319,7 +319,7 @@ impl Entry {
     fn evicted(&self) -> CancellationToken {
         match self {
             Self::Place(place) => place.evicted.clone(),
-            Self::Late { .. } => CancellationToken::new(),
+            Self::Late(_) => CancellationToken::new(),
         }
     }
 }

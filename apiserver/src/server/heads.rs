@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use http::Request;
 
-use crate::quota::{Place, Places};
+use crate::quota::{self, Place, Places};
 
 /// What they are counted in.
 const UNIT: usize = 1 << 10;
@@ -16,8 +16,6 @@ const ALL: usize = 16 << 10;
 const OF_CONNECTION: usize = 1 << 10;
 /// A head that is not larger is not counted: what becomes of its request takes more.
 const SMALL: usize = 2;
-/// What a header takes besides its name and its value.
-const HEADER: usize = 100;
 
 /// Room for the heads of all connections.
 pub(super) struct Heads(Places);
@@ -52,7 +50,7 @@ impl Heads {
 impl ConnectionHeads {
     /// The same request, which holds room for its head; or it is dropped.
     pub(super) fn admit<B>(&self, mut request: Request<B>) -> Result<Request<B>, Full> {
-        let units = units(&request);
+        let units = quota::of_head(request.uri(), request.headers()).div_ceil(UNIT);
         if units > SMALL {
             let own = self.own.take("", units).ok_or(Full)?;
             let all = self.all.take(&self.network, units).ok_or(Full)?;
@@ -60,13 +58,6 @@ impl ConnectionHeads {
         }
         Ok(request)
     }
-}
-
-fn units<B>(request: &Request<B>) -> usize {
-    let headers = request.headers().iter();
-    let headers = headers.map(|(name, value)| name.as_str().len() + value.len() + HEADER);
-    let uri = request.uri().path().len() + request.uri().query().map_or(0, str::len);
-    (headers.sum::<usize>() + uri).div_ceil(UNIT)
 }
 
 #[cfg(test)]
