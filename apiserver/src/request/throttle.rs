@@ -3,7 +3,8 @@
 //! `system:masters` is exempt, so that an operator gets through; documents and health checks are not
 //! counted. Reads and writes have places by the level of their user, and no user has more than a part
 //! of those. When they are taken requests wait for a while, users in turns: so a hundred users who
-//! ask for too much do not keep out the one who asks for little. It is kube-apiserver's priority
+//! ask for too much do not keep out the one who asks for little, who waits for one turn of theirs. Only
+//! what has come whole has a place: nobody's turn takes as long as a client likes. It is kube-apiserver's priority
 //! and fairness, with four levels and nothing to configure.
 
 mod level;
