@@ -101,3 +101,35 @@ impl Drop for Draining {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::Arc;
+
+    use futures::stream::{self, StreamExt};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_read_on_is_bounded_for_each_network() {
+        let drains = Drains::new();
+        let read_on = |network: &str| {
+            let standing = Standing::new(network.to_owned());
+            let is_there = Arc::new(());
+            for _ in 0..BODIES {
+                let held = Arc::clone(&is_there);
+                let endless = stream::pending::<Result<Bytes, Infallible>>().map(move |data| {
+                    let _ = &held;
+                    data
+                });
+                let body = Body::from_stream(endless);
+                drop(drains.wrap(Request::new(body), &standing));
+            }
+            Arc::strong_count(&is_there) - 1
+        };
+        assert_eq!(read_on("a"), BODIES / 4);
+        assert_eq!(read_on("a"), 0, "all it may have");
+        assert!(read_on("b") > 0);
+    }
+}
