@@ -99,13 +99,13 @@ mod tests {
     fn a_few_users_leave_places_for_others() {
         let places = Places::new(1_000);
         let mut held = Vec::new();
-        let mut take_all = |name: &str| {
+        let take_all = |name: &str| {
             let all: Vec<_> = std::iter::from_fn(|| places.take(name, 1)).collect();
             let count = all.len();
             held.push(all);
             count
         };
-        let counts = ["a", "b", "c", "d", "e", "modest"].map(|name| take_all(name));
+        let counts = ["a", "b", "c", "d", "e", "modest"].map(take_all);
         assert_eq!(counts, [250, 187, 140, 105, 79, 59]);
     }
 }

@@ -66,8 +66,8 @@ const STREAM_WINDOW: u32 = 64 << 10;
 /// What all streams of a connection may send: many times as much, so that bodies that are not read yet
 /// keep no others from coming. One user has fewer requests that wait unread.
 const WINDOW_OF_FRONT_PROXY: u32 = 32 << 20;
-/// The same of others: all of its streams are one client's.
-const WINDOW: u32 = 256 << 10;
+/// The same of others: all of its streams are one client's, and there may be many connections.
+const WINDOW: u32 = 128 << 10;
 /// Streams that a client took back before they were looked at. All users of a kube-apiserver
 /// may do so at once, and the connection is for all of them; what is read in a turn bounds it.
 const RESETS: usize = 200;
