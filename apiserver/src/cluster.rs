@@ -112,10 +112,10 @@ struct Reviews {
 
 impl Reviews {
     fn new() -> Self {
-        let queue = |places, waiting| Queue::new(places).with_waiting_of_user(waiting);
+        let of_strangers = Queue::undivided(REVIEWS_OF_STRANGERS);
         Self {
-            of_users: queue(REVIEWS, WAITING),
-            of_strangers: queue(REVIEWS_OF_STRANGERS, WAITING_STRANGERS),
+            of_users: Queue::new(REVIEWS).with_waiting_of_user(WAITING),
+            of_strangers: of_strangers.with_waiting_of_user(WAITING_STRANGERS),
         }
     }
 

@@ -13,7 +13,7 @@ const SHARE: usize = 4;
 /// How many wait for one place, and how many of one user for one that it may have.
 const WAITING: usize = 4;
 const WAITING_OF_USER: usize = 2;
-/// How many users of whom nothing waits yet may wait besides.
+/// How many users of whom nothing waits yet may wait besides: nobody who waits takes their room.
 const USERS: usize = 1_000;
 /// How long a request waits.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
@@ -74,6 +74,13 @@ impl Queue {
         Self(Arc::new(Shared { places, share, waiting_of_user, state: Mutex::default() }))
     }
 
+    /// A queue of which one user may have all places: nobody else stands in it.
+    pub fn undivided(places: usize) -> Self {
+        let waiting_of_user = places * WAITING_OF_USER;
+        let share = places;
+        Self(Arc::new(Shared { places, share, waiting_of_user, state: Mutex::default() }))
+    }
+
     /// The same queue, in which so many requests of one user may wait.
     #[must_use]
     pub fn with_waiting_of_user(self, waiting_of_user: usize) -> Self {
@@ -121,6 +128,11 @@ impl Queue {
         }
     }
 
+    /// Whether a user has as many places as it may have.
+    pub fn is_share_taken(&self, user: &str) -> bool {
+        self.0.state().by_user.get(user).is_some_and(|of_user| of_user.taken >= self.0.share)
+    }
+
     /// How many places are taken.
     pub fn taken(&self) -> usize {
         self.0.state().taken
@@ -165,9 +177,11 @@ impl Shared {
 
     /// Whether one more may wait, of a user of whom so many do.
     fn may_wait(&self, state: &State, of_user: usize) -> bool {
+        // Of as many users as have places may wait as much as may of one.
+        let waiting = (self.places * WAITING).max(self.waiting_of_user * SHARE);
         match of_user {
-            0 => state.waiting < self.places * WAITING + USERS,
-            _ => of_user < self.waiting_of_user && state.waiting < self.places * WAITING + USERS,
+            0 => state.waiting < waiting + USERS,
+            _ => of_user < self.waiting_of_user && state.waiting < waiting,
         }
     }
 
@@ -283,6 +297,23 @@ mod tests {
         assert!(waited <= Duration::from_secs(1), "{waited:?}");
         let served = greedy.join_all().await.into_iter().filter(|&served| served).count();
         assert!((200..400).contains(&served), "{served}: bounded, and the queue was used");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn however_much_waits_of_others_a_newcomer_may_wait() {
+        let queue = Queue::new(8).with_waiting_of_user(1_000);
+        let mut waiting = JoinSet::new();
+        for number in 0..6_000 {
+            let queue = queue.clone();
+            waiting.spawn(async move { queue.take(&format!("user-{}", number % 6)).await });
+        }
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!(queue.0.state().waiting, 4_000);
+        let newcomer = tokio::spawn(async move { queue.take("newcomer").await.map(drop) });
+        while !newcomer.is_finished() {
+            drop(waiting.join_next().await.unwrap());
+        }
+        assert_eq!(newcomer.await.unwrap(), Ok(()));
     }
 
     #[tokio::test(start_paused = true)]

@@ -15,6 +15,7 @@ pub use portion::Portion;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use http::{HeaderMap, Uri};
 use serde_json::{Map, Value};
 
 use crate::error::{ApiError, Reason};
@@ -79,6 +80,15 @@ pub fn of_value(value: &Value) -> usize {
 pub fn of_tree(tree: &Map<String, Value>) -> usize {
     let sizes = tree.iter().enumerate();
     sizes.map(|(index, (name, value))| of_member(index) + of_text(name) + of_value(value)).sum()
+}
+
+/// What the head of a request takes.
+pub fn of_head(uri: &Uri, headers: &HeaderMap) -> usize {
+    /// What a header takes besides its name and its value.
+    const HEADER: usize = 100;
+    let headers = headers.iter();
+    let headers = headers.map(|(name, value)| name.as_str().len() + value.len() + HEADER);
+    headers.sum::<usize>() + uri.path().len() + uri.query().map_or(0, str::len)
 }
 
 /// What all requests take.

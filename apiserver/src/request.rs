@@ -1,9 +1,10 @@
 //! The path of a request, one line per step.
 //!
-//! route → deadline → authenticate → impersonate → authorize → throttle → negotiate → decode →
+//! route → deadline → authenticate → impersonate → authorize → negotiate → read → throttle → decode →
 //! verb or write → encode. A step never calls another step; only this file does.
 
 mod answers;
+mod aside;
 mod authenticate;
 mod authorize;
 mod bounds;
@@ -28,7 +29,9 @@ pub use standing::Standing;
 pub use stream_reset::StreamReset;
 
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -89,7 +92,7 @@ impl Served {
 
 /// Whose request it is, and where its answer is counted.
 struct Caller<'a> {
-    user: &'a User,
+    user: &'a Arc<User>,
     answer: &'a Answer,
     /// What a watch may show for as long as it holds.
     permission: Option<Permission>,
@@ -267,7 +270,7 @@ impl Handler {
         body: Body,
         record: &mut Record,
     ) -> Result<Response<Body>, ApiError> {
-        let user = self.user(peer, head, record).await?;
+        let user = Arc::new(self.user(peer, head, record).await?);
         let _head = self.throttle.head(&user, head)?;
         authorize::authorize(&self.cluster, &user, &route).await?;
         let permission = route.is_watch().then(|| Permission::of(&self.cluster, &user, &route));
@@ -300,8 +303,9 @@ impl Handler {
     /// The user of a request: the caller, or the user that it impersonates.
     async fn user(&self, peer: &Peer, head: &Parts, record: &mut Record) -> Result<User, ApiError> {
         let caller = {
-            let is_stranger = !peer.is_known();
-            let _head = is_stranger.then(|| self.throttle.head_of_stranger(head)).transpose()?;
+            let network = peer.unknown_from();
+            let head_of = |network| self.throttle.head_of_stranger(network, head);
+            let _head = network.map(head_of).transpose()?;
             authenticate::authenticate(&self.authentication, peer, head).await?
         };
         record.set_user(&caller);
@@ -334,8 +338,6 @@ impl Handler {
             return Err(ApiError::new(Reason::ServiceUnavailable, message));
         }
         let user = caller.user;
-        let mut permit = self.throttle.throttle(user, &target).await?;
-        let waited = permit.waited;
         let _body_permit = self.throttle.body(user, &body)?;
         decode::begin(&target, head)?;
         let (kind, version) = target.body_kind();
@@ -349,19 +351,28 @@ impl Handler {
         let Negotiated { format, objection } =
             negotiate::negotiate(head, target.verb, in_protobuf)?;
         let account = self.quota.account(&user.name, user.is_master());
+        // Before it has a place: nobody waits for those who send slowly, and what waits unread
+        // would be in the way of others on its connection.
         let body = decode::read(&target, head, body, &self.yaml).await?;
+        let mut permit = self.throttle.throttle(user, &target).await?;
+        let waited = permit.waited;
         let is_json_patch = decode::is_json_patch(&target, head);
-        let _turn = self.throttle.turn(user, &target, &body, is_json_patch).await?;
-        let operation = decode::decode(&target, head, &body, &account, &self.yaml).await?;
-        record.is_dry_run = operation.is_dry_run();
-        if let Some(selector) = operation.selector() {
-            self.throttle.selector(user, selector, &mut permit)?;
-        }
-        let now = self.clock.now();
-        let encoder = Encoder::new(kind, version, format, now, &self.forms);
-        let is_watch = target.verb == Verb::Watch;
-        let mut response =
-            self.execute(caller, target, operation, encoder, permit, &account).await?;
+        permit.turn = self.throttle.turn(user, &target, &body, is_json_patch).await?;
+        let (is_costly, is_watch) = (permit.turn.is_some(), target.verb == Verb::Watch);
+        let mut executed = pin!(async {
+            let operation = decode::decode(&target, head, &body, &account, &self.yaml).await?;
+            record.is_dry_run = operation.is_dry_run();
+            if let Some(selector) = operation.selector() {
+                self.throttle.reader(user, selector, &mut permit)?;
+            }
+            let encoder = Encoder::new(kind, version, format, self.clock.now(), &self.forms);
+            self.execute(caller, &target, operation, encoder, permit, &account).await
+        });
+        let executed = poll_fn(|context| match is_costly {
+            true => aside::poll(executed.as_mut(), context),
+            false => executed.as_mut().poll(context),
+        });
+        let mut response = executed.await?;
         encode::say_waited(&mut response, waited);
         match objection {
             Some(objection) => Err(objection),
@@ -376,7 +387,7 @@ impl Handler {
     async fn execute(
         &self,
         caller: Caller<'_>,
-        target: Target,
+        target: &Target,
         operation: Operation,
         encoder: Encoder,
         permit: Permit,
@@ -385,7 +396,7 @@ impl Handler {
         let (served, version) = (&target.served, &target.version);
         let Caller { user, answer: held, permission } = caller;
         let is_scale = target.part() == Part::Scale;
-        let reader = || stream::Reader { answer: held.clone(), user: user.clone() };
+        let reader = || stream::Reader { answer: held.clone(), user: Arc::clone(user) };
         match operation {
             Operation::Get(key, options) => {
                 let versioned = if is_scale {
@@ -425,13 +436,13 @@ impl Handler {
                 let Backing::Reviewed(review) = &served.backing else {
                     return Err(ApiError::internal("what is no review is answered"));
                 };
-                let context = WriteContext::new(self, user, &target, options, account);
+                let context = WriteContext::new(self, user, target, options, account);
                 let attributes = context.attributes();
                 let (answer, warnings) = verb::review(&attributes, review, submitted).await?;
                 Ok(encoder.review(&answer, &warnings))
             }
             Operation::CreateSubresource(handler, submitted, options) => {
-                let context = WriteContext::new(self, user, &target, options, account);
+                let context = WriteContext::new(self, user, target, options, account);
                 let mut warnings = Vec::new();
                 let attributes = context.attributes();
                 let response =
@@ -442,14 +453,16 @@ impl Handler {
                 }
             }
             Operation::Write(change, options) => {
-                let context = WriteContext::new(self, user, &target, options, account);
+                let context = WriteContext::new(self, user, target, options, account);
                 let written = write::write(&context.attributes(), change).await?;
+                // Whoever waits for room does no work.
+                drop(permit);
                 let status = if written.is_created { StatusCode::CREATED } else { StatusCode::OK };
                 let _room = held.room_for(user, &written.versioned).await?;
                 encoder.object(&written.versioned, status, &written.warnings)
             }
             Operation::Delete(key, options) => {
-                let context = WriteContext::deleting(self, user, &target, options.dry_run, account);
+                let context = WriteContext::deleting(self, user, target, options.dry_run, account);
                 let attributes = context.attributes();
                 let mut warnings = deletion_warnings(&served.kind, &options);
                 let deleted = verb::delete(&attributes, &key, &options, &mut warnings).await;
@@ -459,7 +472,7 @@ impl Handler {
                 Ok(response)
             }
             Operation::DeleteCollection(scope, options, how) => {
-                let context = WriteContext::deleting(self, user, &target, how.dry_run, account);
+                let context = WriteContext::deleting(self, user, target, how.dry_run, account);
                 let attributes = context.attributes();
                 let mut warnings = deletion_warnings(&served.kind, &how);
                 let listed =

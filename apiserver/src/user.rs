@@ -51,6 +51,15 @@ impl User {
         self
     }
 
+    /// What it takes, in bytes of memory.
+    pub(crate) fn size(&self) -> usize {
+        const TEXT: usize = size_of::<String>();
+        let of_text = |text: &String| TEXT + text.len();
+        let of_list = |texts: &[String]| texts.iter().map(of_text).sum::<usize>();
+        let extra = self.extra.iter().map(|(key, values)| of_text(key) + of_list(values));
+        self.name.len() + of_list(&self.groups) + extra.sum::<usize>()
+    }
+
     /// Whether the user is exempt from authorization.
     pub(crate) fn is_master(&self) -> bool {
         self.groups.iter().any(|group| group == MASTERS)

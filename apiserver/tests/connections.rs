@@ -8,12 +8,16 @@ use std::time::Duration;
 
 use axum::body::Body;
 use fixture::Fixture;
+use futures::stream::{self, StreamExt};
 use http::Request;
+use http::header::CONTENT_LENGTH;
 use http_body_util::BodyExt;
 use hyper::client::conn::http2;
+use hyper_util::rt::TokioExecutor;
 use tokio::net::TcpStream;
 use tokio::time::{advance, pause, resume, timeout};
 
+const FOOS: &str = "/apis/example.com/v1/namespaces/default/foos";
 /// More connections than there are places.
 const MANY: usize = 1_000;
 /// How soon an honest client must be answered.
@@ -75,6 +79,99 @@ async fn one_address_cannot_have_all_places() {
     }
     assert_eq!(probe(&fixture).await, 200);
     assert_eq!(status(&mut fixture.proxy().await, "/livez").await, 200);
+}
+
+/// A request of a user, as the front proxy passes it on.
+fn of(user: &str, method: &str, path: &str, body: impl Into<Body>) -> Request<Body> {
+    let request = Request::builder().method(method).uri(format!("https://localhost{path}"));
+    request.header("x-remote-user", user).body(body.into()).unwrap()
+}
+
+fn foo(name: &str, length: usize) -> String {
+    let text = "x".repeat(length);
+    format!(
+        r#"{{"apiVersion":"example.com/v1","kind":"Foo","metadata":{{"name":"{name}"}},"spec":{{"size":1,"text":"{text}"}}}}"#
+    )
+}
+
+/// A creation of which all but the end comes.
+fn unfinished(user: &str) -> Request<Body> {
+    let body = foo("a", 1_000);
+    let length = body.len() + 1;
+    let begin = stream::iter([Ok::<_, String>(body)]);
+    let body = Body::from_stream(begin.chain(stream::pending()));
+    let mut request = of(user, "POST", FOOS, body);
+    request.headers_mut().insert(CONTENT_LENGTH, length.into());
+    request
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bodies_that_nobody_reads_yet_keep_no_others_from_coming() {
+    let fixture = Fixture::start_for_everybody().await;
+    let mut proxy = fixture.proxy().await;
+    let unread: Vec<_> = (0..100)
+        .map(|number| {
+            of(fixture::UNKNOWN, "POST", &format!("{FOOS}?a={number}"), foo("a", 1 << 20))
+        })
+        .map(|request| tokio::spawn(proxy.send_request(request)))
+        .collect();
+    // They have come as far as they may.
+    assert_eq!(proxy.send_request(of("jane", "GET", FOOS, "")).await.unwrap().status(), 200);
+    let created = proxy.send_request(of("jane", "POST", FOOS, foo("b", 100_000))).await.unwrap();
+    assert_eq!(created.status(), 201);
+    assert!(unread.iter().all(|request| !request.is_finished()), "nobody knows whether they may");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_waits_for_those_who_send_slowly() {
+    let fixture = Fixture::start_for_everybody().await;
+    let mut proxy = fixture.proxy().await;
+    // More than there are places for writes, of a few users.
+    let slow: Vec<_> = (0..300)
+        .map(|number| unfinished(&format!("slow-{}", number % 6)))
+        .map(|request| tokio::spawn(proxy.send_request(request)))
+        .collect();
+    for name in ["b", "c"] {
+        let created = proxy.send_request(of("jane", "POST", FOOS, foo(name, 100_000))).await;
+        assert_eq!(created.unwrap().status(), 201);
+    }
+    assert!(slow.iter().all(|request| !request.is_finished()), "they are waited for");
+}
+
+/// What eve asks for is a little larger than her window, and she reads nothing of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_one_user_does_not_read_does_not_end_the_connection_of_all() {
+    const LARGE: u32 = 1 << 20;
+    let fixture = Fixture::start_for_everybody().await;
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder.initial_connection_window_size(1 << 30).initial_stream_window_size(LARGE + 10);
+    let mut proxy = fixture.h2_with(Some(&fixture.proxy), builder).await;
+    let watch = of("jane", "GET", &format!("{FOOS}?watch=1"), "");
+    let mut watch = proxy.send_request(watch).await.unwrap().into_body();
+    let created =
+        proxy.send_request(of("jane", "POST", FOOS, foo("large", LARGE as usize))).await.unwrap();
+    assert_eq!(created.status(), 201);
+    let mut unread = Vec::new();
+    // What a user may hold, and as much again.
+    for _ in 0..20 {
+        let get = of("eve", "GET", &format!("{FOOS}/large"), "");
+        unread.push(timeout(SOON, proxy.send_request(get)).await.unwrap().unwrap());
+    }
+    let created = proxy.send_request(of("jane", "POST", FOOS, foo("small", 1))).await.unwrap();
+    assert_eq!(created.status(), 201);
+    for _ in ["large", "small"] {
+        let mut event = Vec::new();
+        while !event.ends_with(b"\n") {
+            let frame = timeout(SOON, watch.frame()).await.unwrap().unwrap().unwrap();
+            event.extend(frame.into_data().unwrap());
+        }
+        assert!(event.starts_with(b"{\"type\":\"ADDED\""));
+    }
+    let mut broken = 0;
+    for answer in unread {
+        broken += usize::from(answer.into_body().collect().await.is_err());
+    }
+    assert!(broken > 0, "some of hers had to give way");
 }
 
 /// One thread, so that time can be moved on.

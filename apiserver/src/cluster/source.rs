@@ -151,6 +151,11 @@ impl<K> SourceInformer<K> {
         changed
     }
 
+    /// How many objects are kept.
+    fn len(&self) -> usize {
+        self.shelf.read().unwrap_or_else(PoisonError::into_inner).objects.len()
+    }
+
     /// How many bytes the object under this key may take.
     fn room(&self, key: &Key) -> usize {
         let shelf = self.shelf.read().unwrap_or_else(PoisonError::into_inner);
@@ -345,6 +350,12 @@ where
                     tracing::info!("{} are in view", resource_name::<K>());
                     self.watch(&objects, revision).await;
                 }
+                Err(Interruption::TooLarge(excess @ Excess::Memory))
+                    if self.informer.len() > present.len() =>
+                {
+                    // What is gone was kept meanwhile. What is there may fit without it.
+                    self.informer.exceed(self.explain(excess));
+                }
                 Err(interruption) => self.wait(interruption).await,
             }
         }
@@ -420,4 +431,52 @@ where
 pub fn resource_name<K: Resource<DynamicType = ()>>() -> String {
     let (plural, group) = (K::plural(&()), K::group(&()));
     if group.is_empty() { plural.into_owned() } else { format!("{plural}.{group}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use http::{Request, Response};
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::client::Body;
+    use tokio::time::Instant;
+
+    use super::*;
+
+    /// What the cluster shows is listed twice, with other names, and the bound is for one list.
+    #[tokio::test(start_paused = true)]
+    async fn what_is_gone_is_not_in_the_way_of_what_is_there() {
+        let lists = Arc::new(Mutex::new(0));
+        let cluster = {
+            let lists = Arc::clone(&lists);
+            tower::service_fn(move |request: Request<Body>| {
+                let answer = if request.uri().query().unwrap_or_default().contains("watch") {
+                    r#"{"type":"ERROR","object":{"kind":"Status","code":410}}"#.to_owned() + "\n"
+                } else {
+                    let mut lists = lists.lock().unwrap();
+                    *lists += 1;
+                    // The first one has the others' names.
+                    let names = if *lists == 1 { "old" } else { "new" };
+                    let text = "x".repeat(1_000);
+                    let items = (0..10).map(|number| {
+                        format!(r#"{{"metadata":{{"name":"{names}-{number}"}},"data":{{"a":"{text}"}}}}"#)
+                    });
+                    let items = items.collect::<Vec<_>>().join(",");
+                    format!(r#"{{"metadata":{{"resourceVersion":"1"}},"items":[{items}]}}"#)
+                };
+                async move { Ok::<_, Infallible>(Response::new(Body::from(answer.into_bytes()))) }
+            })
+        };
+        let sources = Sources::new(Client::new(cluster, "default"), 30_000);
+        let began = Instant::now();
+        let informer = sources.open::<ConfigMap>();
+        let changed = Arc::new(Notify::new());
+        let _followed = informer.follow(Arc::clone(&changed));
+        while informer.get(&Key::new(None, "new-9")).is_none() || !informer.is_synced() {
+            changed.notified().await;
+        }
+        assert_eq!((informer.len(), informer.get(&Key::new(None, "old-0")).is_none()), (10, true));
+        assert!(began.elapsed() < AGAIN, "it waited before it listed again");
+    }
 }

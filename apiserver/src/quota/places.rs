@@ -1,17 +1,18 @@
-//! Places: so many at a time, and no user has all of them.
+//! Places: so many at a time, and no user has all of them, nor have a few together.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// One user has at most this part of the places: a quarter.
+/// One user has at most this part of the places at once, and then of those that others have left: a
+/// quarter. So the more of them have all they may, the less each may have, and there is something for
+/// the next one.
 const SHARE: usize = 4;
 
 /// So many places. Copies are the same ones.
 #[derive(Clone, Debug)]
 pub struct Places {
     count: usize,
-    /// How many one user may have.
-    share: usize,
+    is_divided: bool,
     taken: Arc<Mutex<Taken>>,
 }
 
@@ -30,21 +31,27 @@ pub struct Place {
 }
 
 impl Places {
-    /// So many places, of which one user has a quarter at most.
+    /// So many places, of which one user has a quarter at most of what others have left.
     pub fn new(count: usize) -> Self {
-        Self { count, share: count / SHARE, taken: Arc::default() }
+        Self { count, is_divided: true, taken: Arc::default() }
     }
 
     /// So many places, whoever has them.
     pub fn undivided(count: usize) -> Self {
-        Self { count, share: count, taken: Arc::default() }
+        Self { count, is_divided: false, taken: Arc::default() }
     }
 
     /// Takes so many places, if they are free and the user may have them.
     pub fn take(&self, user: &str, wanted: usize) -> Option<Place> {
         let mut taken = self.taken_now();
         let of_user = taken.by_user.get(user).copied().unwrap_or_default();
-        if of_user + wanted > self.share || taken.all + wanted > self.count {
+        let left = self.count - (taken.all - of_user);
+        let share = match of_user {
+            _ if !self.is_divided => left,
+            0 => self.count / SHARE,
+            _ => left / SHARE,
+        };
+        if of_user + wanted > share.min(left) {
             return None;
         }
         taken.all += wanted;
@@ -81,9 +88,24 @@ mod tests {
         assert!(places.take("modest", 1).is_some());
         drop(held);
         assert!(places.taken_now().by_user.is_empty());
-        let names = ["a", "b", "c", "d", "e"];
+        let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
         let all = names.map(|name| [places.take(name, 1), places.take(name, 1)]);
         let count = all.iter().flatten().filter(|place| place.is_some()).count();
         assert_eq!(count, 8);
+        assert!(places.take("i", 1).is_none(), "all are taken");
+    }
+
+    #[test]
+    fn a_few_users_leave_places_for_others() {
+        let places = Places::new(1_000);
+        let mut held = Vec::new();
+        let take_all = |name: &str| {
+            let all: Vec<_> = std::iter::from_fn(|| places.take(name, 1)).collect();
+            let count = all.len();
+            held.push(all);
+            count
+        };
+        let counts = ["a", "b", "c", "d", "e", "modest"].map(take_all);
+        assert_eq!(counts, [250, 187, 140, 105, 79, 59]);
     }
 }

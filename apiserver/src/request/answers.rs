@@ -7,7 +7,7 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll};
@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use axum::body::{Body, HttpBody};
 use bytes::Bytes;
+use futures::task::AtomicWaker;
 use http::Response;
 use http_body::{Frame, SizeHint};
 use tokio::sync::Notify;
@@ -22,7 +23,8 @@ use tokio::time::{sleep, timeout};
 
 use super::stream_reset::StreamReset;
 use crate::error::ApiError;
-use crate::quota::{Place, Places, Portion};
+use crate::queue::{Busy, Queue, QueuePlace};
+use crate::quota::Portion;
 use crate::storage::Versioned;
 use crate::user::User;
 
@@ -43,8 +45,10 @@ const STALLED: Duration = Duration::from_millis(300);
 /// What has not moved for so long is reset.
 const DEADLINE: Duration = Duration::from_secs(60);
 /// Answers that are made while they are sent, at the same time: each holds a moment of the past, with
-/// objects that nothing else may hold any more. One user has a quarter.
+/// objects that nothing else may hold any more. Users wait for them in turns, and one has a quarter.
 const STREAMING: usize = 64;
+/// How long one may take before it may be reset when others wait: that it moves is not enough.
+const SLOW: Duration = Duration::from_secs(5);
 /// How long to wait for room before somebody has to make it.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// Requests of one user that wait for room.
@@ -67,7 +71,9 @@ struct Pool {
     limit: usize,
     held: AtomicUsize,
     freed: Notify,
-    streaming: Places,
+    streaming: Queue,
+    /// When it was looked last for what gives way, in milliseconds.
+    looked: AtomicU64,
     streams: Mutex<Streams>,
     users: Mutex<HashMap<String, Weak<UserShare>>>,
 }
@@ -78,8 +84,6 @@ struct Streams {
     next: u64,
     by_number: HashMap<u64, Weak<Stream>>,
     is_swept: bool,
-    /// When room was made last.
-    cut: Option<Instant>,
 }
 
 impl Pool {
@@ -88,7 +92,8 @@ impl Pool {
             limit,
             held: AtomicUsize::new(0),
             freed: Notify::new(),
-            streaming: Places::new(STREAMING),
+            streaming: Queue::new(STREAMING),
+            looked: AtomicU64::new(0),
             streams: Mutex::default(),
             users: Mutex::default(),
         }
@@ -100,6 +105,8 @@ struct UserShare {
     name: String,
     held: AtomicUsize,
     waiting: AtomicUsize,
+    /// As the pool's, among what is the user's own.
+    looked: AtomicU64,
     pool: Weak<Pool>,
 }
 
@@ -115,6 +122,10 @@ struct Stream {
     held: AtomicUsize,
     /// When something of it was sent last, in milliseconds.
     moved: AtomicU64,
+    /// Since when it has a place among those that are made while they are sent, in milliseconds.
+    streaming_since: OnceLock<u64>,
+    /// Told when nothing is held any more.
+    sent: AtomicWaker,
     reset: StreamReset,
 }
 
@@ -128,7 +139,11 @@ pub(super) struct Charge {
 
 fn now() -> u64 {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
-    u64::try_from(START.elapsed().as_millis()).unwrap_or(u64::MAX)
+    milliseconds(START.elapsed())
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl Answers {
@@ -145,6 +160,8 @@ impl Answers {
             user: OnceLock::new(),
             held: AtomicUsize::new(0),
             moved: AtomicU64::new(now()),
+            streaming_since: OnceLock::new(),
+            sent: AtomicWaker::new(),
             reset,
         }))
     }
@@ -165,8 +182,8 @@ impl Answer {
         };
         self.wait_for(user, || match () {
             () if user.is_master() => Ok(self.charge_length(bytes)),
-            () if !fits(&share.held, limit / USER_SHARE) => Err(Lack::OfOwn),
-            () if !fits(&self.0.pool.held, limit) => Err(Lack::OfAny),
+            () if !fits(&share.held, limit / USER_SHARE) => Err(Some(Arc::clone(share))),
+            () if !fits(&self.0.pool.held, limit) => Err(None),
             () => Ok(self.charge_length(bytes)),
         })
         .await
@@ -176,21 +193,37 @@ impl Answer {
     /// `system:masters`, who need none.
     ///
     /// # Errors
-    /// As `room`.
-    pub(super) async fn begin_streaming(&self, user: &User) -> Result<Option<Place>, ApiError> {
+    /// 429 when none becomes free, or too many wait.
+    pub(super) async fn begin_streaming(
+        &self,
+        user: &User,
+    ) -> Result<Option<QueuePlace>, ApiError> {
         if user.is_master() {
             return Ok(None);
         }
-        let streaming = &self.0.pool.streaming;
-        let take = || streaming.take(&user.name, 1).ok_or(Lack::OfAny);
-        self.wait_for(user, take).await.map(Some)
+        let pool = &self.0.pool;
+        let mut turn = pin!(pool.streaming.take(&user.name));
+        let taken = loop {
+            match timeout(PATIENCE, &mut turn).await {
+                Ok(taken) => break taken,
+                Err(_) if pool.streaming.is_share_taken(&user.name) => {
+                    pool.make_room(Some(self.share(user)), Lack::Place);
+                }
+                Err(_) => pool.make_room(None, Lack::Place),
+            }
+        };
+        let refused = |Busy { retry_after }| ApiError::too_many_requests_for(retry_after);
+        let (place, _) = taken.map_err(refused)?;
+        let _ = self.0.streaming_since.set(now());
+        Ok(Some(place))
     }
 
-    /// Waits for something, and makes room for it.
+    /// Waits until `take` succeeds, and makes room for it: it says whose is what there is too
+    /// little of, `None` if everybody's.
     async fn wait_for<T>(
         &self,
         user: &User,
-        take: impl Fn() -> Result<T, Lack>,
+        take: impl Fn() -> Result<T, Option<Arc<UserShare>>>,
     ) -> Result<T, ApiError> {
         if let Ok(taken) = take() {
             return Ok(taken);
@@ -201,15 +234,12 @@ impl Answer {
             let freed = pool.freed.notified();
             tokio::pin!(freed);
             freed.as_mut().enable();
-            let lack = match take() {
+            let of = match take() {
                 Ok(taken) => return Ok(taken),
-                Err(lack) => lack,
+                Err(of) => of,
             };
             if timeout(PATIENCE, freed).await.is_err() {
-                pool.make_room(match lack {
-                    Lack::OfOwn => Some(self.share(user)),
-                    Lack::OfAny => None,
-                });
+                pool.make_room(of.as_ref(), Lack::Bytes);
             }
         }
     }
@@ -235,17 +265,11 @@ impl Answer {
     fn charge_length(&self, bytes: usize) -> Charge {
         self.0.register();
         let pool = &self.0.pool;
-        let user = self.0.user.get().cloned();
-        if self.0.held.fetch_add(bytes, Ordering::Relaxed) == 0 {
-            self.0.moved.store(now(), Ordering::Relaxed);
+        let charge = Charge::new(Arc::clone(&self.0), bytes);
+        if pool.held.load(Ordering::Relaxed) > pool.limit {
+            pool.make_room(None, Lack::Bytes);
         }
-        if let Some(user) = &user {
-            user.held.fetch_add(bytes, Ordering::Relaxed);
-        }
-        if pool.held.fetch_add(bytes, Ordering::Relaxed) + bytes > pool.limit {
-            pool.make_room(None);
-        }
-        Charge { stream: Arc::clone(&self.0), bytes, user }
+        charge
     }
 
     /// Counts a part of the answer that has been made, until HTTP has sent it.
@@ -253,6 +277,11 @@ impl Answer {
         let bytes = bytes.into();
         let charge = self.charge_length(bytes.len());
         owned(bytes, charge)
+    }
+
+    /// Returns when all that was made has been sent, if it is sent on a stream of its own.
+    pub(super) async fn sent(self) {
+        std::future::poll_fn(|context| self.0.poll_sent(context)).await;
     }
 
     /// Counts a whole answer until HTTP has sent it. What is made while it is sent is counted
@@ -263,7 +292,11 @@ impl Answer {
         };
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         let charge = self.charge_length(length.saturating_add(OVERHEAD));
-        response.map(|body| Body::new(Held { body, charge: Some(charge), rest: Bytes::new() }))
+        response.map(|body| {
+            let stream = Arc::clone(&self.0);
+            let is_long = length > PIECE;
+            Body::new(Held { body, charge: Some(charge), rest: Bytes::new(), stream, is_long })
+        })
     }
 }
 
@@ -273,9 +306,13 @@ impl Pool {
         if let Some(share) = users.get(name).and_then(Weak::upgrade) {
             return share;
         }
-        let (held, waiting) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let pool = Arc::downgrade(self);
-        let share = Arc::new(UserShare { name: name.to_owned(), held, waiting, pool });
+        let share = Arc::new(UserShare {
+            name: name.to_owned(),
+            held: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
+            looked: AtomicU64::new(0),
+            pool: Arc::downgrade(self),
+        });
         users.insert(name.to_owned(), Arc::downgrade(&share));
         share
     }
@@ -284,31 +321,57 @@ impl Pool {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Resets streams that have not moved for a while, until a quarter of the room is free
-    /// again: those of one user, or of users who hold most; the longest first.
-    fn make_room(&self, of: Option<&Arc<UserShare>>) {
-        let mut streams = self.streams();
-        // What was reset a moment ago has not given back yet what it held.
-        if streams.cut.is_some_and(|cut| cut.elapsed() < PATIENCE) {
+    /// Resets streams that are in the way, of one user or of anybody: those of users who hold most,
+    /// the longest first. For a place one is enough; of bytes a quarter of the room.
+    fn make_room(&self, of: Option<&Arc<UserShare>>, lack: Lack) {
+        let (looked, room) = match of {
+            Some(user) => (&user.looked, self.limit / USER_SHARE),
+            None => (&self.looked, self.limit),
+        };
+        // Many wait for the same, but not for what is another's.
+        let (before, now) = (looked.load(Ordering::Relaxed), now());
+        if now.saturating_sub(before) < milliseconds(PATIENCE)
+            || looked.compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed).is_err()
+        {
             return;
         }
-        streams.cut = Some(Instant::now());
-        let mut stalled = streams.stalled_for(STALLED);
-        drop(streams);
-        stalled.retain(|stream| of.is_none_or(|user| stream.is_of(user)));
-        stalled.sort_by_key(|stream| {
+        let is_in_the_way = |stream: &Stream| match lack {
+            Lack::Bytes => stream.is_stalled(now, STALLED),
+            Lack::Place => stream.streaming_since.get().is_some_and(|since| {
+                stream.is_stalled(now, STALLED) || now.saturating_sub(*since) >= milliseconds(SLOW)
+            }),
+        };
+        let mut freed = 0;
+        for stream in self.first_to_give_way(of, is_in_the_way) {
+            tracing::debug!("an answer of which nothing is read gives way");
+            stream.reset.reset();
+            freed += stream.held.load(Ordering::Relaxed);
+            if matches!(lack, Lack::Place) || freed > room / 4 {
+                break;
+            }
+        }
+    }
+
+    /// Those of the streams that hold most by their user, the longest first.
+    fn first_to_give_way(
+        &self,
+        of: Option<&Arc<UserShare>>,
+        is_in_the_way: impl Fn(&Stream) -> bool,
+    ) -> Vec<Arc<Stream>> {
+        let mut streams = self.all(is_in_the_way);
+        streams.retain(|stream| of.is_none_or(|user| stream.is_of(user)));
+        // Looked at once: what is held and when it moved changes meanwhile.
+        streams.sort_by_cached_key(|stream| {
             let of_user = stream.user.get().map_or(0, |user| user.held.load(Ordering::Relaxed));
             (Reverse(of_user), stream.moved.load(Ordering::Relaxed))
         });
-        let mut freed = 0;
-        for stream in stalled {
-            if freed > self.limit / 4 {
-                break;
-            }
-            freed += stream.held.load(Ordering::Relaxed);
-            tracing::debug!("an answer of which nothing is read gives way");
-            stream.reset.reset();
-        }
+        streams
+    }
+
+    fn all(&self, is_wanted: impl Fn(&Stream) -> bool) -> Vec<Arc<Stream>> {
+        // Whoever drops the last of a stream takes the lock: none is dropped under it.
+        let streams: Vec<_> = self.streams().by_number.values().filter_map(Weak::upgrade).collect();
+        streams.into_iter().filter(|stream| is_wanted(stream)).collect()
     }
 
     /// Resets what nobody has read for long, as long as anything is held.
@@ -321,9 +384,9 @@ impl Pool {
                 streams.is_swept = false;
                 return;
             }
-            let stalled = streams.stalled_for(DEADLINE);
             drop(streams);
-            for stream in stalled {
+            let now = now();
+            for stream in pool.all(|stream| stream.is_stalled(now, DEADLINE)) {
                 tracing::debug!("an answer was not read in time");
                 stream.reset.reset();
             }
@@ -331,29 +394,34 @@ impl Pool {
     }
 }
 
-impl Streams {
-    fn stalled_for(&self, time: Duration) -> Vec<Arc<Stream>> {
-        let time = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let Some(before) = now().checked_sub(time) else { return Vec::new() };
-        let is_stalled = |stream: &Arc<Stream>| {
-            stream.held.load(Ordering::Relaxed) > 0
-                && stream.moved.load(Ordering::Relaxed) <= before
-        };
-        self.by_number.values().filter_map(Weak::upgrade).filter(is_stalled).collect()
-    }
-}
-
 /// What there is too little of.
+#[derive(Clone, Copy)]
 enum Lack {
-    /// The user's own share is taken.
-    OfOwn,
-    /// All of it is taken.
-    OfAny,
+    Bytes,
+    /// Places among the answers that are made while they are sent.
+    Place,
 }
 
 impl Stream {
     fn is_of(&self, user: &Arc<UserShare>) -> bool {
         self.user.get().is_some_and(|own| Arc::ptr_eq(own, user))
+    }
+
+    /// Ready when all that was made has been sent. Until then the stream is not over and can be
+    /// reset; what is left of one that is over can only be taken from its connection.
+    fn poll_sent(&self, context: &mut Context<'_>) -> Poll<()> {
+        let is_sent = || self.held.load(Ordering::Acquire) == 0 || !self.reset.has_stream();
+        if is_sent() {
+            return Poll::Ready(());
+        }
+        self.sent.register(context.waker());
+        if is_sent() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Whether it holds something of which nothing was sent for so long.
+    fn is_stalled(&self, now: u64, time: Duration) -> bool {
+        self.held.load(Ordering::Relaxed) > 0
+            && now.saturating_sub(self.moved.load(Ordering::Relaxed)) >= milliseconds(time)
     }
 
     /// Puts it among those that are looked at.
@@ -409,11 +477,27 @@ impl Drop for UserShare {
     }
 }
 
+impl Charge {
+    fn new(stream: Arc<Stream>, bytes: usize) -> Self {
+        let user = stream.user.get().cloned();
+        if stream.held.fetch_add(bytes, Ordering::Relaxed) == 0 {
+            stream.moved.store(now(), Ordering::Relaxed);
+        }
+        if let Some(user) = &user {
+            user.held.fetch_add(bytes, Ordering::Relaxed);
+        }
+        stream.pool.held.fetch_add(bytes, Ordering::Relaxed);
+        Self { stream, bytes, user }
+    }
+}
+
 impl Drop for Charge {
     fn drop(&mut self) {
         let Self { stream, bytes, user } = self;
-        stream.held.fetch_sub(*bytes, Ordering::Relaxed);
         stream.moved.store(now(), Ordering::Relaxed);
+        if stream.held.fetch_sub(*bytes, Ordering::AcqRel) == *bytes {
+            stream.sent.wake();
+        }
         if let Some(user) = user {
             user.held.fetch_sub(*bytes, Ordering::Relaxed);
         }
@@ -439,6 +523,9 @@ struct Held {
     /// Until its bytes hold it.
     charge: Option<Charge>,
     rest: Bytes,
+    stream: Arc<Stream>,
+    /// Longer than what every client takes at once.
+    is_long: bool,
 }
 
 impl HttpBody for Held {
@@ -451,6 +538,9 @@ impl HttpBody for Held {
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         if self.rest.is_empty() {
             let polled = Pin::new(&mut self.body).poll_frame(context);
+            if self.is_long && matches!(polled, Poll::Ready(None)) {
+                return self.stream.poll_sent(context).map(|()| None);
+            }
             let Poll::Ready(Some(Ok(frame))) = polled else { return polled };
             let data = match frame.into_data() {
                 Ok(data) => data,
@@ -463,16 +553,134 @@ impl HttpBody for Held {
         }
         let length = self.rest.len().min(PIECE);
         let piece = self.rest.split_to(length);
+        // Whoever asks for a piece has sent the one before.
+        self.stream.moved.store(now(), Ordering::Relaxed);
         Poll::Ready(Some(Ok(Frame::data(piece))))
     }
 
+    /// A long one ends when all of it was sent.
     fn is_end_stream(&self) -> bool {
-        self.rest.is_empty() && self.body.is_end_stream()
+        !self.is_long && self.rest.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
         let rest = self.rest.len() as u64;
         let body = self.body.size_hint().exact();
         body.map_or_else(SizeHint::default, |length| SizeHint::with_exact(length + rest))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+
+    use tokio::runtime::Handle;
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+
+    fn user(number: usize) -> User {
+        User { name: format!("user-{number}"), ..User::default() }
+    }
+
+    /// An answer of a user, and whether it had to give way.
+    fn begin(answers: &Answers, user: &User) -> (Answer, CancellationToken) {
+        let reset = CancellationToken::new();
+        let answer = answers.begin(StreamReset::of_connection(reset.clone()));
+        answer.share(user);
+        (answer, reset)
+    }
+
+    #[tokio::test]
+    async fn whoever_has_all_places_of_its_own_is_no_reason_to_reset_others() {
+        let (eve, joe) = (user(0), user(1));
+        let answers = Answers::new(LIMIT);
+        let (honest, reset) = begin(&answers, &joe);
+        let _place = honest.begin_streaming(&joe).await.unwrap();
+        let _held = honest.charge_length(PIECE);
+        let mut greedy = Vec::new();
+        for _ in 0..STREAMING / 4 {
+            let (answer, reset) = begin(&answers, &eve);
+            let place = answer.begin_streaming(&eve).await.unwrap();
+            greedy.push((answer.charge_length(PIECE), place, reset));
+        }
+        let (more, _) = begin(&answers, &eve);
+        let hers_gives_way = async { join_any(&greedy).await };
+        tokio::select! {
+            _ = more.begin_streaming(&eve) => unreachable!("nothing is given back"),
+            () = hers_gives_way => {}
+        }
+        assert!(!reset.is_cancelled());
+    }
+
+    async fn join_any<A, B>(answers: &[(A, B, CancellationToken)]) {
+        let ends = answers.iter().map(|(.., reset)| Box::pin(reset.cancelled()));
+        futures::future::select_all(ends).await;
+    }
+
+    #[tokio::test]
+    async fn whoever_looks_among_its_own_keeps_nobody_from_looking_among_all() {
+        let (eve, joe) = (user(0), user(1));
+        let answers = Answers::new(LIMIT);
+        let (unread, reset) = begin(&answers, &joe);
+        let _held = unread.charge_length(PIECE);
+        let (waiting, _) = begin(&answers, &eve);
+        while !unread.0.is_stalled(now(), STALLED) {
+            tokio::task::yield_now().await;
+        }
+        answers.0.make_room(Some(waiting.share(&eve)), Lack::Bytes);
+        assert!(!reset.is_cancelled());
+        answers.0.make_room(None, Lack::Bytes);
+        assert!(reset.is_cancelled());
+    }
+
+    /// Threads that answer, and some that look for what may give way, all at once. A lock that is
+    /// taken twice would stop them, and an order that changes while it is sorted by would end them.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn room_is_made_while_answers_come_and_go() {
+        const ROUNDS: usize = 30_000;
+        let answers = Answers::new(LIMIT);
+        let look = |look: fn(&Pool)| {
+            let pool = Arc::downgrade(&answers.0);
+            thread::spawn(move || while pool.upgrade().is_some_and(|pool| (look(&pool), true).1) {})
+        };
+        let looks = [
+            look(|pool| drop(pool.first_to_give_way(None, |_| true))),
+            // Those that have just begun are not wanted, and dropped.
+            look(|pool| drop(pool.all(|_| false))),
+            look(|pool| drop(pool.all(|_| false))),
+        ];
+        let (done, all_done) = mpsc::channel();
+        for number in 0..8 {
+            let (answers, done, runtime) = (answers.clone(), done.clone(), Handle::current());
+            thread::spawn(move || {
+                let _runtime = runtime.enter();
+                let begin = |number| {
+                    let answer = answers.begin(StreamReset::default());
+                    answer.share(&user(number));
+                    let charge = answer.charge_length(1);
+                    (answer, charge)
+                };
+                let mut held: Vec<_> = (0..20).map(|_| begin(number)).collect();
+                for round in 0..ROUNDS {
+                    let place = round % held.len();
+                    held[place].1 = held[place].0.charge_length(1 + round % 100);
+                    drop(begin(round % 20));
+                }
+                drop(held);
+                done.send(()).unwrap();
+            });
+        }
+        for _ in 0..8 {
+            all_done.recv_timeout(Duration::from_secs(120)).unwrap();
+        }
+        let pool = Arc::downgrade(&answers.0);
+        assert_eq!(answers.0.held.load(Ordering::Relaxed), 0);
+        drop(answers);
+        for look in looks {
+            look.join().unwrap();
+        }
+        assert!(pool.upgrade().is_none_or(|pool| pool.streams().by_number.is_empty()));
     }
 }

@@ -37,13 +37,15 @@ pub enum Peer {
 }
 
 impl Peer {
-    /// Whether it is known who it is before anybody is asked.
-    pub(super) fn is_known(&self) -> bool {
+    /// Where it comes from, if it is not known who it is before somebody is asked.
+    pub(super) fn unknown_from(&self) -> Option<&str> {
         match self {
-            Self::InProcess(_) => true,
-            Self::Connection { presented, .. } => {
-                presented.is_front_proxy || presented.client.is_some()
+            Self::Connection { presented, standing }
+                if !presented.is_front_proxy && presented.client.is_none() =>
+            {
+                Some(standing.from())
             }
+            _ => None,
         }
     }
 }

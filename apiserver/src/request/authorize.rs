@@ -24,18 +24,18 @@ const UNANSWERED: Duration = Duration::from_secs(60 * 60);
 /// What a caller was allowed to do, for as long as it is done.
 pub(super) struct Permission {
     cluster: Cluster,
-    user: User,
+    user: Arc<User>,
     demands: Vec<Arc<Attributes>>,
 }
 
 impl Permission {
     /// What this request was allowed to do.
-    pub(super) fn of(cluster: &Cluster, user: &User, route: &Route) -> Self {
+    pub(super) fn of(cluster: &Cluster, user: &Arc<User>, route: &Route) -> Self {
         let mut demands = vec![Arc::clone(&route.attributes)];
         if let Some(source) = source_of(route) {
             demands.push(Arc::new(on_source(&route.attributes, source)));
         }
-        Self { cluster: cluster.clone(), user: user.clone(), demands }
+        Self { cluster: cluster.clone(), user: Arc::clone(user), demands }
     }
 
     /// Returns when the caller may not do it any more, or when nobody has known for long.

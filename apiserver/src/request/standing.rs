@@ -27,7 +27,7 @@ impl Standing {
     }
 
     /// Where it comes from.
-    pub(super) fn from(&self) -> &str {
+    pub fn from(&self) -> &str {
         &self.0.from
     }
 

@@ -3,7 +3,8 @@
 //! `system:masters` is exempt, so that an operator gets through; documents and health checks are not
 //! counted. Reads and writes have places by the level of their user, and no user has more than a part
 //! of those. When they are taken requests wait for a while, users in turns: so a hundred users who
-//! ask for too much do not keep out the one who asks for little. It is kube-apiserver's priority
+//! ask for too much do not keep out the one who asks for little, who waits for one turn of theirs. Only
+//! what has come whole has a place: nobody's turn takes as long as a client likes. It is kube-apiserver's priority
 //! and fairness, with four levels and nothing to configure.
 
 mod level;
@@ -19,7 +20,7 @@ use super::route::Target;
 use crate::error::ApiError;
 use crate::object::selector::Selector;
 use crate::queue::{Busy, Queue, QueuePlace};
-use crate::quota::{Account, Place, Places, Portion, Quota};
+use crate::quota::{self, Account, Place, Places, Portion, Quota};
 use crate::record::Inflight;
 use crate::user::User;
 use crate::verb::Verb;
@@ -30,18 +31,21 @@ const READS: usize = 400;
 const WRITES: usize = 200;
 /// Open watches: kube-apiserver needs one for each of its clients' watches.
 const WATCHES: usize = 20_000;
-/// Costly requests that are worked on at a time: one of a user, so that the workers have time for
-/// others. They are so by the size of what is sent, or of the object that it changes.
+/// Costly requests that are worked on at a time, aside from the workers: one of a user. They are so by the size of what is sent, or of the object that it changes.
 const COSTLY: usize = 3;
 const COSTLY_SIZE: usize = 128 << 10;
 /// A JSON patch is so sooner: each of its operations may go through all of the object.
 const COSTLY_JSON_PATCH: usize = 16 << 10;
 /// Costly requests of one user that wait: each holds its body.
 const COSTLY_WAITING: usize = 50;
-/// Bytes of bodies in memory, in units of 64 KiB: 32 MiB of those that are larger, and as much of
-/// those that are not, which most are: who announces large ones does not keep them out.
-const BODY_UNIT: usize = 64 << 10;
-const BODY_UNITS: usize = 512;
+/// Bytes of bodies in memory, also of those that come slowly or wait for a place: 32 MiB of those
+/// that are larger than 64 KiB, and as much of those that are not, which most are: who announces
+/// large ones does not keep them out.
+const BODIES: usize = 32 << 20;
+const SMALL_BODY: usize = 64 << 10;
+/// What they are counted in.
+const BODY_UNIT: usize = 4 << 10;
+const BODY_UNITS: usize = BODIES / BODY_UNIT;
 /// In a small container there is room for one of the largest bodies of each of four users, and
 /// for as many small ones as one user has otherwise.
 const LEAST_BODY_UNITS: usize = 4 * LONGEST_BODY / BODY_UNIT;
@@ -65,7 +69,7 @@ pub(super) struct Bounds {
     head_units: usize,
     head_units_of_strangers: usize,
     /// In bytes.
-    selectors: usize,
+    readers: usize,
 }
 
 impl Bounds {
@@ -76,7 +80,7 @@ impl Bounds {
             head_units: portion.between(LEAST_HEAD_UNITS, HEAD_UNITS),
             head_units_of_strangers: portion
                 .between(LEAST_HEAD_UNITS_OF_STRANGERS, HEAD_UNITS_OF_STRANGERS),
-            selectors: portion.between(LEAST_SELECTORS, SELECTORS),
+            readers: portion.between(LEAST_READERS, READERS),
         }
     }
 
@@ -84,7 +88,7 @@ impl Bounds {
     pub(super) fn memory(&self) -> usize {
         let heads = (self.head_units + self.head_units_of_strangers) * HEAD_UNIT;
         let bodies = (self.large_body_units + self.small_body_units) * BODY_UNIT;
-        heads + bodies + self.selectors
+        heads + bodies + self.readers
     }
 }
 
@@ -93,7 +97,9 @@ impl Bounds {
 pub(super) struct Permit {
     _place: Option<Place>,
     _queued: Option<QueuePlace>,
-    selector: Option<Account>,
+    reader: Option<Account>,
+    /// Among what is costly.
+    pub turn: Option<QueuePlace>,
     /// How long it was waited for.
     pub waited: Duration,
 }
@@ -103,7 +109,12 @@ struct Levels(Vec<(Level, Queue)>);
 
 impl Levels {
     fn new(places: usize) -> Self {
-        let queue = |level: Level| (level, Queue::new(places * level.percent() / 100));
+        let queue = |level: Level| {
+            let places = places * level.percent() / 100;
+            // Strangers are one user.
+            let is_one = level == Level::Strangers;
+            (level, if is_one { Queue::undivided(places) } else { Queue::new(places) })
+        };
         Self(Level::ALL.map(queue).into())
     }
 
@@ -127,15 +138,15 @@ pub(super) struct Throttle {
     small_bodies: Places,
     heads: Places,
     heads_of_strangers: Places,
-    /// What selectors take, besides those that are small.
-    selectors: Quota,
+    /// What readers and their selectors take, besides those that are small.
+    readers: Quota,
 }
 
-/// What the selectors of all watches may take, besides those that are small, in bytes.
-const SELECTORS: usize = 32 << 20;
-const LEAST_SELECTORS: usize = SELECTORS / 4;
-/// A selector that takes no more than other parts of a watch, in bytes.
-const SMALL_SELECTOR: usize = 4 << 10;
+/// What the users of all watches and their selectors may take, besides those that are small, in bytes.
+const READERS: usize = 32 << 20;
+const LEAST_READERS: usize = READERS / 4;
+/// What takes no more than other parts of a watch, in bytes.
+const SMALL_READER: usize = 4 << 10;
 
 impl Throttle {
     /// Nothing is in flight.
@@ -148,8 +159,8 @@ impl Throttle {
             large_bodies: Places::new(bounds.large_body_units),
             small_bodies: Places::new(bounds.small_body_units),
             heads: Places::new(bounds.head_units),
-            heads_of_strangers: Places::undivided(bounds.head_units_of_strangers),
-            selectors: Quota::new(bounds.selectors),
+            heads_of_strangers: Places::new(bounds.head_units_of_strangers),
+            readers: Quota::new(bounds.readers),
         }
     }
 
@@ -159,9 +170,9 @@ impl Throttle {
         Arc::new(move || (writes.taken(), reads.taken()))
     }
 
-    /// Room for the head of a request by somebody who is not known yet.
-    pub(super) fn head_of_stranger(&self, head: &Parts) -> Result<Place, ApiError> {
-        let place = self.heads_of_strangers.take("", head_units(head));
+    /// Room for the head of a request by somebody from this network who is not known yet.
+    pub(super) fn head_of_stranger(&self, network: &str, head: &Parts) -> Result<Place, ApiError> {
+        let place = self.heads_of_strangers.take(network, head_units(head));
         place.ok_or_else(ApiError::too_many_requests)
     }
 
@@ -220,18 +231,18 @@ impl Throttle {
         turn.map(|(place, _)| Some(place)).map_err(refused)
     }
 
-    /// Room for the selector of a reader, for as long as it has its place.
-    pub(super) fn selector(
+    /// Room for a reader and its selector, for as long as it has its place.
+    pub(super) fn reader(
         &self,
         user: &User,
         selector: &Selector,
         permit: &mut Permit,
     ) -> Result<(), ApiError> {
-        let size = selector.size();
-        if size > SMALL_SELECTOR {
-            let account = self.selectors.account(&user.name, user.is_master());
+        let size = selector.size() + user.size();
+        if size > SMALL_READER {
+            let account = self.readers.account(&user.name, user.is_master());
             account.take(size)?;
-            permit.selector = Some(account);
+            permit.reader = Some(account);
         }
         Ok(())
     }
@@ -244,7 +255,7 @@ impl Throttle {
         let announced = body.size_hint().upper().and_then(|length| usize::try_from(length).ok());
         let length = announced.unwrap_or(LONGEST_BODY).min(LONGEST_BODY);
         let units = length.div_ceil(BODY_UNIT).max(1);
-        let bodies = if units == 1 { &self.small_bodies } else { &self.large_bodies };
+        let bodies = if length <= SMALL_BODY { &self.small_bodies } else { &self.large_bodies };
         let place = bodies.take(&user.name, units);
         place.map(Some).ok_or_else(ApiError::too_many_requests)
     }
@@ -256,17 +267,13 @@ fn refused(Busy { retry_after }: Busy) -> ApiError {
 
 /// What a head takes, in units.
 fn head_units(head: &Parts) -> usize {
-    /// What a header takes besides its name and its value.
-    const HEADER: usize = 100;
-    let headers = head.headers.iter();
-    let headers = headers.map(|(name, value)| name.as_str().len() + value.len() + HEADER);
-    let uri = head.uri.path().len() + head.uri.query().map_or(0, str::len);
-    (headers.sum::<usize>() + uri).div_ceil(HEAD_UNIT).max(1)
+    quota::of_head(&head.uri, &head.headers).div_ceil(HEAD_UNIT).max(1)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures::FutureExt;
 
     #[test]
     fn heads_are_bounded_by_their_size_and_by_user() {
@@ -282,11 +289,25 @@ mod tests {
         assert_eq!(held.len(), 7);
         assert!(throttle.head(&user("joe"), &large).is_ok());
         assert!(throttle.head(&user("jane"), &small).is_ok(), "there is room for a small one");
-        let of_strangers = std::iter::from_fn(|| throttle.head_of_stranger(&small).ok());
-        assert_eq!(of_strangers.collect::<Vec<_>>().len(), HEAD_UNITS_OF_STRANGERS);
+        let of_strangers = std::iter::from_fn(|| throttle.head_of_stranger("a", &small).ok());
+        let of_strangers: Vec<_> = of_strangers.collect();
+        assert_eq!(of_strangers.len(), HEAD_UNITS_OF_STRANGERS / 4);
+        assert!(throttle.head_of_stranger("b", &small).is_ok(), "another network has room");
         let masters = User { groups: vec!["system:masters".to_owned()], ..user("jane") };
         let many: Vec<_> = (0..100).map(|_| throttle.head(&masters, &large)).collect();
         assert!(many.iter().all(Result::is_ok));
+    }
+
+    #[tokio::test]
+    async fn strangers_have_all_places_of_their_level_together() {
+        let levels = Levels::new(READS);
+        let stranger = User::anonymous();
+        let mut held = Vec::new();
+        for _ in 0..READS * Level::Strangers.percent() / 100 {
+            let place = levels.of(&stranger).unwrap().take(&stranger.name).now_or_never();
+            held.push(place.unwrap().unwrap());
+        }
+        assert_eq!(held.len(), 20);
     }
 
     #[test]
@@ -300,7 +321,26 @@ mod tests {
             (throttle.head(&user, &head).unwrap(), throttle.body(&user, &body).unwrap())
         });
         assert!(held.iter().all(|(head, body)| head.is_some() && body.is_some()));
-        assert!(throttle.head_of_stranger(&head).is_ok());
+        let largest = http::Request::get("/x").header("x", "x".repeat(32 << 10));
+        let (head, ()) = largest.body(()).unwrap().into_parts();
+        assert!(throttle.head_of_stranger("a", &head).is_ok());
+    }
+
+    #[test]
+    fn watches_of_a_user_of_many_groups_are_bounded_by_their_size() {
+        let throttle = Throttle::new(Bounds::of(Portion::ALL));
+        let watches = |count: usize| {
+            let groups = (0..count).map(|number| format!("group-{number}-{}", "x".repeat(40)));
+            let user =
+                User { name: "jane".to_owned(), groups: groups.collect(), ..User::default() };
+            let permit = || {
+                let mut permit = Permit::default();
+                throttle.reader(&user, &Selector::default(), &mut permit).ok().map(|()| permit)
+            };
+            std::iter::from_fn(permit).take(10_000).collect::<Vec<_>>().len()
+        };
+        assert_eq!(watches(10), 10_000, "a usual one is not counted");
+        assert!((30..60).contains(&watches(3_000)), "{}", watches(3_000));
     }
 
     #[test]

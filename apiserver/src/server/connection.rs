@@ -59,6 +59,15 @@ const RENEWED_AFTER: Duration = Duration::from_secs(10 * 60);
 const STREAMS_OF_FRONT_PROXY: u32 = 2_000;
 /// The same of others; as kube-apiserver's.
 const STREAMS: u32 = 1_000;
+/// The same of those without a certificate, who may be anybody; as Go's servers have.
+const STREAMS_OF_STRANGER: u32 = 250;
+/// What a stream may send of its body before somebody reads it; as HTTP/2 says for want of more.
+const STREAM_WINDOW: u32 = 64 << 10;
+/// What all streams of a connection may send: many times as much, so that bodies that are not read yet
+/// keep no others from coming. One user has fewer requests that wait unread.
+const WINDOW_OF_FRONT_PROXY: u32 = 32 << 20;
+/// The same of others: all of its streams are one client's, and there may be many connections.
+const WINDOW: u32 = 128 << 10;
 /// Streams that a client took back before they were looked at. All users of a kube-apiserver
 /// may do so at once, and the connection is for all of them; what is read in a turn bounds it.
 const RESETS: usize = 200;
@@ -121,7 +130,7 @@ pub(super) struct Connections {
 /// What a connection has before it is known who comes.
 enum Entry {
     Place(Place),
-    Late { _handshake: OwnedSemaphorePermit },
+    Late(#[allow(dead_code)] OwnedSemaphorePermit),
 }
 
 /// A connection after its handshake.
@@ -175,7 +184,7 @@ impl Connections {
             let connections = self.bounds.connections;
             tracing::warn!(left_out, "{connections} connections are open: more are refused");
         });
-        Arc::clone(&self.late).try_acquire_owned().ok().map(|_handshake| Entry::Late { _handshake })
+        Arc::clone(&self.late).try_acquire_owned().ok().map(Entry::Late)
     }
 
     async fn connect(&self, stream: TcpStream) -> io::Result<Connected> {
@@ -199,7 +208,7 @@ impl Connections {
             is_front_proxy.then(|| self.of_front_proxy.take(address, &standing)).flatten();
         let place = match (of_front_proxy, entry) {
             (Some(place), _) | (None, Entry::Place(place)) => place,
-            (None, Entry::Late { .. }) => return Err(too_many()),
+            (None, Entry::Late(_)) => return Err(too_many()),
         };
         Ok(Connected { stream, peer, standing, place, is_front_proxy })
     }
@@ -207,9 +216,17 @@ impl Connections {
     async fn serve_http(&self, connected: Connected, draining: CancellationToken) {
         let Connected { stream, peer, standing, place, is_front_proxy } = connected;
         let evicted = place.evicted.clone();
-        let http = http(Streams::new(evicted.clone()), is_front_proxy);
+        // The front proxy's carries the requests of others, who must not suffer for one.
+        let ended_by_stream =
+            if is_front_proxy { CancellationToken::new() } else { evicted.clone() };
+        let count = match (is_front_proxy, standing.is_authenticated()) {
+            (true, _) => STREAMS_OF_FRONT_PROXY,
+            (false, true) => STREAMS,
+            (false, false) => STREAMS_OF_STRANGER,
+        };
+        let http = http(Streams::new(ended_by_stream), is_front_proxy, count);
         // The front proxy's requests are counted by their users.
-        let heads = (!is_front_proxy).then(|| self.heads.of_connection());
+        let heads = (!is_front_proxy).then(|| self.heads.of_connection(standing.from()));
         let (router, peer, connection) = (self.router.clone(), Arc::new(peer), evicted.clone());
         // Called as soon as a request has come, before it has its turn.
         let service = service_fn(move |request: Request<Incoming>| {
@@ -261,10 +278,10 @@ async fn answer(
 }
 
 /// HTTP as it is spoken on a connection.
-fn http(streams: Streams, is_front_proxy: bool) -> Builder<Streams> {
-    let (head, count, resets) = match is_front_proxy {
-        true => (HEAD_OF_FRONT_PROXY, STREAMS_OF_FRONT_PROXY, RESETS_OF_FRONT_PROXY),
-        false => (HEAD, STREAMS, RESETS),
+fn http(streams: Streams, is_front_proxy: bool, count: u32) -> Builder<Streams> {
+    let (head, resets, window) = match is_front_proxy {
+        true => (HEAD_OF_FRONT_PROXY, RESETS_OF_FRONT_PROXY, WINDOW_OF_FRONT_PROXY),
+        false => (HEAD, RESETS, WINDOW),
     };
     let mut http = Builder::new(streams);
     http.http1()
@@ -275,6 +292,8 @@ fn http(streams: Streams, is_front_proxy: bool) -> Builder<Streams> {
     let mut http2 = http.http2();
     http2
         .timer(TokioTimer::new())
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(window)
         .max_concurrent_streams(count)
         .max_pending_accept_reset_streams(resets)
         .max_send_buf_size(SEND_BUFFER)
@@ -292,7 +311,7 @@ impl Entry {
     fn handshake_timeout(&self) -> Duration {
         match self {
             Self::Place(_) => HANDSHAKE,
-            Self::Late { .. } => LATE_HANDSHAKE,
+            Self::Late(_) => LATE_HANDSHAKE,
         }
     }
 
@@ -300,7 +319,7 @@ impl Entry {
     fn evicted(&self) -> CancellationToken {
         match self {
             Self::Place(place) => place.evicted.clone(),
-            Self::Late { .. } => CancellationToken::new(),
+            Self::Late(_) => CancellationToken::new(),
         }
     }
 }

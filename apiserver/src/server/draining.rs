@@ -17,22 +17,41 @@ use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
 use tokio::runtime::Handle;
 
+use crate::quota::Places;
+use crate::request::Standing;
+
+/// How many bodies are read on at a time, those of one network a quarter: each holds its stream. Most
+/// have come before the answer has gone.
+const BODIES: usize = 1_000;
 /// At most this many bytes are read: more than clients send by mistake. They are not kept.
 const LIMIT: usize = 16 << 20;
 /// For at most this long.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A body of which the rest is read when it is dropped.
-pub(super) struct Draining(Body);
+/// Room for the bodies of a server that are read on.
+#[derive(Clone)]
+pub(super) struct Drains(Places);
 
-impl Draining {
+/// A body of which the rest is read when it is dropped, if there is room.
+struct Draining {
+    body: Body,
+    standing: Standing,
+    drains: Drains,
+}
+
+impl Drains {
+    pub(super) fn new() -> Self {
+        Self(Places::new(BODIES))
+    }
+
     /// The same request, of whose body nothing is left unread. With `Expect` the client
     /// has not sent its body yet: reading on would ask for it.
-    pub(super) fn wrap(request: Request) -> Request {
+    pub(super) fn wrap(&self, request: Request, standing: &Standing) -> Request {
         if request.body().is_end_stream() || request.headers().contains_key(EXPECT) {
             return request;
         }
-        request.map(|body| Body::new(Self(body)))
+        let (standing, drains) = (standing.clone(), self.clone());
+        request.map(|body| Body::new(Draining { body, standing, drains }))
     }
 }
 
@@ -44,26 +63,29 @@ impl http_body::Body for Draining {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.0).poll_frame(context)
+        Pin::new(&mut self.body).poll_frame(context)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0.is_end_stream()
+        self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.0.size_hint()
+        self.body.size_hint()
     }
 }
 
 impl Drop for Draining {
     fn drop(&mut self) {
-        if self.0.is_end_stream() {
+        if self.body.is_end_stream() {
             return;
         }
-        let mut body = std::mem::take(&mut self.0);
+        // Without room the stream is reset.
+        let Some(place) = self.drains.0.take(self.standing.from(), 1) else { return };
+        let mut body = std::mem::take(&mut self.body);
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(async move {
+                let _place = place;
                 let mut read = 0;
                 let rest = async {
                     while let Some(Ok(frame)) = body.frame().await {
@@ -77,5 +99,37 @@ impl Drop for Draining {
                 let _ = tokio::time::timeout(TIMEOUT, rest).await;
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::Arc;
+
+    use futures::stream::{self, StreamExt};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_read_on_is_bounded_for_each_network() {
+        let drains = Drains::new();
+        let read_on = |network: &str| {
+            let standing = Standing::new(network.to_owned());
+            let is_there = Arc::new(());
+            for _ in 0..BODIES {
+                let held = Arc::clone(&is_there);
+                let endless = stream::pending::<Result<Bytes, Infallible>>().map(move |data| {
+                    let _ = &held;
+                    data
+                });
+                let body = Body::from_stream(endless);
+                drop(drains.wrap(Request::new(body), &standing));
+            }
+            Arc::strong_count(&is_there) - 1
+        };
+        assert_eq!(read_on("a"), BODIES / 4);
+        assert_eq!(read_on("a"), 0, "all it may have");
+        assert!(read_on("b") > 0);
     }
 }

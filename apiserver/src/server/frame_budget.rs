@@ -10,7 +10,8 @@ use tokio::time::Instant;
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// The head of a frame: its length in three bytes, its type, flags, and stream.
 const FRAME_HEAD: usize = 9;
-/// DATA, HEADERS: they carry requests, if there is something in them.
+/// DATA, HEADERS: they carry requests, if there is something in them. What becomes of small pieces is
+/// bounded where bodies are read.
 const CARRIERS: [u8; 2] = [0, 1];
 
 /// SETTINGS, and what it costs: every stream of the connection is looked at.

@@ -5,24 +5,24 @@ use std::sync::Arc;
 
 use http::Request;
 
-use crate::quota::{Place, Places};
+use crate::quota::{self, Place, Places};
 
 /// What they are counted in.
 const UNIT: usize = 1 << 10;
-/// What the heads of all connections may take, besides those of the front proxy, in units.
+/// What the heads of all connections may take, besides those of the front proxy, in units; those of
+/// one network a quarter.
 const ALL: usize = 16 << 10;
 /// What those of one connection may take.
 const OF_CONNECTION: usize = 1 << 10;
 /// A head that is not larger is not counted: what becomes of its request takes more.
 const SMALL: usize = 2;
-/// What a header takes besides its name and its value.
-const HEADER: usize = 100;
 
 /// Room for the heads of all connections.
 pub(super) struct Heads(Places);
 
 /// Room for those of one.
 pub(super) struct ConnectionHeads {
+    network: String,
     own: Places,
     all: Places,
 }
@@ -37,32 +37,27 @@ pub(super) struct Full;
 
 impl Heads {
     pub(super) fn new() -> Self {
-        Self(Places::undivided(ALL))
+        Self(Places::new(ALL))
     }
 
-    pub(super) fn of_connection(&self) -> ConnectionHeads {
-        ConnectionHeads { own: Places::undivided(OF_CONNECTION), all: self.0.clone() }
+    /// Of a connection from this network.
+    pub(super) fn of_connection(&self, network: &str) -> ConnectionHeads {
+        let (own, all) = (Places::undivided(OF_CONNECTION), self.0.clone());
+        ConnectionHeads { network: network.to_owned(), own, all }
     }
 }
 
 impl ConnectionHeads {
     /// The same request, which holds room for its head; or it is dropped.
     pub(super) fn admit<B>(&self, mut request: Request<B>) -> Result<Request<B>, Full> {
-        let units = units(&request);
+        let units = quota::of_head(request.uri(), request.headers()).div_ceil(UNIT);
         if units > SMALL {
             let own = self.own.take("", units).ok_or(Full)?;
-            let all = self.all.take("", units).ok_or(Full)?;
+            let all = self.all.take(&self.network, units).ok_or(Full)?;
             request.extensions_mut().insert(Room(Arc::new((own, all))));
         }
         Ok(request)
     }
-}
-
-fn units<B>(request: &Request<B>) -> usize {
-    let headers = request.headers().iter();
-    let headers = headers.map(|(name, value)| name.as_str().len() + value.len() + HEADER);
-    let uri = request.uri().path().len() + request.uri().query().map_or(0, str::len);
-    (headers.sum::<usize>() + uri).div_ceil(UNIT)
 }
 
 #[cfg(test)]
@@ -74,18 +69,19 @@ mod tests {
     }
 
     #[test]
-    fn heads_are_bounded_by_connection_and_in_all() {
+    fn heads_are_bounded_by_connection_and_by_network() {
         let heads = Heads::new();
         let admit_all = |connection: &ConnectionHeads| -> Vec<_> {
             std::iter::from_fn(|| connection.admit(request(30 << 10)).ok()).collect()
         };
-        let first = heads.of_connection();
+        let first = heads.of_connection("a");
         let held = admit_all(&first);
         assert_eq!(held.len(), 33);
         assert!(first.admit(request(100)).is_ok(), "small ones are not counted");
-        let connections: Vec<_> = (0..20).map(|_| heads.of_connection()).collect();
+        let connections: Vec<_> = (0..20).map(|_| heads.of_connection("a")).collect();
         let others: Vec<_> = connections.iter().map(admit_all).collect();
-        assert_eq!(others.iter().map(Vec::len).sum::<usize>() + held.len(), 528);
+        assert_eq!(others.iter().map(Vec::len).sum::<usize>() + held.len(), 132, "4 MiB");
+        assert_eq!(admit_all(&heads.of_connection("b")).len(), 33, "another has room");
         drop(held);
         assert!(first.admit(request(30 << 10)).is_ok());
     }

@@ -10,7 +10,7 @@ use axum::response::Response;
 use axum::routing::get;
 use futures::FutureExt;
 
-use super::draining::Draining;
+use super::draining::Drains;
 use super::health::Health;
 use crate::request::{Answer, Peer, SharedHandler, StreamReset, panicked};
 
@@ -47,13 +47,13 @@ pub(super) fn router(handler: SharedHandler, health: Health) -> Router {
                 ),
             );
     }
-    let shared = Shared { handler, health };
+    let shared = Shared { handler, health, drains: Drains::new() };
     // A path that is served here, asked with another method, is refused as any other.
     router
         .method_not_allowed_fallback(handle)
         .fallback(handle)
-        .layer(middleware::from_fn(catch_panics))
         .layer(middleware::from_fn_with_state(shared.clone(), hold))
+        .layer(middleware::from_fn(catch_panics))
         .with_state(shared)
 }
 
@@ -61,9 +61,11 @@ pub(super) fn router(handler: SharedHandler, health: Health) -> Router {
 struct Shared {
     handler: SharedHandler,
     health: Health,
+    drains: Drains,
 }
 
-/// A panic in a health check answers 500; the handler catches those of requests itself.
+/// A panic in a health check, or in what counts answers, answers 500; the handler catches those of
+/// requests itself.
 async fn catch_panics(request: Request, next: Next) -> Response {
     let answer = AssertUnwindSafe(next.run(request)).catch_unwind().await;
     answer.unwrap_or_else(|what| panicked(&*what))
@@ -75,7 +77,11 @@ async fn handle(
     Extension(answer): Extension<Answer>,
     request: Request,
 ) -> Response {
-    shared.handler.handle(&peer, &answer, Draining::wrap(request)).await
+    let request = match &peer {
+        Peer::Connection { standing, .. } => shared.drains.wrap(request, standing),
+        Peer::InProcess(_) => request,
+    };
+    shared.handler.handle(&peer, &answer, request).await
 }
 
 /// Counts what the answer holds until it has been sent. Whatever answers, this is asked.

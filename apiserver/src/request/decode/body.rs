@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::body::{Body, Bytes};
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body_util::BodyExt;
 use serde_json::Value;
 
 use crate::codec::{self, ParseError, Parsed, YamlParsers};
@@ -19,8 +19,10 @@ use crate::write::{Submitted, no_scale};
 
 /// As kube-apiserver.
 pub(super) const LIMIT: usize = 3 << 20;
-/// How long a body may take: it holds a place among the writes.
-const READ_TIMEOUT: Duration = Duration::from_secs(15);
+/// How long a body may take, which holds memory meanwhile, and how many bytes of it may take a second
+/// more.
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
+const PER_SECOND: usize = 256 << 10;
 /// At most this many bytes of a body are shown in messages; as kube-apiserver.
 const SHOWN: usize = 30;
 
@@ -113,16 +115,44 @@ pub(super) async fn read(headers: &HeaderMap, body: Body) -> Result<Bytes, ApiEr
     if announced.is_some_and(|length: u64| length > LIMIT as u64) {
         return Err(too_large());
     }
-    let read = tokio::time::timeout(READ_TIMEOUT, Limited::new(body, LIMIT).collect());
+    let announced = announced.and_then(|length| usize::try_from(length).ok());
+    let seconds = announced.unwrap_or(LIMIT) / PER_SECOND;
+    let longest = READ_TIMEOUT + Duration::from_secs(seconds as u64);
+    let read = tokio::time::timeout(longest, collect(body, announced.unwrap_or_default()));
     let Ok(read) = read.await else {
         let message = "Timeout: the body of the request did not arrive in time";
         return Err(ApiError::new(Reason::Timeout, message));
     };
     match read {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(too_large()),
+        Ok(Some(bytes)) => Ok(bytes),
+        Ok(None) => Err(too_large()),
         Err(error) => Err(ApiError::bad_request("the body could not be read").caused_by(error)),
     }
+}
+
+/// All of a body, in one piece, because a piece takes much more than its bytes; `None` if it is too
+/// large. What came in one is kept as it is.
+async fn collect(mut body: Body, announced: usize) -> Result<Option<Bytes>, axum::Error> {
+    let (mut first, mut all) = (Bytes::new(), Vec::new());
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame?.into_data() else { continue };
+        let length = first.len() + all.len() + data.len();
+        if length > LIMIT {
+            return Ok(None);
+        }
+        if first.is_empty() && all.is_empty() {
+            first = data;
+            continue;
+        }
+        if length > all.capacity() {
+            // Never more than what there is room for.
+            let capacity = announced.max(2 * all.capacity()).clamp(length, LIMIT);
+            all.reserve_exact(capacity - all.len());
+        }
+        all.extend_from_slice(&std::mem::take(&mut first));
+        all.extend_from_slice(&data);
+    }
+    Ok(Some(if all.is_empty() { first } else { all.into() }))
 }
 
 /// The object in the body of a request that writes one.
@@ -211,6 +241,32 @@ fn head(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn pieces(pieces: impl IntoIterator<Item = Bytes>) -> Body {
+        let pieces: Vec<_> = pieces.into_iter().map(Ok::<_, String>).collect();
+        Body::from_stream(futures::stream::iter(pieces))
+    }
+
+    #[tokio::test]
+    async fn bodies_of_small_pieces_take_no_more_than_their_bytes() {
+        let bytes = Bytes::from_static(b"0123456789").repeat(1_000);
+        for announced in [0, bytes.len(), 2 * LIMIT] {
+            let one_by_one = bytes.iter().map(|&byte| Bytes::copy_from_slice(&[byte]));
+            let read = collect(pieces(one_by_one), announced).await.unwrap().unwrap();
+            assert_eq!(read, bytes);
+            let capacity = Vec::from(read).capacity();
+            assert!(capacity <= (2 * bytes.len()).max(announced.min(LIMIT)), "{capacity}");
+        }
+        let whole = Bytes::from(bytes);
+        let read = collect(pieces([Bytes::new(), whole.clone()]), 0).await.unwrap().unwrap();
+        assert_eq!(read.as_ptr(), whole.as_ptr(), "it was not copied");
+        let piece = || Bytes::from(vec![b' '; LIMIT / 2]);
+        let most = collect(pieces([piece(), piece()]), 0).await.unwrap();
+        assert_eq!(most.unwrap().len(), LIMIT);
+        let more = pieces([piece(), piece(), Bytes::from_static(b" ")]);
+        assert!(collect(more, 0).await.unwrap().is_none());
+        assert!(collect(Body::empty(), 10).await.unwrap().unwrap().is_empty());
+    }
 
     #[test]
     fn heads_of_bodies() {

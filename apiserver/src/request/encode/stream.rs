@@ -8,6 +8,7 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -31,7 +32,7 @@ use super::{Encoder, Page, started, yaml};
 use crate::clock::Clock;
 use crate::error::ApiError;
 use crate::object::Key;
-use crate::quota::Place;
+use crate::queue::QueuePlace;
 use crate::record::WatchEventCounter;
 use crate::user::User;
 use crate::verb::{Event, InitialEvents, ListPage, Step, WatchStream};
@@ -84,7 +85,7 @@ trait Chunks: Send + 'static {
 #[derive(Clone)]
 pub(in crate::request) struct Reader {
     pub answer: Answer,
-    pub user: User,
+    pub user: Arc<User>,
 }
 
 impl Reader {
@@ -97,7 +98,7 @@ impl Reader {
 /// server closes. Each is made when the one before is on its way, and there is room for it.
 fn produce(
     mut chunks: impl Chunks,
-    (reader, streaming): (Reader, Option<Place>),
+    (reader, streaming): (Reader, Option<QueuePlace>),
     closing: Option<CancellationToken>,
 ) -> impl Stream<Item = Chunk> {
     let deadline = Instant::now() + REQUEST_TIMEOUT;
@@ -128,6 +129,11 @@ fn produce(
         }
     });
     received(receiver)
+}
+
+/// Ends when all that was made has been sent.
+fn sent(answer: Answer) -> impl Stream<Item = Chunk> {
+    stream::once(answer.sent()).filter_map(async |()| None)
 }
 
 struct ListState {
@@ -232,7 +238,8 @@ pub(in crate::request) async fn list(
         let first = reader.answer.charge(first);
         let streaming = reader.answer.begin_streaming(&reader.user).await?;
         let first = stream::once(async { Ok(first) });
-        Body::from_stream(first.chain(produce(state, (reader, streaming), None)))
+        let sent = sent(reader.answer.clone());
+        Body::from_stream(first.chain(produce(state, (reader, streaming), None)).chain(sent))
     };
     drop(room);
     let mut response = started(StatusCode::OK, media, body);

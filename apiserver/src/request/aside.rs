@@ -1,0 +1,45 @@
+//! Work that takes long: the workers go on with everything else meanwhile.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::task::block_in_place;
+
+/// Polls a future of which each poll may take long. Another thread becomes the worker until it
+/// returns, where there are several.
+pub(super) fn poll<F: Future>(future: Pin<&mut F>, context: &mut Context<'_>) -> Poll<F::Output> {
+    let flavor = Handle::try_current().map(|runtime| runtime.runtime_flavor());
+    match flavor {
+        Ok(RuntimeFlavor::MultiThread) => block_in_place(|| future.poll(context)),
+        _ => future.poll(context),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::pin::pin;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn others_go_on_meanwhile() {
+        let (sender, receiver) = channel();
+        let long = tokio::spawn(async move {
+            // It takes until another task was polled.
+            tokio::spawn(async move { sender.send(()) });
+            let mut work = pin!(async move { receiver.recv_timeout(Duration::from_secs(60)) });
+            poll_fn(|context| poll(work.as_mut(), context)).await
+        });
+        assert_eq!(long.await.unwrap(), Ok(()));
+    }
+
+    #[tokio::test]
+    async fn one_thread_does_it_itself() {
+        let mut work = pin!(async { 1 });
+        assert_eq!(poll_fn(|context| poll(work.as_mut(), context)).await, 1);
+    }
+}
