@@ -441,7 +441,10 @@ mod tests {
         let object = |version: &str| {
             json!({"kind": "Foo", "metadata": {
                 "name": "a-bcdfg", "generateName": "a-", "namespace": "row-1", "uid": uid,
-                "resourceVersion": version, "creationTimestamp": now, "managedFields": [],
+                "resourceVersion": version, "creationTimestamp": now, "managedFields": [
+                    {"operation": "Update", "manager": "b", "time": now},
+                    {"operation": "Apply", "manager": "c"},
+                ],
             }, "spec": {"since": "2020-01-01T00:00:00Z", "n": "7"}})
         };
         let list = json!({
@@ -458,6 +461,10 @@ mod tests {
             json!({
                 "name": "a-<generated>", "generateName": "a-", "namespace": "<namespace>",
                 "uid": "<uid 1>", "resourceVersion": "<version 1>", "creationTimestamp": "<now>",
+                "managedFields": [
+                    {"operation": "Apply", "manager": "c"},
+                    {"operation": "Update", "manager": "b", "time": "<time>"},
+                ],
             })
         );
         assert_eq!(normal["items"][0]["spec"], json!({"since": "2020-01-01T00:00:00Z", "n": "7"}));
