@@ -210,6 +210,15 @@ impl Account {
         self.0.quota.as_ref().map(|(_, user)| user.as_str())
     }
 
+    /// Takes so many bytes, of whatever there is, as long as they are held.
+    ///
+    /// # Errors
+    /// As `take`.
+    pub fn reserve(&self, bytes: usize) -> Result<Room, ApiError> {
+        self.take(bytes)?;
+        Ok(Room { account: self.clone(), bytes })
+    }
+
     /// Takes room for a tree of so many bytes, as long as it is held.
     ///
     /// # Errors

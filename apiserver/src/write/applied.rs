@@ -21,6 +21,10 @@ use crate::object::{Tree, metadata};
 use crate::quota::{self, Room};
 use crate::schema::{self, Malformed};
 
+/// How much is taken while it is applied, in trees of both objects: sets of both, and what becomes of
+/// them before and after something is pruned.
+const TAKEN: usize = 2;
+
 /// An object as it was sent to be applied.
 #[derive(Clone, Debug)]
 pub struct SubmittedApply {
@@ -49,9 +53,9 @@ pub(super) fn applied(
     if metadata::of(sent).get("managedFields").is_some_and(|said| !said.is_null()) {
         return Err(ApiError::bad_request("metadata.managedFields must be nil"));
     }
-    // What is there, what is sent, and what becomes of both; and the same without what is pruned.
-    let live_size = live.map_or(0, |live| quota::of_tree(&live.tree));
-    room.grow_to(3 * (live_size + quota::of_tree(sent)))?;
+    let size = live.map_or(0, |live| quota::of_tree(&live.tree)) + quota::of_tree(sent);
+    let _working = attributes.account.reserve(TAKEN * size)?;
+    room.grow_to(size)?;
     let before = before(attributes, live);
     let kept = live.map(|live| managed_fields(&live.tree)).unwrap_or_default();
     let mut managers = Managers::read(kept).unwrap_or_default();

@@ -10,20 +10,31 @@ use super::live::Live;
 use super::scale_managers;
 use crate::apply::{Manager, Managers, Operation, Update, Versions, reconciled, update};
 use crate::clock::to_rfc_3339;
-use crate::error::is_printed;
+use crate::error::{ApiError, Reason, is_printed};
 use crate::kind::{Kind, api_version};
 use crate::object::{Tree, metadata};
+use crate::quota::{self, Room};
 use crate::schema::{self, Malformed};
 
 /// What fields of which nobody knows better belong to.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
+/// How much is taken, in trees of the object, while its managers are told: sets, and how they are
+/// written down.
+const TAKEN: usize = 5;
 /// What a manager without a name is called.
 const UNKNOWN: &str = "unknown";
 
 /// Notes which fields the manager of a write owns from now on. It is told before mutating
 /// admission, because what plugins change is not the client's.
-pub(super) fn track(attributes: &Attributes<'_>, live: Option<&Live>, draft: &mut Draft) {
-    track_but(attributes, live, draft, &[]);
+///
+/// # Errors
+/// 429 when there is no room for it now.
+pub(super) fn track(
+    attributes: &Attributes<'_>,
+    live: Option<&Live>,
+    draft: &mut Draft,
+) -> Result<Option<Room>, ApiError> {
+    track_but(attributes, live, draft, &[])
 }
 
 /// The same without fields that the system has filled in: JSON pointers.
@@ -32,18 +43,30 @@ pub(super) fn track_but(
     live: Option<&Live>,
     draft: &mut Draft,
     filled_by_system: &[&str],
-) {
+) -> Result<Option<Room>, ApiError> {
     if attributes.origin == Origin::Restored || draft.is_applied {
-        return;
+        return Ok(None);
     }
     let kept = live.map(|live| managed_fields(&live.tree)).unwrap_or_default();
     let (tree, sent) = without_managed_fields(std::mem::take(&mut draft.tree));
     draft.tree = tree;
     let managers = match attributes.part {
         // Code says nothing of managers.
-        Part::Handler(_) => return set(&mut draft.tree, kept.to_vec()),
+        Part::Handler(_) => {
+            set(&mut draft.tree, kept.to_vec());
+            return Ok(None);
+        }
         Part::Main => starting(kept, &sent),
         Part::Status | Part::Scale | Part::Finalizers => Managers::read(kept).unwrap_or_default(),
+    };
+    let room = match attributes.account.reserve(TAKEN * quota::of_tree(&draft.tree)) {
+        Ok(room) => room,
+        // As kube-apiserver lets go of it when an object is too large.
+        Err(refused) if refused.reason() == Reason::RequestEntityTooLarge => {
+            set(&mut draft.tree, Vec::new());
+            return Ok(None);
+        }
+        Err(refused) => return Err(refused),
     };
     let of_client = without_fields(&draft.tree, filled_by_system);
     let tracked = tracked(attributes, live, &of_client, managers);
@@ -53,6 +76,7 @@ pub(super) fn track_but(
         Vec::new()
     });
     set(&mut draft.tree, written);
+    Ok(Some(room))
 }
 
 /// An object without these fields: JSON pointers.
@@ -124,12 +148,11 @@ fn tracked(
     Ok(managers.write())
 }
 
-/// The object as it was, without what is said of managers; empty but for its type if there was
-/// none.
+/// The object as it was; empty but for its type if there was none. What is said of managers may
+/// stand in it: nobody owns that.
 pub(super) fn before<'a>(attributes: &Attributes<'_>, live: Option<&'a Live>) -> Cow<'a, Tree> {
     match live {
-        Some(live) if managed_fields(&live.tree).is_empty() => Cow::Borrowed(&live.tree),
-        Some(live) => Cow::Owned(without_managed_fields(live.tree.clone()).0),
+        Some(live) => Cow::Borrowed(&live.tree),
         None => Cow::Owned(nothing(attributes)),
     }
 }

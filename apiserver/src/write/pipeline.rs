@@ -71,8 +71,9 @@ async fn stages(
     if live.is_none() {
         reset::reset(attributes, live, draft);
     }
+    let mut _managed = None;
     if !is_typed {
-        field_managers::track(attributes, live, draft);
+        _managed = field_managers::track(attributes, live, draft)?;
     }
     if live.is_some() {
         reset::reset(attributes, live, draft);
@@ -82,7 +83,7 @@ async fn stages(
     let name_origin = prepare::prepare(attributes, live, draft)?;
     if is_typed {
         // Whoever leaves out what has a default is its owner, and strategies fill it in.
-        field_managers::track_but(attributes, live, draft, &left_to_system);
+        _managed = field_managers::track_but(attributes, live, draft, &left_to_system)?;
     }
     if attributes.kind().strategy.one_at_a_time {
         tokio::task::yield_now().await;

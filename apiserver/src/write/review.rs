@@ -25,7 +25,7 @@ pub async fn admit_review(
 async fn admit(attributes: &Attributes<'_>, draft: &mut Draft) -> Result<(), ApiError> {
     check_namespace(&mut draft.tree, attributes.namespace)?;
     let mut room = attributes.account.room(0)?;
-    field_managers::track(attributes, None, draft);
+    let _managed = field_managers::track(attributes, None, draft)?;
     admission::mutate(attributes, None, draft, &mut room).await?;
     if !draft.is_kind {
         let kind = &attributes.kind().names.kind;
