@@ -3,7 +3,11 @@
 
 use aggregated_apiserver::{ManifestOptions, ServeArgs, start_logging};
 use clap::{Parser, Subcommand};
+use mimalloc::MiMalloc;
 use standalone_apiserver::{Standalone, StandaloneArgs};
+
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 #[derive(Parser)]
 #[command(version, about = "Serves llamas and farm pods behind kube-apiserver")]

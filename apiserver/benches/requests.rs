@@ -16,7 +16,12 @@ use axum::body::Body;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use http::Request;
 use http_body_util::BodyExt;
+use mimalloc::MiMalloc;
 use tokio::runtime::{Builder, Runtime};
+
+/// As in the program.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 const DEFINITION: &str = "
 apiVersion: apiextensions.k8s.io/v1

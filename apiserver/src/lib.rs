@@ -36,6 +36,18 @@
 //!   fields of the other.
 //!
 //! With schemars an attribute says it: `#[schemars(extend("x-kubernetes-list-type" = "set"))]`.
+//!
+//! # Memory
+//!
+//! What requests, answers and connections take is bounded, all together by the memory limit of the
+//! container. The allocator decides what the process takes for it: glibc's keeps for each thread
+//! what that gave back, tens of MiB of a burst of large requests. A program that serves
+//! many clients should choose one that gives memory back, as farm-operator does with mimalloc:
+//!
+//! ```ignore
+//! #[global_allocator]
+//! static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+//! ```
 
 // The order is the path of a request; see ARCHITECTURE.md for who may use whom.
 mod server;

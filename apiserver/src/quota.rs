@@ -26,7 +26,7 @@ pub const TREE_LIMIT: usize = 16 << 20;
 /// What one request may take: what was sent, what is there, what becomes of both.
 const REQUEST_LIMIT: usize = 4 * TREE_LIMIT;
 /// What all requests may take; in a small container one of them.
-const TREES: usize = 6 * TREE_LIMIT;
+const TREES: usize = 5 * TREE_LIMIT;
 const LEAST_TREES: usize = REQUEST_LIMIT;
 /// What the requests of one user may take.
 const USER_LIMIT: usize = REQUEST_LIMIT;
