@@ -61,13 +61,12 @@ const STREAMS_OF_FRONT_PROXY: u32 = 2_000;
 const STREAMS: u32 = 1_000;
 /// The same of those without a certificate, who may be anybody; as Go's servers have.
 const STREAMS_OF_STRANGER: u32 = 250;
-/// What a stream may send of its body before somebody reads it; as HTTP/2 says for want of more.
-const STREAM_WINDOW: u32 = 64 << 10;
-/// What all streams of a connection may send: many times as much, so that bodies that are not read yet
-/// keep no others from coming. One user has fewer requests that wait unread.
-const WINDOW_OF_FRONT_PROXY: u32 = 32 << 20;
+/// What a stream may send of its body before somebody reads it, and what all streams of a connection may:
+/// so many times as much that bodies that are not read yet keep no others from coming. They are read as
+/// soon as it is known that their users may send them.
+const WINDOW_OF_FRONT_PROXY: (u32, u32) = (512 << 10, 64 << 20);
 /// The same of others: all of its streams are one client's, and there may be many connections.
-const WINDOW: u32 = 128 << 10;
+const WINDOW: (u32, u32) = (256 << 10, 256 << 10);
 /// Streams that a client took back before they were looked at. All users of a kube-apiserver
 /// may do so at once, and the connection is for all of them; what is read in a turn bounds it.
 const RESETS: usize = 200;
@@ -279,7 +278,7 @@ async fn answer(
 
 /// HTTP as it is spoken on a connection.
 fn http(streams: Streams, is_front_proxy: bool, count: u32) -> Builder<Streams> {
-    let (head, resets, window) = match is_front_proxy {
+    let (head, resets, (of_stream, of_all)) = match is_front_proxy {
         true => (HEAD_OF_FRONT_PROXY, RESETS_OF_FRONT_PROXY, WINDOW_OF_FRONT_PROXY),
         false => (HEAD, RESETS, WINDOW),
     };
@@ -292,8 +291,8 @@ fn http(streams: Streams, is_front_proxy: bool, count: u32) -> Builder<Streams> 
     let mut http2 = http.http2();
     http2
         .timer(TokioTimer::new())
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(window)
+        .initial_stream_window_size(of_stream)
+        .initial_connection_window_size(of_all)
         .max_concurrent_streams(count)
         .max_pending_accept_reset_streams(resets)
         .max_send_buf_size(SEND_BUFFER)
