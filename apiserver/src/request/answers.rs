@@ -342,7 +342,7 @@ impl Pool {
             }),
         };
         let mut freed = 0;
-        for stream in self.first_to_give_way(of, is_in_the_way) {
+        for stream in self.first_to_give_way(of, lack, is_in_the_way) {
             tracing::debug!("an answer of which nothing is read gives way");
             stream.reset.reset();
             freed += stream.held.load(Ordering::Relaxed);
@@ -352,18 +352,32 @@ impl Pool {
         }
     }
 
-    /// Those of the streams that hold most by their user, the longest first.
+    /// Those of the streams whose users hold most, the longest first. Refusals are one user's. Nobody
+    /// who holds less than a fair part of the bytes gives way to somebody else.
     fn first_to_give_way(
         &self,
         of: Option<&Arc<UserShare>>,
+        lack: Lack,
         is_in_the_way: impl Fn(&Stream) -> bool,
     ) -> Vec<Arc<Stream>> {
-        let mut streams = self.all(is_in_the_way);
-        streams.retain(|stream| of.is_none_or(|user| stream.is_of(user)));
+        let mut streams = self.all(|stream| stream.held.load(Ordering::Relaxed) > 0);
+        let owner = |stream: &Stream| stream.user.get().map(Arc::as_ptr);
+        let mut held: HashMap<_, usize> = HashMap::new();
+        for stream in &streams {
+            *held.entry(owner(stream)).or_default() += stream.held.load(Ordering::Relaxed);
+        }
+        let least = match (of, lack) {
+            (None, Lack::Bytes) => self.limit / (held.len() + 1),
+            _ => 0,
+        };
+        streams.retain(|stream| {
+            is_in_the_way(stream)
+                && of.is_none_or(|user| stream.is_of(user))
+                && held.get(&owner(stream)).is_some_and(|&held| held >= least)
+        });
         // Looked at once: what is held and when it moved changes meanwhile.
         streams.sort_by_cached_key(|stream| {
-            let of_user = stream.user.get().map_or(0, |user| user.held.load(Ordering::Relaxed));
-            (Reverse(of_user), stream.moved.load(Ordering::Relaxed))
+            (Reverse(held.get(&owner(stream)).copied()), stream.moved.load(Ordering::Relaxed))
         });
         streams
     }
@@ -620,11 +634,32 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn whoever_holds_little_does_not_give_way_to_refusals() {
+        let answers = Answers::new(LIMIT);
+        let (honest, reset) = begin(&answers, &user(0));
+        let _held = honest.charge_length(PIECE);
+        let refusals: Vec<_> = (0..1_000)
+            .map(|_| {
+                let reset = CancellationToken::new();
+                let answer = answers.begin(StreamReset::of_connection(reset.clone()));
+                (answer.charge_length((LIMIT - PIECE) / 1_000), reset)
+            })
+            .collect();
+        while refusals.iter().any(|(charge, _)| !charge.stream.is_stalled(now(), STALLED)) {
+            tokio::task::yield_now().await;
+        }
+        answers.0.make_room(None, Lack::Bytes);
+        assert!(!reset.is_cancelled());
+        let cancelled = refusals.iter().filter(|(_, reset)| reset.is_cancelled()).count();
+        assert!((200..300).contains(&cancelled), "a quarter: {cancelled}");
+    }
+
+    #[tokio::test]
     async fn whoever_looks_among_its_own_keeps_nobody_from_looking_among_all() {
         let (eve, joe) = (user(0), user(1));
         let answers = Answers::new(LIMIT);
         let (unread, reset) = begin(&answers, &joe);
-        let _held = unread.charge_length(PIECE);
+        let _held = unread.charge_length(LIMIT / 2);
         let (waiting, _) = begin(&answers, &eve);
         while !unread.0.is_stalled(now(), STALLED) {
             tokio::task::yield_now().await;
@@ -646,7 +681,7 @@ mod tests {
             thread::spawn(move || while pool.upgrade().is_some_and(|pool| (look(&pool), true).1) {})
         };
         let looks = [
-            look(|pool| drop(pool.first_to_give_way(None, |_| true))),
+            look(|pool| drop(pool.first_to_give_way(None, Lack::Bytes, |_| true))),
             // Those that have just begun are not wanted, and dropped.
             look(|pool| drop(pool.all(|_| false))),
             look(|pool| drop(pool.all(|_| false))),
