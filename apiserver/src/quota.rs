@@ -360,14 +360,14 @@ mod tests {
         assert_eq!(status(jane.take(1)), 413);
         let other = quota.account("jane", false);
         assert_eq!(status(other.take(1)), 429);
-        let mut room = joe.room(TREE_LIMIT / 2).unwrap();
+        let mut room = joe.room(TREE_LIMIT / 4).unwrap();
         assert_eq!(status(room.grow_to(TREE_LIMIT + 1)), 413);
-        room.grow_to(TREE_LIMIT).unwrap();
-        joe.take(TREE_LIMIT).unwrap();
+        room.grow_to(TREE_LIMIT / 2).unwrap();
+        joe.take(TREE_LIMIT / 2).unwrap();
         let jim = quota.account("jim", false);
         assert_eq!(status(jim.take(1)), 429);
         drop(room);
-        jim.take(TREE_LIMIT).unwrap();
+        jim.take(TREE_LIMIT / 2).unwrap();
         quota.account("root", true).take(REQUEST_LIMIT).unwrap();
         drop((jane, joe, jim));
         other.take(REQUEST_LIMIT).unwrap();
