@@ -36,6 +36,7 @@
 //!   fields of the other.
 //!
 //! With schemars an attribute says it: `#[schemars(extend("x-kubernetes-list-type" = "set"))]`.
+//! [`ApiServer::without_managed_fields`] is for servers to which nobody applies.
 //!
 //! # Memory
 //!

@@ -58,7 +58,7 @@ use crate::served_kind::{Backing, ServedKinds};
 use crate::user::User;
 use crate::verb::{self, DeleteOptions, Subresource, SubresourceResponse, Verb};
 use crate::watch_cache::SourceState;
-use crate::write::{self, Part, Turns};
+use crate::write::{self, ManagedFields, Part, Turns};
 use authorize::Permission;
 use decode::Operation;
 use encode::stream::WatchContext;
@@ -119,6 +119,8 @@ pub struct Handler {
     openapi_turn: Mutex<()>,
     /// Where writes wait that take long.
     turns: Turns,
+    /// Whether objects say who owns which of their fields.
+    managed_fields: ManagedFields,
 }
 
 /// Documents that are not made from the kinds.
@@ -159,7 +161,19 @@ impl Handler {
             },
             openapi_turn: Mutex::new(()),
             turns: Turns::default(),
+            managed_fields: ManagedFields::default(),
         }
+    }
+
+    /// The same handler, whose objects say who owns which of their fields, or do not.
+    #[must_use]
+    pub fn with_managed_fields(self, managed_fields: ManagedFields) -> Self {
+        Self { managed_fields, ..self }
+    }
+
+    /// Whether objects say who owns which of their fields.
+    pub fn managed_fields(&self) -> ManagedFields {
+        self.managed_fields
     }
 
     /// The same handler, with these documents.
@@ -339,7 +353,7 @@ impl Handler {
         }
         let user = caller.user;
         let _body_permit = self.throttle.body(user, &body)?;
-        decode::begin(&target, head)?;
+        decode::begin(&target, head, self.managed_fields)?;
         let (kind, version) = target.body_kind();
         let in_protobuf = match &target.subresource {
             // A WebSocket carries lines of text.

@@ -54,6 +54,7 @@ use crate::manifests;
 use crate::request::{Authentication, Documents, Impersonation, Peer, StreamReset};
 use crate::storage::NamespaceShare;
 use crate::user::User;
+use crate::write::ManagedFields;
 use assemble::{Assembled, Limits};
 use authentication::Trusted;
 use connection::Connections;
@@ -83,6 +84,7 @@ pub struct ApiServer {
     copied: Copied,
     namespace_share: NamespaceShare,
     memory_limit: Option<usize>,
+    managed_fields: ManagedFields,
 }
 
 /// What a server takes for the cluster: what it computes from, asks for
@@ -114,6 +116,7 @@ impl ApiServer {
             copied: Copied::new(),
             namespace_share: NamespaceShare::default(),
             memory_limit: None,
+            managed_fields: ManagedFields::default(),
         }
     }
 
@@ -169,6 +172,15 @@ impl ApiServer {
         self
     }
 
+    /// The same server, whose objects do not say who owns which of their fields. That saves its bytes
+    /// where nobody applies: [`Patch::Apply`](kube::api::Patch::Apply) and
+    /// `kubectl apply --server-side` are refused with 415.
+    #[must_use]
+    pub fn without_managed_fields(mut self) -> Self {
+        self.managed_fields = ManagedFields::Dropped;
+        self
+    }
+
     /// The same server, which takes no more memory than so many bytes, as far as that can be. One
     /// that serves behind a cluster finds out by itself what its container may take.
     #[must_use]
@@ -188,6 +200,7 @@ impl ApiServer {
             looks_at_namespaces: is_enabled(AdmissionPluginName::NamespaceLifecycle),
             enforces_quotas: is_enabled(AdmissionPluginName::ResourceQuota),
             namespace_share: self.namespace_share,
+            managed_fields: self.managed_fields,
             bounds,
         }
     }
@@ -260,6 +273,9 @@ impl ApiServer {
     ) -> Result<Bound, StartError> {
         self.disabled.extend(&args.disable_admission_plugins);
         self.namespace_share = args.store_namespace_share;
+        if args.drop_managed_fields {
+            self.managed_fields = ManagedFields::Dropped;
+        }
         let trusted = Trusted::new(args, cluster.clone())?;
         let identity = Identity {
             service: args.service_name.clone().unwrap_or_else(|| self.name.clone()),

@@ -42,7 +42,7 @@ pub use change::Change;
 pub use decode::{check_posted, check_preconditions, decode};
 pub use deletion::{MarkOptions, Propagation, final_state, mark};
 pub use draft::{Draft, Submitted};
-pub use field_managers::manager_of_user_agent;
+pub use field_managers::{ManagedFields, manager_of_user_agent};
 pub use field_validation::FieldValidation;
 pub use json_patch::{OPERATIONS_LIMIT, Operation};
 pub use live::Live;

@@ -27,7 +27,7 @@ use crate::verb::{
     Action, DeleteOptions, GetOptions, ListOptions, Subresource, Verb, WatchOptions,
 };
 use crate::watch_cache::Scope;
-use crate::write::{Change, Part, Submitted, WriteOptions, manager_of_user_agent};
+use crate::write::{Change, ManagedFields, Part, Submitted, WriteOptions, manager_of_user_agent};
 use body::BodyFormat;
 use parameters::Parameters;
 use patch::PatchType;
@@ -78,9 +78,13 @@ impl Operation {
 }
 
 /// Checks that come before the Accept header is read: an unknown patch type, and a missing name.
-pub(super) fn begin(target: &Target, head: &Parts) -> Result<(), ApiError> {
+pub(super) fn begin(
+    target: &Target,
+    head: &Parts,
+    managed_fields: ManagedFields,
+) -> Result<(), ApiError> {
     if target.verb == Verb::Patch {
-        patch::patch_type(&head.headers, is_strategic(target))?;
+        patch::patch_type(&head.headers, is_strategic(target), managed_fields)?;
     }
     let is_of_object = matches!(target.verb, Verb::Get | Verb::Update | Verb::Patch | Verb::Delete);
     if is_of_object || target.subresource.is_some() {
@@ -120,8 +124,7 @@ pub(super) async fn read(
 
 /// Whether the body is a JSON patch.
 pub(super) fn is_json_patch(target: &Target, head: &Parts) -> bool {
-    target.verb == Verb::Patch
-        && matches!(patch::patch_type(&head.headers, is_strategic(target)), Ok(PatchType::Json))
+    target.verb == Verb::Patch && patch::named(&head.headers) == Some(PatchType::Json)
 }
 
 /// Finds out what exactly is to be done.
@@ -161,7 +164,9 @@ pub(super) async fn decode(
             Ok(Operation::Write(Change::Update(submitted), options))
         }
         Verb::Patch => {
-            let patch_type = patch::patch_type(&head.headers, is_strategic(target))?;
+            let Some(patch_type) = patch::named(&head.headers) else {
+                return Err(ApiError::internal("a patch of no type has begun"));
+            };
             if patch_type == PatchType::Apply {
                 let (options, force) = parameters.apply_options()?;
                 let submitted = patch::read_applied(body, force, (account, yaml)).await;

@@ -71,6 +71,7 @@ impl<'a> WriteContext<'a> {
                 admission: &self.handler.admission,
                 kinds: &self.served.kinds,
                 turns: &self.handler.turns,
+                managed_fields: self.handler.managed_fields,
             },
             authorizer: self,
         }

@@ -129,6 +129,11 @@ pub struct Args {
     #[arg(long, value_name = "PERCENT", default_value = "25%")]
     pub store_namespace_share: NamespaceShare,
 
+    /// Keep nothing of who owns which field of an object: metadata.managedFields, which may take
+    /// as much as all the rest. Nobody can apply server-side then (415)
+    #[arg(long)]
+    pub drop_managed_fields: bool,
+
     /// Copy the objects of stored kinds from the deployed server, through kube-apiserver,
     /// before listening: for a process that takes its place for a while, as with mirrord.
     /// Never for the deployed one, which would ask itself

@@ -25,7 +25,7 @@ use crate::storage::{
     Collection, Commit, Expected, MemoryStore, NamespaceShare, RevisionSequence, Store, StoreError,
 };
 use crate::watch_cache::WatchCache;
-use crate::write;
+use crate::write::{self, ManagedFields};
 
 /// Kinds in service, their handler, and what keeps them. Dropping it ends that.
 pub(super) struct Assembled {
@@ -53,6 +53,8 @@ pub(super) struct Limits {
     pub enforces_quotas: bool,
     /// The part of the store that a namespace may take.
     pub namespace_share: NamespaceShare,
+    /// Whether objects say who owns which of their fields.
+    pub managed_fields: ManagedFields,
     /// What it may take of memory.
     pub bounds: Bounds,
 }
@@ -168,7 +170,7 @@ impl Assembled {
     ) -> Result<Self, StartError> {
         let random = clock.random();
         let sequence = Arc::new(RevisionSequence::starting(clock.now(), random));
-        let Limits { namespace_share, bounds, .. } = limits;
+        let Limits { namespace_share, managed_fields, bounds, .. } = limits;
         let store = MemoryStore::new(bounds.objects, Arc::clone(&sequence), namespace_share);
         let store: Arc<dyn Store> = Arc::new(store);
         let sources = Arc::new(cluster.sources());
@@ -211,8 +213,8 @@ impl Assembled {
             };
             if let (Role::Stored { initial }, false) = (&registered.role, is_view) {
                 match copied.get(&one.kind.qualified()) {
-                    None => fill(&one, &*store, initial, &clock).await?,
-                    Some(Ok(copied)) => copy(&one, &*store, copied).await?,
+                    None => fill(&one, &*store, (initial, managed_fields), &clock).await?,
+                    Some(Ok(copied)) => copy(&one, &*store, copied, managed_fields).await?,
                     Some(Err(why)) => one.unavailable = Some(why.as_str().into()),
                 }
             }
@@ -245,7 +247,8 @@ impl Assembled {
             clock.clone(),
             &bounds.requests,
         );
-        let handler = Arc::new(handler.with_documents(documents));
+        let handler = handler.with_documents(documents).with_managed_fields(managed_fields);
+        let handler = Arc::new(handler);
         let runtime =
             RuntimeKinds::new(&handler, store, (sequence, bounds.window), (clock, usages), closing);
         // From here on nothing fails that would leave them behind.
@@ -292,6 +295,7 @@ async fn copy(
     served: &ServedKind,
     store: &dyn Store,
     copied: &CopiedObjects,
+    managed_fields: ManagedFields,
 ) -> Result<(), StartError> {
     let (kind, cache) = (&served.kind, &served.cache);
     let collection = Collection::new(&kind.qualified());
@@ -299,7 +303,8 @@ async fn copy(
     let followed = store.follow(&collection, cache.clone()).await;
     followed.map_err(|error| unusable(error.to_string()))?;
     for tree in &copied.trees {
-        let object = Object::from_tree(tree).and_then(|one| kind.to_storage(one, &copied.version));
+        let tree = managed_fields.of(tree.clone());
+        let object = Object::from_tree(&tree).and_then(|one| kind.to_storage(one, &copied.version));
         let object = object.map_err(|error| unusable(error.to_string()))?;
         let commit = Commit {
             collection: collection.clone(),
@@ -318,7 +323,7 @@ async fn copy(
 async fn fill(
     served: &ServedKind,
     store: &dyn Store,
-    initial: &[Result<Tree, String>],
+    (initial, managed_fields): (&[Result<Tree, String>], ManagedFields),
     clock: &Clock,
 ) -> Result<(), StartError> {
     let (kind, cache) = (&served.kind, &served.cache);
@@ -328,7 +333,7 @@ async fn fill(
     for (index, tree) in initial.iter().enumerate() {
         let field = format!("initial object {index}");
         let tree = tree.clone().map_err(|error| fault(kind, &field, &error))?;
-        match write::restore(served, &kind.storage, tree, clock).await {
+        match write::restore(served, &kind.storage, managed_fields.of(tree), clock).await {
             Err(error) if error.reason() != Reason::AlreadyExists => {
                 return Err(fault(kind, &field, &error.to_string()));
             }

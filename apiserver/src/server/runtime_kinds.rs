@@ -353,7 +353,9 @@ impl RuntimeKinds {
                 metadata.entry("namespace").or_insert_with(|| "default".into());
             });
         }
-        match write::restore(served, version, tree, &self.0.clock).await {
+        match write::restore(served, version, handler.managed_fields().of(tree), &self.0.clock)
+            .await
+        {
             Ok(()) => Ok(()),
             Err(error) if error.reason() == Reason::AlreadyExists => Err(RestoreError::Exists),
             Err(error) => Err(RestoreError::Unfit(error.to_string())),

@@ -3,7 +3,7 @@
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 
-use super::{FieldValidation, Turns};
+use super::{FieldValidation, ManagedFields, Turns};
 use crate::admission::{AdmissionChain, AdmissionOperation, AdmissionRequest};
 use crate::clock::Clock;
 use crate::error::ApiError;
@@ -83,6 +83,8 @@ pub struct Environment<'a> {
     pub kinds: &'a ServedKinds,
     /// Where writes wait that take long.
     pub turns: &'a Turns,
+    /// Whether objects say who owns which of their fields.
+    pub managed_fields: ManagedFields,
 }
 
 /// Everything about a write but its object.

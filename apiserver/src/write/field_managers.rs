@@ -16,6 +16,27 @@ use crate::object::{Tree, metadata};
 use crate::quota::{self, Room};
 use crate::schema::{self, Malformed};
 
+/// Whether objects say who owns which of their fields.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ManagedFields {
+    /// They do.
+    #[default]
+    Kept,
+    /// They do not, so nobody can apply.
+    Dropped,
+}
+
+impl ManagedFields {
+    /// An object with what it says of its managers, or without.
+    #[must_use]
+    pub fn of(self, tree: Tree) -> Tree {
+        match self {
+            Self::Kept => tree,
+            Self::Dropped => without_managed_fields(tree).0,
+        }
+    }
+}
+
 /// What fields of which nobody knows better belong to.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 /// How much is taken, in trees of the object, while its managers are told: sets, and how they are
@@ -45,6 +66,10 @@ pub(super) fn track_but(
     filled_by_system: &[&str],
 ) -> Result<Option<Room>, ApiError> {
     if attributes.origin == Origin::Restored || draft.is_applied {
+        return Ok(None);
+    }
+    if attributes.environment.managed_fields == ManagedFields::Dropped {
+        set(&mut draft.tree, Vec::new());
         return Ok(None);
     }
     let kept = live.map(|live| managed_fields(&live.tree)).unwrap_or_default();

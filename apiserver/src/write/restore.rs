@@ -6,6 +6,7 @@ use futures::future::{BoxFuture, ready};
 use super::attributes::{Attributes, CreateAuthorizer, Environment, Origin, Part, WriteOptions};
 use super::change::Change;
 use super::draft::Submitted;
+use super::field_managers::ManagedFields;
 use super::field_validation::FieldValidation;
 use super::pipeline::write;
 use super::turns::Turns;
@@ -67,6 +68,7 @@ pub async fn restore(
             admission: &AdmissionChain::default(),
             kinds: &ServedKinds::default(),
             turns: &Turns::default(),
+            managed_fields: ManagedFields::default(),
         },
         authorizer: &AlwaysAllow,
     };

@@ -132,6 +132,7 @@ impl World {
                 admission: &admission,
                 kinds: &kinds,
                 turns: &turns,
+                managed_fields: ManagedFields::default(),
             },
             authorizer,
         };

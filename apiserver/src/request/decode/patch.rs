@@ -12,11 +12,20 @@ use crate::object::Tree;
 use crate::quota::Account;
 use crate::schema::{Schema, StrategicMergePatch, normalize_numbers_in_place};
 use crate::write::{
-    FieldValidation, OPERATIONS_LIMIT, Operation, Patch, SubmittedApply, SubmittedPatch,
+    FieldValidation, ManagedFields, OPERATIONS_LIMIT, Operation, Patch, SubmittedApply,
+    SubmittedPatch,
 };
 
 /// At most this many problems of a patch are reported.
 const PROBLEMS_LIMIT: usize = 100;
+
+/// The types of patches by their names, in the order in which kube-apiserver tells them.
+const ALL: [(PatchType, &str); 4] = [
+    (PatchType::Json, "application/json-patch+json"),
+    (PatchType::Merge, "application/merge-patch+json"),
+    (PatchType::Strategic, "application/strategic-merge-patch+json"),
+    (PatchType::Apply, "application/apply-patch+yaml"),
+];
 
 /// The types of patches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,29 +40,37 @@ pub(super) enum PatchType {
     Apply,
 }
 
-/// The type of a patch; its name must be exact. A strategic merge patch is
-/// one only where it `is_strategic`.
+/// The type of a patch by its name, which must be exact.
+pub(super) fn named(headers: &HeaderMap) -> Option<PatchType> {
+    let given = headers.get(CONTENT_TYPE)?.to_str().ok()?;
+    let given = given.split(';').next();
+    ALL.iter().find(|(_, name)| given == Some(*name)).map(|(patch_type, _)| *patch_type)
+}
+
+/// The type of a patch that is taken here: a strategic merge patch only where it `is_strategic`, and
+/// what is applied only where objects say who owns what.
 ///
 /// # Errors
 /// 415 for any other.
-pub(super) fn patch_type(headers: &HeaderMap, is_strategic: bool) -> Result<PatchType, ApiError> {
-    let given = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    match given.unwrap_or_default().split(';').next().unwrap_or_default() {
-        "application/json-patch+json" => Ok(PatchType::Json),
-        "application/merge-patch+json" => Ok(PatchType::Merge),
-        "application/strategic-merge-patch+json" if is_strategic => Ok(PatchType::Strategic),
-        "application/apply-patch+yaml" => Ok(PatchType::Apply),
-        _ => {
-            let mut taken = vec!["application/json-patch+json", "application/merge-patch+json"];
-            taken.extend(is_strategic.then_some("application/strategic-merge-patch+json"));
-            taken.push("application/apply-patch+yaml");
-            let message = format!(
-                "the body of the request was in an unknown format - accepted media types include: {}",
-                taken.join(", ")
-            );
-            Err(ApiError::new(Reason::UnsupportedMediaType, message))
-        }
-    }
+pub(super) fn patch_type(
+    headers: &HeaderMap,
+    is_strategic: bool,
+    managed_fields: ManagedFields,
+) -> Result<PatchType, ApiError> {
+    let is_taken = |patch_type| match patch_type {
+        PatchType::Json | PatchType::Merge => true,
+        PatchType::Strategic => is_strategic,
+        PatchType::Apply => managed_fields == ManagedFields::Kept,
+    };
+    named(headers).filter(|&patch_type| is_taken(patch_type)).ok_or_else(|| {
+        let taken = ALL.iter().filter(|(patch_type, _)| is_taken(*patch_type));
+        let taken: Vec<&str> = taken.map(|(_, name)| *name).collect();
+        let message = format!(
+            "the body of the request was in an unknown format - accepted media types include: {}",
+            taken.join(", ")
+        );
+        ApiError::new(Reason::UnsupportedMediaType, message)
+    })
 }
 
 /// Reads a patch.
@@ -262,7 +279,7 @@ mod tests {
         let of = |given: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(CONTENT_TYPE, given.parse().unwrap());
-            patch_type(&headers, false).ok()
+            patch_type(&headers, false, ManagedFields::Kept).ok()
         };
         assert_eq!(of("application/json-patch+json"), Some(PatchType::Json));
         assert_eq!(of("application/merge-patch+json;charset=utf-8"), Some(PatchType::Merge));
@@ -276,7 +293,12 @@ mod tests {
         ] {
             assert_eq!(of(other), None, "{other}");
         }
-        assert!(patch_type(&HeaderMap::new(), true).is_err());
+        assert!(patch_type(&HeaderMap::new(), true, ManagedFields::Kept).is_err());
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, "application/apply-patch+yaml".parse().unwrap());
+        assert_eq!(patch_type(&headers, true, ManagedFields::Kept).unwrap(), PatchType::Apply);
+        let refused = patch_type(&headers, true, ManagedFields::Dropped).unwrap_err();
+        assert!(!refused.to_string().contains("apply-patch"), "{refused}");
     }
 
     #[test]

@@ -83,7 +83,13 @@ async fn create(
         now: world.clock.now(),
         origin: Origin::Request,
         account: &world.account,
-        environment: Environment { clock: &world.clock, admission, kinds: &kinds, turns: &turns },
+        environment: Environment {
+            clock: &world.clock,
+            admission,
+            kinds: &kinds,
+            turns: &turns,
+            managed_fields: ManagedFields::default(),
+        },
         authorizer: &restore::AlwaysAllow,
     };
     let one = |number| {
