@@ -31,13 +31,31 @@ pub(crate) fn validate(service: &Service, old: Option<&Service>) -> FieldErrors 
 
 /// Warnings for the author of a Service.
 pub(crate) fn warnings(service: &Service) -> Vec<String> {
-    let spec = service.spec.clone().unwrap_or_default();
+    let nothing = ServiceSpec::default();
+    let spec = service.spec.as_ref().unwrap_or(&nothing);
     let is_headless = spec.cluster_ip.as_deref() == Some("None");
-    let is_warned = spec.external_ips.is_some_and(|addresses| !addresses.is_empty())
-        && !is_headless
-        && spec.type_.as_deref() != Some("ExternalName");
-    let why = "spec.externalIPs is deprecated and may no longer be implemented in some clusters";
-    is_warned.then(|| why.to_owned()).into_iter().collect()
+    let is_external = spec.type_.as_deref() == Some("ExternalName");
+    let has_addresses = spec.external_ips.as_ref().is_some_and(|addresses| !addresses.is_empty());
+    let has_affinity = spec.session_affinity.as_deref().is_some_and(|affinity| affinity != "None");
+    let has_name = spec.external_name.as_ref().is_some_and(|name| !name.is_empty());
+    let warnings = [
+        (
+            has_addresses && !is_headless && !is_external,
+            "spec.externalIPs is deprecated and may no longer be implemented in some clusters",
+        ),
+        (
+            has_addresses && is_external,
+            "spec.externalIPs is ignored when spec.type is \"ExternalName\"",
+        ),
+        (
+            has_name && !is_external,
+            "spec.externalName is ignored when spec.type is not \"ExternalName\"",
+        ),
+        (has_addresses && is_headless, "spec.externalIPs is ignored for headless services"),
+        (has_affinity && is_headless, "spec.SessionAffinity is ignored for headless services"),
+    ];
+    let warnings = warnings.into_iter().filter(|(is_warned, _)| *is_warned);
+    warnings.map(|(_, why)| why.to_owned()).collect()
 }
 
 fn check(spec: &ServiceSpec, faults: &mut FieldErrors) {
