@@ -117,8 +117,7 @@ fn applied_to_object(
     let is_changed = object.is_some();
     let mut tree = object.unwrap_or_else(|| before.clone());
     if is_changed {
-        let unfit =
-            |why: String| ApiError::internal(format!("failed to convert new object: {why}"));
+        let unfit = |why: String| inconvertible(attributes, sent, &why);
         if version.schema.is_typed() {
             schema::normalize(version.schema.root(), &mut tree, Malformed::Refused)
                 .map_err(unfit)?;
@@ -237,6 +236,17 @@ fn check_type(attributes: &Attributes<'_>, sent: &Tree) -> Result<(), ApiError> 
     }
     let version = with_slash(&sent_version);
     Err(ApiError::bad_request(format!("invalid object type: {version}, Kind={sent_kind}")))
+}
+
+/// What was applied makes no object of the type.
+fn inconvertible(attributes: &Attributes<'_>, sent: &Tree, why: &str) -> ApiError {
+    let (version, kind) = expected_type(attributes);
+    let of_type = format!("{}, Kind={kind}", with_slash(&version));
+    let (namespace, name) = (metadata::text(sent, "namespace"), metadata::text(sent, "name"));
+    untyped(format!(
+        "failed to convert new object ({namespace}/{name}; {of_type}) to proper version: \
+         unable to convert unstructured object to {of_type}: {why}"
+    ))
 }
 
 /// A failure that is told without a reason, as kube-apiserver tells it.

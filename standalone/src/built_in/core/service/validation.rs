@@ -19,14 +19,39 @@ pub(crate) fn validate(service: &Service, old: Option<&Service>) -> FieldErrors 
     let nothing = ServiceSpec::default();
     let spec = service.spec.as_ref().unwrap_or(&nothing);
     check(spec, &mut faults);
-    let Some(old) = old.and_then(|old| old.spec.as_ref()) else { return faults };
     let is_of_cluster = |spec: &ServiceSpec| spec.type_.as_deref() != Some("ExternalName");
-    if is_of_cluster(old) && is_of_cluster(spec) && spec.cluster_ips != old.cluster_ips {
+    if let Some(old) = old.and_then(|old| old.spec.as_ref())
+        && is_of_cluster(old)
+        && is_of_cluster(spec)
+        && spec.cluster_ips != old.cluster_ips
+    {
         let why = "may not change once set";
         let at = "spec.clusterIPs[0]";
         faults.push(FieldError::invalid(at, to_json(&spec.cluster_ips), why));
     }
+    if faults.is_empty() {
+        check_families(spec, &mut faults);
+    }
     faults
+}
+
+/// The cluster has addresses of IPv4 alone; a headless Service that selects nothing needs none.
+fn check_families(spec: &ServiceSpec, faults: &mut FieldErrors) {
+    let selects = spec.selector.as_ref().is_some_and(|selector| !selector.is_empty());
+    let is_headless = spec.cluster_ip.as_deref() == Some("None");
+    if spec.type_.as_deref() == Some("ExternalName") || (is_headless && !selects) {
+        return;
+    }
+    if let Some(policy @ "RequireDualStack") = spec.ip_family_policy.as_deref() {
+        let why = "this cluster is not configured for dual-stack services";
+        faults.push(FieldError::invalid("spec.ipFamilyPolicy", quote(policy), why));
+    }
+    for (index, family) in spec.ip_families.iter().flatten().enumerate() {
+        if family != "IPv4" {
+            let at = format!("spec.ipFamilies[{index}]");
+            faults.push(FieldError::invalid(at, quote(family), "not configured on this cluster"));
+        }
+    }
 }
 
 /// Warnings for the author of a Service.
