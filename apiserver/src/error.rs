@@ -12,4 +12,6 @@ pub use field::FieldError;
 pub use path::Path;
 pub use reason::Reason;
 pub use start::StartError;
-pub use text::{beginning, go_float, go_type, is_printed, no_object, qualified, quote};
+pub use text::{
+    beginning, go_float, go_type, go_value, is_printed, joined, no_object, qualified, quote,
+};

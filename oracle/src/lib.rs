@@ -8,6 +8,7 @@
 
 pub mod answer;
 pub mod applies;
+pub mod built_in_applies;
 pub mod compare;
 pub mod formats;
 pub mod generate;

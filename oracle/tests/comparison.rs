@@ -5,7 +5,7 @@
 //! `ORACLE_TWICE=1` two real servers are compared, which shows what is noise.
 //!
 //! Generated rows come from the seeds behind `ORACLE_SEED` (0), as many as
-//! `ORACLE_SEQUENCES` says (48 sequences, 100 of writes by several managers, 300 of trees, or
+//! `ORACLE_SEQUENCES` says (48 sequences, 100 of writes by several managers, 60 of built-in kinds, 300 of trees, or
 //! `unbounded`).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +19,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use oracle::row::{BUILT_IN, Row, parse};
 use oracle::run::{Outcome, Side, run};
 use oracle::world::World;
-use oracle::{applies, kubectl, metrics, openapi, schemas, trees, types};
+use oracle::{applies, built_in_applies, kubectl, metrics, openapi, schemas, trees, types};
 use oracle::{formats, generate};
 use test_cluster::{Missing, Programs};
 use tokio::runtime::Runtime;
@@ -33,6 +33,8 @@ const SEQUENCES: u64 = 48;
 const TREES: u64 = 300;
 /// The same of rows in which several managers write one object.
 const APPLIES: u64 = 100;
+/// Of built-in kinds.
+const BUILT_IN_APPLIES: u64 = 60;
 
 /// How many rows of a topic agree, differ as is known, and differ.
 type Summary = BTreeMap<String, [usize; 3]>;
@@ -202,10 +204,11 @@ fn seeds() -> Result<Vec<Seeds>> {
         None => None,
     };
     let threads = THREADS as u64;
-    let rows: [(_, Generator, _); 3] = [
+    let rows: [(_, Generator, _); 4] = [
         ("generated", generate::row, SEQUENCES),
         ("generated trees", trees::row, TREES),
         ("generated applies", applies::row, APPLIES),
+        ("generated built-in applies", built_in_applies::row, BUILT_IN_APPLIES),
     ];
     let of_thread = |(topic, row, usual), thread| Seeds {
         topic,

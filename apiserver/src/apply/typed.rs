@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::list::{Keyed, element_of};
 use super::place::{Atom, ListAtom, MapAtom, Place, Scalar};
-use crate::error::go_float;
+use crate::error::{go_value, joined, quote};
 
 /// At most this many faults of one object are told.
 const FAULTS_LIMIT: usize = 100;
@@ -156,7 +156,7 @@ fn unfit(scalar: Scalar, found: &Value) -> Option<String> {
 
 /// A value as Go's `%v` shows it in the box that it is in.
 fn boxed(value: &Value) -> String {
-    format!("&{{{}}}", beginning(plain(value)))
+    format!("&{{{}}}", beginning(go_value(value)))
 }
 
 fn beginning(text: String) -> String {
@@ -166,51 +166,20 @@ fn beginning(text: String) -> String {
     }
 }
 
-/// As Go's `%v`.
-fn plain(value: &Value) -> String {
-    match value {
-        Value::Null => "<nil>".to_owned(),
-        Value::Bool(is) => is.to_string(),
-        Value::Number(number) => match (number.as_i64(), number.as_f64()) {
-            (None, Some(float)) => go_float(float),
-            _ => number.to_string(),
-        },
-        Value::String(text) => text.clone(),
-        Value::Array(items) => format!("[{}]", joined(items.iter().map(plain), " ")),
-        Value::Object(members) => {
-            let members = members.iter().map(|(name, member)| format!("{name}:{}", plain(member)));
-            format!("map[{}]", joined(members, " "))
-        }
-    }
-}
-
 /// As Go's `%#v`.
 fn go_syntax(value: &Value) -> String {
     match value {
         Value::Null => "interface {}(nil)".to_owned(),
-        Value::String(text) => crate::error::quote(text),
+        Value::String(text) => quote(text),
         Value::Array(items) => {
             format!("[]interface {{}}{{{}}}", joined(items.iter().map(go_syntax), ", "))
         }
         Value::Object(members) => {
-            let members = members.iter().map(|(name, member)| {
-                format!("{}:{}", crate::error::quote(name), go_syntax(member))
-            });
+            let members = members
+                .iter()
+                .map(|(name, member)| format!("{}:{}", quote(name), go_syntax(member)));
             format!("map[string]interface {{}}{{{}}}", joined(members, ", "))
         }
-        Value::Bool(_) | Value::Number(_) => plain(value),
+        Value::Bool(_) | Value::Number(_) => go_value(value),
     }
-}
-
-/// Texts one after the other; nobody reads more than the beginning.
-fn joined(texts: impl Iterator<Item = String>, separator: &str) -> String {
-    let mut joined = String::new();
-    for (index, text) in texts.enumerate() {
-        if joined.len() > SHOWN {
-            break;
-        }
-        joined.push_str(if index == 0 { "" } else { separator });
-        joined.push_str(&text);
-    }
-    joined
 }

@@ -82,6 +82,38 @@ pub fn go_float(number: f64) -> String {
     }
 }
 
+/// As Go's `%v` of what it reads of JSON; of what is long the beginning.
+pub fn go_value(value: &Value) -> String {
+    match value {
+        Value::Null => "<nil>".to_owned(),
+        Value::Bool(is) => is.to_string(),
+        Value::Number(number) => match (number.as_i64(), number.as_f64()) {
+            (None, Some(float)) => go_float(float),
+            _ => number.to_string(),
+        },
+        Value::String(text) => text.clone(),
+        Value::Array(items) => format!("[{}]", joined(items.iter().map(go_value), " ")),
+        Value::Object(members) => {
+            let members =
+                members.iter().map(|(name, member)| format!("{name}:{}", go_value(member)));
+            format!("map[{}]", joined(members, " "))
+        }
+    }
+}
+
+/// Texts one after the other; nobody reads more than the beginning.
+pub fn joined(texts: impl Iterator<Item = String>, separator: &str) -> String {
+    let mut joined = String::new();
+    for (index, text) in texts.enumerate() {
+        if joined.len() > SHOWN {
+            break;
+        }
+        joined.push_str(if index == 0 { "" } else { separator });
+        joined.push_str(&text);
+    }
+    joined
+}
+
 /// What Go calls a type of JSON.
 pub fn go_type(value: &Value) -> &'static str {
     match value {

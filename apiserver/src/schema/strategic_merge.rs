@@ -36,6 +36,25 @@ impl StrategicMergePatch {
         merge(&mut object, &self.patch, Some(self.schema.root()))?;
         Ok(object)
     }
+
+    /// The patch as messages show it: without nulls where the object has nothing.
+    pub fn shown(&self, object: &Tree) -> Value {
+        Value::Object(shown(&self.patch, object))
+    }
+}
+
+fn shown(patch: &Tree, object: &Tree) -> Tree {
+    let members = patch.iter().filter_map(|(name, value)| {
+        let value = match (value, object.get(name)) {
+            (Value::Object(patch), Some(Value::Object(object))) => {
+                Value::Object(shown(patch, object))
+            }
+            (value @ Value::Object(_), None) => without_directed(value)?,
+            (value, _) => value.clone(),
+        };
+        Some((name.clone(), value))
+    });
+    members.collect()
 }
 
 fn merge(object: &mut Tree, patch: &Tree, of: Option<Type<'_>>) -> Result<(), String> {
@@ -166,7 +185,8 @@ fn merge_items(
     if !gone.is_empty() {
         items.retain(|item| !item.get(key).is_some_and(|named| gone.contains(&to_json(named))));
     }
-    let places = items.iter().enumerate();
+    // Of several of one name the first is meant.
+    let places = items.iter().enumerate().rev();
     let places = places.filter_map(|(place, item)| Some((to_json(item.get(key)?), place)));
     let mut places: HashMap<String, usize> = places.collect();
     for item in patch.iter().filter(|item| !says(item, "delete")) {
@@ -216,7 +236,7 @@ fn is_in_order(given: &[Value], order: &[Value], list: &ListMerge) -> bool {
 fn set_order(items: &mut Vec<Value>, order: &[Value], before: &[Value], list: &ListMerge) {
     let name = |item: &Value| name_in(list, item);
     let places = |items: &[Value]| -> HashMap<String, usize> {
-        let named = items.iter().enumerate();
+        let named = items.iter().enumerate().rev();
         named.filter_map(|(place, item)| Some((name(item)?, place))).collect()
     };
     let (wanted, before) = (places(order), places(before));

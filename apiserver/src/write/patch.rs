@@ -8,7 +8,7 @@ use super::draft::Draft;
 use super::json_patch::{JsonPatch, Operation};
 use super::live::Live;
 use super::{field_validation, merge_patch, owners, text};
-use crate::error::{ApiError, FieldError, no_object, quote};
+use crate::error::{ApiError, FieldError, go_value, no_object, quote};
 use crate::object::{Tree, to_json};
 use crate::quota::{self, Room};
 use crate::schema::StrategicMergePatch;
@@ -76,9 +76,12 @@ pub(super) fn apply_patch(
     let validation = attributes.options.field_validation;
     let patched = submitted.patch.apply(live.with_revision(), room)?;
     // It is shown as it was before anything is dropped: made again, as that is rare.
-    let mut unfit = |why: &str| match submitted.patch.apply(live.with_revision(), room) {
-        Ok(patched) => unfit_patch(&to_json(&patched), why),
-        Err(error) => error,
+    let mut unfit = |why: &str| match &submitted.patch {
+        Patch::Strategic(patch) => unfit_patch(&go_value(&patch.shown(&live.tree)), why),
+        patch => match patch.apply(live.with_revision(), room) {
+            Ok(patched) => unfit_patch(&to_json(&patched), why),
+            Err(error) => error,
+        },
     };
     let Value::Object(mut tree) = patched else {
         return Err(unfit(&no_object(&patched)));

@@ -21,6 +21,7 @@ pub(super) fn validate(
     let (kind, version) = (attributes.kind(), attributes.version);
     let (tree, old) = (&draft.tree, live.map(|live| &live.tree));
     let is_main = matches!(attributes.part, Part::Main | Part::Scale);
+    let mut warnings = Vec::new();
     let mut errors = match (old, attributes.part) {
         (None, _) => faults_of_new(kind, version, tree, draft.is_kind),
         (Some(old), Part::Main | Part::Scale) => faults(kind, version, tree, draft.is_kind, old),
@@ -36,7 +37,7 @@ pub(super) fn validate(
         let context = old.map_or(context, |old| context.changing(old));
         let verdict = rules.judge(tree, old, &context);
         errors.extend(verdict.errors);
-        draft.warnings.extend(verdict.warnings);
+        warnings = verdict.warnings;
     }
     if let (Part::Status, Some(rules), Some(old), []) =
         (attributes.part, kind.rules_of(version), old, &errors[..])
@@ -50,7 +51,8 @@ pub(super) fn validate(
     if !errors.is_empty() {
         return Err(invalid(kind, tree, old.is_some(), errors));
     }
-    let warnings = metadata_rules::finalizer_warnings(tree, old);
+    // Of what is valid only.
+    warnings.extend(metadata_rules::finalizer_warnings(tree, old));
     draft.warnings.extend(warnings);
     Ok(())
 }

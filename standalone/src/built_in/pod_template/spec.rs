@@ -1,7 +1,7 @@
 //! PodSpecs, of Pods and of templates.
 
 use aggregated_apiserver::{FieldError, NameRule, names};
-use k8s_openapi::api::core::v1::PodSpec;
+use k8s_openapi::api::core::v1::{PodSpec, TopologySpreadConstraint};
 
 use super::{containers, tolerations, volumes};
 use crate::built_in::checks::{FieldErrors, check_one_of, check_with, quote};
@@ -89,7 +89,8 @@ pub(crate) fn validate(spec: &PodSpec, at: &str, owner: Owner, faults: &mut Fiel
     for (index, toleration) in spec.tolerations.iter().flatten().enumerate() {
         tolerations::validate(toleration, &format!("{at}.tolerations[{index}]"), faults);
     }
-    for (index, spread) in spec.topology_spread_constraints.iter().flatten().enumerate() {
+    let spreads = spec.topology_spread_constraints.as_deref().unwrap_or_default();
+    for (index, spread) in spreads.iter().enumerate() {
         let at = format!("{at}.topologySpreadConstraints[{index}]");
         if spread.max_skew <= 0 {
             let why = "must be greater than zero";
@@ -101,6 +102,15 @@ pub(crate) fn validate(spec: &PodSpec, at: &str, owner: Owner, faults: &mut Fiel
         let all = ["DoNotSchedule", "ScheduleAnyway"];
         let given = Some(&spread.when_unsatisfiable);
         check_one_of(format!("{at}.whenUnsatisfiable"), given, &all, faults);
+        let is_same = |other: &TopologySpreadConstraint| {
+            other.topology_key == spread.topology_key
+                && other.when_unsatisfiable == spread.when_unsatisfiable
+        };
+        if spreads[index + 1..].iter().any(is_same) {
+            let value = format!("{{{}, {}}}", spread.topology_key, spread.when_unsatisfiable);
+            let at = format!("{at}.{{topologyKey, whenUnsatisfiable}}");
+            faults.push(FieldError::duplicate(at, quote(&value)));
+        }
     }
 }
 

@@ -122,7 +122,11 @@ fn check(spec: &ServiceSpec, faults: &mut FieldErrors) {
         check_port(port, &at, ports.len() > 1, &mut called, faults);
         let protocol = port.protocol.clone().unwrap_or_default();
         if !taken.insert((port.port, protocol.clone())) {
-            let value = format!("{{\"port\":{},\"protocol\":{}}}", port.port, quote(&protocol));
+            let value = format!(
+                "{{\"Name\":\"\",\"Protocol\":{},\"AppProtocol\":null,\"Port\":{},\"TargetPort\":0,\"NodePort\":0}}",
+                quote(&protocol),
+                port.port
+            );
             faults.push(FieldError::duplicate(at, value));
         }
     }
