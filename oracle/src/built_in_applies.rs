@@ -3,7 +3,7 @@
 //!
 //! What is written is chosen from a template (`oracle/templates/`): a member whose name begins with
 //! `?` may be left out, of a list that begins with `$one` one item is taken, and of one that begins
-//! with `$some` some, in any order. A member whose name begins with `!` is chosen once for a row:
+//! with `$some` at least one, in any order. A member whose name begins with `!` is chosen once for a row:
 //! the refusal of a change would show it in the order of Go's structs.
 
 use fastrand::Rng;
@@ -21,7 +21,7 @@ struct Kind {
     collection: &'static str,
     template: &'static str,
     /// Whether little of its objects may change: a refusal shows all of it in the order of Go's
-    /// structs. They are not put, and patches are of their metadata.
+    /// structs. They are created and applied only.
     is_fixed: bool,
 }
 
@@ -79,37 +79,32 @@ fn write(rng: &mut Rng, kind: &Kind, template: &Value) -> Request {
     let query = format!("fieldManager={manager}{dry}");
     let object = format!("{}/a", kind.collection);
     let all = chosen(rng, template);
-    match rng.u32(0..12) {
+    let sort = if kind.is_fixed { rng.u32(0..8) } else { rng.u32(0..12) };
+    match sort {
         0..7 => {
             let force = ["", "", "&force=true"][rng.usize(0..3)];
             let path = format!("{object}?{query}{force}");
             request("PATCH", path, Some("application/apply-patch+yaml"), all)
         }
         7 => request("POST", format!("{}?{query}", kind.collection), None, all),
-        8 if !kind.is_fixed => request("PUT", format!("{object}?{query}"), None, all),
+        8 => request("PUT", format!("{object}?{query}"), None, all),
         9 => {
             let path = format!("{object}?{query}");
-            request("PATCH", path, Some("application/merge-patch+json"), part(rng, kind, all))
+            request("PATCH", path, Some("application/merge-patch+json"), part(rng, all))
         }
         _ => {
             let path = format!("{object}?{query}");
-            request(
-                "PATCH",
-                path,
-                Some("application/strategic-merge-patch+json"),
-                part(rng, kind, all),
-            )
+            request("PATCH", path, Some("application/strategic-merge-patch+json"), part(rng, all))
         }
     }
 }
 
 /// One member of an object, or one of its metadata: what a patch changes.
-fn part(rng: &mut Rng, kind: &Kind, object: Value) -> Value {
+fn part(rng: &mut Rng, object: Value) -> Value {
     let Value::Object(object) = object else { return object };
     let members: Vec<(String, Value)> = object
         .into_iter()
         .filter(|(name, _)| !["apiVersion", "kind"].contains(&name.as_str()))
-        .filter(|(name, _)| name == "metadata" || !kind.is_fixed)
         .collect();
     if members.is_empty() {
         return json!({});
@@ -156,7 +151,12 @@ fn chosen(rng: &mut Rng, template: &Value) -> Value {
                 chosen(rng, one)
             }
             Some((Value::String(first), rest)) if first == "$some" => {
-                let mut some: Vec<&Value> = rest.iter().filter(|_| rng.bool()).collect();
+                // Nothing that is empty: kube-apiserver keeps it when it is applied, and drops it with
+                // the next write, which then changes the object.
+                let sure = rng.usize(..rest.len());
+                let is_taken = |place: usize, rng: &mut Rng| place == sure || rng.bool();
+                let some = rest.iter().enumerate().filter(|(place, _)| is_taken(*place, rng));
+                let mut some: Vec<&Value> = some.map(|(_, one)| one).collect();
                 rng.shuffle(&mut some);
                 some.into_iter().map(|one| chosen(rng, one)).collect()
             }
