@@ -70,6 +70,8 @@ pub fn apply(application: &Application<'_>, managers: &Managers) -> Result<Outco
     let time = last.as_ref().and_then(|last| last.time.clone());
     let owners = || managers.iter().map(|managed| (&managed.manager.api_version, &managed.set));
     let new = match &last {
+        // Whoever applies again all that it has applied leaves nothing behind.
+        Some(last) if is_within(last, manager, &set) => merged,
         Some(last) => {
             let mut owners: Vec<(&String, &FieldSet)> = owners().collect();
             owners.push((&manager.api_version, &set));
@@ -87,6 +89,10 @@ pub fn apply(application: &Application<'_>, managers: &Managers) -> Result<Outco
     let time = if is_same { time } else { Some(now.to_owned()) };
     of_others.insert(Managed { manager: manager.clone(), set: stripped(set), time });
     Ok(Outcome { object: (!is_same).then_some(new), managers: of_others })
+}
+
+fn is_within(last: &Managed, manager: &Manager, set: &FieldSet) -> bool {
+    last.manager.api_version == manager.api_version && last.set.is_within(set)
 }
 
 /// Without what its manager has applied before and nobody owns any more.

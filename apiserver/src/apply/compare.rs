@@ -40,7 +40,7 @@ pub fn compare(
     old: &Map<String, Value>,
     new: &Map<String, Value>,
 ) -> Result<Comparison, String> {
-    let mut walk = Walk { is_whole: true };
+    let mut walk = Walk { is_whole: true, depth: 0 };
     let mut found = Found::default();
     if let Atom::Map(atom) = place.atom(&Value::Null) {
         walk.members(atom, Some(old), Some(new), &mut found);
@@ -93,16 +93,23 @@ impl Below {
     }
 }
 
+/// Down to here it is looked first whether values are the same to the letter, as most are. Deeper
+/// down it would be looked at the same ones too often.
+const SAME_DEPTH: usize = 8;
+
 struct Walk {
     is_whole: bool,
+    depth: usize,
 }
 
 impl Walk {
     fn value(&mut self, place: Place<'_>, old: Option<&Value>, new: Option<&Value>) -> Found {
         let mut found = Found::default();
-        // What is the same is so everywhere below, whatever its type says; but an item that
-        // cannot be told from others must be met.
+        self.depth += 1;
         match (old, new) {
+            // What is the same is so everywhere below, whatever its type says: both were held
+            // against it, so there is no item that cannot be told from others.
+            (Some(old), Some(new)) if self.depth <= SAME_DEPTH && old == new => {}
             (Some(old), Some(new)) => {
                 let (first, then) = (place.atom(old), place.atom(new));
                 if sort(first) != sort(then) {
@@ -115,6 +122,7 @@ impl Walk {
             }
             (None, None) => {}
         }
+        self.depth -= 1;
         found
     }
 

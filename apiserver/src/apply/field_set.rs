@@ -109,6 +109,15 @@ impl FieldSet {
         }
     }
 
+    /// Whether all of its paths are in the other one too.
+    pub fn is_within(&self, other: &Self) -> bool {
+        self.0.iter().all(|(element, node)| {
+            other.get(element).is_some_and(|other| {
+                (other.is_member || !node.is_member) && node.children.is_within(&other.children)
+            })
+        })
+    }
+
     /// The paths that are in one of them.
     #[must_use]
     pub fn union(self, other: Self) -> Self {
@@ -229,6 +238,14 @@ pub mod tests {
         assert!(set(&["a"]).intersection(&set(&["a.b"])).is_empty());
         assert!(set(&["a.b.c"]).recursive_difference(&set(&["a.b"])).is_empty());
         assert_eq!(set(&["a.b.c", "d"]).recursive_difference(&set(&["a.x"])), set(&["a.b.c", "d"]));
+    }
+
+    #[test]
+    fn one_is_within_another_with_all_of_its_paths() {
+        assert!(set(&["a.b"]).is_within(&set(&["a.b", "a", "c"])));
+        assert!(!set(&["a"]).is_within(&set(&["a.b"])));
+        assert!(!set(&["a.b", "d"]).is_within(&set(&["a.b", "c"])));
+        assert!(set(&[]).is_within(&set(&[])));
     }
 
     #[test]
