@@ -201,7 +201,7 @@ mod tests {
                     "spec.ports[1].name: Required value",
                     "spec.ports[2].name: Duplicate value: \"a\"",
                     "spec.ports[2].targetPort: Invalid value: 70000: must be between 1 and 65535, inclusive",
-                    "spec.ports[2]: Duplicate value: {\"port\":1,\"protocol\":\"\"}",
+                    "spec.ports[2]: Duplicate value: {\"Name\":\"\",\"Protocol\":\"\",\"AppProtocol\":null,\"Port\":1,\"TargetPort\":0,\"NodePort\":0}",
                 ],
             ),
         ] {
@@ -227,10 +227,32 @@ mod tests {
     }
 
     #[test]
-    fn external_addresses_are_warned_of() {
-        let count = |spec: Value| warnings(&object(json!({"spec": spec}))).len();
-        assert_eq!(count(json!({"externalIPs": ["1.2.3.4"]})), 1);
-        assert_eq!(count(json!({"externalIPs": []})), 0);
-        assert_eq!(count(json!({"externalIPs": ["1.2.3.4"], "clusterIP": "None"})), 0);
+    fn what_does_not_count_is_warned_of() {
+        let of = |spec: Value| warnings(&object(json!({"spec": spec})));
+        let addresses = json!(["1.2.3.4"]);
+        assert_eq!(
+            of(json!({"externalIPs": addresses})),
+            ["spec.externalIPs is deprecated and may no longer be implemented in some clusters"]
+        );
+        assert!(of(json!({"externalIPs": [], "clusterIP": "None"})).is_empty());
+        assert_eq!(
+            of(
+                json!({"externalIPs": addresses, "clusterIP": "None", "sessionAffinity": "ClientIP"})
+            ),
+            [
+                "spec.externalIPs is ignored for headless services",
+                "spec.SessionAffinity is ignored for headless services",
+            ]
+        );
+        let external =
+            json!({"type": "ExternalName", "externalName": "x", "externalIPs": addresses});
+        assert_eq!(
+            of(external),
+            ["spec.externalIPs is ignored when spec.type is \"ExternalName\""]
+        );
+        assert_eq!(
+            of(json!({"externalName": "x"})),
+            ["spec.externalName is ignored when spec.type is not \"ExternalName\""]
+        );
     }
 }
