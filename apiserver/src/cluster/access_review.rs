@@ -76,7 +76,7 @@ impl Cluster {
         attributes: &Attributes,
     ) -> Result<Decision, ClusterError> {
         if length(user, attributes) >= REMEMBERED_LENGTH {
-            return self.ask(user, attributes).await;
+            return Box::pin(self.ask(user, attributes)).await;
         }
         let key = Arc::new((user.clone(), attributes.clone()));
         self.access_reviews

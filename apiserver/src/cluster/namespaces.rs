@@ -82,6 +82,6 @@ impl Cluster {
         }
         let api: Api<Namespace> = Api::all(self.client.clone());
         let places = (&self.namespace_places, Asker::User(name));
-        Self::within_bounds(ASKED, places, api.get_opt(name)).await
+        Self::within_bounds(ASKED, places, Box::pin(api.get_opt(name))).await
     }
 }

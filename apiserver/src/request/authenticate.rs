@@ -126,7 +126,7 @@ async fn identify(
             true => Asker::Stranger,
             false => Asker::Newcomer(standing.from()),
         };
-        match cluster.user_of_token(&token, asker).await {
+        match Box::pin(cluster.user_of_token(&token, asker)).await {
             Ok(Some(user)) => return Ok(user.authenticated()),
             Ok(None) => {
                 standing.mark_failed();

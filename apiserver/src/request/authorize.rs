@@ -117,7 +117,8 @@ async fn ask(
     user: &User,
     attributes: &Attributes,
 ) -> Result<Option<String>, ApiError> {
-    let decision = cluster.authorize(user, attributes).await.map_err(|error| {
+    // Boxed: requests and watches that do not ask now need no room for it.
+    let decision = Box::pin(cluster.authorize(user, attributes)).await.map_err(|error| {
         if error.is_busy() {
             return ApiError::too_many_requests();
         }
