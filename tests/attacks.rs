@@ -75,7 +75,6 @@ const NOT_YET: &[(&str, &str)] = &[
     ("small_headers_of_the_front_proxy", "heads of the front proxy have no bound together"),
     ("spelt_out_heads_of_the_front_proxy", "heads of the front proxy have no bound together"),
     ("a_head_of_3_mb_beside_others", "a head that is too large ends the connection"),
-    ("many_extras_from_the_front_proxy", "a user with thousands of extras takes long"),
     ("toggled_windows_on_many", "windows of many streams may be changed again and again"),
 ];
 

@@ -21,7 +21,7 @@ mod throttle;
 mod websocket;
 mod write_context;
 
-pub use answers::{Answer, Answers};
+pub use answers::{Answer, Answers, without_body};
 pub use authenticate::{Authentication, ClientCertificate, Peer, Presented};
 pub use bounds::Bounds;
 pub use impersonate::Impersonation;
@@ -31,7 +31,6 @@ pub use stream_reset::StreamReset;
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
-use std::pin::pin;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -373,7 +372,8 @@ impl Handler {
         let is_json_patch = decode::is_json_patch(&target, head);
         permit.turn = self.throttle.turn(user, &target, &body, is_json_patch).await?;
         let (is_costly, is_watch) = (permit.turn.is_some(), target.verb == Verb::Watch);
-        let mut executed = pin!(async {
+        // Boxed: requests that wait for their turn need no room for it yet.
+        let mut executed = Box::pin(async {
             let operation = decode::decode(&target, head, &body, &account, &self.yaml).await?;
             record.is_dry_run = operation.is_dry_run();
             if let Some(selector) = operation.selector() {

@@ -8,7 +8,7 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -17,6 +17,7 @@ use axum::body::{Body, HttpBody};
 use bytes::Bytes;
 use futures::task::AtomicWaker;
 use http::Response;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http_body::{Frame, SizeHint};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
@@ -74,6 +75,8 @@ struct Pool {
     streaming: Queue,
     /// When it was looked last for what gives way, in milliseconds.
     looked: AtomicU64,
+    /// Whether room is being made because more is held than may be.
+    is_relieved: AtomicBool,
     streams: Mutex<Streams>,
     users: Mutex<HashMap<String, Weak<UserShare>>>,
 }
@@ -94,9 +97,14 @@ impl Pool {
             freed: Notify::new(),
             streaming: Queue::new(STREAMING),
             looked: AtomicU64::new(0),
+            is_relieved: AtomicBool::new(false),
             streams: Mutex::default(),
             users: Mutex::default(),
         }
+    }
+
+    fn is_full(&self) -> bool {
+        self.held.load(Ordering::Relaxed) > self.limit
     }
 }
 
@@ -266,8 +274,12 @@ impl Answer {
         self.0.register();
         let pool = &self.0.pool;
         let charge = Charge::new(Arc::clone(&self.0), bytes);
-        if pool.held.load(Ordering::Relaxed) > pool.limit {
+        if pool.is_full() {
             pool.make_room(None, Lack::Bytes);
+            // What has come at once has not stood still for long enough yet, and nothing may follow.
+            if !pool.is_relieved.swap(true, Ordering::Relaxed) {
+                tokio::spawn(Pool::relieve(Arc::downgrade(pool)));
+            }
         }
         charge
     }
@@ -285,11 +297,15 @@ impl Answer {
     }
 
     /// Counts a whole answer until HTTP has sent it. What is made while it is sent is counted
-    /// where it is made.
+    /// where it is made. When there is no room a refusal is told by its head alone.
     pub fn hold(&self, response: Response<Body>) -> Response<Body> {
         let Some(length) = response.body().size_hint().exact().filter(|&length| length > 0) else {
             return response;
         };
+        let is_refusal = response.status().is_client_error() || response.status().is_server_error();
+        if is_refusal && self.0.pool.is_full() {
+            return without_body(response);
+        }
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         let charge = self.charge_length(length.saturating_add(OVERHEAD));
         response.map(|body| {
@@ -386,6 +402,19 @@ impl Pool {
         // Whoever drops the last of a stream takes the lock: none is dropped under it.
         let streams: Vec<_> = self.streams().by_number.values().filter_map(Weak::upgrade).collect();
         streams.into_iter().filter(|stream| is_wanted(stream)).collect()
+    }
+
+    /// Makes room until no more is held than may be.
+    async fn relieve(pool: Weak<Self>) {
+        loop {
+            sleep(PATIENCE).await;
+            let Some(pool) = pool.upgrade() else { return };
+            if !pool.is_full() {
+                pool.is_relieved.store(false, Ordering::Relaxed);
+                return;
+            }
+            pool.make_room(None, Lack::Bytes);
+        }
     }
 
     /// Resets what nobody has read for long, as long as anything is held.
@@ -531,6 +560,14 @@ fn owned(bytes: Bytes, charge: Charge) -> Bytes {
     Bytes::from_owner(Owner(bytes, charge))
 }
 
+/// An answer without its body: no client can leave it unread, because a head waits for no window.
+pub fn without_body(response: Response<Body>) -> Response<Body> {
+    let (mut head, _) = response.into_parts();
+    head.headers.remove(CONTENT_TYPE);
+    head.headers.remove(CONTENT_LENGTH);
+    Response::from_parts(head, Body::empty())
+}
+
 /// A whole answer, handed on in pieces.
 struct Held {
     body: Body,
@@ -586,6 +623,7 @@ impl HttpBody for Held {
 
 #[cfg(test)]
 mod tests {
+    use std::future::pending;
     use std::sync::mpsc;
     use std::thread;
 
@@ -717,5 +755,27 @@ mod tests {
             look.join().unwrap();
         }
         assert!(pool.upgrade().is_none_or(|pool| pool.streams().by_number.is_empty()));
+    }
+
+    #[tokio::test]
+    async fn what_is_held_beyond_the_limit_gives_way_though_nobody_asks_for_more() {
+        let answers = Answers::new(100_000);
+        let resets: Vec<StreamReset> =
+            (0..20).map(|_| StreamReset::new(CancellationToken::new())).collect();
+        let answered = |reset: &StreamReset, status: u16| {
+            let response = Response::builder().status(status).body(Body::from(vec![7; 5_000]));
+            answers.begin(reset.clone()).hold(response.unwrap())
+        };
+        let held: Vec<_> = resets.iter().map(|reset| answered(reset, 200)).collect();
+        let length = |response: &Response<Body>| response.body().size_hint().exact();
+        assert!(held.iter().all(|response| length(response) == Some(5_000)));
+        assert!(answers.0.is_full());
+        // Until then a refusal is told without words.
+        assert_eq!(length(&answered(&resets[0], 404)), Some(0));
+        // One that nobody reads ends.
+        let ends = resets.iter().map(|reset| Box::pin(reset.clone().guard(pending())));
+        futures::future::select_all(ends).await;
+        drop(held);
+        assert_eq!(length(&answered(&resets[0], 404)), Some(5_000));
     }
 }

@@ -18,7 +18,7 @@ use crate::cluster::{Cluster, Namespaces, ResourceQuotas, Sources};
 use crate::definition::{Kinds, Role};
 use crate::error::{Reason, StartError};
 use crate::kind::{Kind, QuotaUsage};
-use crate::object::{Object, Tree};
+use crate::object::{Object, Shape, Tree};
 use crate::request::{Authentication, Documents, Handler, SharedHandler};
 use crate::served_kind::{Backing, CommitGate, Intake, ServedKind, ServedKinds};
 use crate::storage::{
@@ -306,6 +306,7 @@ async fn copy(
         let tree = managed_fields.of(tree.clone());
         let object = Object::from_tree(&tree).and_then(|one| kind.to_storage(one, &copied.version));
         let object = object.map_err(|error| unusable(error.to_string()))?;
+        let object = object.of_shape(Shape::of_another_server());
         let commit = Commit {
             collection: collection.clone(),
             key: object.key().clone(),

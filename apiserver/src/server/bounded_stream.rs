@@ -2,6 +2,7 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::frame_budget::{FrameBudget, PREFACE};
+use super::streams::Running;
 
 /// How long the first bytes after the handshake may take; as kube-apiserver's header timeout.
 const FIRST_BYTES: Duration = Duration::from_secs(32);
@@ -31,6 +33,8 @@ pub(super) struct BoundedStream<S, H> {
     deadline: Pin<Box<Sleep>>,
     /// Whether something waits to be sent, and the deadline is about that.
     is_stuck: bool,
+    /// What becomes of what is read.
+    streams: Arc<Running>,
     /// Of a client that speaks for itself.
     budget: Option<FrameBudget>,
     /// When more may be read.
@@ -40,10 +44,11 @@ pub(super) struct BoundedStream<S, H> {
 }
 
 impl<S, H> BoundedStream<S, H> {
-    /// Fails when `evicted` is cancelled; `held` is dropped with it. Frames that ask for nothing
-    /// are read slowly if there is a budget for them.
+    /// Fails when `evicted` is cancelled; `held` is dropped with it. Nothing is read while too many
+    /// streams run, and frames that ask for nothing are read slowly if there is a budget for them.
     pub(super) fn new(
         stream: S,
+        streams: Arc<Running>,
         budget: Option<FrameBudget>,
         evicted: CancellationToken,
         held: H,
@@ -54,6 +59,7 @@ impl<S, H> BoundedStream<S, H> {
             in_turn: 0,
             deadline: Box::pin(sleep(FIRST_BYTES)),
             is_stuck: false,
+            streams,
             budget,
             slowed: None,
             evicted: Box::pin(evicted.cancelled_owned()),
@@ -121,7 +127,7 @@ impl<S: AsyncRead + Unpin, H: Unpin> AsyncRead for BoundedStream<S, H> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.poll_budget(context).is_pending() {
+        if self.streams.poll_room(context).is_pending() || self.poll_budget(context).is_pending() {
             return self.unless_evicted(Poll::Pending, context);
         }
         if self.in_turn >= TURN {
@@ -185,10 +191,16 @@ impl<S: AsyncWrite + Unpin, H: Unpin> AsyncWrite for BoundedStream<S, H> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::streams::Streams;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
+    fn streams() -> Arc<Running> {
+        Streams::new(CancellationToken::new(), 1).running()
+    }
+
     fn bounded<S>(stream: S) -> BoundedStream<S, ()> {
-        BoundedStream::new(stream, Some(FrameBudget::new()), CancellationToken::new(), ())
+        let budget = Some(FrameBudget::new());
+        BoundedStream::new(stream, streams(), budget, CancellationToken::new(), ())
     }
 
     #[tokio::test(start_paused = true)]
@@ -203,7 +215,7 @@ mod tests {
     async fn a_connection_gives_way() {
         let (ours, theirs) = duplex(64);
         let evicted = CancellationToken::new();
-        let mut stream = BoundedStream::new(ours, None, evicted.clone(), ());
+        let mut stream = BoundedStream::new(ours, streams(), None, evicted.clone(), ());
         evicted.cancel();
         let error = stream.read_u8().await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted);

@@ -35,7 +35,7 @@ use crate::clock::Clock;
 use crate::error::ApiError;
 use crate::occasionally::Occasionally;
 use crate::quota::Portion;
-use crate::request::{Peer, Standing, StreamReset, refuse};
+use crate::request::{Peer, Standing, StreamReset, refuse, without_body};
 
 /// Connections at a time, besides those of the front proxy; each may cost 100 kB.
 const CONNECTIONS: usize = 900;
@@ -223,7 +223,9 @@ impl Connections {
             (false, true) => STREAMS,
             (false, false) => STREAMS_OF_STRANGER,
         };
-        let http = http(Streams::new(ended_by_stream), is_front_proxy, count);
+        let streams = Streams::new(ended_by_stream, count);
+        let running = streams.running();
+        let http = http(streams, is_front_proxy, count);
         // The front proxy's requests are counted by their users.
         let heads = (!is_front_proxy).then(|| self.heads.of_connection(standing.from()));
         let (router, peer, connection) = (self.router.clone(), Arc::new(peer), evicted.clone());
@@ -239,7 +241,7 @@ impl Connections {
         });
         // The front proxy's frames are those of its many clients' requests.
         let budget = (!is_front_proxy).then(FrameBudget::new);
-        let stream = TokioIo::new(BoundedStream::new(stream, budget, evicted, place));
+        let stream = TokioIo::new(BoundedStream::new(stream, running, budget, evicted, place));
         let serving = http.serve_connection_with_upgrades(stream, service);
         let mut serving = pin!(serving);
         let renewed = async {
@@ -267,7 +269,10 @@ async fn answer(
     connection: CancellationToken,
     admitted: Result<Request<Incoming>, Full>,
 ) -> Result<Response<Body>, Infallible> {
-    let Ok(request) = admitted else { return Ok(refuse(&ApiError::too_many_requests())) };
+    let Ok(request) = admitted else {
+        // There is no room even for an answer that nobody reads.
+        return Ok(without_body(refuse(&ApiError::too_many_requests())));
+    };
     let reset = streams::current().unwrap_or_else(|| StreamReset::of_connection(connection));
     let mut request = request.map(Body::new);
     let peer = Peer::Connection { presented: peer.presented(), standing };

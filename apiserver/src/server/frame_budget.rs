@@ -14,9 +14,11 @@ const FRAME_HEAD: usize = 9;
 /// bounded where bodies are read.
 const CARRIERS: [u8; 2] = [0, 1];
 
-/// SETTINGS, and what it costs: every stream of the connection is looked at.
+/// SETTINGS, and what it costs: every stream of the connection is looked at, and may go on. Clients
+/// send one, and an acknowledgement of the server's.
 const SETTINGS: u8 = 4;
-const SETTINGS_COST: u64 = 1_000;
+const SETTINGS_COST: u64 = 3_000;
+const ACKNOWLEDGED: u8 = 1;
 
 /// How many such frames may come at once,
 const BURST: u64 = 10_000;
@@ -74,10 +76,10 @@ impl FrameBudget {
                     *seen += length;
                     bytes = &bytes[length..];
                     if *seen == FRAME_HEAD {
-                        let [high, middle, low, kind, ..] = *head;
+                        let [high, middle, low, kind, flags, ..] = *head;
                         let payload = u32::from_be_bytes([0, high, middle, low]) as usize;
                         let cost = match kind {
-                            SETTINGS => SETTINGS_COST,
+                            SETTINGS if flags & ACKNOWLEDGED == 0 => SETTINGS_COST,
                             _ => u64::from(payload == 0 || !CARRIERS.contains(&kind)),
                         };
                         self.left = self.left.saturating_sub(cost);

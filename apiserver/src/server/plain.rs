@@ -20,6 +20,7 @@ use super::bounded_stream::BoundedStream;
 use super::health::Health;
 use super::listener::{Listening, Serving};
 use super::places::{Places, Whose};
+use super::streams::Streams;
 use crate::error::StartError;
 use crate::request::{SharedHandler, Standing};
 
@@ -111,7 +112,9 @@ async fn serve_connection(
     let evicted = place.evicted.clone();
     let mut http = Builder::new(TokioExecutor::new()).http1_only();
     http.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_buf_size(HEAD);
-    let stream = TokioIo::new(BoundedStream::new(stream, None, evicted, place));
+    // HTTP/1.1 has no streams of its own.
+    let streams = Streams::new(evicted.clone(), 0).running();
+    let stream = TokioIo::new(BoundedStream::new(stream, streams, None, evicted, place));
     let serving = http.serve_connection(stream, TowerToHyperService::new(router));
     // What a probe is answered is short: nothing has to be finished.
     let _ = draining.run_until_cancelled(serving).await;

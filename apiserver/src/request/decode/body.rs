@@ -47,16 +47,41 @@ impl BodyFormat {
         account: &Account,
         malformed: impl Fn(&str) -> ApiError,
     ) -> Result<Parsed, ApiError> {
-        let parsed = self.parsed(bytes, account).await;
+        self.parsed_as(codec::from_json, bytes, account, malformed).await
+    }
+
+    /// The same, where what managers own may stay text.
+    async fn parse_object(
+        &self,
+        bytes: &Bytes,
+        account: &Account,
+        malformed: impl Fn(&str) -> ApiError,
+    ) -> Result<Parsed, ApiError> {
+        self.parsed_as(codec::object_from_json, bytes, account, malformed).await
+    }
+
+    async fn parsed_as(
+        &self,
+        from_json: FromJson,
+        bytes: &Bytes,
+        account: &Account,
+        malformed: impl Fn(&str) -> ApiError,
+    ) -> Result<Parsed, ApiError> {
+        let parsed = self.parsed(from_json, bytes, account).await;
         parsed.map_err(|error| match error {
             ParseError::Malformed(why) => malformed(&why),
             ParseError::Refused(refused) => refused,
         })
     }
 
-    async fn parsed(&self, bytes: &Bytes, account: &Account) -> Result<Parsed, ParseError> {
+    async fn parsed(
+        &self,
+        from_json: FromJson,
+        bytes: &Bytes,
+        account: &Account,
+    ) -> Result<Parsed, ParseError> {
         match self {
-            Self::Json => codec::from_json(bytes, account).map_err(|error| match error {
+            Self::Json => from_json(bytes, account).map_err(|error| match error {
                 ParseError::Malformed(why) => {
                     format!("couldn't get version/kind; json parse error: {why}").into()
                 }
@@ -65,11 +90,14 @@ impl BodyFormat {
             Self::Yaml(parsers) => parsers.parse(bytes.clone(), account).await,
             Self::Protobuf(types) => {
                 let value = codec::from_protobuf(bytes, types, account)?;
-                Ok(Parsed { value, duplicates: Vec::new() })
+                Ok(Parsed { value, duplicates: Vec::new(), sets_are_text: false })
             }
         }
     }
 }
+
+/// A way of reading JSON.
+type FromJson = fn(&[u8], &Account) -> Result<Parsed, ParseError>;
 
 /// The format of a body; without a type it is taken for JSON. Protobuf is one
 /// only where its types are known.
@@ -170,7 +198,7 @@ pub(super) async fn object(
             head(bytes)
         ))
     };
-    let mut parsed = format.parse(bytes, account, unrecognized).await?;
+    let mut parsed = format.parse_object(bytes, account, unrecognized).await?;
     if kind.is_typed() {
         if parsed.value.is_null() {
             parsed.value = Value::Object(Tree::new());
@@ -200,7 +228,8 @@ pub(super) async fn object(
             "the API version in the data ({api_version}) does not match the expected API version ({expected})"
         )));
     }
-    Ok(Submitted { tree, duplicates: parsed.duplicates })
+    let Parsed { duplicates, sets_are_text, .. } = parsed;
+    Ok(Submitted { tree, duplicates, sets_are_text })
 }
 
 /// The Scale in the body of a request that writes one. It need not say what it is.
@@ -211,7 +240,7 @@ pub(super) async fn scale(
 ) -> Result<Submitted, ApiError> {
     let parsed = format.parse(bytes, account, |_| no_scale()).await?;
     match parsed.value {
-        Value::Object(tree) => Ok(Submitted { tree, duplicates: parsed.duplicates }),
+        Value::Object(tree) => Ok(Submitted::new(tree, parsed.duplicates)),
         _ => Err(no_scale()),
     }
 }

@@ -103,7 +103,8 @@ fn produce(
 ) -> impl Stream<Item = Chunk> {
     let deadline = Instant::now() + REQUEST_TIMEOUT;
     let (sender, receiver) = channel(1);
-    let produce = async move {
+    // Boxed, because whatever awaits it has room for it once more.
+    let produce = Box::pin(async move {
         let _streaming = streaming;
         while let Ok(Ok(place)) = timeout_at(deadline, sender.reserve()).await {
             let room = timeout_at(deadline, reader.room(chunks.size_of_next())).await;
@@ -121,7 +122,7 @@ fn produce(
             let chunk = chunk.map(|chunk| reader.answer.charge(chunk));
             place.send(Some(chunk.map_err(io::Error::other)));
         }
-    };
+    });
     tokio::spawn(async move {
         match closing {
             Some(closing) => drop(closing.run_until_cancelled_owned(produce).await),
