@@ -95,7 +95,8 @@ impl World {
         Self { runtime, server: server.unwrap(), number: Cell::new(0) }
     }
 
-    fn ask(&self, method: &str, path: &str, language: &str, body: String) {
+    /// Answers with what is answered.
+    fn ask(&self, method: &str, path: &str, language: &str, body: String) -> String {
         let groups = vec!["system:masters".to_owned()];
         let admin = User { name: "admin".to_owned(), groups, ..User::default() };
         let request = Request::builder().method(method).uri(path).header("content-type", language);
@@ -103,8 +104,9 @@ impl World {
         self.runtime.block_on(async {
             let response = self.server.respond(admin, request).await;
             assert!(response.status().is_success(), "{method} {path}: {}", response.status());
-            response.into_body().collect().await.unwrap();
-        });
+            let answer = response.into_body().collect().await.unwrap().to_bytes();
+            String::from_utf8(answer.into()).unwrap()
+        })
     }
 
     fn next(&self) -> u32 {
@@ -150,6 +152,16 @@ fn writes(criterion: &mut Criterion) {
             });
             group.bench_function(BenchmarkId::new("merge patch of all", managers), |bencher| {
                 bencher.iter(|| world.ask("PATCH", &one, MERGE, object(containers, world.next())));
+            });
+            // As it was read, with its managers.
+            let mut read = world.ask("GET", &one, MERGE, String::new());
+            group.bench_function(BenchmarkId::new("put of a field", managers), |bencher| {
+                bencher.iter(|| {
+                    let (before, after) = read.split_once("\"replicas\":").unwrap();
+                    let (_, after) = after.split_once('}').unwrap();
+                    let changed = format!("{before}\"replicas\":{}}}{after}", world.next());
+                    read = world.ask("PUT", &one, "application/json", changed);
+                });
             });
             group.bench_function(BenchmarkId::new("create and delete", managers), |bencher| {
                 bencher.iter(|| {

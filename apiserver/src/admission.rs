@@ -69,6 +69,8 @@ use crate::object::Tree;
 ///
 /// let kinds = Kinds::new().with_admission_plugin(Protection);
 /// ```
+///
+/// Objects come without `metadata.managedFields`, and what a plugin says there is not kept.
 pub trait AdmissionPlugin: Send + Sync + 'static {
     /// The name of the plugin, for messages; without one that of its type.
     fn name(&self) -> &str {

@@ -10,6 +10,7 @@ mod applied;
 mod compare;
 mod conflicts;
 mod field_set;
+mod fields;
 mod fields_v1;
 mod list;
 mod managers;

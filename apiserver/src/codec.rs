@@ -9,7 +9,9 @@ pub use protobuf::{
     event as event_in_protobuf, item as item_in_protobuf, list_frame as list_frame_in_protobuf,
     read as from_protobuf, to_protobuf,
 };
-pub use text::{ParseError, Parsed, YamlParsers, from_json, yaml_memory, yaml_parsers};
+pub use text::{
+    ParseError, Parsed, YamlParsers, from_json, object_from_json, yaml_memory, yaml_parsers,
+};
 
 use serde_json::Value;
 

@@ -320,7 +320,7 @@ impl Kind {
     }
 
     /// All versions, served or not.
-    fn all_versions(&self) -> impl Iterator<Item = &Arc<Version>> {
+    pub fn all_versions(&self) -> impl Iterator<Item = &Arc<Version>> {
         self.versions.iter().chain(&self.unserved)
     }
 

@@ -104,12 +104,14 @@ pub struct Object {
     uid: Box<str>,
     labels: Labels,
     json: Bytes,
-    /// What its tree takes, in bytes.
+    /// What its tree takes without what is said of its managers, in bytes.
     tree_size: u32,
     /// Where `,"resourceVersion":"…"` goes.
     splice: usize,
     /// The `{…}` of metadata.
     metadata: Range<usize>,
+    /// The `[…]` of `metadata.managedFields`; empty if there is none.
+    managed_fields: Range<usize>,
     /// The values of the fields that it can be selected by, once asked for.
     selected: OnceLock<Box<[SelectedField]>>,
     /// By which definition it was written.
@@ -125,6 +127,19 @@ impl Object {
     /// # Errors
     /// When `metadata`, its name or its uid are missing, or labels are not texts.
     pub fn from_tree(tree: &Tree) -> Result<Self, ObjectError> {
+        Self::encoded(tree, None)
+    }
+
+    /// Encodes a tree, with what stands beside it: the JSON of `metadata.managedFields`, or nothing.
+    /// What the tree says of them is left out.
+    ///
+    /// # Errors
+    /// As [`Object::from_tree`].
+    pub fn from_parts(tree: &Tree, managed_fields: &[u8]) -> Result<Self, ObjectError> {
+        Self::encoded(tree, Some(managed_fields))
+    }
+
+    fn encoded(tree: &Tree, managed_fields: Option<&[u8]>) -> Result<Self, ObjectError> {
         let metadata = tree
             .get("metadata")
             .and_then(Value::as_object)
@@ -135,16 +150,19 @@ impl Object {
         let uid = text("uid").filter(|uid| !uid.is_empty());
         let uid = uid.ok_or_else(|| ObjectError("metadata.uid: is missing".to_owned()))?;
         let labels = Labels::of(metadata)?;
-        let encoded = encode(tree, metadata);
+        let of_managers = metadata.get(MANAGED_FIELDS).map_or(0, quota::of_value);
+        let tree_size = quota::of_tree(tree) - of_managers;
+        let encoded = encode(tree, metadata, managed_fields);
         Ok(Self {
             key: Key::new(text("namespace"), name),
             uid: uid.into(),
             labels,
-            tree_size: u32::try_from(quota::of_tree(tree)).unwrap_or(u32::MAX),
+            tree_size: u32::try_from(tree_size).unwrap_or(u32::MAX),
             // Boxed, so that no spare room is kept.
             json: encoded.json.into_boxed_slice().into(),
             splice: encoded.splice,
             metadata: encoded.metadata,
+            managed_fields: encoded.managed_fields,
             selected: OnceLock::new(),
             shape: Shape::default(),
             shown: Shown::default(),
@@ -216,7 +234,7 @@ impl Object {
         self.json.len()
     }
 
-    /// How many bytes its tree takes, if one is made of it.
+    /// How many bytes the tree takes that [`Object::to_parts`] makes.
     pub fn tree_size(&self) -> usize {
         self.tree_size as usize
     }
@@ -277,20 +295,41 @@ impl Object {
         // The bytes were made by `encode`; anything else is a fault of memory.
         serde_json::from_slice(&self.json).unwrap_or_default()
     }
+
+    /// Its tree, without the resourceVersion and what is said of its managers; and that, as JSON.
+    /// It is often half of an object, and nearly nobody has to look into it.
+    pub fn to_parts(&self) -> (Tree, Bytes) {
+        let Range { start, end } = self.managed_fields;
+        if end == 0 {
+            return (self.to_tree(), Bytes::new());
+        }
+        // With its name, and with the comma before the name of the object, which always follows.
+        let start_of_member = start - "\"\":".len() - MANAGED_FIELDS.len();
+        let rest = [&self.json[..start_of_member], &self.json[end + 1..]].concat();
+        (serde_json::from_slice(&rest).unwrap_or_default(), self.json.slice(start..end))
+    }
 }
 
 struct Encoded {
     json: Vec<u8>,
     splice: usize,
     metadata: Range<usize>,
+    managed_fields: Range<usize>,
 }
+
+const VERSION: &str = "resourceVersion";
+const MANAGED_FIELDS: &str = "managedFields";
 
 /// Writes the tree in byte order of its keys, and remembers where in the
 /// metadata a resourceVersion belongs: after every key that sorts before it,
 /// of which `name` is always one.
-fn encode(tree: &Tree, metadata: &Tree) -> Encoded {
-    const VERSION: &str = "resourceVersion";
-    let mut encoded = Encoded { json: Vec::with_capacity(512), splice: 0, metadata: 0..0 };
+fn encode(tree: &Tree, metadata: &Tree, managed_fields: Option<&[u8]>) -> Encoded {
+    let mut encoded = Encoded {
+        json: Vec::with_capacity(512 + managed_fields.map_or(0, <[u8]>::len)),
+        splice: 0,
+        metadata: 0..0,
+        managed_fields: 0..0,
+    };
     let json = &mut encoded.json;
     for (position, key) in sorted_keys(tree).into_iter().enumerate() {
         json.push(if position == 0 { b'{' } else { b',' });
@@ -301,8 +340,15 @@ fn encode(tree: &Tree, metadata: &Tree) -> Encoded {
             continue;
         }
         let start = json.len();
+        let mut keys = sorted_keys(metadata);
+        let beside = MANAGED_FIELDS.to_owned();
+        match (managed_fields, keys.binary_search(&&beside)) {
+            (Some([]), Ok(place)) => drop(keys.remove(place)),
+            (Some([_, ..]), Err(place)) => keys.insert(place, &beside),
+            _ => {}
+        }
         let mut first = true;
-        for key in sorted_keys(metadata) {
+        for key in keys {
             if key == VERSION {
                 continue;
             }
@@ -313,7 +359,14 @@ fn encode(tree: &Tree, metadata: &Tree) -> Encoded {
             first = false;
             write_json(json, key);
             json.push(b':');
-            write_json(json, &metadata[key]);
+            let start_of_value = json.len();
+            match managed_fields.filter(|_| key == MANAGED_FIELDS) {
+                Some(managed_fields) => json.extend_from_slice(managed_fields),
+                None => write_json(json, &metadata[key]),
+            }
+            if key == MANAGED_FIELDS {
+                encoded.managed_fields = start_of_value..json.len();
+            }
         }
         if encoded.splice == 0 {
             encoded.splice = json.len();
@@ -408,6 +461,30 @@ mod tests {
             String::from_utf8(metadata).unwrap(),
             r#"{"name":"dolly","namespace":"default","resourceVersion":"7","uid":"u"}"#
         );
+    }
+
+    #[test]
+    fn what_is_said_of_managers_stands_beside_the_tree() {
+        let managers = json!([{"fieldsV1": {"f:a": {}}, "manager": "m"}]);
+        let bare = json!({
+            "metadata": {"labels": {"a": "b"}, "name": "a", "uid": "u"}, "spec": {"x": 1},
+        });
+        let mut whole = bare.clone();
+        whole["metadata"]["managedFields"] = managers.clone();
+        let object = object(whole.clone());
+        let (tree, beside) = object.to_parts();
+        assert_eq!(Value::Object(tree.clone()), bare);
+        assert_eq!(serde_json::from_slice::<Value>(&beside).unwrap(), managers);
+        let again = Object::from_parts(&tree, &beside).unwrap();
+        assert!(again.same_content(&object));
+        assert_eq!(Value::Object(again.to_tree()), whole);
+        assert_eq!(again.tree_size(), quota::of_tree(&tree));
+        let whole = quota::of_tree(whole.as_object().unwrap());
+        assert!(again.tree_size() + quota::of_json(&beside) >= whole);
+        // And where nothing is said.
+        let object = Object::from_parts(&tree, &[]).unwrap();
+        let (same, nothing) = object.to_parts();
+        assert_eq!((same, nothing.len()), (tree, 0));
     }
 
     #[test]

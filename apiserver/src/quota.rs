@@ -42,6 +42,8 @@ const NODE: usize = 640;
 /// Members in the first node of a map, and in each one that follows, at least.
 const FIRST_NODE: usize = 11;
 const NEXT_NODE: usize = 5;
+/// Items for which a list has room at first.
+const FIRST_ITEMS: usize = 4;
 /// What an allocation takes besides its bytes.
 const ALLOCATION: usize = 24;
 
@@ -51,9 +53,13 @@ pub fn of_text(text: &str) -> usize {
 }
 
 /// What the item at `index` takes of its list, besides what is in it: lists have room
-/// for as many again.
+/// for as many again, and at first for a few.
 pub fn of_item(index: usize) -> usize {
-    2 * VALUE + if index == 0 { ALLOCATION } else { 0 }
+    match index {
+        0 => FIRST_ITEMS * VALUE + ALLOCATION,
+        _ if index < FIRST_ITEMS => 0,
+        _ => 2 * VALUE,
+    }
 }
 
 /// What the member at `index` takes of its object, besides its name and what is in it.
@@ -80,6 +86,12 @@ pub fn of_value(value: &Value) -> usize {
 pub fn of_tree(tree: &Map<String, Value>) -> usize {
     let sizes = tree.iter().enumerate();
     sizes.map(|(index, (name, value))| of_member(index) + of_text(name) + of_value(value)).sum()
+}
+
+/// What a tree of this JSON takes at most, if most of it are objects of few members.
+pub fn of_json(json: &[u8]) -> usize {
+    let objects = json.iter().filter(|byte| **byte == b'{').count();
+    objects * (NODE + NODE / NEXT_NODE + ALLOCATION) + json.len()
 }
 
 /// What the head of a request takes.
@@ -345,6 +357,7 @@ mod tests {
     fn dense_objects_take_much() {
         assert!(of_value(&json!({"": {"": {}}})) >= 2 * NODE);
         assert!(of_value(&json!("abc")) < 40);
+        assert!(of_value(&json!([0])) >= 4 * VALUE);
         assert!(of_value(&json!([0, 0, 0])) < 250);
         let wide: Map<String, Value> = (0..1_000).map(|n| (n.to_string(), json!(0))).collect();
         // Nodes are half full if they are filled in order.

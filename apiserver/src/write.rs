@@ -30,6 +30,7 @@ mod restore;
 mod review;
 mod scale;
 mod scale_managers;
+mod sent_managers;
 mod stamp;
 mod turns;
 mod validate;

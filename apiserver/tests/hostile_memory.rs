@@ -175,6 +175,37 @@ fn requests() -> Vec<Sent> {
         )
         .into(),
     });
+    // An object whose manager says that it owns much.
+    for (content_type, body) in [
+        ("application/merge-patch+json", "{\"spec\":{\"k1\":2}}".to_owned()),
+        (
+            "application/json-patch+json",
+            "[{\"op\":\"test\",\"path\":\"/metadata/managedFields/0/manager\",\"value\":\"m\"}]"
+                .to_owned(),
+        ),
+        ("application/apply-patch+yaml", foo("m", "{\"k2\":2}")),
+    ] {
+        let path = format!("{FOOS}/m?dryRun=All&fieldManager=z&force=true");
+        let path =
+            if content_type.contains("apply") { path } else { path.replace("&force=true", "") };
+        all.push(Sent { what: "managers", method: "PATCH", path, content_type, body: body.into() });
+    }
+    // Managers that a client makes up: values that are no scalars, and fields below each other.
+    let values = |count: usize| format!("\"v:[{}0]\":{{}}", "[0],".repeat(count));
+    let nested = |count: usize| {
+        let one = |number| format!("\"f:{number}\":{{\"f:a\":{{\"f:a\":{{\"f:a\":{{}}}}}}}}");
+        (0..count).map(one).collect::<Vec<_>>().join(",")
+    };
+    for fields in [values(100_000), values(20_000), nested(12_000), nested(4_000)] {
+        all.push(Sent {
+            what: "managers that are sent",
+            method: "POST",
+            path: format!("{FOOS}?dryRun=All"),
+            content_type: "application/json",
+            // A name that is refused behind them: what answers hold is counted for itself.
+            body: managed("N!", "sent", &fields).into(),
+        });
+    }
     // Anchors of YAML.
     let mut laughs = format!("a0: &a0 [{}]\n", "x,".repeat(10));
     for level in 1..4 {
@@ -198,6 +229,14 @@ fn requests() -> Vec<Sent> {
     all
 }
 
+/// An object of which a manager is said to own these fields of its spec.
+fn managed(name: &str, manager: &str, fields: &str) -> String {
+    let managers = format!(
+        "\"managedFields\":[{{\"manager\":\"{manager}\",\"operation\":\"Update\",\"apiVersion\":\"example.com/v1\",\"fieldsType\":\"FieldsV1\",\"fieldsV1\":{{\"f:spec\":{{{fields}}}}}}}],"
+    );
+    foo(name, "{\"a\":1}").replace("\"metadata\":{", &format!("\"metadata\":{{{managers}"))
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn little_memory_is_taken_whatever_is_sent() {
     let server = Arc::new(in_process::server_of_all(DEFINITION).await);
@@ -209,6 +248,10 @@ async fn little_memory_is_taken_whatever_is_sent() {
         body: foo("a", "{\"a\":1}").into(),
     };
     assert_eq!(ask(&server, user(0), &first).await, StatusCode::CREATED);
+    let paths: Vec<String> = (0..20_000).map(|number| format!("\"f:k{number}\":{{}}")).collect();
+    let owned = managed("m", "m", &paths.join(","));
+    let owned = Sent { body: owned.into(), ..first };
+    assert_eq!(ask(&server, user(0), &owned).await, StatusCode::CREATED);
     let requests = requests();
     let mut faults = Vec::new();
     for sent in &requests {

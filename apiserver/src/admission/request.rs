@@ -189,7 +189,7 @@ impl<'a> AdmissionRequest<'a> {
         }
         let Some(found) = served.cache.get(&Key::new(namespace, name)) else { return Ok(None) };
         let shown = served.kind.in_version(&found.object, version);
-        let tree = shown.map_err(|error| unknown(error.to_string()))?.to_tree();
+        let (tree, _) = shown.map_err(|error| unknown(error.to_string()))?.to_parts();
         serde_json::from_value(Value::Object(tree)).map(Some).map_err(|error| {
             unknown(format!("{resource} {name:?} of {api_version} does not fit its type: {error}"))
         })

@@ -4,12 +4,13 @@ use serde_json::{Map, Value};
 
 use super::conflicts::Conflicts;
 use super::field_set::FieldSet;
+use super::fields::Fields;
 use super::managers::{Managed, Manager, Managers};
 use super::merge::merge;
 use super::owned::owned;
 use super::place::Place;
 use super::remove::{remove, with_declared_parents};
-use super::stripped::stripped;
+use super::stripped::split;
 use super::update::take_changed;
 use super::value::are_equal;
 use super::versions::Versions;
@@ -66,16 +67,20 @@ pub fn apply(application: &Application<'_>, managers: &Managers) -> Result<Outco
     let merged = merge(place, live, applied)?;
     let set = owned(place, applied);
     let set = set.recursive_difference(versions.ignored(versions.requested()));
+    let (set, of_nobody) = split(set);
     let last = managers.take(manager);
     let time = last.as_ref().and_then(|last| last.time.clone());
-    let owners = || managers.iter().map(|managed| (&managed.manager.api_version, &managed.set));
-    let new = match &last {
+    let fields = Fields::from(&set);
+    let new = match last {
         // Whoever applies again all that it has applied leaves nothing behind.
-        Some(last) if is_within(last, manager, &set) => merged,
+        Some(last) if last.is_within(manager, (&fields, &set)) => merged,
         Some(last) => {
-            let mut owners: Vec<(&String, &FieldSet)> = owners().collect();
-            owners.push((&manager.api_version, &set));
-            prune(versions, merged, last, &owners)
+            let owner =
+                |managed: &Managed| (managed.manager.api_version.clone(), managed.fields.set());
+            let mut owners: Vec<(String, FieldSet)> = managers.iter().map(owner).collect();
+            // What it says of the object itself stays too, though it is nobody's.
+            owners.push((manager.api_version.clone(), set.union(of_nobody)));
+            prune(versions, merged, (&last.manager.api_version, &last.fields.set()), &owners)
         }
         None => merged,
     };
@@ -87,37 +92,39 @@ pub fn apply(application: &Application<'_>, managers: &Managers) -> Result<Outco
     let is_same = live.len() == new.len()
         && live.iter().zip(&new).all(|((a, x), (b, y))| a == b && are_equal(x, y));
     let time = if is_same { time } else { Some(now.to_owned()) };
-    of_others.insert(Managed { manager: manager.clone(), set: stripped(set), time });
+    of_others.insert(Managed { manager: manager.clone(), fields, time });
     Ok(Outcome { object: (!is_same).then_some(new), managers: of_others })
 }
 
-fn is_within(last: &Managed, manager: &Manager, set: &FieldSet) -> bool {
-    last.manager.api_version == manager.api_version && last.set.is_within(set)
+impl Managed {
+    /// Whether this manager owns all of it in this version too.
+    fn is_within(&self, manager: &Manager, (fields, set): (&Fields, &FieldSet)) -> bool {
+        self.manager.api_version == manager.api_version
+            && (self.fields.is_same_text(fields) || self.fields.set().is_within(set))
+    }
 }
 
 /// Without what its manager has applied before and nobody owns any more.
 fn prune(
     versions: &Versions<'_>,
     merged: Map<String, Value>,
-    last: &Managed,
-    owners: &[(&String, &FieldSet)],
+    (version, last): (&String, &FieldSet),
+    owners: &[(String, FieldSet)],
 ) -> Map<String, Value> {
-    let version = &last.manager.api_version;
     let Some(place) = versions.place(version) else { return merged };
     let with_parents = |place: Place<'_>, set: &FieldSet| with_declared_parents(place, set.clone());
-    let last_set = with_parents(place, &last.set);
+    let last_set = with_parents(place, last);
     let mut pruned = remove(place, &merged, &last_set);
     // What somebody owns is added back, one version after the other.
     let mut seen: Vec<&String> = vec![version];
-    let others = owners.iter().map(|(version, _)| *version);
-    for other in others {
+    for (other, _) in owners {
         if !seen.contains(&other) {
             seen.push(other);
         }
     }
     for version in seen {
         let Some(place) = versions.place(version) else { continue };
-        let sets = owners.iter().filter(|(of, _)| *of == version).map(|(_, set)| (*set).clone());
+        let sets = owners.iter().filter(|(of, _)| of == version).map(|(_, set)| (*set).clone());
         let owned_by_all = sets.fold(FieldSet::default(), FieldSet::union);
         if owned_by_all.is_empty() {
             continue;

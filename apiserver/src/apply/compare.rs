@@ -1,9 +1,11 @@
 //! Compare: which fields of an object were added, modified and removed.
 
+use std::cmp::Ordering;
+
 use serde_json::{Map, Value};
 
 use super::field_set::{FieldSet, Node};
-use super::list::grouped;
+use super::list::{Group, grouped};
 use super::path_element::PathElement;
 use super::place::{Atom, ListAtom, MapAtom, Place};
 use super::value::are_equal;
@@ -196,25 +198,38 @@ impl Walk {
     fn items(&mut self, atom: ListAtom<'_>, old: &[Value], new: &[Value], found: &mut Found) {
         let Some(relation) = atom.relation else { return };
         let (before, is_whole) = grouped(relation, atom.items, old);
-        let (mut after, is_whole_too) = grouped(relation, atom.items, new);
+        let (after, is_whole_too) = grouped(relation, atom.items, new);
         self.is_whole &= is_whole && is_whole_too;
         let mut below = Below::default();
-        for (element, left) in before {
-            let right = after.remove(&element).unwrap_or_default();
-            let compared = self.group(atom.items, &left, &right);
-            below.push(|| element.clone(), compared);
-        }
-        for (element, right) in after {
-            let compared = self.group(atom.items, &[], &right);
-            below.push(|| element.clone(), compared);
+        let (mut before, mut after) = (before.into_iter().peekable(), after.into_iter().peekable());
+        loop {
+            let order = match (before.peek(), after.peek()) {
+                (Some((left, _)), Some((right, _))) => left.cmp(right),
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (None, None) => break,
+            };
+            let left = if order.is_gt() { None } else { before.next() };
+            let right = if order.is_lt() { None } else { after.next() };
+            let (left_group, right_group) =
+                (left.as_ref().map(|(_, group)| group), right.as_ref().map(|(_, group)| group));
+            let compared = self.group(atom.items, left_group, right_group);
+            if let Some((element, _)) = left.or(right) {
+                below.push(|| element.clone(), compared);
+            }
         }
         below.add_to(found);
     }
 
     /// Items that are alike in what tells items apart.
-    fn group(&mut self, items: Place<'_>, left: &[&Value], right: &[&Value]) -> Found {
+    fn group(
+        &mut self,
+        items: Place<'_>,
+        left: Option<&Group<'_>>,
+        right: Option<&Group<'_>>,
+    ) -> Found {
         match (left, right) {
-            (left, right) if left.len() > 1 && right.len() > 1 => {
+            (Some(Group::Many(left)), Some(Group::Many(right))) => {
                 let pairs = left.iter().zip(right);
                 let is_same = left.len() == right.len()
                     && pairs.into_iter().all(|(left, right)| are_equal(left, right));
@@ -222,17 +237,19 @@ impl Walk {
                 found.modified.is_member = !is_same;
                 found
             }
-            (left, right) if left.len() > 1 => {
-                let mut found = self.value(items, None, right.first().copied());
+            (Some(Group::Many(_)), right) => {
+                let mut found = self.value(items, None, right.and_then(Group::single));
                 found.removed.is_member = true;
                 found
             }
-            (left, right) if right.len() > 1 => {
-                let mut found = self.value(items, left.first().copied(), None);
+            (left, Some(Group::Many(_))) => {
+                let mut found = self.value(items, left.and_then(Group::single), None);
                 found.added.is_member = true;
                 found
             }
-            (left, right) => self.value(items, left.first().copied(), right.first().copied()),
+            (left, right) => {
+                self.value(items, left.and_then(Group::single), right.and_then(Group::single))
+            }
         }
     }
 }

@@ -1,8 +1,14 @@
 //! `fieldsV1`: a set of fields as it stands in `metadata.managedFields`.
+//!
+//! It is kept as text, and most writes never look into the sets of others: [`intersection`] reads
+//! no more of a text than it must.
 
-use std::fmt::Write as _;
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
 
-use serde_json::{Map, Value};
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
+use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::field_set::{FieldSet, Node};
 use super::path_element::PathElement;
@@ -11,44 +17,312 @@ use crate::error::quote;
 /// The member of an object that says that its path is in the set, besides those below.
 const ITSELF: &str = ".";
 
-/// Writes a set down.
-pub fn write(set: &FieldSet) -> Value {
-    let mut written = Map::new();
-    for (element, node) in set.iter() {
-        let mut below = match write(&node.children) {
-            Value::Object(below) => below,
-            _ => Map::new(),
-        };
-        if node.is_member && !below.is_empty() {
-            below.insert(ITSELF.to_owned(), Value::Object(Map::new()));
-        }
-        written.insert(key(element), Value::Object(below));
+/// Writes a set down: members in the order of their bytes, as everywhere in an object.
+pub fn write(set: &FieldSet, out: &mut String) {
+    write_node(set, false, out);
+}
+
+fn write_node(set: &FieldSet, is_member: bool, out: &mut String) {
+    out.push('{');
+    let mut comma = "";
+    if is_member && !set.is_empty() {
+        out.push_str("\".\":{}");
+        comma = ",";
     }
-    Value::Object(written)
+    let mut member = |key: &str, node: &Node| {
+        out.push_str(comma);
+        comma = ",";
+        write_json_text(out, key);
+        out.push(':');
+        write_node(&node.children, node.is_member, out);
+    };
+    if set.iter().all(|(element, _)| matches!(element, PathElement::Field(_))) {
+        set.iter().for_each(|(element, node)| member(&key(element), node));
+    } else {
+        let mut keys: Vec<(String, &Node)> =
+            set.iter().map(|(element, node)| (key(element), node)).collect();
+        keys.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+        keys.iter().for_each(|(key, node)| member(key, node));
+    }
+    out.push('}');
 }
 
 /// Reads a set. What is of a sort that is not known is left out, with what is below it.
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn read(written: &Value) -> Result<FieldSet, String> {
-    node(written).map(|node| node.children)
+pub fn read(written: &str) -> Result<FieldSet, String> {
+    read_part(written, None)
 }
 
-fn node(written: &Value) -> Result<Node, String> {
-    let members = match written {
-        Value::Object(members) => members,
-        Value::Null => return Ok(Node::member()),
-        other => return Err(format!("{other} is no object")),
-    };
-    let mut nodes = Vec::with_capacity(members.len());
-    for (key, below) in members.iter().filter(|(key, _)| *key != ITSELF) {
-        if let Some(element) = element(key)? {
-            nodes.push((element, node(below)?));
-        }
+/// The paths that are in both.
+///
+/// # Errors
+/// What is wrong with it, as far as it was read.
+pub fn intersection(written: &str, other: &FieldSet) -> Result<FieldSet, String> {
+    if other.is_empty() {
+        return Ok(FieldSet::default());
     }
-    let children = FieldSet::of(nodes);
-    Ok(Node { is_member: members.contains_key(ITSELF) || children.is_empty(), children })
+    read_part(written, Some(other))
+}
+
+fn read_part(written: &str, within: Option<&FieldSet>) -> Result<FieldSet, String> {
+    let mut deserializer = serde_json::Deserializer::from_str(written);
+    let read = ReadNode(within.map(|children| Within { is_member: true, children }));
+    let read = read.deserialize(&mut deserializer).and_then(|node| {
+        deserializer.end()?;
+        Ok(node.children)
+    });
+    read.map_err(|error| error.to_string())
+}
+
+/// The set without the paths of another one, written down; nothing if nothing is left. What is below
+/// those paths stays.
+///
+/// # Errors
+/// What is wrong with it, as far as it was read.
+pub fn difference(written: &str, other: &FieldSet) -> Result<String, String> {
+    let mut out = String::with_capacity(written.len());
+    let mut deserializer = serde_json::Deserializer::from_str(written);
+    let copy = CopyWithout { other, drops_itself: true, out: &mut out };
+    copy.deserialize(&mut deserializer).map_err(|error| error.to_string())?;
+    Ok(out)
+}
+
+/// Copies a node without the paths of a set; answers whether something is left.
+struct CopyWithout<'s> {
+    other: &'s FieldSet,
+    drops_itself: bool,
+    out: &'s mut String,
+}
+
+impl<'de> DeserializeSeed<'de> for CopyWithout<'_> {
+    type Value = bool;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<bool, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for CopyWithout<'_> {
+    type Value = bool;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<bool, E> {
+        if !self.drops_itself {
+            self.out.push_str("{}");
+        }
+        Ok(!self.drops_itself)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<bool, A::Error> {
+        let Self { other, drops_itself, out } = self;
+        let start = out.len();
+        let mut comma = "{";
+        let (mut is_said, mut had_children, mut has_children) = (false, false, false);
+        while let Some(key) = members.next_key::<String>()? {
+            if key == ITSELF {
+                is_said = true;
+                members.next_value::<IgnoredAny>()?;
+                if !drops_itself {
+                    out.extend([comma, "\".\":{}"]);
+                    comma = ",";
+                }
+                continue;
+            }
+            let found = match key.strip_prefix("f:") {
+                Some(name) => other.field(name),
+                None => match element(&key).map_err(A::Error::custom)? {
+                    Some(element) => other.get(&element),
+                    None => {
+                        members.next_value::<IgnoredAny>()?;
+                        continue;
+                    }
+                },
+            };
+            had_children = true;
+            let before = out.len();
+            out.push_str(comma);
+            write_json_text(out, &key);
+            out.push(':');
+            let is_left = match found {
+                None => {
+                    out.push_str(members.next_value::<&RawValue>()?.get());
+                    true
+                }
+                Some(Node { is_member, children }) => {
+                    let copy = CopyWithout { other: children, drops_itself: *is_member, out };
+                    members.next_value_seed(copy)?
+                }
+            };
+            if is_left {
+                has_children = true;
+                comma = ",";
+            } else {
+                out.truncate(before);
+            }
+        }
+        if has_children {
+            out.push('}');
+            return Ok(true);
+        }
+        out.truncate(start);
+        let is_member = (is_said || !had_children) && !drops_itself;
+        if is_member {
+            out.push_str("{}");
+        }
+        Ok(is_member)
+    }
+}
+
+/// What of a node is asked for: what is in this one too.
+#[derive(Clone, Copy)]
+struct Within<'s> {
+    is_member: bool,
+    children: &'s FieldSet,
+}
+
+/// Reads a node; all of it, or what is asked for.
+struct ReadNode<'s>(Option<Within<'s>>);
+
+impl<'de> DeserializeSeed<'de> for ReadNode<'_> {
+    type Value = Node;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Node, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for ReadNode<'_> {
+    type Value = Node;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Node, E> {
+        Ok(Node { is_member: self.0.is_none_or(|within| within.is_member), ..Node::default() })
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Node, A::Error> {
+        let mut nodes = Nodes::default();
+        let (mut is_said, mut has_children) = (false, false);
+        let children = self.0.map(|within| within.children);
+        while let Some(read) = members.next_key_seed(ReadKey(children))? {
+            has_children |= matches!(read, ReadElement::One(_) | ReadElement::Another);
+            match read {
+                ReadElement::One(element) => {
+                    let within = match children.map(|children| children.get(&element)) {
+                        None => None,
+                        Some(Some(Node { is_member, children })) => {
+                            Some(Within { is_member: *is_member, children })
+                        }
+                        Some(None) => {
+                            members.next_value::<IgnoredAny>()?;
+                            continue;
+                        }
+                    };
+                    nodes.push((element, members.next_value_seed(ReadNode(within))?));
+                }
+                ReadElement::Another | ReadElement::Unknown => {
+                    members.next_value::<IgnoredAny>()?;
+                }
+                ReadElement::Itself => {
+                    is_said = true;
+                    members.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        let is_wanted = self.0.is_none_or(|within| within.is_member);
+        let is_member = is_wanted && (is_said || !has_children);
+        Ok(Node { is_member, children: FieldSet::of(nodes.into_vec()) })
+    }
+}
+
+/// Nodes of which nobody knows how many come. A list that grows leaves memory behind in many sizes,
+/// which the allocator keeps.
+#[derive(Default)]
+struct Nodes {
+    full: Vec<Vec<(PathElement, Node)>>,
+    last: Vec<(PathElement, Node)>,
+}
+
+impl Nodes {
+    const CHUNK: usize = 256;
+
+    fn push(&mut self, node: (PathElement, Node)) {
+        if self.last.capacity() == 0 {
+            // Many have one below them, and lists begin with room for four.
+            self.last.reserve_exact(1);
+        } else if self.last.len() == Self::CHUNK {
+            let next = Vec::with_capacity(Self::CHUNK);
+            self.full.push(std::mem::replace(&mut self.last, next));
+        }
+        self.last.push(node);
+    }
+
+    fn into_vec(self) -> Vec<(PathElement, Node)> {
+        if self.full.is_empty() {
+            return self.last;
+        }
+        let mut all = Vec::with_capacity(self.full.len() * Self::CHUNK + self.last.len());
+        self.full.into_iter().for_each(|chunk| all.extend(chunk));
+        all.extend(self.last);
+        all
+    }
+}
+
+/// The name of a member.
+enum ReadElement {
+    One(PathElement),
+    /// One that is not asked for.
+    Another,
+    /// Of a sort that is not known.
+    Unknown,
+    Itself,
+}
+
+struct ReadKey<'s>(Option<&'s FieldSet>);
+
+impl<'de> DeserializeSeed<'de> for ReadKey<'_> {
+    type Value = ReadElement;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<ReadElement, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for ReadKey<'_> {
+    type Value = ReadElement;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a path element")
+    }
+
+    fn visit_str<E: Error>(self, key: &str) -> Result<ReadElement, E> {
+        if key == ITSELF {
+            return Ok(ReadElement::Itself);
+        }
+        if let Some(within) = self.0 {
+            let is_asked_for = match key.strip_prefix("f:") {
+                Some(name) => within.field(name).is_some(),
+                None => within.has_items(),
+            };
+            if !is_asked_for && is_known(key) {
+                return Ok(ReadElement::Another);
+            }
+        }
+        let element = element(key).map_err(E::custom)?;
+        Ok(element.map_or(ReadElement::Unknown, ReadElement::One))
+    }
+}
+
+/// Whether a member is of a sort that is known, whatever is said in it.
+fn is_known(key: &str) -> bool {
+    ["f:", "k:", "v:", "i:"].iter().any(|sort| key.starts_with(sort))
 }
 
 fn element(key: &str) -> Result<Option<PathElement>, String> {
@@ -60,16 +334,36 @@ fn element(key: &str) -> Result<Option<PathElement>, String> {
     let rest = &key[2..];
     Ok(Some(match bytes[0] {
         b'f' => PathElement::field(rest),
-        b'v' => PathElement::Value(serde_json::from_str(rest).map_err(|_| unreadable())?),
+        b'v' => {
+            let value: &RawValue = serde_json::from_str(rest).map_err(|_| unreadable())?;
+            match scalar(value).map_err(|_| unreadable())? {
+                Some(value) => PathElement::Value(value),
+                None => PathElement::Composite(key.into()),
+            }
+        }
         b'k' => {
-            let members: Map<String, Value> =
+            let members: BTreeMap<String, &RawValue> =
                 serde_json::from_str(rest).map_err(|_| unreadable())?;
-            let members = members.into_iter().map(|(name, value)| (name.into(), value));
-            PathElement::key(members.collect())
+            let member = |(name, value): (String, &RawValue)| {
+                Ok(scalar(value)?.map(|value| (name.into(), value)))
+            };
+            let members: serde_json::Result<Option<_>> = members.into_iter().map(member).collect();
+            match members.map_err(|_| unreadable())? {
+                Some(members) => PathElement::key(members),
+                None => PathElement::Composite(key.into()),
+            }
         }
         b'i' => PathElement::Index(rest.parse().map_err(|_| unreadable())?),
         _ => return Ok(None),
     }))
+}
+
+/// A value that has no values in it. Of others a tree would take eighty times their text.
+fn scalar(written: &RawValue) -> serde_json::Result<Option<Value>> {
+    match written.get().starts_with(['[', '{']) {
+        true => Ok(None),
+        false => serde_json::from_str(written.get()).map(Some),
+    }
 }
 
 fn key(element: &PathElement) -> String {
@@ -96,6 +390,7 @@ fn key(element: &PathElement) -> String {
         PathElement::Index(index) => {
             let _ = write!(key, "i:{index}");
         }
+        PathElement::Composite(written) => key.push_str(written),
     }
     key
 }
@@ -150,9 +445,24 @@ fn write_float(out: &mut String, float: f64) {
     let _ = write!(out, "{digits}e{sign}{exponent:0>2}");
 }
 
-/// A text in quotes, with what HTML gives a sense escaped.
+/// A text in quotes.
+pub fn write_json_text(out: &mut String, text: &str) {
+    let is_plain = |byte: u8| byte >= b' ' && byte != b'"' && byte != b'\\';
+    if text.bytes().all(is_plain) {
+        out.extend(["\"", text, "\""]);
+    } else {
+        out.push_str(&serde_json::to_string(text).unwrap_or_default());
+    }
+}
+
+/// The same, with what HTML gives a sense escaped.
 fn write_text(out: &mut String, text: &str) {
-    let json = Value::String(text.to_owned()).to_string();
+    let mut json = String::with_capacity(text.len() + 2);
+    write_json_text(&mut json, text);
+    if !json.contains(['<', '>', '&', '\u{2028}', '\u{2029}']) {
+        out.push_str(&json);
+        return;
+    }
     for character in json.chars() {
         match character {
             '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
@@ -170,6 +480,12 @@ mod tests {
     use super::super::field_set::tests::set;
     use super::*;
 
+    fn text_of(set: &FieldSet) -> String {
+        let mut text = String::new();
+        write(set, &mut text);
+        text
+    }
+
     #[test]
     fn a_set_is_read_as_it_is_written() {
         for written in [
@@ -183,20 +499,110 @@ mod tests {
             json!({"f:s": {"v:\"\\u003c\\u0026\\u003e\"": {}, "v:\"q\\\"x\"": {}, "v:1.5": {}}}),
             json!({"f:s": {"v:1e-07": {}, "v:1e+21": {}, "v:true": {}, "v:null": {}, "i:3": {}}}),
         ] {
-            assert_eq!(write(&read(&written).unwrap()), written);
+            // Members of trees are in the order of their bytes.
+            let written = written.to_string();
+            assert_eq!(text_of(&read(&written).unwrap()), written);
         }
-        assert_eq!(read(&json!({"f:a": {".": {}, "f:b": {}}})).unwrap(), set(&["a", "a.b"]));
+        assert_eq!(read(r#"{"f:a":{".":{},"f:b":{}}}"#).unwrap(), set(&["a", "a.b"]));
     }
 
     #[test]
     fn what_is_odd_is_read_as_kube_apiserver_does() {
         // An unknown sort is left out; with nothing left below it, a path is in the set.
         let odd = json!({"f:a": {"x:b": {"f:c": {}}}, "x:y": {}, ".": {}});
-        assert_eq!(read(&odd).unwrap(), set(&["a"]));
+        assert_eq!(read(&odd.to_string()).unwrap(), set(&["a"]));
         // The same twice, in other words.
         let twice = json!({"f:l": {"v:1": {"f:a": {}}, "v:1.0": {"f:b": {}}}});
-        assert_eq!(write(&read(&twice).unwrap()), json!({"f:l": {"v:1": {"f:a": {}, "f:b": {}}}}));
-        assert_eq!(read(&json!({"f:a": null})).unwrap(), set(&["a"]));
+        let once = r#"{"f:l":{"v:1":{"f:a":{},"f:b":{}}}}"#;
+        assert_eq!(text_of(&read(&twice.to_string()).unwrap()), once);
+        assert_eq!(read(r#"{"f:a":null}"#).unwrap(), set(&["a"]));
+    }
+
+    #[test]
+    fn no_more_is_read_than_is_asked_for() {
+        let sets = [
+            set(&[]),
+            set(&["a"]),
+            set(&["a", "a.b"]),
+            set(&["a.b", "a.c.d", "e"]),
+            set(&["a.b.c", "a.c"]),
+            set(&["e", "a.c"]),
+        ];
+        for one in &sets {
+            for other in &sets {
+                let found = intersection(&text_of(one), other).unwrap();
+                assert_eq!(found, one.intersection(other), "{one:?} {other:?}");
+                let left = one.clone().difference(other);
+                let found = difference(&text_of(one), other).unwrap();
+                let expected = if left.is_empty() { String::new() } else { text_of(&left) };
+                assert_eq!(found, expected, "{one:?} {other:?}");
+            }
+        }
+        let keyed = r#"{"f:l":{"k:{\"a\":1}":{".":{},"f:a":{}},"k:{\"a\":2}":{".":{}}}}"#;
+        let all = read(keyed).unwrap();
+        assert_eq!(intersection(keyed, &all).unwrap(), all);
+        // Items are not looked at where only fields are asked for.
+        let odd = r#"{"f:l":{"f:a":{},"k:{":{},"v:":{}}}"#;
+        assert_eq!(intersection(odd, &set(&["l.a"])).unwrap(), set(&["l.a"]));
+        let one = read(r#"{"f:l":{"k:{\"a\":2}":{}},"f:m":{}}"#).unwrap();
+        let both = read(r#"{"f:l":{"k:{\"a\":2}":{}}}"#).unwrap();
+        assert_eq!(intersection(keyed, &one).unwrap(), both);
+        // What is odd there is not met.
+        let odd = r#"{"f:a":{"f:x":1},"f:b":{"?":{}},"f:c":{}}"#;
+        assert!(read(odd).is_err());
+        assert_eq!(intersection(odd, &set(&["c"])).unwrap(), set(&["c"]));
+        assert!(intersection(odd, &set(&["b.x"])).is_err());
+    }
+
+    #[test]
+    fn what_is_no_scalar_is_kept_as_it_is_written() {
+        let odd = r#"{"f:l":{"k:{\"a\": {\"b\":1}}":{},"v:[[0],1]":{".":{},"f:a":{}}}}"#;
+        let set = read(odd).unwrap();
+        assert_eq!(text_of(&set), odd);
+        assert_eq!(intersection(odd, &set).unwrap(), set);
+        assert_eq!(difference(odd, &set).unwrap(), "");
+        for odd in [r#"{"v:[":{}}"#, r#"{"v:[1] 2":{}}"#, r#"{"k:{\"a\":[}":{}}"#, r#"{"k:[]":{}}"#]
+        {
+            assert!(read(odd).is_err(), "{odd}");
+        }
+    }
+
+    #[test]
+    fn random_texts_are_read_or_refused() {
+        let texts = [
+            r#"{"f:a":{".":{},"f:b":{}},"f:c":{}}"#,
+            r#"{"f:l":{"k:{\"a\":1,\"b\":\"x\"}":{".":{},"f:a":{}}}}"#,
+            r#"{"f:s":{"v:1.5":{},"v:\"x\"":{},"i:3":{},"x:y":{"f:a":{}}}}"#,
+        ];
+        let parts = ["{", "}", "\"", ":", ",", "\\", "f:", "k:", "v:", "i:", ".", "null", "1", "é"];
+        let mut random = fastrand::Rng::with_seed(7);
+        let (mut good, mut bad) = (0, 0);
+        for _ in 0..20_000 {
+            let mut text = texts[random.usize(..texts.len())].to_owned();
+            for _ in 0..random.usize(..3) {
+                let place = random.usize(..=text.len());
+                if text.is_char_boundary(place) {
+                    text.insert_str(place, parts[random.usize(..parts.len())]);
+                }
+            }
+            let other = read(texts[random.usize(..texts.len())]).unwrap();
+            let Ok(set) = read(&text) else {
+                // Or as much of it as is asked for.
+                let _ = intersection(&text, &other);
+                bad += 1;
+                continue;
+            };
+            good += 1;
+            assert_eq!(read(&text_of(&set)).unwrap(), set, "{text}");
+            assert_eq!(intersection(&text, &other).unwrap(), set.intersection(&other), "{text}");
+            let left = difference(&text_of(&set), &other).unwrap();
+            let left = if left.is_empty() { FieldSet::default() } else { read(&left).unwrap() };
+            assert_eq!(left, set.difference(&other), "{text}");
+        }
+        assert!(good > 1_000 && bad > 1_000, "{good} {bad}");
+        let deep = |depth: usize| format!("{}{}", "{\"f:a\":".repeat(depth), "}".repeat(depth));
+        assert!(read(&deep(100).replace(":}", ":{}}")).is_ok());
+        assert!(read(&deep(100_000).replace(":}", ":{}}")).is_err());
     }
 
     #[test]
@@ -212,8 +618,9 @@ mod tests {
             json!({"i:x": {}}),
             json!({"f:a": 1}),
             json!({"f:a": {"f:b": "x"}}),
+            json!("x"),
         ] {
-            assert!(read(&written).is_err(), "{written}");
+            assert!(read(&written.to_string()).is_err(), "{written}");
         }
     }
 }

@@ -1,7 +1,5 @@
 //! The items of lists: by what they are told apart, and those of two lists side by side.
 
-use std::collections::BTreeMap;
-
 use serde_json::Value;
 
 use super::path_element::PathElement;
@@ -68,19 +66,44 @@ fn of_map(keys: &[String], items: Place<'_>, item: &Value) -> Result<PathElement
     Ok(PathElement::key(named))
 }
 
-/// The items of a list by what tells them apart, each with all that are alike, in the order of
-/// path elements; and whether something told each of them apart.
+/// Items that are alike.
+pub enum Group<'a> {
+    /// Only one is so.
+    One(&'a Value),
+    /// Several are, in their order.
+    Many(Vec<&'a Value>),
+}
+
+impl<'a> Group<'a> {
+    /// The only one.
+    pub fn single(&self) -> Option<&'a Value> {
+        match self {
+            Self::One(one) => Some(one),
+            Self::Many(_) => None,
+        }
+    }
+}
+
+/// The items of a list by what tells them apart, in the order of path elements; and whether
+/// something told each of them apart.
 pub fn grouped<'a>(
     relation: Relation<'_>,
     items: Place<'_>,
     list: &'a [Value],
-) -> (BTreeMap<PathElement, Vec<&'a Value>>, bool) {
-    let mut groups: BTreeMap<PathElement, Vec<&Value>> = BTreeMap::new();
-    let mut is_whole = true;
-    for item in list {
-        match element_of(relation, items, item) {
-            Ok(Keyed { element, item }) => groups.entry(element).or_default().push(item),
-            Err(_) => is_whole = false,
+) -> (Vec<(PathElement, Group<'a>)>, bool) {
+    let keyed = |item| element_of(relation, items, item).ok();
+    let mut all: Vec<Keyed<'a>> = list.iter().filter_map(keyed).collect();
+    let is_whole = all.len() == list.len();
+    all.sort_by(|one, other| one.element.cmp(&other.element));
+    let mut groups: Vec<(PathElement, Group<'a>)> = Vec::with_capacity(all.len());
+    for Keyed { element, item } in all {
+        match groups.last_mut() {
+            Some((last, Group::Many(items))) if *last == element => items.push(item),
+            Some((last, group @ Group::One(_))) if *last == element => {
+                let Group::One(first) = *group else { continue };
+                *group = Group::Many(vec![first, item]);
+            }
+            _ => groups.push((element, Group::One(item))),
         }
     }
     (groups, is_whole)

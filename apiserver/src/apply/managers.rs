@@ -1,12 +1,15 @@
 //! Managers: who owns which fields of an object, as `metadata.managedFields` says it.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde_json::{Map, Value, json};
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::value::RawValue;
 
-use super::field_set::FieldSet;
-use super::fields_v1;
+use super::fields::Fields;
+use super::fields_v1::{self, write_json_text};
 use crate::error::quote;
 
 /// How a manager came to own its fields.
@@ -43,16 +46,16 @@ pub struct Manager {
 impl Manager {
     /// What tells managers apart, and orders them in messages.
     fn identifier(&self) -> String {
-        let mut identifier = format!(
-            "{{\"manager\":{},\"operation\":\"{}\"",
-            Value::from(self.name.as_str()),
-            self.operation.name()
-        );
+        let mut identifier = String::from("{\"manager\":");
+        write_json_text(&mut identifier, &self.name);
+        identifier.extend([",\"operation\":\"", self.operation.name(), "\""]);
         if self.operation == Operation::Update {
-            identifier += &format!(",\"apiVersion\":{}", Value::from(self.api_version.as_str()));
+            identifier += ",\"apiVersion\":";
+            write_json_text(&mut identifier, &self.api_version);
         }
         if !self.subresource.is_empty() {
-            identifier += &format!(",\"subresource\":{}", Value::from(self.subresource.as_str()));
+            identifier += ",\"subresource\":";
+            write_json_text(&mut identifier, &self.subresource);
         }
         identifier + "}"
     }
@@ -78,7 +81,7 @@ pub struct Managed {
     /// Who owns it.
     pub manager: Manager,
     /// The fields.
-    pub set: FieldSet,
+    pub fields: Fields,
     /// When it wrote last, as it is written down; nothing if nobody has said so.
     pub time: Option<String>,
 }
@@ -94,28 +97,101 @@ const UPDATERS_LIMIT: usize = 10;
 const ANCIENT: &str = "ancient-changes";
 
 impl Managers {
-    /// Reads `metadata.managedFields`.
+    /// Reads `metadata.managedFields` of an object that is kept: JSON, or nothing. Who owns which
+    /// fields stays as it is written down.
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn read(written: &[Value]) -> Result<Self, String> {
+    pub fn read(kept: &Bytes) -> Result<Self, String> {
         let mut managers = Self::default();
-        for (index, entry) in written.iter().enumerate() {
-            let entry = entry.as_object().ok_or("an entry is no object")?;
-            managers.insert(read_entry(index, entry)?);
+        if kept.is_empty() {
+            return Ok(managers);
+        }
+        let entries: Vec<Entry<'_>> =
+            serde_json::from_slice(kept).map_err(|error| error.to_string())?;
+        for (index, entry) in entries.into_iter().enumerate() {
+            let fields = entry.fields.map(|raw| kept.slice_ref(raw.get().as_bytes()));
+            managers.insert(entry.read(index, fields.map(Fields::of_text).unwrap_or_default())?);
         }
         Ok(managers)
     }
 
-    /// Writes them down, in their order.
-    pub fn write(&self) -> Vec<Value> {
+    /// Reads what a client says `metadata.managedFields` are, each entry as JSON, where these are
+    /// kept.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn sent(entries: &[String], kept: &Self) -> Result<Self, String> {
+        let mut managers = Self::default();
+        for (index, entry) in entries.iter().enumerate() {
+            let entry: Entry<'_> =
+                serde_json::from_str(entry).map_err(|error| error.to_string())?;
+            let text = entry.fields.map_or("{}", RawValue::get);
+            let managed = entry.read(index, Fields::default())?;
+            // Nearly always it is what the client was shown.
+            let fields =
+                match kept.find(&managed.manager).filter(|known| known.fields.is_text(text)) {
+                    Some(known) => known.fields.clone(),
+                    None => fields_v1::read(text)?.into(),
+                };
+            managers.insert(Managed { fields, ..managed });
+        }
+        Ok(managers)
+    }
+
+    /// Writes them down, in their order; nothing if there are none.
+    pub fn write(&self) -> Bytes {
+        if self.is_empty() {
+            return Bytes::new();
+        }
+        let mut out = String::from("[");
+        for (index, managed) in self.in_order().into_iter().enumerate() {
+            out.push_str(if index == 0 { "" } else { "," });
+            write_entry(managed, &mut out);
+        }
+        out.push(']');
+        out.into()
+    }
+
+    /// All of them, in the order in which they are written down.
+    pub fn in_order(&self) -> Vec<&Managed> {
         let mut all: Vec<&Managed> = self.0.values().collect();
         all.sort_by_key(|managed| {
             let Manager { name, operation, api_version, subresource } = &managed.manager;
             let time = managed.time.as_deref().unwrap_or_default();
             (operation.name(), time, name, api_version, subresource)
         });
-        all.into_iter().map(write_entry).collect()
+        all
+    }
+
+    /// Whether these are the same as others but for times. What was not touched is written down as
+    /// it was.
+    pub fn differ_in_time_only(&self, other: &Self) -> bool {
+        let is_same = |(one, other): (&&Managed, &&Managed)| {
+            one.manager == other.manager && one.fields.is_same_text(&other.fields)
+        };
+        let (one, other) = (self.in_order(), other.in_order());
+        one.len() == other.len()
+            && one.iter().zip(&other).all(is_same)
+            && one.iter().zip(&other).any(|(one, other)| one.time != other.time)
+    }
+
+    /// Whether what each of them owns is written down as it is with these.
+    pub fn are_of(&self, others: &Self) -> bool {
+        self.iter().all(|managed| {
+            let other = others.find(&managed.manager);
+            other.is_some_and(|other| other.fields.is_same_text(&managed.fields))
+        })
+    }
+
+    /// None.
+    pub const fn none() -> Self {
+        Self(BTreeMap::new())
+    }
+
+    /// How many bytes what they own takes where it is written down.
+    pub fn size(&self) -> usize {
+        self.0.values().map(|managed| managed.fields.size()).sum()
     }
 
     /// Whether there are none.
@@ -133,6 +209,11 @@ impl Managers {
         self.0.get(&manager.identifier())
     }
 
+    /// The same, if it is the manager of the same version, too, by whom it is owned.
+    fn find(&self, manager: &Manager) -> Option<&Managed> {
+        self.get(manager).filter(|managed| managed.manager == *manager)
+    }
+
     /// Takes this manager out.
     pub fn take(&mut self, manager: &Manager) -> Option<Managed> {
         self.0.remove(&manager.identifier())
@@ -142,7 +223,7 @@ impl Managers {
     /// left out.
     pub fn insert(&mut self, managed: Managed) {
         let identifier = managed.manager.identifier();
-        if managed.set.is_empty() {
+        if managed.fields.is_empty() {
             self.0.remove(&identifier);
         } else {
             self.0.insert(identifier, managed);
@@ -151,18 +232,18 @@ impl Managers {
 
     /// Puts what somebody owns in the place of another manager.
     pub fn insert_as(&mut self, place: &Manager, managed: Managed) {
-        if !managed.set.is_empty() {
+        if !managed.fields.is_empty() {
             self.0.insert(place.identifier(), managed);
         }
     }
 
     /// Changes what each owns; who owns nothing then is left out, and so is one of whom there is
     /// `None`.
-    pub fn retain(&mut self, mut change: impl FnMut(&Manager, FieldSet) -> Option<FieldSet>) {
+    pub fn retain(&mut self, mut change: impl FnMut(&Manager, Fields) -> Option<Fields>) {
         self.0.retain(|_, managed| {
-            let set = change(&managed.manager, std::mem::take(&mut managed.set));
-            managed.set = set.unwrap_or_default();
-            !managed.set.is_empty()
+            let fields = change(&managed.manager, std::mem::take(&mut managed.fields));
+            managed.fields = fields.unwrap_or_default();
+            !managed.fields.is_empty()
         });
     }
 
@@ -209,7 +290,8 @@ impl Managers {
             if let Some(merged) = self.0.remove(&identifier)
                 && let Some(ancient) = self.0.get_mut(&id)
             {
-                ancient.set = std::mem::take(&mut ancient.set).union(merged.set);
+                let before = ancient.fields.set();
+                ancient.fields = before.union(merged.fields.set()).into();
                 ancient.time = merged.time;
                 count -= 1;
             }
@@ -217,58 +299,86 @@ impl Managers {
     }
 }
 
-fn read_entry(index: usize, entry: &Map<String, Value>) -> Result<Managed, String> {
-    let text = |name: &str| entry.get(name).and_then(Value::as_str).unwrap_or_default();
-    let operation = match text("operation") {
-        "Apply" => Operation::Apply,
-        "Update" => Operation::Update,
-        other => return Err(format!("operation must be `Apply` or `Update`, not {other}")),
-    };
-    let api_version = text("apiVersion").to_owned();
-    if api_version.is_empty() {
-        return Err("apiVersion must not be empty".to_owned());
-    }
-    match text("fieldsType") {
-        "FieldsV1" => {}
-        "" => return Err(format!("missing fieldsType in managed fields entry {index}")),
-        other => {
-            let other = quote(other);
-            return Err(format!("invalid fieldsType {other} in managed fields entry {index}"));
-        }
-    }
-    let set = match entry.get("fieldsV1") {
-        Some(written) if !written.is_null() => fields_v1::read(written)?,
-        _ => FieldSet::default(),
-    };
-    let time = entry.get("time").and_then(Value::as_str).map(str::to_owned);
-    let name = text("manager").to_owned();
-    let manager =
-        Manager { name, operation, api_version, subresource: text("subresource").to_owned() };
-    Ok(Managed { manager, set, time })
+/// An entry as it is written down, its members in the order of their names.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Entry<'a> {
+    #[serde(borrow, default)]
+    api_version: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    fields_type: Option<Cow<'a, str>>,
+    #[serde(borrow, default, rename = "fieldsV1")]
+    fields: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    manager: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    operation: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    subresource: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    time: Option<Cow<'a, str>>,
 }
 
-fn write_entry(managed: &Managed) -> Value {
-    let Managed { manager, set, time } = managed;
-    let mut entry = json!({
-        "manager": manager.name,
-        "operation": manager.operation.name(),
-        "apiVersion": manager.api_version,
-        "fieldsType": "FieldsV1",
-        "fieldsV1": fields_v1::write(set),
-    });
+impl Entry<'_> {
+    fn read(self, index: usize, fields: Fields) -> Result<Managed, String> {
+        let text = |given: Option<Cow<'_, str>>| given.unwrap_or_default().into_owned();
+        let operation = match text(self.operation).as_str() {
+            "Apply" => Operation::Apply,
+            "Update" => Operation::Update,
+            other => return Err(format!("operation must be `Apply` or `Update`, not {other}")),
+        };
+        let api_version = text(self.api_version);
+        if api_version.is_empty() {
+            return Err("apiVersion must not be empty".to_owned());
+        }
+        match text(self.fields_type).as_str() {
+            "FieldsV1" => {}
+            "" => return Err(format!("missing fieldsType in managed fields entry {index}")),
+            other => {
+                let other = quote(other);
+                return Err(format!("invalid fieldsType {other} in managed fields entry {index}"));
+            }
+        }
+        let (name, subresource) = (text(self.manager), text(self.subresource));
+        let manager = Manager { name, operation, api_version, subresource };
+        Ok(Managed { manager, fields, time: self.time.map(Cow::into_owned) })
+    }
+}
+
+fn write_entry(managed: &Managed, out: &mut String) {
+    let Managed { manager: Manager { name, operation, api_version, subresource }, fields, time } =
+        managed;
+    write_member(out, "{\"apiVersion\":", api_version);
+    write_member(out, ",\"fieldsType\":", "FieldsV1");
+    out.push_str(",\"fieldsV1\":");
+    fields.write(out);
+    write_member(out, ",\"manager\":", name);
+    write_member(out, ",\"operation\":", operation.name());
+    if !subresource.is_empty() {
+        write_member(out, ",\"subresource\":", subresource);
+    }
     if let Some(time) = time {
-        entry["time"] = time.as_str().into();
+        write_member(out, ",\"time\":", time);
     }
-    if !manager.subresource.is_empty() {
-        entry["subresource"] = manager.subresource.as_str().into();
-    }
-    entry
+    out.push('}');
+}
+
+/// Appends a member, of which everything but its text is given.
+fn write_member(out: &mut String, name: &str, text: &str) {
+    out.push_str(name);
+    write_json_text(out, text);
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::super::field_set::tests::set;
     use super::*;
+
+    fn texts(entries: &[Value]) -> Vec<String> {
+        entries.iter().map(Value::to_string).collect()
+    }
 
     fn updater(name: &str, time: &str) -> Managed {
         let manager = Manager {
@@ -277,7 +387,7 @@ mod tests {
             api_version: "example.com/v1".to_owned(),
             subresource: String::new(),
         };
-        Managed { manager, set: set(&[name]), time: Some(time.to_owned()) }
+        Managed { manager, fields: set(&[name]).into(), time: Some(time.to_owned()) }
     }
 
     #[test]
@@ -295,7 +405,7 @@ mod tests {
             ["ancient-changes", "m03", "m04", "m05", "m06", "m07", "m08", "m09", "m10", "m11"];
         assert_eq!(names, expected);
         let ancient = managers.iter().next().unwrap();
-        assert_eq!(ancient.set, set(&["m00", "m01", "m02"]));
+        assert_eq!(ancient.fields.set(), set(&["m00", "m01", "m02"]));
         assert_eq!(ancient.time.as_deref(), Some("2026-01-01T00:00:02Z"));
         // Ten are not too many.
         let before = managers.clone();
@@ -313,18 +423,36 @@ mod tests {
             subresource: subresource.to_owned(),
         };
         managers.insert(updater("u", "2026-01-01T00:00:00Z"));
-        managers.insert(Managed { manager: applier(""), set: set(&["x"]), time: None });
-        managers.insert(Managed { manager: applier("status"), set: set(&["y"]), time: None });
+        managers.insert(Managed { manager: applier(""), fields: set(&["x"]).into(), time: None });
+        managers.insert(Managed {
+            manager: applier("status"),
+            fields: set(&["y"]).into(),
+            time: None,
+        });
         managers.insert(Managed {
             manager: applier("scale"),
-            set: FieldSet::default(),
+            fields: Fields::default(),
             time: None,
         });
         let written = managers.write();
-        assert_eq!(written.len(), 3);
-        assert_eq!(written[2]["manager"], "u");
-        assert_eq!(Managers::read(&written).unwrap(), managers);
-        let again = Managed { manager: applier(""), set: set(&["z"]), time: None };
+        let entries: Vec<Value> = serde_json::from_slice(&written).unwrap();
+        assert_eq!(entries.len(), 3);
+        assert_eq!(entries[2]["manager"], "u");
+        // Member by member in the order of their names, as an object is encoded.
+        assert_eq!(Value::from(entries.clone()).to_string(), String::from_utf8_lossy(&written));
+        let kept = Managers::read(&written).unwrap();
+        assert_eq!(kept, managers);
+        // What a client sends is what is kept, or is read.
+        let entries = texts(&entries);
+        assert_eq!(Managers::sent(&entries, &kept).unwrap(), managers);
+        assert_eq!(Managers::sent(&entries, &Managers::default()).unwrap(), managers);
+        let other: Vec<String> =
+            entries.iter().map(|entry| entry.replace("example.com/v1", "example.com/v2")).collect();
+        assert!(!Managers::sent(&other, &kept).unwrap().are_of(&kept), "of another version");
+        assert!(Managers::sent(&entries, &kept).unwrap().are_of(&kept));
+        assert!(Managers::read(&Bytes::new()).unwrap().is_empty());
+        assert!(Managers::default().write().is_empty());
+        let again = Managed { manager: applier(""), fields: set(&["z"]).into(), time: None };
         let again = Manager { api_version: "example.com/v2".to_owned(), ..again.manager };
         assert!(managers.get(&again).is_some(), "an applier is the same in all versions");
         assert_eq!(again.to_string(), "\"a\"");
@@ -334,7 +462,9 @@ mod tests {
 
     #[test]
     fn what_is_no_list_of_managers_is_refused() {
-        let good = write_entry(&updater("u", "2026-01-01T00:00:00Z"));
+        let mut managers = Managers::default();
+        managers.insert(updater("u", "2026-01-01T00:00:00Z"));
+        let good: Vec<Value> = serde_json::from_slice(&managers.write()).unwrap();
         for (field, value) in [
             ("operation", json!("Foo")),
             ("operation", json!("")),
@@ -343,10 +473,28 @@ mod tests {
             ("fieldsType", json!("FieldsV2")),
             ("fieldsV1", json!({"x": {}})),
         ] {
-            let mut bad = good.clone();
+            let mut bad = good[0].clone();
             bad[field] = value;
-            assert!(Managers::read(&[good.clone(), bad]).is_err(), "{field}");
+            let entries = [good[0].clone(), bad];
+            assert!(Managers::sent(&texts(&entries), &Managers::default()).is_err(), "{field}");
+            // What is kept is looked into when it must be.
+            let kept = Managers::read(&Value::from(entries.to_vec()).to_string().into());
+            assert_eq!(kept.is_err(), field != "fieldsV1", "{field}");
         }
-        assert!(Managers::read(&[good]).is_ok());
+        assert!(Managers::sent(&texts(&good), &Managers::default()).is_ok());
+    }
+
+    #[test]
+    fn managers_may_differ_in_time_only() {
+        let at = |name: &str, time: &str| {
+            let mut managers = Managers::default();
+            managers.insert(updater(name, time));
+            managers
+        };
+        let one = at("a", "2026-01-01T00:00:00Z");
+        assert!(one.differ_in_time_only(&at("a", "2026-01-01T00:00:01Z")));
+        assert!(!one.differ_in_time_only(&one));
+        assert!(!one.differ_in_time_only(&at("b", "2026-01-01T00:00:01Z")));
+        assert!(!one.differ_in_time_only(&Managers::default()));
     }
 }

@@ -18,20 +18,28 @@ pub fn merge(
     applied: &Map<String, Value>,
 ) -> Result<Map<String, Value>, String> {
     match place.atom(&Value::Null) {
-        Atom::Map(atom) => Ok(members(atom, Some(live), Some(applied))?.unwrap_or_default()),
+        Atom::Map(atom) => Ok(members(atom, Some(live), Some(applied), 0)?.unwrap_or_default()),
         Atom::Scalar(_) | Atom::List(_) => Ok(applied.clone()),
     }
 }
+
+/// Down to here it is looked first whether values are the same to the letter, as most are. Deeper
+/// down it would be looked at the same ones too often.
+const SAME_DEPTH: usize = 8;
 
 /// `None` where there is nothing.
 fn value(
     place: Place<'_>,
     live: Option<&Value>,
     applied: Option<&Value>,
+    depth: usize,
 ) -> Result<Option<Value>, String> {
     // What is applied decides what is made of it.
     let Some(deciding) = applied.or(live) else { return Ok(None) };
     let leaf = || Ok(Some(deciding.clone()));
+    if depth <= SAME_DEPTH && live == applied {
+        return leaf();
+    }
     match place.atom(deciding) {
         Atom::Scalar(_) => leaf(),
         Atom::List(atom) => {
@@ -39,7 +47,7 @@ fn value(
             match (list(live), list(applied)) {
                 ([], []) => leaf(),
                 (live, applied) => {
-                    let merged = items(atom, relation, live, applied)?;
+                    let merged = items(atom, relation, (live, applied), depth)?;
                     Ok((!merged.is_empty()).then_some(Value::Array(merged)))
                 }
             }
@@ -47,7 +55,7 @@ fn value(
         Atom::Map(atom) => match (map(live), map(applied)) {
             _ if atom.is_atomic => leaf(),
             (None, None) => leaf(),
-            (live, applied) => Ok(members(atom, live, applied)?.map(Value::Object)),
+            (live, applied) => Ok(members(atom, live, applied, depth)?.map(Value::Object)),
         },
     }
 }
@@ -66,19 +74,24 @@ fn members(
     atom: MapAtom<'_>,
     live: Option<&Map<String, Value>>,
     applied: Option<&Map<String, Value>>,
+    depth: usize,
 ) -> Result<Option<Map<String, Value>>, String> {
     let mut merged = Map::new();
-    let names: BTreeSet<&String> = live.into_iter().chain(applied).flat_map(Map::keys).collect();
-    for name in names {
+    let mut member = |name: &String, live: Option<&Value>, applied: Option<&Value>| {
         let Some(place) = atom.member(name) else {
             return Err(format!(".{name}: field not declared in schema"));
         };
-        if let Some(member) = value(
-            place,
-            live.and_then(|live| live.get(name)),
-            applied.and_then(|applied| applied.get(name)),
-        )? {
+        if let Some(member) = value(place, live, applied, depth + 1)? {
             merged.insert(name.clone(), member);
+        }
+        Ok(())
+    };
+    for (name, before) in live.into_iter().flatten() {
+        member(name, Some(before), applied.and_then(|applied| applied.get(name)))?;
+    }
+    for (name, after) in applied.into_iter().flatten() {
+        if live.is_none_or(|live| !live.contains_key(name)) {
+            member(name, None, Some(after))?;
         }
     }
     Ok((!merged.is_empty()).then_some(merged))
@@ -89,8 +102,8 @@ fn members(
 fn items(
     atom: ListAtom<'_>,
     relation: Relation<'_>,
-    live: &[Value],
-    applied: &[Value],
+    (live, applied): (&[Value], &[Value]),
+    depth: usize,
 ) -> Result<Vec<Value>, String> {
     let keyed = |item: &'_ Value| element_of(relation, atom.items, item).map(|keyed| keyed.element);
     let left: Vec<PathElement> = live.iter().map(keyed).collect::<Result<_, _>>()?;
@@ -112,7 +125,7 @@ fn items(
             Some([one]) => Some(*one),
             Some(_) => Some(&null),
         };
-        value(atom.items, before, Some(item))
+        value(atom.items, before, Some(item), depth + 1)
     };
     let (mut i, mut j) = (0, 0);
     while i < live.len() || j < applied.len() {

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::field_set::{FieldSet, Node};
-use super::list::grouped;
+use super::list::{Group, grouped};
 use super::path_element::PathElement;
 use super::place::{Atom, MapAtom, Place};
 
@@ -23,9 +23,9 @@ fn value(place: Place<'_>, value: &Value) -> Node {
             (Some(relation), Value::Array(list)) => {
                 let (groups, _) = grouped(relation, atom.items, list);
                 let nodes = groups.into_iter().map(|(element, items)| {
-                    let node = match items.as_slice() {
-                        [one] => Node { is_member: true, ..self::value(atom.items, one) },
-                        _ => Node::member(),
+                    let node = match items {
+                        Group::One(one) => Node { is_member: true, ..self::value(atom.items, one) },
+                        Group::Many(_) => Node::member(),
                     };
                     (element, node)
                 });

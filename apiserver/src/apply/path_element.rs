@@ -18,6 +18,9 @@ pub enum PathElement {
     Value(Value),
     /// The item at this place.
     Index(i64),
+    /// An item that is told by a list or an object, which no item of a type is: as it is written
+    /// down.
+    Composite(Box<str>),
 }
 
 impl PathElement {
@@ -38,6 +41,7 @@ impl PathElement {
             Self::Key(_) => 1,
             Self::Value(_) => 2,
             Self::Index(_) => 3,
+            Self::Composite(_) => 4,
         }
     }
 }
@@ -56,6 +60,7 @@ impl Ord for PathElement {
             }
             (Self::Value(one), Self::Value(other)) => compare_values(one, other),
             (Self::Index(one), Self::Index(other)) => one.cmp(other),
+            (Self::Composite(one), Self::Composite(other)) => one.cmp(other),
             _ => self.rank().cmp(&other.rank()),
         }
     }
@@ -95,6 +100,7 @@ impl fmt::Display for PathElement {
                 f.write_str("]")
             }
             Self::Index(index) => write!(f, "[{index}]"),
+            Self::Composite(written) => write!(f, "[{written}]"),
         }
     }
 }

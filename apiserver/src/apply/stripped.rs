@@ -22,6 +22,18 @@ const OF_METADATA: [&str; 9] = [
 /// A set without what nobody owns.
 #[must_use]
 pub fn stripped(set: FieldSet) -> FieldSet {
+    set.difference(nobodys())
+}
+
+/// The same, and what nobody owns of the set.
+#[must_use]
+pub fn split(set: FieldSet) -> (FieldSet, FieldSet) {
+    let nobodys = nobodys();
+    let of_nobody = set.intersection(nobodys);
+    (set.difference(nobodys), of_nobody)
+}
+
+fn nobodys() -> &'static FieldSet {
     static NOBODYS: LazyLock<FieldSet> = LazyLock::new(|| {
         let path = |steps: &[&str]| {
             let steps: Vec<PathElement> =
@@ -32,5 +44,5 @@ pub fn stripped(set: FieldSet) -> FieldSet {
         let of_metadata = OF_METADATA.map(|name| path(&["metadata", name]));
         of_object.into_iter().chain(of_metadata).fold(FieldSet::default(), FieldSet::union)
     });
-    set.difference(&NOBODYS)
+    &NOBODYS
 }

@@ -3,12 +3,13 @@
 //! An applied object is held against this before anything is merged. Validation of what is
 //! kept comes later, and says more.
 
-use std::fmt::Write as _;
+use std::collections::BTreeSet;
+use std::fmt;
 
 use serde_json::{Map, Value};
 
 use super::list::{Keyed, element_of};
-use super::place::{Atom, ListAtom, MapAtom, Place, Scalar};
+use super::place::{Atom, ListAtom, MapAtom, Place, Relation, Scalar};
 use crate::error::{go_value, joined, quote};
 
 /// At most this many faults of one object are told.
@@ -21,7 +22,7 @@ const SHOWN: usize = 1 << 10;
 /// # Errors
 /// All that is wrong with it, in the words of kube-apiserver.
 pub fn check(place: Place<'_>, object: &Map<String, Value>) -> Result<(), String> {
-    faults_of(place, object, true)
+    faults_of(place, object, None, true)
 }
 
 /// The same of an object that may have items twice.
@@ -29,18 +30,30 @@ pub fn check(place: Place<'_>, object: &Map<String, Value>) -> Result<(), String
 /// # Errors
 /// All that is wrong with it.
 pub fn check_loosely(place: Place<'_>, object: &Map<String, Value>) -> Result<(), String> {
-    faults_of(place, object, false)
+    faults_of(place, object, None, false)
+}
+
+/// The same of what is not as in another object, against which nothing was said.
+///
+/// # Errors
+/// All that is wrong with it.
+pub fn check_loosely_beside(
+    place: Place<'_>,
+    object: &Map<String, Value>,
+    checked: &Map<String, Value>,
+) -> Result<(), String> {
+    faults_of(place, object, Some(checked), false)
 }
 
 fn faults_of(
     place: Place<'_>,
     object: &Map<String, Value>,
+    checked: Option<&Map<String, Value>>,
     are_items_once: bool,
 ) -> Result<(), String> {
     let mut faults = Faults { all: Vec::new(), are_items_once };
-    let mut path = String::new();
     match place.atom(&Value::Null) {
-        Atom::Map(atom) => members(atom, object, &mut path, &mut faults),
+        Atom::Map(atom) => members(atom, object, checked, Path::ROOT, &mut faults),
         Atom::Scalar(_) | Atom::List(_) => {}
     }
     match faults.all.as_slice() {
@@ -50,14 +63,65 @@ fn faults_of(
     }
 }
 
+/// Down to here it is looked first whether values were checked in another object, as most were.
+/// Deeper down it would be looked at the same ones too often.
+const SAME_DEPTH: usize = 8;
+
+/// Where a value stands. It is written down only if something is wrong there.
+#[derive(Clone, Copy)]
+struct Path<'p> {
+    depth: usize,
+    step: Step<'p>,
+    before: Option<&'p Path<'p>>,
+}
+
+#[derive(Clone, Copy)]
+enum Step<'p> {
+    Root,
+    Member(&'p str),
+    Index(usize),
+    Item(Relation<'p>, Place<'p>, &'p Value),
+}
+
+impl Path<'_> {
+    const ROOT: Path<'static> = Path { depth: 0, step: Step::Root, before: None };
+}
+
+impl<'p> Path<'p> {
+    fn then<'q>(&'q self, step: Step<'q>) -> Path<'q>
+    where
+        'p: 'q,
+    {
+        Path { depth: self.depth + 1, step, before: Some(self) }
+    }
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(before) = self.before {
+            write!(f, "{before}")?;
+        }
+        match self.step {
+            Step::Root => Ok(()),
+            Step::Member(name) => write!(f, ".{name}"),
+            Step::Index(index) => write!(f, "[{index}]"),
+            Step::Item(relation, items, item) => match element_of(relation, items, item) {
+                Ok(Keyed { element, .. }) => write!(f, "{element}"),
+                Err(_) => Ok(()),
+            },
+        }
+    }
+}
+
 struct Faults {
     all: Vec<String>,
     are_items_once: bool,
 }
 
 impl Faults {
-    fn add(&mut self, path: &str, what: &str) {
+    fn add(&mut self, path: &Path<'_>, what: &str) {
         if self.all.len() < FAULTS_LIMIT {
+            let path = path.to_string();
             self.all.push(if path.is_empty() {
                 what.to_owned()
             } else {
@@ -67,7 +131,16 @@ impl Faults {
     }
 }
 
-fn value(place: Place<'_>, found: &Value, path: &mut String, faults: &mut Faults) {
+fn value(
+    place: Place<'_>,
+    found: &Value,
+    checked: Option<&Value>,
+    path: &Path<'_>,
+    faults: &mut Faults,
+) {
+    if path.depth <= SAME_DEPTH && checked == Some(found) {
+        return;
+    }
     match (place.atom(found), found) {
         (_, Value::Null) => {}
         (Atom::Scalar(scalar), found) => {
@@ -75,57 +148,67 @@ fn value(place: Place<'_>, found: &Value, path: &mut String, faults: &mut Faults
                 faults.add(path, &what);
             }
         }
-        (Atom::List(atom), Value::Array(found)) => items(atom, found, path, faults),
+        (Atom::List(atom), Value::Array(found)) => {
+            items(atom, found, checked.and_then(Value::as_array), path, faults);
+        }
         (Atom::List(_), found) => faults.add(path, &format!("expected list, got {}", boxed(found))),
-        (Atom::Map(atom), Value::Object(found)) => members(atom, found, path, faults),
+        (Atom::Map(atom), Value::Object(found)) => {
+            members(atom, found, checked.and_then(Value::as_object), *path, faults);
+        }
         (Atom::Map(_), found) => faults.add(path, &format!("expected map, got {}", boxed(found))),
     }
 }
 
-fn members(atom: MapAtom<'_>, found: &Map<String, Value>, path: &mut String, faults: &mut Faults) {
+fn members(
+    atom: MapAtom<'_>,
+    found: &Map<String, Value>,
+    checked: Option<&Map<String, Value>>,
+    path: Path<'_>,
+    faults: &mut Faults,
+) {
     for (name, member) in found {
-        let length = path.len();
-        let _ = write!(path, ".{name}");
+        let path = path.then(Step::Member(name));
+        let checked = checked.and_then(|checked| checked.get(name));
         match atom.member(name) {
-            Some(place) => value(place, member, path, faults),
+            Some(place) => value(place, member, checked, &path, faults),
             None => {
-                faults.add(path, "field not declared in schema");
-                path.truncate(length);
+                faults.add(&path, "field not declared in schema");
                 return;
             }
         }
-        path.truncate(length);
     }
 }
 
-fn items(atom: ListAtom<'_>, found: &[Value], path: &mut String, faults: &mut Faults) {
-    let Some(relation) = atom.relation else {
-        for (index, item) in found.iter().enumerate() {
-            let length = path.len();
-            let _ = write!(path, "[{index}]");
-            value(atom.items, item, path, faults);
-            path.truncate(length);
-        }
-        return;
-    };
-    let mut seen = std::collections::BTreeSet::new();
+fn items(
+    atom: ListAtom<'_>,
+    found: &[Value],
+    checked: Option<&Vec<Value>>,
+    path: &Path<'_>,
+    faults: &mut Faults,
+) {
+    let mut seen = BTreeSet::new();
     for (index, item) in found.iter().enumerate() {
-        match element_of(relation, atom.items, item) {
-            Ok(Keyed { element, .. }) => {
-                let length = path.len();
-                if faults.are_items_once && seen.contains(&element) {
-                    faults.add(path, &format!("duplicate entries for key {element}"));
+        let step = match atom.relation {
+            None => Step::Index(index),
+            Some(relation) => match element_of(relation, atom.items, item) {
+                Ok(Keyed { element, .. }) => {
+                    if faults.are_items_once && seen.contains(&element) {
+                        let what = format!("duplicate entries for key {element}");
+                        faults.add(path, &what);
+                    }
+                    if faults.are_items_once {
+                        seen.insert(element);
+                    }
+                    Step::Item(relation, atom.items, item)
                 }
-                let _ = write!(path, "{element}");
-                value(atom.items, item, path, faults);
-                path.truncate(length);
-                seen.insert(element);
-            }
-            Err(why) => {
-                faults.add(path, &format!("element {index}: {why}"));
-                return;
-            }
-        }
+                Err(why) => {
+                    faults.add(path, &format!("element {index}: {why}"));
+                    return;
+                }
+            },
+        };
+        let checked = checked.and_then(|checked| checked.get(index));
+        value(atom.items, item, checked, &path.then(step), faults);
     }
 }
 

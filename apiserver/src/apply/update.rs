@@ -7,7 +7,7 @@ use super::field_set::FieldSet;
 use super::managers::{Managed, Manager, Managers, Operation};
 use super::reconcile::reconcile;
 use super::stripped::stripped;
-use super::typed::{check, check_loosely};
+use super::typed::{check, check_loosely, check_loosely_beside};
 use super::versions::Versions;
 
 /// A change of an object.
@@ -18,6 +18,8 @@ pub struct Update<'a> {
     pub manager: &'a Manager,
     /// How it was; empty but for its type if there was none.
     pub live: &'a Map<String, Value>,
+    /// Whether that was held against its type before, when its managers were told.
+    pub is_live_checked: bool,
     /// How it is meant to be.
     pub new: &'a Map<String, Value>,
     /// The time, as it is written down.
@@ -29,22 +31,38 @@ pub struct Update<'a> {
 /// # Errors
 /// When an object cannot be taken apart as its type says.
 pub fn update(update: &Update<'_>, managers: &mut Managers) -> Result<(), String> {
-    let Update { versions, manager, live, new, now } = *update;
+    let Update { versions, manager, live, is_live_checked, new, now } = *update;
     let gone = "the version of the request is gone";
     let place = versions.place(versions.requested()).ok_or(gone)?;
-    check_loosely(place, new)?;
-    check_loosely(place, live)?;
-    let (changed, _) = take_changed(versions, (live, new), managers, None)?;
-    let owned = changed.modified.union(changed.added);
-    let owned = stripped(owned.recursive_difference(versions.ignored(&manager.api_version)));
-    if !owned.is_empty() {
-        let before = managers.take(manager).map(|before| before.set).unwrap_or_default();
-        managers.insert(Managed {
-            manager: manager.clone(),
-            set: owned.union(before),
-            time: Some(now.to_owned()),
-        });
+    if is_live_checked {
+        check_loosely_beside(place, new, live)?;
+    } else {
+        check_loosely(place, new)?;
+        check_loosely_beside(place, live, new)?;
     }
+    let before = managers.take(manager);
+    let (changed, _) = take_changed(versions, (live, new), managers, None)?;
+    let Comparison { added, modified, removed } = changed;
+    let changed = modified.union(added);
+    let ignored = versions.ignored(&manager.api_version);
+    let owned = |changed: FieldSet| stripped(changed.recursive_difference(ignored));
+    let now = Some(now.to_owned());
+    let (fields, time) = match before {
+        Some(Managed { fields, time, .. }) => {
+            let owned = owned(changed.clone());
+            let time = if owned.is_empty() { time } else { now };
+            // Nearly always what it has changed was its own, and nothing is gone.
+            let is_kept =
+                fields.intersection(&removed).is_empty() && fields.intersection(&changed) == owned;
+            let fields = match is_kept {
+                true => fields,
+                false => fields.set().difference(&removed).difference(&changed).union(owned).into(),
+            };
+            (fields, time)
+        }
+        None => (owned(changed).into(), now),
+    };
+    managers.insert(Managed { manager: manager.clone(), fields, time });
     managers.cap();
     Ok(())
 }
@@ -67,7 +85,7 @@ pub(super) fn take_changed(
     compared.push((requested.to_owned(), comparison));
     let mut taken = Vec::new();
     let mut failed = None;
-    managers.retain(|manager, set| {
+    managers.retain(|manager, fields| {
         let is_other = except.is_none_or(|except| {
             except.operation != manager.operation
                 || except.name != manager.name
@@ -76,7 +94,7 @@ pub(super) fn take_changed(
                     && except.api_version != manager.api_version)
         });
         if !is_other {
-            return Some(set);
+            return Some(fields);
         }
         let version = &manager.api_version;
         if !compared.iter().any(|(known, _)| known == version) {
@@ -89,13 +107,17 @@ pub(super) fn take_changed(
                 }
                 Err(why) => {
                     failed = Some(why);
-                    return Some(set);
+                    return Some(fields);
                 }
             }
         }
         let (_, change) = compared.iter().find(|(known, _)| known == version)?;
-        let conflicts = set.intersection(&change.modified).union(set.intersection(&change.added));
-        let left = set.difference(&conflicts).difference(&change.removed);
+        let conflicts =
+            fields.intersection(&change.modified).union(fields.intersection(&change.added));
+        if conflicts.is_empty() && fields.intersection(&change.removed).is_empty() {
+            return Some(fields);
+        }
+        let left = fields.difference(&conflicts.clone().union(change.removed.clone()));
         if !conflicts.is_empty() {
             taken.push((manager.clone(), conflicts));
         }
@@ -108,10 +130,11 @@ pub(super) fn take_changed(
     Ok((comparison, taken))
 }
 
-/// Makes all sets those of the types as they are now. Managers of versions that are gone are
-/// left out.
-pub fn reconciled(versions: &Versions<'_>, managers: &mut Managers) {
-    managers.retain(|manager, set| {
-        versions.place(&manager.api_version).map(|place| reconcile(place, set))
+/// Makes all sets those of the types as they are now, if they are not yet. Managers of versions that
+/// are gone are left out.
+pub fn reconciled(versions: &Versions<'_>, are_current: bool, managers: &mut Managers) {
+    managers.retain(|manager, fields| {
+        let place = versions.place(&manager.api_version)?;
+        Some(if are_current { fields } else { reconcile(place, fields.set()).into() })
     });
 }

@@ -10,7 +10,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::future::Either;
+use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
 use serde_json::{Map, Number, Value};
 use tokio::sync::Semaphore;
 
@@ -26,6 +28,8 @@ pub struct Parsed {
     pub value: Value,
     /// Paths of members that were given more than once, as they were met.
     pub duplicates: Vec<String>,
+    /// Whether what managers own stands in it as text, as [`object_from_json`] leaves it.
+    pub sets_are_text: bool,
 }
 
 /// Why a body cannot be parsed.
@@ -67,6 +71,8 @@ pub const VALUES_LIMIT: usize = 50_000;
 /// All texts in a document together: an anchor of YAML may be repeated without
 /// being written again.
 const TEXTS_LIMIT: usize = 3 << 20;
+/// What a path of what a manager owns takes once it is read, in bytes: sets are made of sets.
+const PATH: usize = 400;
 /// How deep a document may nest; as the parser of JSON has it.
 const DEPTH_LIMIT: usize = 128;
 /// The parser of YAML takes up to 50 kB a level, more than a worker has.
@@ -149,7 +155,7 @@ fn read_yaml(bytes: &[u8], account: Account) -> Result<Parsed, ParseError> {
     let mut seen = seen.into_inner();
     seen.settle()?;
     let value = value.map_err(|error| format!("error converting YAML to JSON: yaml: {error}"))?;
-    Ok(Parsed { value, duplicates: seen.duplicates })
+    Ok(Parsed { value, duplicates: seen.duplicates, sets_are_text: false })
 }
 
 /// Parses JSON. Where Go has words of its own for what is wrong, the
@@ -157,7 +163,19 @@ fn read_yaml(bytes: &[u8], account: Account) -> Result<Parsed, ParseError> {
 pub fn from_json(bytes: &[u8], account: &Account) -> Result<Parsed, ParseError> {
     let seen = RefCell::new(Seen::new(account.clone()));
     let value = read(bytes, &seen)?;
-    Ok(Parsed { value, duplicates: seen.into_inner().duplicates })
+    Ok(Parsed { value, duplicates: seen.into_inner().duplicates, sets_are_text: false })
+}
+
+/// Parses the JSON of an object. What managers own (`fieldsV1`) becomes no tree but is the text in
+/// which it is written: nearly always it is what was shown, and half of the object.
+///
+/// # Errors
+/// As [`from_json`].
+pub fn object_from_json(bytes: &[u8], account: &Account) -> Result<Parsed, ParseError> {
+    let seen = Seen { sets_are_text: true, ..Seen::new(account.clone()) };
+    let seen = RefCell::new(seen);
+    let value = read(bytes, &seen)?;
+    Ok(Parsed { value, duplicates: seen.into_inner().duplicates, sets_are_text: true })
 }
 
 /// Parses JSON of at most so many values, which stands in something else.
@@ -198,7 +216,8 @@ fn read(bytes: &[u8], seen: &RefCell<Seen>) -> Result<Value, ParseError> {
         bytes = &mended;
         // What became of the first reading is gone.
         let account = seen.borrow().growth.give_back();
-        *seen.borrow_mut() = Seen { values: before, ..Seen::new(account) };
+        let sets_are_text = seen.borrow().sets_are_text;
+        *seen.borrow_mut() = Seen { values: before, sets_are_text, ..Seen::new(account) };
         read = parse(bytes, seen);
         seen.borrow_mut().settle()?;
     }
@@ -241,6 +260,8 @@ struct Seen {
     /// Members given more than once, listed or not.
     repeated: usize,
     duplicates: Vec<String>,
+    /// Whether what managers own stays text.
+    sets_are_text: bool,
 }
 
 impl Seen {
@@ -253,6 +274,7 @@ impl Seen {
             texts: 0,
             repeated: 0,
             duplicates: Vec::new(),
+            sets_are_text: false,
         }
     }
 
@@ -308,6 +330,35 @@ struct Node<'a> {
     seen: &'a RefCell<Seen>,
 }
 
+impl Node<'_> {
+    /// What a manager owns, as text; of nothing nothing.
+    fn text<E: serde::de::Error>(&self, json: &str) -> Result<Value, E> {
+        let mut seen = self.seen.borrow_mut();
+        // What it may become counts: paths of sets.
+        let paths = json.bytes().filter(|byte| matches!(byte, b'{' | b'[')).count();
+        seen.values += paths;
+        seen.value()?;
+        seen.grow(paths * PATH)?;
+        seen.text(json)?;
+        Ok(match json {
+            "null" => Value::Null,
+            "\"\"" => Value::String(String::new()),
+            json => Value::String(json.to_owned()),
+        })
+    }
+}
+
+/// Whether this is where an object says what a manager owns.
+fn is_set(path: &Path<'_>) -> bool {
+    matches!(
+        path,
+        Path::Member(
+            Path::Item(Path::Member(Path::Member(Path::Root, "metadata"), "managedFields"), _),
+            "fieldsV1"
+        )
+    )
+}
+
 impl<'de> DeserializeSeed<'de> for Node<'_> {
     type Value = Value;
 
@@ -318,9 +369,13 @@ impl<'de> DeserializeSeed<'de> for Node<'_> {
         if seen.depth > DEPTH_LIMIT {
             return Err(serde::de::Error::custom(format_args!("nests deeper than {DEPTH_LIMIT}")));
         }
+        let is_text = seen.sets_are_text && is_set(self.path);
         drop(seen);
         let shared = self.seen;
-        let value = deserializer.deserialize_any(self)?;
+        let value = match is_text {
+            true => self.text(<&RawValue>::deserialize(deserializer)?.get())?,
+            false => deserializer.deserialize_any(self)?,
+        };
         shared.borrow_mut().depth -= 1;
         Ok(value)
     }

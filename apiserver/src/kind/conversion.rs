@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use super::{Kind, Version};
 use crate::error::{ApiError, quote};
-use crate::object::{Object, ObjectError, Tree};
+use crate::object::{Object, ObjectError, Shape, Tree};
 use crate::schema::{Malformed, coerce, fill_defaults, normalize, prune};
 
 /// An object that is kept, but cannot be shown in a version.
@@ -28,9 +28,19 @@ impl From<ConversionError> for ApiError {
 }
 
 impl Kind {
+    /// Whether its definition may be followed by another one.
+    pub fn may_change(&self) -> bool {
+        self.shape != Shape::default()
+    }
+
+    /// Whether an object was written when the kind was as it is now.
+    pub fn is_current(&self, object: &Object) -> bool {
+        object.shape() == self.shape
+    }
+
     /// Whether an object is shown in this version as it is kept.
     pub fn is_shown_as_kept(&self, object: &Object, version: &Version) -> bool {
-        self.view.is_none() && version.name == self.storage.name && object.shape() == self.shape
+        self.view.is_none() && version.name == self.storage.name && self.is_current(object)
     }
 
     /// An object that is kept, in this version. In the stored version it is made once, if
@@ -70,12 +80,12 @@ impl Kind {
     }
 
     /// An object in this version; one that cannot be converted as it is kept, under the version's
-    /// name, for those who look at its metadata.
+    /// name, for those who look at its metadata; without what is said of its managers.
     pub fn in_version_or_as_kept(&self, object: &Arc<Object>, version: &Version) -> Tree {
         if let Ok(shown) = self.in_version(object, version) {
-            return shown.to_tree();
+            return shown.to_parts().0;
         }
-        let mut tree = object.to_tree();
+        let (mut tree, _) = object.to_parts();
         tree.insert("apiVersion".to_owned(), self.api_version(&version.name).into());
         tree
     }
@@ -93,20 +103,20 @@ impl Kind {
     /// for is filled in, and what the version that is read does not know is dropped. What
     /// that one has defaults for is filled in when it is written.
     fn converted(&self, object: &Object, version: &Version) -> Result<Object, ObjectError> {
-        let mut tree = object.to_tree();
+        let (mut tree, managed_fields) = object.to_parts();
         let kept_in = self.convert(&mut tree, version);
         let of = version.schema.root();
         if of.go.is_some() {
             // It was of its types before.
             let _ = coerce(of, &mut tree);
-            return Object::from_tree(&tree);
+            return Object::from_parts(&tree, &managed_fields);
         }
-        if object.shape() != self.shape {
+        if !self.is_current(object) {
             let kept_in = kept_in.unwrap_or(&self.storage);
             fill_defaults(kept_in.schema.root(), &mut tree);
         }
         prune(of, &mut tree);
-        Object::from_tree(&tree)
+        Object::from_parts(&tree, &managed_fields)
     }
 
     /// An object of any version as it is kept.
@@ -120,11 +130,11 @@ impl Kind {
         if version.name == self.storage.name {
             return Ok(object.of_shape(self.shape));
         }
-        let mut tree = object.to_tree();
+        let (mut tree, managed_fields) = object.to_parts();
         self.convert(&mut tree, &self.storage);
         // Nothing is refused: the other version did not ask for more.
         let _ = normalize(self.storage.schema.root(), &mut tree, Malformed::Dropped);
-        Ok(Object::from_tree(&tree)?.of_shape(self.shape))
+        Ok(Object::from_parts(&tree, &managed_fields)?.of_shape(self.shape))
     }
 
     /// An object in the form of another kind of the same name.
@@ -135,14 +145,15 @@ impl Kind {
         group: &str,
         version: &str,
     ) -> Result<Object, ObjectError> {
-        let mut tree = form(object.to_tree());
+        let (tree, managed_fields) = object.to_parts();
+        let mut tree = form(tree);
         tree.insert("apiVersion".to_owned(), super::api_version(group, version).into());
         let types = self.storage.schema.types();
         if let Some(id) = types.kind(group, version, &self.names.kind) {
             // It was of its types before.
             let _ = coerce(types.get(id), &mut tree);
         }
-        Object::from_tree(&tree)
+        Object::from_parts(&tree, &managed_fields)
     }
 
     /// Makes an object of any version one of this version; answers with the version that it

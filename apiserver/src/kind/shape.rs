@@ -7,14 +7,17 @@ use serde_json::Value;
 use super::Kind;
 use crate::object::{Shape, to_json};
 
-/// Keywords of a schema that say what is kept of an object and what is filled in. All others
-/// only judge or describe.
-const KEYWORDS: [&str; 6] = [
+/// Keywords of a schema that say what is kept of an object, what is filled in, and what of it can
+/// have owners of its own. All others only judge or describe.
+const KEYWORDS: [&str; 9] = [
     "default",
     "nullable",
     "type",
     "x-kubernetes-embedded-resource",
     "x-kubernetes-int-or-string",
+    "x-kubernetes-list-map-keys",
+    "x-kubernetes-list-type",
+    "x-kubernetes-map-type",
     "x-kubernetes-preserve-unknown-fields",
 ];
 
@@ -102,11 +105,15 @@ mod tests {
         assert_eq!(before, shape(|versions| of(versions)["a"]["description"] = json!("x")));
         let columns = json!([{"name": "A", "type": "string", "jsonPath": ".spec.a"}]);
         assert_eq!(before, shape(|versions| versions[0]["additionalPrinterColumns"] = columns));
-        let changes: [&dyn Fn(&mut Value); 6] = [
+        let changes: [&dyn Fn(&mut Value); 7] = [
             &|versions| of(versions)["a"]["default"] = json!("x"),
             &|versions| of(versions)["c"] = json!({"type": "string"}),
             &|versions| drop(of(versions).as_object_mut().unwrap().remove("b")),
             &|versions| of(versions)["a"]["nullable"] = json!(true),
+            &|versions| {
+                let spec = &mut versions[0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+                spec["x-kubernetes-map-type"] = json!("atomic");
+            },
             &|versions| {
                 versions[0]["storage"] = json!(false);
                 versions[1]["storage"] = json!(true);

@@ -92,7 +92,7 @@ pub async fn create_subresource(
     Ok(SubresourceResponse::Success)
 }
 
-/// The object, in the version of the request.
+/// The object, in the version of the request, without what is said of its managers.
 async fn current(attributes: &Attributes<'_>, key: &Key) -> Result<(Tree, Room), ApiError> {
     let kind = attributes.kind();
     let absent = || ApiError::not_found(&kind.group, &kind.names.plural, key.name());
@@ -102,7 +102,7 @@ async fn current(attributes: &Attributes<'_>, key: &Key) -> Result<(Tree, Room),
     let shown = kind.in_version(&kept.object, attributes.version)?;
     // What becomes of it stands beside it.
     let room = attributes.account.room(2 * shown.tree_size())?;
-    Ok((shown.to_tree(), room))
+    Ok((shown.to_parts().0, room))
 }
 
 fn ask(

@@ -2,13 +2,12 @@
 
 use std::sync::OnceLock;
 
-use serde_json::Value;
-
 use super::attributes::{Attributes, Origin};
 use super::decode::{check_identity, check_namespace};
 use super::draft::Draft;
 use super::live::Live;
-use super::{field_managers, owners, reset, text};
+use super::sent_managers::without_managed_fields;
+use super::{owners, reset, text};
 use crate::admission::{
     AdmissionObject, AdmissionOperation, AdmissionPlugin, AdmissionRequest, KindRules, OldObject,
     Reservation,
@@ -39,7 +38,6 @@ pub(super) async fn mutate(
     let mut touched = None;
     let mut outcome = Ok(());
     let before = draft_type(draft);
-    let managed = field_managers::managed_fields(&draft.tree).to_vec();
     let mut object = AdmissionObject::new(&mut draft.tree);
     for plugin in plugins(attributes, rules.as_ref()).filter(|one| one.handles(&request)) {
         outcome = plugin.mutate(&request, &mut object).await;
@@ -61,7 +59,7 @@ pub(super) async fn mutate(
     if draft_type(draft) != before {
         return Err(broken("apiVersion and kind may not change"));
     }
-    normalize_again(attributes, live, draft, managed).map_err(|why| broken(&why))
+    normalize_again(attributes, live, draft).map_err(|why| broken(&why))
 }
 
 /// Normalizes an object that plugins have touched, and checks that it still fits the path.
@@ -69,7 +67,6 @@ fn normalize_again(
     attributes: &Attributes<'_>,
     live: Option<&Live>,
     draft: &mut Draft,
-    managed: Vec<Value>,
 ) -> Result<(), String> {
     let tree = &mut draft.tree;
     let checked = match attributes.name {
@@ -82,7 +79,7 @@ fn normalize_again(
         schema::normalize(attributes.version.schema.root(), tree, Malformed::Refused)?;
     }
     draft.warnings.extend(owners::without_duplicates(tree, owners::Found::AfterAdmission));
-    field_managers::mend(&mut draft.tree, managed);
+    draft.tree = without_managed_fields(std::mem::take(&mut draft.tree)).0;
     reset::reset_again(attributes, live, draft);
     Ok(())
 }

@@ -4,15 +4,12 @@ use serde_json::Value;
 
 use super::attributes::{Attributes, Part};
 use super::draft::Draft;
-use super::field_managers::{
-    before, before_first_apply, managed_fields, manager, set, versions, without_managed_fields,
-};
+use super::field_managers::{SET, before, before_first_apply, is_current, manager, reconcile};
 use super::field_validation::FieldValidation;
 use super::live::Live;
 use super::{last_applied, scale, scale_managers, text};
 use crate::apply::{
     Application, Conflicts, Manager, Managers, Operation, Outcome, Refused, Versions, apply, check,
-    reconciled,
 };
 use crate::clock::to_rfc_3339;
 use crate::error::{ApiError, Cause, Details, Reason};
@@ -54,11 +51,11 @@ pub(super) fn applied(
         return Err(ApiError::bad_request("metadata.managedFields must be nil"));
     }
     let size = live.map_or(0, |live| quota::of_tree(&live.tree)) + quota::of_tree(sent);
-    let _working = attributes.account.reserve(TAKEN * size)?;
+    let of_sets = live.map_or(0, |live| SET * live.managers().size());
+    let _working = attributes.account.reserve(TAKEN * size + of_sets)?;
     room.grow_to(size)?;
     let before = before(attributes, live);
-    let kept = live.map(|live| managed_fields(&live.tree)).unwrap_or_default();
-    let mut managers = Managers::read(kept).unwrap_or_default();
+    let mut managers = live.map(|live| live.managers().clone()).unwrap_or_default();
     if managers.is_empty() && live.is_some() {
         before_first_apply(attributes, &before, &mut managers).map_err(|why| {
             ApiError::internal(format!("failed to create manager for existing fields: {why}"))
@@ -67,8 +64,7 @@ pub(super) fn applied(
     let mut draft = match attributes.part {
         Part::Scale => applied_to_scale(attributes, submitted, (&before, live), &managers)?,
         _ => {
-            let versions = versions(attributes);
-            reconciled(&versions, &mut managers);
+            let versions = reconcile(attributes, is_current(attributes, live), &mut managers);
             applied_to_object(attributes, submitted, (&before, live), &managers, &versions)?
         }
     };
@@ -126,8 +122,6 @@ fn applied_to_object(
             schema::fill_defaults(version.schema.root(), &mut tree);
         }
     }
-    let (mut tree, _) = without_managed_fields(tree);
-    set(&mut tree, managers.write());
     if manager.name == last_applied::KUBECTL {
         last_applied::renew(&mut tree, sent);
     }
@@ -138,8 +132,7 @@ fn applied_to_object(
     };
     let mut draft = Draft::new(tree, true, Vec::new());
     metadata::edit(&mut draft.tree, |metadata| drop(metadata.remove("resourceVersion")));
-    draft.is_applied = true;
-    Ok(Draft { revision, ..draft })
+    Ok(Draft { revision, managers, is_applied: true, ..draft })
 }
 
 /// Applies a Scale: the number of replicas of an object.
@@ -167,11 +160,9 @@ fn applied_to_scale(
     let mut tree = before.clone();
     scale::set_replicas(&mut tree, scale::paths(attributes)?, replicas.unwrap_or_default());
     let managers = scale_managers::to_object(attributes, managers, outcome.managers);
-    set(&mut tree, managers.write());
-    let mut draft = Draft::new(tree, true, Vec::new());
-    draft.is_applied = true;
+    let draft = Draft::new(tree, true, Vec::new());
     let revision = live.map(|live| live.revision.clone()).unwrap_or_default();
-    Ok(Draft { revision, ..draft })
+    Ok(Draft { revision, managers, is_applied: true, ..draft })
 }
 
 /// Holds what was sent against its type, and applies it.

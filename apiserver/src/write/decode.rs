@@ -3,6 +3,7 @@
 use super::attributes::Attributes;
 use super::draft::{Draft, Submitted};
 use super::live::Live;
+use super::sent_managers::SentManagers;
 use super::{FieldValidation, field_validation, owners, text};
 use crate::error::{ApiError, quote};
 use crate::kind::{Kind, StoragePrefix, Version};
@@ -19,7 +20,7 @@ pub fn decode(
     validation: FieldValidation,
     submitted: Submitted,
 ) -> Result<Draft, ApiError> {
-    let Submitted { mut tree, duplicates } = submitted;
+    let Submitted { mut tree, duplicates, sets_are_text } = submitted;
     let unhandled = |why: &str| {
         let name = &kind.names.kind;
         let version = quote(&version.name);
@@ -31,7 +32,11 @@ pub fn decode(
     let mut warnings = field_validation::report(validation, duplicates, unknown)
         .map_err(|problems| unhandled(&format!("strict decoding error: {problems}")))?;
     warnings.extend(owners::without_duplicates(&mut tree, owners::Found::InTheRequest));
-    Ok(Draft::new(tree, is_kind, warnings))
+    let (tree, sent_managers) = match sets_are_text {
+        true => SentManagers::with_text(tree),
+        false => SentManagers::of(tree),
+    };
+    Ok(Draft { sent_managers, ..Draft::new(tree, is_kind, warnings) })
 }
 
 /// Drops what is not known; answers whether it is of the kind, and with the paths of what

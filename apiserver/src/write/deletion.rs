@@ -52,7 +52,7 @@ pub fn mark(
     options: &MarkOptions,
     clock: &Clock,
 ) -> Result<Option<Object>, ApiError> {
-    let mut tree = object.to_tree();
+    let (mut tree, managed_fields) = object.to_parts();
     if strategy.is_garbage_collected {
         set_finalizers(&mut tree, options.propagation);
     }
@@ -72,7 +72,7 @@ pub fn mark(
         end_in(&mut tree, seconds, options.grace_period, clock);
     }
     // However large it is: what cannot be marked could never go.
-    let marked = Object::from_tree(&tree).map_err(ApiError::internal)?;
+    let marked = Object::from_parts(&tree, &managed_fields).map_err(ApiError::internal)?;
     Ok(Some(marked.of_shape(object.shape())))
 }
 
@@ -112,12 +112,12 @@ pub fn final_state(
     strategy: &Strategy,
     clock: &Clock,
 ) -> Result<Object, ApiError> {
-    let mut tree = object.to_tree();
+    let (mut tree, managed_fields) = object.to_parts();
     // Objects of other kinds are removed without a mark.
     if strategy.grace_period.is_some() {
         end_in(&mut tree, 0, Some(0), clock);
     }
-    let gone = Object::from_tree(&tree).map_err(ApiError::internal)?;
+    let gone = Object::from_parts(&tree, &managed_fields).map_err(ApiError::internal)?;
     Ok(gone.of_shape(object.shape()))
 }
 

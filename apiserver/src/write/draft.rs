@@ -1,5 +1,7 @@
 //! Draft: an object on its way through a write.
 
+use super::sent_managers::SentManagers;
+use crate::apply::Managers;
 use crate::error::ApiError;
 use crate::object::{Tree, metadata};
 
@@ -10,13 +12,26 @@ pub struct Submitted {
     pub tree: Tree,
     /// Paths of members that were given more than once.
     pub duplicates: Vec<String>,
+    /// Whether what managers own (`fieldsV1`) stands in it as JSON in a text.
+    pub sets_are_text: bool,
+}
+
+impl Submitted {
+    /// An object that was not read from JSON.
+    pub fn new(tree: Tree, duplicates: Vec<String>) -> Self {
+        Self { tree, duplicates, sets_are_text: false }
+    }
 }
 
 /// An object on its way through a write.
 #[derive(Clone, Debug)]
 pub struct Draft {
-    /// The object, as far as it is made.
+    /// The object, as far as it is made, without what is said of its managers.
     pub tree: Tree,
+    /// What it said of its managers when it came.
+    pub sent_managers: SentManagers,
+    /// Who owns which fields, once that is known.
+    pub managers: Managers,
     /// Whether it says that it is of this kind; otherwise nothing was pruned.
     pub is_kind: bool,
     /// The resourceVersion that it came with.
@@ -30,7 +45,9 @@ pub struct Draft {
 impl Draft {
     pub(super) fn new(tree: Tree, is_kind: bool, warnings: Vec<String>) -> Self {
         let revision = metadata::text(&tree, "resourceVersion").to_owned();
-        Self { tree, is_kind, revision, warnings, is_applied: false }
+        let (tree, sent_managers) = SentManagers::of(tree);
+        let managers = Managers::default();
+        Self { tree, sent_managers, managers, is_kind, revision, warnings, is_applied: false }
     }
 
     /// A refusal of the write, with the warnings that its author is given all the same.

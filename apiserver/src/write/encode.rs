@@ -4,7 +4,6 @@ use super::attributes::Attributes;
 use super::deletion::can_be_removed;
 use super::draft::Draft;
 use super::extent::{DEPTH_LIMIT, Extent};
-use super::field_managers::{managed_fields, without_managed_fields};
 use super::live::Live;
 use crate::error::{ApiError, Reason};
 use crate::object::{Object, Tree};
@@ -34,18 +33,18 @@ pub(super) fn encode(
     draft: &Draft,
 ) -> Result<Encoded, ApiError> {
     let kind = attributes.kind();
+    let managed_fields = draft.managers.write();
     let goes = live.is_some() && can_be_removed(kind, &draft.tree);
     let object = if goes {
         // It is shown, not kept: what is too large can still go.
-        Object::from_tree(&draft.tree).map_err(ApiError::internal)?
+        Object::from_parts(&draft.tree, &managed_fields).map_err(ApiError::internal)?
     } else {
         let size = live.map(|live| live.kept.object.json_size()).unwrap_or_default();
         let limit = OBJECT_LIMIT.max(size);
-        match encode_within(limit, &draft.tree) {
+        match encode_within(limit, &draft.tree, &managed_fields) {
             // What is said of managers is let go of first, but not by whoever applies.
-            Err(_) if !draft.is_applied && !managed_fields(&draft.tree).is_empty() => {
-                let (tree, _) = without_managed_fields(draft.tree.clone());
-                encode_within(limit, &tree)?
+            Err(_) if !draft.is_applied && !managed_fields.is_empty() => {
+                encode_within(limit, &draft.tree, &[])?
             }
             encoded => encoded?,
         }
@@ -54,19 +53,23 @@ pub(super) fn encode(
     Ok(Encoded { object, goes })
 }
 
-fn encode_within(limit: usize, tree: &Tree) -> Result<Object, ApiError> {
+fn encode_within(limit: usize, tree: &Tree, managed_fields: &[u8]) -> Result<Object, ApiError> {
     let too_large = |what: String| {
         let message = format!("Request entity too large: {what}");
         Err(ApiError::new(Reason::RequestEntityTooLarge, message))
     };
-    let extent = Extent::of(tree);
+    let extent = Extent::of(tree).with_managed_fields(managed_fields);
     if extent.depth > DEPTH_LIMIT {
         return too_large(format!("an object nests at most {DEPTH_LIMIT} levels deep"));
     }
     if extent.values > VALUES_LIMIT {
         return too_large(format!("an object holds at most {VALUES_LIMIT} values"));
     }
-    let object = Object::from_tree(tree).map_err(ApiError::internal)?;
+    if extent.texts > limit {
+        // It is not encoded: six bytes may become of one.
+        return too_large(format!("limit is {limit}"));
+    }
+    let object = Object::from_parts(tree, managed_fields).map_err(ApiError::internal)?;
     if object.json_size() > limit {
         return too_large(format!("limit is {limit}"));
     }

@@ -14,13 +14,44 @@ pub(super) struct Extent {
     pub depth: usize,
     /// Members and items, at all depths.
     pub values: usize,
+    /// Bytes of all texts as JSON has them, without the names of members.
+    pub texts: usize,
 }
 
 impl Extent {
     /// The extent of an object.
     pub(super) fn of(tree: &Tree) -> Self {
-        let mut extent = Self { depth: 1, values: 0 };
+        let mut extent = Self { depth: 1, ..Self::default() };
         tree.values().for_each(|value| extent.add(value, 2));
+        extent
+    }
+
+    /// The extent of an object with what is said of its managers: JSON, or nothing.
+    pub(super) fn with_managed_fields(self, json: &[u8]) -> Self {
+        let of_managers = Self::of_json(json);
+        // They stand in the metadata of the object.
+        let depth = self.depth.max(2 + of_managers.depth);
+        Self { depth, values: self.values + of_managers.values, ..self }
+    }
+
+    /// How deep JSON is, and how many objects and lists are in it.
+    fn of_json(json: &[u8]) -> Self {
+        let mut extent = Self::default();
+        let (mut depth, mut is_text, mut is_escaped) = (0_usize, false, false);
+        for byte in json {
+            match byte {
+                _ if is_escaped => is_escaped = false,
+                b'\\' => is_escaped = true,
+                b'"' => is_text = !is_text,
+                b'{' | b'[' if !is_text => {
+                    depth += 1;
+                    extent.depth = extent.depth.max(depth);
+                    extent.values += 1;
+                }
+                b'}' | b']' if !is_text => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+        }
         extent
     }
 
@@ -33,6 +64,9 @@ impl Extent {
 
     fn add(&mut self, value: &Value, depth: usize) {
         self.values += 1;
+        if let Value::String(text) = value {
+            self.texts += text.bytes().map(size_in_json).sum::<usize>();
+        }
         if depth > DEPTH_LIMIT + 1 || !(value.is_object() || value.is_array()) {
             return;
         }
@@ -44,6 +78,15 @@ impl Extent {
             Value::Array(items) => items.iter().for_each(|value| self.add(value, depth + 1)),
             _ => {}
         }
+    }
+}
+
+/// What a byte of a text takes in JSON.
+fn size_in_json(byte: u8) -> usize {
+    match byte {
+        b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 8 | 12 => 2,
+        0..=31 => 6,
+        _ => 1,
     }
 }
 
@@ -63,5 +106,20 @@ mod tests {
             assert_eq!(read.is_ok(), depth <= DEPTH_LIMIT, "{depth}");
         }
         assert_eq!(Extent::of_value(&json!({"a": [1, {"b": 2}]})).values, 5);
+        let text = json!("a\"\\\n\r\t\u{8}\u{c}\u{0}\u{1f}\u{7f}é");
+        assert_eq!(Extent::of_value(&text).texts + 2, text.to_string().len());
+    }
+
+    #[test]
+    fn what_is_said_of_managers_counts() {
+        let tree = json!({"metadata": {"name": "a"}});
+        let managers = json!([{"fieldsV1": {"f:spec": {"f:l": {"k:{\"a\":\"}[\"}": {}}}}}]);
+        let extent = Extent::of(tree.as_object().unwrap());
+        let together = extent.with_managed_fields(managers.to_string().as_bytes());
+        let mut whole = tree.clone();
+        whole["metadata"]["managedFields"] = managers;
+        assert_eq!(together.depth, Extent::of(whole.as_object().unwrap()).depth);
+        assert_eq!(together.values, extent.values + 6);
+        assert_eq!(extent.with_managed_fields(b""), Extent { depth: 2, ..extent });
     }
 }

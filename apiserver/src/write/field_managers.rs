@@ -8,12 +8,13 @@ use super::attributes::{Attributes, Origin, Part};
 use super::draft::Draft;
 use super::live::Live;
 use super::scale_managers;
+use super::sent_managers::{SentManagers, without_managed_fields};
 use crate::apply::{Manager, Managers, Operation, Update, Versions, reconciled, update};
 use crate::clock::to_rfc_3339;
 use crate::error::{ApiError, Reason, is_printed};
 use crate::kind::{Kind, api_version};
 use crate::object::{Tree, metadata};
-use crate::quota::{self, Room};
+use crate::quota::{self, Room, TREE_LIMIT};
 use crate::schema::{self, Malformed};
 
 /// Whether objects say who owns which of their fields.
@@ -39,9 +40,15 @@ impl ManagedFields {
 
 /// What fields of which nobody knows better belong to.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
-/// How much is taken, in trees of the object, while its managers are told: sets, and how they are
-/// written down.
-const TAKEN: usize = 5;
+/// How much is taken, in trees of the object, while its managers are told: sets of what has
+/// changed, of which each may take as much as two trees, and what the allocator keeps of them.
+const TAKEN: usize = 10;
+/// And at most so much: half of what one request may take.
+const MOST_TAKEN: usize = 2 * TREE_LIMIT;
+/// How much a set takes, in bytes of its text.
+pub(super) const SET: usize = 40;
+/// The managers of an object that is not there.
+static NOBODY: Managers = Managers::none();
 /// What a manager without a name is called.
 const UNKNOWN: &str = "unknown";
 
@@ -65,42 +72,42 @@ pub(super) fn track_but(
     draft: &mut Draft,
     filled_by_system: &[&str],
 ) -> Result<Option<Room>, ApiError> {
-    if attributes.origin == Origin::Restored || draft.is_applied {
+    if draft.is_applied || attributes.environment.managed_fields == ManagedFields::Dropped {
         return Ok(None);
     }
-    if attributes.environment.managed_fields == ManagedFields::Dropped {
-        set(&mut draft.tree, Vec::new());
-        return Ok(None);
-    }
-    let kept = live.map(|live| managed_fields(&live.tree)).unwrap_or_default();
-    let (tree, sent) = without_managed_fields(std::mem::take(&mut draft.tree));
-    draft.tree = tree;
-    let managers = match attributes.part {
-        // Code says nothing of managers.
-        Part::Handler(_) => {
-            set(&mut draft.tree, kept.to_vec());
-            return Ok(None);
-        }
-        Part::Main => starting(kept, &sent),
-        Part::Status | Part::Scale | Part::Finalizers => Managers::read(kept).unwrap_or_default(),
-    };
-    let room = match attributes.account.reserve(TAKEN * quota::of_tree(&draft.tree)) {
+    let sent = std::mem::take(&mut draft.sent_managers);
+    let kept = live.map_or(&NOBODY, Live::managers);
+    let size = TAKEN * quota::of_tree(&draft.tree) + SET * (kept.size() + sent.size());
+    let room = match attributes.account.reserve(size.min(MOST_TAKEN)) {
         Ok(room) => room,
         // As kube-apiserver lets go of it when an object is too large.
-        Err(refused) if refused.reason() == Reason::RequestEntityTooLarge => {
-            set(&mut draft.tree, Vec::new());
-            return Ok(None);
-        }
+        Err(refused) if refused.reason() == Reason::RequestEntityTooLarge => return Ok(None),
         Err(refused) => return Err(refused),
     };
-    let of_client = without_fields(&draft.tree, filled_by_system);
-    let tracked = tracked(attributes, live, &of_client, managers);
-    let written = tracked.unwrap_or_else(|why| {
+    let (mut managers, are_kept) = match attributes.part {
+        Part::Main if sent.is_reset() => (Managers::default(), false),
+        Part::Main => starting(kept, &sent),
+        // Code says nothing of managers.
+        Part::Handler(_) => {
+            draft.managers = kept.clone();
+            return Ok(None);
+        }
+        Part::Status | Part::Scale | Part::Finalizers => (kept.clone(), true),
+    };
+    let tracked = if attributes.origin == Origin::Restored {
+        reconcile(attributes, false, &mut managers);
+        Ok(managers)
+    } else {
+        let of_client = without_fields(&draft.tree, filled_by_system);
+        // Who sends managers that own nothing does not wish that nobody is told of.
+        let is_begun = !kept.is_empty() && !sent.is_reset();
+        tracked(attributes, live, &of_client, (managers, are_kept, is_begun))
+    };
+    draft.managers = tracked.unwrap_or_else(|why| {
         // Validation says why, if it is to be said.
         tracing::debug!("nobody owns what cannot be taken apart: {why}");
-        Vec::new()
+        Managers::default()
     });
-    set(&mut draft.tree, written);
     Ok(Some(room))
 }
 
@@ -123,25 +130,15 @@ fn without_fields<'a>(tree: &'a Tree, pointers: &[&str]) -> Cow<'a, Tree> {
     Cow::Owned(tree)
 }
 
-/// What managers an update of the object itself begins with.
-fn starting(kept: &[Value], sent: &[Value]) -> Managers {
-    if is_reset(sent) {
-        return Managers::default();
-    }
-    let sent = Managers::read(sent).unwrap_or_default();
-    if sent.is_empty() { Managers::read(kept).unwrap_or_default() } else { sent }
-}
-
-/// Whether a client wishes that nobody owns anything.
-fn is_reset(sent: &[Value]) -> bool {
-    matches!(sent, [Value::Object(one)] if one.values().all(is_nothing))
-}
-
-fn is_nothing(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::String(text) => text.is_empty(),
-        _ => false,
+/// What managers an update of the object itself begins with, and whether what they own is as it is
+/// kept.
+fn starting(kept: &Managers, sent: &SentManagers) -> (Managers, bool) {
+    match sent.read(kept) {
+        Ok(Some(managers)) => {
+            let are_kept = managers.are_of(kept);
+            (managers, are_kept)
+        }
+        _ => (kept.clone(), true),
     }
 }
 
@@ -149,32 +146,51 @@ fn tracked(
     attributes: &Attributes<'_>,
     live: Option<&Live>,
     tree: &Tree,
-    mut managers: Managers,
-) -> Result<Vec<Value>, String> {
+    (mut managers, are_kept, is_begun): (Managers, bool, bool),
+) -> Result<Managers, String> {
     // Nobody has begun to keep track of an object that is there.
-    if managers.is_empty() && live.is_some() {
-        return Ok(Vec::new());
+    if managers.is_empty() && live.is_some() && !is_begun {
+        return Ok(managers);
     }
     let before = before(attributes, live);
     if attributes.part == Part::Scale {
-        return scale_managers::updated(attributes, (&before, tree), &managers)
-            .map(|managers| managers.write());
+        return scale_managers::updated(attributes, (&before, tree), &managers);
     }
-    let versions = versions(attributes);
-    reconciled(&versions, &mut managers);
+    let is_current = is_current(attributes, live);
+    let versions = reconcile(attributes, are_kept && is_current, &mut managers);
+    // What was written in another version was held against the types of that one.
+    let has_one_version = attributes.kind().all_versions().nth(1).is_none();
     let change = Update {
         versions: &versions,
         manager: &manager(attributes, Operation::Update),
         live: &before,
+        is_live_checked: has_one_version && is_current,
         new: tree,
         now: &to_rfc_3339(attributes.now),
     };
     update(&change, &mut managers)?;
-    Ok(managers.write())
+    Ok(managers)
 }
 
-/// The object as it was; empty but for its type if there was none. What is said of managers may
-/// stand in it: nobody owns that.
+/// Makes all sets those of the types as they are now, if they are not yet.
+pub(super) fn reconcile<'a>(
+    attributes: &Attributes<'a>,
+    are_current: bool,
+    managers: &mut Managers,
+) -> Versions<'a> {
+    let versions = versions(attributes);
+    reconciled(&versions, are_current, managers);
+    versions
+}
+
+/// Whether an object was kept with the types of now. Of a kind whose types may change nobody knows:
+/// a Scale or a deletion changes an object, too, and looks at nobody's sets.
+pub(super) fn is_current(attributes: &Attributes<'_>, live: Option<&Live>) -> bool {
+    let kind = attributes.kind();
+    !kind.may_change() && live.is_some_and(|live| kind.is_current(&live.kept.object))
+}
+
+/// The object as it was; empty but for its type if there was none.
 pub(super) fn before<'a>(attributes: &Attributes<'_>, live: Option<&'a Live>) -> Cow<'a, Tree> {
     match live {
         Some(live) => Cow::Borrowed(&live.tree),
@@ -238,80 +254,28 @@ pub(super) fn before_first_apply(
         versions: &versions(attributes),
         manager: &Manager { name: BEFORE_FIRST_APPLY.to_owned(), ..manager },
         live: &nothing(attributes),
+        is_live_checked: false,
         new: live,
         now: &to_rfc_3339(attributes.now),
     };
     update(&change, managers)
 }
 
-/// What an object says of its managers.
-pub(super) fn managed_fields(tree: &Tree) -> &[Value] {
-    let written = metadata::of(tree).get("managedFields").and_then(Value::as_array);
-    written.map_or(&[], Vec::as_slice)
-}
-
-/// An object without what it says of its managers, and that.
-pub(super) fn without_managed_fields(mut tree: Tree) -> (Tree, Vec<Value>) {
-    let Some(Value::Object(metadata)) = tree.get_mut("metadata") else { return (tree, Vec::new()) };
-    let said = match metadata.remove("managedFields") {
-        Some(Value::Array(said)) => said,
-        _ => Vec::new(),
-    };
-    (tree, said)
-}
-
-/// Says in an object who its managers are.
-pub(super) fn set(tree: &mut Tree, written: Vec<Value>) {
-    let is_there = metadata::of(tree).contains_key("managedFields");
-    if written.is_empty() && !is_there {
-        return;
+/// An object with what is said of its managers: JSON, or nothing.
+pub(super) fn with_managed_fields(mut tree: Tree, managed_fields: &[u8]) -> Tree {
+    if let Ok(said) = serde_json::from_slice::<Value>(managed_fields) {
+        metadata::edit(&mut tree, |metadata| {
+            metadata.insert("managedFields".to_owned(), said);
+        });
     }
-    metadata::edit(tree, |metadata| {
-        if written.is_empty() {
-            metadata.remove("managedFields");
-        } else {
-            metadata.insert("managedFields".to_owned(), written.into());
-        }
-    });
-}
-
-/// Puts back what was said of managers, if admission has made something of it that cannot be
-/// read.
-pub(super) fn mend(tree: &mut Tree, before: Vec<Value>) {
-    let said = managed_fields(tree);
-    let is_readable = said.len() == before.len() || !said.is_empty() || before.is_empty();
-    if !is_readable || Managers::read(said).is_err() {
-        set(tree, before);
-    }
+    tree
 }
 
 /// Takes the times of before, if a write changes nothing but times.
 pub(super) fn keep_times(live: &Live, draft: &mut Draft) {
-    let (old, new) = (managed_fields(&live.tree), managed_fields(&draft.tree));
-    let differ_by_time = old.len() == new.len()
-        && old != new
-        && old.iter().zip(new).all(|(old, new)| without_time(old) == without_time(new));
-    if !differ_by_time {
-        return;
+    if live.managers().differ_in_time_only(&draft.managers) && live.tree == draft.tree {
+        draft.managers = live.managers().clone();
     }
-    let (old, new) = (&live.tree, &mut draft.tree);
-    let kept = std::mem::take(new);
-    let (kept, written) = without_managed_fields(kept);
-    let is_same = old.len() == kept.len()
-        && kept.iter().all(|(name, value)| match (name.as_str(), old.get(name)) {
-            ("metadata", Some(Value::Object(old))) => {
-                let old = old.iter().filter(|(name, _)| *name != "managedFields");
-                value.as_object().is_some_and(|new| old.eq(new))
-            }
-            (_, old) => old == Some(value),
-        });
-    *new = kept;
-    set(new, if is_same { managed_fields(old).to_vec() } else { written });
-}
-
-fn without_time(entry: &Value) -> impl PartialEq {
-    let members = entry.as_object().into_iter().flatten();
-    members.filter(|(name, _)| *name != "time").collect::<Vec<_>>()
 }
 
 /// Names of field managers are at most this long, in bytes; as kube-apiserver.

@@ -45,6 +45,15 @@ impl JsonPatch {
         Self { operations }
     }
 
+    /// Whether an operation is about what these steps lead to, around it or in it.
+    pub(super) fn looks_at(&self, wanted: [&str; 2]) -> bool {
+        let is_about = |path: &str| steps(path).iter().zip(wanted).all(|(one, other)| one == other);
+        self.operations.iter().any(|operation| {
+            let has_from = matches!(operation.op.as_str(), "move" | "copy");
+            is_about(&operation.path) || (has_from && is_about(&operation.from))
+        })
+    }
+
     /// Applies all operations.
     ///
     /// # Errors

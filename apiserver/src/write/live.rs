@@ -1,17 +1,26 @@
 //! Live: the object that is there when it is written.
 
+use std::sync::OnceLock;
+
 use super::attributes::{Attributes, Part};
 use super::change::DecodedChange;
+use super::field_managers::with_managed_fields;
+use crate::apply::Managers;
 use crate::error::{ApiError, Reason};
 use crate::object::{Tree, metadata};
-use crate::quota::Room;
+use crate::quota::{self, Room};
 use crate::storage::Versioned;
+use bytes::Bytes;
 
 /// An object that is there.
 #[derive(Debug)]
 pub struct Live {
-    /// As the version of the request shows it.
+    /// As the version of the request shows it, without what is said of its managers.
     pub tree: Tree,
+    /// What is said of them, as JSON; nothing if nothing is.
+    managed_fields: Bytes,
+    /// The same, once it was read.
+    managers: OnceLock<Managers>,
     /// Its resourceVersion.
     pub revision: String,
     /// As it is kept.
@@ -28,11 +37,26 @@ impl Live {
         metadata::text(&self.tree, "uid")
     }
 
-    /// The object with its resourceVersion, as a patch meets it.
+    /// Who owns which of its fields. What cannot be read is nobody's.
+    pub fn managers(&self) -> &Managers {
+        self.managers.get_or_init(|| Managers::read(&self.managed_fields).unwrap_or_default())
+    }
+
+    /// The object with its resourceVersion, as most patches meet it.
     pub fn with_revision(&self) -> Tree {
         let mut tree = self.tree.clone();
         set_revision(&mut tree, &self.revision);
         tree
+    }
+
+    /// The same with what is said of its managers, as clients see it.
+    ///
+    /// # Errors
+    /// 413 and 429 when there is no room for it.
+    pub fn whole(&self, room: &mut Room) -> Result<Tree, ApiError> {
+        // What becomes of it is read and written once more.
+        room.grow_to(quota::of_tree(&self.tree) + 2 * quota::of_json(&self.managed_fields))?;
+        Ok(with_managed_fields(self.with_revision(), &self.managed_fields))
     }
 }
 
@@ -75,9 +99,11 @@ pub(super) async fn current(
     };
     let shown = kind.in_version(&kept.object, attributes.version)?;
     let _room = attributes.account.room(shown.tree_size())?;
-    let tree = shown.to_tree();
+    let (tree, managed_fields) = shown.to_parts();
     Ok(Some(Live {
         tree,
+        managed_fields,
+        managers: OnceLock::new(),
         revision: kept.revision.to_string(),
         kept,
         is_created_if_missing: creates,

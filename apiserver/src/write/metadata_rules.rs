@@ -4,6 +4,8 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
+use super::draft::Draft;
+use crate::apply::Managers;
 use crate::error::{FieldError, is_printed, quote};
 use crate::kind::NameRule;
 use crate::object::names::{
@@ -29,24 +31,23 @@ const SUBRESOURCE_LIMIT: u64 = 256;
 const WITHOUT_DOMAIN: [&str; 3] = [ORPHAN, FOREGROUND, "kubernetes"];
 
 /// What is wrong with the metadata of an object, new or not.
-pub(super) fn validate(tree: &Tree, names: NameRule) -> Vec<FieldError> {
+pub(super) fn validate(draft: &Draft, names: NameRule) -> Vec<FieldError> {
+    let tree = &draft.tree;
     let metadata = metadata::of(tree);
     let mut errors = Vec::new();
     validate_names(metadata, names, &mut errors);
     validate_contents(metadata, &mut errors);
     validate_finalizers(tree, &mut errors);
-    validate_managers(metadata, &mut errors);
+    validate_managers(&draft.managers, &mut errors);
     errors
 }
 
 /// What is wrong with those who own fields.
-fn validate_managers(metadata: &Tree, errors: &mut Vec<FieldError>) {
-    let entries = metadata.get("managedFields").and_then(Value::as_array);
-    for (index, entry) in entries.into_iter().flatten().enumerate() {
-        let text = |field: &str| entry[field].as_str().unwrap_or_default();
+fn validate_managers(managers: &Managers, errors: &mut Vec<FieldError>) {
+    for (index, managed) in managers.in_order().into_iter().enumerate() {
         let path = |field: &str| format!("metadata.managedFields[{index}].{field}");
-        check_manager(text("manager"), &path("manager"), errors);
-        if text("subresource").len() as u64 > SUBRESOURCE_LIMIT {
+        check_manager(&managed.manager.name, &path("manager"), errors);
+        if managed.manager.subresource.len() as u64 > SUBRESOURCE_LIMIT {
             errors.push(FieldError::too_long(path("subresource"), SUBRESOURCE_LIMIT));
         }
     }

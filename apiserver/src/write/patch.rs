@@ -39,6 +39,21 @@ impl Patch {
         Self::Json(JsonPatch::new(operations))
     }
 
+    /// Whether what it makes of an object depends on what is said of its managers.
+    fn looks_at_managers(&self) -> bool {
+        match self {
+            Self::Json(patch) => patch.looks_at(["metadata", "managedFields"]),
+            // Nothing is merged with a list.
+            Self::Merge(_) => false,
+            Self::Strategic(patch) => {
+                let metadata = patch.patch.get("metadata").and_then(Value::as_object);
+                // Directives are members too: `$setElementOrder/managedFields`.
+                let names = metadata.into_iter().flat_map(Tree::keys);
+                names.into_iter().any(|name| name.contains("managedFields"))
+            }
+        }
+    }
+
     /// Applies the patch to an object; what comes of it need not be one.
     ///
     /// # Errors
@@ -74,14 +89,23 @@ pub(super) fn apply_patch(
 ) -> Result<Draft, ApiError> {
     let (kind, version) = (attributes.kind(), attributes.version);
     let validation = attributes.options.field_validation;
-    let patched = submitted.patch.apply(live.with_revision(), room)?;
+    let patched = match submitted.patch.looks_at_managers() {
+        true => submitted.patch.apply(live.whole(room)?, room)?,
+        false => submitted.patch.apply(live.with_revision(), room)?,
+    };
     // It is shown as it was before anything is dropped: made again, as that is rare.
-    let mut unfit = |why: &str| match &submitted.patch {
-        Patch::Strategic(patch) => unfit_patch(&go_value(&patch.shown(&live.tree)), why),
-        patch => match patch.apply(live.with_revision(), room) {
-            Ok(patched) => unfit_patch(&to_json(&patched), why),
-            Err(error) => error,
-        },
+    let mut unfit = |why: &str| {
+        let whole = match live.whole(room) {
+            Ok(whole) => whole,
+            Err(error) => return error,
+        };
+        match &submitted.patch {
+            Patch::Strategic(patch) => unfit_patch(&go_value(&patch.shown(&whole)), why),
+            patch => match patch.apply(whole, room) {
+                Ok(patched) => unfit_patch(&to_json(&patched), why),
+                Err(error) => error,
+            },
+        }
     };
     let Value::Object(mut tree) = patched else {
         return Err(unfit(&no_object(&patched)));

@@ -13,6 +13,7 @@ use super::live::{self, Live};
 use super::{admission, encode, field_managers, prepare, reset, scale, validate};
 use crate::error::ApiError;
 use crate::quota::Room;
+use crate::schema;
 use crate::storage::Versioned;
 
 /// What was written, or would have been.
@@ -97,6 +98,11 @@ async fn stages(
     let _reservation = admission::validate(attributes, live, draft).await?;
     if let Some(live) = live {
         field_managers::keep_times(live, draft);
+    }
+    if draft.is_applied && !is_typed {
+        // Where all is removed that somebody had applied there may be nulls that are no values.
+        // They are judged as they are, and never seen again.
+        schema::prune(attributes.version.schema.root(), &mut draft.tree);
     }
     let encoded = encode::encode(attributes, live, draft)?;
     commit::commit(attributes, live, (encoded, &draft.revision), name_origin, may_repeat).await

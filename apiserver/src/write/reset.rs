@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::attributes::{Attributes, Origin, Part};
 use super::draft::Draft;
 use super::live::Live;
-use super::{field_managers, stamp};
+use super::stamp;
 use crate::object::{Tree, metadata};
 use crate::schema::{self, Malformed};
 
@@ -28,7 +28,6 @@ pub(super) fn reset(attributes: &Attributes<'_>, live: Option<&Live>, draft: &mu
         (Some(live), Part::Handler(_)) => keep_what_is_the_systems(&mut draft.tree, &live.tree),
         (Some(live), Part::Finalizers) => {
             let given = std::mem::replace(&mut draft.tree, live.tree.clone());
-            field_managers::set(&mut draft.tree, field_managers::managed_fields(&given).to_vec());
             take_metadata(&mut draft.tree, &given, &[]);
             take_finalizers(&mut draft.tree, &given);
         }
@@ -77,7 +76,6 @@ fn reset_main(attributes: &Attributes<'_>, live: &Live, draft: &mut Draft) {
 fn reset_to_status(attributes: &Attributes<'_>, live: &Live, draft: &mut Draft) {
     let (strategy, version) = (&attributes.kind().strategy, attributes.version);
     let given = std::mem::replace(&mut draft.tree, live.tree.clone());
-    field_managers::set(&mut draft.tree, field_managers::managed_fields(&given).to_vec());
     take_status(&mut draft.tree, &given);
     if strategy.updates_metadata_with_status {
         take_metadata(&mut draft.tree, &given, strategy.metadata_reset_by_status);

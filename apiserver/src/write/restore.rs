@@ -72,6 +72,6 @@ pub async fn restore(
         },
         authorizer: &AlwaysAllow,
     };
-    let submitted = Submitted { tree, duplicates: Vec::new() };
+    let submitted = Submitted::new(tree, Vec::new());
     write(&attributes, Change::Create(submitted)).await.map(drop)
 }

@@ -1,12 +1,14 @@
 //! Reviews: questions that are asked like an object is created, and not kept.
 
+use super::admission;
 use super::attributes::Attributes;
 use super::decode::{check_namespace, decode};
 use super::draft::{Draft, Submitted};
-use super::{admission, field_managers};
+use super::field_managers::{track, with_managed_fields};
 use crate::error::ApiError;
+use crate::quota;
 
-/// Reads a question, and asks admission about it.
+/// Reads a question, and asks admission about it. It says who its managers are.
 ///
 /// # Errors
 /// Those of a creation, as far as they are met before anything is kept; 400 when it is no
@@ -25,11 +27,15 @@ pub async fn admit_review(
 async fn admit(attributes: &Attributes<'_>, draft: &mut Draft) -> Result<(), ApiError> {
     check_namespace(&mut draft.tree, attributes.namespace)?;
     let mut room = attributes.account.room(0)?;
-    let _managed = field_managers::track(attributes, None, draft)?;
+    let _managed = track(attributes, None, draft)?;
     admission::mutate(attributes, None, draft, &mut room).await?;
     if !draft.is_kind {
         let kind = &attributes.kind().names.kind;
         return Err(ApiError::bad_request(format!("the object is no {kind}")));
     }
-    admission::validate(attributes, None, draft).await.map(drop)
+    admission::validate(attributes, None, draft).await?;
+    let managed_fields = draft.managers.write();
+    room.grow_to(quota::of_tree(&draft.tree) + quota::of_json(&managed_fields))?;
+    draft.tree = with_managed_fields(std::mem::take(&mut draft.tree), &managed_fields);
+    Ok(())
 }

@@ -246,7 +246,7 @@ impl SubmittedScale {
         submitted: Submitted,
         field_validation: FieldValidation,
     ) -> Result<Self, ApiError> {
-        let Submitted { tree, duplicates } = submitted;
+        let Submitted { tree, duplicates, .. } = submitted;
         let problems = duplicates.iter().map(|path| format!("duplicate field \"{path}\""));
         read(tree, problems.collect(), field_validation).map_err(|_| no_scale())
     }

@@ -34,6 +34,7 @@ pub(super) fn updated(
         versions: &versions,
         manager: &manager(attributes, Operation::Update),
         live: &live,
+        is_live_checked: false,
         new: &new,
         now: &to_rfc_3339(attributes.now),
     };
@@ -74,13 +75,13 @@ fn text(error: ApiError) -> String {
 /// Those who own the replicas of an object, as managers of its Scale.
 pub(super) fn to_scale(attributes: &Attributes<'_>, managers: &Managers) -> Managers {
     let mut of_scale = Managers::default();
-    for Managed { manager, set, time } in managers.iter() {
-        let is_owned =
-            path(attributes, &manager.api_version).flatten().is_some_and(|path| set.has(&path));
+    for Managed { manager, fields, time } in managers.iter() {
+        let path = path(attributes, &manager.api_version).flatten();
+        let is_owned = path.is_some_and(|path| fields.has(path));
         if is_owned {
             let api_version = scale::GROUP_VERSION.to_owned();
             let manager = Manager { api_version, ..manager.clone() };
-            of_scale.insert(Managed { manager, set: replicas(), time: time.clone() });
+            of_scale.insert(Managed { manager, fields: replicas().into(), time: time.clone() });
         }
     }
     of_scale
@@ -94,21 +95,21 @@ pub(super) fn to_object(
     mut of_scale: Managers,
 ) -> Managers {
     let mut all = managers.clone();
-    all.retain(|manager, set| {
-        let Some(path) = path(attributes, &manager.api_version)? else { return Some(set) };
-        if !set.has(&path) || of_scale.take(manager).is_some() {
-            return Some(set);
+    all.retain(|manager, fields| {
+        let Some(path) = path(attributes, &manager.api_version)? else { return Some(fields) };
+        if !fields.has(path.clone()) || of_scale.take(manager).is_some() {
+            return Some(fields);
         }
-        Some(set.difference(&FieldSet::of_path(path.into_iter())))
+        Some(fields.difference(&FieldSet::of_path(path.into_iter())))
     });
     let requested = field_managers::manager(attributes, Operation::Update).api_version;
     let own = path(attributes, &requested).flatten().unwrap_or_default();
     for Managed { manager, .. } in of_scale.iter() {
-        let set = FieldSet::of_path(own.clone().into_iter());
+        let fields = FieldSet::of_path(own.clone().into_iter()).into();
         let time = managers.get(manager).and_then(|known| known.time.clone());
         let owner = Manager { api_version: requested.clone(), ..manager.clone() };
         // It has the place of a manager of the Scale.
-        all.insert_as(manager, Managed { manager: owner, set, time });
+        all.insert_as(manager, Managed { manager: owner, fields, time });
     }
     all
 }

@@ -1,6 +1,7 @@
 //! What becomes of submitted objects.
 
 mod changes;
+mod managers;
 mod quotas;
 
 use std::sync::Arc;
@@ -84,7 +85,10 @@ impl World {
 
     /// Puts an object in as it is, whatever is wrong with it; answers with its revision.
     fn keep(&self, tree: &Tree) -> Revision {
-        let object = Object::from_tree(tree).unwrap();
+        self.keep_object(Object::from_tree(tree).unwrap())
+    }
+
+    fn keep_object(&self, object: Object) -> Revision {
         let commit = Commit {
             collection: Collection::new(&self.served.kind.collection()),
             key: object.key().clone(),
@@ -147,7 +151,7 @@ fn at_once<T>(future: impl Future<Output = T>) -> T {
 
 fn prepare(tree: Value, field_validation: FieldValidation) -> Result<Written, ApiError> {
     let Value::Object(tree) = tree else { panic!("not an object") };
-    let submitted = Submitted { tree, duplicates: Vec::new() };
+    let submitted = Submitted::new(tree, Vec::new());
     World::new(kind()).write((None, Part::Main), Change::Create(submitted), field_validation)
 }
 
@@ -374,7 +378,7 @@ fn an_update_that_creates_needs_the_right_to() {
         let Value::Object(tree) = foo(json!({"name": "a"}), json!({"size": size})) else {
             unreachable!()
         };
-        let change = Change::Update(Submitted { tree, duplicates: Vec::new() });
+        let change = Change::Update(Submitted::new(tree, Vec::new()));
         world.write_as(authorizer, (Some("a"), part), change, FieldValidation::Strict)
     };
     let refused = |size| put(&Updater, size, Part::Main).unwrap_err().reason();
@@ -421,7 +425,7 @@ fn an_object_does_not_outlive_its_definition() {
     let store = Arc::new(Closing(store, world.served.intake.clone()));
     world.served.backing = Backing::Stored(store.clone());
     let Value::Object(tree) = foo(json!({"name": "a"}), json!({"size": 1})) else { unreachable!() };
-    let create = Change::Create(Submitted { tree, duplicates: Vec::new() });
+    let create = Change::Create(Submitted::new(tree, Vec::new()));
     let refused = world.write((None, Part::Main), create, FieldValidation::Ignore);
     assert_eq!(refused.unwrap_err().reason(), Reason::MethodNotAllowed);
     let collection = Collection::new(&world.served.kind.collection());
@@ -445,7 +449,7 @@ async fn nothing_is_written_as_an_older_definition_says() {
     drop(entered);
     closing.await.unwrap();
     let Value::Object(tree) = foo(json!({"name": "a"}), json!({"size": 1})) else { unreachable!() };
-    let create = Change::Create(Submitted { tree, duplicates: Vec::new() });
+    let create = Change::Create(Submitted::new(tree, Vec::new()));
     let refused = world.write((None, Part::Main), create, FieldValidation::Ignore).unwrap_err();
     assert_eq!(refused.reason(), Reason::TooManyRequests);
     assert_eq!(refused.retry_after_seconds(), Some(1));

@@ -23,9 +23,9 @@ pub(super) fn validate(
     let is_main = matches!(attributes.part, Part::Main | Part::Scale);
     let mut warnings = Vec::new();
     let mut errors = match (old, attributes.part) {
-        (None, _) => faults_of_new(kind, version, tree, draft.is_kind),
-        (Some(old), Part::Main | Part::Scale) => faults(kind, version, tree, draft.is_kind, old),
-        (Some(old), Part::Status) => faults_of_status(kind, version, tree, old),
+        (None, _) => faults_of_new(kind, version, draft),
+        (Some(old), Part::Main | Part::Scale) => faults(kind, version, draft, old),
+        (Some(old), Part::Status) => faults_of_status(kind, version, draft, old),
         (Some(_), Part::Finalizers | Part::Handler(_)) => Vec::new(),
     };
     if let Some(rules) = kind.strategy_rules(version)
@@ -67,10 +67,11 @@ fn invalid(kind: &Kind, tree: &Tree, is_change: bool, errors: Vec<FieldError>) -
     ApiError::invalid(group, &text(tree, "kind"), metadata::name(tree), errors)
 }
 
-fn faults_of_new(kind: &Kind, version: &Version, tree: &Tree, is_kind: bool) -> Vec<FieldError> {
+fn faults_of_new(kind: &Kind, version: &Version, draft: &Draft) -> Vec<FieldError> {
+    let tree = &draft.tree;
     let mut errors = Vec::new();
-    if is_kind {
-        errors.extend(metadata_rules::validate(tree, kind.strategy.names));
+    if draft.is_kind {
+        errors.extend(metadata_rules::validate(draft, kind.strategy.names));
         errors.extend(schema::validate(version.schema.root(), tree));
         if let Some(paths) = scale_paths(kind, version) {
             errors.extend(scale::validate(paths, tree));
@@ -95,10 +96,11 @@ fn scale_paths<'a>(kind: &Kind, version: &'a Version) -> Option<&'a ScalePaths> 
     version.subresources.scale.as_ref().filter(|_| kind.strategy_rules(version).is_none())
 }
 
-fn faults_of_status(kind: &Kind, version: &Version, tree: &Tree, old: &Tree) -> Vec<FieldError> {
+fn faults_of_status(kind: &Kind, version: &Version, draft: &Draft, old: &Tree) -> Vec<FieldError> {
+    let tree = &draft.tree;
     let mut errors = schema::validate_status(version.schema.root(), tree, old);
     if kind.strategy.updates_metadata_with_status {
-        errors.extend(metadata_rules::validate(tree, kind.strategy.names));
+        errors.extend(metadata_rules::validate(draft, kind.strategy.names));
         errors.extend(metadata_rules::validate_update(tree, old));
     }
     if let Some(paths) = scale_paths(kind, version) {
@@ -119,14 +121,10 @@ fn faults_of_lists(version: &Version, tree: &Tree, old: &Tree) -> Vec<FieldError
     }
 }
 
-fn faults(
-    kind: &Kind,
-    version: &Version,
-    tree: &Tree,
-    is_kind: bool,
-    old: &Tree,
-) -> Vec<FieldError> {
-    let mut errors = metadata_rules::validate(tree, kind.strategy.names);
+fn faults(kind: &Kind, version: &Version, draft: &Draft, old: &Tree) -> Vec<FieldError> {
+    let Draft { tree, is_kind, .. } = draft;
+    let is_kind = *is_kind;
+    let mut errors = metadata_rules::validate(draft, kind.strategy.names);
     let of_change = metadata_rules::validate_update(tree, old);
     errors.extend(of_change.clone());
     let api_version = kind.api_version(&version.name);

@@ -237,7 +237,7 @@ fn a_status_is_written_apart() {
         let metadata = tree.get_mut("metadata").unwrap();
         metadata["labels"] = json!({"a": "b"});
         metadata["resourceVersion"] = live.revision.to_string().into();
-        live.write(part, Change::Update(Submitted { tree, duplicates: Vec::new() }))
+        live.write(part, Change::Update(Submitted::new(tree, Vec::new())))
     };
     let main = kept(change(json!({"size": 2}), json!({"size": 4}), Part::Main).unwrap());
     assert_eq!(main["spec"], json!({"size": 2}));
@@ -278,8 +278,7 @@ fn replicas_are_said_in_one_way() {
         let mut scale = change;
         scale["metadata"] = metadata;
         let Value::Object(tree) = scale else { unreachable!() };
-        let written =
-            live.write(Part::Scale, Change::Update(Submitted { tree, duplicates: Vec::new() }))?;
+        let written = live.write(Part::Scale, Change::Update(Submitted::new(tree, Vec::new())))?;
         Ok::<_, ApiError>((live.now().unwrap(), kept(written)))
     };
     let (tree, scale) = wanted(json!({"spec": {"replicas": 5}})).unwrap();

@@ -96,7 +96,7 @@ async fn create(
         let Value::Object(tree) = foo(json!({"name": name(number)}), json!({"size": 1})) else {
             unreachable!()
         };
-        let submitted = Submitted { tree, duplicates: Vec::new() };
+        let submitted = Submitted::new(tree, Vec::new());
         write(&attributes, Change::Create(submitted))
     };
     let written = join_all((0..count).map(one)).await;

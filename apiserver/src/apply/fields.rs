@@ -1,0 +1,106 @@
+//! Fields: what a manager owns, as it is written down until somebody has to look into it.
+
+use bytes::Bytes;
+
+use super::field_set::FieldSet;
+use super::fields_v1;
+use super::path_element::PathElement;
+
+/// What a manager owns, as it stands in `fieldsV1`. A set takes ten times as much.
+#[derive(Clone, Debug, Default)]
+pub struct Fields(Bytes);
+
+impl From<FieldSet> for Fields {
+    fn from(set: FieldSet) -> Self {
+        Self::from(&set)
+    }
+}
+
+impl From<&FieldSet> for Fields {
+    fn from(set: &FieldSet) -> Self {
+        let mut text = String::new();
+        fields_v1::write(set, &mut text);
+        // Boxed, so that no spare room is kept.
+        Self(text.into_boxed_str().into_boxed_bytes().into())
+    }
+}
+
+/// The same fields may be written down in several ways.
+impl PartialEq for Fields {
+    fn eq(&self, other: &Self) -> bool {
+        self.is_same_text(other) || self.set() == other.set()
+    }
+}
+
+impl Eq for Fields {}
+
+impl Fields {
+    /// Fields as they are written down.
+    pub fn of_text(text: Bytes) -> Self {
+        Self(text)
+    }
+
+    /// Whether both are written down in the same way; if not, they may still be the same.
+    pub fn is_same_text(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+
+    /// Whether it is written down so.
+    pub fn is_text(&self, text: &str) -> bool {
+        self.0 == text
+    }
+
+    /// How many bytes it takes where it is written down.
+    pub fn size(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether nothing is in it.
+    pub fn is_empty(&self) -> bool {
+        matches!(&self.0[..], b"" | b"{}" | b"null")
+    }
+
+    /// Whether this path is in it.
+    pub fn has(&self, path: Vec<PathElement>) -> bool {
+        !self.intersection(&FieldSet::of_path(path.into_iter())).is_empty()
+    }
+
+    /// The set. What cannot be read is nobody's.
+    pub fn set(&self) -> FieldSet {
+        self.read(fields_v1::read)
+    }
+
+    /// The paths that are in this other set too.
+    pub fn intersection(&self, other: &FieldSet) -> FieldSet {
+        self.read(|text| fields_v1::intersection(text, other))
+    }
+
+    /// What is in it alone. What is below a path of the other set stays.
+    #[must_use]
+    pub fn difference(&self, other: &FieldSet) -> Self {
+        let text = std::str::from_utf8(&self.0).map_err(|error| error.to_string());
+        match text.and_then(|text| fields_v1::difference(text, other)) {
+            Ok(left) => Self(left.into_boxed_str().into_boxed_bytes().into()),
+            Err(_) => self.set().difference(other).into(),
+        }
+    }
+
+    /// Appends what stands in `fieldsV1`.
+    pub fn write(&self, out: &mut String) {
+        match std::str::from_utf8(&self.0) {
+            Ok(text) if !text.is_empty() => out.push_str(text),
+            _ => out.push_str("{}"),
+        }
+    }
+
+    fn read(&self, read: impl FnOnce(&str) -> Result<FieldSet, String>) -> FieldSet {
+        if self.is_empty() {
+            return FieldSet::default();
+        }
+        let text = std::str::from_utf8(&self.0).map_err(|error| error.to_string());
+        text.and_then(read).unwrap_or_else(|why| {
+            tracing::debug!("nobody owns what cannot be read: {why}");
+            FieldSet::default()
+        })
+    }
+}
