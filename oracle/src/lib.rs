@@ -10,6 +10,7 @@ pub mod answer;
 pub mod applies;
 pub mod built_in_applies;
 pub mod compare;
+pub mod each;
 pub mod formats;
 pub mod generate;
 pub mod kubectl;

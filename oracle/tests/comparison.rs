@@ -19,7 +19,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use oracle::row::{BUILT_IN, Row, parse};
 use oracle::run::{Outcome, Side, run};
 use oracle::world::World;
-use oracle::{applies, built_in_applies, kubectl, metrics, openapi, schemas, trees, types};
+use oracle::{applies, built_in_applies, each, kubectl, metrics, openapi, schemas, trees, types};
 use oracle::{formats, generate};
 use test_cluster::{Missing, Programs};
 use tokio::runtime::Runtime;
@@ -133,7 +133,10 @@ fn rows() -> Result<Vec<Row>> {
         for file in files {
             let topic = file.file_stem().context("a file has a name")?.to_string_lossy();
             let topic = format!("{of} {topic}");
-            rows.extend(parse(topic.trim(), &std::fs::read_to_string(&file)?)?);
+            let text = std::fs::read_to_string(&file)?;
+            for text in each::texts(&text).with_context(|| topic.trim().to_owned())? {
+                rows.extend(parse(topic.trim(), &text)?);
+            }
         }
     }
     Ok(rows)
