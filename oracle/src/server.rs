@@ -27,7 +27,7 @@ use crate::protobuf::{decode, decode_events};
 
 /// Longer than any answer takes; a watch that is quiet for so long has no more
 /// events.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// No row needs an answer as large as this.
 const BODY_LIMIT: usize = 64 << 20;
