@@ -32,10 +32,14 @@ impl Work {
             "metadata": {"name": "few", "namespace": stays},
             "spec": {"hard": {"count/secrets": "5"}},
         });
+        stage.create(&json!([namespace(&stays), namespace(&goes), quota]))?;
+        // kube-controller-manager does not count anew for what goes before a quota has a status.
+        stage.world.eventually(|| {
+            let quota = quota_of(stage, &stays)?;
+            ensure!(quota["status"]["used"] == json!({"count/secrets": "0"}), "{quota}");
+            Ok(())
+        })?;
         stage.create(&json!([
-            namespace(&stays),
-            namespace(&goes),
-            quota,
             secret(&stays, "kept"),
             secret(&stays, "owner"),
             secret(&goes, "content"),
@@ -59,7 +63,7 @@ impl Work {
             Ok(())
         })?;
         stage.world.eventually(|| {
-            let quota = stage.get(&format!("{NAMESPACES}/{}/resourcequotas/few", self.stays))?;
+            let quota = quota_of(stage, &self.stays)?;
             ensure!(quota["status"]["used"] == json!({"count/secrets": "1"}), "{quota}");
             Ok(())
         })
@@ -148,6 +152,10 @@ pub fn is_undisturbed_without_llamas(stage: &Stage, name: &str) -> Result<()> {
     work.delete_namespace(stage)?;
     is_silent(stage)?;
     work.finish(stage)
+}
+
+fn quota_of(stage: &Stage, namespace: &str) -> Result<Value> {
+    stage.get(&format!("{NAMESPACES}/{namespace}/resourcequotas/few"))
 }
 
 /// The names of the Secrets of a namespace.
