@@ -114,6 +114,23 @@ const INPUTS: &[(&str, usize, Make)] = &[
         let step = |_| json!({"op": "move", "from": "/spec/free/x", "path": "/spec/free/x"});
         (Method::PATCH, format!("{FOOS}/a?dryRun=All"), JSON_PATCH, items(size, step).to_string())
     }),
+    ("moving a text", 1_000, |size| {
+        let text = json!({"op": "add", "path": "/spec/free/t", "value": "x".repeat(100 * size)});
+        let step = |at: usize| match at {
+            0 => text.clone(),
+            _ => json!({"op": "move", "from": "/spec/free/t", "path": "/spec/free/t"}),
+        };
+        (Method::PATCH, format!("{FOOS}/a?dryRun=All"), JSON_PATCH, items(size, step).to_string())
+    }),
+    ("managers that have updated", 1_000, |size| {
+        let entry = |at: usize| {
+            json!({
+                "manager": format!("m{at}"), "operation": "Update", "apiVersion": "example.com/v1",
+                "fieldsType": "FieldsV1", "fieldsV1": {format!("f:a{at}"): null, format!("f:b{at}"): null},
+            })
+        };
+        of_metadata(json!({"managedFields": items(size, entry)}))
+    }),
     ("a path of a patch", 100_000, |size| {
         let step = json!([{"op": "add", "path": "/spec/free/~0".repeat(size / 13), "value": 1}]);
         (Method::PATCH, format!("{FOOS}/a?dryRun=All"), JSON_PATCH, step.to_string())

@@ -212,8 +212,16 @@ fn requests() -> Vec<Sent> {
         let below = format!("*a{},", level - 1).repeat(10);
         laughs.push_str(&format!("a{level}: &a{level} [{below}]\n"));
     }
+    // Anchors in each other, each of which keeps all that is in it.
+    let nested = (0..20).map(|level| format!("&a{level} [")).collect::<String>();
+    let nested = format!(
+        "a: {nested}{}{}\n",
+        "\"\\x61bcdefghijklmnopqrstuvwxyz\",".repeat(40_000),
+        "]".repeat(20)
+    );
     for (what, body) in [
         ("anchors", laughs),
+        ("anchors in each other", nested),
         ("lists in YAML", format!("a: {}\n", many("[]", 80_000))),
         ("lines in YAML", "- a\n".repeat(60_000)),
     ] {

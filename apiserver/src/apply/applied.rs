@@ -125,7 +125,7 @@ fn prune(
     for version in seen {
         let Some(place) = versions.place(version) else { continue };
         let sets = owners.iter().filter(|(of, _)| of == version).map(|(_, set)| (*set).clone());
-        let owned_by_all = sets.fold(FieldSet::default(), FieldSet::union);
+        let owned_by_all = FieldSet::union_of(sets);
         if owned_by_all.is_empty() {
             continue;
         }

@@ -48,15 +48,26 @@ impl FieldSet {
         }
         nodes.sort_by(|(one, _), (other, _)| one.cmp(other));
         let mut merged: Vec<(PathElement, Node)> = Vec::with_capacity(nodes.len());
-        for (element, node) in nodes {
-            match merged.last_mut() {
-                Some((last, before)) if *last == element => {
-                    *before = std::mem::take(before).union(node);
-                }
-                _ => merged.push((element, node)),
+        let mut nodes = nodes.into_iter().peekable();
+        while let Some((element, mut node)) = nodes.next() {
+            let mut same = Vec::new();
+            while let Some((_, another)) = nodes.next_if(|(another, _)| *another == element) {
+                node.is_member |= another.is_member;
+                same.push(another.children);
             }
+            if !same.is_empty() {
+                // All at once: one after the other would be moved again and again.
+                let first = std::mem::take(&mut node.children);
+                node.children = Self::union_of(std::iter::once(first).chain(same));
+            }
+            merged.push((element, node));
         }
         Self(merged)
+    }
+
+    /// The paths that are in any of them.
+    pub fn union_of(sets: impl Iterator<Item = Self>) -> Self {
+        Self::of(sets.flat_map(Self::into_nodes).collect())
     }
 
     /// The set of one path; the empty path makes an empty set.
@@ -259,5 +270,8 @@ pub mod tests {
             (PathElement::field("a"), node(set(&["y"]))),
         ];
         assert_eq!(FieldSet::of(nodes), set(&["a", "a.x", "a.y", "b"]));
+        let sets = ["a.x", "b", "a", "a.x.z", "a.y", "a.x"].map(|path| set(&[path]));
+        assert_eq!(FieldSet::union_of(sets.into_iter()), set(&["a", "a.x", "a.x.z", "a.y", "b"]));
+        assert!(FieldSet::union_of(std::iter::empty()).is_empty());
     }
 }

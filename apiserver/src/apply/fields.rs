@@ -78,6 +78,9 @@ impl Fields {
     /// What is in it alone. What is below a path of the other set stays.
     #[must_use]
     pub fn difference(&self, other: &FieldSet) -> Self {
+        if other.is_empty() {
+            return self.clone();
+        }
         let text = std::str::from_utf8(&self.0).map_err(|error| error.to_string());
         match text.and_then(|text| fields_v1::difference(text, other)) {
             Ok(left) => Self(left.into_boxed_str().into_boxed_bytes().into()),

@@ -147,6 +147,9 @@ fn read_yaml(bytes: &[u8], account: Account) -> Result<Parsed, ParseError> {
         budget: serde_saphyr::budget! {
             max_depth: DEPTH_LIMIT,
             flow_nesting_limit: DEPTH_LIMIT,
+            // Each anchor keeps what is in it, also what other anchors in it keep.
+            max_recorded_anchor_events: VALUES_LIMIT,
+            max_recorded_anchor_bytes: TEXTS_LIMIT,
         },
     };
     let value = serde_saphyr::with_deserializer_from_slice_with_options(bytes, options, |yaml| {

@@ -240,26 +240,33 @@ fn set_order(items: &mut Vec<Value>, order: &[Value], before: &[Value], list: &L
         named.filter_map(|(place, item)| Some((name(item)?, place))).collect()
     };
     let (wanted, before) = (places(order), places(before));
-    let place_before = |item: &Value| name(item).and_then(|name| before.get(&name).copied());
-    let is_wanted = |item: &Value| name(item).is_some_and(|name| wanted.contains_key(&name));
-    let (mut ordered, others): (Vec<Value>, Vec<Value>) =
-        std::mem::take(items).into_iter().partition(is_wanted);
-    ordered.sort_by_key(|item| name(item).and_then(|name| wanted.get(&name).copied()));
+    // Each is named once: a name may be the whole item.
+    let placed = std::mem::take(items).into_iter().map(|item| {
+        let name = name(&item);
+        let place = |places: &HashMap<String, usize>| places.get(name.as_ref()?).copied();
+        Placed { wanted: place(&wanted), before: place(&before), item }
+    });
+    let (mut ordered, others): (Vec<Placed>, Vec<Placed>) =
+        placed.partition(|one| one.wanted.is_some());
+    ordered.sort_by_key(|one| one.wanted);
     let mut others = others.into_iter().peekable();
-    for item in ordered {
-        while let Some(other) = others.peek() {
-            let is_first = match (place_before(other), place_before(&item)) {
-                (Some(other), Some(item)) => other < item,
-                _ => false,
-            };
-            if !is_first {
-                break;
-            }
-            items.extend(others.next());
+    for one in ordered {
+        let is_first = |other: &Placed| {
+            other.before.zip(one.before).is_some_and(|(other, before)| other < before)
+        };
+        while let Some(other) = others.next_if(is_first) {
+            items.push(other.item);
         }
-        items.push(item);
+        items.push(one.item);
     }
-    items.extend(others);
+    items.extend(others.map(|other| other.item));
+}
+
+/// An item of a list, and its place in the order that is wanted and in the one before.
+struct Placed {
+    wanted: Option<usize>,
+    before: Option<usize>,
+    item: Value,
 }
 
 fn unknown_directive(patch: &Tree) -> String {

@@ -14,6 +14,8 @@ const COPY_LIMIT: usize = 3 << 20;
 /// Values that all operations together may look at or move: seconds of work.
 const WORK_LIMIT: usize = 10_000_000;
 
+/// To look at so many bytes of a text costs as much as to look at a value.
+const TEXT: usize = 16;
 /// To move an item of a list is so much cheaper than to look at a value.
 const SHIFTED: usize = 16;
 
@@ -112,6 +114,11 @@ impl Spent<'_> {
         if self.work > WORK_LIMIT { Err("too much work".into()) } else { Ok(()) }
     }
 
+    /// The work of going through a value.
+    fn look_at(&mut self, extent: Extent) -> Result<(), Refused> {
+        self.work(extent.values + extent.texts / TEXT)
+    }
+
     /// Room for what is added to the document.
     fn grow(&mut self, value: &Value) -> Result<(), Refused> {
         // Its place is counted like an item, or the first member of an object.
@@ -121,7 +128,7 @@ impl Spent<'_> {
 
     /// What is taken out of the document takes no room any more.
     fn shrink(&mut self, value: &Value) -> Result<(), Refused> {
-        self.work(Extent::of_value(value).values)?;
+        self.look_at(Extent::of_value(value))?;
         self.tree = self.tree.saturating_sub(quota::of_value(value));
         Ok(())
     }
@@ -129,7 +136,7 @@ impl Spent<'_> {
     /// Checks that a value may stand at a path.
     fn place(&mut self, path: &[String], value: &Value) -> Result<(), Refused> {
         let extent = Extent::of_value(value);
-        self.work(extent.values)?;
+        self.look_at(extent)?;
         if path.len() + extent.depth > DEPTH_LIMIT {
             return Err(format!("deeper than {DEPTH_LIMIT}").into());
         }
