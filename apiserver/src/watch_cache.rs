@@ -119,6 +119,18 @@ impl WatchCache {
         self.synced.send_replace(true);
     }
 
+    /// Lets go of the past: whoever follows changes has to begin anew.
+    pub fn forget_past(&self) {
+        let mut state = self.write();
+        let start = state.revision.max(self.sequence.current());
+        let limit = state.window.limit();
+        let past = std::mem::replace(&mut state.window, Window::starting(start, limit));
+        self.subscribers.lose_all(start);
+        let rewound = std::mem::take(&mut *self.rewound());
+        drop(state);
+        drop((past, rewound));
+    }
+
     /// Whether the cache holds everything there was to begin with.
     pub fn is_synced(&self) -> bool {
         *self.synced.borrow()
@@ -237,11 +249,11 @@ impl WatchCache {
         }
         state.revision = revision;
         let change = WatchCacheEvent::new(revision, key.clone(), before, after);
-        let subscribers = &self.subscribers;
-        let start = state.window.start();
-        state.window.push(Arc::new(change), Instant::now(), |left| subscribers.lose(left));
-        let oldest = state.window.start();
-        if oldest != start {
+        let gone = state.window.push(Arc::new(change), Instant::now());
+        // Before anybody can read on from where they were.
+        self.subscribers.lose(&gone);
+        if !gone.is_empty() {
+            let oldest = state.window.start();
             // What has left the window is held by nobody here.
             self.rewound().retain(|snapshot| snapshot.revision() >= oldest);
         }

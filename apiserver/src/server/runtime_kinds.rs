@@ -321,6 +321,8 @@ impl RuntimeKinds {
                 let key = object.key();
                 self.remove(qualified, key.namespace(), key.name(), object.uid()).await;
             }
+            // Nobody may ask for it, and definitions may come and go without end.
+            gone.cache.forget_past();
         }
     }
 

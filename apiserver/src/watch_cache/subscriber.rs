@@ -1,6 +1,6 @@
 //! Watchers: cursors into the window, woken only for their scope.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -112,10 +112,31 @@ impl Subscribers {
         });
     }
 
-    /// Notes that a change has left the window.
-    pub(super) fn lose(&self, change: &WatchCacheEvent) {
-        let revision = change.revision().number();
-        self.each(change.key(), |slot| slot.lost.store(revision, Ordering::Release));
+    /// Notes that these changes have left the window, the oldest first. Of a scope only the newest
+    /// one counts, and there may be thousands of both.
+    pub(super) fn lose(&self, gone: &[Arc<WatchCacheEvent>]) {
+        if gone.is_empty() {
+            return;
+        }
+        let slots = self.lock();
+        let mut told = HashSet::new();
+        for change in gone.iter().rev() {
+            for scope in Scope::of(change.key()) {
+                let Some(same_scope) = slots.get(&scope) else { continue };
+                if told.insert(scope) {
+                    let revision = change.revision().number();
+                    let same_scope = same_scope.iter().filter_map(Weak::upgrade);
+                    same_scope.for_each(|slot| slot.lost.store(revision, Ordering::Release));
+                }
+            }
+        }
+    }
+
+    /// Notes that all changes up to this revision have left the window.
+    pub(super) fn lose_all(&self, revision: Revision) {
+        let slots = self.lock();
+        let all = slots.values().flatten().filter_map(Weak::upgrade);
+        all.for_each(|slot| slot.lost.store(revision.number(), Ordering::Release));
     }
 
     fn each(&self, key: &Key, act: impl Fn(&Slot)) {

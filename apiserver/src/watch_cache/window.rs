@@ -120,21 +120,22 @@ impl Window {
         self.start
     }
 
-    /// Appends a change; `left` is told of each one that must go for it.
+    /// Appends a change; answers with those that must go for it, the oldest first.
     pub(super) fn push(
         &mut self,
         change: Arc<WatchCacheEvent>,
         now: Instant,
-        left: impl Fn(&WatchCacheEvent),
-    ) {
+    ) -> Vec<Arc<WatchCacheEvent>> {
+        let mut gone = Vec::new();
         self.bytes += change.size();
         self.changes.push_back((now, change));
         while self.is_over(now) {
             let Some((_, oldest)) = self.changes.pop_front() else { break };
             self.bytes -= oldest.size();
             self.start = oldest.revision;
-            left(&oldest);
+            gone.push(oldest);
         }
+        gone
     }
 
     fn is_over(&self, now: Instant) -> bool {
@@ -177,11 +178,12 @@ mod tests {
         let mut window = Window::starting(Revision::new(0), BYTES_LIMIT);
         let start = Instant::now();
         for revision in 1..=1_001 {
-            window.push(change(revision, 1), start, |_| {});
+            assert!(window.push(change(revision, 1), start).is_empty());
         }
         assert_eq!(window.start(), Revision::new(0));
         let later = start + AGE_LIMIT + Duration::from_secs(1);
-        window.push(change(1_002, 1), later, |_| {});
+        let gone = window.push(change(1_002, 1), later);
+        assert_eq!(gone.iter().map(|one| one.revision().number()).collect::<Vec<_>>(), [1, 2]);
         assert_eq!(window.start(), Revision::new(2));
         assert_eq!(revisions(&window, 1_000), [1_001, 1_002]);
     }
@@ -190,7 +192,7 @@ mod tests {
     fn is_bounded_by_bytes() {
         let mut window = Window::starting(Revision::new(0), BYTES_LIMIT);
         for revision in 1..=20 {
-            window.push(change(revision, 1 << 20), Instant::now(), |_| {});
+            window.push(change(revision, 1 << 20), Instant::now());
         }
         assert!(window.bytes <= BYTES_LIMIT);
         assert!(window.start() > Revision::new(0));
