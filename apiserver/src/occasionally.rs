@@ -1,4 +1,4 @@
-//! Log lines that strangers can cause: each sort at most once a minute, and cut.
+//! Log lines that clients can cause: of each sort at most one or a few a minute, and cut.
 
 use std::fmt::Display;
 use std::sync::{Mutex, PoisonError};
@@ -6,33 +6,52 @@ use std::time::{Duration, Instant};
 
 use crate::error::quote;
 
-/// The log says a thing at most this often.
+/// How long so many lines are enough.
 const EVERY: Duration = Duration::from_secs(60);
 /// At most this many characters of what a stranger sent are logged.
 const SHOWN: usize = 200;
 
 /// One sort of line.
-#[derive(Default)]
-pub struct Occasionally(Mutex<Line>);
+pub struct Occasionally {
+    /// How many are logged in a minute.
+    most: u32,
+    lines: Mutex<Lines>,
+}
 
 #[derive(Default)]
-struct Line {
-    last: Option<Instant>,
+struct Lines {
+    since: Option<Instant>,
+    logged: u32,
     left_out: u64,
 }
 
+impl Default for Occasionally {
+    fn default() -> Self {
+        Self::at_most(1)
+    }
+}
+
 impl Occasionally {
-    /// Logs a line, unless one of its sort was logged within the last minute. `log` is told
-    /// how many were left out since.
+    /// So many lines a minute.
+    pub const fn at_most(most: u32) -> Self {
+        Self { most, lines: Mutex::new(Lines { since: None, logged: 0, left_out: 0 }) }
+    }
+
+    /// Logs a line, unless as many of its sort as may be were logged within a minute. `log` is
+    /// told how many were left out since the last one.
     pub fn log(&self, log: impl FnOnce(u64)) {
-        let mut line = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if line.last.is_some_and(|last| last.elapsed() < EVERY) {
-            line.left_out += 1;
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        if lines.since.is_none_or(|since| since.elapsed() >= EVERY) {
+            lines.since = Some(Instant::now());
+            lines.logged = 0;
+        }
+        if lines.logged >= self.most {
+            lines.left_out += 1;
             return;
         }
-        let left_out = std::mem::take(&mut line.left_out);
-        line.last = Some(Instant::now());
-        drop(line);
+        lines.logged += 1;
+        let left_out = std::mem::take(&mut lines.left_out);
+        drop(lines);
         log(left_out);
     }
 }
@@ -57,7 +76,7 @@ mod tests {
             line.log(|left_out| logged.push(left_out));
         }
         assert_eq!(logged, [0]);
-        line.0.lock().unwrap().last = Instant::now().checked_sub(EVERY);
+        line.lines.lock().unwrap().since = Instant::now().checked_sub(EVERY);
         line.log(|left_out| logged.push(left_out));
         assert_eq!(logged, [0, 2]);
     }

@@ -50,6 +50,7 @@ use crate::discovery::Discovery;
 use crate::document;
 use crate::error::{ApiError, Reason};
 use crate::kind::Kind;
+use crate::occasionally::{Occasionally, shown};
 use crate::openapi::OpenApi;
 use crate::quota::{Account, Quota};
 use crate::record::{Metrics, Record};
@@ -244,7 +245,11 @@ impl Handler {
                 answer.unwrap_or_else(|error| refuse_as(&error, negotiate::refusal(&head)))
             }
             Err(what) => {
-                tracing::error!("{} {} is about to fail: {audit_id:?}", head.method, head.uri);
+                FAILURES.log(|left_out| {
+                    let path = shown(&head.uri);
+                    let method = &head.method;
+                    tracing::error!(left_out, "{method} {path} is about to fail: {audit_id:?}");
+                });
                 panicked(&*what)
             }
         };
@@ -376,6 +381,14 @@ impl Handler {
         let mut executed = Box::pin(async {
             let operation = decode::decode(&target, head, &body, &account, &self.yaml).await?;
             record.is_dry_run = operation.is_dry_run();
+            if let Some(revision) = operation.awaited()
+                && !target.served.cache.has_reached(revision)
+            {
+                // A place is for those who can be answered.
+                drop(std::mem::take(&mut permit));
+                verb::await_revision(&target.served, revision).await?;
+                permit = self.throttle.throttle(user, &target).await?;
+            }
             if let Some(selector) = operation.selector() {
                 self.throttle.reader(user, selector, &mut permit)?;
             }
@@ -618,6 +631,9 @@ fn keep_out_of_caches(response: &mut Response<Body>) {
     response.headers_mut().entry(CACHE_CONTROL).or_insert(none);
 }
 
+/// What went wrong here, which clients may have caused, again and again.
+static FAILURES: Occasionally = Occasionally::at_most(30);
+
 /// A refusal as an answer; its source is for the log.
 pub fn refuse(error: &ApiError) -> Response<Body> {
     refuse_as(error, Presentation { media: Media::Json, gzip: false })
@@ -626,10 +642,10 @@ pub fn refuse(error: &ApiError) -> Response<Body> {
 fn refuse_as(error: &ApiError, presentation: Presentation) -> Response<Body> {
     let source = std::error::Error::source(error).map(ToString::to_string);
     if error.reason() == Reason::InternalError {
-        tracing::error!(
-            "{error}{}",
-            source.map(|source| format!(": {source}")).unwrap_or_default()
-        );
+        FAILURES.log(|left_out| {
+            let source = source.map(|source| format!(": {source}")).unwrap_or_default();
+            tracing::error!(left_out, "{error}{source}");
+        });
     } else {
         tracing::debug!("refused: {error}");
     }
@@ -650,7 +666,7 @@ fn refuse_as(error: &ApiError, presentation: Presentation) -> Response<Body> {
 pub fn panicked(what: &(dyn std::any::Any + Send)) -> Response<Body> {
     let text = what.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| what.downcast_ref::<&str>().copied()).unwrap_or("no message");
-    tracing::error!("a request panicked: {text}");
+    FAILURES.log(|left_out| tracing::error!(left_out, "a request panicked: {text}"));
     refuse(&ApiError::internal("this request caused the server to panic; its log says more"))
 }
 

@@ -71,7 +71,7 @@ async fn check(
     request: &AdmissionRequest<'_>,
     object: &AdmissionObject<'_>,
 ) -> Result<(), AdmissionError> {
-    let state = namespaces.state(namespace).await.map_err(|error| {
+    let state = namespaces.state(namespace, &request.user.name).await.map_err(|error| {
         AdmissionError::answer(ApiError::internal(&error).caused_by(error.why()))
     })?;
     let forbidden = |why: &str| {

@@ -43,11 +43,11 @@ impl Namespaces {
         Self { informer: sources.open(), cluster, _sources: sources }
     }
 
-    /// How a namespace is. What is not in view is asked for.
+    /// How a namespace is, for this user. What is not in view is asked for.
     ///
     /// # Errors
     /// When the cluster does not answer.
-    pub async fn state(&self, name: &str) -> Result<NamespaceState, ClusterError> {
+    pub async fn state(&self, name: &str, user: &str) -> Result<NamespaceState, ClusterError> {
         if timeout(SYNC_TIMEOUT, self.informer.synced()).await.is_err() {
             return Ok(NamespaceState::Unknown);
         }
@@ -58,7 +58,7 @@ impl Namespaces {
         if let Some(state) = self.in_view(name) {
             return Ok(state);
         }
-        let found = self.cluster.namespace(name).await?;
+        let found = self.cluster.namespace(name, user).await?;
         Ok(found.as_ref().map_or(NamespaceState::Missing, state))
     }
 
@@ -74,14 +74,14 @@ fn state(namespace: &Namespace) -> NamespaceState {
 
 impl Cluster {
     /// The namespace of this name.
-    async fn namespace(&self, name: &str) -> Result<Option<Namespace>, ClusterError> {
+    async fn namespace(&self, name: &str, user: &str) -> Result<Option<Namespace>, ClusterError> {
         const ASKED: &str = "GET of a namespace";
         // A name that is none would be another path.
         if !crate::object::names::check_dns_1123_label(name).is_empty() {
             return Ok(None);
         }
         let api: Api<Namespace> = Api::all(self.client.clone());
-        let places = (&self.namespace_places, Asker::User(name));
+        let places = (&self.namespace_places, Asker::User(user));
         Self::within_bounds(ASKED, places, Box::pin(api.get_opt(name))).await
     }
 }

@@ -23,6 +23,7 @@ use crate::object::selector::Selector;
 use crate::quota::Account;
 use crate::schema::Types;
 use crate::served_kind::Backing;
+use crate::storage::Revision;
 use crate::verb::{
     Action, DeleteOptions, GetOptions, ListOptions, Subresource, Verb, WatchOptions,
 };
@@ -62,6 +63,15 @@ impl Operation {
             | Self::Write(_, options) => options.dry_run,
             Self::Delete(_, options) | Self::DeleteCollection(.., options) => options.dry_run,
             Self::Get(..) | Self::List(..) | Self::Watch(..) => false,
+        }
+    }
+
+    /// The revision that must have come before it can be answered.
+    pub(super) fn awaited(&self) -> Option<Revision> {
+        match self {
+            Self::Get(_, options) => options.not_older_than,
+            Self::List(_, options) => options.moment.revision(),
+            _ => None,
         }
     }
 

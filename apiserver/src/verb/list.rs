@@ -34,6 +34,17 @@ pub enum Moment {
     Continued(ContinueToken),
 }
 
+impl Moment {
+    /// The revision that must have come.
+    pub fn revision(&self) -> Option<Revision> {
+        match self {
+            Self::Latest => None,
+            Self::NotOlderThan(revision) | Self::Exactly(revision) => Some(*revision),
+            Self::Continued(token) => token.revision,
+        }
+    }
+}
+
 /// A page of a list, read from a snapshot while it is sent.
 #[derive(Clone, Debug)]
 pub struct ListPage {
@@ -215,6 +226,21 @@ pub(super) fn ensure_synced(served: &ServedKind) -> Result<(), ApiError> {
         message = format!("{message}: waiting for a list of {}", missing.join(", "));
     }
     Err(ApiError::try_again(message, 1))
+}
+
+/// Waits for a revision that a read asks for, if it may come: whoever reads then need not wait.
+///
+/// # Errors
+/// 504 when it does not arrive in time.
+pub async fn await_revision(served: &ServedKind, revision: Revision) -> Result<(), ApiError> {
+    if !served.cache.is_synced() {
+        return Ok(());
+    }
+    match served.cache.wait_until(revision).await {
+        Err(NotFresh::TooLarge { current }) => Err(ApiError::revision_too_large(revision, current)),
+        // That it is of another process is told where it is looked for.
+        Err(NotFresh::Foreign) | Ok(()) => Ok(()),
+    }
 }
 
 /// Waits until the kind is at least as new as the revision.
