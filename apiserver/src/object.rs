@@ -393,6 +393,16 @@ pub fn to_json(value: &Value) -> String {
     String::from_utf8(json).unwrap_or_default()
 }
 
+/// The same with what HTML and JavaScript give a sense escaped, as Go's encoder does it.
+pub fn to_html_json(value: &Value) -> String {
+    to_json(value)
+        .replace('<', "\\u003c")
+        .replace('>', "\\u003e")
+        .replace('&', "\\u0026")
+        .replace('\u{2028}', "\\u2028")
+        .replace('\u{2029}', "\\u2029")
+}
+
 fn write_json<T: serde::Serialize + ?Sized>(json: &mut Vec<u8>, value: &T) {
     // Texts, numbers and trees with text keys always encode.
     let _ = value.serialize(&mut serde_json::Serializer::with_formatter(json, GoNumbers));

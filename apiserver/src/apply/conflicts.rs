@@ -29,7 +29,14 @@ impl Conflicts {
         Self(taken)
     }
 
-    /// All of them.
+    /// How many there are.
+    fn count(&self) -> usize {
+        let mut count = 0;
+        self.0.iter().for_each(|(_, set)| set.for_each(&mut |_| count += 1));
+        count
+    }
+
+    /// All of them that are told.
     pub fn all(&self) -> Vec<Conflict> {
         let mut all: Vec<Conflict> = Vec::new();
         let mut bytes = 0;
@@ -66,7 +73,7 @@ impl fmt::Display for Conflicts {
         if let [Conflict { manager, path }] = all.as_slice() {
             return write!(f, "Apply failed with 1 conflict: conflict with {manager}: {path}");
         }
-        write!(f, "Apply failed with {} conflicts: ", all.len())?;
+        write!(f, "Apply failed with {} conflicts: ", self.count())?;
         let mut last = None;
         for (index, Conflict { manager, path }) in all.iter().enumerate() {
             if last != Some(manager) {

@@ -400,7 +400,7 @@ fn write_value(out: &mut String, value: &Value) {
     match value {
         Value::String(text) => write_text(out, text),
         Value::Number(number) => match (number.as_i64(), number.as_f64()) {
-            (None, Some(float)) if number.as_u64().is_none() => write_float(out, float),
+            (None, Some(float)) => write_float(out, float),
             _ => {
                 let _ = write!(out, "{number}");
             }

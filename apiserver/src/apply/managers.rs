@@ -8,6 +8,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::field_set::FieldSet;
 use super::fields::Fields;
 use super::fields_v1::{self, write_json_text};
 use crate::error::quote;
@@ -46,9 +47,12 @@ pub struct Manager {
 impl Manager {
     /// What tells managers apart, and orders them in messages.
     fn identifier(&self) -> String {
-        let mut identifier = String::from("{\"manager\":");
-        write_json_text(&mut identifier, &self.name);
-        identifier.extend([",\"operation\":\"", self.operation.name(), "\""]);
+        let mut identifier = String::from("{");
+        if !self.name.is_empty() {
+            write_member(&mut identifier, "\"manager\":", &self.name);
+            identifier.push(',');
+        }
+        identifier.extend(["\"operation\":\"", self.operation.name(), "\""]);
         if self.operation == Operation::Update {
             identifier += ",\"apiVersion\":";
             write_json_text(&mut identifier, &self.api_version);
@@ -262,6 +266,7 @@ impl Managers {
         }
         updaters.sort();
         let mut first_of: BTreeMap<String, String> = BTreeMap::new();
+        let mut merged: BTreeMap<String, Vec<FieldSet>> = BTreeMap::new();
         for (_, identifier) in updaters {
             if count <= UPDATERS_LIMIT {
                 break;
@@ -280,6 +285,9 @@ impl Managers {
             };
             let id = bucket.identifier();
             if id == identifier {
+                // As kube-apiserver, which makes it one with itself and takes it out.
+                self.0.remove(&id);
+                count -= 1;
                 continue;
             }
             if !self.0.contains_key(&id)
@@ -287,13 +295,18 @@ impl Managers {
             {
                 self.0.insert(id.clone(), Managed { manager: bucket, ..first });
             }
-            if let Some(merged) = self.0.remove(&identifier)
+            if let Some(gone) = self.0.remove(&identifier)
                 && let Some(ancient) = self.0.get_mut(&id)
             {
-                let before = ancient.fields.set();
-                ancient.fields = before.union(merged.fields.set()).into();
-                ancient.time = merged.time;
+                ancient.time = gone.time;
+                merged.entry(id).or_default().push(gone.fields.set());
                 count -= 1;
+            }
+        }
+        for (id, sets) in merged {
+            if let Some(ancient) = self.0.get_mut(&id) {
+                let before = std::iter::once(ancient.fields.set());
+                ancient.fields = FieldSet::union_of(before.chain(sets)).into();
             }
         }
     }
@@ -352,7 +365,9 @@ fn write_entry(managed: &Managed, out: &mut String) {
     write_member(out, ",\"fieldsType\":", "FieldsV1");
     out.push_str(",\"fieldsV1\":");
     fields.write(out);
-    write_member(out, ",\"manager\":", name);
+    if !name.is_empty() {
+        write_member(out, ",\"manager\":", name);
+    }
     write_member(out, ",\"operation\":", operation.name());
     if !subresource.is_empty() {
         write_member(out, ",\"subresource\":", subresource);

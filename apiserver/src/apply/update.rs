@@ -117,7 +117,7 @@ pub(super) fn take_changed(
         if conflicts.is_empty() && fields.intersection(&change.removed).is_empty() {
             return Some(fields);
         }
-        let left = fields.difference(&conflicts.clone().union(change.removed.clone()));
+        let left = fields.difference(&conflicts).difference(&change.removed);
         if !conflicts.is_empty() {
             taken.push((manager.clone(), conflicts));
         }
@@ -131,10 +131,25 @@ pub(super) fn take_changed(
 }
 
 /// Makes all sets those of the types as they are now, if they are not yet. Managers of versions that
-/// are gone are left out.
-pub fn reconciled(versions: &Versions<'_>, are_current: bool, managers: &mut Managers) {
+/// Kubernetes' own kinds do not have any more are left out.
+///
+/// # Errors
+/// When a version is gone that a definition had; as kube-apiserver.
+pub fn reconciled(
+    versions: &Versions<'_>,
+    are_current: bool,
+    managers: &mut Managers,
+) -> Result<(), String> {
+    let is_gone = |managed: &&Managed| versions.place(&managed.manager.api_version).is_none();
+    if let Some(gone) = managers.iter().find(is_gone)
+        && !versions.may_go()
+    {
+        let version = &gone.manager.api_version;
+        return Err(format!("request to convert CR to an invalid group/version: {version}"));
+    }
     managers.retain(|manager, fields| {
         let place = versions.place(&manager.api_version)?;
         Some(if are_current { fields } else { reconcile(place, fields.set()).into() })
     });
+    Ok(())
 }

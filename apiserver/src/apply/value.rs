@@ -40,7 +40,7 @@ fn compare_numbers(one: &Number, other: &Number) -> Ordering {
     match (one.as_i64(), other.as_i64()) {
         (Some(one), Some(other)) => one.cmp(&other),
         _ => match (one.as_f64(), other.as_f64()) {
-            (Some(one), Some(other)) => one.total_cmp(&other),
+            (Some(one), Some(other)) => one.partial_cmp(&other).unwrap_or(Ordering::Equal),
             _ => Ordering::Equal,
         },
     }
@@ -120,6 +120,7 @@ mod tests {
             }
         }
         assert!(are_equal(&json!(80), &json!(80.0)));
+        assert!(are_equal(&json!(0), &json!(-0.0)));
         assert!(!are_equal(&json!(9_007_199_254_740_993_i64), &json!(9_007_199_254_740_992_i64)));
     }
 }

@@ -10,6 +10,7 @@ pub struct Versions<'a> {
     requested: String,
     all: Vec<Version<'a>>,
     nothing: FieldSet,
+    may_go: bool,
 }
 
 struct Version<'a> {
@@ -23,7 +24,18 @@ impl<'a> Versions<'a> {
     /// The versions of a kind, and which one a request is about.
     pub fn new(requested: &str) -> Self {
         let requested = requested.to_owned();
-        Self { requested, all: Vec::new(), nothing: FieldSet::default() }
+        Self { requested, all: Vec::new(), nothing: FieldSet::default(), may_go: false }
+    }
+
+    /// The same, of which some may go: who owns something in those is forgotten.
+    #[must_use]
+    pub fn that_may_go(self, may_go: bool) -> Self {
+        Self { may_go, ..self }
+    }
+
+    /// Whether some may go.
+    pub fn may_go(&self) -> bool {
+        self.may_go
     }
 
     /// Adds a version, with the fields that writes of it set back: JSON pointers.

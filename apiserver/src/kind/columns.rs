@@ -11,7 +11,7 @@ use serde_json::{Number, Value};
 
 use super::{ErasedCells, age};
 use crate::error::quote;
-use crate::object::to_json;
+use crate::object::to_html_json;
 
 pub(super) const AGE_DESCRIPTION: &str = "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
 
@@ -303,13 +303,7 @@ fn to_text(value: &Value) -> String {
         Value::Null => "<no value>".to_owned(),
         Value::String(text) => text.clone(),
         Value::Number(number) => number_text(number),
-        // As Go's encoder, which is careful about HTML and JavaScript.
-        other => to_json(other)
-            .replace('<', "\\u003c")
-            .replace('>', "\\u003e")
-            .replace('&', "\\u0026")
-            .replace('\u{2028}', "\\u2028")
-            .replace('\u{2029}', "\\u2029"),
+        other => to_html_json(other),
     }
 }
 

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::attributes::{Attributes, Part};
+use super::decode::{check_identity, check_uid};
 use super::draft::Draft;
 use super::field_managers::{SET, before, before_first_apply, is_current, manager, reconcile};
 use super::field_validation::FieldValidation;
@@ -64,7 +65,8 @@ pub(super) fn applied(
     let mut draft = match attributes.part {
         Part::Scale => applied_to_scale(attributes, submitted, (&before, live), &managers)?,
         _ => {
-            let versions = reconcile(attributes, is_current(attributes, live), &mut managers);
+            let versions = reconcile(attributes, is_current(attributes, live), &mut managers)
+                .map_err(untyped)?;
             applied_to_object(attributes, submitted, (&before, live), &managers, &versions)?
         }
     };
@@ -155,14 +157,49 @@ fn applied_to_scale(
         &to_rfc_3339(attributes.now),
         &type_of(attributes, &submitted.tree),
     )?;
-    let wanted = outcome.object.as_ref().unwrap_or(&scale);
-    let replicas = wanted.get("spec").and_then(|spec| spec["replicas"].as_i64());
+    let paths = scale::paths(attributes)?;
     let mut tree = before.clone();
-    scale::set_replicas(&mut tree, scale::paths(attributes)?, replicas.unwrap_or_default());
+    let wanted = scale::replicas_of(outcome.object.as_ref().unwrap_or(&scale))
+        .map_err(|why| inconvertible(attributes, &submitted.tree, &why))?;
+    match (wanted, scale::wanted(paths, before)?) {
+        (None, None) => return Err(scale::unsaid(paths)),
+        // Go writes down no number that is nothing.
+        (wanted, _) => scale::set_replicas(&mut tree, paths, wanted.unwrap_or_default()),
+    }
+    check_scale(attributes, &submitted.tree, live)?;
     let managers = scale_managers::to_object(attributes, managers, outcome.managers);
     let draft = Draft::new(tree, true, Vec::new());
-    let revision = live.map(|live| live.revision.clone()).unwrap_or_default();
+    let given = metadata::text(&submitted.tree, "resourceVersion");
+    let revision = match live {
+        Some(live) if given.is_empty() => live.revision.clone(),
+        _ => given.to_owned(),
+    };
     Ok(Draft { revision, managers, is_applied: true, ..draft })
+}
+
+/// Refuses a Scale that says that it is of another object.
+fn check_scale(
+    attributes: &Attributes<'_>,
+    sent: &Tree,
+    live: Option<&Live>,
+) -> Result<(), ApiError> {
+    let key = attributes.key();
+    let mut said = Tree::new();
+    said.insert("metadata".to_owned(), metadata::of(sent).clone().into());
+    metadata::edit(&mut said, |metadata| {
+        metadata.entry("name").or_insert_with(|| key.name().into());
+    });
+    check_identity(&mut said, &key)?;
+    let (kind, uid) = (attributes.kind(), live.map(Live::uid).unwrap_or_default());
+    let given = metadata::text(&said, "uid");
+    if kind.is_typed() && !given.is_empty() && given != uid {
+        // Kubernetes' own kinds look for themselves.
+        let scale = format!("{}/scale", kind.names.plural);
+        let cause =
+            format!("Precondition failed: UID in precondition: {given}, UID in object meta: {uid}");
+        return Err(ApiError::conflict(&kind.group, &scale, key.name(), &cause));
+    }
+    check_uid(attributes, &said, uid)
 }
 
 /// Holds what was sent against its type, and applies it.

@@ -3,7 +3,7 @@
 use super::attributes::Attributes;
 use super::draft::{Draft, Submitted};
 use super::live::Live;
-use super::sent_managers::SentManagers;
+use super::sent_managers::{SentManagers, is_emptied};
 use super::{FieldValidation, field_validation, owners, text};
 use crate::error::{ApiError, quote};
 use crate::kind::{Kind, StoragePrefix, Version};
@@ -28,11 +28,13 @@ pub fn decode(
             "{name} in version {version} cannot be handled as a {name}: {why}"
         ))
     };
+    let is_emptied = kind.is_typed() && is_emptied(&tree);
     let (is_kind, unknown) = prune(kind, version, &mut tree).map_err(|why| unhandled(&why))?;
     let mut warnings = field_validation::report(validation, duplicates, unknown)
         .map_err(|problems| unhandled(&format!("strict decoding error: {problems}")))?;
     warnings.extend(owners::without_duplicates(&mut tree, owners::Found::InTheRequest));
     let (tree, sent_managers) = match sets_are_text {
+        _ if is_emptied => (tree, SentManagers::reset()),
         true => SentManagers::with_text(tree),
         false => SentManagers::of(tree),
     };

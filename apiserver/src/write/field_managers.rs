@@ -77,16 +77,23 @@ pub(super) fn track_but(
     }
     let sent = std::mem::take(&mut draft.sent_managers);
     let kept = live.map_or(&NOBODY, Live::managers);
-    let size = TAKEN * quota::of_tree(&draft.tree) + SET * (kept.size() + sent.size());
+    let tree = quota::of_tree(&draft.tree).max(live.map_or(0, |live| quota::of_tree(&live.tree)));
+    let size = TAKEN * tree + SET * (kept.size() + sent.size());
     let room = match attributes.account.reserve(size.min(MOST_TAKEN)) {
         Ok(room) => room,
         // As kube-apiserver lets go of it when an object is too large.
         Err(refused) if refused.reason() == Reason::RequestEntityTooLarge => return Ok(None),
         Err(refused) => return Err(refused),
     };
+    // Who sends managers that own nothing does not wish that nobody is told of.
+    let mut is_begun = !kept.is_empty() && !sent.is_reset();
     let (mut managers, are_kept) = match attributes.part {
         Part::Main if sent.is_reset() => (Managers::default(), false),
-        Part::Main => starting(kept, &sent),
+        Part::Main => {
+            let (managers, are_kept) = starting(kept, &sent);
+            is_begun |= sent.is_said();
+            (managers, are_kept)
+        }
         // Code says nothing of managers.
         Part::Handler(_) => {
             draft.managers = kept.clone();
@@ -95,12 +102,9 @@ pub(super) fn track_but(
         Part::Status | Part::Scale | Part::Finalizers => (kept.clone(), true),
     };
     let tracked = if attributes.origin == Origin::Restored {
-        reconcile(attributes, false, &mut managers);
-        Ok(managers)
+        reconcile(attributes, false, &mut managers).map(|_| managers)
     } else {
         let of_client = without_fields(&draft.tree, filled_by_system);
-        // Who sends managers that own nothing does not wish that nobody is told of.
-        let is_begun = !kept.is_empty() && !sent.is_reset();
         tracked(attributes, live, &of_client, (managers, are_kept, is_begun))
     };
     draft.managers = tracked.unwrap_or_else(|why| {
@@ -157,7 +161,7 @@ fn tracked(
         return scale_managers::updated(attributes, (&before, tree), &managers);
     }
     let is_current = is_current(attributes, live);
-    let versions = reconcile(attributes, are_kept && is_current, &mut managers);
+    let versions = reconcile(attributes, are_kept && is_current, &mut managers)?;
     // What was written in another version was held against the types of that one.
     let has_one_version = attributes.kind().all_versions().nth(1).is_none();
     let change = Update {
@@ -173,14 +177,17 @@ fn tracked(
 }
 
 /// Makes all sets those of the types as they are now, if they are not yet.
+///
+/// # Errors
+/// When somebody owns something in a version that is gone.
 pub(super) fn reconcile<'a>(
     attributes: &Attributes<'a>,
     are_current: bool,
     managers: &mut Managers,
-) -> Versions<'a> {
+) -> Result<Versions<'a>, String> {
     let versions = versions(attributes);
-    reconciled(&versions, are_current, managers);
-    versions
+    reconciled(&versions, are_current, managers)?;
+    Ok(versions)
 }
 
 /// Whether an object was kept with the types of now. Of a kind whose types may change nobody knows:
@@ -227,8 +234,9 @@ pub(super) fn manager(attributes: &Attributes<'_>, operation: Operation) -> Mana
 pub(super) fn versions<'a>(attributes: &Attributes<'a>) -> Versions<'a> {
     let kind: &'a Kind = attributes.kind();
     let named = |name: &str| api_version(&kind.group, name);
-    let empty = Versions::new(&named(&attributes.version.name));
-    kind.versions.iter().fold(empty, |versions, version| {
+    let empty = Versions::new(&named(&attributes.version.name)).that_may_go(kind.is_typed());
+    // Also those that are not served any more: what was written in them is still somebody's.
+    kind.all_versions().fold(empty, |versions, version| {
         let is_requested = version.name == attributes.version.name;
         let reset = match attributes.part {
             Part::Main if is_requested || kind.is_typed() => kind.strategy.reset_by_main(version),

@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use crate::apply::{Conflicts, Place, check, compare, owned};
-use crate::object::{Tree, metadata, to_json};
+use crate::object::{Tree, metadata, to_html_json};
 
 /// The manager that goes over.
 pub(super) const KUBECTL: &str = "kubectl";
@@ -51,7 +51,7 @@ pub(super) fn renew(tree: &mut Tree, sent: &Tree) {
     {
         annotations.remove(ANNOTATION);
     }
-    let applied = to_json(&Value::Object(sent)) + "\n";
+    let applied = to_html_json(&Value::Object(sent)) + "\n";
     let annotations = metadata::of(tree).get("annotations").and_then(Value::as_object);
     let others = annotations.into_iter().flatten().filter(|(name, _)| *name != ANNOTATION);
     let size: usize =

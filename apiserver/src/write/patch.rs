@@ -7,6 +7,7 @@ use super::decode::prune;
 use super::draft::Draft;
 use super::json_patch::{JsonPatch, Operation};
 use super::live::Live;
+use super::sent_managers::{SentManagers, is_emptied};
 use super::{field_validation, merge_patch, owners, text};
 use crate::error::{ApiError, FieldError, go_value, no_object, quote};
 use crate::object::{Tree, to_json};
@@ -121,12 +122,17 @@ pub(super) fn apply_patch(
         let message = "Object 'apiVersion' is missing in 'object has no apiVersion field'";
         return Err(ApiError::internal(message));
     }
+    let is_emptied = kind.is_typed() && is_emptied(&tree);
     let (is_kind, unknown) = prune(kind, version, &mut tree).map_err(|why| unfit(&why))?;
     let problems = submitted.problems.clone();
     let mut warnings = field_validation::report_problems(validation, problems, unknown)
         .map_err(|problems| unfit(&format!("strict decoding error: {problems}")))?;
     warnings.extend(owners::without_duplicates(&mut tree, owners::Found::AfterAdmission));
-    Ok(Draft::new(tree, is_kind, warnings))
+    let mut draft = Draft::new(tree, is_kind, warnings);
+    if is_emptied {
+        draft.sent_managers = SentManagers::reset();
+    }
+    Ok(draft)
 }
 
 /// 422 for what a patch has made.

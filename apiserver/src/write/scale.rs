@@ -41,6 +41,21 @@ pub(super) fn validate_status(paths: &ScalePaths, tree: &Tree) -> Vec<FieldError
     errors
 }
 
+/// Refuses a Scale of one of Kubernetes' own kinds that asks for less than nothing.
+///
+/// # Errors
+/// 422, about the Scale.
+pub(super) fn check(paths: &ScalePaths, tree: &Tree) -> Result<(), ApiError> {
+    let found = nested(tree, &paths.spec_replicas, Value::is_i64, "int64");
+    let Some(wanted) = found.ok().flatten().and_then(Value::as_i64).filter(|wanted| *wanted < 0)
+    else {
+        return Ok(());
+    };
+    let why = "must be greater than or equal to 0";
+    let fault = FieldError::invalid("spec.replicas", wanted, why);
+    Err(ApiError::invalid("autoscaling", KIND, metadata::name(tree), vec![fault]))
+}
+
 /// The number at a path, if there is one.
 fn replicas(tree: &Tree, path: &FieldPath) -> Result<Option<i64>, FieldError> {
     let invalid = |value: i64, why: &str| FieldError::invalid(path.text(), value, why);
@@ -274,9 +289,7 @@ impl SubmittedScale {
         let submitted =
             read(tree, patch.problems.clone(), field_validation).map_err(|why| unfit(&why))?;
         if current.is_none() && !is_said {
-            let path = quote(paths.spec_replicas.text());
-            let message = format!("the spec replicas field {path} cannot be empty");
-            return Err(ApiError::new(Reason::BadRequest, message));
+            return Err(unsaid(paths));
         }
         Ok(submitted)
     }
@@ -338,6 +351,30 @@ fn read(
 fn mismatch(found: &Value, field: &str, expected: &str) -> String {
     let found = go_type(found);
     format!("json: cannot unmarshal {found} into Go struct field {field} of type {expected}")
+}
+
+/// What answers where neither an object nor what is sent says how many replicas are wanted.
+pub(super) fn unsaid(paths: &ScalePaths) -> ApiError {
+    let path = quote(paths.spec_replicas.text());
+    let message = format!("the spec replicas field {path} cannot be empty");
+    ApiError::new(Reason::BadRequest, message)
+}
+
+/// The replicas of a Scale that Go has not read yet.
+///
+/// # Errors
+/// What Go's converter says of a fraction.
+pub(super) fn replicas_of(scale: &Tree) -> Result<Option<i64>, String> {
+    let replicas = scale.get("spec").map_or(&Value::Null, |spec| &spec["replicas"]);
+    match (replicas.as_i64(), replicas.as_f64()) {
+        (Some(whole), _) => Ok(Some(whole)),
+        (None, Some(float)) if float.fract() != 0.0 => {
+            Err("cannot convert float64 to int32".to_owned())
+        }
+        // It is none of int32, and validation says so.
+        (None, Some(float)) => Ok(Some(if float < 0.0 { i64::MIN } else { i64::MAX })),
+        (None, None) => Ok(None),
+    }
 }
 
 /// Says in an object how many replicas it asks for.

@@ -120,7 +120,7 @@ pub(super) fn to_object(
 fn path(attributes: &Attributes<'_>, api_version: &str) -> Option<Option<Vec<PathElement>>> {
     let kind = attributes.kind();
     let version =
-        kind.versions.iter().find(|version| kind.api_version(&version.name) == api_version)?;
+        kind.all_versions().find(|version| kind.api_version(&version.name) == api_version)?;
     let paths = version.subresources.scale.as_ref();
     Some(paths.map(|paths| paths.spec_replicas.steps().map(PathElement::field).collect()))
 }

@@ -31,6 +31,16 @@ impl SentManagers {
         (tree, Self { entries: entries.iter().map(to_json).collect(), is_reset })
     }
 
+    /// The wish that nobody owns anything.
+    pub(super) fn reset() -> Self {
+        Self { entries: Vec::new(), is_reset: true }
+    }
+
+    /// Whether anybody is said to own something.
+    pub(super) fn is_said(&self) -> bool {
+        !self.entries.is_empty() && !self.is_reset
+    }
+
     /// Whether a client wishes that nobody owns anything.
     pub(super) fn is_reset(&self) -> bool {
         self.is_reset
@@ -51,6 +61,13 @@ impl SentManagers {
             false => Managers::sent(&self.entries, kept).map(Some),
         }
     }
+}
+
+/// Whether an object says that it has no managers: Go tells an empty list from none, and JSON
+/// after it does not.
+pub(super) fn is_emptied(tree: &Tree) -> bool {
+    let said = tree.get("metadata").and_then(|metadata| metadata["managedFields"].as_array());
+    said.is_some_and(Vec::is_empty)
 }
 
 /// An object without what it says of its managers, and that.

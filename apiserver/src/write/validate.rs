@@ -21,6 +21,11 @@ pub(super) fn validate(
     let (kind, version) = (attributes.kind(), attributes.version);
     let (tree, old) = (&draft.tree, live.map(|live| &live.tree));
     let is_main = matches!(attributes.part, Part::Main | Part::Scale);
+    if let (Part::Scale, true, Some(paths)) =
+        (attributes.part, kind.is_typed(), &version.subresources.scale)
+    {
+        scale::check(paths, tree)?;
+    }
     let mut warnings = Vec::new();
     let mut errors = match (old, attributes.part) {
         (None, _) => faults_of_new(kind, version, draft),
