@@ -155,11 +155,11 @@ const ATTACKS: &[(&str, Attack)] = &[
     ("continuations_of_nothing", |w| heads::continuations(w, Who::Stranger, Vec::new()).boxed()),
     ("continuations_of_headers", |w| {
         let head = Head::default().with("x", &"y".repeat(16_000));
-        heads::continuations(w, Who::Stranger, head.0).boxed()
+        heads::continuations(w, Who::Stranger, head.bytes).boxed()
     }),
     ("continuations_of_the_front_proxy", |w| {
         let head = Head::default().with("x", &"y".repeat(16_000));
-        heads::continuations(w, Who::FrontProxy, head.0).boxed()
+        heads::continuations(w, Who::FrontProxy, head.bytes).boxed()
     }),
     ("large_heads_that_wait_of_strangers", |w| {
         heads::waiting(w, Who::Stranger, 100, 100, 28_000).boxed()
@@ -406,6 +406,41 @@ const ATTACKS: &[(&str, Attack)] = &[
     ("websockets_with_pings", |w| {
         let ping = [0x89, 0x84, 0, 0, 0, 0, 1, 2, 3, 4].repeat(5_000);
         work::websockets(w, 500, ping).boxed()
+    }),
+    // A hundred users, through the front proxy.
+    ("large_heads_that_wait_of_a_crowd", |w| {
+        heads::waiting(w, Who::Crowd, 10, 1_000, 28_000).boxed()
+    }),
+    ("taken_back_by_a_crowd", |w| {
+        frames::resets(w, Who::Crowd, 10, 10_000, llamas("default")).boxed()
+    }),
+    ("objects_unread_by_a_crowd", |w| {
+        unread::objects(w, Unread { who: Who::Crowd, ..MANY }).boxed()
+    }),
+    ("lists_unread_by_a_crowd", |w| {
+        unread::lists(w, Unread { who: Who::Crowd, ..MANY }, "application/yaml").boxed()
+    }),
+    ("watches_unread_by_a_crowd", |w| {
+        unread::watches(w, Unread { who: Who::Crowd, ..MANY }, TABLE, 1_000_000).boxed()
+    }),
+    ("refusals_unread_by_a_crowd", |w| {
+        let path = format!("{}/{}", llamas("default"), "x".repeat(4_000));
+        unread::path(w, Unread { who: Who::Crowd, ..MANY }, path).boxed()
+    }),
+    ("dense_json_by_a_crowd", |w| work::at_once(w, Who::Crowd, 300, work::dense_json()).boxed()),
+    ("dense_yaml_by_a_crowd", |w| work::at_once(w, Who::Crowd, 150, work::large_yaml()).boxed()),
+    ("many_managed_fields_by_a_crowd", |w| {
+        work::at_once(w, Who::Crowd, 300, work::managed_fields()).boxed()
+    }),
+    ("json_patches_that_copy_by_a_crowd", |w| {
+        work::at_once(w, Who::Crowd, 150, work::json_patch_copies()).boxed()
+    }),
+    ("watches_of_a_crowd", |w| {
+        let query = format!("labelSelector=a%20in%20({})", "abc,".repeat(1_500));
+        work::watches(w, Who::Crowd, (10, 1_000), query, "application/json", 0).boxed()
+    }),
+    ("questions_of_a_crowd", |w| {
+        authentication::questions(w, Who::Crowd, (10, 1_000), false).boxed()
     }),
     // Authentication.
     ("tokens_of_strangers", |w| {

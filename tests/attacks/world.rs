@@ -43,8 +43,10 @@ pub enum Who {
     Stranger,
     /// eve, who may do everything, with a certificate of hers.
     Eve,
-    /// The front proxy, which brings what users send to kube-apiserver.
+    /// The front proxy, which brings what users send to kube-apiserver: here what eve does.
     FrontProxy,
+    /// The front proxy for a hundred users, each request for the next of them.
+    Crowd,
     /// Somebody honest, with a certificate of theirs.
     Honest,
     /// Somebody honest, without a certificate, who brings a token.
@@ -184,7 +186,7 @@ impl World {
         let config = match who {
             Who::Stranger | Who::HonestWithToken => &self.configs.stranger,
             Who::Eve => &self.configs.eve,
-            Who::FrontProxy | Who::HonestFrontProxy => &self.configs.proxy,
+            Who::FrontProxy | Who::Crowd | Who::HonestFrontProxy => &self.configs.proxy,
             Who::Honest => &self.configs.honest,
         };
         self.tls_with(who, config, alpn).await
@@ -226,7 +228,7 @@ impl World {
         let handshake = builder.handshake(TokioIo::new(stream));
         let (sender, connection) = timeout(CONNECT, handshake).await??;
         tokio::spawn(connection);
-        Ok(Client { sender, who })
+        Ok(Client { sender, who, requests: Arc::default() })
     }
 
     /// Objects of one MiB, or as large as they may be.
@@ -271,6 +273,7 @@ fn config(authority: &Authority, certificate: Option<&Certificate>) -> Result<Ar
 pub struct Client {
     pub sender: http2::SendRequest<Body>,
     who: Who,
+    requests: Arc<AtomicUsize>,
 }
 
 impl Client {
@@ -283,6 +286,10 @@ impl Client {
         let request = Request::builder().method(method).uri(format!("https://localhost{path}"));
         let request = match self.who {
             Who::FrontProxy => request.header("x-remote-user", "eve"),
+            Who::Crowd => {
+                let number = self.requests.fetch_add(1, Ordering::Relaxed);
+                request.header("x-remote-user", one_of_crowd(number))
+            }
             Who::HonestFrontProxy => request.header("x-remote-user", "honest"),
             _ => request,
         };
@@ -306,6 +313,11 @@ impl Client {
         let status = response.status().as_u16();
         Ok((status, response.into_body().collect().await?.to_bytes()))
     }
+}
+
+/// The name of one of a hundred users.
+pub fn one_of_crowd(number: usize) -> String {
+    format!("user-{}", number % 100)
 }
 
 pub fn llamas(namespace: &str) -> String {
