@@ -235,7 +235,28 @@ fn parse_path(path: &str) -> Option<JpQuery> {
         }
         rest = after;
     }
+    if calls_function(&standard) {
+        return None;
+    }
     parse_json_path(&standard).ok().filter(|_| path.starts_with('.'))
+}
+
+/// Whether a path calls a function: Kubernetes knows none, and those of RFC 9535 compile patterns.
+fn calls_function(path: &str) -> bool {
+    let (mut quote, mut is_escaped, mut before) = (None, false, ' ');
+    for character in path.chars() {
+        match quote {
+            Some(_) if is_escaped => is_escaped = false,
+            Some(_) if character == '\\' => is_escaped = true,
+            Some(open) if character == open => quote = None,
+            Some(_) => {}
+            None if ['"', '\''].contains(&character) => quote = Some(character),
+            None if character == '(' && before.is_ascii_alphanumeric() => return true,
+            None => {}
+        }
+        before = character;
+    }
+    false
 }
 
 fn push_name(path: &mut String, name: &str) {
@@ -383,6 +404,16 @@ mod tests {
             format!("v.additionalPrinterColumns: {what}, whose cells are computed by code")
         });
         assert_eq!(faults, said);
+    }
+
+    #[test]
+    fn functions_are_none() {
+        for path in ["[?match(@, 'a')]", "[?length(@.x) > 1]", "[?(search(@.x, 'a'))]"] {
+            assert!(parse_path(&format!(".spec.a{path}")).is_none(), "{path}");
+        }
+        for path in ["[?(@.x=='f(1)')]", "[?(@.x=='a\\'f(')]", "['f(1)']"] {
+            assert!(parse_path(&format!(".spec.a{path}")).is_some(), "{path}");
+        }
     }
 
     #[test]
