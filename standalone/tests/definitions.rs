@@ -364,3 +364,73 @@ async fn a_definition_in_conflict_goes_with_its_objects() -> Result<()> {
     ensure!(matches!(&late, Err(kube::Error::Api(s)) if s.is_not_found()), "{late:?}");
     Ok(())
 }
+
+/// What was applied in a version belongs to somebody when it is not served any more. When it is
+/// gone, nobody can apply, as with kube-apiserver.
+#[tokio::test]
+async fn what_was_applied_in_a_version_outlives_it() -> Result<()> {
+    let version = |name: &str, is_served: bool| {
+        let spec = json!({"type": "object", "properties": {"size": {"type": "integer"}}});
+        json!({
+            "name": name, "served": is_served, "storage": name == "v1",
+            "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}},
+        })
+    };
+    let of = |versions: Value| -> Result<CustomResourceDefinition> {
+        let mut of = definition(&sizes())?;
+        of.spec.versions = serde_json::from_value(versions)?;
+        Ok(of)
+    };
+    let old = of(json!([version("v1", true), version("v1beta1", true)]))?;
+    let server = TestServer::builder().crd(old).start().await?;
+    let client = server.client();
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let api = |name: &str| -> Api<DynamicObject> {
+        let kind = GroupVersionKind::gvk("example.com", name, "Foo");
+        Api::default_namespaced_with(client.clone(), &ApiResource::from_gvk(&kind))
+    };
+    let size = |version: &str, size: i64| {
+        let (version, metadata) = (format!("example.com/{version}"), json!({"name": "a"}));
+        Patch::Apply(json!({
+            "apiVersion": version, "kind": "Foo", "metadata": metadata, "spec": {"size": size},
+        }))
+    };
+    let (one, other) = (PatchParams::apply("one"), PatchParams::apply("other"));
+    api("v1beta1").patch("a", &one, &size("v1beta1", 1)).await?;
+    // It is served until the definition takes effect.
+    let until = async |is_served: bool, versions: Value| {
+        let patch = Patch::Merge(json!({"spec": {"versions": versions}}));
+        definitions.patch(NAME, &PatchParams::default(), &patch).await?;
+        let is_over = async {
+            while api("v1beta1").get_opt("a").await.is_ok_and(|found| found.is_some()) != is_served
+            {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(PATIENCE, is_over).await?;
+        anyhow::Ok(())
+    };
+    until(false, json!([version("v1", true), version("v1beta1", false)])).await?;
+    let refused = api("v1").patch("a", &other, &size("v1", 2)).await;
+    let why = "Apply failed with 1 conflict: conflict with \"one\": .spec.size";
+    ensure!(matches!(&refused, Err(kube::Error::Api(s)) if s.message == why), "{refused:?}");
+    // It may only go when nothing is kept in it, and somebody is left.
+    until(false, json!([version("v1", true)])).await?;
+    let gone = async {
+        loop {
+            match api("v1").patch("a", &other, &size("v1", 2)).await {
+                Err(kube::Error::Api(status)) if status.message != why => return Ok(status),
+                Err(kube::Error::Api(_)) => tokio::task::yield_now().await,
+                outcome => anyhow::bail!("{outcome:?}"),
+            }
+        }
+    };
+    let status = timeout(PATIENCE, gone).await??;
+    let why = "request to convert CR to an invalid group/version: example.com/v1beta1";
+    ensure!((status.code, status.message.as_str()) == (500, why), "{status:?}");
+    // Another change begins anew.
+    let patch = Patch::Merge(json!({"spec": {"size": 3}}));
+    let changed = api("v1").patch("a", &PatchParams::default(), &patch).await?;
+    ensure!(changed.managed_fields().is_empty(), "{changed:?}");
+    Ok(())
+}
