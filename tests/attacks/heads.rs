@@ -60,7 +60,7 @@ pub async fn continuations(world: Arc<World>, who: Who, piece: Vec<u8>) -> Resul
     let open = many(32, async |_| {
         let mut wire = Wire::open(&world, who, &[]).await?;
         wire.read(&back);
-        wire.send(&frame(HEADERS, 1, 1, &Head::of("GET", "/", who).bytes)).await?;
+        wire.send(&frame(HEADERS, 1, 1, &Head::of("GET", "/", who).0)).await?;
         let mut sent = 0;
         while sent < 64 << 20 && wire.send(&piece).await.is_ok() {
             sent += piece.len();
@@ -156,7 +156,7 @@ pub async fn table_sizes(world: Arc<World>, who: Who) -> Result<Held> {
 
 /// A head in pieces of one byte.
 pub async fn dribbled(world: Arc<World>, who: Who, count: usize) -> Result<Held> {
-    let head = Head::of("GET", &llamas("default"), who).bytes;
+    let head = Head::of("GET", &llamas("default"), who).0;
     let mut frames = frame(HEADERS, 1, 1, &head[..1]);
     for byte in &head[1..] {
         frames.extend_from_slice(&frame(CONTINUATION, 0, 1, &[*byte]));
@@ -166,7 +166,7 @@ pub async fn dribbled(world: Arc<World>, who: Who, count: usize) -> Result<Held>
 
 /// A frame that announces more than comes.
 pub async fn announced(world: Arc<World>, who: Who, count: usize) -> Result<Held> {
-    let mut frames = frame(HEADERS, 0, 1, &Head::of("POST", &llamas("pasture"), who).bytes);
+    let mut frames = frame(HEADERS, 0, 1, &Head::of("POST", &llamas("pasture"), who).0);
     frames[4] |= crate::wire::END_HEADERS;
     let mut data = frame(DATA, 0, 1, &[b' '; FRAME]);
     data.truncate(FRAME - 100);

@@ -1,6 +1,5 @@
 //! HTTP/2 by hand: frames that no library sends.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -13,7 +12,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_rustls::client::TlsStream;
 
-use crate::world::{Who, World, one_of_crowd};
+use crate::world::{Who, World};
 
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 pub const DATA: u8 = 0;
@@ -60,10 +59,7 @@ pub fn settings(values: &[(u16, u32)]) -> Vec<u8> {
 
 /// A head, encoded.
 #[derive(Clone, Default)]
-pub struct Head {
-    pub bytes: Vec<u8>,
-    is_of_crowd: bool,
-}
+pub struct Head(pub Vec<u8>);
 
 impl Head {
     pub fn of(method: &str, path: &str, who: Who) -> Self {
@@ -71,7 +67,6 @@ impl Head {
         let head = head.with(":authority", "localhost").with(":path", path);
         match who {
             Who::FrontProxy => head.with("x-remote-user", "eve"),
-            Who::Crowd => Self { is_of_crowd: true, ..head },
             _ => head,
         }
     }
@@ -88,15 +83,15 @@ impl Head {
 
     /// Entry 62, so often.
     pub fn repeated(mut self, times: usize) -> Self {
-        self.bytes.resize(self.bytes.len() + times, 0x80 | 62);
+        self.0.resize(self.0.len() + times, 0x80 | 62);
         self
     }
 
     fn literal(mut self, kind: u8, name: &str, value: &str) -> Self {
-        self.bytes.push(kind);
+        self.0.push(kind);
         for text in [name, value] {
-            length(&mut self.bytes, text.len());
-            self.bytes.extend_from_slice(text.as_bytes());
+            length(&mut self.0, text.len());
+            self.0.extend_from_slice(text.as_bytes());
         }
         self
     }
@@ -114,13 +109,7 @@ impl Head {
     /// The same, of which the end does not come.
     pub fn unfinished(&self, stream: u32, end_stream: bool) -> Vec<Vec<u8>> {
         let flags = if end_stream { END_STREAM } else { 0 };
-        let mut bytes = Cow::Borrowed(&self.bytes);
-        if self.is_of_crowd {
-            // Clients take every second number.
-            let user = one_of_crowd(stream as usize / 2);
-            bytes = Cow::Owned(self.clone().with("x-remote-user", &user).bytes);
-        }
-        let parts = bytes.chunks(FRAME).enumerate();
+        let parts = self.0.chunks(FRAME).enumerate();
         let parts = parts.map(|(at, part)| match at {
             0 => frame(HEADERS, flags, stream, part),
             _ => frame(CONTINUATION, 0, stream, part),

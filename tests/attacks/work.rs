@@ -57,7 +57,7 @@ async fn ask(client: &Client, sent: &Sent) -> Result<u16> {
     Ok(client.send(request).await?.0)
 }
 
-/// So many at once, on ten connections, again and again for a while.
+/// So many at once, on ten connections, or those of a crowd, again and again for a while.
 pub async fn at_once(world: Arc<World>, who: Who, count: usize, sent: Sent) -> Result<Held> {
     let mut client = world.client(Who::FrontProxy).await?;
     client.ask("POST", &llamas("pasture"), llama("small", 0)).await?;
@@ -65,7 +65,8 @@ pub async fn at_once(world: Arc<World>, who: Who, count: usize, sent: Sent) -> R
     let deadline = Instant::now() + long();
     let mut statuses: BTreeMap<u16, usize> = BTreeMap::new();
     while Instant::now() < deadline {
-        let clients = many(10, |_| world.client(who)).await;
+        let connections = if who == Who::Crowd { 100 } else { 10 };
+        let clients = many(connections, |_| world.client(who)).await;
         let all = (0..count).map(|at| ask(&clients[at % clients.len()], &sent));
         // Who is not answered in time is counted as 0.
         let all = all.map(|asked| timeout(2 * long(), asked));

@@ -4,7 +4,7 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -34,6 +34,8 @@ const START: Duration = Duration::from_secs(60);
 const CONNECT: Duration = Duration::from_secs(15);
 /// The address of attackers; all others come from 127.0.0.1.
 const ATTACKER: [u8; 4] = [127, 0, 0, 2];
+/// How many are a crowd.
+const CROWD: usize = 100;
 pub const GROUP: &str = "/apis/farm.example.com/v1alpha";
 
 /// Who comes.
@@ -45,7 +47,7 @@ pub enum Who {
     Eve,
     /// The front proxy, which brings what users send to kube-apiserver: here what eve does.
     FrontProxy,
-    /// The front proxy for a hundred users, each request for the next of them.
+    /// A hundred users with certificates, each connection is the next one's, from an address of its own.
     Crowd,
     /// Somebody honest, with a certificate of theirs.
     Honest,
@@ -71,6 +73,9 @@ struct Configs {
     eve: Arc<ClientConfig>,
     proxy: Arc<ClientConfig>,
     honest: Arc<ClientConfig>,
+    /// Those of a hundred users, once they are wanted, and who comes next.
+    crowd: OnceLock<Vec<Arc<ClientConfig>>>,
+    next_of_crowd: AtomicUsize,
 }
 
 impl World {
@@ -90,6 +95,8 @@ impl World {
             eve: config(Some(&eve))?,
             proxy: config(Some(&proxy))?,
             honest: config(Some(&honest))?,
+            crowd: OnceLock::new(),
+            next_of_crowd: AtomicUsize::new(0),
         };
         let cluster = Cluster::start()?;
         let kubeconfig = serde_json::json!({
@@ -184,12 +191,38 @@ impl World {
     /// A connection after its handshake.
     pub async fn tls(&self, who: Who, alpn: &str) -> Result<TlsStream<TcpStream>> {
         let config = match who {
+            Who::Crowd => return self.tls_of_crowd(alpn).await,
             Who::Stranger | Who::HonestWithToken => &self.configs.stranger,
             Who::Eve => &self.configs.eve,
-            Who::FrontProxy | Who::Crowd | Who::HonestFrontProxy => &self.configs.proxy,
+            Who::FrontProxy | Who::HonestFrontProxy => &self.configs.proxy,
             Who::Honest => &self.configs.honest,
         };
         self.tls_with(who, config, alpn).await
+    }
+
+    /// A connection of the next of a hundred users.
+    async fn tls_of_crowd(&self, alpn: &str) -> Result<TlsStream<TcpStream>> {
+        let made = || {
+            let one = |number: usize| {
+                let name = format!("user-{number}");
+                let certificate = self.authority.client(self.folder.path(), &name, &name, None)?;
+                self.config(Some(&certificate))
+            };
+            (0..CROWD).map(one).collect::<Result<Vec<_>>>()
+        };
+        let crowd = match self.configs.crowd.get() {
+            Some(crowd) => crowd,
+            None => {
+                let made = made()?;
+                self.configs.crowd.get_or_init(|| made)
+            }
+        };
+        let number = self.configs.next_of_crowd.fetch_add(1, Ordering::Relaxed) % CROWD;
+        let socket = TcpSocket::new_v4()?;
+        let address = [127, 0, 1, u8::try_from(number)?];
+        socket.bind((IpAddr::from(address), 0).into())?;
+        let tcp = timeout(CONNECT, socket.connect(self.address)).await??;
+        Self::tls_over(tcp, &crowd[number], alpn).await
     }
 
     /// The same with another certificate.
@@ -199,7 +232,14 @@ impl World {
         config: &Arc<ClientConfig>,
         alpn: &str,
     ) -> Result<TlsStream<TcpStream>> {
-        let tcp = self.tcp(who).await?;
+        Self::tls_over(self.tcp(who).await?, config, alpn).await
+    }
+
+    async fn tls_over(
+        tcp: TcpStream,
+        config: &Arc<ClientConfig>,
+        alpn: &str,
+    ) -> Result<TlsStream<TcpStream>> {
         tcp.set_nodelay(true)?;
         let mut config = ClientConfig::clone(config);
         config.alpn_protocols = vec![alpn.as_bytes().to_vec()];
@@ -228,7 +268,7 @@ impl World {
         let handshake = builder.handshake(TokioIo::new(stream));
         let (sender, connection) = timeout(CONNECT, handshake).await??;
         tokio::spawn(connection);
-        Ok(Client { sender, who, requests: Arc::default() })
+        Ok(Client { sender, who })
     }
 
     /// Objects of one MiB, or as large as they may be.
@@ -273,7 +313,6 @@ fn config(authority: &Authority, certificate: Option<&Certificate>) -> Result<Ar
 pub struct Client {
     pub sender: http2::SendRequest<Body>,
     who: Who,
-    requests: Arc<AtomicUsize>,
 }
 
 impl Client {
@@ -286,10 +325,6 @@ impl Client {
         let request = Request::builder().method(method).uri(format!("https://localhost{path}"));
         let request = match self.who {
             Who::FrontProxy => request.header("x-remote-user", "eve"),
-            Who::Crowd => {
-                let number = self.requests.fetch_add(1, Ordering::Relaxed);
-                request.header("x-remote-user", one_of_crowd(number))
-            }
             Who::HonestFrontProxy => request.header("x-remote-user", "honest"),
             _ => request,
         };
@@ -313,11 +348,6 @@ impl Client {
         let status = response.status().as_u16();
         Ok((status, response.into_body().collect().await?.to_bytes()))
     }
-}
-
-/// The name of one of a hundred users.
-pub fn one_of_crowd(number: usize) -> String {
-    format!("user-{}", number % 100)
 }
 
 pub fn llamas(namespace: &str) -> String {

@@ -15,6 +15,8 @@ tokio::task_local! {
     static STREAM: StreamReset;
 }
 
+/// Streams whose tasks have not begun, at most: HTTP is faster than what it has begun.
+const NOT_BEGUN: usize = 100;
 /// Streams whose tasks may be there besides those that are open: the client has taken them back, and
 /// their tasks do not know it yet.
 const TAKEN_BACK: usize = 200;
@@ -32,6 +34,7 @@ impl Streams {
         let running = Running {
             limit: (open as usize).saturating_add(TAKEN_BACK),
             count: AtomicUsize::new(0),
+            not_begun: AtomicUsize::new(0),
             reader: AtomicWaker::new(),
         };
         Self { connection, running: Arc::new(running) }
@@ -48,8 +51,9 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
         let reset = StreamReset::new(self.connection.clone());
         // Boxed, because whatever holds a future and awaits it has room for it twice.
         let stream = STREAM.scope(reset.clone(), reset.guard(Box::pin(stream)));
-        let ends = Ends::new(self.running());
+        let (begins, ends) = (Begins::new(self.running()), Ends::new(self.running()));
         tokio::spawn(async move {
+            drop(begins);
             stream.await;
             drop(ends);
         });
@@ -60,6 +64,7 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
 pub(super) struct Running {
     limit: usize,
     count: AtomicUsize,
+    not_begun: AtomicUsize,
     /// Who reads from the connection.
     reader: AtomicWaker,
 }
@@ -67,13 +72,34 @@ pub(super) struct Running {
 impl Running {
     /// Ready when there is room for the tasks of more streams.
     pub(super) fn poll_room(&self, context: &Context<'_>) -> Poll<()> {
-        let is_full = || self.count.load(Ordering::Acquire) >= self.limit;
+        let is_full = || {
+            self.count.load(Ordering::Acquire) >= self.limit
+                || self.not_begun.load(Ordering::Acquire) >= NOT_BEGUN
+        };
         if !is_full() {
             return Poll::Ready(());
         }
         self.reader.register(context.waker());
         // One may have ended in between.
         if is_full() { Poll::Pending } else { Poll::Ready(()) }
+    }
+}
+
+/// Counts a task until it begins.
+struct Begins(Arc<Running>);
+
+impl Begins {
+    fn new(running: Arc<Running>) -> Self {
+        running.not_begun.fetch_add(1, Ordering::AcqRel);
+        Self(running)
+    }
+}
+
+impl Drop for Begins {
+    fn drop(&mut self) {
+        if self.0.not_begun.fetch_sub(1, Ordering::AcqRel) == NOT_BEGUN {
+            self.0.reader.wake();
+        }
     }
 }
 
@@ -103,8 +129,23 @@ pub(super) fn current() -> Option<StreamReset> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures::FutureExt;
     use futures::future::poll_fn;
     use tokio::sync::oneshot;
+
+    #[tokio::test]
+    async fn no_more_is_read_than_begins() {
+        let streams = Streams::new(CancellationToken::new(), 1_000);
+        let running = streams.running();
+        let room = || poll_fn(|context| running.poll_room(context));
+        for _ in 0..NOT_BEGUN {
+            assert!(room().now_or_never().is_some());
+            streams.execute(std::future::pending());
+        }
+        assert!(room().now_or_never().is_none());
+        // They begin when they have their turn.
+        room().await;
+    }
 
     #[tokio::test]
     async fn no_more_is_read_than_there_is_room_for() {
@@ -117,6 +158,7 @@ mod tests {
             let (end, ended) = oneshot::channel::<()>();
             streams.execute(async { drop(ended.await) });
             ends.push(end);
+            tokio::task::yield_now().await;
         }
         assert!(!has_room().await);
         // Who waits is woken by the first that ends.
