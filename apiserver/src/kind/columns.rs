@@ -408,10 +408,15 @@ mod tests {
 
     #[test]
     fn functions_are_none() {
-        for path in ["[?match(@, 'a')]", "[?length(@.x) > 1]", "[?(search(@.x, 'a'))]"] {
+        for path in [
+            "[?match(@, 'a')]",
+            "['a\\'b'][?match(@, 'a')]",
+            "[?length(@.x) > 1]",
+            "[?(search(@.x, 'a'))]",
+        ] {
             assert!(parse_path(&format!(".spec.a{path}")).is_none(), "{path}");
         }
-        for path in ["[?(@.x=='f(1)')]", "[?(@.x=='a\\'f(')]", "['f(1)']"] {
+        for path in ["[?(@.x=='f(1)')]", "['f(1)']"] {
             assert!(parse_path(&format!(".spec.a{path}")).is_some(), "{path}");
         }
     }
