@@ -35,6 +35,13 @@ pub fn are_read(world: &mut World) -> Result<()> {
 }
 
 pub fn are_created_and_deleted(world: &mut World) -> Result<()> {
+    // kubectl looks there whether it has to check fields itself, and kube-apiserver asks a server
+    // that has just begun a second time only after a while.
+    world.eventually(|| {
+        let listed = world.kubectl(["get", "--raw", "/openapi/v3"]).run()?;
+        ensure!(listed.contains("apis/farm.example.com/v1alpha"), "{listed}");
+        Ok(())
+    })?;
     let create = || world.kubectl(["create", "-f", "-"]).input(&llama("shaun"));
     ensure!(create().run()? == "llama.farm.example.com/shaun created\n");
     let again = create().output()?;
