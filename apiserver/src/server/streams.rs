@@ -32,9 +32,8 @@ impl Streams {
     /// Of a connection that ends when this token is cancelled, and on which so many may be open.
     pub(super) fn new(connection: CancellationToken, open: u32) -> Self {
         let running = Running {
-            limit: (open as usize).saturating_add(TAKEN_BACK),
-            count: AtomicUsize::new(0),
-            not_begun: AtomicUsize::new(0),
+            all: Tasks::new((open as usize).saturating_add(TAKEN_BACK)),
+            not_begun: Tasks::new(NOT_BEGUN),
             reader: AtomicWaker::new(),
         };
         Self { connection, running: Arc::new(running) }
@@ -51,31 +50,44 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
         let reset = StreamReset::new(self.connection.clone());
         // Boxed, because whatever holds a future and awaits it has room for it twice.
         let stream = STREAM.scope(reset.clone(), reset.guard(Box::pin(stream)));
-        let (begins, ends) = (Begins::new(self.running()), Ends::new(self.running()));
+        let not_begun = Counted::new(self.running(), |running| &running.not_begun);
+        let running = Counted::new(self.running(), |running| &running.all);
         tokio::spawn(async move {
-            drop(begins);
+            drop(not_begun);
             stream.await;
-            drop(ends);
+            drop(running);
         });
     }
 }
 
 /// The tasks of the streams of a connection.
 pub(super) struct Running {
-    limit: usize,
-    count: AtomicUsize,
-    not_begun: AtomicUsize,
+    all: Tasks,
+    not_begun: Tasks,
     /// Who reads from the connection.
     reader: AtomicWaker,
+}
+
+/// How many tasks there are, and how many there may be before no more is read.
+struct Tasks {
+    limit: usize,
+    count: AtomicUsize,
+}
+
+impl Tasks {
+    fn new(limit: usize) -> Self {
+        Self { limit, count: AtomicUsize::new(0) }
+    }
+
+    fn is_full(&self) -> bool {
+        self.count.load(Ordering::Acquire) >= self.limit
+    }
 }
 
 impl Running {
     /// Ready when there is room for the tasks of more streams.
     pub(super) fn poll_room(&self, context: &Context<'_>) -> Poll<()> {
-        let is_full = || {
-            self.count.load(Ordering::Acquire) >= self.limit
-                || self.not_begun.load(Ordering::Acquire) >= NOT_BEGUN
-        };
+        let is_full = || self.all.is_full() || self.not_begun.is_full();
         if !is_full() {
             return Poll::Ready(());
         }
@@ -85,38 +97,24 @@ impl Running {
     }
 }
 
-/// Counts a task until it begins.
-struct Begins(Arc<Running>);
+/// Counts a task among some of a connection, until it is dropped.
+struct Counted {
+    running: Arc<Running>,
+    among: fn(&Running) -> &Tasks,
+}
 
-impl Begins {
-    fn new(running: Arc<Running>) -> Self {
-        running.not_begun.fetch_add(1, Ordering::AcqRel);
-        Self(running)
+impl Counted {
+    fn new(running: Arc<Running>, among: fn(&Running) -> &Tasks) -> Self {
+        among(&running).count.fetch_add(1, Ordering::AcqRel);
+        Self { running, among }
     }
 }
 
-impl Drop for Begins {
+impl Drop for Counted {
     fn drop(&mut self) {
-        if self.0.not_begun.fetch_sub(1, Ordering::AcqRel) == NOT_BEGUN {
-            self.0.reader.wake();
-        }
-    }
-}
-
-/// Counts a task until it is gone.
-struct Ends(Arc<Running>);
-
-impl Ends {
-    fn new(running: Arc<Running>) -> Self {
-        running.count.fetch_add(1, Ordering::AcqRel);
-        Self(running)
-    }
-}
-
-impl Drop for Ends {
-    fn drop(&mut self) {
-        if self.0.count.fetch_sub(1, Ordering::AcqRel) == self.0.limit {
-            self.0.reader.wake();
+        let tasks = (self.among)(&self.running);
+        if tasks.count.fetch_sub(1, Ordering::AcqRel) == tasks.limit {
+            self.running.reader.wake();
         }
     }
 }
