@@ -78,7 +78,7 @@ pub fn apply(application: &Application<'_>, managers: &Managers) -> Result<Outco
             let owner =
                 |managed: &Managed| (managed.manager.api_version.clone(), managed.fields.set());
             let mut owners: Vec<(String, FieldSet)> = managers.iter().map(owner).collect();
-            // What it says of the object itself stays too, though it is nobody's.
+            // Fields that are never recorded, such as `metadata.name`, are kept too.
             owners.push((manager.api_version.clone(), set.union(of_nobody)));
             prune(versions, merged, (&last.manager.api_version, &last.fields.set()), &owners)
         }

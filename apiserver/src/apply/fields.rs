@@ -1,4 +1,4 @@
-//! Fields: what a manager owns, as it is written down until somebody has to look into it.
+//! Fields: what a manager owns, kept as the text of `fieldsV1` and parsed only where a write needs it.
 
 use bytes::Bytes;
 
@@ -65,7 +65,7 @@ impl Fields {
         !self.intersection(&FieldSet::of_path(path.into_iter())).is_empty()
     }
 
-    /// The set. What cannot be read is nobody's.
+    /// The set; empty if the text cannot be parsed.
     pub fn set(&self) -> FieldSet {
         self.read(fields_v1::read)
     }

@@ -242,7 +242,7 @@ impl<'de> Visitor<'de> for ReadNode<'_> {
     }
 }
 
-/// Nodes of which nobody knows how many come. A list that grows leaves memory behind in many sizes,
+/// Nodes whose number is not known in advance. A list that grows leaves memory behind in many sizes,
 /// which the allocator keeps.
 #[derive(Default)]
 struct Nodes {

@@ -27,7 +27,7 @@ impl<'a> Versions<'a> {
         Self { requested, all: Vec::new(), nothing: FieldSet::default(), may_go: false }
     }
 
-    /// The same, of which some may go: who owns something in those is forgotten.
+    /// The same; `may_go` says whether managers of a missing version are dropped without an error.
     #[must_use]
     pub fn that_may_go(self, may_go: bool) -> Self {
         Self { may_go, ..self }
