@@ -429,6 +429,7 @@ impl Bound {
         let handler = Arc::clone(&assembled.handler);
         bounds.tell(server.memory_limit.or_else(memory::limit));
         let trust = trusted.trust();
+        let known = trusted.known();
         let tasks =
             vec![tokio::spawn(trusted.keep()), tokio::spawn(certificate.clone().keep(cluster))];
         let plain = plain_ports.serve(&handler, &health);
@@ -442,7 +443,7 @@ impl Bound {
         );
         let connections = Arc::new(connections);
         let serving = listening
-            .serve(move |stream, draining| Arc::clone(&connections).serve(stream, draining));
+            .serve(known, move |stream, draining| Arc::clone(&connections).serve(stream, draining));
         tracing::info!("{} listens on {address}", server.name);
         let running =
             Running { assembled, serving, plain, health, closing, tasks, address, loopback };

@@ -9,18 +9,22 @@ use std::fs;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use axum::Router;
 use axum::body::Body;
 use fixture::Fixture;
 use futures::future::join_all;
 use futures::{SinkExt, StreamExt};
-use http::{Request, Response, StatusCode};
+use http::header::CONTENT_TYPE;
+use http::{Request, Response, StatusCode, Uri};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use test_cluster::Authority;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::time::timeout;
 use tokio_tungstenite::client_async;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
@@ -128,7 +132,7 @@ async fn one_connection_carries_a_thousand_watches() {
     // There is a place left for what must be answered at once.
     let discovery = master("GET", "/apis/example.com/v1", Body::empty());
     let discovered = proxy.clone().send_request(discovery);
-    let discovered = tokio::time::timeout(Duration::from_secs(20), discovered).await;
+    let discovered = timeout(Duration::from_secs(20), discovered).await;
     let discovered = discovered.expect("discovery waits for a watch to end").unwrap();
     assert_eq!(text(discovered).await.0, 200);
     let created = proxy.clone().send_request(master("POST", FOOS, FOO)).await.unwrap();
@@ -318,7 +322,7 @@ async fn another_certificate_is_served_when_the_files_change() {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), exchanged).await.unwrap();
+    timeout(Duration::from_secs(60), exchanged).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -395,4 +399,62 @@ async fn probes_and_metrics_may_have_ports_of_their_own() {
         let response = nobody.send_request(request.unwrap()).await.unwrap();
         assert_eq!(response.status().as_u16(), expected, "{path}");
     }
+}
+
+/// A cluster that says whom to believe once `said` holds it, and nothing else ever; where it listens.
+async fn cluster_that_says(said: watch::Receiver<Option<String>>) -> SocketAddr {
+    let answer = async move |uri: Uri| {
+        let is_list = !uri.query().unwrap_or_default().contains("watch=");
+        if !(uri.path().ends_with("/kube-system/configmaps") && is_list) {
+            std::future::pending::<()>().await;
+        }
+        let said = said.clone().wait_for(Option::is_some).await.unwrap().clone();
+        ([(CONTENT_TYPE, "application/json")], said.unwrap())
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, Router::new().fallback(answer)).await });
+    address
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_comes_first_waits_until_it_is_known_whom_to_believe() {
+    let (say, said) = watch::channel(None);
+    let cluster = cluster_that_says(said).await;
+    let mut authority = None;
+    let fixture = Fixture::with(&format!("http://{cluster}"), |flags| {
+        authority = flags.requestheader_client_ca_file.take();
+    })
+    .await;
+    let mut connecting = Box::pin(fixture.proxy());
+    let early = timeout(Duration::from_millis(200), &mut connecting).await;
+    assert!(early.is_err(), "nobody is answered before");
+    let data = serde_json::json!({
+        "requestheader-client-ca-file": fs::read_to_string(authority.unwrap()).unwrap(),
+        "requestheader-username-headers": r#"["X-Remote-User"]"#,
+        "requestheader-group-headers": r#"["X-Remote-Group"]"#,
+    });
+    let metadata = serde_json::json!({"name": "extension-apiserver-authentication", "namespace": "kube-system", "uid": "1", "resourceVersion": "1"});
+    let list = serde_json::json!({"kind": "ConfigMapList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": [{"metadata": metadata, "data": data}]});
+    say.send_replace(Some(list.to_string()));
+    let mut proxy = connecting.await;
+    let response = proxy.send_request(master("GET", FOOS, "")).await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_that_says_nothing_keeps_nobody_waiting_for_long() {
+    let (_say, said) = watch::channel(None);
+    let cluster = cluster_that_says(said).await;
+    let silent = |flags: &mut aggregated_apiserver::ServeArgs| {
+        flags.requestheader_client_ca_file = None;
+    };
+    let fixture = Fixture::with(&format!("http://{cluster}"), silent).await;
+    let mut nobody = fixture.h2(None).await;
+    let request = Request::get("https://localhost/livez").body(Body::empty()).unwrap();
+    assert_eq!(nobody.send_request(request).await.unwrap().status(), StatusCode::OK);
+    // Its certificate is of nobody we know.
+    let mut proxy = fixture.proxy().await;
+    let response = proxy.send_request(master("GET", FOOS, "")).await.unwrap();
+    assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
 }

@@ -18,6 +18,9 @@ use crate::request::{Authentication, Impersonation};
 
 /// How often files are looked at again.
 const REREAD_EVERY: Duration = Duration::from_secs(10);
+/// How long the first callers wait until it is known whom to believe. A cluster that does not answer
+/// keeps nobody from health and discovery for longer.
+const KNOWN_WITHIN: Duration = Duration::from_secs(5);
 
 /// Whom to believe, now.
 pub(super) struct Trusted {
@@ -77,6 +80,16 @@ impl Trusted {
     /// Whether it is known whom to believe.
     pub(super) fn ready(&self) -> watch::Receiver<bool> {
         self.ready.subscribe()
+    }
+
+    /// Returns when it is known whom to believe, or after a while. kube-apiserver asks as soon as
+    /// somebody listens; refused with 401, it would know nothing of our kinds until it asks again.
+    pub(super) fn known(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut ready = self.ready();
+        async move {
+            let known = ready.wait_for(|is_ready| *is_ready);
+            let _ = tokio::time::timeout(KNOWN_WITHIN, known).await;
+        }
     }
 
     /// What requests are authenticated with.

@@ -46,17 +46,21 @@ impl Listening {
     }
 
     /// Serves each connection in a task of its own, until it is told to drain. Whoever serves is
-    /// told so too.
+    /// told so too. Connections that come before `begin` returns wait for it.
     pub(super) fn serve<F>(
         self,
+        begin: impl Future<Output = ()> + Send + 'static,
         serve: impl Fn(TcpStream, CancellationToken) -> F + Send + 'static,
     ) -> Serving
     where
         F: Future<Output = ()> + Send + 'static,
     {
         let (draining, closing) = (CancellationToken::new(), CancellationToken::new());
-        let accepting = accept(self.listener, serve, draining.clone());
-        let closed = closing.clone();
+        let (drained, closed) = (draining.clone(), closing.clone());
+        let accepting = async move {
+            drained.run_until_cancelled(begin).await;
+            accept(self.listener, serve, drained).await
+        };
         let task = tokio::spawn(async move {
             match closed.run_until_cancelled(accepting).await {
                 Some(Err(error)) => error.to_string(),

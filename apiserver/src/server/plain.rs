@@ -95,7 +95,7 @@ fn metrics_router(handler: &SharedHandler) -> Router {
 
 fn serve(listening: Listening, router: Router) -> Serving {
     let places = Places::new(CONNECTIONS, Whose::Anybody);
-    listening.serve(move |stream, draining| {
+    listening.serve(std::future::ready(()), move |stream, draining| {
         let (router, places) = (router.clone(), places.clone());
         async move { serve_connection(stream, router, &places, draining).await }
     })
