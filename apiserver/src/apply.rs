@@ -34,7 +34,7 @@ pub use managers::{Managed, Manager, Managers, Operation};
 pub use owned::owned;
 pub use path_element::PathElement;
 pub use place::Place;
-pub use typed::check;
+pub use typed::{check, check_loosely_beside};
 pub use update::{Update, reconciled, update};
 pub use versions::Versions;
 

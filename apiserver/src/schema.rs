@@ -21,6 +21,7 @@ mod quantity;
 mod strategic_merge;
 mod structural;
 mod types;
+mod unchanged;
 mod validate;
 
 pub use coerce::coerce;

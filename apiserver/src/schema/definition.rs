@@ -179,6 +179,10 @@ fn node(path: &str, schema: &Map<String, Value>) -> Node {
     };
     subtree.embedded |= flag(EMBEDDED);
     subtree.list_types |= !matches!(list_type, ListType::Unset | ListType::Atomic);
+    let may_be_object = json_type.is_none_or(|json_type| json_type == JsonType::Object);
+    let holds_anything = matches!(additional, Additional::Any | Additional::Unspecified);
+    subtree.correlation |=
+        matches!(list_type, ListType::Map(_)) || (may_be_object && holds_anything);
     Node {
         json_type,
         nullable: flag("nullable"),

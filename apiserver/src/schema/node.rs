@@ -84,6 +84,8 @@ pub struct Subtree {
     pub list_types: bool,
     /// Resources that stand in the object.
     pub embedded: bool,
+    /// Items that are found by their keys, and members that nothing is said of.
+    pub correlation: bool,
 }
 
 impl Subtree {
@@ -91,6 +93,7 @@ impl Subtree {
         self.defaults |= other.defaults;
         self.list_types |= other.list_types;
         self.embedded |= other.embedded;
+        self.correlation |= other.correlation;
     }
 }
 

@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 use serde_json::Value;
 
 use super::node::{Additional, Constraints, JsonType, Type};
+use super::unchanged::is_unchanged;
 use super::{is_of_format, junctors, list_types};
 use crate::error::{FieldError, Path, go_float, quote};
 use crate::object::{Tree, to_json};
@@ -116,7 +117,10 @@ pub fn node(
     errors: &mut Vec<FieldError>,
 ) {
     // What Go has read is of its type.
-    if errors.len() >= super::ERRORS_LIMIT || old == Some(value) || of.go.is_some() {
+    if errors.len() >= super::ERRORS_LIMIT || of.go.is_some() {
+        return;
+    }
+    if old.is_some_and(|old| is_unchanged(of, old, value)) {
         return;
     }
     let constraints = of.constraints();

@@ -5,12 +5,13 @@ use serde_json::Value;
 use super::attributes::{Attributes, Part};
 use super::decode::{check_identity, check_uid};
 use super::draft::Draft;
-use super::field_managers::{SET, before, before_first_apply, is_current, manager, reconcile};
+use super::field_managers::{SET, before, before_first_apply, is_current, manager, versions};
 use super::field_validation::FieldValidation;
 use super::live::Live;
 use super::{last_applied, scale, scale_managers, text};
 use crate::apply::{
     Application, Conflicts, Manager, Managers, Operation, Outcome, Refused, Versions, apply, check,
+    check_loosely_beside, reconciled,
 };
 use crate::clock::to_rfc_3339;
 use crate::error::{ApiError, Cause, Details, Reason};
@@ -59,14 +60,19 @@ pub(super) fn applied(
     let mut managers = live.map(|live| live.managers().clone()).unwrap_or_default();
     if managers.is_empty() && live.is_some() {
         before_first_apply(attributes, &before, &mut managers).map_err(|why| {
-            ApiError::internal(format!("failed to create manager for existing fields: {why}"))
+            let of = type_of(attributes, &before);
+            untyped(format!(
+                "failed to create manager for existing fields: failed to convert new object ({of}) to smd typed: {why}"
+            ))
         })?;
     }
     let mut draft = match attributes.part {
         Part::Scale => applied_to_scale(attributes, submitted, (&before, live), &managers)?,
         _ => {
-            let versions = reconcile(attributes, is_current(attributes, live), &mut managers)
-                .map_err(untyped)?;
+            let is_current = is_current(attributes, live);
+            let versions = versions(attributes);
+            check_types(attributes, &versions, sent, (!is_current).then_some(&before))?;
+            reconciled(&versions, is_current, &mut managers).map_err(untyped)?;
             applied_to_object(attributes, submitted, (&before, live), &managers, &versions)?
         }
     };
@@ -109,7 +115,7 @@ fn applied_to_object(
         managers,
         submitted.force,
         &to_rfc_3339(attributes.now),
-        &type_of(attributes, sent),
+        &type_of(attributes, before),
     )?;
     let Outcome { object, managers } = outcome;
     let is_changed = object.is_some();
@@ -147,6 +153,7 @@ fn applied_to_scale(
     let internal = |why: String| ApiError::internal(why);
     let scale_kind = kind::scale().ok_or_else(|| ApiError::internal("there is no Scale"))?;
     let versions = scale_managers::versions(&scale_kind.storage);
+    check_types(attributes, &versions, &submitted.tree, None)?;
     let scale = scale_managers::scale_of(attributes, before).map_err(internal)?;
     let of_scale = scale_managers::to_scale(attributes, managers);
     let outcome = apply_to(
@@ -155,7 +162,7 @@ fn applied_to_scale(
         &of_scale,
         submitted.force,
         &to_rfc_3339(attributes.now),
-        &type_of(attributes, &submitted.tree),
+        &type_of(attributes, &scale),
     )?;
     let paths = scale::paths(attributes)?;
     let mut tree = before.clone();
@@ -202,7 +209,32 @@ fn check_scale(
     check_uid(attributes, &said, uid)
 }
 
-/// Holds what was sent against its type, and applies it.
+/// Holds what was sent against its type, and what is there if its type may have changed since.
+fn check_types(
+    attributes: &Attributes<'_>,
+    versions: &Versions<'_>,
+    sent: &Tree,
+    live: Option<&Tree>,
+) -> Result<(), ApiError> {
+    let place = versions.place(versions.requested()).ok_or_else(gone)?;
+    let unfit = |which, tree, why| {
+        let of = type_of(attributes, tree);
+        untyped(format!("failed to create typed {which} object ({of}): {why}"))
+    };
+    check(place, sent).map_err(|why| unfit("patch", sent, why))?;
+    match live {
+        Some(live) => {
+            check_loosely_beside(place, live, sent).map_err(|why| unfit("live", live, why))
+        }
+        None => Ok(()),
+    }
+}
+
+fn gone() -> ApiError {
+    ApiError::internal("the version of the request is gone")
+}
+
+/// Applies what was sent, which is of its type.
 fn apply_to(
     (versions, manager): (&Versions<'_>, &Manager),
     (live, sent): (&Tree, &Tree),
@@ -211,10 +243,7 @@ fn apply_to(
     now: &str,
     of: &str,
 ) -> Result<Outcome, ApiError> {
-    let gone = || ApiError::internal("the version of the request is gone");
     let place = versions.place(versions.requested()).ok_or_else(gone)?;
-    check(place, sent)
-        .map_err(|why| untyped(format!("failed to create typed patch object ({of}): {why}")))?;
     let mut application = Application { versions, manager, live, applied: sent, force, now };
     let outcome = match apply(&application, managers) {
         Err(Refused::Conflicts(conflicts)) if manager.name == last_applied::KUBECTL => {
