@@ -9,6 +9,7 @@
 mod coerce;
 mod default;
 mod definition;
+mod faults;
 mod formats;
 mod junctors;
 mod list_types;
@@ -26,6 +27,7 @@ mod validate;
 
 pub use coerce::coerce;
 pub use default::fill_defaults;
+pub use faults::Faults;
 pub use formats::is_of_format;
 pub use list_types::validate_list_types;
 pub use node::{

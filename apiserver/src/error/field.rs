@@ -14,6 +14,11 @@ pub struct FieldError {
 }
 
 impl FieldError {
+    /// How many bytes it takes.
+    pub fn size(&self) -> usize {
+        size_of::<Self>() + self.field.len() + self.body.len()
+    }
+
     /// The field is missing.
     pub fn required(field: impl Into<String>, detail: &str) -> Self {
         let body = if detail.is_empty() {

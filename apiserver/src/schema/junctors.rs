@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::faults::Faults;
 use super::node::{Junctors, Type, TypeRef};
 use super::validate::node;
 use crate::error::{FieldError, Path, quote};
@@ -12,85 +13,95 @@ pub fn validate(
     junctors: &Junctors,
     value: &Value,
     path: &Path<'_>,
-    errors: &mut Vec<FieldError>,
+    faults: &mut Faults,
 ) {
-    let refuse = |errors: &mut Vec<FieldError>, what: &str| {
+    let refuse = |faults: &mut Faults, what: &str| {
         // The path stands in the text alone.
         let detail = format!("{} {what}", quote(&path.to_string()));
-        errors.push(FieldError::invalid("<nil>", "\"\"", &detail));
+        faults.push(FieldError::invalid("<nil>", "\"\"", &detail));
     };
-    let judged = |types: &[TypeRef]| -> Vec<Judged> {
-        types.iter().map(|one| Judged::of(of.at(one), value, path)).collect()
-    };
+    let held = faults.held();
     if !junctors.any_of.is_empty() {
-        let judged = judged(&junctors.any_of);
-        if !judged.iter().any(Judged::is_valid) {
-            refuse(errors, "must validate at least one schema (anyOf)");
-            errors.extend(best(judged));
+        let judged = judge(of, &junctors.any_of, value, path, faults);
+        faults.release(held);
+        if !judged.iter().any(Vec::is_empty) {
+            refuse(faults, "must validate at least one schema (anyOf)");
+            let best = best(of, &junctors.any_of, judged, value, faults);
+            faults.extend(best);
         }
     }
+    let held = faults.held();
     if !junctors.one_of.is_empty() {
-        let judged = judged(&junctors.one_of);
-        match judged.iter().filter(|judged| judged.is_valid()).count() {
+        let judged = judge(of, &junctors.one_of, value, path, faults);
+        faults.release(held);
+        match judged.iter().filter(|errors| errors.is_empty()).count() {
             1 => {}
             0 => {
-                refuse(errors, "must validate one and only one schema (oneOf). Found none valid");
-                errors.extend(best(judged));
+                refuse(faults, "must validate one and only one schema (oneOf). Found none valid");
+                let best = best(of, &junctors.one_of, judged, value, faults);
+                faults.extend(best);
             }
             count => {
                 let found = format!(
                     "must validate one and only one schema (oneOf). Found {count} valid alternatives"
                 );
-                refuse(errors, &found);
+                refuse(faults, &found);
             }
         }
     }
+    let held = faults.held();
     if !junctors.all_of.is_empty() {
-        let judged = judged(&junctors.all_of);
-        let valid = judged.iter().filter(|judged| judged.is_valid()).count();
+        let judged = judge(of, &junctors.all_of, value, path, faults);
+        faults.release(held);
+        let valid = judged.iter().filter(|errors| errors.is_empty()).count();
         if valid < judged.len() {
             let none = if valid == 0 { ". None validated" } else { "" };
-            errors.extend(judged.into_iter().flat_map(|judged| judged.errors));
-            refuse(errors, &format!("must validate all the schemas (allOf){none}"));
+            judged.into_iter().for_each(|errors| faults.extend(errors));
+            refuse(faults, &format!("must validate all the schemas (allOf){none}"));
         }
     }
-    if let Some(not) = &junctors.not
-        && Judged::of(of.at(not), value, path).is_valid()
-    {
-        refuse(errors, "must not validate the schema (not)");
+    if let Some(not) = &junctors.not {
+        let held = faults.held();
+        let errors = faults.beside(|faults| node(of.at(not), value, None, path, faults));
+        faults.release(held);
+        if errors.is_empty() {
+            refuse(faults, "must not validate the schema (not)");
+        }
     }
 }
 
-/// What one of several schemas says.
-struct Judged {
-    errors: Vec<FieldError>,
-    /// How much of the value it has looked at.
-    looked_at: usize,
-}
-
-impl Judged {
-    fn of(of: Type<'_>, value: &Value, path: &Path<'_>) -> Self {
-        let mut errors = Vec::new();
-        node(of, value, None, path, &mut errors);
-        Self { errors, looked_at: looked_at(of, value) }
-    }
-
-    fn is_valid(&self) -> bool {
-        self.errors.is_empty()
-    }
+/// What each of several schemas says; nothing more once there is no time left.
+fn judge(
+    of: Type<'_>,
+    schemas: &[TypeRef],
+    value: &Value,
+    path: &Path<'_>,
+    faults: &mut Faults,
+) -> Vec<Vec<FieldError>> {
+    let one = |schema| faults.beside(|faults| node(of.at(schema), value, None, path, faults));
+    schemas.iter().map(one).collect()
 }
 
 /// The errors of the schema that knows most of the value; of equals the first.
-fn best(judged: Vec<Judged>) -> Vec<FieldError> {
-    let mut best: Option<Judged> = None;
-    for judged in judged {
-        if best.as_ref().is_none_or(|best| judged.looked_at > best.looked_at) {
-            best = Some(judged);
+fn best(
+    of: Type<'_>,
+    schemas: &[TypeRef],
+    judged: Vec<Vec<FieldError>>,
+    value: &Value,
+    faults: &mut Faults,
+) -> Vec<FieldError> {
+    let mut best: Option<(usize, Vec<FieldError>)> = None;
+    for (schema, errors) in schemas.iter().zip(judged) {
+        let looked_at = looked_at(of.at(schema), value);
+        faults.spend(looked_at);
+        if best.as_ref().is_none_or(|(most, _)| looked_at > *most) {
+            best = Some((looked_at, errors));
         }
     }
-    best.map(|best| best.errors).unwrap_or_default()
+    best.map(|(_, errors)| errors).unwrap_or_default()
 }
 
+/// How much of a value a schema looks at.
 fn looked_at(of: Type<'_>, value: &Value) -> usize {
     let below: usize = match value {
         Value::Object(members) => {

@@ -1,19 +1,17 @@
 //! Patterns of texts: written for RE2, matched by a library that speaks nearly
 //! the same language.
 
+mod compiled;
 mod size;
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use regex::{Regex, RegexBuilder};
+use compiled::Compiled;
 
 /// How large a pattern may become when it is compiled, in bytes: `^.{1,1000}$` takes half of it.
 const SIZE_LIMIT: usize = 2 << 20;
-/// What a search may remember of what it has met, in each direction, besides twice the size of the
-/// pattern: with less it takes more steps.
-const SEARCH_BYTES: usize = 128 << 10;
 /// What all patterns that are compiled may take, with their searches. The one that was compiled
 /// first gives way, and is compiled again when it is needed: 250 small ones stay.
 const COMPILED_BYTES: usize = 64 << 20;
@@ -30,7 +28,7 @@ struct Inner {
     text: String,
     translated: String,
     size: usize,
-    compiled: Mutex<Option<Regex>>,
+    compiled: Mutex<Option<Arc<Compiled>>>,
 }
 
 /// The patterns of this process.
@@ -66,37 +64,29 @@ impl Pattern {
         self.0.size
     }
 
-    /// Whether a text matches somewhere.
-    pub fn is_match(&self, text: &str) -> bool {
+    /// Whether a text matches somewhere. Takes what finding out costs from what is left, in bytes of
+    /// text that are looked at once; nothing if that is too little.
+    pub fn is_match(&self, text: &str, left: &mut usize) -> Option<bool> {
         // There is always one: the size was found to be small enough.
-        self.0.regex().is_some_and(|regex| regex.is_match(text))
+        self.0.compiled().map_or(Some(false), |compiled| compiled.is_match(text, left))
     }
 }
 
 impl Inner {
-    fn regex(self: &Arc<Self>) -> Option<Regex> {
+    fn compiled(self: &Arc<Self>) -> Option<Arc<Compiled>> {
         // Whoever needs it at the same time waits, and compiles nothing.
-        let mut compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(regex) = &*compiled {
-            return Some(regex.clone());
+        let mut kept = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(compiled) = &*kept {
+            return Some(Arc::clone(compiled));
         }
-        let regex = compile(&self.translated, self.size)?;
-        *compiled = Some(regex.clone());
-        drop(compiled);
+        let compiled = Arc::new(Compiled::new(&self.translated, self.size)?);
+        *kept = Some(Arc::clone(&compiled));
+        drop(kept);
         for gone in with_patterns(|patterns| patterns.note_compiled(self)) {
             *gone.compiled.lock().unwrap_or_else(PoisonError::into_inner) = None;
         }
-        Some(regex)
+        Some(compiled)
     }
-}
-
-fn compile(translated: &str, size: usize) -> Option<Regex> {
-    let mut builder = RegexBuilder::new(translated);
-    builder.size_limit(SIZE_LIMIT).dfa_size_limit(search_bytes(size)).build().ok()
-}
-
-fn search_bytes(size: usize) -> usize {
-    SEARCH_BYTES + 2 * size
 }
 
 fn with_patterns<T>(use_them: impl FnOnce(&mut Patterns) -> T) -> T {
@@ -115,7 +105,7 @@ impl Patterns {
 
     /// Notes that a pattern is compiled; answers with those that give way to it.
     fn note_compiled(&mut self, inner: &Arc<Inner>) -> Vec<Arc<Inner>> {
-        let bytes = inner.size + 2 * search_bytes(inner.size);
+        let bytes = compiled::bytes(inner.size);
         self.compiled.push_back((Arc::downgrade(inner), bytes));
         self.compiled_bytes += bytes;
         let mut gone = Vec::new();
@@ -264,6 +254,10 @@ fn of_ascii(escape: &str) -> Option<&'static str> {
 mod tests {
     use super::*;
 
+    fn is_match(pattern: &Pattern, text: &str) -> bool {
+        pattern.is_match(text, &mut (1 << 20)).unwrap()
+    }
+
     #[test]
     fn as_re2_reads_them() {
         let rows: &[(&str, &[&str], &[&str])] = &[
@@ -290,8 +284,8 @@ mod tests {
         for (text, good, bad) in rows {
             let pattern = Pattern::parse(text).unwrap();
             assert_eq!(pattern.to_string(), *text);
-            good.iter().for_each(|good| assert!(pattern.is_match(good), "{text} {good}"));
-            bad.iter().for_each(|bad| assert!(!pattern.is_match(bad), "{text} {bad}"));
+            good.iter().for_each(|good| assert!(is_match(&pattern, good), "{text} {good}"));
+            bad.iter().for_each(|bad| assert!(!is_match(&pattern, bad), "{text} {bad}"));
         }
         for other in ["(?=a)", "[a--b]", "[a-\\d]", "[a", "(", "\\", "\\x", "a\\Bb"] {
             assert!(Pattern::parse(other).is_none(), "{other}");
@@ -304,7 +298,7 @@ mod tests {
         let other = Pattern::parse("^equal[0-9]$").unwrap();
         assert!(Arc::ptr_eq(&one.0, &other.0));
         assert!(one.0.compiled.lock().unwrap().is_none(), "nobody has held a text against it");
-        assert!(one.is_match("equal1") && other.0.compiled.lock().unwrap().is_some());
+        assert!(is_match(&one, "equal1") && other.0.compiled.lock().unwrap().is_some());
     }
 
     #[test]
@@ -316,14 +310,14 @@ mod tests {
     /// Other tests compile patterns too, so that the first of them may give way a little sooner.
     #[test]
     fn few_stay_compiled() {
-        let count = 2 * COMPILED_BYTES / (2 * SEARCH_BYTES);
+        let count = 2 * COMPILED_BYTES / compiled::bytes(0);
         let patterns = (0..count).map(|number| Pattern::parse(&format!("^few{number}$")).unwrap());
         let patterns: Vec<Pattern> = patterns.collect();
         for (number, pattern) in patterns.iter().enumerate() {
-            assert!(pattern.is_match(&format!("few{number}")));
+            assert!(is_match(pattern, &format!("few{number}")));
         }
         let is_compiled = |pattern: &&Pattern| pattern.0.compiled.lock().unwrap().is_some();
         assert!(patterns.iter().filter(is_compiled).count() <= count / 2);
-        assert!(patterns[0].is_match("few0") && !patterns[0].is_match("few1"));
+        assert!(is_match(&patterns[0], "few0") && !is_match(&patterns[0], "few1"));
     }
 }

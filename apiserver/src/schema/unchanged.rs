@@ -6,11 +6,13 @@
 
 use serde_json::Value;
 
+use super::faults::Faults;
 use super::list_types;
 use super::node::{ListType, Type};
 
 /// Whether a value of a type is the old one.
-pub fn is_unchanged(of: Type<'_>, old: &Value, value: &Value) -> bool {
+pub fn is_unchanged(of: Type<'_>, old: &Value, value: &Value, faults: &mut Faults) -> bool {
+    faults.spend(1);
     if !of.subtree.correlation {
         return old == value;
     }
@@ -20,14 +22,14 @@ pub fn is_unchanged(of: Type<'_>, old: &Value, value: &Value) -> bool {
                 return old == items;
             };
             let before = list_types::by_key(&of.list_type, Some(old));
-            let is_same =
-                |item| before.of(item).is_some_and(|old| is_unchanged(of_item, old, item));
-            old.len() == items.len() && items.iter().all(is_same)
+            let mut is_same =
+                |item| before.of(item).is_some_and(|old| is_unchanged(of_item, old, item, faults));
+            old.len() == items.len() && items.iter().all(|item| is_same(item))
         }
         (Value::Object(old), Value::Object(members)) => {
             let is_same = |(name, member): (&String, &Value)| {
                 let before = of.of_member(name).zip(old.get(name));
-                before.is_some_and(|(of, old)| is_unchanged(of, old, member))
+                before.is_some_and(|(of, old)| is_unchanged(of, old, member, faults))
             };
             old.len() == members.len() && members.iter().all(is_same)
         }
@@ -66,7 +68,11 @@ mod tests {
             ("any", json!({}), json!(null), false),
         ] {
             let of = schema.root().of_member(name).unwrap();
-            assert_eq!(is_unchanged(of, &old, &new), expected, "{name}: {old} {new}");
+            assert_eq!(
+                is_unchanged(of, &old, &new, &mut Faults::new()),
+                expected,
+                "{name}: {old} {new}"
+            );
         }
     }
 }

@@ -4,9 +4,10 @@ use std::cmp::Ordering;
 
 use serde_json::Value;
 
+use super::faults::Faults;
 use super::node::{Additional, Constraints, JsonType, Type};
 use super::unchanged::is_unchanged;
-use super::{is_of_format, junctors, list_types};
+use super::{Pattern, is_of_format, junctors, list_types};
 use crate::error::{FieldError, Path, go_float, quote};
 use crate::object::{Tree, to_json};
 
@@ -18,26 +19,26 @@ const CHECKED_ELSEWHERE: [&str; 1] = ["metadata"];
 
 /// What is wrong with an object, member by member. `metadata` is checked elsewhere.
 pub fn validate(of: Type<'_>, tree: &Tree) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    members(of, tree, None, &Path::Root, &CHECKED_ELSEWHERE, &mut errors);
-    names(of, tree, None, &mut errors);
-    validate_junctors(of, tree, &mut errors);
-    errors
+    let mut faults = Faults::new();
+    members(of, tree, None, &Path::Root, &CHECKED_ELSEWHERE, &mut faults);
+    names(of, tree, None, &mut faults);
+    validate_junctors(of, tree, &mut faults);
+    faults.into_errors()
 }
 
 /// The same of an object in place of an old one: what was wrong before and is
 /// as it was, may stay. What a definition demands anew must not lock its
 /// objects.
 pub fn validate_change(of: Type<'_>, tree: &Tree, old: &Tree) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    members(of, tree, Some(old), &Path::Root, &CHECKED_ELSEWHERE, &mut errors);
-    names(of, tree, Some(old), &mut errors);
-    validate_junctors(of, tree, &mut errors);
-    errors
+    let mut faults = Faults::new();
+    members(of, tree, Some(old), &Path::Root, &CHECKED_ELSEWHERE, &mut faults);
+    names(of, tree, Some(old), &mut faults);
+    validate_junctors(of, tree, &mut faults);
+    faults.into_errors()
 }
 
 /// The same of names, of which alone a schema may say more than ObjectMeta does.
-fn names(of: Type<'_>, tree: &Tree, old: Option<&Tree>, errors: &mut Vec<FieldError>) {
+fn names(of: Type<'_>, tree: &Tree, old: Option<&Tree>, faults: &mut Faults) {
     let metadata = of.member("metadata").zip(tree.get("metadata"));
     let Some(((_, of), Value::Object(metadata))) = metadata else { return };
     let old = old.and_then(|old| old.get("metadata"));
@@ -45,28 +46,28 @@ fn names(of: Type<'_>, tree: &Tree, old: Option<&Tree>, errors: &mut Vec<FieldEr
         if let Some(value) = metadata.get(name) {
             let path = Path::Member(&Path::Root, "metadata");
             let old = old.and_then(|old| old.get(name));
-            node(of.at(&member.of), value, old, &Path::Member(&path, name), errors);
+            node(of.at(&member.of), value, old, &Path::Member(&path, name), faults);
         }
     }
 }
 
 /// The same by schemas that judge the whole object together.
-fn validate_junctors(of: Type<'_>, tree: &Tree, errors: &mut Vec<FieldError>) {
+fn validate_junctors(of: Type<'_>, tree: &Tree, faults: &mut Faults) {
     if let Some(constraints) = of.constraints()
         && !constraints.junctors.is_empty()
     {
         let (value, path) = (Value::Object(tree.clone()), Path::Root);
-        junctors::validate(of, &constraints.junctors, &value, &path, errors);
+        junctors::validate(of, &constraints.junctors, &value, &path, faults);
     }
 }
 
 /// The same of the status alone. Messages speak of it as if it were all.
 pub fn validate_status(of: Type<'_>, tree: &Tree, old: &Tree) -> Vec<FieldError> {
-    let mut errors = Vec::new();
+    let mut faults = Faults::new();
     if let (Some((_, of)), Some(status)) = (of.member("status"), tree.get("status")) {
-        node(of, status, old.get("status"), &Path::Root, &mut errors);
+        node(of, status, old.get("status"), &Path::Root, &mut faults);
     }
-    errors.into_iter().map(|error| error.below("status")).collect()
+    faults.into_errors().into_iter().map(|error| error.below("status")).collect()
 }
 
 fn members(
@@ -75,15 +76,19 @@ fn members(
     old: Option<&Tree>,
     path: &Path<'_>,
     skipped: &[&str],
-    errors: &mut Vec<FieldError>,
+    faults: &mut Faults,
 ) {
     // What Go has read is of its type, and nothing else is demanded here.
     if of.go.is_some() {
         return;
     }
     for name in of.constraints().into_iter().flat_map(|constraints| &constraints.required) {
+        faults.spend(1);
+        if faults.is_full() {
+            return;
+        }
         if !tree.contains_key(name) {
-            errors.push(FieldError::required(Path::Member(path, name), ""));
+            faults.push(FieldError::required(Path::Member(path, name), ""));
         }
     }
     for (name, value) in tree {
@@ -92,11 +97,11 @@ fn members(
         }
         let member = match (of.of_member(name), &of.additional) {
             (Some(member), _) => member,
-            (None, Additional::Forbidden) if errors.len() >= super::ERRORS_LIMIT => return,
+            (None, Additional::Forbidden) if faults.is_full() => return,
             (None, Additional::Forbidden) => {
                 let detail =
                     format!("{} in body is a forbidden property", Path::Member(path, name));
-                errors.push(FieldError::invalid(path, quote(name), &detail));
+                faults.push(FieldError::invalid(path, quote(name), &detail));
                 continue;
             }
             (None, _) => continue,
@@ -104,7 +109,7 @@ fn members(
         // Which version it is written in is never as it was.
         let is_type = matches!(path, Path::Root) && ["apiVersion", "kind"].contains(&&**name);
         let old = old.filter(|_| !is_type).and_then(|old| old.get(name));
-        node(member, value, old, &Path::Member(path, name), errors);
+        node(member, value, old, &Path::Member(path, name), faults);
     }
 }
 
@@ -114,59 +119,60 @@ pub fn node(
     value: &Value,
     old: Option<&Value>,
     path: &Path<'_>,
-    errors: &mut Vec<FieldError>,
+    faults: &mut Faults,
 ) {
     // What Go has read is of its type.
-    if errors.len() >= super::ERRORS_LIMIT || of.go.is_some() {
+    faults.spend(1);
+    if faults.is_full() || of.go.is_some() {
         return;
     }
-    if old.is_some_and(|old| is_unchanged(of, old, value)) {
+    if old.is_some_and(|old| is_unchanged(of, old, value, faults)) {
         return;
     }
     let constraints = of.constraints();
     if let Some(allowed) = constraints.and_then(|constraints| constraints.enumeration.as_ref())
-        && !allowed.iter().any(|one| is_one(one, value))
+        && !is_allowed(allowed, value, faults)
     {
         let supported: Vec<String> = allowed.iter().map(plain).collect();
-        errors.push(FieldError::not_supported(path, show(value), &supported));
+        faults.push(FieldError::not_supported(path, show(value), &supported));
     }
     if value.is_null() && of.nullable {
         return;
     }
-    check_type(of, value, path, errors);
+    check_type(of, value, path, faults);
     match value {
         Value::Object(tree) => {
-            constraints.inspect(|more| member_count(more, tree.len(), path, errors));
-            members(of, tree, old.and_then(Value::as_object), path, &[], errors);
+            constraints.inspect(|more| member_count(more, tree.len(), path, faults));
+            members(of, tree, old.and_then(Value::as_object), path, &[], faults);
         }
-        Value::Array(items) => list(of, items, old.and_then(Value::as_array), path, errors),
-        Value::String(text) => string(of, text, path, errors),
-        Value::Number(_) => number(of, value, path, errors),
+        Value::Array(items) => list(of, items, old.and_then(Value::as_array), path, faults),
+        Value::String(text) => string(of, text, path, faults),
+        Value::Number(_) => number(of, value, path, faults),
         Value::Null | Value::Bool(_) => {}
     }
     if let Some(constraints) = constraints
         && !constraints.junctors.is_empty()
     {
-        junctors::validate(of, &constraints.junctors, value, path, errors);
+        junctors::validate(of, &constraints.junctors, value, path, faults);
     }
 }
 
-fn check_type(of: Type<'_>, value: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn check_type(of: Type<'_>, value: &Value, path: &Path<'_>, faults: &mut Faults) {
     if of.int_or_string {
         if !(is_of_type(value, JsonType::Integer) || value.is_string()) {
             let found = quote(type_name(value));
             let detail = format!("{path} in body must be of type integer,string: {found}");
-            errors.push(FieldError::type_invalid(path, found, &detail));
+            faults.push(FieldError::type_invalid(path, found, &detail));
         }
     } else if let Some(json_type) = of.json_type
         && !is_of_type(value, json_type)
     {
         if json_type == JsonType::Integer && value.is_number() {
-            fraction(of.format.as_deref(), path, errors);
+            fraction(of.format.as_deref(), path, faults);
         } else {
             let found = quote(type_name(value));
             let detail = format!("{path} in body must be of type {}: {found}", json_type.name());
-            errors.push(FieldError::type_invalid(path, found, &detail));
+            faults.push(FieldError::type_invalid(path, found, &detail));
         }
     }
     if of.format.as_deref() == Some("int32")
@@ -174,22 +180,22 @@ fn check_type(of: Type<'_>, value: &Value, path: &Path<'_>, errors: &mut Vec<Fie
         && value.as_f64().is_some_and(|n| n < f64::from(i32::MIN) || n > f64::from(i32::MAX))
     {
         let detail = format!("Checked value must be of type integer with format int32 in {path}");
-        errors.push(FieldError::invalid("<nil>", "\"\"", &detail));
+        faults.push(FieldError::invalid("<nil>", "\"\"", &detail));
     }
 }
 
 /// What is said of a fraction where there should be none: two errors, whose
 /// words depend on the format.
-fn fraction(format: Option<&str>, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn fraction(format: Option<&str>, path: &Path<'_>, faults: &mut Faults) {
     let (found, expected, of_format) = match format {
         Some(format @ ("int32" | "int64")) => ("float64", format, format!("with format {format}")),
         _ => ("number", "integer", "(default format)".to_owned()),
     };
     let found = quote(found);
     let detail = format!("{path} in body must be of type {expected}: {found}");
-    errors.push(FieldError::type_invalid(path, &found, &detail));
+    faults.push(FieldError::type_invalid(path, &found, &detail));
     let detail = format!("Checked value must be of type integer {of_format} in {path}");
-    errors.push(FieldError::invalid("<nil>", "\"\"", &detail));
+    faults.push(FieldError::invalid("<nil>", "\"\"", &detail));
 }
 
 fn list(
@@ -197,16 +203,16 @@ fn list(
     items: &[Value],
     old: Option<&Vec<Value>>,
     path: &Path<'_>,
-    errors: &mut Vec<FieldError>,
+    faults: &mut Faults,
 ) {
     let count = items.len() as u64;
     match of.constraints().map(|constraints| constraints.item_count).unwrap_or_default() {
         (_, Some(most)) if count > most => {
-            errors.push(FieldError::too_many(path, items.len(), most));
+            faults.push(FieldError::too_many(path, items.len(), most));
         }
         (Some(fewest), _) if count < fewest => {
             let detail = format!("{path} in body should have at least {fewest} items");
-            errors.push(FieldError::invalid(path, count, &detail));
+            faults.push(FieldError::invalid(path, count, &detail));
         }
         _ => {}
     }
@@ -215,30 +221,26 @@ fn list(
         let before = list_types::by_key(&of.list_type, old);
         for (index, item) in items.iter().enumerate() {
             let old = before.of(item);
-            node(of_item, item, old, &Path::Item(path, index), errors);
+            node(of_item, item, old, &Path::Item(path, index), faults);
         }
     }
 }
 
-fn member_count(
-    constraints: &Constraints,
-    count: usize,
-    path: &Path<'_>,
-    errors: &mut Vec<FieldError>,
-) {
+fn member_count(constraints: &Constraints, count: usize, path: &Path<'_>, faults: &mut Faults) {
     match constraints.member_count {
         (_, Some(most)) if count as u64 > most => {
-            errors.push(FieldError::too_many(path, count, most));
+            faults.push(FieldError::too_many(path, count, most));
         }
         (Some(fewest), _) if (count as u64) < fewest => {
             let detail = format!("{path} in body should have at least {fewest} properties");
-            errors.push(FieldError::invalid(path, count, &detail));
+            faults.push(FieldError::invalid(path, count, &detail));
         }
         _ => {}
     }
 }
 
-fn string(of: Type<'_>, text: &str, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn string(of: Type<'_>, text: &str, path: &Path<'_>, faults: &mut Faults) {
+    faults.spend_bytes(text.len());
     let count = text.chars().count() as u64;
     // Of these only the first is told.
     let constraints = of.constraints();
@@ -246,15 +248,15 @@ fn string(of: Type<'_>, text: &str, path: &Path<'_>, errors: &mut Vec<FieldError
     let pattern = constraints.and_then(|constraints| constraints.pattern.as_ref());
     match (length, pattern) {
         ((_, Some(longest)), _) if count > longest => {
-            errors.push(FieldError::too_long(path, longest));
+            faults.push(FieldError::too_long(path, longest));
         }
         ((Some(shortest), _), _) if count < shortest => {
             let detail = format!("{path} in body should be at least {shortest} chars long");
-            errors.push(FieldError::invalid(path, quote(text), &detail));
+            faults.push(FieldError::invalid(path, quote(text), &detail));
         }
-        (_, Some(pattern)) if !pattern.is_match(text) => {
+        (_, Some(pattern)) if !is_match(pattern, text, faults) => {
             let detail = format!("{path} in body should match '{pattern}'");
-            errors.push(FieldError::invalid(path, quote(text), &detail));
+            faults.push(FieldError::invalid(path, quote(text), &detail));
         }
         _ => {}
     }
@@ -263,12 +265,12 @@ fn string(of: Type<'_>, text: &str, path: &Path<'_>, errors: &mut Vec<FieldError
     {
         let found = quote(text);
         let detail = format!("{path} in body must be of type {format}: {found}");
-        errors.push(FieldError::type_invalid(path, found, &detail));
+        faults.push(FieldError::type_invalid(path, found, &detail));
     }
 }
 
 /// Whole numbers are held against the whole part of a bound, others as they are.
-fn number(of: Type<'_>, value: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn number(of: Type<'_>, value: &Value, path: &Path<'_>, faults: &mut Faults) {
     let Some(number) = value.as_f64() else { return };
     let constraints = of.constraints();
     let whole = value.as_i64();
@@ -283,16 +285,16 @@ fn number(of: Type<'_>, value: &Value, path: &Path<'_>, errors: &mut Vec<FieldEr
             let factor = go_float(factor);
             let detail =
                 format!("factor MultipleOf declared for {path} must be positive: {factor}");
-            errors.push(FieldError::invalid(path, factor, &detail));
+            faults.push(FieldError::invalid(path, factor, &detail));
         } else if !is_multiple {
             let factor = go_float(factor);
             let detail = format!("{path} in body should be a multiple of {factor}");
-            errors.push(FieldError::invalid(path, show(value), &detail));
+            faults.push(FieldError::invalid(path, show(value), &detail));
         }
     }
     if of.format.as_deref() == Some("float") && number.abs() > f64::from(f32::MAX) {
         let detail = format!("Checked value must be of type number with format float in {path}");
-        errors.push(FieldError::invalid("<nil>", "\"\"", &detail));
+        faults.push(FieldError::invalid("<nil>", "\"\"", &detail));
     }
     let against = |bound: f64| match whole {
         Some(whole) => (whole.cmp(&truncated(bound)), truncated(bound).to_string()),
@@ -300,7 +302,7 @@ fn number(of: Type<'_>, value: &Value, path: &Path<'_>, errors: &mut Vec<FieldEr
     };
     let mut refuse = |relation: &str, bound: &str| {
         let detail = format!("{path} in body should be {relation} {bound}");
-        errors.push(FieldError::invalid(path, show(value), &detail));
+        faults.push(FieldError::invalid(path, show(value), &detail));
     };
     if let Some((bound, is_exclusive)) = constraints.and_then(|constraints| constraints.maximum) {
         match (against(bound), is_exclusive) {
@@ -321,6 +323,36 @@ fn number(of: Type<'_>, value: &Value, path: &Path<'_>, errors: &mut Vec<FieldEr
 #[allow(clippy::cast_possible_truncation)] // it is what is wanted
 fn truncated(number: f64) -> i64 {
     number as i64
+}
+
+/// Whether a text matches. One that there is no time for does, as far as anybody will know.
+fn is_match(pattern: &Pattern, text: &str, faults: &mut Faults) -> bool {
+    faults.with_bytes(|left| pattern.is_match(text, left)).unwrap_or(true)
+}
+
+/// Whether a value is one of those that are allowed.
+fn is_allowed(allowed: &[Value], value: &Value, faults: &mut Faults) -> bool {
+    allowed.iter().any(|one| {
+        faults.spend(compared(one, value));
+        faults.is_full() || is_one(one, value)
+    })
+}
+
+/// How many steps it takes at most to hold a value against another one.
+fn compared(one: &Value, other: &Value) -> usize {
+    match (one, other) {
+        (Value::String(one), Value::String(other)) if one.len() == other.len() => {
+            1 + one.len() / 64
+        }
+        (Value::Array(one), Value::Array(other)) => {
+            one.iter().zip(other).map(|(one, other)| compared(one, other)).sum::<usize>() + 1
+        }
+        (Value::Object(one), Value::Object(other)) => {
+            let both = one.iter().filter_map(|(name, one)| Some((one, other.get(name)?)));
+            both.map(|(one, other)| compared(one, other)).sum::<usize>() + 1
+        }
+        _ => 1,
+    }
 }
 
 /// Whether a value is one that is allowed; a number is converted to the type of
@@ -386,5 +418,52 @@ fn plain(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         other => show(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::schema::Schema;
+
+    /// The faults of a list of so many items, each `{"v": VALUE}`, by a schema of `v`.
+    fn faults(of_v: &Value, value: &Value, count: usize) -> Vec<String> {
+        let of_item = json!({"type": "object", "properties": {"v": of_v}});
+        let of_list = json!({"type": "array", "items": of_item});
+        let schema =
+            Schema::of_definition(&json!({"type": "object", "properties": {"list": of_list}}));
+        let list = vec![json!({"v": value}); count];
+        let Value::Object(tree) = json!({"list": list}) else { return Vec::new() };
+        validate(schema.root(), &tree).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn work_is_bounded_whatever_it_is() {
+        let most = 4_000;
+        let (many, text) = (0..most, "a".repeat(1 << 16));
+        let branches: Vec<Value> =
+            many.clone().map(|n| json!({"type": "integer", "maximum": n})).collect();
+        let names: Vec<String> = many.clone().map(|n| format!("n{n}")).collect();
+        let lengths: Vec<Value> = many
+            .map(|n| json!({"type": "string", "maxLength": n + (1 << 16) - most + 1}))
+            .collect();
+        for (what, of_v, value) in [
+            ("branches", json!({"anyOf": branches}), json!(most - 1)),
+            ("allowed values", json!({"enum": names}), json!(names.last())),
+            ("lengths", json!({"anyOf": lengths}), json!(text)),
+        ] {
+            let few = faults(&of_v, &value, 1);
+            assert!(!few.concat().contains("cost budget"), "{what}: {few:?}");
+            let all = faults(&of_v, &value, 10_000);
+            assert!(all.len() == 1 && all[0].contains("running out of cost budget"), "{what}");
+        }
+    }
+
+    #[test]
+    fn what_many_schemas_say_is_let_go_of() {
+        let of_v = json!({"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": true});
+        assert!(faults(&of_v, &json!("a"), 50_000).is_empty());
     }
 }

@@ -7,22 +7,29 @@ use crate::error::{FieldError, Path};
 
 use crate::object::to_json;
 use crate::schema::{
-    ERRORS_LIMIT, Schema, Type, normalize_embedded_metadata, normalize_numbers, prune_value,
-    validate_value,
+    ERRORS_LIMIT, Faults, Schema, Type, normalize_embedded_metadata, normalize_numbers,
+    prune_value, validate_value,
 };
 
 /// What is wrong with the defaults of a schema, each with its path from there; `of_root`
 /// is that of the whole object. As in kube-apiserver, those of additional properties are not
 /// looked at.
 pub fn validate_defaults(schema: &Schema, of_root: Option<&Value>) -> Vec<String> {
-    let mut faults = Vec::new();
-    let root = of_root.map(|default| of_default(schema.root(), &normalize_numbers(default), false));
-    faults.extend(root.into_iter().flatten());
-    collect(schema.root(), "", false, &mut faults);
+    let (mut faults, mut work) = (Vec::new(), Faults::new());
+    if let Some(default) = of_root {
+        faults.extend(of_default(schema.root(), &normalize_numbers(default), false, &mut work));
+    }
+    collect(schema.root(), "", false, (&mut faults, &mut work));
+    faults.extend(work.into_errors());
     faults.iter().map(ToString::to_string).collect()
 }
 
-fn collect(of: Type<'_>, path: &str, is_in_metadata: bool, faults: &mut Vec<FieldError>) {
+fn collect(
+    of: Type<'_>,
+    path: &str,
+    is_in_metadata: bool,
+    (faults, work): (&mut Vec<FieldError>, &mut Faults),
+) {
     if !of.subtree.defaults || faults.len() >= ERRORS_LIMIT {
         return;
     }
@@ -30,10 +37,11 @@ fn collect(of: Type<'_>, path: &str, is_in_metadata: bool, faults: &mut Vec<Fiel
         if faults.len() >= ERRORS_LIMIT {
             return;
         }
-        let found =
-            default.map(|default| of_default(of, &normalize_numbers(default), is_in_metadata));
-        faults.extend(found.into_iter().flatten().map(|error| error.below(path)));
-        collect(of, path, is_in_metadata, faults);
+        if let Some(default) = default {
+            let found = of_default(of, &normalize_numbers(default), is_in_metadata, work);
+            faults.extend(found.into_iter().map(|error| error.below(path)));
+        }
+        collect(of, path, is_in_metadata, (faults, work));
     };
     for (name, member) in of.members.iter() {
         let is_in_metadata = is_in_metadata || (of.embedded && name == "metadata");
@@ -45,7 +53,12 @@ fn collect(of: Type<'_>, path: &str, is_in_metadata: bool, faults: &mut Vec<Fiel
     }
 }
 
-fn of_default(of: Type<'_>, default: &Value, is_in_metadata: bool) -> Vec<FieldError> {
+fn of_default(
+    of: Type<'_>,
+    default: &Value,
+    is_in_metadata: bool,
+    work: &mut Faults,
+) -> Vec<FieldError> {
     const FIELD: &str = "default";
     let mut errors = Vec::new();
     let mut pruned = default.clone();
@@ -67,8 +80,9 @@ fn of_default(of: Type<'_>, default: &Value, is_in_metadata: bool) -> Vec<FieldE
         // What a definition may begin with is not asked, in kube-apiserver.
         return errors;
     }
-    let mut of_schema = Vec::new();
-    validate_value(of, default, None, &Path::Root, &mut of_schema);
+    let held = work.held();
+    let of_schema = work.beside(|faults| validate_value(of, default, None, &Path::Root, faults));
+    work.release(held);
     errors.extend(of_schema.into_iter().map(|error| {
         error.with_field(|field| match field {
             "" | "<nil>" => FIELD.to_owned(),

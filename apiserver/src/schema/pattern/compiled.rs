@@ -1,0 +1,137 @@
+//! A pattern that is compiled, and the cost of its searches.
+//!
+//! Nearly every search costs one look at each byte. Where the automaton that makes it so would take too
+//! much memory the states of the pattern are followed one by one, which costs their number for each byte.
+
+use std::sync::{Mutex, PoisonError};
+
+use regex_automata::hybrid::dfa::{Cache, DFA};
+use regex_automata::nfa::thompson::pikevm::PikeVM;
+use regex_automata::nfa::thompson::{Config, WhichCaptures};
+use regex_automata::{Input, MatchErrorKind};
+
+use super::SIZE_LIMIT;
+
+/// What a search may remember of what it has met, besides twice the size of the pattern: with less it
+/// takes more steps.
+const SEARCH_BYTES: usize = 256 << 10;
+/// How often a search may forget all that it remembers, if it has not come far since.
+const FORGOTTEN: usize = 3;
+/// How few bytes for each state that is remembered are not far.
+const NOT_FAR: usize = 10;
+/// A step through one state, in bytes that are looked at once.
+const STATE: usize = 4;
+
+/// A pattern that can be searched for.
+#[derive(Debug)]
+pub(super) struct Compiled {
+    automaton: DFA,
+    /// What the last search remembers.
+    remembered: Mutex<Option<Cache>>,
+}
+
+/// How many bytes a pattern of so many takes at most while it is compiled.
+pub(super) fn bytes(size: usize) -> usize {
+    size + search_bytes(size)
+}
+
+fn search_bytes(size: usize) -> usize {
+    SEARCH_BYTES + 2 * size
+}
+
+impl Compiled {
+    /// Compiles a pattern of so many bytes; nothing if it is none.
+    pub(super) fn new(translated: &str, size: usize) -> Option<Self> {
+        let search = DFA::config()
+            .cache_capacity(search_bytes(size))
+            .skip_cache_capacity_check(true)
+            .minimum_cache_clear_count(Some(FORGOTTEN))
+            .minimum_bytes_per_state(Some(NOT_FAR));
+        let states =
+            Config::new().nfa_size_limit(Some(SIZE_LIMIT)).which_captures(WhichCaptures::None);
+        let automaton = DFA::builder().configure(search).thompson(states).build(translated).ok()?;
+        Some(Self { automaton, remembered: Mutex::default() })
+    }
+
+    /// Whether a text matches somewhere; nothing if finding out costs more than is left.
+    pub(super) fn is_match(&self, text: &str, left: &mut usize) -> Option<bool> {
+        pay(left, text.len())?;
+        let input = Input::new(text).earliest(true);
+        // Searches at the same time remember for themselves.
+        let remembered = self.lock().take();
+        let mut remembered = remembered.unwrap_or_else(|| self.automaton.create_cache());
+        let known = remembered.memory_usage();
+        let found = self.automaton.try_search_fwd(&mut remembered, &input);
+        let learned = remembered.memory_usage().saturating_sub(known);
+        let forgotten = remembered.clear_count() * bytes(0);
+        *self.lock() = Some(remembered);
+        pay(left, learned + forgotten)?;
+        match found {
+            Ok(found) => Some(found.is_some()),
+            Err(error) if matches!(error.kind(), MatchErrorKind::GaveUp { .. }) => {
+                let states = self.automaton.get_nfa().states().len();
+                pay(left, text.len().saturating_mul(states).saturating_mul(STATE))?;
+                self.follow(input)
+            }
+            // It stops at no byte, and begins anywhere.
+            Err(_) => Some(false),
+        }
+    }
+
+    /// The same by all states of the pattern.
+    fn follow(&self, input: Input<'_>) -> Option<bool> {
+        let states = PikeVM::new_from_nfa(self.automaton.get_nfa().clone()).ok()?;
+        Some(states.is_match(&mut states.create_cache(), input))
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Cache>> {
+        self.remembered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn pay(left: &mut usize, cost: usize) -> Option<()> {
+    let rest = left.checked_sub(cost);
+    *left = rest.unwrap_or_default();
+    rest.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// After an `a` there are so many more states that no search can remember them.
+    const HARD: &str = "^[ab]*a[ab]{500}c$";
+
+    fn compiled(pattern: &str) -> Compiled {
+        Compiled::new(pattern, 0).unwrap()
+    }
+
+    #[test]
+    fn most_texts_are_looked_at_once() {
+        let (pattern, text) = (compiled("^[a-z]{1,1000}$"), "a".repeat(1_000));
+        let mut left = 1 << 30;
+        assert_eq!(pattern.is_match(&text, &mut left), Some(true));
+        let before = left;
+        assert_eq!(pattern.is_match(&text, &mut left), Some(true));
+        assert_eq!(before - left, text.len());
+    }
+
+    #[test]
+    fn what_costs_too_much_is_not_found_out() {
+        let mut random = 1_u32;
+        let mut next = || {
+            random = random.wrapping_mul(1_103_515_245).wrapping_add(12_345);
+            if random & 1 << 20 == 0 { 'a' } else { 'b' }
+        };
+        let text: String = std::iter::repeat_with(&mut next).take(8_000).collect();
+        let pattern = compiled(HARD);
+        let mut left = 1 << 40;
+        assert_eq!(pattern.is_match(&text, &mut left), Some(false));
+        let cost = (1 << 40) - left;
+        assert!(cost > 500 * text.len(), "all states were followed: {cost}");
+        let mut left = 1 << 20;
+        assert_eq!((pattern.is_match(&text, &mut left), left), (None, 0));
+        let mut left = 1;
+        assert_eq!(pattern.is_match("ab", &mut left), None);
+    }
+}
