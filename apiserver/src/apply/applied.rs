@@ -12,7 +12,7 @@ use super::place::Place;
 use super::remove::{remove, with_declared_parents};
 use super::stripped::split;
 use super::update::take_changed;
-use super::value::are_equal;
+use super::value::are_same;
 use super::versions::Versions;
 
 /// An object that is applied to another one.
@@ -89,8 +89,7 @@ pub fn apply(application: &Application<'_>, managers: &Managers) -> Result<Outco
     if !taken.is_empty() && !force {
         return Err(Refused::Conflicts(Conflicts::of(taken)));
     }
-    let is_same = live.len() == new.len()
-        && live.iter().zip(&new).all(|((a, x), (b, y))| a == b && are_equal(x, y));
+    let is_same = are_same(live, &new);
     let time = if is_same { time } else { Some(now.to_owned()) };
     of_others.insert(Managed { manager: manager.clone(), fields, time });
     Ok(Outcome { object: (!is_same).then_some(new), managers: of_others })

@@ -492,7 +492,7 @@ mod tests {
             json!({}),
             json!({"f:a": {}}),
             json!({"f:a": {".": {}, "f:b": {}}, "f:c": {"f:d": {"f:e": {}}}}),
-            json!({"f:": {}, "f:f:x": {}, "f:a.b/c": {}}),
+            json!({"f:": {}, "f:a.b/c": {}, "f:f:x": {}}),
             json!({"f:l": {"k:{\"name\":\"z\"}": {".": {}, "f:name": {}}}}),
             json!({"f:l": {"k:{\"port\":443,\"protocol\":\"TCP\"}": {}}}),
             json!({"f:l": {"k:{\"port\":80,\"protocol\":\"TCP\"}": {}}}),

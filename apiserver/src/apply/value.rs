@@ -52,9 +52,25 @@ fn compare_lists(one: &[Value], other: &[Value]) -> Ordering {
 }
 
 fn compare_maps(one: &Map<String, Value>, other: &Map<String, Value>) -> Ordering {
-    let pairs = one.iter().zip(other);
+    let pairs = sorted(one).zip(sorted(other));
     let mut orders = pairs.map(|((a, x), (b, y))| a.cmp(b).then_with(|| compare_values(x, y)));
     orders.find(|order| order.is_ne()).unwrap_or_else(|| one.len().cmp(&other.len()))
+}
+
+/// Members by their names. They are in that order already, unless somebody who builds this has chosen
+/// another one for `serde_json`.
+fn sorted(members: &Map<String, Value>) -> impl Iterator<Item = (&String, &Value)> {
+    let is_sorted = members.keys().is_sorted();
+    let mut others: Vec<(&String, &Value)> =
+        if is_sorted { Vec::new() } else { members.iter().collect() };
+    others.sort_unstable_by_key(|(name, _)| *name);
+    members.iter().filter(move |_| is_sorted).chain(others)
+}
+
+/// Whether two objects are the same.
+pub fn are_same(one: &Map<String, Value>, other: &Map<String, Value>) -> bool {
+    one.len() == other.len()
+        && one.iter().all(|(name, x)| other.get(name).is_some_and(|y| are_equal(x, y)))
 }
 
 /// A value as paths in messages show it.
@@ -119,6 +135,9 @@ mod tests {
                 assert_eq!(compare_values(one, other), index.cmp(&place), "{one} {other}");
             }
         }
+        let (one, other) =
+            (json!({"a": 1, "b": {"c": 2, "d": 3}}), json!({"b": {"d": 3, "c": 2}, "a": 1}));
+        assert!(are_equal(&one, &other));
         assert!(are_equal(&json!(80), &json!(80.0)));
         assert!(are_equal(&json!(0), &json!(-0.0)));
         assert!(!are_equal(&json!(9_007_199_254_740_993_i64), &json!(9_007_199_254_740_992_i64)));
