@@ -6,6 +6,7 @@
 mod age;
 mod columns;
 mod conversion;
+mod converted;
 mod erased_cells;
 mod erased_rules;
 mod names;

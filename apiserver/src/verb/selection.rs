@@ -28,7 +28,7 @@ impl Selection {
         let selectable = self.kind.selectable(&self.version);
         if fields.needs_content() {
             // What cannot be converted is wanted, so that the reader is told so.
-            let shown = self.kind.in_version(object, &self.version);
+            let shown = self.kind.in_version_shared(object, &self.version);
             shown.map_or(true, |shown| fields.matches(&shown, selectable))
         } else {
             fields.matches(object, selectable)
