@@ -375,8 +375,11 @@ impl Handler {
         let mut permit = self.throttle.throttle(user, &target).await?;
         let waited = permit.waited;
         let is_json_patch = decode::is_json_patch(&target, head);
-        permit.turn = self.throttle.turn(user, &target, &body, is_json_patch).await?;
-        let (is_costly, is_watch) = (permit.turn.is_some(), target.verb == Verb::Watch);
+        let is_costly = throttle::is_costly(&target, &body, is_json_patch);
+        if is_costly {
+            permit.turn = self.throttle.turn(user).await?;
+        }
+        let is_watch = target.verb == Verb::Watch;
         // Boxed: requests that wait for their turn need no room for it yet.
         let mut executed = Box::pin(async {
             let operation = decode::decode(&target, head, &body, &account, &self.yaml).await?;

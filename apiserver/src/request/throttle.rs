@@ -36,6 +36,8 @@ const COSTLY: usize = 3;
 const COSTLY_SIZE: usize = 128 << 10;
 /// A JSON patch is so sooner: each of its operations may go through all of the object.
 const COSTLY_JSON_PATCH: usize = 16 << 10;
+/// An object is so sooner, too, if each of its values may take many times this many steps to validate.
+const COSTLY_STEPS: usize = 256;
 /// Costly requests of one user that wait: each holds its body.
 const COSTLY_WAITING: usize = 50;
 /// Bytes of bodies in memory, also of those that come slowly or wait for a place: 32 MiB of those
@@ -210,21 +212,12 @@ impl Throttle {
         Ok(Permit { _queued: Some(place), waited, ..Permit::default() })
     }
 
-    /// A turn for a request whose body was read; `None` if it is not costly.
+    /// A turn for a costly request, whose body was read; masters need none.
     ///
     /// # Errors
     /// 429 when it does not come in time.
-    pub(super) async fn turn(
-        &self,
-        user: &User,
-        target: &Target,
-        body: &Bytes,
-        is_json_patch: bool,
-    ) -> Result<Option<QueuePlace>, ApiError> {
-        let is_costly = body.len() > COSTLY_SIZE
-            || (is_json_patch && body.len() > COSTLY_JSON_PATCH)
-            || (!body.is_empty() && target.size_of_kept() > COSTLY_SIZE);
-        if !is_costly || user.is_master() {
+    pub(super) async fn turn(&self, user: &User) -> Result<Option<QueuePlace>, ApiError> {
+        if user.is_master() {
             return Ok(None);
         }
         let turn = self.costly.take(&user.name).await;
@@ -259,6 +252,14 @@ impl Throttle {
         let place = bodies.take(&user.name, units);
         place.map(Some).ok_or_else(ApiError::too_many_requests)
     }
+}
+
+/// Whether a request with this body may take long.
+pub(super) fn is_costly(target: &Target, body: &Bytes, is_json_patch: bool) -> bool {
+    let steps = target.version.schema.root().subtree.steps;
+    let size = body.len().max(if body.is_empty() { 0 } else { target.size_of_kept() });
+    size.saturating_mul(1 + steps / COSTLY_STEPS) > COSTLY_SIZE
+        || (is_json_patch && body.len() > COSTLY_JSON_PATCH)
 }
 
 fn refused(Busy { retry_after }: Busy) -> ApiError {

@@ -183,6 +183,9 @@ fn node(path: &str, schema: &Map<String, Value>) -> Node {
     let holds_anything = matches!(additional, Additional::Any | Additional::Unspecified);
     subtree.correlation |=
         matches!(list_type, ListType::Map(_)) || (may_be_object && holds_anything);
+    let constraints = constraints(path, schema, required);
+    let steps = constraints.as_ref().map_or(0, |constraints| constraints.steps());
+    subtree.steps = subtree.steps.max(steps);
     Node {
         json_type,
         nullable: flag("nullable"),
@@ -195,7 +198,7 @@ fn node(path: &str, schema: &Map<String, Value>) -> Node {
         format: text("format").map(Into::into),
         int_or_string: flag("x-kubernetes-int-or-string"),
         embedded: flag(EMBEDDED),
-        constraints: constraints(path, schema, required),
+        constraints,
         subtree,
         ..Node::default()
     }

@@ -86,6 +86,8 @@ pub struct Subtree {
     pub embedded: bool,
     /// Items that are found by their keys, and members that nothing is said of.
     pub correlation: bool,
+    /// How many steps the validation of one value may take at most, about.
+    pub steps: usize,
 }
 
 impl Subtree {
@@ -94,6 +96,7 @@ impl Subtree {
         self.list_types |= other.list_types;
         self.embedded |= other.embedded;
         self.correlation |= other.correlation;
+        self.steps = self.steps.max(other.steps);
     }
 }
 
@@ -343,6 +346,22 @@ pub struct Junctors {
     pub one_of: Vec<TypeRef>,
     /// It must not be.
     pub not: Option<TypeRef>,
+}
+
+impl Constraints {
+    /// How many steps it takes to hold a value against them, about.
+    pub(super) fn steps(&self) -> usize {
+        /// Bytes of a pattern that are one step.
+        const PATTERN: usize = 4 << 10;
+        let enumeration = self.enumeration.as_ref().map_or(0, Vec::len);
+        let pattern = self.pattern.as_ref().map_or(0, |pattern| pattern.size() / PATTERN);
+        let of_branch = |branch: &TypeRef| match branch {
+            TypeRef::Own(node) => 1 + node.subtree.steps,
+            TypeRef::Named(_) => 1,
+        };
+        let branches = self.junctors.iter().map(of_branch).fold(0, usize::saturating_add);
+        (enumeration + pattern + self.required.len()).saturating_add(branches)
+    }
 }
 
 impl Junctors {
