@@ -1,7 +1,7 @@
 //! Ten thousand watches on one kind: each is told what it asked for, an event
 //! is encoded once for all of them, and nobody is woken for others.
 
-#![allow(clippy::unwrap_used)] // all of it is a test
+#![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 
 mod in_process;
 
@@ -9,12 +9,16 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Wake, Waker};
+use std::time::Duration;
 
-use aggregated_apiserver::InProcess;
+use aggregated_apiserver::{InProcess, User};
 use axum::body::{Body, Bytes, HttpBody};
 use futures::FutureExt;
+use futures::future::{Either, select, select_all};
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
+use serde_json::Value;
+use tokio::time::timeout;
 
 const DEFINITION: &str = "
 apiVersion: apiextensions.k8s.io/v1
@@ -145,7 +149,29 @@ async fn a_slow_reader_is_told_what_it_lost() {
         assert_eq!(created.status(), StatusCode::CREATED);
     }
     let told = frame(&mut slow).await;
-    let told: serde_json::Value = serde_json::from_slice(&told).unwrap();
+    let told: Value = serde_json::from_slice(&told).unwrap();
     assert_eq!((&told["type"], &told["object"]["code"]), (&"ERROR".into(), &410.into()));
     assert!(slow.frame().await.is_none(), "then it ends");
+}
+
+/// Who waits for a revision that is not there yet keeps nobody from reading, not even herself.
+#[tokio::test(start_paused = true)]
+async fn those_who_wait_for_a_revision_hold_no_place() {
+    let server = in_process::server_of_all(DEFINITION).await;
+    let get = async |query: &str| {
+        let jane = User { name: "jane".to_owned(), ..User::default() };
+        let request = Request::get(format!("/apis/example.com/v1/foos?{query}"));
+        server.respond(jane, request.body(Body::empty()).unwrap()).await
+    };
+    let list = get("").await.into_body().collect().await.unwrap().to_bytes();
+    let list: Value = serde_json::from_slice(&list).unwrap();
+    let now: u64 = list["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
+    let later = format!("resourceVersionMatch=NotOlderThan&resourceVersion={}", now + (1 << 40));
+    let mut waiting = select_all((0..1_000).map(|_| Box::pin(get(&later))));
+    // The clock goes on as soon as nobody does anything but wait for it.
+    assert!(timeout(Duration::from_secs(1), &mut waiting).await.is_err());
+    match select(Box::pin(get("")), waiting).await {
+        Either::Left((read, _)) => assert_eq!(read.status(), StatusCode::OK),
+        Either::Right(_) => panic!("she is answered when the others are"),
+    }
 }
