@@ -18,6 +18,11 @@ impl Shape {
         Self(number)
     }
 
+    /// Its number.
+    pub fn number(self) -> u64 {
+        self.0
+    }
+
     /// The shape of objects that another server has written, by a definition that nobody knows
     /// here. No kind has it.
     pub fn of_another_server() -> Self {

@@ -1,0 +1,144 @@
+//! An object as stores that outlive the process keep it: its JSON, and in front of it the little that
+//! was found out about it, so that nothing is parsed when it is read.
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use super::{Key, Labels, Object, ObjectError, Shape};
+
+/// The form that is written. One that is not known is not guessed at.
+const FORM: u8 = 1;
+
+#[derive(Deserialize, Serialize)]
+struct Header {
+    uid: Box<str>,
+    labels: Labels,
+    shape: u64,
+    tree_size: u32,
+    splice: usize,
+    metadata: (usize, usize),
+    managed_fields: (usize, usize),
+}
+
+impl Object {
+    /// Its bytes in a store.
+    pub fn to_kept(&self) -> Vec<u8> {
+        let header = Header {
+            uid: self.uid.clone(),
+            labels: self.labels.clone(),
+            shape: self.shape.number(),
+            tree_size: self.tree_size,
+            splice: self.splice,
+            metadata: (self.metadata.start, self.metadata.end),
+            managed_fields: (self.managed_fields.start, self.managed_fields.end),
+        };
+        // Texts and numbers always encode.
+        let header = serde_json::to_vec(&header).unwrap_or_default();
+        let length = u32::try_from(header.len()).unwrap_or_default();
+        let mut kept = Vec::with_capacity(5 + header.len() + self.json.len());
+        kept.push(FORM);
+        kept.extend_from_slice(&length.to_le_bytes());
+        kept.extend_from_slice(&header);
+        kept.extend_from_slice(&self.json);
+        kept
+    }
+
+    /// The object under a key, from its bytes in a store.
+    ///
+    /// # Errors
+    /// When they are in a form that is not known, or contradict themselves.
+    pub fn from_kept(key: Key, kept: &[u8]) -> Result<Self, ObjectError> {
+        let unfit = |why: &str| ObjectError(why.to_owned());
+        let (form, rest) = kept.split_first().ok_or_else(|| unfit("it is empty"))?;
+        if *form != FORM {
+            return Err(ObjectError(format!("its form is {form}, and only {FORM} is known")));
+        }
+        let (length, rest) = rest.split_first_chunk().ok_or_else(|| unfit("it is cut off"))?;
+        let length = u32::from_le_bytes(*length) as usize;
+        let (header, json) =
+            rest.split_at_checked(length).ok_or_else(|| unfit("its header is cut off"))?;
+        let Header { uid, labels, shape, tree_size, splice, metadata, managed_fields } =
+            serde_json::from_slice(header)
+                .map_err(|error| ObjectError(format!("its header cannot be read: {error}")))?;
+        let (metadata, managed_fields) =
+            (metadata.0..metadata.1, managed_fields.0..managed_fields.1);
+        let is_whole = metadata.start < metadata.end
+            && metadata.end <= json.len()
+            && metadata.contains(&splice)
+            && managed_fields.start <= managed_fields.end
+            && (managed_fields.end == 0
+                || (managed_fields.start > metadata.start + super::MANAGED_FIELDS.len() + 3
+                    && managed_fields.end < metadata.end));
+        if !is_whole {
+            return Err(unfit("its header is not of its content"));
+        }
+        Ok(Self {
+            key,
+            uid,
+            labels,
+            json: Bytes::copy_from_slice(json),
+            tree_size,
+            splice,
+            metadata,
+            managed_fields,
+            selected: std::sync::OnceLock::new(),
+            shape: Shape::new(shape),
+            shown: super::Shown::default(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn object() -> Object {
+        let tree = json!({
+            "apiVersion": "example.com/v1", "kind": "Foo",
+            "metadata": {
+                "name": "a", "namespace": "b", "uid": "u", "labels": {"x": "y", "a": "ü"},
+                "managedFields": [{"manager": "m"}],
+            },
+            "spec": {"text": "z"},
+        });
+        Object::from_tree(tree.as_object().unwrap()).unwrap().of_shape(Shape::new(7))
+    }
+
+    #[test]
+    fn what_is_kept_is_read_as_it_was() {
+        let object = object();
+        let read = Object::from_kept(object.key().clone(), &object.to_kept()).unwrap();
+        assert_eq!(format!("{object:?}"), format!("{read:?}"));
+        assert_eq!(object.to_parts(), read.to_parts());
+        let (mut one, mut other) = (Vec::new(), Vec::new());
+        object.write_metadata(5, &mut one);
+        read.write_metadata(5, &mut other);
+        assert_eq!(one, other);
+    }
+
+    /// Whatever is damaged, it is an error or an object that can be shown.
+    #[test]
+    fn damage_is_no_panic() {
+        let object = object();
+        let kept = object.to_kept();
+        for length in 0..kept.len() {
+            if let Ok(read) = Object::from_kept(object.key().clone(), &kept[..length]) {
+                read.write(5, &mut Vec::new());
+            }
+        }
+        for place in 0..kept.len() {
+            for change in [1, 2, 4, 8, 0x80] {
+                let mut damaged = kept.clone();
+                damaged[place] ^= change;
+                if let Ok(read) = Object::from_kept(object.key().clone(), &damaged) {
+                    read.write(5, &mut Vec::new());
+                    read.write_metadata(5, &mut Vec::new());
+                    read.write_without_types(5, &mut Vec::new());
+                    let _ = read.to_parts();
+                }
+            }
+        }
+    }
+}
