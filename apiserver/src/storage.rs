@@ -1,18 +1,21 @@
-//! Where objects are kept: one ordered log, one revision sequence.
+//! Where objects are kept: one ordered log of revisions.
 //!
 //! A store knows no HTTP, no callers and no kinds: a collection is a name.
 
 mod memory;
 pub mod revision;
 mod shares;
+mod shelves;
 #[cfg(test)]
 mod suite;
+mod timeline;
 
 pub use memory::{
     BYTES_LIMIT as MEMORY_STORE_LIMIT, LEAST_BYTES_LIMIT as LEAST_MEMORY_STORE_LIMIT, MemoryStore,
 };
-pub use revision::{Revision, RevisionSequence};
+pub use revision::Revision;
 pub use shares::NamespaceShare;
+pub use timeline::Timeline;
 
 use std::fmt;
 use std::sync::Arc;
@@ -123,6 +126,10 @@ pub struct LogEntry {
 
 /// Somebody who follows the log of a collection.
 pub trait LogReader: Send + Sync {
+    /// All that was told until now is where the history begins that comes after it: it holds every
+    /// change since this revision.
+    fn begin(&self, _oldest: Revision) {}
+
     /// Takes the next entry. Called in the order of revisions, one at a time,
     /// before the write is acknowledged. Must not block.
     fn append(&self, entry: LogEntry);

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use crate::object::{Key, Object};
-use crate::storage::{Revision, RevisionSequence, Versioned};
+use crate::storage::{Revision, Timeline, Versioned};
 use objects::Objects;
 use subscriber::Subscribers;
 use window::Window;
@@ -42,6 +42,8 @@ struct State {
     window: Window,
     /// The revision of the last change.
     revision: Revision,
+    /// Whether it is known what was before the process began.
+    has_past: bool,
 }
 
 /// A read that cannot be answered now.
@@ -71,7 +73,7 @@ pub struct SourceState {
 
 /// The objects of one kind now, and their recent past.
 pub struct WatchCache {
-    sequence: Arc<RevisionSequence>,
+    timeline: Arc<Timeline>,
     state: RwLock<State>,
     /// Moments of the past that were asked for last.
     rewound: Mutex<VecDeque<Snapshot>>,
@@ -82,12 +84,12 @@ pub struct WatchCache {
 
 impl WatchCache {
     /// An empty cache that is not synced yet, and whose past takes so many bytes of objects.
-    pub fn new(sequence: Arc<RevisionSequence>, window: usize) -> Self {
-        let revision = sequence.current();
+    pub fn new(timeline: Arc<Timeline>, window: usize) -> Self {
+        let revision = timeline.current();
         let window = Window::starting(revision, window);
-        let state = State { objects: Objects::default(), window, revision };
+        let state = State { objects: Objects::default(), window, revision, has_past: false };
         Self {
-            sequence,
+            timeline,
             state: RwLock::new(state),
             rewound: Mutex::default(),
             subscribers: Subscribers::default(),
@@ -107,22 +109,32 @@ impl WatchCache {
     }
 
     /// Says that the cache holds everything there was to begin with: its past
-    /// begins now.
+    /// begins now, unless it is known what was before.
     pub fn mark_synced(&self) {
         if self.is_synced() {
             return;
         }
         let mut state = self.write();
-        let start = state.revision.max(self.sequence.current());
-        state.window = Window::starting(start, state.window.limit());
+        if !state.has_past {
+            let start = state.revision.max(self.timeline.current());
+            state.window = Window::starting(start, state.window.limit());
+        }
         drop(state);
         self.synced.send_replace(true);
+    }
+
+    /// Lets the past begin at a revision: what came until now was there before it.
+    fn begin_past(&self, oldest: Revision) {
+        let mut state = self.write();
+        let newest = state.revision.max(self.timeline.current());
+        state.has_past = oldest < newest;
+        state.window = Window::starting(oldest, state.window.limit());
     }
 
     /// Lets go of the past: whoever follows changes has to begin anew.
     pub fn forget_past(&self) {
         let mut state = self.write();
-        let start = state.revision.max(self.sequence.current());
+        let start = state.revision.max(self.timeline.current());
         let limit = state.window.limit();
         let past = std::mem::replace(&mut state.window, Window::starting(start, limit));
         self.subscribers.lose_all(start);
@@ -149,8 +161,8 @@ impl WatchCache {
 
     /// Everything there is now.
     pub fn snapshot(&self) -> Snapshot {
-        // First the sequence: what it counts is published in all caches.
-        let visible = self.sequence.current();
+        // First the timeline: what it counts is published in all caches.
+        let visible = self.timeline.current();
         let state = self.read();
         Snapshot::new(state.objects.clone(), visible.max(state.revision))
     }
@@ -160,7 +172,7 @@ impl WatchCache {
     pub async fn snapshot_at(&self, revision: Revision) -> Option<Snapshot> {
         let (mut snapshot, since) = {
             let state = self.read();
-            if !self.sequence.may_have_issued(revision) || revision < state.window.start() {
+            if !self.timeline.may_have_issued(revision) || revision < state.window.start() {
                 return None;
             }
             let rewound = self.rewound();
@@ -192,7 +204,7 @@ impl WatchCache {
 
     /// Whether the cache is at least as new as the revision.
     pub fn has_reached(&self, revision: Revision) -> bool {
-        revision <= self.sequence.current()
+        revision <= self.timeline.current()
     }
 
     /// Returns when the cache is at least as new as the revision.
@@ -200,12 +212,12 @@ impl WatchCache {
     /// # Errors
     /// When the revision comes from another process, or not within three seconds.
     pub async fn wait_until(&self, revision: Revision) -> Result<(), NotFresh> {
-        if !self.sequence.may_have_issued(revision) {
+        if !self.timeline.may_have_issued(revision) {
             return Err(NotFresh::Foreign);
         }
-        let arrived = self.sequence.wait_until(revision);
+        let arrived = self.timeline.wait_until(revision);
         let in_time = tokio::time::timeout(FRESHNESS_WAIT, arrived).await;
-        in_time.map_err(|_| NotFresh::TooLarge { current: self.sequence.current() })
+        in_time.map_err(|_| NotFresh::TooLarge { current: self.timeline.current() })
     }
 
     /// Follows changes of a scope from now on; answers what there is now.
@@ -228,7 +240,7 @@ impl WatchCache {
         let slot = self.subscribers.add(scope);
         let subscription = Subscription::new(Arc::clone(self), slot, revision);
         let oldest = self.read().window.start();
-        if revision < oldest || !self.sequence.may_have_issued(revision) {
+        if revision < oldest || !self.timeline.may_have_issued(revision) {
             return Err(Lost { oldest });
         }
         Ok(subscription)

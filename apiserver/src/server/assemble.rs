@@ -22,7 +22,7 @@ use crate::object::{Object, Shape, Tree};
 use crate::request::{Authentication, Documents, Handler, SharedHandler};
 use crate::served_kind::{Backing, CommitGate, Intake, ServedKind, ServedKinds};
 use crate::storage::{
-    Collection, Commit, Expected, MemoryStore, NamespaceShare, RevisionSequence, Store, StoreError,
+    Collection, Commit, Expected, MemoryStore, NamespaceShare, Store, StoreError, Timeline,
 };
 use crate::watch_cache::WatchCache;
 use crate::write::{self, ManagedFields};
@@ -169,9 +169,9 @@ impl Assembled {
         closing: CancellationToken,
     ) -> Result<Self, StartError> {
         let random = clock.random();
-        let sequence = Arc::new(RevisionSequence::starting(clock.now(), random));
+        let timeline = Arc::new(Timeline::starting(clock.now(), random));
         let Limits { namespace_share, managed_fields, bounds, .. } = limits;
-        let store = MemoryStore::new(bounds.objects, Arc::clone(&sequence), namespace_share);
+        let store = MemoryStore::new(bounds.objects, Arc::clone(&timeline), namespace_share);
         let store: Arc<dyn Store> = Arc::new(store);
         let sources = Arc::new(cluster.sources());
         let mut served = Vec::new();
@@ -183,7 +183,7 @@ impl Assembled {
             });
             let cache = match shown {
                 Some(other) => Arc::clone(&other.cache),
-                None => Arc::new(WatchCache::new(Arc::clone(&sequence), bounds.window)),
+                None => Arc::new(WatchCache::new(Arc::clone(&timeline), bounds.window)),
             };
             let is_view = shown.is_some();
             let backing = match &registered.role {
@@ -250,7 +250,7 @@ impl Assembled {
         let handler = handler.with_documents(documents).with_managed_fields(managed_fields);
         let handler = Arc::new(handler);
         let runtime =
-            RuntimeKinds::new(&handler, store, (sequence, bounds.window), (clock, usages), closing);
+            RuntimeKinds::new(&handler, store, (timeline, bounds.window), (clock, usages), closing);
         // From here on nothing fails that would leave them behind.
         let tasks = runs.into_iter().map(tokio::spawn).collect();
         Ok(Self { kinds, handler, runtime, tasks })

@@ -17,9 +17,7 @@ use crate::kind::Kind;
 use crate::object::{Key, metadata};
 use crate::request::Handler;
 use crate::served_kind::{Backing, CommitGate, Intake, ServedKind};
-use crate::storage::{
-    Collection, Commit, Expected, RevisionSequence, Store, StoreError, Versioned,
-};
+use crate::storage::{Collection, Commit, Expected, Store, StoreError, Timeline, Versioned};
 use crate::watch_cache::{Scope, WatchCache};
 use crate::write;
 
@@ -65,7 +63,7 @@ pub struct RuntimeKinds(Arc<Shared>);
 struct Shared {
     handler: Weak<Handler>,
     store: Arc<dyn Store>,
-    sequence: Arc<RevisionSequence>,
+    timeline: Arc<Timeline>,
     /// What the recent past of a kind may take, in bytes of objects.
     window: usize,
     clock: Clock,
@@ -81,13 +79,13 @@ impl RuntimeKinds {
     pub(super) fn new(
         handler: &Arc<Handler>,
         store: Arc<dyn Store>,
-        (sequence, window): (Arc<RevisionSequence>, usize),
+        (timeline, window): (Arc<Timeline>, usize),
         (clock, usages): (Clock, Option<QuotaUsages>),
         closing: CancellationToken,
     ) -> Self {
         let handler = Arc::downgrade(handler);
         let caches = Mutex::default();
-        Self(Arc::new(Shared { handler, store, sequence, window, clock, usages, closing, caches }))
+        Self(Arc::new(Shared { handler, store, timeline, window, clock, usages, closing, caches }))
     }
 
     /// What is wrong with a definition, whatever else is served.
@@ -161,8 +159,8 @@ impl RuntimeKinds {
         let cache = match caches.get(&qualified) {
             Some(cache) => Arc::clone(cache),
             None => {
-                let sequence = Arc::clone(&self.0.sequence);
-                let cache = Arc::new(WatchCache::new(sequence, self.0.window));
+                let timeline = Arc::clone(&self.0.timeline);
+                let cache = Arc::new(WatchCache::new(timeline, self.0.window));
                 let unusable =
                     |error: StoreError| assemble::fault(&kind, "storage", &error.to_string());
                 self.0.store.follow(&collection, cache.clone()).await.map_err(unusable)?;

@@ -1,17 +1,15 @@
 //! A store in memory: gone with the process.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 
-use super::shares::Shares;
+use super::shelves::Shelves;
 use super::{
-    Collection, Commit, Expected, LogEntry, LogReader, NamespaceShare, Revision, RevisionSequence,
-    Store, StoreError, Versioned,
+    Collection, Commit, LogReader, NamespaceShare, Revision, Store, StoreError, Timeline, Versioned,
 };
-use crate::object::{Key, Object};
+use crate::object::Key;
 
 /// Bytes of objects that a store in memory holds at most: what a pod of half a
 /// gigabyte bears, with the recent past beside it.
@@ -19,30 +17,17 @@ pub const BYTES_LIMIT: usize = 128 << 20;
 /// The same in a small container: the share of a namespace still holds the largest object.
 pub const LEAST_BYTES_LIMIT: usize = BYTES_LIMIT / 8;
 
-/// Everything that is kept.
-struct Shelves {
-    by_collection: HashMap<Collection, Shelf>,
-    shares: Shares,
-}
-
-#[derive(Default)]
-struct Shelf {
-    objects: HashMap<Key, Versioned>,
-    readers: Vec<Arc<dyn LogReader>>,
-}
-
 /// A store in memory: gone with the process.
 pub struct MemoryStore {
-    sequence: Arc<RevisionSequence>,
+    timeline: Arc<Timeline>,
     shelves: Mutex<Shelves>,
 }
 
 impl MemoryStore {
-    /// An empty store of so many bytes that takes its revisions from this sequence, and of which a
+    /// An empty store of so many bytes that takes its revisions from this timeline, and of which a
     /// namespace takes no more than this share.
-    pub fn new(limit: usize, sequence: Arc<RevisionSequence>, share: NamespaceShare) -> Self {
-        let shares = Shares::new(limit, share);
-        Self { sequence, shelves: Mutex::new(Shelves { by_collection: HashMap::new(), shares }) }
+    pub fn new(limit: usize, timeline: Arc<Timeline>, share: NamespaceShare) -> Self {
+        Self { timeline, shelves: Mutex::new(Shelves::new(limit, share)) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Shelves> {
@@ -50,40 +35,11 @@ impl MemoryStore {
     }
 
     fn write(&self, commit: Commit) -> Result<Revision, StoreError> {
-        self.sequence.publish(|revision| {
-            let mut guard = self.lock();
-            let Shelves { by_collection, shares } = &mut *guard;
-            let shelf = by_collection.entry(commit.collection).or_default();
-            match (commit.expected, shelf.objects.get(&commit.key)) {
-                (Expected::Absent, Some(_)) => return Err(StoreError::Exists),
-                (Expected::At(_), None) => return Err(StoreError::Absent),
-                (Expected::At(expected), Some(kept)) if kept.revision != expected => {
-                    return Err(StoreError::Changed { current: kept.revision });
-                }
-                _ => {}
-            }
-            let before = shelf.objects.get(&commit.key).map(|kept| Arc::clone(&kept.object));
-            let size = |object: &Option<Arc<Object>>| object.as_ref().map_or(0, |one| one.size());
-            let (old, new) = (size(&before), size(&commit.object));
-            let namespace = commit.key.namespace();
-            if !commit.marks {
-                shares.check(namespace, old, new)?;
-            }
-            shares.replace(namespace, old, new);
-            match &commit.object {
-                Some(object) => {
-                    let versioned = Versioned { revision, object: Arc::clone(object) };
-                    shelf.objects.insert(commit.key.clone(), versioned);
-                }
-                None => {
-                    shelf.objects.remove(&commit.key);
-                }
-            }
-            let Commit { key, object, .. } = commit;
-            let entry = LogEntry { revision, key, before, object };
-            for reader in &shelf.readers {
-                reader.append(entry.clone());
-            }
+        self.timeline.publish(|revision| {
+            let mut shelves = self.lock();
+            let kept = shelves.get(&commit.collection, &commit.key).cloned();
+            shelves.take_room(&commit, kept.as_ref())?;
+            shelves.keep(revision, commit);
             Ok(revision)
         })
     }
@@ -95,12 +51,7 @@ impl Store for MemoryStore {
         collection: &'a Collection,
         key: &'a Key,
     ) -> BoxFuture<'a, Result<Option<Versioned>, StoreError>> {
-        let kept = self
-            .lock()
-            .by_collection
-            .get(collection)
-            .and_then(|shelf| shelf.objects.get(key))
-            .cloned();
+        let kept = self.lock().get(collection, key).cloned();
         ready(Ok(kept)).boxed()
     }
 
@@ -113,33 +64,24 @@ impl Store for MemoryStore {
         collection: &Collection,
         reader: Arc<dyn LogReader>,
     ) -> BoxFuture<'_, Result<(), StoreError>> {
-        let mut shelves = self.lock();
-        let shelf = shelves.by_collection.entry(collection.clone()).or_default();
-        let mut kept: Vec<_> = shelf.objects.iter().collect();
-        kept.sort_by_key(|(_, versioned)| versioned.revision);
-        for (key, versioned) in kept {
-            reader.append(LogEntry {
-                revision: versioned.revision,
-                key: key.clone(),
-                before: None,
-                object: Some(Arc::clone(&versioned.object)),
-            });
-        }
-        shelf.readers.push(reader);
+        // Nothing was before the process began.
+        let current = self.timeline.current();
+        self.lock().follow(collection, reader, (current, current));
         ready(Ok(())).boxed()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::suite;
+    use super::super::{Expected, suite};
     use super::*;
+    use crate::object::Object;
     use jiff::Timestamp;
 
     #[tokio::test]
     async fn is_full_at_last_and_has_room_again() {
-        let sequence = Arc::new(RevisionSequence::starting(Timestamp::now(), 7));
-        let store = MemoryStore::new(BYTES_LIMIT, sequence, NamespaceShare::WHOLE);
+        let timeline = Arc::new(Timeline::starting(Timestamp::now(), 7));
+        let store = MemoryStore::new(BYTES_LIMIT, timeline, NamespaceShare::WHOLE);
         let commit = |name: &str, size: Option<usize>, expected| {
             let object = size.map(|size| {
                 let metadata = serde_json::json!({"name": name, "uid": "u"});
@@ -154,7 +96,7 @@ mod tests {
         let mut first = None;
         for size in [SIZE, 1_000] {
             let refused = loop {
-                let name = format!("{size}-{}", store.sequence.current());
+                let name = format!("{size}-{}", store.timeline.current());
                 match store.commit(commit(&name, Some(size), Expected::Absent)).await {
                     Ok(revision) => first = first.or(Some((name, revision))),
                     Err(error) => break error,
@@ -174,8 +116,8 @@ mod tests {
     #[tokio::test]
     async fn a_full_share_leaves_room_for_others() {
         const SIZE: usize = 1 << 20;
-        let sequence = Arc::new(RevisionSequence::starting(Timestamp::now(), 7));
-        let store = MemoryStore::new(BYTES_LIMIT, sequence, NamespaceShare::default());
+        let timeline = Arc::new(Timeline::starting(Timestamp::now(), 7));
+        let store = MemoryStore::new(BYTES_LIMIT, timeline, NamespaceShare::default());
         let commit = |namespace, name: &str, size: Option<usize>, expected| {
             let object = size.map(|size| {
                 let metadata = serde_json::json!({"name": name, "uid": "u"});
@@ -214,8 +156,8 @@ mod tests {
     #[tokio::test]
     async fn passes_the_suite() {
         suite::run(|| {
-            let sequence = Arc::new(RevisionSequence::starting(Timestamp::now(), 7));
-            Arc::new(MemoryStore::new(BYTES_LIMIT, sequence, NamespaceShare::default()))
+            let timeline = Arc::new(Timeline::starting(Timestamp::now(), 7));
+            Arc::new(MemoryStore::new(BYTES_LIMIT, timeline, NamespaceShare::default()))
         })
         .await;
     }

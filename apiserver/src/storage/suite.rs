@@ -79,7 +79,7 @@ async fn keeps_collections_apart<S: Store>(store: &S) {
     let mut other = commit("a", Expected::Absent, Some(1));
     other.collection = Collection::new("alpacas.farm.example.com");
     let second = store.commit(other).await.unwrap();
-    assert!(second > first, "one sequence for all collections");
+    assert!(second > first, "one timeline for all collections");
 }
 
 async fn tells_followers_everything_in_order<S: Store>(store: &S) {

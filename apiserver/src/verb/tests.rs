@@ -16,7 +16,7 @@ use crate::object::selector::{FieldSelector, LabelSelector, Selector};
 use crate::object::{Key, Object};
 use crate::served_kind::{Backing, CommitGate, Intake, ServedKind};
 use crate::storage::{
-    MEMORY_STORE_LIMIT, MemoryStore, NamespaceShare, Revision, RevisionSequence, Versioned,
+    MEMORY_STORE_LIMIT, MemoryStore, NamespaceShare, Revision, Timeline, Versioned,
 };
 use crate::watch_cache::{Scope, WINDOW_LIMIT, WatchCache};
 use tokio_util::sync::CancellationToken;
@@ -47,12 +47,12 @@ impl World {
         let kind =
             Arc::new(Kind::parse(&serde_json::from_value(definition).unwrap(), None).unwrap());
         let now = Timestamp::from_second(1_800_000_000).unwrap();
-        let sequence = Arc::new(RevisionSequence::starting(now, 7));
-        let cache = Arc::new(WatchCache::new(Arc::clone(&sequence), WINDOW_LIMIT));
+        let timeline = Arc::new(Timeline::starting(now, 7));
+        let cache = Arc::new(WatchCache::new(Arc::clone(&timeline), WINDOW_LIMIT));
         cache.mark_synced();
         let backing = Backing::Stored(Arc::new(MemoryStore::new(
             MEMORY_STORE_LIMIT,
-            sequence,
+            timeline,
             NamespaceShare::default(),
         )));
         Self {
@@ -201,8 +201,8 @@ async fn a_token_that_is_too_old_can_be_exchanged() {
     let next = ContinueToken::parse(&page.next_token(), &Scope::All).unwrap();
     // A process that has been started since knows nothing of it.
     let mut other = World::new();
-    let sequence = RevisionSequence::starting(Timestamp::from_second(1_900_000_000).unwrap(), 8);
-    other.served.cache = Arc::new(WatchCache::new(Arc::new(sequence), WINDOW_LIMIT));
+    let timeline = Timeline::starting(Timestamp::from_second(1_900_000_000).unwrap(), 8);
+    other.served.cache = Arc::new(WatchCache::new(Arc::new(timeline), WINDOW_LIMIT));
     other.served.cache.mark_synced();
     for _ in 0..20 {
         other.write();
@@ -220,8 +220,8 @@ async fn a_token_that_is_too_old_can_be_exchanged() {
 #[tokio::test]
 async fn the_past_before_the_first_sync_is_not_shown() {
     let mut world = World::new();
-    let sequence = RevisionSequence::starting(Timestamp::from_second(1_800_000_000).unwrap(), 7);
-    world.served.cache = Arc::new(WatchCache::new(Arc::new(sequence), WINDOW_LIMIT));
+    let timeline = Timeline::starting(Timestamp::from_second(1_800_000_000).unwrap(), 7);
+    world.served.cache = Arc::new(WatchCache::new(Arc::new(timeline), WINDOW_LIMIT));
     let before = world.served.cache.snapshot().revision();
     world.write();
     world.write();

@@ -5,9 +5,13 @@ use std::sync::Arc;
 
 use super::WatchCache;
 use crate::object::{Key, Object};
-use crate::storage::{LogEntry, LogReader};
+use crate::storage::{LogEntry, LogReader, Revision};
 
 impl LogReader for WatchCache {
+    fn begin(&self, oldest: Revision) {
+        self.begin_past(oldest);
+    }
+
     fn append(&self, entry: LogEntry) {
         self.apply(entry.revision, &entry.key, entry.object);
     }
@@ -31,7 +35,7 @@ impl WatchCache {
             self.publish(key, None);
         }
         let object = object.map(Arc::new);
-        let Ok(()) = self.sequence.publish(|revision| {
+        let Ok(()) = self.timeline.publish(|revision| {
             self.apply(revision, key, object);
             Ok::<(), Infallible>(())
         });

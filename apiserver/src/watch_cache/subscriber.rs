@@ -184,8 +184,8 @@ impl Subscription {
     /// The revision up to which there is no change of the scope that was not
     /// taken; `None` if there is one.
     pub fn progress(&mut self) -> Option<Revision> {
-        // First the sequence: what it counts is published in all caches.
-        let visible = self.cache.sequence.current();
+        // First the timeline: what it counts is published in all caches.
+        let visible = self.cache.timeline.current();
         let state = self.cache.read();
         if self.slot.lost.load(Ordering::Acquire) > self.cursor.number() {
             return None;

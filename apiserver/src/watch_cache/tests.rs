@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use serde_json::json;
 
 fn cache() -> Arc<WatchCache> {
-    let sequence = Arc::new(RevisionSequence::starting(Timestamp::now(), 7));
-    Arc::new(WatchCache::new(sequence, WINDOW_LIMIT))
+    let timeline = Arc::new(Timeline::starting(Timestamp::now(), 7));
+    Arc::new(WatchCache::new(timeline, WINDOW_LIMIT))
 }
 
 fn key(text: &str) -> Key {
@@ -79,11 +79,11 @@ fn the_same_content_again_is_no_change() {
 
 #[test]
 fn a_quiet_cache_is_as_new_as_the_sequence() {
-    let sequence = Arc::new(RevisionSequence::starting(Timestamp::now(), 7));
-    let quiet = WatchCache::new(Arc::clone(&sequence), WINDOW_LIMIT);
-    let busy = WatchCache::new(Arc::clone(&sequence), WINDOW_LIMIT);
+    let timeline = Arc::new(Timeline::starting(Timestamp::now(), 7));
+    let quiet = WatchCache::new(Arc::clone(&timeline), WINDOW_LIMIT);
+    let busy = WatchCache::new(Arc::clone(&timeline), WINDOW_LIMIT);
     put(&busy, "a/1", 1);
-    assert_eq!(quiet.snapshot().revision(), sequence.current());
+    assert_eq!(quiet.snapshot().revision(), timeline.current());
 }
 
 #[tokio::test]

@@ -17,7 +17,7 @@ use crate::quota::Account;
 use crate::served_kind::{Backing, CommitGate, Intake, ServedKind, ServedKinds};
 use crate::storage::{
     Collection, Commit, Expected, LogReader, MEMORY_STORE_LIMIT, MemoryStore, NamespaceShare,
-    Revision, RevisionSequence, Store, StoreError, Versioned,
+    Revision, Store, StoreError, Timeline, Versioned,
 };
 use crate::user::User;
 use crate::watch_cache::{WINDOW_LIMIT, WatchCache};
@@ -65,10 +65,10 @@ struct World {
 impl World {
     fn new(kind: Kind) -> Self {
         let now = || "2026-01-01T00:00:00.5Z".parse().unwrap();
-        let sequence = Arc::new(RevisionSequence::starting(now(), 7));
-        let cache = Arc::new(WatchCache::new(Arc::clone(&sequence), WINDOW_LIMIT));
+        let timeline = Arc::new(Timeline::starting(now(), 7));
+        let cache = Arc::new(WatchCache::new(Arc::clone(&timeline), WINDOW_LIMIT));
         let store =
-            Arc::new(MemoryStore::new(MEMORY_STORE_LIMIT, sequence, NamespaceShare::default()));
+            Arc::new(MemoryStore::new(MEMORY_STORE_LIMIT, timeline, NamespaceShare::default()));
         let served = ServedKind {
             kind: Arc::new(kind),
             cache,
@@ -420,8 +420,8 @@ impl Store for Closing {
 #[test]
 fn an_object_does_not_outlive_its_definition() {
     let mut world = World::new(kind());
-    let sequence = Arc::new(RevisionSequence::starting(world.clock.now(), 7));
-    let store = MemoryStore::new(MEMORY_STORE_LIMIT, sequence, NamespaceShare::default());
+    let timeline = Arc::new(Timeline::starting(world.clock.now(), 7));
+    let store = MemoryStore::new(MEMORY_STORE_LIMIT, timeline, NamespaceShare::default());
     let store = Arc::new(Closing(store, world.served.intake.clone()));
     world.served.backing = Backing::Stored(store.clone());
     let Value::Object(tree) = foo(json!({"name": "a"}), json!({"size": 1})) else { unreachable!() };

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::definition::Lookup;
-use crate::storage::RevisionSequence;
+use crate::storage::Timeline;
 use crate::watch_cache::{Scope, WINDOW_LIMIT};
 use futures::FutureExt;
 use jiff::Timestamp;
@@ -79,8 +79,8 @@ fn start() -> Fixture {
     });
     let cluster = crate::cluster::Cluster::new(kube::Client::new(nobody, "default"));
     let sources = Arc::new(cluster.sources());
-    let sequence = Arc::new(RevisionSequence::starting(Timestamp::now(), 7));
-    let cache = Arc::new(WatchCache::new(sequence, WINDOW_LIMIT));
+    let timeline = Arc::new(Timeline::starting(Timestamp::now(), 7));
+    let cache = Arc::new(WatchCache::new(timeline, WINDOW_LIMIT));
     Fixture {
         config_maps: sources.open(),
         secrets: sources.open(),

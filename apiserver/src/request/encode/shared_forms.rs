@@ -148,7 +148,7 @@ mod tests {
     use crate::object::{Key, Object};
     use crate::request::encode::Encoder;
     use crate::request::negotiate::{Form, Include, Media, MetaVersion, Presentation};
-    use crate::storage::RevisionSequence;
+    use crate::storage::Timeline;
     use crate::verb::{Event, ObjectEvent};
     use crate::watch_cache::{Scope, WINDOW_LIMIT, WatchCache};
     use jiff::Timestamp;
@@ -192,8 +192,8 @@ mod tests {
 
     /// A change, as it is seen by those who watch it.
     async fn change(size: usize) -> Event {
-        let sequence = Arc::new(RevisionSequence::starting(Timestamp::UNIX_EPOCH, 7));
-        let cache = Arc::new(WatchCache::new(Arc::clone(&sequence), WINDOW_LIMIT));
+        let timeline = Arc::new(Timeline::starting(Timestamp::UNIX_EPOCH, 7));
+        let cache = Arc::new(WatchCache::new(Arc::clone(&timeline), WINDOW_LIMIT));
         let (_, mut watching) = cache.subscribe(Scope::All);
         let tree = json!({"apiVersion": "example.com/v1", "kind": "Foo", "metadata": {"name": "a", "uid": "u"}, "x": "x".repeat(size)});
         let object = Arc::new(Object::from_tree(tree.as_object().unwrap()).unwrap());
@@ -201,7 +201,7 @@ mod tests {
             cache.apply(revision, &Key::new(None, "a"), Some(object));
             Ok::<(), ()>(())
         };
-        sequence.publish(apply).unwrap();
+        timeline.publish(apply).unwrap();
         let change = watching.next().await.unwrap().remove(0);
         Event::Object(ObjectEvent {
             event_type: EventType::Added,

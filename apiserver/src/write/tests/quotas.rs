@@ -39,9 +39,9 @@ fn limited(hard: &str) -> (World, AdmissionChain) {
     let mut world = World::new(kind());
     // Each object has a uid of its own.
     world.clock = Clock::system();
-    let sequence = Arc::new(RevisionSequence::starting(world.clock.now(), 7));
+    let timeline = Arc::new(Timeline::starting(world.clock.now(), 7));
     let store =
-        Arc::new(Late(MemoryStore::new(MEMORY_STORE_LIMIT, sequence, NamespaceShare::default())));
+        Arc::new(Late(MemoryStore::new(MEMORY_STORE_LIMIT, timeline, NamespaceShare::default())));
     let usages = QuotaUsages::default();
     let collection = Collection::new(&world.served.kind.collection());
     at_once(store.follow(&collection, usages.counter(&world.served.kind))).unwrap();

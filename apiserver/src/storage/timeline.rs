@@ -1,0 +1,177 @@
+//! Timeline: where revisions come from, which of them are ours, and up to which all is visible.
+
+use std::ops::RangeInclusive;
+use std::sync::{Mutex, PoisonError};
+
+use jiff::Timestamp;
+use tokio::sync::watch;
+
+use super::Revision;
+
+const TAG_BITS: u32 = 12;
+const STEP: u64 = 1 << TAG_BITS;
+const EPOCH_SECONDS: i64 = 1_735_689_600; // 2025-01-01T00:00:00Z
+
+/// How revisions are numbered.
+#[derive(Debug)]
+enum Numbers {
+    /// What is kept is gone with the process. A number starts at the clock (microseconds since 2025,
+    /// times 4096) and steps by 4096, so it always grows, also over a restart, and fits an `i64` for
+    /// seventy years. The low twelve bits are a random tag of this process: a number with another tag
+    /// comes from an earlier process or another replica, whose history is not ours to continue.
+    OfProcess { tag: u64 },
+    /// What is kept stays. A number is one more than the last one; each start begins at the clock
+    /// (microseconds since 2025), so that one that was given and lost is never given again. Numbers
+    /// between the last one that was kept and the next start are nobody's.
+    OfStore { earlier: Vec<RangeInclusive<u64>>, start: u64 },
+}
+
+/// Hands out revisions, one write after the other.
+///
+/// Whoever publishes a change does it inside of [`Timeline::publish`], or says with
+/// [`Timeline::reach`] that it has published all up to a revision. So every revision up to
+/// [`Timeline::current`] is visible to all readers: a list may say that it is as new as `current`,
+/// even when its own collection has not changed for a week.
+#[derive(Debug)]
+pub struct Timeline {
+    numbers: Numbers,
+    publishing: Mutex<()>,
+    current: watch::Sender<Revision>,
+}
+
+impl Timeline {
+    /// One that starts at this time and ends with the process, with the low bits of `random` as tag.
+    pub fn starting(now: Timestamp, random: u64) -> Self {
+        let tag = random % STEP;
+        let start = microseconds(now).saturating_mul(STEP) | tag;
+        Self::new(Numbers::OfProcess { tag }, start)
+    }
+
+    /// One that goes on at `start`, after runs whose revisions are in these ranges.
+    pub fn continuing(earlier: Vec<RangeInclusive<u64>>, start: u64) -> Self {
+        Self::new(Numbers::OfStore { earlier, start }, start)
+    }
+
+    fn new(numbers: Numbers, start: u64) -> Self {
+        let current = watch::Sender::new(Revision::new(start));
+        Self { numbers, publishing: Mutex::new(()), current }
+    }
+
+    /// The newest revision that every reader can see.
+    pub fn current(&self) -> Revision {
+        *self.current.borrow()
+    }
+
+    /// Whether the revision was handed out here, or could be.
+    pub fn may_have_issued(&self, revision: Revision) -> bool {
+        let number = revision.number();
+        match &self.numbers {
+            Numbers::OfProcess { tag } => number % STEP == *tag,
+            Numbers::OfStore { earlier, start } => {
+                number >= *start || earlier.iter().any(|run| run.contains(&number))
+            }
+        }
+    }
+
+    /// The revision that comes after this one.
+    pub fn after(&self, revision: Revision) -> Revision {
+        let step = match self.numbers {
+            Numbers::OfProcess { .. } => STEP,
+            Numbers::OfStore { .. } => 1,
+        };
+        Revision::new(revision.number().saturating_add(step))
+    }
+
+    /// Runs `publish` with the next revision, alone; when it answers `Err`
+    /// the revision is not used. `publish` must be short and must not block.
+    ///
+    /// # Errors
+    /// What `publish` answers.
+    pub fn publish<T, E>(&self, publish: impl FnOnce(Revision) -> Result<T, E>) -> Result<T, E> {
+        let _alone = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = self.after(self.current());
+        let published = publish(next)?;
+        self.current.send_replace(next);
+        Ok(published)
+    }
+
+    /// Says that all up to this revision is published. Only one may say so, and publishes nothing in
+    /// another way.
+    pub fn reach(&self, revision: Revision) {
+        self.current.send_replace(revision);
+    }
+
+    /// Returns when `current` has reached the revision.
+    pub async fn wait_until(&self, revision: Revision) {
+        let mut current = self.current.subscribe();
+        // The sender lives as long as `self`.
+        let _ = current.wait_for(|current| *current >= revision).await;
+    }
+}
+
+/// The clock as numbers count it; at least 1.
+pub(super) fn microseconds(now: Timestamp) -> u64 {
+    u64::try_from(now.as_microsecond() - EPOCH_SECONDS * 1_000_000).unwrap_or(1).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn timeline() -> Timeline {
+        let now = Timestamp::from_second(EPOCH_SECONDS + 1).unwrap();
+        Timeline::starting(now, 0xabc_def)
+    }
+
+    #[test]
+    fn starts_at_the_clock_and_keeps_its_tag() {
+        let timeline = timeline();
+        let start = (1_000_000 * STEP) | 0xdef;
+        assert_eq!(timeline.current(), Revision::new(start));
+        let next = timeline.publish(Ok::<_, ()>).unwrap();
+        assert_eq!(next, Revision::new(start + STEP));
+        assert_eq!(timeline.current(), next);
+        assert!(timeline.may_have_issued(next));
+        assert!(!timeline.may_have_issued(Revision::new(start + 1)));
+    }
+
+    #[test]
+    fn numbers_of_a_store_are_those_that_were_kept() {
+        let timeline = Timeline::continuing(vec![5..=9, 100..=100], 1_000);
+        let is_ours = |number| timeline.may_have_issued(Revision::new(number));
+        assert!([5, 9, 100, 1_000, 5_000].into_iter().all(is_ours));
+        assert!(![0, 4, 10, 99, 101, 999].into_iter().any(is_ours));
+        assert_eq!(timeline.after(timeline.current()), Revision::new(1_001));
+        timeline.reach(Revision::new(1_003));
+        assert_eq!(timeline.current(), Revision::new(1_003));
+    }
+
+    #[test]
+    fn a_failed_write_uses_no_revision() {
+        let timeline = timeline();
+        let before = timeline.current();
+        assert_eq!(timeline.publish(|_| Err::<(), _>("no")), Err("no"));
+        assert_eq!(timeline.current(), before);
+    }
+
+    #[test]
+    fn fits_an_i64_for_decades() {
+        let year_2090 = "2090-01-01T00:00:00Z".parse().unwrap();
+        let revision = Timeline::starting(year_2090, 0).current();
+        assert!(i64::try_from(revision.number()).is_ok());
+    }
+
+    #[tokio::test]
+    async fn waits_for_a_revision() {
+        let timeline = timeline();
+        let goal = Revision::new(timeline.current().number() + 2 * STEP);
+        let publish_twice = async {
+            for _ in 0..2 {
+                tokio::task::yield_now().await;
+                timeline.publish(|_| Ok::<_, ()>(())).unwrap();
+            }
+        };
+        tokio::join!(timeline.wait_until(goal), publish_twice);
+        assert_eq!(timeline.current(), goal);
+    }
+}
