@@ -65,7 +65,7 @@ pub enum ResourceScope {
 }
 
 /// Everything said about one kind.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Kind {
     /// The API group, as `farm.example.com`.
     pub group: String,

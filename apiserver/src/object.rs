@@ -46,6 +46,11 @@ impl Key {
         }
     }
 
+    /// The key that is written so.
+    pub fn of_text(text: &str) -> Self {
+        Self(text.into())
+    }
+
     /// A key that sorts before every key of the namespace.
     pub fn first_of_namespace(namespace: &str) -> Self {
         Self(format!("{namespace}/").into())

@@ -52,7 +52,7 @@ use crate::error::StartError;
 use crate::kind::Kind;
 use crate::manifests;
 use crate::request::{Authentication, Documents, Impersonation, Peer, StreamReset};
-use crate::storage::NamespaceShare;
+use crate::storage::{self, NamespaceShare, Store};
 use crate::user::User;
 use crate::write::ManagedFields;
 use assemble::{Assembled, Limits};
@@ -85,6 +85,7 @@ pub struct ApiServer {
     namespace_share: NamespaceShare,
     memory_limit: Option<usize>,
     managed_fields: ManagedFields,
+    store: Option<Arc<dyn Store>>,
 }
 
 /// What a server takes for the cluster: what it computes from, asks for
@@ -117,6 +118,7 @@ impl ApiServer {
             namespace_share: NamespaceShare::default(),
             memory_limit: None,
             managed_fields: ManagedFields::default(),
+            store: None,
         }
     }
 
@@ -201,6 +203,7 @@ impl ApiServer {
             enforces_quotas: is_enabled(AdmissionPluginName::ResourceQuota),
             namespace_share: self.namespace_share,
             managed_fields: self.managed_fields,
+            store: self.store.clone(),
             bounds,
         }
     }
@@ -228,14 +231,22 @@ impl ApiServer {
         let namespace = args.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         let client =
             Client::try_from(config).map_err(|error| StartError::Cluster(error.to_string()))?;
-        for what in self.kinds.iter().filter_map(Registered::stored) {
-            tracing::info!(
-                "{what} are kept in memory: a restart forgets them, and the cluster then collects what they own as garbage"
-            );
-        }
         self.memory_limit = self.memory_limit.or_else(memory::limit);
         let bounds =
             self.bounds(args.source_memory_mib.map(|mebibytes| (mebibytes as usize) << 20));
+        if let Some(folder) = &args.data_dir {
+            let limits = (bounds.objects, args.store_namespace_share);
+            let store = storage::open(folder, limits, self.clock.now());
+            self.store = Some(store.map_err(|why| StartError::file("data-dir", folder, why))?);
+        }
+        for what in self.kinds.iter().filter_map(Registered::stored) {
+            match &args.data_dir {
+                Some(folder) => tracing::info!("{what} are kept in {}", folder.display()),
+                None => tracing::info!(
+                    "{what} are kept in memory: a restart forgets them, and the cluster then collects what they own as garbage; --data-dir keeps them"
+                ),
+            }
+        }
         let cluster = Cluster::new(client).with_source_memory(bounds.source_memory);
         if args.copy_stored_objects {
             // Before the first request can arrive here.
@@ -507,6 +518,7 @@ impl Running {
     pub async fn run(mut self, delay: Duration) -> Result<(), StartError> {
         tokio::select! {
             why = self.serving.ended() => return Err(StartError::Serving(why)),
+            why = self.assembled.store.failed() => return Err(StartError::Store(why)),
             () = shutdown_signal() => {}
         }
         self.drain(delay).await;

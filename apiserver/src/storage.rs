@@ -6,6 +6,8 @@ mod memory;
 pub mod revision;
 mod shares;
 mod shelves;
+#[cfg(feature = "sqlite")]
+mod sqlite;
 #[cfg(test)]
 mod suite;
 mod timeline;
@@ -18,9 +20,11 @@ pub use shares::NamespaceShare;
 pub use timeline::Timeline;
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use jiff::Timestamp;
 use thiserror::Error;
 
 use crate::object::{Key, Object};
@@ -91,6 +95,15 @@ pub enum StoreError {
         /// How much it holds at most.
         limit: usize,
     },
+    /// There is no room for it on the disk; it was not written.
+    #[error("there is no room on the disk of the store")]
+    NoDiskSpace,
+    /// Nothing is written any more.
+    #[error("the store takes no more writes: its disk has failed")]
+    Failed,
+    /// Nobody knows whether it was written.
+    #[error("the disk of the store has failed, and it is not known whether this was written")]
+    Unknown,
     /// Its namespace has no room for it, or there is none for cluster-scoped objects.
     #[error(
         "{used} of {limit} bytes of a namespace's share are taken, and {requested} more are needed; --store-namespace-share makes it larger"
@@ -157,4 +170,42 @@ pub trait Store: Send + Sync + 'static {
         collection: &Collection,
         reader: Arc<dyn LogReader>,
     ) -> BoxFuture<'_, Result<(), StoreError>>;
+
+    /// Where its revisions come from.
+    fn timeline(&self) -> Arc<Timeline>;
+
+    /// Whether what is kept is still there for the next process.
+    fn outlives_process(&self) -> bool {
+        false
+    }
+
+    /// Whether nothing was ever kept in it by another process.
+    fn is_new(&self) -> bool {
+        true
+    }
+
+    /// Returns when it takes no more writes, and never will; says why.
+    fn failed(&self) -> BoxFuture<'_, String> {
+        Box::pin(std::future::pending())
+    }
+}
+
+/// Opens the store in a folder, which takes so many bytes of memory, and a namespace this share of
+/// them.
+///
+/// # Errors
+/// When the folder, or what is in it, cannot be used.
+#[cfg(feature = "sqlite")]
+pub fn open(
+    folder: &Path,
+    (limit, share): (usize, NamespaceShare),
+    now: Timestamp,
+) -> Result<Arc<dyn Store>, String> {
+    Ok(Arc::new(sqlite::SqliteStore::open(folder, limit, share, now)?))
+}
+
+/// The same in a program without any.
+#[cfg(not(feature = "sqlite"))]
+pub fn open(_: &Path, _: (usize, NamespaceShare), _: Timestamp) -> Result<Arc<dyn Store>, String> {
+    Err("this program was built without the feature sqlite".to_owned())
 }

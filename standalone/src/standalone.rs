@@ -36,10 +36,6 @@ pub struct StandaloneArgs {
     #[arg(long, value_name = "PATH", requires = "standalone")]
     pub load: Vec<PathBuf>,
 
-    /// Keep the certificates and the kubeconfig in this folder
-    #[arg(long, value_name = "FOLDER", requires = "standalone")]
-    pub data_dir: Option<PathBuf>,
-
     /// Write the kubeconfig to this file; without it into the data folder, or a temporary one
     #[arg(long, value_name = "FILE", requires = "standalone")]
     pub write_kubeconfig: Option<PathBuf>,
@@ -125,7 +121,7 @@ impl Standalone {
             kubeconfig::check(file)
                 .map_err(|why| StandaloneError::file("write-kubeconfig", file, &why))?;
         }
-        let folder = Folder::open(own.data_dir.as_deref())?;
+        let folder = Folder::open(args.data_dir.as_deref())?;
         let certificates = Certificates::open(folder.path())
             .map_err(|why| StandaloneError::file("data-dir", folder.path(), &why))?;
         let accounts = certificates.service_account_key().and_then(|key| {

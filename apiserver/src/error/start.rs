@@ -18,6 +18,9 @@ pub enum StartError {
         /// What is wrong with it.
         message: String,
     },
+    /// The store can keep nothing any more.
+    #[error("the store has failed: {0}")]
+    Store(String),
     /// The description of a kind cannot be served.
     #[error("kind {kind}: {}", faults.join("; "))]
     Kind {

@@ -134,6 +134,12 @@ pub struct Args {
     #[arg(long)]
     pub drop_managed_fields: bool,
 
+    /// Keep objects in this folder, so that they outlive the process: an embedded database, for one
+    /// process at a time, on a disk of this machine. Without it they are kept in memory. A server
+    /// without a cluster keeps its certificates and its kubeconfig there, and objects not yet
+    #[arg(long, value_name = "FOLDER", env = "DATA_DIR", conflicts_with = "copy_stored_objects")]
+    pub data_dir: Option<PathBuf>,
+
     /// Copy the objects of stored kinds from the deployed server, through kube-apiserver,
     /// before listening: for a process that takes its place for a while, as with mirrord.
     /// Never for the deployed one, which would ask itself

@@ -32,6 +32,8 @@ pub(super) struct Assembled {
     pub kinds: ServedKinds,
     pub handler: SharedHandler,
     pub runtime: RuntimeKinds,
+    /// Where stored kinds are kept.
+    pub store: Arc<dyn Store>,
     tasks: Vec<JoinHandle<()>>,
 }
 
@@ -44,9 +46,10 @@ impl Drop for Assembled {
 /// ResourceQuotas, as a server has them that keeps them itself.
 const RESOURCE_QUOTAS: &str = "resourcequotas";
 
-/// What a server holds writes to.
-#[derive(Clone, Copy)]
+/// What a server keeps objects in, and what it holds writes to.
 pub(super) struct Limits {
+    /// Where objects are kept; in memory, if nothing is said.
+    pub store: Option<Arc<dyn Store>>,
     /// Whether a namespace must be there, and stay.
     pub looks_at_namespaces: bool,
     /// Whether ResourceQuotas hold.
@@ -169,21 +172,34 @@ impl Assembled {
         closing: CancellationToken,
     ) -> Result<Self, StartError> {
         let random = clock.random();
-        let timeline = Arc::new(Timeline::starting(clock.now(), random));
-        let Limits { namespace_share, managed_fields, bounds, .. } = limits;
-        let store = MemoryStore::new(bounds.objects, Arc::clone(&timeline), namespace_share);
-        let store: Arc<dyn Store> = Arc::new(store);
+        // Of what is computed, and of what is kept in memory.
+        let of_process = Arc::new(Timeline::starting(clock.now(), random));
+        let Limits { store, namespace_share, managed_fields, bounds, .. } = limits;
+        let store = store.unwrap_or_else(|| {
+            Arc::new(MemoryStore::new(bounds.objects, Arc::clone(&of_process), namespace_share))
+        });
         let sources = Arc::new(cluster.sources());
         let mut served = Vec::new();
         let mut runs = Vec::new();
         for (kind, registered) in parsed.into_iter().zip(registered.iter()) {
+            // What an earlier release has written may be of another definition.
+            let kind = match kind.is_typed() || !store.outlives_process() {
+                true => kind,
+                false => Arc::new(Arc::unwrap_or_clone(kind).with_shape()),
+            };
             let shown = kind.view.as_ref().map(crate::kind::View::collection);
             let shown = shown.and_then(|collection| {
                 served.iter().find(|other: &&ServedKind| other.kind.qualified() == collection)
             });
             let cache = match shown {
                 Some(other) => Arc::clone(&other.cache),
-                None => Arc::new(WatchCache::new(Arc::clone(&timeline), bounds.window)),
+                None => {
+                    let timeline = match &registered.role {
+                        Role::Stored { .. } => store.timeline(),
+                        Role::Computed { .. } | Role::Reviewed(_) => Arc::clone(&of_process),
+                    };
+                    Arc::new(WatchCache::new(timeline, bounds.window))
+                }
             };
             let is_view = shown.is_some();
             let backing = match &registered.role {
@@ -250,10 +266,10 @@ impl Assembled {
         let handler = handler.with_documents(documents).with_managed_fields(managed_fields);
         let handler = Arc::new(handler);
         let runtime =
-            RuntimeKinds::new(&handler, store, (timeline, bounds.window), (clock, usages), closing);
+            RuntimeKinds::new(&handler, store.clone(), bounds.window, (clock, usages), closing);
         // From here on nothing fails that would leave them behind.
         let tasks = runs.into_iter().map(tokio::spawn).collect();
-        Ok(Self { kinds, handler, runtime, tasks })
+        Ok(Self { kinds, handler, runtime, store, tasks })
     }
 }
 
@@ -331,6 +347,8 @@ async fn fill(
     let collection = Collection::new(&kind.qualified());
     let unusable = |error: StoreError| fault(kind, "storage", &error.to_string());
     store.follow(&collection, cache.clone()).await.map_err(unusable)?;
+    // What somebody has removed from them does not come back with the next process.
+    let initial = if store.is_new() { initial } else { &[] };
     for (index, tree) in initial.iter().enumerate() {
         let field = format!("initial object {index}");
         let tree = tree.clone().map_err(|error| fault(kind, &field, &error))?;

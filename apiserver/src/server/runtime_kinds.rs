@@ -17,7 +17,7 @@ use crate::kind::Kind;
 use crate::object::{Key, metadata};
 use crate::request::Handler;
 use crate::served_kind::{Backing, CommitGate, Intake, ServedKind};
-use crate::storage::{Collection, Commit, Expected, Store, StoreError, Timeline, Versioned};
+use crate::storage::{Collection, Commit, Expected, Store, StoreError, Versioned};
 use crate::watch_cache::{Scope, WatchCache};
 use crate::write;
 
@@ -63,7 +63,6 @@ pub struct RuntimeKinds(Arc<Shared>);
 struct Shared {
     handler: Weak<Handler>,
     store: Arc<dyn Store>,
-    timeline: Arc<Timeline>,
     /// What the recent past of a kind may take, in bytes of objects.
     window: usize,
     clock: Clock,
@@ -79,13 +78,13 @@ impl RuntimeKinds {
     pub(super) fn new(
         handler: &Arc<Handler>,
         store: Arc<dyn Store>,
-        (timeline, window): (Arc<Timeline>, usize),
+        window: usize,
         (clock, usages): (Clock, Option<QuotaUsages>),
         closing: CancellationToken,
     ) -> Self {
         let handler = Arc::downgrade(handler);
         let caches = Mutex::default();
-        Self(Arc::new(Shared { handler, store, timeline, window, clock, usages, closing, caches }))
+        Self(Arc::new(Shared { handler, store, window, clock, usages, closing, caches }))
     }
 
     /// What is wrong with a definition, whatever else is served.
@@ -159,7 +158,7 @@ impl RuntimeKinds {
         let cache = match caches.get(&qualified) {
             Some(cache) => Arc::clone(cache),
             None => {
-                let timeline = Arc::clone(&self.0.timeline);
+                let timeline = self.0.store.timeline();
                 let cache = Arc::new(WatchCache::new(timeline, self.0.window));
                 let unusable =
                     |error: StoreError| assemble::fault(&kind, "storage", &error.to_string());

@@ -69,6 +69,10 @@ impl Store for MemoryStore {
         self.lock().follow(collection, reader, (current, current));
         ready(Ok(())).boxed()
     }
+
+    fn timeline(&self) -> Arc<Timeline> {
+        Arc::clone(&self.timeline)
+    }
 }
 
 #[cfg(test)]

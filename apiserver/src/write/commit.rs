@@ -151,6 +151,9 @@ fn no_room(attributes: &Attributes<'_>, object: &Object, error: StoreError) -> A
             let why = format!("{error}: objects must be deleted or made smaller first");
             ApiError::new(Reason::InsufficientStorage, why)
         }
+        StoreError::NoDiskSpace => {
+            ApiError::new(Reason::InsufficientStorage, format!("{error}: {advice}"))
+        }
         _ => ApiError::internal(error),
     }
 }

@@ -415,6 +415,10 @@ impl Store for Closing {
     ) -> BoxFuture<'_, Result<(), StoreError>> {
         self.0.follow(collection, reader)
     }
+
+    fn timeline(&self) -> Arc<Timeline> {
+        self.0.timeline()
+    }
 }
 
 #[test]

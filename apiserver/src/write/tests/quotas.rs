@@ -32,6 +32,10 @@ impl Store for Late {
     ) -> BoxFuture<'_, Result<(), StoreError>> {
         self.0.follow(collection, reader)
     }
+
+    fn timeline(&self) -> Arc<Timeline> {
+        self.0.timeline()
+    }
 }
 
 /// A world with a late store, and a quota of so many Foos.

@@ -1,0 +1,187 @@
+//! A store in a folder: SQLite, which needs nothing to be installed. What was acknowledged is there
+//! after the process was killed, and after the power went.
+//!
+//! What is kept lies in memory too, and is read from there. One thread writes: it takes what waits,
+//! holds it against what is there, writes it down as one transaction, and only then shows and
+//! acknowledges it. Watches go on over a restart, because what was replaced or removed stays for a
+//! while, with its revision.
+
+mod database;
+mod writer;
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::shelves::Shelves;
+use super::timeline::microseconds;
+use super::{
+    Collection, Commit, LogReader, NamespaceShare, Revision, Store, StoreError, Timeline, Versioned,
+};
+use crate::object::Key;
+use database::{Database, Past};
+use writer::{Message, Writer};
+
+/// Writes that wait for the disk. Who comes then waits before that.
+const WAITING: usize = 1_024;
+/// How often the log is made shorter.
+const COMPACT_EVERY: Duration = Duration::from_secs(60);
+
+/// What the thread that writes shares with those who ask.
+struct Shared {
+    timeline: Arc<Timeline>,
+    shelves: Mutex<Shelves>,
+    /// Why nothing is written any more.
+    failed: watch::Sender<Option<String>>,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Shelves> {
+        self.shelves.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A store in a folder, which outlives the process.
+pub struct SqliteStore {
+    shared: Arc<Shared>,
+    /// Since when every change is known to those who follow first.
+    oldest: Revision,
+    is_new: bool,
+    /// Nothing once it is dropped.
+    messages: Option<mpsc::Sender<Message>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl SqliteStore {
+    /// Opens the store in a folder, or makes one there. In memory it takes so many bytes, and a
+    /// namespace no more than this share of them.
+    ///
+    /// # Errors
+    /// When the folder or what is in it cannot be used: by another process, of another program, of a
+    /// later version of this one, damaged.
+    pub fn open(
+        folder: &Path,
+        limit: usize,
+        share: NamespaceShare,
+        now: Timestamp,
+    ) -> Result<Self, String> {
+        let mut database = Database::open(folder)?;
+        let Past { runs, oldest, newest } = database.past()?;
+        let mut shelves = Shelves::new(limit, share);
+        let mut count = 0_usize;
+        let mut log = writer::Log::default();
+        database.read(|row| {
+            count += 1;
+            let is_history = row.revision > oldest;
+            log.note(&row.collection, &row.key, row.revision, row.object.is_none());
+            let state = (row.revision, row.object);
+            shelves.restore(&row.collection, row.key, state, is_history);
+        })?;
+        let is_new = runs.is_empty();
+        let start = (newest.number() + 1).max(microseconds(now));
+        database.begin_run(start, newest)?;
+        // A new store has no past, and one whose past is unknown has none either.
+        let oldest = if oldest == Revision::NONE && is_new { Revision::new(start) } else { oldest };
+        let timeline = Arc::new(Timeline::continuing(runs, start));
+        tracing::info!("{}: {count} rows were read", folder.display());
+        let (failed, shelves) = (watch::Sender::new(None), Mutex::new(shelves));
+        let shared = Arc::new(Shared { timeline, shelves, failed });
+        let (messages, received) = mpsc::channel(WAITING);
+        let writer = Writer::new(database, Arc::clone(&shared), log, Revision::new(start));
+        let thread = std::thread::Builder::new()
+            .name("store".to_owned())
+            .spawn(move || writer.run(received))
+            .map_err(|error| format!("no thread can be started: {error}"))?;
+        tokio::spawn(keep_short(messages.downgrade()));
+        Ok(Self { shared, oldest, is_new, messages: Some(messages), thread: Some(thread) })
+    }
+}
+
+/// Has the log made shorter, for as long as there is a store.
+async fn keep_short(messages: mpsc::WeakSender<Message>) {
+    let mut ticks = interval(COMPACT_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks.tick().await;
+    loop {
+        ticks.tick().await;
+        let Some(messages) = messages.upgrade() else { return };
+        // Who writes has no time for it, and will be asked again.
+        let _ = messages.try_send(Message::Compact);
+    }
+}
+
+impl Store for SqliteStore {
+    fn get<'a>(
+        &'a self,
+        collection: &'a Collection,
+        key: &'a Key,
+    ) -> BoxFuture<'a, Result<Option<Versioned>, StoreError>> {
+        let kept = self.shared.lock().get(collection, key).cloned();
+        std::future::ready(Ok(kept)).boxed()
+    }
+
+    fn commit(&self, commit: Commit) -> BoxFuture<'_, Result<Revision, StoreError>> {
+        let (answer, answered) = oneshot::channel();
+        async move {
+            let messages = self.messages.as_ref().ok_or(StoreError::Failed)?;
+            let write = Message::Write(Box::new(commit), answer);
+            messages.send(write).await.map_err(|_| StoreError::Failed)?;
+            // Whoever took it and is gone may have written it.
+            answered.await.unwrap_or(Err(StoreError::Unknown))
+        }
+        .boxed()
+    }
+
+    fn follow(
+        &self,
+        collection: &Collection,
+        reader: Arc<dyn LogReader>,
+    ) -> BoxFuture<'_, Result<(), StoreError>> {
+        let mut shelves = self.shared.lock();
+        let current = self.shared.timeline.current();
+        shelves.follow(collection, reader, (self.oldest, current));
+        std::future::ready(Ok(())).boxed()
+    }
+
+    fn timeline(&self) -> Arc<Timeline> {
+        Arc::clone(&self.shared.timeline)
+    }
+
+    fn outlives_process(&self) -> bool {
+        true
+    }
+
+    fn is_new(&self) -> bool {
+        self.is_new
+    }
+
+    fn failed(&self) -> BoxFuture<'_, String> {
+        let mut failed = self.shared.failed.subscribe();
+        async move {
+            // The sender lives as long as the store.
+            let failed = failed.wait_for(Option::is_some).await;
+            failed.ok().and_then(|why| why.clone()).unwrap_or_default()
+        }
+        .boxed()
+    }
+}
+
+impl Drop for SqliteStore {
+    /// Returns when all that was taken is written, and the folder is free for another process.
+    fn drop(&mut self) {
+        self.messages = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,326 @@
+//! The file: what is in it, and what is done with it.
+
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::ops::RangeInclusive;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::Arc;
+
+use rusqlite::{Connection, ErrorCode, OpenFlags, params};
+
+use crate::object::{Key, Object};
+use crate::storage::{Collection, Revision};
+
+const FILE: &str = "objects.db";
+const LOCK: &str = "lock";
+/// What SQLite knows files of this program by: `farm`.
+const APPLICATION: i32 = 0x6661_726d;
+/// The form of its tables. A later one is not guessed at.
+const FORM: i32 = 1;
+/// How many runs are remembered. A number of an older one is nobody's.
+const RUNS: i64 = 1_000;
+
+/// A row of the log.
+pub(super) struct Row {
+    pub collection: Collection,
+    pub key: Key,
+    pub revision: Revision,
+    /// Nothing after a removal.
+    pub object: Option<Arc<Object>>,
+}
+
+/// What happened in earlier processes.
+pub(super) struct Past {
+    /// The revisions that each of them has given.
+    pub runs: Vec<RangeInclusive<u64>>,
+    /// Every change since this one is known.
+    pub oldest: Revision,
+    /// The newest of all.
+    pub newest: Revision,
+}
+
+/// Why something was not written.
+#[derive(Debug)]
+pub(super) enum WriteError {
+    /// There is no room on the disk; nothing was written.
+    NoRoom,
+    /// Nobody knows what was written.
+    Failed(String),
+}
+
+/// The file, open. No other process has it.
+pub(super) struct Database {
+    connection: Connection,
+    _lock: File,
+}
+
+impl Database {
+    /// Opens the file in a folder. Both are made, if they are not there.
+    ///
+    /// # Errors
+    /// When they cannot be used.
+    pub fn open(folder: &Path) -> Result<Self, String> {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(folder)
+            .map_err(|error| format!("cannot be made: {error}"))?;
+        let lock = lock(folder)?;
+        let path = folder.join(FILE);
+        // Only its owner may read what is kept.
+        OpenOptions::new()
+            .create(true)
+            .append(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(|error| format!("{FILE} cannot be written: {error}"))?;
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let opened = Connection::open_with_flags(&path, flags).and_then(prepare);
+        let connection = opened.map_err(|error| match error.sqlite_error_code() {
+            Some(ErrorCode::NotADatabase) => format!("{FILE} is no store"),
+            Some(ErrorCode::DatabaseCorrupt) => format!("{FILE} is damaged: {error}"),
+            _ => format!("{FILE} cannot be used: {error}"),
+        })?;
+        check(&connection)?;
+        // The names of new files are on the disk, too.
+        File::open(folder)
+            .and_then(|folder| folder.sync_all())
+            .map_err(|error| format!("cannot be synced: {error}"))?;
+        Ok(Self { connection, _lock: lock })
+    }
+
+    /// What happened before.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn past(&self) -> Result<Past, String> {
+        let read = || -> rusqlite::Result<Past> {
+            let number = |sql: &str| -> rusqlite::Result<u64> {
+                self.connection.query_row(sql, [], |row| row.get(0)).map(unsigned)
+            };
+            let newest = number("SELECT coalesce(max(revision), 0) FROM log")?;
+            let oldest = number("SELECT oldest FROM history")?;
+            let mut statement =
+                self.connection.prepare("SELECT start, newest_before FROM run ORDER BY start")?;
+            let starts = statement
+                .query_map([], |row| Ok((unsigned(row.get(0)?), unsigned(row.get(1)?))))?;
+            let starts = starts.collect::<rusqlite::Result<Vec<(u64, u64)>>>()?;
+            let ends = starts.iter().skip(1).map(|(_, newest_before)| *newest_before);
+            let runs = starts.iter().zip(ends.chain([newest]));
+            // A run in which nothing was written has given the number that it began with.
+            let runs: Vec<_> = runs.map(|((start, _), end)| *start..=end.max(*start)).collect();
+            let newest = runs.last().map_or(newest, |run| newest.max(*run.end()));
+            let (oldest, newest) = (Revision::new(oldest), Revision::new(newest));
+            Ok(Past { runs, oldest, newest })
+        };
+        read().map_err(|error| format!("{FILE} cannot be read: {error}"))
+    }
+
+    /// Reads all rows, in the order of their revisions.
+    ///
+    /// # Errors
+    /// When a row is damaged; names it.
+    pub fn read(&mut self, mut take: impl FnMut(Row)) -> Result<(), String> {
+        let unreadable = |error| format!("{FILE} cannot be read: {error}");
+        let sql = "SELECT revision, collection, name, value FROM log ORDER BY revision";
+        let mut statement = self.connection.prepare(sql).map_err(unreadable)?;
+        let mut rows = statement.query([]).map_err(unreadable)?;
+        while let Some(row) = rows.next().map_err(unreadable)? {
+            let read = || -> rusqlite::Result<_> {
+                let number = unsigned(row.get(0)?);
+                let (collection, name): (String, String) = (row.get(1)?, row.get(2)?);
+                let value = row.get_ref(3)?.as_blob()?;
+                Ok((number, collection, name, value))
+            };
+            let (number, collection, name, value) = read().map_err(unreadable)?;
+            let object = opened(number, &collection, &name, value).map_err(|why| {
+                format!("{FILE}: {collection} {name} at revision {number} is damaged: {why}")
+            })?;
+            let (collection, key) = (Collection::new(&collection), Key::of_text(&name));
+            let revision = Revision::new(number);
+            take(Row { collection, key, revision, object: object.map(Arc::new) });
+        }
+        Ok(())
+    }
+
+    /// Notes that a process begins, with this number.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn begin_run(&mut self, start: u64, newest: Revision) -> Result<(), String> {
+        let mut write = || -> rusqlite::Result<()> {
+            let transaction = self.connection.transaction()?;
+            let row = params![signed(start), signed(newest.number())];
+            transaction.execute("INSERT INTO run (start, newest_before) VALUES (?1, ?2)", row)?;
+            if newest == Revision::NONE {
+                transaction.execute("UPDATE history SET oldest = ?1", [signed(start)])?;
+            }
+            let least = "DELETE FROM run WHERE start NOT IN (SELECT start FROM run ORDER BY start DESC LIMIT ?1)";
+            transaction.execute(least, [RUNS])?;
+            transaction.commit()
+        };
+        write().map_err(|error| format!("{FILE} cannot be written: {error}"))
+    }
+
+    /// Writes rows, all or none of them.
+    ///
+    /// # Errors
+    /// When they are not on the disk.
+    pub fn write<'a>(&mut self, rows: impl Iterator<Item = &'a Row>) -> Result<(), WriteError> {
+        self.in_transaction(|transaction| {
+            let sql = "INSERT INTO log (revision, collection, name, value) VALUES (?1, ?2, ?3, ?4)";
+            let mut statement = transaction.prepare_cached(sql)?;
+            for row in rows {
+                let (collection, name) = (row.collection.to_string(), row.key.to_string());
+                let number = row.revision.number();
+                let value = sealed(number, &collection, &name, row.object.as_deref());
+                statement.execute(params![signed(number), collection, name, value])?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Removes rows, and with them what happened up to `oldest`.
+    ///
+    /// # Errors
+    /// When that is not on the disk.
+    pub fn compact(
+        &mut self,
+        oldest: Revision,
+        rows: impl Iterator<Item = Revision>,
+    ) -> Result<(), WriteError> {
+        self.in_transaction(|transaction| {
+            transaction.execute("UPDATE history SET oldest = ?1", [signed(oldest.number())])?;
+            let mut statement =
+                transaction.prepare_cached("DELETE FROM log WHERE revision = ?1")?;
+            for row in rows {
+                statement.execute([signed(row.number())])?;
+            }
+            Ok(())
+        })
+    }
+
+    fn in_transaction(
+        &mut self,
+        write: impl FnOnce(&rusqlite::Transaction<'_>) -> rusqlite::Result<()>,
+    ) -> Result<(), WriteError> {
+        let all = || {
+            let transaction = self.connection.transaction()?;
+            write(&transaction)?;
+            transaction.commit()
+        };
+        all().map_err(|error| match error.sqlite_error_code() {
+            Some(ErrorCode::DiskFull) => WriteError::NoRoom,
+            _ => WriteError::Failed(format!("{FILE} cannot be written: {error}")),
+        })
+    }
+}
+
+/// Takes the folder for this process. The system gives it back when the process ends.
+fn lock(folder: &Path) -> Result<File, String> {
+    let lock = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .mode(0o600)
+        .open(folder.join(LOCK))
+        .map_err(|error| format!("cannot be written: {error}"))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => Err("is in use by another process".to_owned()),
+        Err(TryLockError::Error(error)) => Err(format!("cannot be locked: {error}")),
+    }
+}
+
+/// Says how a file is used, before anything is read.
+fn prepare(connection: Connection) -> rusqlite::Result<Connection> {
+    connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
+    connection.pragma_update(None, "trusted_schema", false)?;
+    connection.pragma_update(None, "cell_size_check", true)?;
+    connection.pragma_update(None, "cache_size", -8_192)?;
+    connection.pragma_update(None, "temp_store", "MEMORY")?;
+    connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.pragma_update(None, "fullfsync", true)?;
+    connection.pragma_update(None, "checkpoint_fullfsync", true)?;
+    connection.query_row("PRAGMA wal_autocheckpoint = 8000", [], |_| Ok(()))?;
+    Ok(connection)
+}
+
+/// Refuses a file of another program or of a later version, and makes the tables of a new one.
+fn check(connection: &Connection) -> Result<(), String> {
+    let unusable = |error: rusqlite::Error| format!("{FILE} cannot be used: {error}");
+    let number = |sql: &str| -> Result<i32, String> {
+        connection.query_row(sql, [], |row| row.get(0)).map_err(unusable)
+    };
+    let (application, form) = (number("PRAGMA application_id")?, number("PRAGMA user_version")?);
+    let tables = number("SELECT count(*) FROM sqlite_schema")?;
+    match (tables, application, form) {
+        (0, 0, 0) => connection
+            .execute_batch(&format!(
+                "BEGIN;
+                PRAGMA application_id = {APPLICATION};
+                PRAGMA user_version = {FORM};
+                CREATE TABLE log (revision INTEGER PRIMARY KEY, collection TEXT NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL) STRICT;
+                CREATE TABLE run (start INTEGER PRIMARY KEY, newest_before INTEGER NOT NULL) STRICT;
+                CREATE TABLE history (oldest INTEGER NOT NULL) STRICT;
+                INSERT INTO history VALUES (0);
+                COMMIT;"
+            ))
+            .map_err(unusable),
+        (_, APPLICATION, FORM) => Ok(()),
+        (_, APPLICATION, later) => Err(format!(
+            "{FILE} was written by a later version: its form is {later}, and {FORM} is known here"
+        )),
+        _ => Err(format!("{FILE} is a database of another program")),
+    }
+}
+
+/// A value as it is written: what guards it against damage, and the object, if there is one.
+fn sealed(number: u64, collection: &str, name: &str, object: Option<&Object>) -> Vec<u8> {
+    let mut value = vec![0; 4];
+    if let Some(object) = object {
+        value.extend_from_slice(&object.to_kept());
+    }
+    let sum = sum(number, collection, name, &value[4..]);
+    value[..4].copy_from_slice(&sum.to_le_bytes());
+    value
+}
+
+/// The object in a value, if there is one.
+fn opened(
+    number: u64,
+    collection: &str,
+    name: &str,
+    value: &[u8],
+) -> Result<Option<Object>, String> {
+    let (found, kept) = value.split_first_chunk().ok_or("it is cut off")?;
+    if u32::from_le_bytes(*found) != sum(number, collection, name, kept) {
+        return Err("it is not what was written".to_owned());
+    }
+    if kept.is_empty() {
+        return Ok(None);
+    }
+    let read = Object::from_kept(Key::of_text(name), kept);
+    read.map(Some).map_err(|error| error.to_string())
+}
+
+fn sum(number: u64, collection: &str, name: &str, kept: &[u8]) -> u32 {
+    let mut sum = crc32fast::Hasher::new();
+    sum.update(&number.to_le_bytes());
+    for text in [collection, name] {
+        sum.update(text.as_bytes());
+        sum.update(&[0]);
+    }
+    sum.update(kept);
+    sum.finalize()
+}
+
+/// Revisions fit: they are microseconds of some centuries.
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+fn unsigned(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or_default()
+}

@@ -1,0 +1,223 @@
+use std::fs;
+use std::path::PathBuf;
+
+use rusqlite::Connection;
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::*;
+use crate::object::Object;
+use crate::storage::{Expected, LogEntry, suite};
+
+const LIMIT: usize = 64 << 20;
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(1_800_000_000 + seconds).unwrap()
+}
+
+fn open_at(folder: &Path, seconds: i64) -> SqliteStore {
+    SqliteStore::open(folder, LIMIT, NamespaceShare::WHOLE, at(seconds)).unwrap()
+}
+
+fn refused(folder: &Path) -> String {
+    match SqliteStore::open(folder, LIMIT, NamespaceShare::WHOLE, at(0)) {
+        Ok(_) => panic!("it is opened"),
+        Err(why) => why,
+    }
+}
+
+fn collection() -> Collection {
+    Collection::new("foos.example.com")
+}
+
+fn write(name: &str, expected: Expected, text: Option<&str>) -> Commit {
+    let object = text.map(|text| {
+        let metadata = json!({"name": name, "uid": "u", "labels": {"a": "b"}});
+        let tree = json!({"metadata": metadata, "text": text});
+        Arc::new(Object::from_tree(tree.as_object().unwrap()).unwrap())
+    });
+    Commit { collection: collection(), key: Key::new(None, name), expected, object, marks: false }
+}
+
+/// What somebody who follows is told, a line each.
+#[derive(Default)]
+struct Told(Mutex<Vec<String>>);
+
+impl LogReader for Told {
+    fn begin(&self, oldest: Revision) {
+        self.0.lock().unwrap().push(format!("since {oldest}"));
+    }
+
+    fn append(&self, LogEntry { revision, key, before, object }: LogEntry) {
+        let text = |object: Option<Arc<Object>>| {
+            object.map_or("-".to_owned(), |object| object.to_tree()["text"].to_string())
+        };
+        let line = format!("{revision} {key} {} {}", text(before), text(object));
+        self.0.lock().unwrap().push(line);
+    }
+}
+
+async fn told(store: &SqliteStore) -> Vec<String> {
+    let told = Arc::new(Told::default());
+    store.follow(&collection(), told.clone()).await.unwrap();
+    std::mem::take(&mut *told.0.lock().unwrap())
+}
+
+/// A folder of its own for each store of the suite; they are gone with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn passes_the_suite() {
+    let folders: Mutex<Vec<TempDir>> = Mutex::default();
+    suite::run(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(folder.path(), LIMIT, NamespaceShare::WHOLE, at(0));
+        folders.lock().unwrap().push(folder);
+        Arc::new(store.unwrap())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_was_written_is_there_with_its_past() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open_at(folder.path(), 0);
+    assert!(store.is_new());
+    let start = store.timeline().current();
+    let first = store.commit(write("a", Expected::Absent, Some("1"))).await.unwrap();
+    let second = store.commit(write("b", Expected::Absent, Some("1"))).await.unwrap();
+    let third = store.commit(write("a", Expected::At(first), Some("2"))).await.unwrap();
+    let fourth = store.commit(write("b", Expected::At(second), None)).await.unwrap();
+    assert_eq!((start.number() + 1, start.number() + 4), (first.number(), fourth.number()));
+    drop(store);
+    let store = open_at(folder.path(), 10);
+    assert!(!store.is_new());
+    let kept = store.get(&collection(), &Key::new(None, "a")).await.unwrap().unwrap();
+    assert_eq!((kept.revision, &kept.object.to_tree()["text"]), (third, &json!("2")));
+    assert_eq!(kept.object.labels().get("a"), Some("b"));
+    assert!(store.get(&collection(), &Key::new(None, "b")).await.unwrap().is_none());
+    let timeline = store.timeline();
+    let is_ours = |revision| timeline.may_have_issued(revision);
+    assert!([start, first, fourth, timeline.current()].into_iter().all(is_ours));
+    // What lies between was never given, or by a future that was lost.
+    assert!(!is_ours(Revision::new(fourth.number() + 1)));
+    assert!(timeline.current().number() - start.number() >= 10_000_000);
+    let told_first = told(&store).await;
+    let expected = [
+        format!("since {start}"),
+        format!("{first} a - \"1\""),
+        format!("{second} b - \"1\""),
+        format!("{third} a \"1\" \"2\""),
+        format!("{fourth} b \"1\" -"),
+    ];
+    assert_eq!(told_first, expected);
+    // Who follows later is told what there is.
+    let now = timeline.current();
+    assert_eq!(told(&store).await, [format!("{third} a - \"2\""), format!("since {now}")]);
+    let fifth = store.commit(write("b", Expected::Absent, Some("3"))).await.unwrap();
+    assert_eq!(fifth, timeline.after(now));
+}
+
+#[tokio::test]
+async fn numbers_grow_whatever_the_clock_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut newest = Revision::NONE;
+    for seconds in [0, -3_600, 0, 3_600, -3_600] {
+        let store = open_at(folder.path(), seconds);
+        assert!(store.timeline().current() > newest);
+        let name = newest.to_string();
+        newest = store.commit(write(&name, Expected::Absent, Some(""))).await.unwrap();
+    }
+    // Starts in which nothing is written use numbers, too.
+    for _ in 0..3 {
+        let current = open_at(folder.path(), -7_200).timeline().current();
+        assert!(current > newest);
+        newest = current;
+    }
+}
+
+#[tokio::test]
+async fn the_past_is_cut_off_and_no_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open_at(folder.path(), 0);
+    let first = store.commit(write("a", Expected::Absent, Some("1"))).await.unwrap();
+    let second = store.commit(write("b", Expected::Absent, Some("1"))).await.unwrap();
+    let third = store.commit(write("a", Expected::At(first), Some("2"))).await.unwrap();
+    let fourth = store.commit(write("a", Expected::At(third), Some("3"))).await.unwrap();
+    let fifth = store.commit(write("b", Expected::At(second), None)).await.unwrap();
+    drop(store);
+    let cut = |until: Revision| {
+        let mut database = Database::open(folder.path()).unwrap();
+        let mut log = writer::Log::default();
+        let note = |row: database::Row| {
+            log.note(&row.collection, &row.key, row.revision, row.object.is_none());
+        };
+        database.read(note).unwrap();
+        database.compact(until, log.obsolete(until, fifth)).unwrap();
+    };
+    cut(third);
+    let expected = [
+        format!("{second} b - \"1\""),
+        format!("{third} a - \"2\""),
+        format!("since {third}"),
+        format!("{fourth} a \"2\" \"3\""),
+        format!("{fifth} b \"1\" -"),
+    ];
+    assert_eq!(told(&open_at(folder.path(), 1)).await, expected);
+    cut(fifth);
+    let store = open_at(folder.path(), 2);
+    assert_eq!(told(&store).await, [format!("{fourth} a - \"3\""), format!("since {fifth}")]);
+    assert!(store.timeline().current() > fifth, "the newest row says where numbers go on");
+}
+
+#[tokio::test]
+async fn one_group_sees_what_it_writes() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open_at(folder.path(), 0);
+    // All of them wait before the first is written.
+    let writes = (0..200)
+        .map(|number| store.commit(write(&(number % 2).to_string(), Expected::Absent, Some(""))));
+    let answers = futures::future::join_all(writes).await;
+    let won: Vec<Revision> = answers.iter().filter_map(|answer| answer.clone().ok()).collect();
+    assert_eq!(won.len(), 2);
+    assert_eq!(store.timeline().current(), won[0].max(won[1]));
+    let refused = answers.into_iter().filter_map(Result::err);
+    assert!(refused.into_iter().all(|error| error == StoreError::Exists));
+}
+
+#[tokio::test]
+async fn what_cannot_be_used_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open_at(folder.path(), 0);
+    assert_eq!(refused(folder.path()), "is in use by another process");
+    let revision = store.commit(write("a", Expected::Absent, Some("long enough"))).await.unwrap();
+    drop(store);
+    let file = folder.path().join("objects.db");
+    let whole = fs::read(&file).unwrap();
+    let place = whole.windows(11).position(|window| window == b"long enough").unwrap();
+    let mut damaged = whole.clone();
+    damaged[place] ^= 1;
+    fs::write(&file, &damaged).unwrap();
+    let expected = format!(
+        "objects.db: foos.example.com a at revision {revision} is damaged: it is not what was written"
+    );
+    assert_eq!(refused(folder.path()), expected);
+    fs::write(&file, &whole[..whole.len() / 2]).unwrap();
+    assert!(refused(folder.path()).contains("objects.db"));
+    fs::write(&file, "no database, whatever it is, and long enough to be one").unwrap();
+    assert_eq!(refused(folder.path()), "objects.db is no store");
+    let other = |sql: &str| -> (TempDir, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("objects.db");
+        Connection::open(&file).unwrap().execute_batch(sql).unwrap();
+        (folder, file)
+    };
+    let (foreign, _) = other("CREATE TABLE x (y)");
+    assert_eq!(refused(foreign.path()), "objects.db is a database of another program");
+    let (later, _) =
+        other("CREATE TABLE x (y); PRAGMA application_id = 1717662317; PRAGMA user_version = 9");
+    assert_eq!(
+        refused(later.path()),
+        "objects.db was written by a later version: its form is 9, and 1 is known here"
+    );
+    fs::write(&file, whole).unwrap();
+    assert!(!open_at(folder.path(), 1).is_new(), "nothing was changed");
+}

@@ -1,0 +1,242 @@
+//! The thread that writes: groups of writes, one after the other, and what makes the log shorter.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc::Receiver;
+use tokio::sync::oneshot;
+
+use super::Shared;
+use super::database::{Database, Row, WriteError};
+use crate::object::Key;
+use crate::storage::{Collection, Commit, Revision, StoreError, Versioned};
+
+/// How many writes are one transaction at most, and how many bytes of objects.
+const GROUP: usize = 512;
+const GROUP_BYTES: usize = 4 << 20;
+/// How long it is kept what was there before: for as long clients may be away and go on.
+const HISTORY: Duration = Duration::from_secs(5 * 60);
+/// At most so many rows are kept of it: more than watches can go back through.
+const HISTORY_ROWS: usize = 102_400;
+/// Rows that are removed in one transaction.
+const COMPACTED: usize = 1_000;
+
+/// What the thread is told.
+pub(super) enum Message {
+    /// Write this, and say what came of it.
+    Write(Box<Commit>, oneshot::Sender<Result<Revision, StoreError>>),
+    /// Make the log shorter.
+    Compact,
+}
+
+type Answer = oneshot::Sender<Result<Revision, StoreError>>;
+
+/// A write that has room, and waits for the disk.
+struct Staged {
+    commit: Commit,
+    before: Option<Versioned>,
+    row: Row,
+    answer: Answer,
+}
+
+/// Which rows are there, and which of them are history.
+#[derive(Default)]
+pub(super) struct Log {
+    /// The last row of each key that is there.
+    last: HashMap<(Collection, Key), Revision>,
+    /// Rows that are not needed any more once the history begins after another one: that one, and
+    /// the row.
+    replaced: VecDeque<(Revision, Revision)>,
+}
+
+impl Log {
+    /// Notes a row; they come in the order of their revisions.
+    pub fn note(
+        &mut self,
+        collection: &Collection,
+        key: &Key,
+        revision: Revision,
+        is_removal: bool,
+    ) {
+        let name = (collection.clone(), key.clone());
+        let before = match is_removal {
+            true => self.last.remove(&name),
+            false => self.last.insert(name, revision),
+        };
+        self.replaced.extend(before.map(|before| (revision, before)));
+        if is_removal {
+            self.replaced.push_back((revision, revision));
+        }
+    }
+
+    /// Rows that nobody needs if the history begins after a revision; the newest row says where
+    /// numbers go on.
+    pub fn obsolete(&self, oldest: Revision, newest: Revision) -> impl Iterator<Item = Revision> {
+        let replaced = self.replaced.iter().take_while(move |(until, _)| *until <= oldest);
+        replaced.map(|(_, row)| *row).filter(move |row| *row != newest)
+    }
+}
+
+/// Writes what comes.
+pub(super) struct Writer {
+    database: Database,
+    shared: Arc<Shared>,
+    log: Log,
+    /// The newest revision, which was given last.
+    newest: Revision,
+    /// What was the newest at some moments.
+    moments: VecDeque<(Instant, Revision)>,
+}
+
+impl Writer {
+    pub fn new(database: Database, shared: Arc<Shared>, log: Log, newest: Revision) -> Self {
+        let moments = VecDeque::from([(Instant::now(), newest)]);
+        Self { database, shared, log, newest, moments }
+    }
+
+    /// Writes until nobody is left who could ask, or nothing can be written any more.
+    pub fn run(mut self, mut received: Receiver<Message>) {
+        while let Some(first) = received.blocking_recv() {
+            let (mut group, mut bytes, mut is_to_compact) = (Vec::new(), 0, false);
+            let mut next = Some(first);
+            while let Some(message) = next {
+                match message {
+                    Message::Compact => is_to_compact = true,
+                    Message::Write(commit, answer) => {
+                        bytes += commit.object.as_ref().map_or(0, |object| object.json_size());
+                        group.push((*commit, answer));
+                    }
+                }
+                let is_full = group.len() >= GROUP || bytes >= GROUP_BYTES;
+                next = if is_full { None } else { received.try_recv().ok() };
+            }
+            let mut done = self.write(group);
+            if is_to_compact && done.is_ok() {
+                done = self.compact();
+            }
+            if let Err(why) = done {
+                // What the disk holds now is known to the next process alone.
+                tracing::error!("{why}: nothing is written any more");
+                self.shared.failed.send_replace(Some(why));
+                return;
+            }
+        }
+    }
+
+    /// Writes a group as one transaction; one by one, if there is no room for all of them.
+    fn write(&mut self, group: Vec<(Commit, Answer)>) -> Result<(), String> {
+        let staged = self.stage(group);
+        match self.database.write(staged.iter().map(|staged| &staged.row)) {
+            Ok(()) => self.publish(staged),
+            Err(WriteError::NoRoom) if staged.len() > 1 => {
+                let group = self.unstage(staged);
+                for one in group {
+                    self.write(vec![one])?;
+                }
+            }
+            Err(WriteError::NoRoom) => {
+                for (_, answer) in self.unstage(staged) {
+                    let _ = answer.send(Err(StoreError::NoDiskSpace));
+                }
+            }
+            Err(WriteError::Failed(why)) => {
+                for (_, answer) in self.unstage(staged) {
+                    let _ = answer.send(Err(StoreError::Unknown));
+                }
+                return Err(why);
+            }
+        }
+        Ok(())
+    }
+
+    /// Holds writes against what is there, as each of them will have left it, and gives them numbers.
+    fn stage(&mut self, group: Vec<(Commit, Answer)>) -> Vec<Staged> {
+        let mut shelves = self.shared.lock();
+        let mut will_be: HashMap<(Collection, Key), Option<Versioned>> = HashMap::new();
+        let mut staged = Vec::with_capacity(group.len());
+        let mut newest = self.newest;
+        for (commit, answer) in group {
+            let name = (commit.collection.clone(), commit.key.clone());
+            let before = match will_be.get(&name) {
+                Some(will_be) => will_be.clone(),
+                None => shelves.get(&commit.collection, &commit.key).cloned(),
+            };
+            if let Err(error) = shelves.take_room(&commit, before.as_ref()) {
+                let _ = answer.send(Err(error));
+                continue;
+            }
+            newest = self.shared.timeline.after(newest);
+            let object = commit.object.clone();
+            let after = object.clone().map(|object| Versioned { revision: newest, object });
+            will_be.insert(name.clone(), after);
+            let row = Row { collection: name.0, key: name.1, revision: newest, object };
+            staged.push(Staged { commit, before, row, answer });
+        }
+        staged
+    }
+
+    /// Takes back what was not written.
+    fn unstage(&self, staged: Vec<Staged>) -> Vec<(Commit, Answer)> {
+        let mut shelves = self.shared.lock();
+        for Staged { commit, before, .. } in staged.iter().rev() {
+            shelves.give_back(commit, before.as_ref());
+        }
+        drop(shelves);
+        staged.into_iter().map(|Staged { commit, answer, .. }| (commit, answer)).collect()
+    }
+
+    /// Shows what was written to everybody, and says so to those who wrote it.
+    fn publish(&mut self, staged: Vec<Staged>) {
+        let mut answers = Vec::with_capacity(staged.len());
+        let mut shelves = self.shared.lock();
+        for Staged { commit, row, answer, .. } in staged {
+            self.log.note(&row.collection, &row.key, row.revision, row.object.is_none());
+            shelves.keep(row.revision, commit);
+            self.newest = row.revision;
+            answers.push((row.revision, answer));
+        }
+        drop(shelves);
+        self.shared.timeline.reach(self.newest);
+        for (revision, answer) in answers {
+            let _ = answer.send(Ok(revision));
+        }
+    }
+
+    /// Lets go of what happened too long ago.
+    fn compact(&mut self) -> Result<(), String> {
+        let now = Instant::now();
+        let mut oldest = None;
+        while self.moments.front().is_some_and(|(at, _)| now.duration_since(*at) >= HISTORY) {
+            oldest = self.moments.pop_front().map(|(_, revision)| revision);
+        }
+        self.moments.push_back((now, self.newest));
+        if let Some(excess) = self.log.replaced.len().checked_sub(HISTORY_ROWS + 1) {
+            let (until, _) = self.log.replaced[excess];
+            oldest = Some(oldest.map_or(until, |oldest| oldest.max(until)));
+        }
+        let Some(oldest) = oldest else { return Ok(()) };
+        self.shared.lock().forget_past();
+        self.compact_until(oldest)
+    }
+
+    /// Lets the history begin after a revision.
+    fn compact_until(&mut self, oldest: Revision) -> Result<(), String> {
+        loop {
+            let rows = self.log.obsolete(oldest, self.newest).take(COMPACTED);
+            let written = self.database.compact(oldest, rows);
+            match written {
+                Ok(()) => {}
+                // It is tried again, when there may be room.
+                Err(WriteError::NoRoom) => return Ok(()),
+                Err(WriteError::Failed(why)) => return Err(why),
+            }
+            let replaced = &mut self.log.replaced;
+            let count = replaced.iter().take_while(|(until, _)| *until <= oldest).count();
+            replaced.drain(..count.min(COMPACTED));
+            if count <= COMPACTED {
+                return Ok(());
+            }
+        }
+    }
+}
