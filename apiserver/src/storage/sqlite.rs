@@ -12,7 +12,7 @@ mod writer;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -75,10 +75,10 @@ impl SqliteStore {
         let mut database = Database::open(folder)?;
         let Past { runs, oldest, newest } = database.past()?;
         let mut shelves = Shelves::new(limit, share);
-        let mut count = 0_usize;
+        let (mut rows, began) = (0_usize, Instant::now());
         let mut log = writer::Log::default();
         database.read(|row| {
-            count += 1;
+            rows += 1;
             let is_history = row.revision > oldest;
             log.note(&row.collection, &row.key, row.revision, row.object.is_none());
             let state = (row.revision, row.object);
@@ -90,7 +90,10 @@ impl SqliteStore {
         // A new store has no past, and one whose past is unknown has none either.
         let oldest = if oldest == Revision::NONE && is_new { Revision::new(start) } else { oldest };
         let timeline = Arc::new(Timeline::continuing(runs, start));
-        tracing::info!("{}: {count} rows were read", folder.display());
+        let (folder, took) = (folder.display(), began.elapsed().as_millis());
+        tracing::info!(
+            "{folder}: {rows} objects and changes of the last minutes were read in {took} ms; numbers go on at {start}"
+        );
         let (failed, shelves) = (watch::Sender::new(None), Mutex::new(shelves));
         let shared = Arc::new(Shared { timeline, shelves, failed });
         let (messages, received) = mpsc::channel(WAITING);

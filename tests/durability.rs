@@ -1,0 +1,160 @@
+//! What was acknowledged is there, whatever happens to the program: it is killed at any moment, over
+//! and over again, while many write and one watches.
+//!
+//! `KILLS` says how often (20).
+
+#[path = "durability/history.rs"]
+mod history;
+#[path = "durability/program.rs"]
+mod program;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use farm_operator::{Llama, LlamaSpec};
+use futures::{StreamExt, TryStreamExt};
+use history::{History, State};
+use kube::api::{
+    DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams,
+};
+use kube::{Api, ResourceExt};
+use program::Place;
+use serde_json::json;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+const WRITERS: u64 = 16;
+/// How long anything may take that must happen.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[derive(Clone, Default)]
+struct Shared(Arc<Mutex<History>>);
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, History> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn llama(name: &str, weight: f64) -> Llama {
+    Llama::new(name, LlamaSpec { weight, height: 1.0 })
+}
+
+fn number(llama: &Llama) -> Result<u64> {
+    Ok(llama.resource_version().context("no version")?.parse()?)
+}
+
+/// Creates, changes and deletes llamas until nobody answers any more.
+async fn write(llamas: Api<Llama>, history: Shared, (round, writer): (usize, u64)) -> Result<()> {
+    for count in 0_u32.. {
+        let name = format!("w{round}-{writer}-{count}");
+        let weight = f64::from(count);
+        history.lock().ask(&name, State::Weighs(weight));
+        let Ok(created) = llamas.create(&PostParams::default(), &llama(&name, weight)).await else {
+            return Ok(());
+        };
+        history.lock().acknowledge(&name, Some(number(&created)?))?;
+        if count % 2 == 0 {
+            history.lock().ask(&name, State::Weighs(weight + 0.5));
+            let patch = Patch::Merge(json!({"spec": {"weight": weight + 0.5}}));
+            let Ok(changed) = llamas.patch(&name, &PatchParams::default(), &patch).await else {
+                return Ok(());
+            };
+            history.lock().acknowledge(&name, Some(number(&changed)?))?;
+        }
+        if count % 3 == 0 {
+            history.lock().ask(&name, State::Gone);
+            if llamas.delete(&name, &DeleteParams::default()).await.is_err() {
+                return Ok(());
+            }
+            history.lock().acknowledge(&name, None)?;
+        }
+    }
+    Ok(())
+}
+
+/// Follows what happens until the program is gone, or until a llama of this name comes.
+async fn watch(llamas: &Api<Llama>, history: &Shared, until: Option<&str>) -> Result<()> {
+    let seen = history.lock().seen.to_string();
+    let mut events = match llamas.watch(&WatchParams::default().timeout(290), &seen).await {
+        Ok(events) => events.boxed(),
+        Err(_) if until.is_none() => return Ok(()),
+        Err(error) => return Err(error.into()),
+    };
+    loop {
+        match events.try_next().await {
+            Ok(Some(WatchEvent::Added(llama) | WatchEvent::Modified(llama))) => {
+                history.lock().show(&llama, false)?;
+                if until == Some(&*llama.name_any()) {
+                    return Ok(());
+                }
+            }
+            Ok(Some(WatchEvent::Deleted(llama))) => history.lock().show(&llama, true)?,
+            Ok(Some(WatchEvent::Bookmark(_))) => {}
+            Ok(Some(WatchEvent::Error(error))) => bail!("the watch has lost its place: {error:?}"),
+            Ok(None) | Err(_) if until.is_none() => return Ok(()),
+            Ok(None) => bail!("the watch has ended"),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Lets the watch go on to a llama that is made for it, and checks all there is then.
+async fn settle(llamas: &Api<Llama>, history: &Shared, round: usize) -> Result<()> {
+    let mark = format!("mark-{round}");
+    history.lock().ask(&mark, State::Weighs(1.0));
+    let made = llamas.create(&PostParams::default(), &llama(&mark, 1.0)).await?;
+    history.lock().acknowledge(&mark, Some(number(&made)?))?;
+    timeout(PATIENCE, watch(llamas, history, Some(&mark))).await??;
+    let listed = llamas.list(&ListParams::default()).await?;
+    history.lock().check(&listed.items)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_at_any_moment() -> Result<()> {
+    let kills = std::env::var("KILLS").map_or(Ok(20), |kills| kills.parse())?;
+    let (place, history) = (Place::new()?, Shared::default());
+    let mut program = place.start().await?;
+    let listed = program.llamas.list(&ListParams::default()).await?;
+    let revision = listed.metadata.resource_version.context("no version")?.parse()?;
+    history.lock().begin(&listed.items, revision)?;
+    for round in 0..kills {
+        let mut tasks = JoinSet::new();
+        for writer in 0..WRITERS {
+            tasks.spawn(write(program.llamas.clone(), history.clone(), (round, writer)));
+        }
+        let (llamas, shown) = (program.llamas.clone(), history.clone());
+        tasks.spawn(async move { watch(&llamas, &shown, None).await });
+        // Each round ends at another moment: of its start, and of a group of writes.
+        let pause = Duration::from_micros(400_000 * (round as u64 * 7 % 20) / 20 + 137);
+        tokio::time::sleep(pause).await;
+        program.process.kill();
+        while let Some(done) = timeout(PATIENCE, tasks.join_next()).await? {
+            done??;
+        }
+        program = place.start().await?;
+        settle(&program.llamas, &history, round).await.with_context(|| format!("round {round}"))?;
+    }
+    let acknowledged = history.lock().acknowledged();
+    println!("{kills} kills, {acknowledged} writes with numbers were acknowledged");
+    ensure!(acknowledged > 10 * kills, "hardly anything was written: {acknowledged}");
+    // An end that was asked for loses nothing either, and the sample does not come back.
+    program.llamas.delete("dolly", &DeleteParams::default()).await?;
+    program.process.terminate()?;
+    ensure!(timeout(PATIENCE, async { program.process.wait() }).await??.success());
+    let program = place.start().await?;
+    ensure!(program.llamas.get_opt("dolly").await?.is_none(), "what was deleted is back");
+    settle(&program.llamas, &history, kills).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_process_is_told_so() -> Result<()> {
+    let place = Place::new()?;
+    let _program = place.start().await?;
+    let second = place.command()?.output()?;
+    let said = String::from_utf8_lossy(&second.stderr);
+    ensure!(second.status.code() == Some(1), "{:?} {said}", second.status);
+    ensure!(said.contains("is in use by another process"), "{said}");
+    Ok(())
+}
