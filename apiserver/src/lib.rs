@@ -65,6 +65,8 @@ mod admission;
 mod apply;
 
 mod served_kind;
+// What only a store outside of memory needs is there without one, too.
+#[cfg_attr(not(feature = "sqlite"), allow(dead_code))]
 mod storage;
 mod watch_cache;
 

@@ -19,6 +19,7 @@ impl Shape {
     }
 
     /// Its number.
+    #[cfg(feature = "sqlite")]
     pub fn number(self) -> u64 {
         self.0
     }
