@@ -9,6 +9,7 @@ mod conversion;
 mod converted;
 mod erased_cells;
 mod erased_rules;
+mod json_path;
 mod names;
 mod review_handler;
 mod scale;
@@ -468,9 +469,9 @@ mod tests {
         check(
             |spec| {
                 spec["versions"][0]["additionalPrinterColumns"] =
-                    json!([{"name": "A", "type": "string", "jsonPath": ".spec.a["}]);
+                    json!([{"name": "A", "type": "string", "jsonPath": "spec.a"}]);
             },
-            "spec.versions[0].additionalPrinterColumns[0].jsonPath: \".spec.a[\" is not a JSONPath",
+            "spec.versions[0].additionalPrinterColumns[0].jsonPath: \"spec.a\" is not a JSONPath",
         );
         check(
             |spec| {

@@ -1,19 +1,31 @@
 //! What tables show: columns, each a JSONPath and a type, or computed by code.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use jsonpath_rust::parser::model::JpQuery;
-use jsonpath_rust::parser::parse_json_path;
-use jsonpath_rust::query::js_path_process;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceColumnDefinition;
 use serde_json::{Number, Value};
 
+use super::json_path::JsonPath;
 use super::{ErasedCells, age};
 use crate::error::quote;
 use crate::object::to_html_json;
 
 pub(super) const AGE_DESCRIPTION: &str = "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
+
+/// How many values may be looked at for one cell, and for all cells of a row.
+const CELL_STEPS: usize = 10_000;
+const ROW_STEPS: usize = 100_000;
+/// How much text a row may show, in bytes: all of the largest object, and some more. The cell that goes
+/// beyond it is the last one.
+const ROW_BYTES: usize = 2 << 20;
+
+/// What is left for the cells of a row.
+struct Row {
+    steps: usize,
+    bytes: usize,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CellType {
@@ -66,7 +78,7 @@ pub struct Column {
 #[derive(Debug)]
 enum Source {
     /// The first value at the path.
-    Path(JpQuery),
+    Path(JsonPath),
     /// The value at this position of what code computes, as the type of the
     /// column prints it.
     Code(usize),
@@ -81,12 +93,21 @@ impl Column {
     }
 
     /// Its cell for an object, as its type prints the value.
-    fn cell(&self, object: &Value, computed: &[Value], now: Timestamp) -> Value {
+    fn cell(&self, object: &Value, computed: &[Value], now: Timestamp, row: &mut Row) -> Value {
         match &self.source {
             Source::Path(path) => {
-                let found = js_path_process(path, object).unwrap_or_default();
-                let first = found.into_iter().next();
-                first.map_or(Value::Null, |found| self.print(found.val(), now))
+                let mut steps = row.steps.min(CELL_STEPS);
+                row.steps -= steps;
+                let found = path.first(object, &mut steps).filter(|_| row.bytes > 0);
+                row.steps += steps;
+                let cell = match found {
+                    // Bytes of a text are numbers of another type in Go.
+                    Some(Cow::Owned(_)) if self.cell_type != CellType::String => Value::Null,
+                    Some(found) => self.print(&found, now),
+                    None => Value::Null,
+                };
+                row.bytes = row.bytes.saturating_sub(cell.as_str().map_or(0, str::len));
+                cell
             }
             Source::CodeAsItIs(position) => computed.get(*position).cloned().unwrap_or_default(),
             // Nothing computed is no value, and not one that is null.
@@ -152,6 +173,7 @@ impl Columns {
         }
         let is_shown_unchanged = cells.as_ref().is_some_and(|cells| cells.are_shown_unchanged());
         let position = |name: &str| cells.as_ref()?.columns().position(|column| column == name);
+        let mut are_shown = true;
         let columns = definitions.iter().enumerate().filter_map(|(index, definition)| {
             let mut fault = |field: &str, message: &str| {
                 faults.push(format!("{path}.additionalPrinterColumns[{index}].{field}: {message}"));
@@ -165,14 +187,23 @@ impl Columns {
                 let why = "must be one of boolean,date,integer,number,string";
                 fault("type", &format!("Invalid value: {given}: {why}"));
             }
-            let path = parse_path(&definition.json_path);
-            if path.is_none() {
+            if !definition.json_path.starts_with('.') {
                 fault("jsonPath", &format!("{:?} is not a JSONPath", definition.json_path));
+            }
+            let json_path = JsonPath::parse(&definition.json_path);
+            if json_path.is_none() && position(&definition.name).is_none() && are_shown {
+                // As kube-apiserver, which takes the definition all the same.
+                let given = quote(&definition.json_path);
+                tracing::warn!(
+                    "{path}.additionalPrinterColumns[{index}].jsonPath: {given} cannot be read: this column and those after it are not shown"
+                );
+                are_shown = false;
             }
             let description = definition.description.clone().unwrap_or_else(|| {
                 let path = &definition.json_path;
                 format!("Custom resource definition column (in JSONPath format): {path}")
             });
+            are_shown.then_some(())?;
             Some(Column {
                 name: definition.name.clone(),
                 format: definition.format.clone().unwrap_or_default(),
@@ -182,7 +213,7 @@ impl Columns {
                 source: match position(&definition.name) {
                     Some(position) if is_shown_unchanged => Source::CodeAsItIs(position),
                     Some(position) => Source::Code(position),
-                    None => Source::Path(path?),
+                    None => Source::Path(json_path?),
                 },
             })
         });
@@ -199,124 +230,9 @@ impl Columns {
     pub fn cells(&self, object: &Value, now: Timestamp) -> impl Iterator<Item = Value> {
         let computed = self.cells.as_ref().map(|cells| cells.compute(object, now));
         let computed = computed.unwrap_or_default();
-        self.columns.iter().map(move |column| column.cell(object, &computed, now))
+        let mut row = Row { steps: ROW_STEPS, bytes: ROW_BYTES };
+        self.columns.iter().map(move |column| column.cell(object, &computed, now, &mut row))
     }
-}
-
-/// Kubernetes writes `.metadata.labels.app-name` and `.metadata.labels.a\\.b`,
-/// RFC 9535 `$.metadata.labels['a.b']`: every name is put in brackets.
-fn parse_path(path: &str) -> Option<JpQuery> {
-    let mut standard = String::from("$");
-    let mut rest = path;
-    while !rest.is_empty() {
-        if let Some(after) = rest.strip_prefix("..") {
-            standard.push_str("..");
-            rest = after;
-        } else if let Some(after) = rest.strip_prefix('.') {
-            rest = after;
-        } else if rest.starts_with('[') {
-            let end = end_of_brackets(rest)?;
-            let (inside, after) = (&rest[1..end - 1], &rest[end..]);
-            match unquoted(inside) {
-                Some(name) => push_name(&mut standard, &take_escapes(name)),
-                None => standard.push_str(&rest[..end]),
-            }
-            rest = after;
-            continue;
-        } else {
-            return None;
-        }
-        let (name, after) = take_name(rest);
-        match name.as_str() {
-            "" if rest.starts_with('[') => {}
-            "" => return None,
-            "*" => standard.push_str("[*]"),
-            name => push_name(&mut standard, name),
-        }
-        rest = after;
-    }
-    if calls_function(&standard) {
-        return None;
-    }
-    parse_json_path(&standard).ok().filter(|_| path.starts_with('.'))
-}
-
-/// Whether a path calls a function: Kubernetes knows none, and those of RFC 9535 compile patterns.
-fn calls_function(path: &str) -> bool {
-    let (mut quote, mut is_escaped, mut before) = (None, false, ' ');
-    for character in path.chars() {
-        match quote {
-            Some(_) if is_escaped => is_escaped = false,
-            Some(_) if character == '\\' => is_escaped = true,
-            Some(open) if character == open => quote = None,
-            Some(_) => {}
-            None if ['"', '\''].contains(&character) => quote = Some(character),
-            None if character == '(' && before.is_ascii_alphanumeric() => return true,
-            None => {}
-        }
-        before = character;
-    }
-    false
-}
-
-fn push_name(path: &mut String, name: &str) {
-    let name = name.replace('\\', "\\\\").replace('\'', "\\'");
-    path.push_str(&format!("['{name}']"));
-}
-
-/// What stands between two quotes, and nothing else.
-fn unquoted(text: &str) -> Option<&str> {
-    let quote = text.chars().next().filter(|quote| ['\'', '"'].contains(quote))?;
-    let inside = text.strip_prefix(quote)?.strip_suffix(quote)?;
-    (!inside.contains(quote)).then_some(inside)
-}
-
-/// A text without the backslashes that escape.
-fn take_escapes(text: &str) -> String {
-    let mut plain = String::with_capacity(text.len());
-    let mut characters = text.chars();
-    while let Some(character) = characters.next() {
-        match character {
-            '\\' => plain.extend(characters.next()),
-            other => plain.push(other),
-        }
-    }
-    plain
-}
-
-/// The name at the beginning, unescaped, and what follows it.
-fn take_name(text: &str) -> (String, &str) {
-    let mut name = String::new();
-    let mut characters = text.char_indices();
-    while let Some((index, character)) = characters.next() {
-        match character {
-            '.' | '[' => return (name, &text[index..]),
-            '\\' => name.extend(characters.next().map(|(_, escaped)| escaped)),
-            plain => name.push(plain),
-        }
-    }
-    (name, "")
-}
-
-/// Where the bracket at the beginning is closed; texts in it may hold brackets.
-fn end_of_brackets(text: &str) -> Option<usize> {
-    let (mut depth, mut quote) = (0, None);
-    for (index, character) in text.char_indices() {
-        match (quote, character) {
-            (Some(open), character) if character == open => quote = None,
-            (Some(_), _) => {}
-            (None, '"' | '\'') => quote = Some(character),
-            (None, '[') => depth += 1,
-            (None, ']') => {
-                depth -= 1;
-                if depth == 0 {
-                    return Some(index + 1);
-                }
-            }
-            (None, _) => {}
-        }
-    }
-    None
 }
 
 fn to_text(value: &Value) -> String {
@@ -406,19 +322,41 @@ mod tests {
         assert_eq!(faults, said);
     }
 
+    fn of_paths(paths: &[&str]) -> Columns {
+        let definitions: Vec<_> = paths
+            .iter()
+            .map(|path| CustomResourceColumnDefinition {
+                name: (*path).to_owned(),
+                json_path: (*path).to_owned(),
+                type_: "string".to_owned(),
+                ..CustomResourceColumnDefinition::default()
+            })
+            .collect();
+        let mut faults = Vec::new();
+        let columns = Columns::parse(&definitions, None, "", &mut faults);
+        assert!(faults.is_empty(), "{faults:?}");
+        columns
+    }
+
     #[test]
-    fn functions_are_none() {
-        for path in [
-            "[?match(@, 'a')]",
-            "['a\\'b'][?match(@, 'a')]",
-            "[?length(@.x) > 1]",
-            "[?(search(@.x, 'a'))]",
-        ] {
-            assert!(parse_path(&format!(".spec.a{path}")).is_none(), "{path}");
-        }
-        for path in ["[?(@.x=='f(1)')]", "['f(1)']"] {
-            assert!(parse_path(&format!(".spec.a{path}")).is_some(), "{path}");
-        }
+    fn columns_after_one_that_cannot_be_read_are_not_shown() {
+        let columns = of_paths(&[".a", ".b", ".c[\"d\"]", ".e"]);
+        let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
+        assert_eq!(names, [".a", ".b"]);
+    }
+
+    #[test]
+    fn a_row_is_bounded_whatever_its_columns_show() {
+        let (text, columns) = ("x".repeat(1 << 20), of_paths(&[".text"; 1_000]));
+        let shown = |columns: &Columns, object: Value| {
+            let cells = columns.cells(&object, Timestamp::UNIX_EPOCH);
+            cells.filter(|cell| !cell.is_null()).count()
+        };
+        let shown_texts = shown(&columns, json!({"text": text}));
+        assert_eq!(shown_texts, 2);
+        let (items, columns) = (vec![json!({"a": 1}); 4_000], of_paths(&[".items[*].a"; 1_000]));
+        let shown_items = shown(&columns, json!({"items": items}));
+        assert!((5..20).contains(&shown_items), "{shown_items}");
     }
 
     #[test]
@@ -445,7 +383,7 @@ mod tests {
         check(".spec.html", "string", json!("[\"\\u003cb\\u003e\"]"));
         check(".spec['s']", "string", json!("t"));
         check(".metadata.labels['a\\.b/c']", "string", json!("x"));
-        check(".metadata.labels[\"x-y\"]", "string", json!("z"));
+        check(".metadata.labels['x-y']", "string", json!("z"));
         check(".status.conditions[?(@.type==\"Ready\")].status", "string", json!("True"));
     }
 }

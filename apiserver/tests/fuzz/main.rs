@@ -350,7 +350,10 @@ fn quantities() {
             let shown = quantity.to_string();
             let again =
                 Quantity::parse(&shown).unwrap_or_else(|why| panic!("{text} {shown}: {why}"));
-            assert_eq!(again.to_string(), shown, "seed {seed}: {text}");
+            // `187.5Ki` is written as `192000`, and that as `192k`: as Go, whose suffix goes with a fraction.
+            let shown_again = again.to_string();
+            let once_more = Quantity::parse(&shown_again).map(|quantity| quantity.to_string());
+            assert_eq!(once_more, Ok(shown_again), "seed {seed}: {text}");
         }
         assert_no_panic(|| format!("seed {seed}: {text}"));
     }
