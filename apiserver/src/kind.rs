@@ -51,6 +51,9 @@ use crate::object::selector::SelectableFields;
 use crate::object::{Shape, Tree};
 use crate::schema::{Types, coerce};
 
+/// How many classes of characters (`\pL`) the patterns of a definition may have before they are read:
+/// each may be hundreds of ranges.
+const PATTERN_CLASSES: usize = 20_000;
 /// How many bytes the patterns of a definition may take when they are compiled, each counted once:
 /// that is about what one object may cost, which has a text for each of them. Of those in use a
 /// usual one takes 3 kB.
@@ -154,6 +157,12 @@ impl Kind {
             faults.push("spec.preserveUnknownFields: must be false".to_owned());
         }
         let names = Names::parse(&spec.names, &mut faults);
+        if classes(spec) > PATTERN_CLASSES {
+            faults.push(format!(
+                "spec.versions: Forbidden: must have fewer patterns: they may have {PATTERN_CLASSES} classes of characters"
+            ));
+            return Err(StartError::Kind { kind: qualified, faults });
+        }
         let versions = parse_versions(spec, cells.as_ref(), types, &mut faults);
         if let Some((served, unserved, storage)) = &versions {
             let all = served.iter().chain(unserved).chain([storage]);
@@ -411,6 +420,17 @@ fn parse_versions(
     Some((served, unserved, storage?))
 }
 
+/// How many classes of characters there may be in patterns, at most; other texts count, too. Where
+/// some match whatever the case, each list of characters may become as large.
+fn classes(spec: &CustomResourceDefinitionSpec) -> usize {
+    let text = serde_json::to_string(&spec.versions).unwrap_or_default();
+    let named = text.matches("\\\\p").count() + text.matches("\\\\P").count();
+    let flags = text.split("(?").skip(1);
+    let mut flags = flags.filter_map(|rest| rest.split([':', ')', '-', '<', '=']).next());
+    let folds = flags.any(|flags| flags.contains('i'));
+    named + if folds { text.matches('[').count() } else { 0 }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -491,6 +511,24 @@ mod tests {
             },
             "spec.versions[1].name: a second version of this name; spec.versions[1].storage: a second version is marked as stored",
         );
+    }
+
+    #[test]
+    fn classes_of_patterns_are_bounded_before_they_are_read() {
+        let of = |pattern: String| {
+            definition(|spec| {
+                let text = json!({"type": "string", "pattern": pattern});
+                let spec = &mut spec["versions"][0]["schema"]["openAPIV3Schema"];
+                spec["properties"]["text"] = text;
+            })
+        };
+        for many in ["\\pL", "\\P{Greek}", "(?i)[a-z]"] {
+            let refused = Kind::parse(&of(many.repeat(PATTERN_CLASSES + 1)), None);
+            let why = refused.unwrap_err().to_string();
+            assert!(why.ends_with("they may have 20000 classes of characters"), "{many}: {why}");
+            assert!(Kind::parse(&of(many.to_owned()), None).is_ok(), "{many}");
+        }
+        assert!(Kind::parse(&of("[a-z]?".repeat(100)), None).is_ok());
     }
 
     #[test]
