@@ -100,8 +100,8 @@ pub use definition::{
 };
 pub use error::{FieldError, StartError};
 pub use kind::{
-    Completed, NameRule, QuotaUsage, ReviewError, Routing, RuleContext, StoragePrefix, Strategy,
-    SubresourceError, SubresourceOutcome, SubresourceRequest, View, age,
+    Completed, Filled, NameRule, QuotaUsage, ReviewError, Routing, RuleContext, StoragePrefix,
+    Strategy, SubresourceError, SubresourceOutcome, SubresourceRequest, View, age,
 };
 pub use manifests::Options as ManifestOptions;
 pub use object::selector::SelectableFields;

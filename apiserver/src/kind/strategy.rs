@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::Version;
+use super::filled::{Filled, find};
 use crate::object::names::{
     check_dns_1035_label, check_dns_1123_label, check_dns_1123_subdomain, check_path_segment,
 };
@@ -64,8 +65,8 @@ pub struct Strategy {
     /// Fields that an update keeps if it omits them: JSON pointers.
     pub kept_if_omitted: &'static [&'static str],
     /// Fields that the system fills in, so that they belong to nobody unless a client says what
-    /// they are: JSON pointers.
-    pub filled_by_system: &'static [&'static str],
+    /// they are.
+    pub filled_by_system: &'static [Filled],
     /// What kube-apiserver calls the kind in its storage: some messages show it.
     pub storage_prefix: StoragePrefix,
     /// How unknown paths are answered.
@@ -191,20 +192,6 @@ impl Strategy {
         });
         of_metadata.chain(["/spec"]).collect()
     }
-}
-
-impl Strategy {
-    /// The fields that the system would have to fill in of this object.
-    pub fn left_to_system(&self, tree: &Tree) -> Vec<&'static str> {
-        let left = self.filled_by_system.iter().filter(|pointer| find(tree, pointer).is_none());
-        left.copied().collect()
-    }
-}
-
-fn find<'a>(tree: &'a Tree, pointer: &str) -> Option<&'a Value> {
-    let mut steps = pointer.split('/').skip(1);
-    let first = tree.get(steps.next()?)?;
-    steps.try_fold(first, |value, step| value.get(step))
 }
 
 impl Strategy {

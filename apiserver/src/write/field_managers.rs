@@ -12,7 +12,7 @@ use super::sent_managers::{SentManagers, without_managed_fields};
 use crate::apply::{Manager, Managers, Operation, Update, Versions, reconciled, update};
 use crate::clock::to_rfc_3339;
 use crate::error::{ApiError, Reason, is_printed};
-use crate::kind::{Kind, api_version};
+use crate::kind::{Kind, Said, api_version};
 use crate::object::{Tree, metadata};
 use crate::quota::{self, Room, TREE_LIMIT};
 use crate::schema::{self, Malformed};
@@ -62,15 +62,15 @@ pub(super) fn track(
     live: Option<&Live>,
     draft: &mut Draft,
 ) -> Result<Option<Room>, ApiError> {
-    track_but(attributes, live, draft, &[])
+    track_but(attributes, live, draft, None)
 }
 
-/// The same without fields that the system has filled in: JSON pointers.
+/// The same without fields that the system has filled in, beyond what the client has said.
 pub(super) fn track_but(
     attributes: &Attributes<'_>,
     live: Option<&Live>,
     draft: &mut Draft,
-    filled_by_system: &[&str],
+    said: Option<&Said>,
 ) -> Result<Option<Room>, ApiError> {
     if draft.is_applied || attributes.environment.managed_fields == ManagedFields::Dropped {
         return Ok(None);
@@ -104,7 +104,7 @@ pub(super) fn track_but(
     let tracked = if attributes.origin == Origin::Restored {
         reconcile(attributes, false, &mut managers).map(|_| managers)
     } else {
-        let of_client = without_fields(&draft.tree, filled_by_system);
+        let of_client = said.map_or(Cow::Borrowed(&draft.tree), |said| said.alone(&draft.tree));
         tracked(attributes, live, &of_client, (managers, are_kept, is_begun))
     };
     draft.managers = tracked.unwrap_or_else(|why| {
@@ -113,25 +113,6 @@ pub(super) fn track_but(
         Managers::default()
     });
     Ok(Some(room))
-}
-
-/// An object without these fields: JSON pointers.
-fn without_fields<'a>(tree: &'a Tree, pointers: &[&str]) -> Cow<'a, Tree> {
-    if pointers.is_empty() {
-        return Cow::Borrowed(tree);
-    }
-    let mut tree = tree.clone();
-    for pointer in pointers {
-        let (parents, name) = pointer.rsplit_once('/').unwrap_or(("", pointer));
-        let mut members = Some(&mut tree);
-        for step in parents.split('/').skip(1) {
-            members = members.and_then(|members| members.get_mut(step)?.as_object_mut());
-        }
-        if let Some(members) = members {
-            members.remove(name);
-        }
-    }
-    Cow::Owned(tree)
 }
 
 /// What managers an update of the object itself begins with, and whether what they own is as it is

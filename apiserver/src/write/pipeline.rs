@@ -12,6 +12,7 @@ use super::draft::Draft;
 use super::live::{self, Live};
 use super::{admission, encode, field_managers, prepare, reset, scale, validate};
 use crate::error::ApiError;
+use crate::kind::Said;
 use crate::quota::Room;
 use crate::schema;
 use crate::storage::Versioned;
@@ -80,11 +81,11 @@ async fn stages(
         reset::reset(attributes, live, draft);
     }
     admission::mutate(attributes, live, draft, room).await?;
-    let left_to_system = attributes.kind().strategy.left_to_system(&draft.tree);
+    let said = Said::of(attributes.kind().strategy.filled_by_system, &draft.tree);
     let name_origin = prepare::prepare(attributes, live, draft)?;
     if is_typed {
         // Whoever leaves out what has a default is its owner, and strategies fill it in.
-        _managed = field_managers::track_but(attributes, live, draft, &left_to_system)?;
+        _managed = field_managers::track_but(attributes, live, draft, Some(&said))?;
     }
     if attributes.kind().strategy.one_at_a_time {
         tokio::task::yield_now().await;

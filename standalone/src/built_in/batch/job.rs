@@ -4,7 +4,7 @@ mod cells;
 
 use std::collections::BTreeMap;
 
-use aggregated_apiserver::{FieldError, Rules, SelectableFields, Strategy};
+use aggregated_apiserver::{FieldError, Filled, Rules, SelectableFields, Strategy};
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
@@ -27,6 +27,13 @@ pub(crate) fn row() -> Row<Job> {
     }
 }
 
+/// What belongs to nobody unless a client says what it is.
+const FILLED: &[Filled] = &[
+    Filled::field("/metadata/labels").like("/spec/template/metadata/labels"),
+    Filled::field("/spec/selector"),
+    Filled::field("/spec/template/metadata/labels"),
+];
+
 fn strategy() -> Strategy {
     let selectable =
         SelectableFields::default().with_field_at("status.successful", &["status.succeeded"], "0");
@@ -34,7 +41,7 @@ fn strategy() -> Strategy {
     Strategy {
         selectable,
         warning_without_propagation_policy: Some(why),
-        filled_by_system: &["/metadata/labels", "/spec/selector", "/spec/template/metadata/labels"],
+        filled_by_system: FILLED,
         ..common()
     }
 }

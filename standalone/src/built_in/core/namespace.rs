@@ -1,6 +1,6 @@
 //! Namespaces.
 
-use aggregated_apiserver::{NameRule, Rules, SelectableFields, Strategy};
+use aggregated_apiserver::{Filled, NameRule, Rules, SelectableFields, Strategy};
 use k8s_openapi::api::core::v1::{Namespace, NamespaceSpec, NamespaceStatus};
 use serde_json::json;
 
@@ -22,6 +22,12 @@ pub(crate) fn row() -> Row<Namespace> {
     }
 }
 
+/// What belongs to nobody unless a client says what it is.
+const FILLED: &[Filled] = &[
+    Filled::field("/spec/finalizers"),
+    Filled::field("/metadata/labels/kubernetes.io~1metadata.name").of_generated_names(),
+];
+
 fn strategy() -> Strategy {
     Strategy {
         names: NameRule::Dns1123Label,
@@ -40,7 +46,7 @@ fn strategy() -> Strategy {
             status["phase"] = "Terminating".into();
         }),
         kept_if_omitted: &["/spec"],
-        filled_by_system: &["/spec/finalizers"],
+        filled_by_system: FILLED,
         ..common()
     }
 }

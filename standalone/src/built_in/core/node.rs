@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use aggregated_apiserver::{FieldError, Rules, SelectableFields, StoragePrefix, Strategy};
+use aggregated_apiserver::{FieldError, Filled, Rules, SelectableFields, StoragePrefix, Strategy};
 use k8s_openapi::api::core::v1::{Node, Taint};
 
 use crate::built_in::cell_texts::{NONE, or_none};
@@ -27,6 +27,9 @@ pub(crate) fn row() -> Row<Node> {
     }
 }
 
+/// What belongs to nobody unless a client says what it is.
+const FILLED: &[Filled] = &[Filled::field("/spec/taints")];
+
 fn strategy() -> Strategy {
     let selectable = SelectableFields::default().with_field("spec.unschedulable", "false");
     Strategy {
@@ -34,7 +37,7 @@ fn strategy() -> Strategy {
         selectable,
         keeps_status_on_create: true,
         storage_prefix: StoragePrefix::Named("minions"),
-        filled_by_system: &["/spec/taints"],
+        filled_by_system: FILLED,
         ..common()
     }
 }

@@ -10,8 +10,8 @@ mod update;
 use std::collections::{HashMap, VecDeque};
 
 use aggregated_apiserver::{
-    Completed, QuotaUsage, Rules, SelectableFields, Strategy, SubresourceError, SubresourceRequest,
-    truncate_to_seconds,
+    Completed, Filled, QuotaUsage, Rules, SelectableFields, Strategy, SubresourceError,
+    SubresourceRequest, truncate_to_seconds,
 };
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
@@ -83,6 +83,13 @@ fn set_condition(pod: &mut Value, mut condition: Value, now: Timestamp) {
     }
 }
 
+/// What belongs to nobody unless a client says what it is.
+const FILLED: &[Filled] = &[
+    Filled::field("/spec/preemptionPolicy"),
+    Filled::field("/spec/priority"),
+    Filled::field("/spec/tolerations"),
+];
+
 fn strategy() -> Strategy {
     let selectable = SelectableFields::default()
         .with_field("spec.nodeName", "")
@@ -100,7 +107,7 @@ fn strategy() -> Strategy {
         grace_period: Some(grace_period),
         kept_if_omitted: &["/spec/priority", "/spec/preemptionPolicy"],
         quota_usage: QuotaUsage::Computed(quota_usage::of),
-        filled_by_system: &["/spec/preemptionPolicy", "/spec/priority", "/spec/tolerations"],
+        filled_by_system: FILLED,
         ..common()
     }
 }

@@ -6,7 +6,7 @@ mod quota_usage;
 mod validation;
 
 use aggregated_apiserver::{
-    NameRule, QuotaUsage, Rules, SelectableFields, StoragePrefix, Strategy,
+    Filled, NameRule, QuotaUsage, Rules, SelectableFields, StoragePrefix, Strategy,
 };
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -36,6 +36,20 @@ pub(crate) fn row() -> Row<Service> {
     }
 }
 
+/// What belongs to nobody unless a client says what it is.
+const FILLED: &[Filled] = &[
+    Filled::field("/spec/clusterIP"),
+    Filled::field("/spec/clusterIPs"),
+    Filled::field("/spec/ipFamilies"),
+    Filled::field("/spec/ipFamilyPolicy"),
+    Filled::field("/spec/healthCheckNodePort"),
+    Filled::field("/spec/ports/*/nodePort"),
+    Filled::dropped("/spec/allocateLoadBalancerNodePorts"),
+    Filled::dropped("/spec/externalTrafficPolicy"),
+    Filled::dropped("/spec/internalTrafficPolicy"),
+    Filled::dropped("/spec/loadBalancerClass"),
+];
+
 fn strategy() -> Strategy {
     let selectable =
         SelectableFields::default().with_field("spec.clusterIP", "").with_field("spec.type", "");
@@ -47,13 +61,7 @@ fn strategy() -> Strategy {
         allows_create_on_update: true,
         storage_prefix: StoragePrefix::Named("services/specs"),
         quota_usage: QuotaUsage::Computed(quota_usage::of),
-        filled_by_system: &[
-            "/spec/clusterIP",
-            "/spec/clusterIPs",
-            "/spec/ipFamilies",
-            "/spec/ipFamilyPolicy",
-            "/spec/healthCheckNodePort",
-        ],
+        filled_by_system: FILLED,
         ..common()
     }
 }

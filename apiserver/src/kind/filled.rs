@@ -1,0 +1,206 @@
+//! Fields that the system fills in or drops: what a client has not said of them belongs to nobody, and
+//! what it has said stays its own.
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+
+use crate::object::Tree;
+
+/// A field that the strategy of a kind fills in, or of which it fills in a part.
+#[derive(Clone, Copy, Debug)]
+pub struct Filled {
+    /// A JSON pointer; `*` stands for each item of a list.
+    field: &'static str,
+    /// What it begins as where a client leaves it out.
+    like: Option<&'static str>,
+    of_generated_names: bool,
+    is_dropped_only: bool,
+}
+
+impl Filled {
+    /// The field at a JSON pointer, in which `*` stands for each item of a list.
+    pub const fn field(field: &'static str) -> Self {
+        Self { field, like: None, of_generated_names: false, is_dropped_only: false }
+    }
+
+    /// One that the system drops where it makes no sense, and never fills in: if it is there, it is a
+    /// default or was given.
+    pub const fn dropped(field: &'static str) -> Self {
+        Self { is_dropped_only: true, ..Self::field(field) }
+    }
+
+    /// The same, which begins as another one where a client leaves it out: that is a default, and
+    /// defaults belong to whoever leaves them to the system.
+    #[must_use]
+    pub const fn like(self, other: &'static str) -> Self {
+        Self { like: Some(other), ..self }
+    }
+
+    /// The same, of objects whose names are made from prefixes; otherwise it is a default.
+    #[must_use]
+    pub const fn of_generated_names(self) -> Self {
+        Self { of_generated_names: true, ..self }
+    }
+}
+
+/// What a client has said of the fields that will be filled in.
+#[derive(Clone, Debug)]
+pub struct Said(Vec<(&'static str, Option<Value>)>);
+
+impl Said {
+    /// What this object says of them.
+    pub fn of(filled: &[Filled], tree: &Tree) -> Self {
+        let is_named = find(tree, "/metadata/name").is_some();
+        let filled = filled.iter().filter(|one| !(one.of_generated_names && is_named));
+        let filled = filled.filter(|one| !one.is_dropped_only || find(tree, one.field).is_some());
+        let said = |one: &Filled| {
+            let (list, _) = one.field.split_once("/*/").unwrap_or((one.field, ""));
+            let other = || one.like.and_then(|other| find(tree, other));
+            (one.field, find(tree, list).or_else(other).cloned())
+        };
+        Self(filled.map(said).collect())
+    }
+
+    /// The object as it would be if nothing had been filled in beyond that.
+    pub fn alone<'a>(&self, filled: &'a Tree) -> Cow<'a, Tree> {
+        if self.0.is_empty() {
+            return Cow::Borrowed(filled);
+        }
+        let mut tree = filled.clone();
+        for (field, said) in &self.0 {
+            match (field.split_once("/*/"), said) {
+                (Some((list, member)), Some(Value::Array(said))) => {
+                    let items = find_mut(&mut tree, list).and_then(Value::as_array_mut);
+                    for (item, said) in items.into_iter().flatten().zip(said) {
+                        if let Some(item) = item.as_object_mut() {
+                            match said.get(member) {
+                                None => drop(item.remove(member)),
+                                Some(said) => put_back(item, member, said),
+                            }
+                        }
+                    }
+                }
+                (Some(_), _) => {}
+                (None, None) => remove(&mut tree, field),
+                (None, Some(said)) => match find_mut(&mut tree, field) {
+                    Some(value) => leave(value, said),
+                    None => {
+                        if let Some((members, name)) = parent(&mut tree, field) {
+                            put_back(members, &name, said);
+                        }
+                    }
+                },
+            }
+        }
+        Cow::Owned(tree)
+    }
+}
+
+/// Leaves of a value what was there before.
+fn leave(value: &mut Value, said: &Value) {
+    match (value, said) {
+        (Value::Object(members), Value::Object(said)) => {
+            members.retain(|name, _| said.contains_key(name));
+        }
+        (Value::Array(items), Value::Array(said)) => items.retain(|item| said.contains(item)),
+        _ => {}
+    }
+}
+
+fn steps(pointer: &str) -> impl Iterator<Item = String> {
+    pointer.split('/').skip(1).map(|step| step.replace("~1", "/"))
+}
+
+pub(super) fn find<'a>(tree: &'a Tree, pointer: &str) -> Option<&'a Value> {
+    let mut steps = steps(pointer);
+    let first = tree.get(&steps.next()?)?;
+    steps.try_fold(first, |value, step| value.get(step))
+}
+
+fn find_mut<'a>(tree: &'a mut Tree, pointer: &str) -> Option<&'a mut Value> {
+    let mut steps = steps(pointer);
+    let first = tree.get_mut(&steps.next()?)?;
+    steps.try_fold(first, |value, step| value.get_mut(step))
+}
+
+fn remove(tree: &mut Tree, pointer: &str) {
+    if let Some((members, name)) = parent(tree, pointer) {
+        members.remove(&name);
+    }
+}
+
+fn put_back(members: &mut Tree, name: &str, said: &Value) {
+    if !members.contains_key(name) {
+        members.insert(name.to_owned(), said.clone());
+    }
+}
+
+/// What holds a field, and its name there.
+fn parent<'a>(tree: &'a mut Tree, pointer: &str) -> Option<(&'a mut Tree, String)> {
+    let (parent, name) = pointer.rsplit_once('/')?;
+    let members = match parent {
+        "" => tree,
+        parent => find_mut(tree, parent)?.as_object_mut()?,
+    };
+    Some((members, name.replace("~1", "/")))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_nobody_has_said_is_left_out() {
+        const FILLED: [Filled; 6] = [
+            Filled::dropped("/spec/policy"),
+            Filled::field("/spec/ip"),
+            Filled::field("/spec/taints"),
+            Filled::field("/spec/ports/*/node"),
+            Filled::field("/metadata/labels").like("/spec/labels"),
+            Filled::field("/spec/of/a~1b").of_generated_names(),
+        ];
+        let check = |given: Value, filled: Value, expected: Value| {
+            let (Value::Object(given), Value::Object(filled)) = (given, filled) else { return };
+            assert_eq!(json!(Said::of(&FILLED, &given).alone(&filled)), expected);
+        };
+        let filled = json!({
+            "metadata": {"name": "x", "labels": {"a": "b", "uid": "1"}},
+            "spec": {
+                "ip": "1", "taints": [1, 2], "ports": [{"port": 1, "node": 5}, {"port": 2, "node": 6}],
+                "labels": {"a": "b", "uid": "1"}, "of": {"a/b": "x"},
+            },
+        });
+        check(
+            json!({"metadata": {"name": "x"}, "spec": {"policy": "p", "ports": [{"port": 1}, {"port": 2, "node": 6}], "taints": [2]}}),
+            filled.clone(),
+            json!({
+                "metadata": {"name": "x"},
+                "spec": {
+                    "policy": "p", "taints": [2], "ports": [{"port": 1}, {"port": 2, "node": 6}],
+                    "labels": {"a": "b", "uid": "1"}, "of": {"a/b": "x"},
+                },
+            }),
+        );
+        check(
+            json!({"metadata": {}, "spec": {"ip": "1", "labels": {"a": "b"}}}),
+            filled.clone(),
+            json!({
+                "metadata": {"name": "x", "labels": {"a": "b"}},
+                "spec": {
+                    "ip": "1", "ports": [{"port": 1, "node": 5}, {"port": 2, "node": 6}],
+                    "labels": {"a": "b", "uid": "1"}, "of": {},
+                },
+            }),
+        );
+        let mut dropped = filled;
+        dropped["spec"]["ports"][1] = json!({"port": 2});
+        let given = json!({"metadata": {"name": "x"}, "spec": {"ports": [{"port": 1}, {"port": 2, "node": 6}], "ip": "2"}});
+        let (Value::Object(given), Value::Object(dropped)) = (given, dropped) else { return };
+        let alone = json!(Said::of(&FILLED, &given).alone(&dropped));
+        assert_eq!(alone["spec"]["ports"], json!([{"port": 1}, {"port": 2, "node": 6}]));
+        assert_eq!((&alone["spec"]["ip"], alone["spec"].get("taints")), (&json!("1"), None));
+    }
+}
