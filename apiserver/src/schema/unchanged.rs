@@ -22,9 +22,9 @@ pub fn is_unchanged(of: Type<'_>, old: &Value, value: &Value, faults: &mut Fault
                 return old == items;
             };
             let before = list_types::by_key(&of.list_type, Some(old));
-            let mut is_same =
+            let is_same =
                 |item| before.of(item).is_some_and(|old| is_unchanged(of_item, old, item, faults));
-            old.len() == items.len() && items.iter().all(|item| is_same(item))
+            old.len() == items.len() && items.iter().all(is_same)
         }
         (Value::Object(old), Value::Object(members)) => {
             let is_same = |(name, member): (&String, &Value)| {

@@ -72,12 +72,12 @@ fn take<'v>(step: &'v Step, from: Found<'v>, left: &mut usize) -> Result<Found<'
             }
         }
         Step::Wildcard => {
-            for value in &from {
+            for value in from.iter().filter_map(kept) {
                 all_in(value, left, &mut found);
             }
         }
         Step::Recursive => {
-            for value in from {
+            for value in from.iter().filter_map(kept) {
                 descend(value, left, &mut found);
             }
         }
@@ -146,8 +146,7 @@ fn part<'v>(slice: &Slice, items: &'v [Value]) -> Option<Option<&'v [Value]>> {
 }
 
 /// All that a value holds, one level down.
-fn all_in<'v>(value: &Cow<'v, Value>, left: &mut usize, found: &mut Found<'v>) {
-    let Some(value) = kept(value) else { return };
+fn all_in<'v>(value: &'v Value, left: &mut usize, found: &mut Found<'v>) {
     let count = match value {
         Value::Object(members) => members.len(),
         Value::Array(items) => items.len(),
@@ -169,14 +168,14 @@ fn all_in<'v>(value: &Cow<'v, Value>, left: &mut usize, found: &mut Found<'v>) {
 }
 
 /// A value that holds something, and all below it that do. The depth of what is kept is bounded.
-fn descend<'v>(value: Cow<'v, Value>, left: &mut usize, found: &mut Found<'v>) {
+fn descend<'v>(value: &'v Value, left: &mut usize, found: &mut Found<'v>) {
     let mut below = Found::new();
-    all_in(&value, left, &mut below);
+    all_in(value, left, &mut below);
     if below.is_empty() || *left == 0 {
         return;
     }
-    found.push(value);
-    for value in below {
+    found.push(Cow::Borrowed(value));
+    for value in below.iter().filter_map(kept) {
         descend(value, left, found);
     }
 }

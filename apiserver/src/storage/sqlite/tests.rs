@@ -176,7 +176,7 @@ async fn one_group_sees_what_it_writes() {
     let writes = (0..200)
         .map(|number| store.commit(write(&(number % 2).to_string(), Expected::Absent, Some(""))));
     let answers = futures::future::join_all(writes).await;
-    let won: Vec<Revision> = answers.iter().filter_map(|answer| answer.clone().ok()).collect();
+    let won: Vec<Revision> = answers.iter().filter_map(|answer| answer.ok()).collect();
     assert_eq!(won.len(), 2);
     assert_eq!(store.timeline().current(), won[0].max(won[1]));
     let refused = answers.into_iter().filter_map(Result::err);
