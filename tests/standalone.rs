@@ -5,13 +5,21 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use farm_operator::{FarmPod, Llama};
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
-use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{Api, ListParams, PostParams};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch,
+    PatchParams, PostParams,
+};
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::runtime::wait::{Condition, await_condition};
 use kube::{Client, Config, ResourceExt};
+use serde_json::json;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_farm-operator");
 
@@ -125,6 +133,80 @@ async fn certificates_are_kept_in_a_data_folder() {
         |config: &str| config.split("certificate-authority-data").nth(1).unwrap()[..500].to_owned();
     assert_eq!(ca(&config), ca(&again));
     second.client().await.apiserver_version().await.unwrap();
+}
+
+/// A definition, one of its objects that is held, and a ConfigMap.
+const KEPT: &str = r#"
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: barns.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {plural: barns, singular: barn, kind: Barn}
+  versions:
+  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}
+---
+apiVersion: example.com/v1
+kind: Barn
+metadata: {name: held, namespace: meadow, finalizers: [example.com/hold]}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings, namespace: meadow}
+data: {animals: few}
+"#;
+
+#[tokio::test]
+async fn objects_are_kept_in_a_data_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, file) = (folder.path().join("data"), folder.path().join("kept.yaml"));
+    std::fs::write(&file, KEPT).unwrap();
+    let arguments = ["--data-dir", data.to_str().unwrap(), "--load", file.to_str().unwrap()];
+    let barns = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v1", "Barn"));
+    let of_barns =
+        |client: &Client| Api::<DynamicObject>::namespaced_with(client.clone(), "meadow", &barns);
+    let of_maps = |client: &Client| Api::<ConfigMap>::namespaced(client.clone(), "meadow");
+
+    let first = Program::start(&arguments);
+    let client = first.client().await;
+    let uid = of_barns(&client).get("held").await.unwrap().uid();
+    let many = Patch::Merge(json!({"data": {"animals": "many"}}));
+    of_maps(&client).patch("settings", &PatchParams::default(), &many).await.unwrap();
+    let slices: Api<EndpointSlice> = Api::namespaced(client, "default");
+    let port = slices.get("kubernetes").await.unwrap().ports.unwrap()[0].port;
+    assert_eq!(port.map(i64::from), first.config().await.cluster_url.port_u16().map(i64::from));
+    drop(first);
+
+    let second = Program::start(&arguments);
+    let client = second.client().await;
+    let settings = of_maps(&client).get("settings").await.unwrap();
+    assert_eq!(settings.data.unwrap()["animals"], "many");
+    assert_eq!(of_barns(&client).get("held").await.unwrap().uid(), uid);
+    let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), "default");
+    let port = slices.get("kubernetes").await.unwrap().ports.unwrap()[0].port;
+    assert_eq!(port.map(i64::from), second.config().await.cluster_url.port_u16().map(i64::from));
+    let definitions: Api<CustomResourceDefinition> = Api::all(client);
+    definitions.delete("barns.example.com", &DeleteParams::default()).await.unwrap();
+    drop(second);
+
+    // Its removal goes on where it was: the kind is served until nothing holds its objects.
+    let arguments = &arguments[..2];
+    let third = Program::start(arguments);
+    let client = third.client().await;
+    let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    of_barns(&client).patch("held", &PatchParams::default(), &free).await.unwrap();
+    let definitions: Api<CustomResourceDefinition> = Api::all(client);
+    let gone = await_condition(definitions, "barns.example.com", is_gone());
+    tokio::time::timeout(Duration::from_mins(1), gone).await.unwrap().unwrap();
+    drop(third);
+
+    let fourth = Program::start(arguments);
+    assert!(of_barns(&fourth.client().await).list(&ListParams::default()).await.is_err());
+}
+
+fn is_gone() -> impl Condition<CustomResourceDefinition> {
+    |definition: Option<&CustomResourceDefinition>| definition.is_none()
 }
 
 #[test]

@@ -234,11 +234,7 @@ impl ApiServer {
         self.memory_limit = self.memory_limit.or_else(memory::limit);
         let bounds =
             self.bounds(args.source_memory_mib.map(|mebibytes| (mebibytes as usize) << 20));
-        if let Some(folder) = &args.data_dir {
-            let limits = (bounds.objects, args.store_namespace_share);
-            let store = storage::open(folder, limits, self.clock.now());
-            self.store = Some(store.map_err(|why| StartError::file("data-dir", folder, why))?);
-        }
+        self.open_store(args, bounds)?;
         for what in self.kinds.iter().filter_map(Registered::stored) {
             match &args.data_dir {
                 Some(folder) => tracing::info!("{what} are kept in {}", folder.display()),
@@ -263,15 +259,25 @@ impl ApiServer {
     ///
     /// # Errors
     /// As [`ApiServer::bind`].
-    pub fn bind_without_cluster(self, args: &Args) -> Result<Bound, StartError> {
+    pub fn bind_without_cluster(mut self, args: &Args) -> Result<Bound, StartError> {
         tls::install_provider();
         let kinds = assemble::parse(&self.kinds)?;
+        let bounds = self.bounds(None);
+        self.open_store(args, bounds)?;
         let namespace = args.namespace.clone().unwrap_or_else(|| "default".to_owned());
         let loopback = Loopback::default();
         let cluster = Cluster::new(loopback.client_of_itself());
-        let bounds = self.bounds(None);
         let cluster = (cluster, Impersonation::Authorized);
         self.listen((args, bounds), kinds, cluster, namespace, loopback)
+    }
+
+    /// Opens the store in the folder that is named, if one is.
+    fn open_store(&mut self, args: &Args, bounds: Bounds) -> Result<(), StartError> {
+        let Some(folder) = &args.data_dir else { return Ok(()) };
+        let limits = (bounds.objects, args.store_namespace_share);
+        let store = storage::open(folder, limits, self.clock.now());
+        self.store = Some(store.map_err(|why| StartError::file("data-dir", folder, why))?);
+        Ok(())
     }
 
     fn listen(

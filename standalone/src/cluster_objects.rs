@@ -7,12 +7,16 @@ use std::net::SocketAddr;
 
 use aggregated_apiserver::RuntimeKinds;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
-use kube::Client;
-use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch,
+    PatchParams, PostParams,
+};
+use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::certificates::Certificates;
 use crate::files::LoadedObject;
+use crate::objects::ObjectError;
 
 /// Who makes them in a cluster.
 pub(crate) const MANAGER: &str = "kube-apiserver";
@@ -64,6 +68,26 @@ pub(crate) fn objects(reached: Option<Reached<'_>>) -> io::Result<Vec<LoadedObje
     let place = "what the server makes for itself";
     let objects = objects.into_iter();
     Ok(objects.map(|object| LoadedObject { place: place.to_owned(), object }).collect())
+}
+
+/// Makes objects of the server say what is so now, where another process has kept them: its address
+/// may be another one.
+pub(crate) async fn renew(client: &Client, objects: Vec<LoadedObject>) -> Result<(), ObjectError> {
+    let manager = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+    for LoadedObject { place, object } in objects {
+        let failed = |error: &dyn std::fmt::Display| ObjectError::new(&place, error.to_string());
+        let patch = Patch::Merge(object.clone());
+        let object: DynamicObject =
+            serde_json::from_value(object).map_err(|error| failed(&error))?;
+        let types = object.types.clone().unwrap_or_default();
+        let kind = GroupVersionKind::try_from(&types).map_err(|error| failed(&error))?;
+        let namespace = object.namespace().unwrap_or_default();
+        let resource = ApiResource::from_gvk(&kind);
+        let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, &resource);
+        let patched = api.patch(&object.name_any(), &manager, &patch).await;
+        patched.map_err(|error| failed(&error))?;
+    }
+    Ok(())
 }
 
 /// What aggregated servers authenticate their callers by.

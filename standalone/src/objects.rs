@@ -32,7 +32,8 @@ type Name = (String, String, String, String);
 /// Restores objects in their order, each with its status, after the namespaces that they need. An
 /// object that others name as their owner gets the uid that they name.
 ///
-/// `own` are the server's own objects: those that are not among the objects.
+/// `own` are the server's own objects: those that are not among the objects. What was kept by another
+/// process stays as it is.
 pub(crate) async fn load(
     kinds: &RuntimeKinds,
     objects: Vec<LoadedObject>,
@@ -65,7 +66,10 @@ pub(crate) async fn load(
         if let (Some(uid), Some(metadata)) = (uid, object["metadata"].as_object_mut()) {
             metadata.entry("uid").or_insert_with(|| uid.as_str().into());
         }
-        kinds.restore(object).await.map_err(|error| ObjectError::new(what, error))?;
+        match kinds.restore(object).await {
+            Err(RestoreError::Exists) if kinds.were_kept() => {}
+            restored => restored.map_err(|error| ObjectError::new(what, error))?,
+        }
     }
     for LoadedObject { place, object } in own {
         let what = describe(&place, &object);
@@ -79,7 +83,10 @@ pub(crate) async fn load(
 
 async fn restore_namespace(kinds: &RuntimeKinds, name: &str) -> Result<(), ObjectError> {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-    let restored = kinds.restore(namespace).await;
+    let restored = match kinds.restore(namespace).await {
+        Err(RestoreError::Exists) if kinds.were_kept() => Ok(()),
+        restored => restored,
+    };
     restored.map_err(|why| ObjectError::new(format!("Namespace {name:?}"), why))
 }
 

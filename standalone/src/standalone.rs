@@ -32,7 +32,8 @@ pub struct StandaloneArgs {
     pub standalone: bool,
 
     /// Have the objects of a YAML file, or of the files in a folder, from the start; may be
-    /// given several times. Kinds of CustomResourceDefinitions among them are served
+    /// given several times. Kinds of CustomResourceDefinitions among them are served. What --data-dir
+    /// has kept stays as it is
     #[arg(long, value_name = "PATH", requires = "standalone")]
     pub load: Vec<PathBuf>,
 
@@ -147,6 +148,7 @@ impl Standalone {
         let kinds = running.runtime_kinds();
         accounts.set_objects(kinds.clone());
         let serving = Definitions::new(client.clone(), kinds.clone(), Arc::clone(&now));
+        serving.serve_kept().await?;
         for (place, definition) in &definitions {
             let what = format!("{place} (CustomResourceDefinition {:?})", definition.name_any());
             serving.create(&what, definition).await?;
@@ -156,8 +158,10 @@ impl Standalone {
         };
         let mut own =
             cluster_objects::objects(Some((address, &certificates))).map_err(unreadable)?;
+        let of_address = own.clone();
         own.extend(cluster_objects::api_services(&kinds));
         objects::load(&kinds, objects, own).await?;
+        cluster_objects::renew(&client, of_address).await?;
         let ca = std::fs::read_to_string(&certificates.ca).map_err(unreadable)?;
         let controllers = Controllers::start(&client, &kinds, serving, &now);
         let controllers = controllers.with(namespace_objects::run(client, ca));

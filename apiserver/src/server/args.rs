@@ -136,7 +136,7 @@ pub struct Args {
 
     /// Keep objects in this folder, so that they outlive the process: an embedded database, for one
     /// process at a time, on a disk of this machine. Without it they are kept in memory. A server
-    /// without a cluster keeps its certificates and its kubeconfig there, and objects not yet
+    /// without a cluster keeps its certificates and its kubeconfig there, too
     #[arg(long, value_name = "FOLDER", env = "DATA_DIR", conflicts_with = "copy_stored_objects")]
     pub data_dir: Option<PathBuf>,
 

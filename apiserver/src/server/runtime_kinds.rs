@@ -193,6 +193,11 @@ impl RuntimeKinds {
         Ok(())
     }
 
+    /// Whether objects of another process are there: what this one begins with may be among them.
+    pub fn were_kept(&self) -> bool {
+        !self.0.store.is_new()
+    }
+
     /// Whether the kind of this name (`foos.example.com`) came at run time and is served.
     pub fn is_served(&self, qualified: &str) -> bool {
         let Some(handler) = self.0.handler.upgrade() else { return false };

@@ -84,11 +84,13 @@ impl SqliteStore {
             let state = (row.revision, row.object);
             shelves.restore(&row.collection, row.key, state, is_history);
         })?;
-        let is_new = runs.is_empty();
+        let is_new = rows == 0;
+        let is_first = runs.is_empty();
         let start = (newest.number() + 1).max(microseconds(now));
         database.begin_run(start, newest)?;
         // A new store has no past, and one whose past is unknown has none either.
-        let oldest = if oldest == Revision::NONE && is_new { Revision::new(start) } else { oldest };
+        let oldest =
+            if oldest == Revision::NONE && is_first { Revision::new(start) } else { oldest };
         let timeline = Arc::new(Timeline::continuing(runs, start));
         let (folder, took) = (folder.display(), began.elapsed().as_millis());
         tracing::info!(

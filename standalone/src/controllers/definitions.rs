@@ -78,15 +78,59 @@ impl Definitions {
         Api::all(self.client.clone())
     }
 
-    /// Creates a definition, and serves its kind before it returns.
+    /// Serves the kinds of the definitions that are there, of another process.
+    pub(crate) async fn serve_kept(&self) -> Result<(), ObjectError> {
+        let failed = |error: kube::Error| ObjectError::new("CustomResourceDefinitions", error);
+        let mut kept = self.api().list(&ListParams::default()).await.map_err(failed)?.items;
+        // Those whose names were accepted have them still.
+        kept.sort_by_key(|definition| accepted(definition).is_none());
+        let mut known = self.known.lock().await;
+        for mut definition in kept {
+            let name = definition.name_any();
+            let served = if definition.metadata.deletion_timestamp.is_none() {
+                self.establish(&mut known, &name).await.map(drop)
+            } else if let Some(names) = accepted(&definition) {
+                // Its objects cannot be deleted before they are served.
+                definition.spec.names = names;
+                self.serve_terminating(&mut known, &definition).await
+            } else {
+                Ok(())
+            };
+            if let Err(why) = served {
+                tracing::warn!("definition {name}, which was kept, is not served: {why}");
+            }
+        }
+        Ok(())
+    }
+
+    /// Serves what another process has begun to remove: nothing new comes into it.
+    async fn serve_terminating(
+        &self,
+        known: &mut Known,
+        definition: &CustomResourceDefinition,
+    ) -> Result<(), String> {
+        self.kinds.serve(definition).await.map_err(|error| error.to_string())?;
+        self.kinds.close(&definition.name_any()).await;
+        let generation = definition.metadata.generation.unwrap_or_default();
+        let seen = Seen { generation, is_accepted: true };
+        known.insert(definition.uid().unwrap_or_default(), seen);
+        Ok(())
+    }
+
+    /// Creates a definition, and serves its kind before it returns. One that was kept stays as it is.
     pub(crate) async fn create(
         &self,
         what: &str,
         definition: &CustomResourceDefinition,
     ) -> Result<(), ObjectError> {
         let failed = |error: kube::Error| ObjectError::new(what, error);
-        let created = self.api().create(&PostParams::default(), definition).await;
-        let name = created.map_err(failed)?.name_any();
+        let name = match self.api().create(&PostParams::default(), definition).await {
+            Ok(created) => created.name_any(),
+            Err(kube::Error::Api(status)) if status.code == 409 && self.kinds.were_kept() => {
+                definition.name_any()
+            }
+            Err(error) => return Err(failed(error)),
+        };
         let established = self.establish(&mut *self.known.lock().await, &name).await;
         established.map(drop).map_err(|why| ObjectError::new(what, why))
     }
@@ -277,4 +321,9 @@ impl Definitions {
             self.retry_refused(known).await;
         }
     }
+}
+
+/// The names that a definition has, if any were accepted.
+fn accepted(definition: &CustomResourceDefinition) -> Option<CustomResourceDefinitionNames> {
+    definition.status.as_ref()?.accepted_names.clone().filter(|names| !names.plural.is_empty())
 }
