@@ -1,7 +1,7 @@
 //! farm-operator: serves llamas and farm pods behind kube-apiserver, or without
 //! a cluster.
 
-use aggregated_apiserver::{ManifestOptions, ServeArgs, start_logging};
+use aggregated_apiserver::{BackupOptions, ManifestOptions, ServeArgs, start_logging};
 use clap::{Parser, Subcommand};
 use mimalloc::MiMalloc;
 use standalone_apiserver::{Standalone, StandaloneArgs};
@@ -24,6 +24,8 @@ struct Program {
 enum Command {
     /// Print everything to deploy, as YAML
     Manifests(ManifestOptions),
+    /// Copy the objects that a server keeps in a folder, while it serves
+    Backup(BackupOptions),
 }
 
 #[tokio::main]
@@ -33,6 +35,7 @@ async fn main() -> anyhow::Result<()> {
         Some(Command::Manifests(options)) => {
             print!("{}", farm_operator::server().manifests(&options)?);
         }
+        Some(Command::Backup(options)) => eprintln!("copied {}", options.run()?),
         None if program.standalone.standalone => {
             start_logging(&program.serve);
             let server = Standalone::new(farm_operator::NAME, farm_operator::kinds());

@@ -63,6 +63,7 @@ mod write;
 
 mod admission;
 mod apply;
+mod backup;
 
 mod served_kind;
 // What only a store outside of memory needs is there without one, too.
@@ -93,6 +94,7 @@ mod user;
 pub use admission::{
     AdmissionError, AdmissionObject, AdmissionOperation, AdmissionPlugin, AdmissionRequest,
 };
+pub use backup::BackupOptions;
 pub use clock::{Clock, truncate_to_seconds};
 pub use codec::{read_protobuf, write_protobuf};
 pub use definition::{

@@ -90,7 +90,7 @@ pub enum StoreError {
     #[error("nothing is kept under the key")]
     Absent,
     /// There is no room for it.
-    #[error("the store is full: it holds no more than {limit} bytes")]
+    #[error("the store is full: it holds no more than {limit} bytes (--store-memory-mib)")]
     Full {
         /// How much it holds at most.
         limit: usize,
@@ -184,10 +184,24 @@ pub trait Store: Send + Sync + 'static {
         true
     }
 
+    /// Why it takes no more writes, if it does not.
+    fn failure(&self) -> Option<String> {
+        None
+    }
+
     /// Returns when it takes no more writes, and never will; says why.
     fn failed(&self) -> BoxFuture<'_, String> {
         Box::pin(std::future::pending())
     }
+}
+
+/// What a copy of a store holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Copied {
+    /// Objects, and changes of the last minutes.
+    pub rows: usize,
+    /// The newest of their revisions.
+    pub newest: Revision,
 }
 
 /// Opens the store in a folder, which takes so many bytes of memory, and a namespace this share of
@@ -204,8 +218,34 @@ pub fn open(
     Ok(Arc::new(sqlite::SqliteStore::open(folder, limit, share, now)?))
 }
 
-/// The same in a program without any.
+#[cfg(feature = "sqlite")]
+pub use sqlite::{back_up, back_up_to};
+
 #[cfg(not(feature = "sqlite"))]
-pub fn open(_: &Path, _: (usize, NamespaceShare), _: Timestamp) -> Result<Arc<dyn Store>, String> {
-    Err("this program was built without the feature sqlite".to_owned())
+pub use absent::{back_up, back_up_to, open};
+
+/// What a program says that was built without the embedded store.
+#[cfg(not(feature = "sqlite"))]
+mod absent {
+    use std::io::Write;
+
+    use super::*;
+
+    const WHY: &str = "this program was built without the feature sqlite";
+
+    pub fn open(
+        _: &Path,
+        _: (usize, NamespaceShare),
+        _: Timestamp,
+    ) -> Result<Arc<dyn Store>, String> {
+        Err(WHY.to_owned())
+    }
+
+    pub fn back_up(_: &Path, _: &Path) -> Result<Copied, String> {
+        Err(WHY.to_owned())
+    }
+
+    pub fn back_up_to(_: &Path, _: impl Write) -> Result<Copied, String> {
+        Err(WHY.to_owned())
+    }
 }

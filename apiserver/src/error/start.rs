@@ -21,6 +21,9 @@ pub enum StartError {
     /// The store can keep nothing any more.
     #[error("the store has failed: {0}")]
     Store(String),
+    /// No copy of the store can be made.
+    #[error("no backup was made: {0}")]
+    Backup(String),
     /// The description of a kind cannot be served.
     #[error("kind {kind}: {}", faults.join("; "))]
     Kind {

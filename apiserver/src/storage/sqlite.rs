@@ -6,6 +6,7 @@
 //! acknowledges it. Watches go on over a restart, because what was replaced or removed stays for a
 //! while, with its revision.
 
+mod backup;
 mod database;
 mod writer;
 
@@ -26,6 +27,7 @@ use super::{
     Collection, Commit, LogReader, NamespaceShare, Revision, Store, StoreError, Timeline, Versioned,
 };
 use crate::object::Key;
+pub use backup::{back_up, back_up_to};
 use database::{Database, Past};
 use writer::{Message, Writer};
 
@@ -165,6 +167,10 @@ impl Store for SqliteStore {
 
     fn is_new(&self) -> bool {
         self.is_new
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.shared.failed.borrow().clone()
     }
 
     fn failed(&self) -> BoxFuture<'_, String> {

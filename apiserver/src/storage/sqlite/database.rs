@@ -5,13 +5,14 @@ use std::ops::RangeInclusive;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, params};
 
 use crate::object::{Key, Object};
 use crate::storage::{Collection, Revision};
 
-const FILE: &str = "objects.db";
+pub(super) const FILE: &str = "objects.db";
 const LOCK: &str = "lock";
 /// What SQLite knows files of this program by: `farm`.
 const APPLICATION: i32 = 0x6661_726d;
@@ -19,6 +20,8 @@ const APPLICATION: i32 = 0x6661_726d;
 const FORM: i32 = 1;
 /// How many runs are remembered. A number of an older one is nobody's.
 const RUNS: i64 = 1_000;
+/// How long another process is waited for that has the file.
+const BUSY: Duration = Duration::from_secs(5);
 
 /// A row of the log.
 pub(super) struct Row {
@@ -81,7 +84,7 @@ impl Database {
             Some(ErrorCode::DatabaseCorrupt) => format!("{FILE} is damaged: {error}"),
             _ => format!("{FILE} cannot be used: {error}"),
         })?;
-        check(&connection)?;
+        check(&connection, true)?;
         // The names of new files are on the disk, too.
         File::open(folder)
             .and_then(|folder| folder.sync_all())
@@ -120,27 +123,8 @@ impl Database {
     ///
     /// # Errors
     /// When a row is damaged; names it.
-    pub fn read(&mut self, mut take: impl FnMut(Row)) -> Result<(), String> {
-        let unreadable = |error| format!("{FILE} cannot be read: {error}");
-        let sql = "SELECT revision, collection, name, value FROM log ORDER BY revision";
-        let mut statement = self.connection.prepare(sql).map_err(unreadable)?;
-        let mut rows = statement.query([]).map_err(unreadable)?;
-        while let Some(row) = rows.next().map_err(unreadable)? {
-            let read = || -> rusqlite::Result<_> {
-                let number = unsigned(row.get(0)?);
-                let (collection, name): (String, String) = (row.get(1)?, row.get(2)?);
-                let value = row.get_ref(3)?.as_blob()?;
-                Ok((number, collection, name, value))
-            };
-            let (number, collection, name, value) = read().map_err(unreadable)?;
-            let object = opened(number, &collection, &name, value).map_err(|why| {
-                format!("{FILE}: {collection} {name} at revision {number} is damaged: {why}")
-            })?;
-            let (collection, key) = (Collection::new(&collection), Key::of_text(&name));
-            let revision = Revision::new(number);
-            take(Row { collection, key, revision, object: object.map(Arc::new) });
-        }
-        Ok(())
+    pub fn read(&self, take: impl FnMut(Row)) -> Result<(), String> {
+        rows(&self.connection, take)
     }
 
     /// Notes that a process begins, with this number.
@@ -216,6 +200,33 @@ impl Database {
     }
 }
 
+/// Reads all rows, in the order of their revisions.
+///
+/// # Errors
+/// When a row is damaged; names it.
+pub(super) fn rows(connection: &Connection, mut take: impl FnMut(Row)) -> Result<(), String> {
+    let unreadable = |error| format!("{FILE} cannot be read: {error}");
+    let sql = "SELECT revision, collection, name, value FROM log ORDER BY revision";
+    let mut statement = connection.prepare(sql).map_err(unreadable)?;
+    let mut rows = statement.query([]).map_err(unreadable)?;
+    while let Some(row) = rows.next().map_err(unreadable)? {
+        let read = || -> rusqlite::Result<_> {
+            let number = unsigned(row.get(0)?);
+            let (collection, name): (String, String) = (row.get(1)?, row.get(2)?);
+            let value = row.get_ref(3)?.as_blob()?;
+            Ok((number, collection, name, value))
+        };
+        let (number, collection, name, value) = read().map_err(unreadable)?;
+        let object = opened(number, &collection, &name, value).map_err(|why| {
+            format!("{FILE}: {collection} {name} at revision {number} is damaged: {why}")
+        })?;
+        let (collection, key) = (Collection::new(&collection), Key::of_text(&name));
+        let revision = Revision::new(number);
+        take(Row { collection, key, revision, object: object.map(Arc::new) });
+    }
+    Ok(())
+}
+
 /// Takes the folder for this process. The system gives it back when the process ends.
 fn lock(folder: &Path) -> Result<File, String> {
     let lock = OpenOptions::new()
@@ -234,7 +245,8 @@ fn lock(folder: &Path) -> Result<File, String> {
 
 /// Says how a file is used, before anything is read.
 fn prepare(connection: Connection) -> rusqlite::Result<Connection> {
-    connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
+    // Other processes may copy what is there. That none of them writes is what the lock is for.
+    connection.busy_timeout(BUSY)?;
     connection.pragma_update(None, "trusted_schema", false)?;
     connection.pragma_update(None, "cell_size_check", true)?;
     connection.pragma_update(None, "cache_size", -8_192)?;
@@ -247,8 +259,9 @@ fn prepare(connection: Connection) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// Refuses a file of another program or of a later version, and makes the tables of a new one.
-fn check(connection: &Connection) -> Result<(), String> {
+/// Refuses a file of another program or of a later version, and makes the tables of a new one, if it
+/// `may_be_new`.
+pub(super) fn check(connection: &Connection, may_be_new: bool) -> Result<(), String> {
     let unusable = |error: rusqlite::Error| format!("{FILE} cannot be used: {error}");
     let number = |sql: &str| -> Result<i32, String> {
         connection.query_row(sql, [], |row| row.get(0)).map_err(unusable)
@@ -256,7 +269,7 @@ fn check(connection: &Connection) -> Result<(), String> {
     let (application, form) = (number("PRAGMA application_id")?, number("PRAGMA user_version")?);
     let tables = number("SELECT count(*) FROM sqlite_schema")?;
     match (tables, application, form) {
-        (0, 0, 0) => connection
+        (0, 0, 0) if may_be_new => connection
             .execute_batch(&format!(
                 "BEGIN;
                 PRAGMA application_id = {APPLICATION};

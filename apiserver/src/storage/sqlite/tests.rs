@@ -221,3 +221,59 @@ async fn what_cannot_be_used_is_said() {
     fs::write(&file, whole).unwrap();
     assert!(!open_at(folder.path(), 1).is_new(), "nothing was changed");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_is_made_while_others_write() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, copied) = (folder.path().join("data"), folder.path().join("copied"));
+    fs::create_dir(&copied).unwrap();
+    let file = copied.join("objects.db");
+    let store = Arc::new(open_at(&data, 0));
+    let first = store.commit(write("first", Expected::Absent, Some("1"))).await.unwrap();
+    let end = tokio_util::sync::CancellationToken::new();
+    let writing = tokio::spawn({
+        let (store, end) = (Arc::clone(&store), end.clone());
+        async move {
+            let mut revision = first;
+            for number in 2.. {
+                let text = number.to_string();
+                let again = write("first", Expected::At(revision), Some(&text));
+                revision = store.commit(again).await.unwrap();
+                if end.is_cancelled() {
+                    break;
+                }
+            }
+            revision
+        }
+    });
+    let made = {
+        let (data, file) = (data.clone(), file.clone());
+        tokio::task::spawn_blocking(move || back_up(&data, &file)).await.unwrap().unwrap()
+    };
+    end.cancel();
+    let last = writing.await.unwrap();
+    assert!(made.newest >= first && made.newest <= last, "{made:?}");
+    // A copy holds what is kept: others may not read it, or lose what they have.
+    let mode = std::os::unix::fs::MetadataExt::mode(&fs::metadata(&file).unwrap());
+    assert_eq!(mode & 0o777, 0o600);
+    assert!(back_up(&data, &file).unwrap_err().ends_with("objects.db is there already"));
+    assert_eq!(fs::read_dir(&copied).unwrap().count(), 1, "nothing is left behind");
+    let mut stream = Vec::new();
+    let streamed = back_up_to(&data, &mut stream).unwrap();
+    assert_eq!(streamed.newest, last);
+    drop(store);
+
+    // What happened after it is lost, and nobody who saw that goes on.
+    let restored = open_at(&copied, 100);
+    let kept = restored.get(&collection(), &Key::new(None, "first")).await.unwrap().unwrap();
+    assert_eq!(kept.revision, made.newest);
+    assert!(restored.timeline().may_have_issued(made.newest));
+    let after = Revision::new(last.number() + 1);
+    assert!(!restored.timeline().may_have_issued(after));
+    assert!(restored.timeline().current() > after);
+    let (from_stream, nothing) = (folder.path().join("stream"), folder.path().join("nothing"));
+    fs::create_dir(&from_stream).unwrap();
+    fs::write(from_stream.join("objects.db"), stream).unwrap();
+    assert!(!open_at(&from_stream, 100).is_new());
+    assert!(back_up(&nothing, &file.with_extension("new")).unwrap_err().ends_with("is not there"));
+}
