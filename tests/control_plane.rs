@@ -18,6 +18,8 @@ mod development;
 mod direct;
 #[path = "control_plane/disturbances.rs"]
 mod disturbances;
+#[path = "control_plane/durable.rs"]
+mod durable;
 #[path = "control_plane/farm_pods.rs"]
 mod farm_pods;
 #[path = "control_plane/harness.rs"]
@@ -75,6 +77,8 @@ const TESTS: Group<World> = &[
     ("kubectl_explains_the_kinds", registration::kubectl_explains),
     ("a_pod_finds_its_service_account", in_a_pod::finds_its_service_account),
     ("nothing_is_lost_to_a_process_for_development", development::nothing_owned_is_lost),
+    ("a_stateful_set_is_what_the_program_prints", durable::a_stateful_set_is_printed),
+    ("llamas_in_a_folder_outlive_the_process", durable::llamas_outlive_the_process),
     ("a_new_process_adopts_the_certificate", disturbances::a_restart_adopts_the_certificate),
     ("another_front_proxy_authority", disturbances::another_front_proxy_authority),
     ("kube_apiserver_is_killed_and_comes_back", disturbances::kube_apiserver_is_killed),

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use aggregated_apiserver::ManifestOptions;
+use aggregated_apiserver::{DeployedStore, ManifestOptions};
 
 #[test]
 fn app_yaml_is_what_the_program_prints() {
@@ -26,6 +26,28 @@ fn the_api_service_goes_first_and_is_verified() {
         let reads = verbs.iter().all(|verb| ["get", "list", "watch"].iter().any(|v| verb == v));
         assert!(reads || rule["resourceNames"].is_array(), "{rule}");
     }
+}
+
+#[test]
+fn a_store_on_a_volume_changes_nothing_but_what_runs() {
+    let printed = |store| {
+        let options = ManifestOptions { store, ..ManifestOptions::default() };
+        let printed = farm_operator::server().manifests(&options).unwrap();
+        serde_saphyr::from_multiple::<serde_json::Value>(&printed).unwrap()
+    };
+    let pairs = printed(DeployedStore::Memory).into_iter().zip(printed(DeployedStore::Sqlite));
+    let changed: Vec<_> = pairs.filter(|(memory, sqlite)| memory != sqlite).collect();
+    let [(deployment, set)] = &changed[..] else { panic!("{changed:?}") };
+    assert_eq!((&deployment["kind"], &set["kind"]), (&"Deployment".into(), &"StatefulSet".into()));
+    let claim = &set["spec"]["volumeClaimTemplates"][0];
+    assert_eq!(claim["spec"]["accessModes"], serde_json::json!(["ReadWriteOncePod"]));
+    let container = &set["spec"]["template"]["spec"]["containers"][0];
+    let mount = &container["volumeMounts"][0];
+    assert_eq!(mount["name"], claim["metadata"]["name"]);
+    // A folder of its own on the volume, where others may have left something.
+    assert_eq!(container["env"][0]["name"], "DATA_DIR");
+    let folder = container["env"][0]["value"].as_str().unwrap();
+    assert!(Path::new(folder).starts_with(mount["mountPath"].as_str().unwrap()), "{folder}");
 }
 
 #[test]

@@ -105,7 +105,7 @@ pub use kind::{
     Completed, Filled, NameRule, QuotaUsage, ReviewError, Routing, RuleContext, StoragePrefix,
     Strategy, SubresourceError, SubresourceOutcome, SubresourceRequest, View, age,
 };
-pub use manifests::Options as ManifestOptions;
+pub use manifests::{DeployedStore, Options as ManifestOptions};
 pub use object::selector::SelectableFields;
 pub use object::{Key, names};
 pub use schema::{GoType, ListMerge, Member, Presence, Quantity, Type, TypeId, TypeRef, Types};

@@ -24,6 +24,20 @@ pub struct Options {
     /// The image to run; without it the name of the server
     #[arg(long, value_name = "IMAGE")]
     pub image: Option<String>,
+
+    /// Where the server keeps objects
+    #[arg(long, value_enum, default_value_t, value_name = "STORE")]
+    pub store: DeployedStore,
+}
+
+/// Where a deployed server keeps objects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum DeployedStore {
+    /// In memory: a restart forgets them.
+    #[default]
+    Memory,
+    /// In an embedded database, on a volume that is claimed.
+    Sqlite,
 }
 
 /// The port that a server listens on, if no flag says another.
@@ -34,6 +48,10 @@ pub const MEMORY_LIMIT_MIB: usize = 1_024;
 const WRITING: [&str; 5] = ["create", "delete", "deletecollection", "patch", "update"];
 /// Any user but root: the image has no names.
 const USER: u32 = 65_532;
+/// Where the volume of a server is mounted.
+const DATA: &str = "/data";
+/// How large it is meant to be: objects take as much as in memory, their past of five minutes as well.
+const VOLUME: &str = "1Gi";
 
 /// All objects, in the order in which they should be made.
 pub fn render(name: &str, parsed: &[Arc<Kind>], kinds: &Kinds, options: &Options) -> String {
@@ -53,7 +71,7 @@ pub fn render(name: &str, parsed: &[Arc<Kind>], kinds: &Kinds, options: &Options
     objects.extend(rights(name, namespace, kinds, &api_services));
     objects.extend(roles_of_users(parsed, kinds));
     objects.push(object("v1", "Secret", &secret(name), namespace, json!({"type": "Opaque"})));
-    objects.push(deployment(name, namespace, image));
+    objects.push(workload(name, namespace, image, options.store));
     objects.push(object(
         "v1",
         "Service",
@@ -258,14 +276,57 @@ fn watched(kinds: &Kinds) -> Vec<SourceKind> {
     all
 }
 
-fn deployment(name: &str, namespace: &str, image: &str) -> Value {
+/// What runs the server. There is one of it, also during an update: its objects are in the memory of
+/// one process, or in a folder that is one process's.
+fn workload(name: &str, namespace: &str, image: &str, store: DeployedStore) -> Value {
     let labels = json!({"app.kubernetes.io/name": name});
-    let container = json!({
+    let mut pod = json!({
+        "serviceAccountName": name,
+        "terminationGracePeriodSeconds": 70,
+        "nodeSelector": {"kubernetes.io/os": "linux"},
+        "securityContext": {
+            "runAsNonRoot": true,
+            "runAsUser": USER,
+            "runAsGroup": USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [container(name, image)],
+    });
+    let mut spec = json!({"replicas": 1, "selector": {"matchLabels": labels}});
+    let kind = match store {
+        DeployedStore::Memory => {
+            spec["strategy"] = json!({"type": "Recreate"});
+            "Deployment"
+        }
+        DeployedStore::Sqlite => {
+            pod["securityContext"]["fsGroup"] = USER.into();
+            // For `backup` in this container, too.
+            pod["containers"][0]["env"] =
+                json!([{"name": "DATA_DIR", "value": format!("{DATA}/{name}")}]);
+            pod["containers"][0]["volumeMounts"] = json!([{"name": "data", "mountPath": DATA}]);
+            spec["serviceName"] = name.into();
+            spec["volumeClaimTemplates"] = json!([{
+                "metadata": {"name": "data"},
+                "spec": {
+                    // Of one Pod, not of one node: nobody else may have the folder.
+                    "accessModes": ["ReadWriteOncePod"],
+                    "resources": {"requests": {"storage": VOLUME}},
+                },
+            }]);
+            "StatefulSet"
+        }
+    };
+    spec["template"] = json!({"metadata": {"labels": labels}, "spec": pod});
+    object("apps/v1", kind, name, namespace, json!({"spec": spec}))
+}
+
+fn container(name: &str, image: &str) -> Value {
+    json!({
         "name": name,
         "image": image,
         "args": ["--logging-format=json"],
         "ports": [{"name": "https", "containerPort": PORT}],
-        // A full house must not look dead: a restart forgets everything.
+        // A full house must not look dead.
         "livenessProbe": {"tcpSocket": {"port": "https"}, "periodSeconds": 10, "failureThreshold": 3},
         "readinessProbe": {
             "httpGet": {"path": "/readyz", "port": "https", "scheme": "HTTPS"},
@@ -281,30 +342,7 @@ fn deployment(name: &str, namespace: &str, image: &str) -> Value {
             "readOnlyRootFilesystem": true,
             "capabilities": {"drop": ["ALL"]},
         },
-    });
-    let spec = json!({
-        // Objects are kept in the memory of one process: there can be no
-        // second one, not even during an update.
-        "replicas": 1,
-        "strategy": {"type": "Recreate"},
-        "selector": {"matchLabels": labels},
-        "template": {
-            "metadata": {"labels": labels},
-            "spec": {
-                "serviceAccountName": name,
-                "terminationGracePeriodSeconds": 70,
-                "nodeSelector": {"kubernetes.io/os": "linux"},
-                "securityContext": {
-                    "runAsNonRoot": true,
-                    "runAsUser": USER,
-                    "runAsGroup": USER,
-                    "seccompProfile": {"type": "RuntimeDefault"},
-                },
-                "containers": [container],
-            },
-        },
-    });
-    object("apps/v1", "Deployment", name, namespace, json!({"spec": spec}))
+    })
 }
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ impl Shared for World {
         let service = (NAMESPACE, farm_operator::NAME);
         control_plane.lead_to_localhost(API_SERVICE, service, port)?;
         let server_kubeconfig = kubeconfig_of_server(&control_plane)?;
-        let server = spawn(&control_plane, &server_kubeconfig, port)?;
+        let server = spawn(&control_plane, &server_kubeconfig, port, &[])?;
         let world = Self { server, port, control_plane, server_kubeconfig };
         world.wait_available().with_context(|| world.server_log())?;
         Ok(world)
@@ -124,11 +124,16 @@ impl World {
         })
     }
 
-    /// Starts the server anew, with the rights that its ServiceAccount has now.
+    /// Kills the server and starts it anew, with the rights that its ServiceAccount has now.
     pub fn restart_server(&mut self) -> Result<()> {
+        self.restart_server_with(&[])
+    }
+
+    /// The same with these arguments.
+    pub fn restart_server_with(&mut self, arguments: &[&str]) -> Result<()> {
         self.server.kill();
         self.server_kubeconfig = kubeconfig_of_server(&self.control_plane)?;
-        self.server = spawn(&self.control_plane, &self.server_kubeconfig, self.port)?;
+        self.server = spawn(&self.control_plane, &self.server_kubeconfig, self.port, arguments)?;
         Ok(())
     }
 }
@@ -166,8 +171,14 @@ fn kubeconfig_of_server(control_plane: &ControlPlane) -> Result<PathBuf> {
     control_plane.kubeconfig_of_token("farm-operator", token.trim())
 }
 
-fn spawn(control_plane: &ControlPlane, kubeconfig: &Path, port: u16) -> Result<Process> {
-    let command = command(kubeconfig, port);
+fn spawn(
+    control_plane: &ControlPlane,
+    kubeconfig: &Path,
+    port: u16,
+    arguments: &[&str],
+) -> Result<Process> {
+    let mut command = command(kubeconfig, port);
+    command.args(arguments);
     Process::spawn(&command, &control_plane.folder().join("farm-operator.log"))
 }
 
