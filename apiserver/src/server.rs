@@ -62,7 +62,7 @@ use copied::Copied;
 use health::Health;
 use listener::Listening;
 use loopback::Loopback;
-use memory::{Bounds, Contents};
+use memory::{Bounds, Contents, Said};
 use plain::{Plain, PlainPorts};
 use serving_certificate::Identity;
 
@@ -191,9 +191,9 @@ impl ApiServer {
         self
     }
 
-    /// What it may take, if it computes from types of the cluster that take so much each.
-    fn bounds(&self, source_memory: Option<usize>) -> Bounds {
-        Bounds::within(self.memory_limit, Contents::of(&self.kinds, source_memory))
+    /// What it may take.
+    fn bounds(&self, said: Said) -> Bounds {
+        Bounds::within(self.memory_limit, Contents::of(&self.kinds, said))
     }
 
     fn limits(&self, bounds: Bounds) -> Limits {
@@ -232,8 +232,7 @@ impl ApiServer {
         let client =
             Client::try_from(config).map_err(|error| StartError::Cluster(error.to_string()))?;
         self.memory_limit = self.memory_limit.or_else(memory::limit);
-        let bounds =
-            self.bounds(args.source_memory_mib.map(|mebibytes| (mebibytes as usize) << 20));
+        let bounds = self.bounds(args.memory());
         self.open_store(args, bounds)?;
         for what in self.kinds.iter().filter_map(Registered::stored) {
             match &args.data_dir {
@@ -262,7 +261,7 @@ impl ApiServer {
     pub fn bind_without_cluster(mut self, args: &Args) -> Result<Bound, StartError> {
         tls::install_provider();
         let kinds = assemble::parse(&self.kinds)?;
-        let bounds = self.bounds(None);
+        let bounds = self.bounds(Said { source_memory: None, ..args.memory() });
         self.open_store(args, bounds)?;
         let namespace = args.namespace.clone().unwrap_or_else(|| "default".to_owned());
         let loopback = Loopback::default();
@@ -345,7 +344,7 @@ impl ApiServer {
         let closing = CancellationToken::new();
         let guard = closing.clone().drop_guard();
         let kinds = assemble::parse(&self.kinds)?;
-        let bounds = self.bounds(None);
+        let bounds = self.bounds(Said::default());
         let cluster = cluster.with_source_memory(bounds.source_memory);
         let limits = self.limits(bounds);
         let documents = self.documents();
@@ -423,12 +422,6 @@ impl Bound {
         } = self;
         let closing = CancellationToken::new();
         let unready = Unready(watch::Sender::new(false));
-        let health = Health::new(
-            trusted.ready(),
-            certificate.ready(),
-            unready.0.subscribe(),
-            closing.clone(),
-        );
         let limits = server.limits(bounds);
         let documents = server.documents();
         let assembled = Assembled::new(
@@ -441,6 +434,12 @@ impl Bound {
             closing.clone(),
         )
         .await?;
+        let health = Health::new(
+            (trusted.ready(), certificate.ready()),
+            unready.0.subscribe(),
+            Arc::clone(&assembled.store),
+            closing.clone(),
+        );
         loopback.connect(&assembled.handler);
         let address = listening.address();
         let handler = Arc::clone(&assembled.handler);

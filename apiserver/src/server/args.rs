@@ -8,6 +8,7 @@ use clap::{ArgAction, ValueEnum};
 use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
+use super::memory::Said;
 use crate::error::StartError;
 use crate::manifests;
 use crate::storage::NamespaceShare;
@@ -129,6 +130,11 @@ pub struct Args {
     #[arg(long, value_name = "PERCENT", default_value = "25%")]
     pub store_namespace_share: NamespaceShare,
 
+    /// How much memory the objects that are stored may take: MiB. Without it 128, or less in a container
+    /// that may take less than everything together
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(16..))]
+    pub store_memory_mib: Option<u32>,
+
     /// Keep nothing of who owns which field of an object: metadata.managedFields, which may take
     /// as much as all the rest. Nobody can apply server-side then (415)
     #[arg(long)]
@@ -197,6 +203,15 @@ impl Default for Args {
 }
 
 impl Args {
+    /// What was said of memory.
+    pub(super) fn memory(&self) -> Said {
+        let bytes = |mebibytes: Option<u32>| mebibytes.map(|count| (count as usize) << 20);
+        Said {
+            source_memory: bytes(self.source_memory_mib),
+            store_memory: bytes(self.store_memory_mib),
+        }
+    }
+
     /// How to reach the cluster.
     pub(super) async fn cluster_config(&self) -> Result<Config, StartError> {
         let mut config = match &self.kubeconfig {

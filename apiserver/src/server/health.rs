@@ -14,6 +14,7 @@ use http::{Response, StatusCode};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::storage::Store;
 use crate::watch_cache::SourceState;
 
 /// How the server is.
@@ -23,6 +24,8 @@ pub(super) struct Health {
     certificate: watch::Receiver<bool>,
     /// Whether who has started the server has no more to do first.
     started: watch::Receiver<bool>,
+    /// Where objects are kept.
+    store: Arc<dyn Store>,
     closing: CancellationToken,
     shutting_down: Arc<AtomicBool>,
 }
@@ -39,6 +42,12 @@ impl Check {
     fn new(name: &'static str, is_well: bool, why: &'static str) -> Self {
         let outcome = if is_well { Ok(()) } else { Err(why.into()) };
         Self { name: name.into(), outcome, only_tells: false }
+    }
+
+    /// Whether objects can be written.
+    fn of_store(store: &dyn Store) -> Self {
+        let outcome = store.failure().map_or(Ok(()), |why| Err(why.into()));
+        Self { name: "store".into(), outcome, only_tells: false }
     }
 
     /// Whether something is in view that kinds are computed from. An unready
@@ -62,12 +71,12 @@ impl Check {
 
 impl Health {
     pub(super) fn new(
-        trusted: watch::Receiver<bool>,
-        certificate: watch::Receiver<bool>,
+        (trusted, certificate): (watch::Receiver<bool>, watch::Receiver<bool>),
         started: watch::Receiver<bool>,
+        store: Arc<dyn Store>,
         closing: CancellationToken,
     ) -> Self {
-        Self { trusted, certificate, started, closing, shutting_down: Arc::default() }
+        Self { trusted, certificate, started, store, closing, shutting_down: Arc::default() }
     }
 
     /// Turns `/readyz` red.
@@ -88,6 +97,7 @@ impl Health {
             checks.push(Check::new("serving-certificate", certificate, why));
             let why = "the server is still being filled";
             checks.push(Check::new("start", *self.started.borrow(), why));
+            checks.push(Check::of_store(&*self.store));
             checks.extend(sources.into_iter().map(Check::of_source));
             checks.push(Check::new("shutdown", is_open, "process is shutting down"));
         }
@@ -159,7 +169,10 @@ fn text<B: From<String>>(status: StatusCode, body: String) -> Response<B> {
 
 #[cfg(test)]
 mod tests {
+    use jiff::Timestamp;
+
     use super::*;
+    use crate::storage::{MEMORY_STORE_LIMIT, MemoryStore, NamespaceShare, Timeline};
 
     fn answer(health: &Health, endpoint: &str, query: &str) -> (u16, String) {
         let response: Response<String> = health.answer(endpoint, query, Vec::new());
@@ -169,14 +182,17 @@ mod tests {
     #[test]
     fn says_what_is_wrong_to_whom_it_may() {
         let (trusted, is_trusted) = watch::channel(false);
+        let is_well = watch::channel(true).1;
+        let timeline = Arc::new(Timeline::starting(Timestamp::UNIX_EPOCH, 0));
+        let store = MemoryStore::new(MEMORY_STORE_LIMIT, timeline, NamespaceShare::default());
         let health = Health::new(
-            is_trusted,
-            watch::channel(true).1,
-            watch::channel(true).1,
+            (is_trusted, is_well.clone()),
+            is_well,
+            Arc::new(store),
             CancellationToken::new(),
         );
         assert_eq!(answer(&health, "livez", ""), (200, "ok".into()));
-        let failed = "[+]ping ok\n[-]authentication failed: reason withheld\n[+]serving-certificate ok\n[+]start ok\n[+]shutdown ok\nreadyz check failed\n";
+        let failed = "[+]ping ok\n[-]authentication failed: reason withheld\n[+]serving-certificate ok\n[+]start ok\n[+]store ok\n[+]shutdown ok\nreadyz check failed\n";
         assert_eq!(answer(&health, "readyz", ""), (500, failed.into()));
         let one: Response<String> = health.answer_one("readyz", "authentication", Vec::new());
         assert_eq!(one.into_body(), "internal server error: the CAs of callers are not known yet");

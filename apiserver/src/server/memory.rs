@@ -20,12 +20,20 @@ pub(super) struct Contents {
     stored: usize,
     /// Types of the cluster that it has in view.
     sources: usize,
-    /// What the objects of each type may take, in bytes, if that was said.
-    source_memory: Option<usize>,
+    said: Said,
+}
+
+/// What was said of bounds, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Said {
+    /// What the objects of each type of the cluster may take.
+    pub source_memory: Option<usize>,
+    /// What all objects that are stored may take.
+    pub store_memory: Option<usize>,
 }
 
 impl Contents {
-    pub(super) fn of(kinds: &Kinds, source_memory: Option<usize>) -> Self {
+    pub(super) fn of(kinds: &Kinds, said: Said) -> Self {
         let mut sources: Vec<&SourceKind> = Vec::new();
         for registered in kinds.iter() {
             let Role::Computed { watched, .. } = &registered.role else { continue };
@@ -36,7 +44,7 @@ impl Contents {
             }
         }
         let stored = kinds.iter().filter(|one| matches!(one.role, Role::Stored { .. })).count();
-        Self { stored, sources: sources.len(), source_memory }
+        Self { stored, sources: sources.len(), said }
     }
 }
 
@@ -71,13 +79,15 @@ impl Bounds {
 
     fn of(portion: Portion, contents: Contents) -> Self {
         let source_memory = portion.between(LEAST_SOURCE_MEMORY, SOURCE_MEMORY);
+        let objects = portion.between(LEAST_MEMORY_STORE_LIMIT, MEMORY_STORE_LIMIT);
+        let Said { source_memory: of_source, store_memory: of_store } = contents.said;
         Self {
             contents,
             connections: connection::Bounds::of(portion),
             requests: request::Bounds::of(portion),
-            objects: portion.between(LEAST_MEMORY_STORE_LIMIT, MEMORY_STORE_LIMIT),
+            objects: of_store.unwrap_or(objects),
             window: portion.between(LEAST_WINDOW_LIMIT, WINDOW_LIMIT),
-            source_memory: contents.source_memory.unwrap_or(source_memory),
+            source_memory: of_source.unwrap_or(source_memory),
         }
     }
 
@@ -145,7 +155,8 @@ mod tests {
     use crate::manifests::MEMORY_LIMIT_MIB;
 
     /// More than farm-operator has.
-    const CONTENTS: Contents = Contents { stored: 2, sources: 4, source_memory: None };
+    const CONTENTS: Contents =
+        Contents { stored: 2, sources: 4, said: Said { source_memory: None, store_memory: None } };
     const FLOOR_MIB: usize = 256;
 
     fn within(mebibytes: usize) -> Bounds {
@@ -198,11 +209,11 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_of_sources_holds() {
-        let said = Contents { source_memory: Some(32 << 20), ..CONTENTS };
-        let bounds = Bounds::within(Some(512 << 20), said);
-        assert_eq!(bounds.source_memory, 32 << 20);
-        assert!(bounds.sum() <= 512 << 20);
+    fn what_was_said_holds() {
+        let said = Said { source_memory: Some(32 << 20), store_memory: Some(200 << 20) };
+        let bounds = Bounds::within(Some(768 << 20), Contents { said, ..CONTENTS });
+        assert_eq!((bounds.source_memory, bounds.objects), (32 << 20, 200 << 20));
+        assert!(bounds.sum() <= 768 << 20, "the other rooms share what is left");
     }
 
     #[test]
