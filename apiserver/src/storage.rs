@@ -80,6 +80,13 @@ pub struct Commit {
     pub marks: bool,
 }
 
+impl Commit {
+    /// Whether it makes room, or lets something go on that does: a full store takes it, too.
+    pub fn makes_room(&self) -> bool {
+        self.object.is_none() || self.marks
+    }
+}
+
 /// Why a write did not happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum StoreError {

@@ -14,6 +14,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use test_cluster::{Authority, Certificate, Process};
 
+use crate::disk::Disk;
+
 /// How long it may take until objects are served.
 const START: Duration = Duration::from_secs(60);
 
@@ -24,6 +26,7 @@ pub struct Place {
     serving: Certificate,
     admin: Certificate,
     port: u16,
+    disk: Option<Disk>,
 }
 
 /// The program, which serves.
@@ -34,13 +37,27 @@ pub struct Program {
 
 impl Place {
     pub fn new() -> Result<Self> {
+        Self::with(None)
+    }
+
+    /// The same, with the folder for objects on a disk of its own.
+    pub fn on(disk: Disk) -> Result<Self> {
+        Self::with(Some(disk))
+    }
+
+    fn with(disk: Option<Disk>) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let path = folder.path();
         let authority = Authority::new("ca", &path.join("ca.crt"))?;
         let serving = authority.server(path, "serving", &["localhost"])?;
         let admin = authority.client(path, "admin", "admin", Some("system:masters"))?;
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        Ok(Self { folder, authority, serving, admin, port })
+        Ok(Self { folder, authority, serving, admin, port, disk })
+    }
+
+    /// The disk that was given.
+    pub fn disk(&self) -> Option<&Disk> {
+        self.disk.as_ref()
     }
 
     fn path(&self) -> &Path {
@@ -51,13 +68,16 @@ impl Place {
     pub fn command(&self) -> Result<Command> {
         let nowhere = config("https://127.0.0.1:1", &json!({}), &json!({}));
         std::fs::write(self.path().join("kubeconfig"), nowhere.to_string())?;
-        let mut command = Command::new(env!("CARGO_BIN_EXE_farm-operator"));
+        let program = env!("CARGO_BIN_EXE_farm-operator");
+        let mut command =
+            self.disk.as_ref().map_or_else(|| Command::new(program), |disk| disk.command(program));
         command.args(["--bind-address", "127.0.0.1", "--secure-port", &self.port.to_string()]);
         command.args(["--shutdown-delay-duration", "0s"]);
         command.args(["--disable-admission-plugins", "NamespaceLifecycle,ResourceQuota"]);
         command.args(["--store-namespace-share", "100%"]);
+        let data = self.disk.as_ref().map_or(self.path(), Disk::path).join("data");
         for (flag, file) in [
-            ("--data-dir", &self.path().join("data")),
+            ("--data-dir", &data),
             ("--kubeconfig", &self.path().join("kubeconfig")),
             ("--tls-cert-file", &self.serving.certificate),
             ("--tls-private-key-file", &self.serving.key),

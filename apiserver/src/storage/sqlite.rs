@@ -7,9 +7,11 @@
 //! while, with its revision.
 
 mod backup;
+mod ballast;
 mod database;
 mod writer;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -104,7 +106,17 @@ impl SqliteStore {
         let writer = Writer::new(database, Arc::clone(&shared), log, Revision::new(start));
         let thread = std::thread::Builder::new()
             .name("store".to_owned())
-            .spawn(move || writer.run(received))
+            .spawn({
+                let shared = Arc::clone(&shared);
+                move || {
+                    // Whoever follows is called there, too.
+                    let run = AssertUnwindSafe(|| writer.run(received));
+                    if catch_unwind(run).is_err() {
+                        let why = "the thread that writes has panicked";
+                        shared.failed.send_replace(Some(why.to_owned()));
+                    }
+                }
+            })
             .map_err(|error| format!("no thread can be started: {error}"))?;
         tokio::spawn(keep_short(messages.downgrade()));
         Ok(Self { shared, oldest, is_new, messages: Some(messages), thread: Some(thread) })

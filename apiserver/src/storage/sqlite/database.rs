@@ -1,18 +1,20 @@
 //! The file: what is in it, and what is done with it.
 
-use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::ops::RangeInclusive;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rusqlite::{Connection, ErrorCode, OpenFlags, params};
+use rusqlite::{Connection, ErrorCode, OpenFlags, ffi, params};
 
+use super::ballast::{BYTES as BALLAST, Ballast};
 use crate::object::{Key, Object};
 use crate::storage::{Collection, Revision};
 
 pub(super) const FILE: &str = "objects.db";
+const LOG: &str = "objects.db-wal";
 const LOCK: &str = "lock";
 /// What SQLite knows files of this program by: `farm`.
 const APPLICATION: i32 = 0x6661_726d;
@@ -20,6 +22,7 @@ const APPLICATION: i32 = 0x6661_726d;
 const FORM: i32 = 1;
 /// How many runs are remembered. A number of an older one is nobody's.
 const RUNS: i64 = 1_000;
+const NO_ROOM: &str = "there is no room on the disk";
 /// How long another process is waited for that has the file.
 const BUSY: Duration = Duration::from_secs(5);
 
@@ -51,9 +54,11 @@ pub(super) enum WriteError {
     Failed(String),
 }
 
-/// The file, open. No other process has it.
+/// The file, open. No other process writes to it.
 pub(super) struct Database {
     connection: Connection,
+    path: PathBuf,
+    ballast: Ballast,
     _lock: File,
 }
 
@@ -77,9 +82,16 @@ impl Database {
             .mode(0o600)
             .open(&path)
             .map_err(|error| format!("{FILE} cannot be written: {error}"))?;
+        let ballast = Ballast::in_folder(folder);
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let opened = Connection::open_with_flags(&path, flags).and_then(prepare);
+        let open = || Connection::open_with_flags(&path, flags).and_then(prepare);
+        let opened = match open() {
+            // To read a log that was left needs room, too.
+            Err(error) if is_no_room(&error) && ballast.give_up() => open(),
+            opened => opened,
+        };
         let connection = opened.map_err(|error| match error.sqlite_error_code() {
+            _ if is_no_room(&error) => format!("{FILE} cannot be used: {NO_ROOM}"),
             Some(ErrorCode::NotADatabase) => format!("{FILE} is no store"),
             Some(ErrorCode::DatabaseCorrupt) => format!("{FILE} is damaged: {error}"),
             _ => format!("{FILE} cannot be used: {error}"),
@@ -89,7 +101,7 @@ impl Database {
         File::open(folder)
             .and_then(|folder| folder.sync_all())
             .map_err(|error| format!("cannot be synced: {error}"))?;
-        Ok(Self { connection, _lock: lock })
+        Ok(Self { connection, path, ballast, _lock: lock })
     }
 
     /// What happened before.
@@ -132,8 +144,7 @@ impl Database {
     /// # Errors
     /// When it cannot be written.
     pub fn begin_run(&mut self, start: u64, newest: Revision) -> Result<(), String> {
-        let mut write = || -> rusqlite::Result<()> {
-            let transaction = self.connection.transaction()?;
+        let begun = self.in_transaction(|transaction| {
             let row = params![signed(start), signed(newest.number())];
             transaction.execute("INSERT INTO run (start, newest_before) VALUES (?1, ?2)", row)?;
             if newest == Revision::NONE {
@@ -141,9 +152,36 @@ impl Database {
             }
             let least = "DELETE FROM run WHERE start NOT IN (SELECT start FROM run ORDER BY start DESC LIMIT ?1)";
             transaction.execute(least, [RUNS])?;
-            transaction.commit()
-        };
-        write().map_err(|error| format!("{FILE} cannot be written: {error}"))
+            Ok(())
+        });
+        match begun {
+            Err(WriteError::NoRoom) if self.make_room() => self.begin_run(start, newest),
+            Err(WriteError::NoRoom) => Err(format!("{FILE} cannot be written: {NO_ROOM}")),
+            Err(WriteError::Failed(why)) => Err(why),
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Makes room for what makes room: that of the log, or else what is held. Whether there was any.
+    pub fn make_room(&mut self) -> bool {
+        let log = || fs::metadata(self.path.with_file_name(LOG)).map_or(0, |log| log.len());
+        let before = log();
+        // As far as it goes: where that fails, too, nothing is lost.
+        let _ = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+        log() < before || self.ballast.give_up()
+    }
+
+    /// Holds room for what makes room. Whether that is held, or is free in the file itself.
+    pub fn hold_room(&mut self) -> bool {
+        if self.ballast.take().is_ok() {
+            return true;
+        }
+        let number = |sql: &str| self.connection.query_row(sql, [], |row| row.get(0)).map(unsigned);
+        let free = number("PRAGMA freelist_count").and_then(|pages| {
+            let size = number("PRAGMA page_size")?;
+            Ok(pages.saturating_mul(size))
+        });
+        free.is_ok_and(|free| free >= BALLAST)
     }
 
     /// Writes rows, all or none of them.
@@ -193,11 +231,18 @@ impl Database {
             write(&transaction)?;
             transaction.commit()
         };
-        all().map_err(|error| match error.sqlite_error_code() {
-            Some(ErrorCode::DiskFull) => WriteError::NoRoom,
-            _ => WriteError::Failed(format!("{FILE} cannot be written: {error}")),
+        all().map_err(|error| match is_no_room(&error) {
+            true => WriteError::NoRoom,
+            false => WriteError::Failed(format!("{FILE} cannot be written: {error}")),
         })
     }
+}
+
+/// Whether nothing was done because the disk is full.
+fn is_no_room(error: &rusqlite::Error) -> bool {
+    let of_index = |error: &ffi::Error| error.extended_code == ffi::SQLITE_IOERR_SHMSIZE;
+    error.sqlite_error_code() == Some(ErrorCode::DiskFull)
+        || error.sqlite_error().is_some_and(of_index)
 }
 
 /// Reads all rows, in the order of their revisions.

@@ -21,6 +21,8 @@ const HISTORY: Duration = Duration::from_secs(5 * 60);
 const HISTORY_ROWS: usize = 102_400;
 /// Rows that are removed in one transaction.
 const COMPACTED: usize = 1_000;
+/// How often it is looked at most whether there is room on the disk again.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// What the thread is told.
 pub(super) enum Message {
@@ -87,12 +89,16 @@ pub(super) struct Writer {
     newest: Revision,
     /// What was the newest at some moments.
     moments: VecDeque<(Instant, Revision)>,
+    /// When it was found that no room is held for what makes room. Nothing else is written then.
+    low_since: Option<Instant>,
 }
 
 impl Writer {
     pub fn new(database: Database, shared: Arc<Shared>, log: Log, newest: Revision) -> Self {
         let moments = VecDeque::from([(Instant::now(), newest)]);
-        Self { database, shared, log, newest, moments }
+        let mut writer = Self { database, shared, log, newest, moments, low_since: None };
+        writer.hold_room();
+        writer
     }
 
     /// Writes until nobody is left who could ask, or nothing can be written any more.
@@ -111,6 +117,7 @@ impl Writer {
                 let is_full = group.len() >= GROUP || bytes >= GROUP_BYTES;
                 next = if is_full { None } else { received.try_recv().ok() };
             }
+            let group = self.admitted(group);
             let mut done = self.write(group);
             if is_to_compact && done.is_ok() {
                 done = self.compact();
@@ -124,6 +131,46 @@ impl Writer {
         }
     }
 
+    /// What may be written: while the disk is full, nothing but what makes room.
+    fn admitted(&mut self, mut group: Vec<(Commit, Answer)>) -> Vec<(Commit, Answer)> {
+        if self.low_since.is_some_and(|since| since.elapsed() >= LOOK_EVERY) {
+            self.hold_room();
+        }
+        if self.low_since.is_some() {
+            let (makes_room, others) =
+                group.into_iter().partition(|(commit, _)| commit.makes_room());
+            let others: Vec<(Commit, Answer)> = others;
+            for (_, answer) in others {
+                let _ = answer.send(Err(StoreError::NoDiskSpace));
+            }
+            group = makes_room;
+        }
+        group
+    }
+
+    /// Sees to it that there is room for what makes room.
+    fn hold_room(&mut self) {
+        let is_held = self.database.hold_room();
+        match (is_held, self.low_since) {
+            (true, Some(_)) => tracing::info!("there is room on the disk of the store again"),
+            (false, None) => {
+                tracing::warn!("the disk of the store is full: only deletions are written");
+            }
+            _ => {}
+        }
+        self.low_since = (!is_held).then(Instant::now);
+    }
+
+    /// Gives up the room that is held; whether there was any.
+    fn make_room(&mut self) -> bool {
+        let is_made = self.database.make_room();
+        if is_made {
+            tracing::warn!("the disk of the store is full: only deletions are written");
+            self.low_since = Some(Instant::now());
+        }
+        is_made
+    }
+
     /// Writes a group as one transaction; one by one, if there is no room for all of them.
     fn write(&mut self, group: Vec<(Commit, Answer)>) -> Result<(), String> {
         let staged = self.stage(group);
@@ -132,11 +179,17 @@ impl Writer {
             Err(WriteError::NoRoom) if staged.len() > 1 => {
                 let group = self.unstage(staged);
                 for one in group {
-                    self.write(vec![one])?;
+                    let one = self.admitted(vec![one]);
+                    self.write(one)?;
                 }
             }
             Err(WriteError::NoRoom) => {
-                for (_, answer) in self.unstage(staged) {
+                let group = self.unstage(staged);
+                let makes_room = group.iter().all(|(commit, _)| commit.makes_room());
+                if makes_room && self.make_room() {
+                    return self.write(group);
+                }
+                for (_, answer) in group {
                     let _ = answer.send(Err(StoreError::NoDiskSpace));
                 }
             }
@@ -227,6 +280,7 @@ impl Writer {
             let written = self.database.compact(oldest, rows);
             match written {
                 Ok(()) => {}
+                Err(WriteError::NoRoom) if self.make_room() => continue,
                 // It is tried again, when there may be room.
                 Err(WriteError::NoRoom) => return Ok(()),
                 Err(WriteError::Failed(why)) => return Err(why),

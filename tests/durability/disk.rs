@@ -1,0 +1,69 @@
+//! A small disk of its own, which only those see whose commands are made here.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use tempfile::TempDir;
+
+/// A disk in memory, in a mount namespace that a process holds.
+pub struct Disk {
+    folder: TempDir,
+    holder: Child,
+}
+
+impl Disk {
+    /// One of so many bytes; nothing where the system does not let its users mount anything.
+    pub fn new(bytes: u64) -> Result<Option<Self>> {
+        let folder = tempfile::tempdir()?;
+        let mut command = Command::new("unshare");
+        let script = "mount -t tmpfs -o size=$0 tmpfs $1 && echo mounted && exec sleep infinity";
+        command.args(["--user", "--map-root-user", "--mount", "sh", "-c", script]);
+        command.arg(bytes.to_string()).arg(folder.path());
+        let spawned = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+        let Ok(mut holder) = spawned else { return Ok(None) };
+        let mut line = String::new();
+        let said = holder.stdout.take().context("a pipe")?;
+        BufReader::new(said).read_line(&mut line)?;
+        let disk = Self { folder, holder };
+        Ok((line == "mounted\n").then_some(disk))
+    }
+
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// A command that sees it.
+    pub fn command(&self, program: &str) -> Command {
+        let mut command = Command::new("nsenter");
+        command.args(["--user", "--mount", "--preserve-credentials", "--target"]);
+        command.arg(self.holder.id().to_string()).arg(program);
+        command
+    }
+
+    fn other(&self) -> PathBuf {
+        self.path().join("other")
+    }
+
+    /// Takes what is left of it for something else.
+    pub fn fill(&self) -> Result<()> {
+        let filled =
+            self.command("sh").args(["-c", "cat /dev/zero > $0"]).arg(self.other()).output()?;
+        ensure!(!filled.status.success(), "there was no end of it");
+        Ok(())
+    }
+
+    /// Gives it back.
+    pub fn free(&self) -> Result<()> {
+        ensure!(self.command("rm").arg(self.other()).status()?.success());
+        Ok(())
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = self.holder.kill();
+        let _ = self.holder.wait();
+    }
+}
