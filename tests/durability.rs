@@ -1,20 +1,28 @@
-//! What was acknowledged is there, whatever happens to the program: it is killed at any moment, over
-//! and over again, while many write and one watches.
+//! What was acknowledged is there, whatever happens: the program is killed at any moment, over and over
+//! again, while many write and one watches; the power goes; the disk is full, fails or is damaged.
 //!
-//! `KILLS` says how often (20).
+//! `KILLS` says how often it is killed (20), `IMAGES` how many moments are looked at in which the power
+//! may go (40), `FAILURES` how many steps of the disk may fail (12).
 
+#[path = "durability/damage.rs"]
+mod damage;
 #[path = "durability/disk.rs"]
 mod disk;
+#[path = "durability/full_disk.rs"]
+mod full_disk;
 #[path = "durability/history.rs"]
 mod history;
+#[path = "durability/power.rs"]
+mod power;
 #[path = "durability/program.rs"]
 mod program;
+#[path = "durability/recorder.rs"]
+mod recorder;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use disk::Disk;
 use farm_operator::{Llama, LlamaSpec};
 use futures::{StreamExt, TryStreamExt};
 use history::{History, State};
@@ -160,77 +168,4 @@ async fn a_second_process_is_told_so() -> Result<()> {
     ensure!(second.status.code() == Some(1), "{:?} {said}", second.status);
     ensure!(said.contains("is in use by another process"), "{said}");
     Ok(())
-}
-
-/// Whether something was refused because the disk is full.
-fn is_no_room(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == 507 && status.message.contains("no room on the disk"))
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_full_disk_takes_deletions_and_nothing_else() -> Result<()> {
-    let Some(disk) = Disk::new(80 << 20)? else {
-        println!("left out: nothing can be mounted here");
-        return Ok(());
-    };
-    let place = Place::on(disk)?;
-    let disk = place.disk().context("a disk")?;
-    let mut program = place.start().await?;
-    let (mut made, text) = (Vec::new(), "x".repeat(200_000));
-    let large = |name: &str| {
-        let mut llama = llama(name, 1.0);
-        llama.annotations_mut().insert("text".to_owned(), text.clone());
-        llama
-    };
-    for number in 0..20 {
-        let name = format!("l{number}");
-        program.llamas.create(&PostParams::default(), &large(&name)).await?;
-        made.push(name);
-    }
-    let hold = Patch::Merge(json!({"metadata": {"finalizers": ["example.com/hold"]}}));
-    program.llamas.patch("l0", &PatchParams::default(), &hold).await?;
-    disk.fill()?;
-    // The log has some room left that it has had before.
-    let refused = loop {
-        let name = format!("l{}", made.len());
-        match program.llamas.create(&PostParams::default(), &large(&name)).await {
-            Ok(_) => made.push(name),
-            Err(error) => break error,
-        }
-        ensure!(made.len() < 1_000, "there is no end of the disk");
-    };
-    ensure!(is_no_room(&refused), "{refused}");
-    let listed = program.llamas.list(&ListParams::default()).await?.items;
-    ensure!(listed.len() == made.len() + 1, "{} of {}", listed.len(), made.len());
-
-    // What is acknowledged is there after a start on a disk that is full.
-    program.process.kill();
-    program = place.start().await?;
-    let marked = program.llamas.delete("l0", &DeleteParams::default()).await?;
-    ensure!(marked.left().is_some_and(|held| held.metadata.deletion_timestamp.is_some()));
-    for name in &made[1..] {
-        program
-            .llamas
-            .delete(name, &DeleteParams::default())
-            .await
-            .with_context(|| name.clone())?;
-    }
-    let refused = program.llamas.create(&PostParams::default(), &large("late")).await;
-    ensure!(refused.as_ref().is_err_and(is_no_room), "{refused:?}");
-    program.process.kill();
-    program = place.start().await?;
-    let left = program.llamas.list(&ListParams::default()).await?.items;
-    let left: Vec<String> = left.iter().map(ResourceExt::name_any).collect();
-    ensure!(left.len() == 2 && left.contains(&"dolly".to_owned()), "{left:?}");
-
-    disk.free()?;
-    let deadline = tokio::time::Instant::now() + PATIENCE;
-    loop {
-        match program.llamas.create(&PostParams::default(), &large("late")).await {
-            Ok(_) => return Ok(()),
-            Err(error) if !is_no_room(&error) => return Err(error.into()),
-            Err(error) if tokio::time::Instant::now() > deadline => return Err(error.into()),
-            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
-        }
-    }
 }

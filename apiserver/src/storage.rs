@@ -105,6 +105,11 @@ pub enum StoreError {
     /// There is no room for it on the disk; it was not written.
     #[error("there is no room on the disk of the store")]
     NoDiskSpace,
+    /// What is kept under the key is not what was written.
+    #[error(
+        "it is damaged on the disk of the store: a backup must be restored, or it must be given up"
+    )]
+    Damaged,
     /// Nothing is written any more.
     #[error("the store takes no more writes: its disk has failed")]
     Failed,
@@ -149,6 +154,9 @@ pub trait LogReader: Send + Sync {
     /// All that was told until now is where the history begins that comes after it: it holds every
     /// change since this revision.
     fn begin(&self, _oldest: Revision) {}
+
+    /// Something is kept under this key that cannot be read. Told before anything else.
+    fn damage(&self, _key: Key) {}
 
     /// Takes the next entry. Called in the order of revisions, one at a time,
     /// before the write is acknowledged. Must not block.

@@ -78,6 +78,8 @@ pub struct WatchCache {
     /// Moments of the past that were asked for last.
     rewound: Mutex<VecDeque<Snapshot>>,
     subscribers: Subscribers,
+    /// Keys of objects that cannot be read.
+    damaged: RwLock<Vec<Key>>,
     synced: watch::Sender<bool>,
     sources: RwLock<Vec<SourceState>>,
 }
@@ -93,6 +95,7 @@ impl WatchCache {
             state: RwLock::new(state),
             rewound: Mutex::default(),
             subscribers: Subscribers::default(),
+            damaged: RwLock::default(),
             synced: watch::Sender::new(false),
             sources: RwLock::default(),
         }
@@ -157,6 +160,12 @@ impl WatchCache {
     /// The object under the key.
     pub fn get(&self, key: &Key) -> Option<Versioned> {
         self.read().objects.get(key).cloned()
+    }
+
+    /// An object of a scope that is there and cannot be read, if there is one.
+    pub fn damaged_in(&self, scope: &Scope) -> Option<Key> {
+        let damaged = self.damaged.read().unwrap_or_else(PoisonError::into_inner);
+        damaged.iter().find(|key| scope.contains(key)).cloned()
     }
 
     /// Everything there is now.

@@ -1,13 +1,12 @@
 //! The program with a folder of its own, before a cluster that is away: an administrator needs none.
 
 use std::net::TcpListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use farm_operator::Llama;
-use kube::api::ListParams;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
 use serde_json::{Value, json};
@@ -15,6 +14,7 @@ use tempfile::TempDir;
 use test_cluster::{Authority, Certificate, Process};
 
 use crate::disk::Disk;
+use crate::recorder::{Recorder, Recording};
 
 /// How long it may take until objects are served.
 const START: Duration = Duration::from_secs(60);
@@ -32,7 +32,15 @@ pub struct Place {
 /// The program, which serves.
 pub struct Program {
     pub process: Process,
+    client: Client,
     pub llamas: Api<Llama>,
+}
+
+impl Program {
+    /// Llamas of another namespace.
+    pub fn in_namespace(&self, name: &str) -> Api<Llama> {
+        Api::namespaced(self.client.clone(), name)
+    }
 }
 
 impl Place {
@@ -60,24 +68,35 @@ impl Place {
         self.disk.as_ref()
     }
 
-    fn path(&self) -> &Path {
+    /// The folder in which all of it is.
+    pub fn path(&self) -> &Path {
         self.folder.path()
     }
 
     /// The command that starts the program.
     pub fn command(&self) -> Result<Command> {
+        self.command_in(&self.data())
+    }
+
+    /// Where its objects are.
+    fn data(&self) -> PathBuf {
+        self.disk.as_ref().map_or(self.path(), Disk::path).join("data")
+    }
+
+    fn command_in(&self, data: &Path) -> Result<Command> {
         let nowhere = config("https://127.0.0.1:1", &json!({}), &json!({}));
         std::fs::write(self.path().join("kubeconfig"), nowhere.to_string())?;
         let program = env!("CARGO_BIN_EXE_farm-operator");
         let mut command =
             self.disk.as_ref().map_or_else(|| Command::new(program), |disk| disk.command(program));
         command.args(["--bind-address", "127.0.0.1", "--secure-port", &self.port.to_string()]);
+        // What it says at its end is what is wrong, and not where.
+        command.env("RUST_BACKTRACE", "0");
         command.args(["--shutdown-delay-duration", "0s"]);
         command.args(["--disable-admission-plugins", "NamespaceLifecycle,ResourceQuota"]);
         command.args(["--store-namespace-share", "100%"]);
-        let data = self.disk.as_ref().map_or(self.path(), Disk::path).join("data");
         for (flag, file) in [
-            ("--data-dir", &data),
+            ("--data-dir", data),
             ("--kubeconfig", &self.path().join("kubeconfig")),
             ("--tls-cert-file", &self.serving.certificate),
             ("--tls-private-key-file", &self.serving.key),
@@ -89,16 +108,50 @@ impl Place {
         Ok(command)
     }
 
+    /// Changes a bit of a text that is kept.
+    pub fn damage(&self, text: &str) -> Result<()> {
+        let file = self.path().join("data/objects.db");
+        let mut content = std::fs::read(&file)?;
+        let is_it = |window: &[u8]| window == text.as_bytes();
+        let place = content.windows(text.len()).position(is_it).context("it is not there")?;
+        content[place] ^= 1;
+        Ok(std::fs::write(&file, content)?)
+    }
+
     /// Starts the program, and waits until it serves llamas.
     pub async fn start(&self) -> Result<Program> {
-        let process = Process::spawn(&self.command()?, &self.path().join("log"))?;
-        let llamas = Api::namespaced(self.client().await?, "default");
-        let mut program = Program { process, llamas };
+        self.start_in(&self.data()).await
+    }
+
+    /// The same with its objects in another folder.
+    pub async fn start_in(&self, data: &Path) -> Result<Program> {
+        self.start_by(&self.command_in(data)?, data).await
+    }
+
+    /// The same, with every step noted that it does to its files.
+    pub async fn start_recorded(
+        &self,
+        recorder: &Recorder,
+        recording: &Recording<'_>,
+    ) -> Result<Program> {
+        let mut command = self.command_in(recording.folder)?;
+        recorder.watch(&mut command, recording);
+        self.start_by(&command, recording.folder).await
+    }
+
+    async fn start_by(&self, command: &Command, data: &Path) -> Result<Program> {
+        let name = data.file_name().context("a name")?;
+        let log = self.path().join(name).with_extension("log");
+        let process = Process::spawn(command, &log)?;
+        let client = self.client().await?;
+        let llamas = Api::namespaced(client.clone(), "default");
+        let mut program = Program { process, client, llamas };
         let deadline = Instant::now() + START;
         loop {
             program.process.ensure_running()?;
-            match program.llamas.list(&ListParams::default().limit(1)).await {
+            match program.llamas.get("dolly").await {
                 Ok(_) => return Ok(program),
+                Err(kube::Error::Api(status)) if status.code == 404 => return Ok(program),
                 Err(error) if Instant::now() > deadline => bail!("never ready: {error}"),
                 Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
             }

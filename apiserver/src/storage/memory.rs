@@ -37,7 +37,7 @@ impl MemoryStore {
     fn write(&self, commit: Commit) -> Result<Revision, StoreError> {
         self.timeline.publish(|revision| {
             let mut shelves = self.lock();
-            let kept = shelves.get(&commit.collection, &commit.key).cloned();
+            let kept = shelves.get(&commit.collection, &commit.key)?.cloned();
             shelves.take_room(&commit, kept.as_ref())?;
             shelves.keep(revision, commit);
             Ok(revision)
@@ -51,8 +51,8 @@ impl Store for MemoryStore {
         collection: &'a Collection,
         key: &'a Key,
     ) -> BoxFuture<'a, Result<Option<Versioned>, StoreError>> {
-        let kept = self.lock().get(collection, key).cloned();
-        ready(Ok(kept)).boxed()
+        let kept = self.lock().get(collection, key).map(Option::<&Versioned>::cloned);
+        ready(kept).boxed()
     }
 
     fn commit(&self, commit: Commit) -> BoxFuture<'_, Result<Revision, StoreError>> {

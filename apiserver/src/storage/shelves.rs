@@ -1,6 +1,6 @@
 //! Everything that a store of this process holds, and who follows it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::shares::Shares;
@@ -20,6 +20,8 @@ pub(super) struct Shelves {
 struct Shelf {
     objects: HashMap<Key, Versioned>,
     readers: Vec<Arc<dyn LogReader>>,
+    /// Where something is kept that cannot be read.
+    damaged: HashSet<Key>,
     /// What happened before the process began, for the first who follows.
     past: Option<Past>,
 }
@@ -40,8 +42,19 @@ impl Shelves {
     }
 
     /// What is kept under a key.
-    pub fn get(&self, collection: &Collection, key: &Key) -> Option<&Versioned> {
-        self.by_collection.get(collection)?.objects.get(key)
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn get(
+        &self,
+        collection: &Collection,
+        key: &Key,
+    ) -> Result<Option<&Versioned>, StoreError> {
+        let Some(shelf) = self.by_collection.get(collection) else { return Ok(None) };
+        if shelf.damaged.contains(key) {
+            return Err(StoreError::Damaged);
+        }
+        Ok(shelf.objects.get(key))
     }
 
     /// Takes room for a write, where this is kept. It must be [given back](Self::give_back) if the
@@ -101,6 +114,7 @@ impl Shelves {
         is_history: bool,
     ) {
         let shelf = self.by_collection.entry(collection.clone()).or_default();
+        shelf.damaged.remove(&key);
         let before = shelf.put(revision, &key, object.as_ref());
         self.shares.replace(key.namespace(), size(before.as_ref()), size(object.as_ref()));
         let past = shelf.past.get_or_insert_default();
@@ -108,6 +122,18 @@ impl Shelves {
             (true, object) => past.changes.push(LogEntry { revision, key, before, object }),
             (false, Some(object)) => drop(past.objects.insert(key, Versioned { revision, object })),
             (false, None) => drop(past.objects.remove(&key)),
+        }
+    }
+
+    /// Notes that what was put under a key cannot be read. The past begins after it, because nobody can
+    /// be told of it.
+    pub fn restore_damaged(&mut self, collection: &Collection, key: Key) {
+        let shelf = self.by_collection.entry(collection.clone()).or_default();
+        let before = shelf.put(Revision::NONE, &key, None);
+        self.shares.replace(key.namespace(), size(before.as_ref()), 0);
+        shelf.damaged.insert(key);
+        for shelf in self.by_collection.values_mut() {
+            shelf.past = Some(Past { objects: shelf.objects.clone(), changes: Vec::new() });
         }
     }
 
@@ -120,6 +146,7 @@ impl Shelves {
         (oldest, current): (Revision, Revision),
     ) {
         let shelf = self.by_collection.entry(collection.clone()).or_default();
+        shelf.damaged.iter().for_each(|key| reader.damage(key.clone()));
         match shelf.past.take() {
             Some(Past { objects, changes }) => {
                 hand_over(&objects, &*reader);

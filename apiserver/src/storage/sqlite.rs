@@ -30,7 +30,7 @@ use super::{
 };
 use crate::object::Key;
 pub use backup::{back_up, back_up_to};
-use database::{Database, Past};
+use database::{Database, Past, Row, Value};
 use writer::{Message, Writer};
 
 /// Writes that wait for the disk. Who comes then waits before that.
@@ -77,16 +77,29 @@ impl SqliteStore {
         now: Timestamp,
     ) -> Result<Self, String> {
         let mut database = Database::open(folder)?;
-        let Past { runs, oldest, newest } = database.past()?;
+        let Past { runs, mut oldest, newest } = database.past()?;
         let mut shelves = Shelves::new(limit, share);
         let (mut rows, began) = (0_usize, Instant::now());
         let mut log = writer::Log::default();
         database.read(|row| {
             rows += 1;
-            let is_history = row.revision > oldest;
-            log.note(&row.collection, &row.key, row.revision, row.object.is_none());
-            let state = (row.revision, row.object);
-            shelves.restore(&row.collection, row.key, state, is_history);
+            let Row { collection, key, revision, .. } = row;
+            let object = match row.value {
+                Value::Object(object) => Some(object),
+                Value::Nothing => None,
+                Value::Damaged(why) => {
+                    tracing::error!(
+                        "{}: {collection} {key} at revision {revision} is damaged: {why}",
+                        folder.display()
+                    );
+                    log.note(&collection, &key, revision, false);
+                    shelves.restore_damaged(&collection, key);
+                    oldest = revision;
+                    return;
+                }
+            };
+            log.note(&collection, &key, revision, object.is_none());
+            shelves.restore(&collection, key, (revision, object), revision > oldest);
         })?;
         let is_new = rows == 0;
         let is_first = runs.is_empty();
@@ -142,8 +155,8 @@ impl Store for SqliteStore {
         collection: &'a Collection,
         key: &'a Key,
     ) -> BoxFuture<'a, Result<Option<Versioned>, StoreError>> {
-        let kept = self.shared.lock().get(collection, key).cloned();
-        std::future::ready(Ok(kept)).boxed()
+        let kept = self.shared.lock().get(collection, key).map(Option::<&Versioned>::cloned);
+        std::future::ready(kept).boxed()
     }
 
     fn commit(&self, commit: Commit) -> BoxFuture<'_, Result<Revision, StoreError>> {

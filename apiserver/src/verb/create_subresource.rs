@@ -97,7 +97,8 @@ async fn current(attributes: &Attributes<'_>, key: &Key) -> Result<(Tree, Room),
     let kind = attributes.kind();
     let absent = || ApiError::not_found(&kind.group, &kind.names.plural, key.name());
     let (store, collection) = attributes.served.store().ok_or_else(absent)?;
-    let kept = store.get(&collection, key).await.map_err(ApiError::internal)?;
+    let kept = store.get(&collection, key).await;
+    let kept = kept.map_err(|error| attributes.served.unreadable(key, error))?;
     let kept = kept.ok_or_else(absent)?;
     let shown = kind.in_version(&kept.object, attributes.version)?;
     // What becomes of it stands beside it.

@@ -43,7 +43,8 @@ pub async fn delete(
     // The outcome of the first write of this deletion.
     let mut ended: Option<Deleted> = None;
     loop {
-        let kept = store.get(&collection, key).await.map_err(ApiError::internal)?;
+        let kept = store.get(&collection, key).await;
+        let kept = kept.map_err(|error| attributes.served.unreadable(key, error))?;
         let Some(kept) = kept else { return ended.ok_or_else(absent) };
         // That write changed the resourceVersion, so the precondition is not checked again.
         let asked = match &ended {

@@ -1,10 +1,11 @@
 //! GET: read one object.
 
-use super::list::{ensure_fresh, ensure_synced};
+use super::list::{ensure_fresh, ensure_readable, ensure_synced};
 use crate::error::ApiError;
 use crate::object::Key;
 use crate::served_kind::ServedKind;
 use crate::storage::{Revision, Versioned};
+use crate::watch_cache::Scope;
 
 /// How an object is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,6 +28,7 @@ pub async fn get(
     if let Some(revision) = options.not_older_than {
         ensure_fresh(served, revision).await?;
     }
+    ensure_readable(served, &Scope::Object(key.clone()))?;
     let names = &served.kind.names;
     served
         .cache

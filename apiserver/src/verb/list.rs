@@ -5,7 +5,7 @@ use super::{ContinueToken, Selection};
 use crate::error::{ApiError, Reason};
 use crate::object::Key;
 use crate::served_kind::ServedKind;
-use crate::storage::{Revision, Versioned};
+use crate::storage::{Revision, StoreError, Versioned};
 use crate::watch_cache::{NotFresh, Scope, Snapshot};
 
 /// How objects are listed.
@@ -159,14 +159,15 @@ impl ListPage {
 /// Reads the objects of a scope.
 ///
 /// # Errors
-/// 429 before the kind is synced; 410 and 504 when the asked revision is
-/// unknown, gone or does not arrive.
+/// 429 before the kind is synced; 500 when an object cannot be read; 410 and 504 when the asked
+/// revision is unknown, gone or does not arrive.
 pub async fn list(
     served: &ServedKind,
     scope: Scope,
     options: ListOptions,
 ) -> Result<ListPage, ApiError> {
     ensure_synced(served)?;
+    ensure_readable(served, &scope)?;
     let ListOptions { selection, collection, limit, moment } = options;
     let (snapshot, start, left) = match moment {
         Moment::Latest => (served.cache.snapshot(), None, None),
@@ -226,6 +227,13 @@ pub(super) fn ensure_synced(served: &ServedKind) -> Result<(), ApiError> {
         message = format!("{message}: waiting for a list of {}", missing.join(", "));
     }
     Err(ApiError::try_again(message, 1))
+}
+
+/// Refuses reads of what cannot be read. Who was shown a list without it would take it for gone, and
+/// collect what it owns.
+pub(super) fn ensure_readable(served: &ServedKind, scope: &Scope) -> Result<(), ApiError> {
+    let Some(key) = served.cache.damaged_in(scope) else { return Ok(()) };
+    Err(served.unreadable(&key, StoreError::Damaged))
 }
 
 /// Waits for a revision that a read asks for, if it may come: whoever reads then need not wait.

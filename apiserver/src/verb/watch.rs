@@ -7,7 +7,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use super::Selection;
-use super::list::{ensure_fresh, ensure_synced};
+use super::list::{ensure_fresh, ensure_readable, ensure_synced};
 use super::step::Step;
 use crate::error::{ApiError, Reason};
 use crate::object::Key;
@@ -165,7 +165,7 @@ pub struct WatchStream {
 /// it there.
 ///
 /// # Errors
-/// 429 before the kind is synced.
+/// 429 before the kind is synced, 500 when it is to begin with what cannot be read.
 pub async fn watch(
     served: &ServedKind,
     scope: Scope,
@@ -204,6 +204,7 @@ pub async fn watch(
                     return Ok(watching);
                 }
             }
+            ensure_readable(served, &scope)?;
             let (snapshot, subscription) = served.cache.subscribe(scope.clone());
             let selection = watching.selection.clone();
             let (next, done) = (None, false);

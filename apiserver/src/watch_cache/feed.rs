@@ -1,7 +1,7 @@
 //! Where a cache gets its changes from: a store's log, or a computation.
 
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use super::WatchCache;
 use crate::object::{Key, Object};
@@ -10,6 +10,10 @@ use crate::storage::{LogEntry, LogReader, Revision};
 impl LogReader for WatchCache {
     fn begin(&self, oldest: Revision) {
         self.begin_past(oldest);
+    }
+
+    fn damage(&self, key: Key) {
+        self.damaged.write().unwrap_or_else(PoisonError::into_inner).push(key);
     }
 
     fn append(&self, entry: LogEntry) {

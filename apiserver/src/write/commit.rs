@@ -97,7 +97,8 @@ async fn create(
 ) -> Result<Committed, ApiError> {
     let key = Key::new(attributes.namespace, object.key().name());
     if attributes.options.dry_run {
-        return match store.get(&collection, &key).await.map_err(ApiError::internal)? {
+        let kept = store.get(&collection, &key).await;
+        return match kept.map_err(|error| attributes.served.unreadable(&key, error))? {
             None => Ok(Committed::At(Versioned { revision: Revision::NONE, object })),
             Some(other) => taken(attributes, &key, Some(&other), name, may_repeat),
         };
@@ -121,7 +122,8 @@ async fn create(
         }
         Ok(revision) => Ok(Committed::At(Versioned { revision, object })),
         Err(StoreError::Exists) => {
-            let other = store.get(&collection, &key).await.map_err(ApiError::internal)?;
+            let other = store.get(&collection, &key).await;
+            let other = other.map_err(|error| attributes.served.unreadable(&key, error))?;
             taken(attributes, &key, other.as_ref(), name, may_repeat)
         }
         Err(error) => Err(no_room(attributes, &object, error)),
@@ -154,6 +156,7 @@ fn no_room(attributes: &Attributes<'_>, object: &Object, error: StoreError) -> A
         StoreError::NoDiskSpace => {
             ApiError::new(Reason::InsufficientStorage, format!("{error}: {advice}"))
         }
+        StoreError::Damaged => attributes.served.unreadable(object.key(), error),
         _ => ApiError::internal(error),
     }
 }

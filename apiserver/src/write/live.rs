@@ -84,7 +84,8 @@ pub(super) async fn current(
         return ensure_open(attributes).map(|()| None);
     }
     let key = attributes.key();
-    let kept = store.get(&collection, &key).await.map_err(ApiError::internal)?;
+    let kept = store.get(&collection, &key).await;
+    let kept = kept.map_err(|error| attributes.served.unreadable(&key, error))?;
     let may_create = match decoded {
         DecodedChange::Update(_) => kind.strategy.allows_create_on_update,
         DecodedChange::Apply(_) => true,

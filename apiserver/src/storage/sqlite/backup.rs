@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OpenFlags};
 
-use super::database::{FILE, check, rows};
+use super::database::{FILE, Row, Value, check, rows};
 use crate::storage::{Copied, Revision};
 
 /// Copies the store in a folder to a file, which must not be there yet. It is as it was at one
 /// moment, and every row was read again when the file gets its name.
 ///
 /// # Errors
-/// When there is no store, it is damaged, or the file cannot be written.
+/// When there is no store, something in it is damaged, or the file cannot be written.
 pub fn back_up(folder: &Path, file: &Path) -> Result<Copied, String> {
     if fs::exists(file).unwrap_or(true) {
         return Err(format!("{} is there already", file.display()));
@@ -80,9 +80,17 @@ fn copy(folder: &Path, file: &Path) -> Result<Copied, String> {
     let made = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY);
     let made = made.map_err(unreadable)?;
     let (mut count, mut newest) = (0, Revision::NONE);
+    let mut damaged = None;
     rows(&made, |row| {
         count += 1;
         newest = row.revision;
+        if let Value::Damaged(why) = row.value {
+            let Row { collection, key, revision, .. } = row;
+            damaged = Some(format!("{collection} {key} at revision {revision} is damaged: {why}"));
+        }
     })?;
-    Ok(Copied { rows: count, newest })
+    match damaged {
+        Some(damaged) => Err(damaged),
+        None => Ok(Copied { rows: count, newest }),
+    }
 }

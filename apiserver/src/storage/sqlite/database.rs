@@ -31,8 +31,31 @@ pub(super) struct Row {
     pub collection: Collection,
     pub key: Key,
     pub revision: Revision,
-    /// Nothing after a removal.
-    pub object: Option<Arc<Object>>,
+    pub value: Value,
+}
+
+impl Row {
+    /// The object, if there is one that can be read.
+    fn object(&self) -> Option<&Object> {
+        match &self.value {
+            Value::Object(object) => Some(object),
+            Value::Nothing | Value::Damaged(_) => None,
+        }
+    }
+
+    /// Whether what was under the key was removed.
+    pub fn is_removal(&self) -> bool {
+        matches!(self.value, Value::Nothing)
+    }
+}
+
+/// What is under a key since a revision.
+pub(super) enum Value {
+    Object(Arc<Object>),
+    /// It was removed.
+    Nothing,
+    /// It is not what was written; why.
+    Damaged(String),
 }
 
 /// What happened in earlier processes.
@@ -134,7 +157,7 @@ impl Database {
     /// Reads all rows, in the order of their revisions.
     ///
     /// # Errors
-    /// When a row is damaged; names it.
+    /// When the file is damaged.
     pub fn read(&self, take: impl FnMut(Row)) -> Result<(), String> {
         rows(&self.connection, take)
     }
@@ -195,7 +218,7 @@ impl Database {
             for row in rows {
                 let (collection, name) = (row.collection.to_string(), row.key.to_string());
                 let number = row.revision.number();
-                let value = sealed(number, &collection, &name, row.object.as_deref());
+                let value = sealed(number, &collection, &name, row.object());
                 statement.execute(params![signed(number), collection, name, value])?;
             }
             Ok(())
@@ -248,7 +271,7 @@ fn is_no_room(error: &rusqlite::Error) -> bool {
 /// Reads all rows, in the order of their revisions.
 ///
 /// # Errors
-/// When a row is damaged; names it.
+/// When the file is damaged.
 pub(super) fn rows(connection: &Connection, mut take: impl FnMut(Row)) -> Result<(), String> {
     let unreadable = |error| format!("{FILE} cannot be read: {error}");
     let sql = "SELECT revision, collection, name, value FROM log ORDER BY revision";
@@ -262,12 +285,13 @@ pub(super) fn rows(connection: &Connection, mut take: impl FnMut(Row)) -> Result
             Ok((number, collection, name, value))
         };
         let (number, collection, name, value) = read().map_err(unreadable)?;
-        let object = opened(number, &collection, &name, value).map_err(|why| {
-            format!("{FILE}: {collection} {name} at revision {number} is damaged: {why}")
-        })?;
+        let value = match opened(number, &collection, &name, value) {
+            Ok(Some(object)) => Value::Object(Arc::new(object)),
+            Ok(None) => Value::Nothing,
+            Err(why) => Value::Damaged(why),
+        };
         let (collection, key) = (Collection::new(&collection), Key::of_text(&name));
-        let revision = Revision::new(number);
-        take(Row { collection, key, revision, object: object.map(Arc::new) });
+        take(Row { collection, key, revision: Revision::new(number), value });
     }
     Ok(())
 }

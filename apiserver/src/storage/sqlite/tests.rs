@@ -48,6 +48,10 @@ impl LogReader for Told {
         self.0.lock().unwrap().push(format!("since {oldest}"));
     }
 
+    fn damage(&self, key: Key) {
+        self.0.lock().unwrap().push(format!("{key} is damaged"));
+    }
+
     fn append(&self, LogEntry { revision, key, before, object }: LogEntry) {
         let text = |object: Option<Arc<Object>>| {
             object.map_or("-".to_owned(), |object| object.to_tree()["text"].to_string())
@@ -147,8 +151,8 @@ async fn the_past_is_cut_off_and_no_more() {
     let cut = |until: Revision| {
         let mut database = Database::open(folder.path()).unwrap();
         let mut log = writer::Log::default();
-        let note = |row: database::Row| {
-            log.note(&row.collection, &row.key, row.revision, row.object.is_none());
+        let note = |row: Row| {
+            log.note(&row.collection, &row.key, row.revision, row.is_removal());
         };
         database.read(note).unwrap();
         database.compact(until, log.obsolete(until, fifth)).unwrap();
@@ -196,10 +200,11 @@ async fn what_cannot_be_used_is_said() {
     let mut damaged = whole.clone();
     damaged[place] ^= 1;
     fs::write(&file, &damaged).unwrap();
-    let expected = format!(
-        "objects.db: foos.example.com a at revision {revision} is damaged: it is not what was written"
-    );
-    assert_eq!(refused(folder.path()), expected);
+    let copied = back_up(folder.path(), &folder.path().join("copy")).unwrap_err();
+    let expected =
+        format!("foos.example.com a at revision {revision} is damaged: it is not what was written");
+    assert_eq!(copied, expected);
+    assert!(!folder.path().join("copy").exists());
     fs::write(&file, &whole[..whole.len() / 2]).unwrap();
     assert!(refused(folder.path()).contains("objects.db"));
     fs::write(&file, "no database, whatever it is, and long enough to be one").unwrap();
@@ -276,4 +281,47 @@ async fn a_copy_is_made_while_others_write() {
     fs::write(from_stream.join("objects.db"), stream).unwrap();
     assert!(!open_at(&from_stream, 100).is_new());
     assert!(back_up(&nothing, &file.with_extension("new")).unwrap_err().ends_with("is not there"));
+}
+
+#[tokio::test]
+async fn what_is_damaged_is_never_taken_for_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open_at(folder.path(), 0);
+    let good = store.commit(write("good", Expected::Absent, Some("1"))).await.unwrap();
+    let once = store.commit(write("bad", Expected::Absent, Some("before"))).await.unwrap();
+    let bad =
+        store.commit(write("bad", Expected::At(once), Some("damaged on the disk"))).await.unwrap();
+    let then =
+        store.commit(write("mended", Expected::Absent, Some("too, but then"))).await.unwrap();
+    let last = store.commit(write("mended", Expected::At(then), Some("2"))).await.unwrap();
+    drop(store);
+    let file = folder.path().join("objects.db");
+    let mut content = fs::read(&file).unwrap();
+    for text in ["damaged on the disk", "too, but then"] {
+        let is_it = |window: &[u8]| window == text.as_bytes();
+        let place = content.windows(text.len()).position(is_it).unwrap();
+        content[place] ^= 1;
+    }
+    fs::write(&file, content).unwrap();
+    let store = open_at(folder.path(), 1);
+    let key = |name| Key::new(None, name);
+    let kept = async |name| store.get(&collection(), &key(name)).await;
+    assert_eq!(kept("good").await.unwrap().unwrap().revision, good);
+    assert_eq!(kept("bad").await.unwrap_err(), StoreError::Damaged);
+    assert_eq!(kept("mended").await.unwrap().unwrap().revision, last);
+    for write in [
+        write("bad", Expected::Absent, Some("new")),
+        write("bad", Expected::At(bad), Some("new")),
+        write("bad", Expected::At(bad), None),
+    ] {
+        assert_eq!(store.commit(write).await, Err(StoreError::Damaged));
+    }
+    // Nobody can be told what happened while it could not be read.
+    let expected = [
+        "bad is damaged".to_owned(),
+        format!("{good} good - \"1\""),
+        format!("since {then}"),
+        format!("{last} mended - \"2\""),
+    ];
+    assert_eq!(told(&store).await, expected);
 }

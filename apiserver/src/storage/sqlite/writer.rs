@@ -8,7 +8,7 @@ use tokio::sync::mpsc::Receiver;
 use tokio::sync::oneshot;
 
 use super::Shared;
-use super::database::{Database, Row, WriteError};
+use super::database::{Database, Row, Value, WriteError};
 use crate::object::Key;
 use crate::storage::{Collection, Commit, Revision, StoreError, Versioned};
 
@@ -212,18 +212,27 @@ impl Writer {
         for (commit, answer) in group {
             let name = (commit.collection.clone(), commit.key.clone());
             let before = match will_be.get(&name) {
-                Some(will_be) => will_be.clone(),
-                None => shelves.get(&commit.collection, &commit.key).cloned(),
+                Some(will_be) => Ok(will_be.clone()),
+                None => {
+                    let kept = shelves.get(&commit.collection, &commit.key);
+                    kept.map(Option::<&Versioned>::cloned)
+                }
             };
-            if let Err(error) = shelves.take_room(&commit, before.as_ref()) {
-                let _ = answer.send(Err(error));
-                continue;
-            }
+            let taken = before
+                .and_then(|before| shelves.take_room(&commit, before.as_ref()).map(|()| before));
+            let before = match taken {
+                Ok(before) => before,
+                Err(error) => {
+                    let _ = answer.send(Err(error));
+                    continue;
+                }
+            };
             newest = self.shared.timeline.after(newest);
             let object = commit.object.clone();
             let after = object.clone().map(|object| Versioned { revision: newest, object });
             will_be.insert(name.clone(), after);
-            let row = Row { collection: name.0, key: name.1, revision: newest, object };
+            let value = object.map_or(Value::Nothing, Value::Object);
+            let row = Row { collection: name.0, key: name.1, revision: newest, value };
             staged.push(Staged { commit, before, row, answer });
         }
         staged
@@ -244,7 +253,7 @@ impl Writer {
         let mut answers = Vec::with_capacity(staged.len());
         let mut shelves = self.shared.lock();
         for Staged { commit, row, answer, .. } in staged {
-            self.log.note(&row.collection, &row.key, row.revision, row.object.is_none());
+            self.log.note(&row.collection, &row.key, row.revision, row.is_removal());
             shelves.keep(row.revision, commit);
             self.newest = row.revision;
             answers.push((row.revision, answer));
