@@ -17,20 +17,23 @@ const CARRIERS: [u8; 2] = [0, 1];
 /// SETTINGS, and what it costs: every stream of the connection is looked at, and may go on. Clients
 /// send one, and an acknowledgement of the server's.
 const SETTINGS: u8 = 4;
-const SETTINGS_COST: u64 = 3_000;
+const SETTINGS_COST: i64 = 3_000;
 const ACKNOWLEDGED: u8 = 1;
 
 /// How many such frames may come at once,
-const BURST: u64 = 10_000;
+const BURST: i64 = 10_000;
 /// and in a second for long,
-const PER_SECOND: u64 = 1_000;
+const PER_SECOND: i64 = 1_000;
 /// and for so many bytes that were sent: whoever reads says so in WINDOW_UPDATE frames.
 const SENT_PER_FRAME: u64 = 512;
+/// One read may bring more than was left. That is made up for before the next one, as far as a minute
+/// goes.
+const DEBT: i64 = 60 * PER_SECOND;
 
 /// Counts frames as their bytes come in.
 pub(super) struct FrameBudget {
     progress: Progress,
-    left: u64,
+    left: i64,
     filled: Instant,
     /// What was sent since the last frame was earned by it, in bytes.
     sent: u64,
@@ -80,9 +83,9 @@ impl FrameBudget {
                         let payload = u32::from_be_bytes([0, high, middle, low]) as usize;
                         let cost = match kind {
                             SETTINGS if flags & ACKNOWLEDGED == 0 => SETTINGS_COST,
-                            _ => u64::from(payload == 0 || !CARRIERS.contains(&kind)),
+                            _ => i64::from(payload == 0 || !CARRIERS.contains(&kind)),
                         };
-                        self.left = self.left.saturating_sub(cost);
+                        self.left = (self.left - cost).max(-DEBT);
                         self.progress = match payload {
                             0 => Progress::Head([0; FRAME_HEAD], 0),
                             payload => Progress::Payload(payload),
@@ -104,7 +107,8 @@ impl FrameBudget {
     /// Notes that so many bytes were sent.
     pub(super) fn sent(&mut self, bytes: usize) {
         self.sent += bytes as u64;
-        self.left = (self.left + self.sent / SENT_PER_FRAME).min(BURST);
+        let earned = i64::try_from(self.sent / SENT_PER_FRAME).unwrap_or(BURST);
+        self.left = (self.left + earned.min(BURST)).min(BURST);
         self.sent %= SENT_PER_FRAME;
     }
 
@@ -114,12 +118,14 @@ impl FrameBudget {
             return None;
         }
         let now = Instant::now();
-        let earned = now.duration_since(self.filled).as_millis() * u128::from(PER_SECOND) / 1_000;
-        self.left = u64::try_from(earned).unwrap_or(u64::MAX).min(BURST);
+        let passed = now.duration_since(self.filled).as_millis();
+        let earned = i64::try_from(passed).unwrap_or(DEBT).min(DEBT + BURST) * PER_SECOND / 1_000;
+        self.left = (self.left + earned).min(BURST);
+        self.filled = now;
         if self.left > 0 {
-            self.filled = now;
             return None;
         }
+        // What is sent meanwhile may have earned the rest.
         Some(now + Duration::from_millis(100))
     }
 }
@@ -171,9 +177,32 @@ mod tests {
         tokio::time::sleep_until(until).await;
         assert_eq!(budget.wait(), None);
         assert!((50..=150).contains(&budget.left), "{}", budget.left);
-        budget.received(&pings);
+        budget.received(&frame(6, b"01234567").repeat(1_000));
         assert!(budget.wait().is_some());
+        let missing = budget.left;
         budget.sent(1 << 20);
-        assert_eq!((budget.wait(), budget.left), (None, 2_048));
+        assert_eq!((budget.wait(), budget.left), (None, missing + 2_048));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_one_read_brings_is_made_up_for() {
+        let mut budget = FrameBudget::new();
+        budget.received(PREFACE);
+        // As many as one read may bring, each of which has every stream looked at.
+        let settings = frame(4, b"012345");
+        budget.received(&settings.repeat(1_000));
+        let wait = async |budget: &mut FrameBudget| {
+            let begun = Instant::now();
+            while let Some(until) = budget.wait() {
+                tokio::time::sleep_until(until).await;
+            }
+            begun.elapsed().as_secs_f64()
+        };
+        let waited = wait(&mut budget).await;
+        assert!((59.0..=61.0).contains(&waited), "{waited}");
+        // One at a time is made up for by what it costs.
+        budget.received(&settings);
+        let waited = wait(&mut budget).await;
+        assert!((2.0..=4.0).contains(&waited), "{waited}");
     }
 }
