@@ -96,6 +96,11 @@ impl Database {
             .mode(0o700)
             .create(folder)
             .map_err(|error| format!("cannot be made: {error}"))?;
+        if let Some(name) = network_file_system(folder) {
+            return Err(format!(
+                "is on a network file system ({name}), which does not keep what it promises"
+            ));
+        }
         let lock = lock(folder)?;
         let path = folder.join(FILE);
         // Only its owner may read what is kept.
@@ -294,6 +299,24 @@ pub(super) fn rows(connection: &Connection, mut take: impl FnMut(Row)) -> Result
         take(Row { collection, key, revision: Revision::new(number), value });
     }
     Ok(())
+}
+
+/// The file system of a folder, if it is one of those that other machines share, and that say of what
+/// was synced and locked what is not so.
+#[cfg(target_os = "linux")]
+fn network_file_system(folder: &Path) -> Option<&'static str> {
+    match rustix::fs::statfs(folder).ok()?.f_type {
+        0x6969 => Some("NFS"),
+        0xff53_4d42 => Some("CIFS"),
+        0xfe53_4d42 => Some("SMB"),
+        _ => None,
+    }
+}
+
+/// Elsewhere they are not told apart.
+#[cfg(not(target_os = "linux"))]
+fn network_file_system(_: &Path) -> Option<&'static str> {
+    None
 }
 
 /// Takes the folder for this process. The system gives it back when the process ends.
