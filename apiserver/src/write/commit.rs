@@ -154,7 +154,8 @@ fn no_room(attributes: &Attributes<'_>, object: &Object, error: StoreError) -> A
             ApiError::new(Reason::InsufficientStorage, why)
         }
         StoreError::NoDiskSpace => {
-            ApiError::new(Reason::InsufficientStorage, format!("{error}: {advice}"))
+            let why = format!("{error}: objects must be deleted, or room made on it, first");
+            ApiError::new(Reason::InsufficientStorage, why)
         }
         StoreError::Damaged => attributes.served.unreadable(object.key(), error),
         _ => ApiError::internal(error),

@@ -21,6 +21,9 @@ const HISTORY: Duration = Duration::from_secs(5 * 60);
 const HISTORY_ROWS: usize = 102_400;
 /// Rows that are removed in one transaction.
 const COMPACTED: usize = 1_000;
+/// What is said once the room is given up that is held for what makes room.
+const FULL: &str =
+    "the disk of the store is full, or has less than 32 MiB left: only deletions are written";
 /// How often it is looked at most whether there is room on the disk again.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -154,7 +157,7 @@ impl Writer {
         match (is_held, self.low_since) {
             (true, Some(_)) => tracing::info!("there is room on the disk of the store again"),
             (false, None) => {
-                tracing::warn!("the disk of the store is full: only deletions are written");
+                tracing::warn!("{FULL}");
             }
             _ => {}
         }
@@ -165,7 +168,7 @@ impl Writer {
     fn make_room(&mut self) -> bool {
         let is_made = self.database.make_room();
         if is_made {
-            tracing::warn!("the disk of the store is full: only deletions are written");
+            tracing::warn!("{FULL}");
             self.low_since = Some(Instant::now());
         }
         is_made
