@@ -22,6 +22,7 @@ mod reconcile;
 mod remove;
 mod stripped;
 mod typed;
+mod unchanged;
 mod update;
 mod value;
 mod versions;

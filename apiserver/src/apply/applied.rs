@@ -11,6 +11,7 @@ use super::owned::owned;
 use super::place::Place;
 use super::remove::{remove, with_declared_parents};
 use super::stripped::split;
+use super::unchanged::is_unchanged;
 use super::update::take_changed;
 use super::value::are_same;
 use super::versions::Versions;
@@ -64,13 +65,19 @@ pub fn apply(application: &Application<'_>, managers: &Managers) -> Result<Outco
     let mut managers = managers.clone();
     let gone = || "the version of the request is gone".to_owned();
     let place = versions.place(versions.requested()).ok_or_else(gone)?;
-    let merged = merge(place, live, applied)?;
     let set = owned(place, applied);
     let set = set.recursive_difference(versions.ignored(versions.requested()));
     let (set, of_nobody) = split(set);
     let last = managers.take(manager);
     let time = last.as_ref().and_then(|last| last.time.clone());
     let fields = Fields::from(&set);
+    if is_unchanged(place, live, applied)
+        && last.as_ref().is_none_or(|last| last.is_within(manager, (&fields, &set)))
+    {
+        managers.insert(Managed { manager: manager.clone(), fields, time });
+        return Ok(Outcome { object: None, managers });
+    }
+    let merged = merge(place, live, applied)?;
     let new = match last {
         // Whoever applies again all that it has applied leaves nothing behind.
         Some(last) if last.is_within(manager, (&fields, &set)) => merged,

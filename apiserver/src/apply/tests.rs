@@ -8,6 +8,8 @@ use super::fields_v1;
 use super::merge::merge;
 use super::remove::{remove, with_declared_parents};
 use super::typed::check_loosely;
+use super::unchanged::is_unchanged;
+use super::value::are_same;
 use super::*;
 use crate::schema::Schema;
 
@@ -315,6 +317,39 @@ impl World {
     fn everything_owned(&self) -> FieldSet {
         self.managers.iter().fold(FieldSet::default(), |all, one| all.union(one.fields.set()))
     }
+}
+
+#[test]
+fn what_is_certainly_unchanged_is_merged_to_the_same() {
+    let schema = schema();
+    let place = place(&schema);
+    let (mut certain, mut uncertain) = (0, 0);
+    for seed in 0..20_000 {
+        let mut dice = Dice(seed);
+        let live = object(dice.spec());
+        // Often a part of what is there.
+        let mut applied = if dice.roll(4) == 0 { object(dice.spec()) } else { live.clone() };
+        let spec = applied["spec"].as_object_mut().unwrap();
+        spec.retain(|_, _| dice.roll(4) != 0);
+        for item in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+            item.as_object_mut().unwrap().retain(|name, _| name == "port" || dice.roll(3) != 0);
+        }
+        if dice.roll(3) == 0
+            && let Some(Value::Array(items)) = spec.get_mut("ports")
+        {
+            items.reverse();
+        }
+        let is_same = merge(place, &live, &applied).is_ok_and(|merged| are_same(&live, &merged));
+        match is_unchanged(place, &live, &applied) {
+            true => {
+                assert!(is_same, "{seed}: {live:?} {applied:?}");
+                certain += 1;
+            }
+            false if is_same => uncertain += 1,
+            false => {}
+        }
+    }
+    assert!(certain > 3_000 && uncertain < certain, "{certain} {uncertain}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Apply: what becomes of an object that somebody applies another one to.
 
-use serde_json::Value;
+use std::borrow::Cow;
 
 use super::attributes::{Attributes, Part};
 use super::decode::{check_identity, check_uid};
@@ -101,14 +101,11 @@ fn applied_to_object(
     let (sent, version) = (&submitted.tree, attributes.version);
     let manager = manager(attributes, Operation::Apply);
     // What it says of its own version is judged when it is written.
-    let mut config = sent.clone();
-    let revision = match config.get_mut("metadata") {
-        Some(Value::Object(metadata)) => {
-            metadata.remove("managedFields");
-            metadata.get("resourceVersion").and_then(Value::as_str).unwrap_or_default().to_owned()
-        }
-        _ => String::new(),
-    };
+    let revision = metadata::text(sent, "resourceVersion").to_owned();
+    let mut config = Cow::Borrowed(sent);
+    if metadata::of(sent).contains_key("managedFields") {
+        metadata::edit(config.to_mut(), |metadata| drop(metadata.remove("managedFields")));
+    }
     let outcome = apply_to(
         (versions, &manager),
         (before, &config),
