@@ -145,6 +145,11 @@ pub(super) struct Charge {
     user: Option<Arc<UserShare>>,
 }
 
+/// Whether whoever is to read an object waits until there is room for it.
+pub(super) fn is_large(versioned: &Versioned) -> bool {
+    versioned.object.size() > SMALL
+}
+
 fn now() -> u64 {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
     milliseconds(START.elapsed())
@@ -265,8 +270,10 @@ impl Answer {
         user: &User,
         versioned: &Versioned,
     ) -> Result<Option<Charge>, ApiError> {
-        let size = versioned.object.size();
-        if size > SMALL { self.room(user, size).await.map(Some) } else { Ok(None) }
+        match is_large(versioned) {
+            true => self.room(user, versioned.object.size()).await.map(Some),
+            false => Ok(None),
+        }
     }
 
     /// Counts so many bytes that have been made, as long as the charge is held.

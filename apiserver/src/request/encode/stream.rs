@@ -20,9 +20,9 @@ use tokio::sync::mpsc::{Receiver, channel};
 use tokio::time::{Instant, Sleep, sleep_until, timeout, timeout_at};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-use super::super::answers::{Answer, Charge};
+use super::super::answers::{self, Answer, Charge};
 use super::super::deadline::REQUEST_TIMEOUT;
-use super::super::negotiate::{Media, Presentation};
+use super::super::negotiate::{Form, Media, Presentation};
 use super::super::throttle::Permit;
 use super::gzip::{self, Gzip};
 use super::indent::Indenter;
@@ -332,8 +332,10 @@ struct WatchState {
     /// Rings when a bookmark is due, and at the deadline.
     alarm: Pin<Box<Sleep>>,
     bookmark_is_due: bool,
-    /// Ends this watch; cancelled when the server closes.
-    ending: CancellationToken,
+    /// Whether an error was the last that was sent.
+    has_failed: bool,
+    /// Ready when the kind is no longer served like this, the server closes, or what it begins with has
+    /// failed.
     ended: Pin<Box<WaitForCancellationFutureOwned>>,
     clock: Clock,
     /// Counts what was sent.
@@ -409,15 +411,16 @@ pub(in crate::request) async fn watch(
         deadline,
         alarm: Box::pin(sleep_until(next_bookmark.unwrap_or(deadline))),
         bookmark_is_due: false,
-        ended: Box::pin(ending.clone().cancelled_owned()),
-        ending,
+        has_failed: false,
+        ended: Box::pin(ending.cancelled_owned()),
         clock,
         sent,
         reader,
         revoked,
         _permit: permit,
     };
-    let live = stream::unfold(state, next_event);
+    // Boxed, because it is handed over with every event.
+    let live = stream::unfold(Box::new(state), next_event);
     Ok(Body::from_stream(until(deadline + OVERTIME, chunk.chain(rest).chain(live))))
 }
 
@@ -479,9 +482,9 @@ fn next_bookmark(now: Instant, deadline: Instant) -> Option<Instant> {
     Some(last.min(now + BOOKMARK_EVERY))
 }
 
-async fn next_event(mut state: WatchState) -> Option<(Chunk, WatchState)> {
+async fn next_event(mut state: Box<WatchState>) -> Option<(Chunk, Box<WatchState>)> {
     // No bookmark may follow an error: it would say that what failed was sent.
-    if state.ending.is_cancelled() {
+    if state.has_failed {
         return None;
     }
     let event = loop {
@@ -509,7 +512,8 @@ async fn next_event(mut state: WatchState) -> Option<(Chunk, WatchState)> {
         }
     };
     let _room = match &event {
-        Ok(Event::Object(event)) => {
+        // A small one does not wait.
+        Ok(Event::Object(event)) if answers::is_large(&event.versioned) => {
             let Reader { answer, user } = &state.reader;
             // Who waits holds what may be gone for everybody else: it can come back for it.
             timeout(ROOM_WAIT, answer.room_for(user, &event.versioned)).await.ok()?.ok()?
@@ -518,11 +522,14 @@ async fn next_event(mut state: WatchState) -> Option<(Chunk, WatchState)> {
     };
     let frame = event.and_then(|event| {
         state.sent.inc();
-        state.encoder.set_time(state.clock.now());
+        if matches!(state.encoder.format().form, Form::Table(_)) {
+            // Cells say how old something is.
+            state.encoder.set_time(state.clock.now());
+        }
         state.encoder.event(&event, state.first)
     });
     let frame = frame.unwrap_or_else(|error| {
-        state.ending.cancel();
+        state.has_failed = true;
         state.encoder.error_event(&error)
     });
     state.first = false;
