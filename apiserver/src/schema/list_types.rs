@@ -1,8 +1,9 @@
 //! Lists in which nothing may be twice: sets, and maps by some of their members.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::{ListType, Type};
 use crate::error::{FieldError, Path};
@@ -18,7 +19,14 @@ pub fn validate_list_types(of: Type<'_>, tree: &Tree) -> Vec<FieldError> {
 /// The items of a list by what makes each another one.
 pub struct ByKey<'a> {
     keys: &'a [String],
-    items: HashMap<String, &'a Value>,
+    items: HashMap<ItemKey<'a>, &'a Value>,
+}
+
+/// The members that make an item another one than the others.
+#[derive(PartialEq, Eq, Hash)]
+enum ItemKey<'a> {
+    One(&'a Value),
+    Several(Vec<&'a Value>),
 }
 
 /// The items of a map as it was; nothing of other lists.
@@ -66,7 +74,7 @@ fn node(of: Type<'_>, value: &Value, path: &Path<'_>, errors: &mut Vec<FieldErro
         Value::Array(items) => {
             match &of.list_type {
                 ListType::Unset | ListType::Atomic => {}
-                ListType::Set => twice(items.iter().cloned(), path, errors),
+                ListType::Set => twice(items.iter(), |index| items[index].clone(), path, errors),
                 ListType::Map(keys) => map(items, keys, path, errors),
             }
             let Some(of) = of.of_items() else { return };
@@ -87,34 +95,43 @@ fn map(items: &[Value], keys: &[String], path: &Path<'_>, errors: &mut Vec<Field
             errors.push(FieldError::invalid(field, to_json(&items[index]), why));
         }
         None => {
-            let objects = items.iter().filter_map(Value::as_object);
-            twice(objects.map(|item| identity(item, keys)), path, errors);
+            let members = items.iter().map(|item| keys.iter().map(|key| item.get(key)).collect());
+            let show = |index: usize| items[index].as_object().map(|item| identity(item, keys));
+            let show = |index| Value::Object(show(index).unwrap_or_default());
+            twice::<Vec<Option<&Value>>>(members, show, path, errors);
         }
     }
 }
 
 /// The key of an item, if it has all of it.
-fn key(item: &Tree, keys: &[String]) -> Option<String> {
-    let is_scalar =
-        |key: &String| item.get(key).is_some_and(|value| !value.is_object() && !value.is_array());
-    keys.iter().all(is_scalar).then(|| identity(item, keys).to_string())
+fn key<'a>(item: &'a Tree, keys: &[String]) -> Option<ItemKey<'a>> {
+    let scalar = |key| item.get(key).filter(|value| !value.is_object() && !value.is_array());
+    match keys {
+        [key] => scalar(key).map(ItemKey::One),
+        keys => keys.iter().map(scalar).collect::<Option<_>>().map(ItemKey::Several),
+    }
 }
 
 /// What makes an item of a map another one than the others.
-fn identity(item: &Tree, keys: &[String]) -> Value {
+fn identity(item: &Tree, keys: &[String]) -> Tree {
     let given = keys.iter().filter_map(|key| Some((key.clone(), item.get(key)?.clone())));
-    Value::Object(given.collect::<Map<_, _>>())
+    given.collect()
 }
 
 /// Tells of each value that is there again, where it is for the second time.
 /// `1` and `1.0` are two.
-fn twice(identities: impl Iterator<Item = Value>, path: &Path<'_>, errors: &mut Vec<FieldError>) {
-    let mut seen: HashMap<String, u32> = HashMap::new();
+fn twice<K: Hash + Eq>(
+    identities: impl Iterator<Item = K>,
+    show: impl Fn(usize) -> Value,
+    path: &Path<'_>,
+    errors: &mut Vec<FieldError>,
+) {
+    let mut seen: HashMap<K, u32> = HashMap::new();
     for (index, identity) in identities.enumerate() {
-        let count = seen.entry(identity.to_string()).or_default();
+        let count = seen.entry(identity).or_default();
         *count += 1;
         if *count == 2 && errors.len() < super::ERRORS_LIMIT {
-            errors.push(FieldError::duplicate(format!("{path}[{index}]"), to_json(&identity)));
+            errors.push(FieldError::duplicate(format!("{path}[{index}]"), to_json(&show(index))));
         }
     }
 }
