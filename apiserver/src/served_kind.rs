@@ -7,10 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 
-use crate::error::{ApiError, quote};
 use crate::kind::{Kind, ReviewHandler, Version};
-use crate::object::Key;
-use crate::storage::{Collection, Store, StoreError};
+use crate::storage::{Collection, Store};
 use crate::watch_cache::WatchCache;
 
 /// What a computed kind is computed from: callers need the same verb on it.
@@ -115,12 +113,6 @@ impl ServedKind {
             Backing::Stored(store) => Some((store, Collection::new(&self.kind.collection()))),
             Backing::Computed(_) | Backing::Reviewed(_) => None,
         }
-    }
-
-    /// What is said when the store cannot say what is under a key.
-    pub fn unreadable(&self, key: &Key, error: StoreError) -> ApiError {
-        let (kind, key) = (self.kind.qualified(), quote(&key.to_string()));
-        ApiError::internal(format!("{kind} {key}: {error}"))
     }
 }
 

@@ -241,6 +241,11 @@ impl ApiError {
             .with_details(Details { causes: vec![cause], ..Details::default() })
     }
 
+    /// 500: the store cannot say what is under a key of a kind.
+    pub fn unreadable(kind: &str, key: impl fmt::Display, why: impl fmt::Display) -> Self {
+        Self::internal(format!("{kind} {}: {why}", quote(&key.to_string())))
+    }
+
     /// 410: the revision has left the history.
     pub fn expired(message: impl Into<String>) -> Self {
         Self::new(Reason::Expired, message)

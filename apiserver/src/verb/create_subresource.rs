@@ -98,7 +98,8 @@ async fn current(attributes: &Attributes<'_>, key: &Key) -> Result<(Tree, Room),
     let absent = || ApiError::not_found(&kind.group, &kind.names.plural, key.name());
     let (store, collection) = attributes.served.store().ok_or_else(absent)?;
     let kept = store.get(&collection, key).await;
-    let kept = kept.map_err(|error| attributes.served.unreadable(key, error))?;
+    let kept =
+        kept.map_err(|error| ApiError::unreadable(&attributes.kind().qualified(), key, error))?;
     let kept = kept.ok_or_else(absent)?;
     let shown = kind.in_version(&kept.object, attributes.version)?;
     // What becomes of it stands beside it.

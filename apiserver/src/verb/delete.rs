@@ -44,7 +44,8 @@ pub async fn delete(
     let mut ended: Option<Deleted> = None;
     loop {
         let kept = store.get(&collection, key).await;
-        let kept = kept.map_err(|error| attributes.served.unreadable(key, error))?;
+        let kept =
+            kept.map_err(|error| ApiError::unreadable(&attributes.kind().qualified(), key, error))?;
         let Some(kept) = kept else { return ended.ok_or_else(absent) };
         // That write changed the resourceVersion, so the precondition is not checked again.
         let asked = match &ended {

@@ -233,7 +233,7 @@ pub(super) fn ensure_synced(served: &ServedKind) -> Result<(), ApiError> {
 /// collect what it owns.
 pub(super) fn ensure_readable(served: &ServedKind, scope: &Scope) -> Result<(), ApiError> {
     let Some(key) = served.cache.damaged_in(scope) else { return Ok(()) };
-    Err(served.unreadable(&key, StoreError::Damaged))
+    Err(ApiError::unreadable(&served.kind.qualified(), key, StoreError::Damaged))
 }
 
 /// Waits for a revision that a read asks for, if it may come: whoever reads then need not wait.

@@ -98,7 +98,9 @@ async fn create(
     let key = Key::new(attributes.namespace, object.key().name());
     if attributes.options.dry_run {
         let kept = store.get(&collection, &key).await;
-        return match kept.map_err(|error| attributes.served.unreadable(&key, error))? {
+        return match kept
+            .map_err(|error| ApiError::unreadable(&attributes.kind().qualified(), &key, error))?
+        {
             None => Ok(Committed::At(Versioned { revision: Revision::NONE, object })),
             Some(other) => taken(attributes, &key, Some(&other), name, may_repeat),
         };
@@ -123,7 +125,9 @@ async fn create(
         Ok(revision) => Ok(Committed::At(Versioned { revision, object })),
         Err(StoreError::Exists) => {
             let other = store.get(&collection, &key).await;
-            let other = other.map_err(|error| attributes.served.unreadable(&key, error))?;
+            let other = other.map_err(|error| {
+                ApiError::unreadable(&attributes.kind().qualified(), &key, error)
+            })?;
             taken(attributes, &key, other.as_ref(), name, may_repeat)
         }
         Err(error) => Err(no_room(attributes, &object, error)),
@@ -157,7 +161,9 @@ fn no_room(attributes: &Attributes<'_>, object: &Object, error: StoreError) -> A
             let why = format!("{error}: objects must be deleted, or room made on it, first");
             ApiError::new(Reason::InsufficientStorage, why)
         }
-        StoreError::Damaged => attributes.served.unreadable(object.key(), error),
+        StoreError::Damaged => {
+            ApiError::unreadable(&attributes.kind().qualified(), object.key(), error)
+        }
         _ => ApiError::internal(error),
     }
 }

@@ -85,7 +85,8 @@ pub(super) async fn current(
     }
     let key = attributes.key();
     let kept = store.get(&collection, &key).await;
-    let kept = kept.map_err(|error| attributes.served.unreadable(&key, error))?;
+    let kept =
+        kept.map_err(|error| ApiError::unreadable(&attributes.kind().qualified(), &key, error))?;
     let may_create = match decoded {
         DecodedChange::Update(_) => kind.strategy.allows_create_on_update,
         DecodedChange::Apply(_) => true,
