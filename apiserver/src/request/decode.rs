@@ -2,6 +2,7 @@
 
 mod body;
 mod deletion;
+mod duplicate_keys;
 mod list_parameters;
 mod parameters;
 mod patch;

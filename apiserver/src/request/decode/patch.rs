@@ -6,6 +6,7 @@ use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 use serde_json::Value;
 
+use super::duplicate_keys;
 use crate::codec::{self, ParseError, YamlParsers};
 use crate::error::{ApiError, Reason, go_type, quote};
 use crate::object::Tree;
@@ -149,15 +150,16 @@ pub(super) async fn read_applied(
 ) -> Result<SubmittedApply, ApiError> {
     let undecodable = |why: &str| ApiError::bad_request(format!("error decoding YAML: {why}"));
     // Most clients send JSON, which is read in a tenth of the time.
-    let parsed = match codec::from_json(bytes, account) {
-        Ok(parsed) => parsed,
+    let (parsed, is_json) = match codec::from_json(bytes, account) {
+        Ok(parsed) => (parsed, true),
         Err(ParseError::Refused(refused)) => return Err(refused),
         Err(ParseError::Malformed(_)) => {
             let parsed = yaml.parse(bytes.clone(), account).await;
-            parsed.map_err(|error| match error {
+            let parsed = parsed.map_err(|error| match error {
                 ParseError::Refused(refused) => refused,
                 ParseError::Malformed(why) => undecodable(&why),
-            })?
+            })?;
+            (parsed, false)
         }
     };
     let mut tree = match parsed.value {
@@ -176,7 +178,10 @@ pub(super) async fn read_applied(
         let key = path.rsplit(['.', ']']).next().unwrap_or_default();
         format!("key {} already set in map", quote(key))
     };
-    let problems = parsed.duplicates.iter().map(problem).collect();
+    let problems = match parsed.duplicates.is_empty() {
+        false if is_json => duplicate_keys::told_by_lines(bytes),
+        _ => parsed.duplicates.iter().map(problem).collect(),
+    };
     Ok(SubmittedApply { tree, problems, force })
 }
 
