@@ -152,7 +152,7 @@ fn write(folder: &Path, objects: &[Foo]) -> Result<()> {
 }
 
 /// The program is there before the server, and after it: the second server
-/// knows nothing of what the first one said.
+/// has lost what the first one kept, and knows nothing of what it said.
 pub fn survives_a_restart() -> Result<()> {
     block_on(async {
         let folder = tempfile::tempdir()?;
@@ -182,6 +182,9 @@ pub fn survives_a_restart() -> Result<()> {
         // What was known last is better than nothing.
         ensure!(reflected.get("/readyz").await?.0 == 200);
         reflected.serves(&[("a", "stays not"), ("b", "old")]).await?;
+        for file in ["objects.db", "objects.db-wal", "objects.db-shm"] {
+            let _ = std::fs::remove_file(data.join(file));
+        }
         let mut server = standalone(port, &data, &second)?;
         server.prints("export KUBECONFIG=").await?;
         reflected.serves(&[("b", "new"), ("c", "comes")]).await?;
