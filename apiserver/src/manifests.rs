@@ -308,7 +308,7 @@ fn workload(name: &str, namespace: &str, image: &str, store: DeployedStore) -> V
             spec["volumeClaimTemplates"] = json!([{
                 "metadata": {"name": "data"},
                 "spec": {
-                    // Of one Pod, not of one node: nobody else may have the folder.
+                    // For one Pod: two Pods on one node must not mount the same folder.
                     "accessModes": ["ReadWriteOncePod"],
                     "resources": {"requests": {"storage": VOLUME}},
                 },

@@ -66,10 +66,7 @@ pub(crate) async fn load(
         if let (Some(uid), Some(metadata)) = (uid, object["metadata"].as_object_mut()) {
             metadata.entry("uid").or_insert_with(|| uid.as_str().into());
         }
-        match kinds.restore(object).await {
-            Err(RestoreError::Exists) if kinds.were_kept() => {}
-            restored => restored.map_err(|error| ObjectError::new(what, error))?,
-        }
+        restore(kinds, object).await.map_err(|error| ObjectError::new(what, error))?;
     }
     for LoadedObject { place, object } in own {
         let what = describe(&place, &object);
@@ -81,12 +78,17 @@ pub(crate) async fn load(
     Ok(())
 }
 
-async fn restore_namespace(kinds: &RuntimeKinds, name: &str) -> Result<(), ObjectError> {
-    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-    let restored = match kinds.restore(namespace).await {
+/// Restores an object; one that another process has kept stays as it is.
+async fn restore(kinds: &RuntimeKinds, object: Value) -> Result<(), RestoreError> {
+    match kinds.restore(object).await {
         Err(RestoreError::Exists) if kinds.were_kept() => Ok(()),
         restored => restored,
-    };
+    }
+}
+
+async fn restore_namespace(kinds: &RuntimeKinds, name: &str) -> Result<(), ObjectError> {
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+    let restored = restore(kinds, namespace).await;
     restored.map_err(|why| ObjectError::new(format!("Namespace {name:?}"), why))
 }
 

@@ -148,7 +148,9 @@ impl Standalone {
         let kinds = running.runtime_kinds();
         accounts.set_objects(kinds.clone());
         let serving = Definitions::new(client.clone(), kinds.clone(), Arc::clone(&now));
-        serving.serve_kept().await?;
+        if kinds.were_kept() {
+            serving.serve_kept().await?;
+        }
         for (place, definition) in &definitions {
             let what = format!("{place} (CustomResourceDefinition {:?})", definition.name_any());
             serving.create(&what, definition).await?;
@@ -158,10 +160,10 @@ impl Standalone {
         };
         let mut own =
             cluster_objects::objects(Some((address, &certificates))).map_err(unreadable)?;
-        let of_address = own.clone();
+        let kept = if kinds.were_kept() { own.clone() } else { Vec::new() };
         own.extend(cluster_objects::api_services(&kinds));
         objects::load(&kinds, objects, own).await?;
-        cluster_objects::renew(&client, of_address).await?;
+        cluster_objects::renew(&client, kept).await?;
         let ca = std::fs::read_to_string(&certificates.ca).map_err(unreadable)?;
         let controllers = Controllers::start(&client, &kinds, serving, &now);
         let controllers = controllers.with(namespace_objects::run(client, ca));

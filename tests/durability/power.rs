@@ -125,6 +125,16 @@ async fn write_all(llamas: &Api<Llama>, steps: &Steps, writers: u64) -> Result<(
     Ok(())
 }
 
+/// A place, and what notes the steps of a program there; nothing where it cannot be built.
+fn recorded_place() -> Result<Option<(Place, Recorder)>> {
+    let place = Place::new()?;
+    let recorder = Recorder::build(place.path())?;
+    if recorder.is_none() {
+        println!("left out: there is no C compiler");
+    }
+    Ok(recorder.map(|recorder| (place, recorder)))
+}
+
 /// What a program shows that begins with these files.
 async fn shown(place: &Place, folder: &Path) -> Result<Vec<Llama>> {
     let program = place.start_in(folder).await?;
@@ -134,11 +144,7 @@ async fn shown(place: &Place, folder: &Path) -> Result<Vec<Llama>> {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_power_goes_at_any_moment() -> Result<()> {
     let images: usize = std::env::var("IMAGES").map_or(Ok(40), |images| images.parse())?;
-    let place = Place::new()?;
-    let Some(recorder) = Recorder::build(place.path())? else {
-        println!("left out: there is no C compiler");
-        return Ok(());
-    };
+    let Some((place, recorder)) = recorded_place()? else { return Ok(()) };
     let (folder, record) = (place.path().join("data"), place.path().join("record"));
     let recording = Recording { folder: &folder, record: &record, failure: None };
     let mut program = place.start_recorded(&recorder, &recording).await?;
@@ -177,11 +183,7 @@ async fn the_power_goes_at_any_moment() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_disk_fails_at_any_step() -> Result<()> {
     let failures: usize = std::env::var("FAILURES").map_or(Ok(12), |failures| failures.parse())?;
-    let place = Place::new()?;
-    let Some(recorder) = Recorder::build(place.path())? else {
-        println!("left out: there is no C compiler");
-        return Ok(());
-    };
+    let Some((place, recorder)) = recorded_place()? else { return Ok(()) };
     for failure in 0..failures {
         // The first ones while it starts, others while much is written.
         let step = 1 + failure * (failure + 3);

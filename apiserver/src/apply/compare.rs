@@ -8,7 +8,7 @@ use super::field_set::{FieldSet, Node};
 use super::list::{Group, grouped};
 use super::path_element::PathElement;
 use super::place::{Atom, ListAtom, MapAtom, Place};
-use super::value::are_equal;
+use super::value::{SAME_DEPTH, are_equal};
 
 /// What is different between two states of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -94,10 +94,6 @@ impl Below {
         }
     }
 }
-
-/// Down to here it is looked first whether values are the same to the letter, as most are. Deeper
-/// down it would be looked at the same ones too often.
-const SAME_DEPTH: usize = 8;
 
 struct Walk {
     is_whole: bool,

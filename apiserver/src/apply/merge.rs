@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use super::list::element_of;
 use super::path_element::PathElement;
 use super::place::{Atom, ListAtom, MapAtom, Place, Relation};
+use super::value::SAME_DEPTH;
 
 /// What becomes of an object when this one is applied to it.
 ///
@@ -22,10 +23,6 @@ pub fn merge(
         Atom::Scalar(_) | Atom::List(_) => Ok(applied.clone()),
     }
 }
-
-/// Down to here it is looked first whether values are the same to the letter, as most are. Deeper
-/// down it would be looked at the same ones too often.
-const SAME_DEPTH: usize = 8;
 
 /// `None` where there is nothing.
 fn value(

@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 
 use super::list::{Keyed, element_of};
 use super::place::{Atom, ListAtom, MapAtom, Place, Relation, Scalar};
+use super::value::SAME_DEPTH;
 use crate::error::{go_value, joined, quote};
 
 /// At most this many faults of one object are told.
@@ -62,10 +63,6 @@ fn faults_of(
         many => Err(many.iter().fold("errors:".to_owned(), |text, one| format!("{text}\n  {one}"))),
     }
 }
-
-/// Down to here it is looked first whether values were checked in another object, as most were.
-/// Deeper down it would be looked at the same ones too often.
-const SAME_DEPTH: usize = 8;
 
 /// Where a value stands. It is written down only if something is wrong there.
 #[derive(Clone, Copy)]

@@ -5,10 +5,7 @@ use serde_json::{Map, Value};
 
 use super::list::{element_of, grouped};
 use super::place::{Atom, ListAtom, MapAtom, Place, Relation};
-use super::value::are_equal;
-
-/// Down to here it is looked first whether values are the same to the letter.
-const SAME_DEPTH: usize = 8;
+use super::value::{SAME_DEPTH, are_equal};
 
 /// Whether it is certain that nothing becomes of an object when this one is applied to it. Where it is
 /// not, [`merge`](super::merge::merge) says what does.

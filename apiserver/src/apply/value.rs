@@ -8,6 +8,10 @@ use serde_json::{Map, Number, Value};
 
 use crate::error::{go_float, quote};
 
+/// How deep walks look first whether two values are the same to the letter, as most are. Below it they
+/// would compare the same values too often.
+pub const SAME_DEPTH: usize = 8;
+
 /// The order of values: numbers, texts, `false` and `true`, lists, objects, null.
 pub fn compare_values(one: &Value, other: &Value) -> Ordering {
     match (one, other) {

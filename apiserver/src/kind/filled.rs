@@ -1,5 +1,5 @@
-//! Fields that the system fills in or drops: what a client has not said of them belongs to nobody, and
-//! what it has said stays its own.
+//! Fields that the system fills in or drops. Nobody owns a value that no client has sent; a client owns
+//! what it has sent.
 
 use std::borrow::Cow;
 
@@ -30,8 +30,8 @@ impl Filled {
         Self { is_dropped_only: true, ..Self::field(field) }
     }
 
-    /// The same, which begins as another one where a client leaves it out: that is a default, and
-    /// defaults belong to whoever leaves them to the system.
+    /// The same, with the value of another field where a client leaves it out: that is a default, and a
+    /// client owns the defaults of what it has left out.
     #[must_use]
     pub const fn like(self, other: &'static str) -> Self {
         Self { like: Some(other), ..self }

@@ -2,7 +2,7 @@
 //!
 //! What a path finds is found step by step, in the order and with the faults of Kubernetes' own
 //! library: what goes wrong with one value leaves the whole cell empty. Nothing is copied, and
-//! whoever looks has so many steps.
+//! a search stops after a number of steps that its caller sets.
 
 mod compare;
 mod find;

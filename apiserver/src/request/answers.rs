@@ -145,7 +145,7 @@ pub(super) struct Charge {
     user: Option<Arc<UserShare>>,
 }
 
-/// Whether whoever is to read an object waits until there is room for it.
+/// Whether an answer with this object waits until there is memory for it.
 pub(super) fn is_large(versioned: &Versioned) -> bool {
     versioned.object.size() > SMALL
 }

@@ -125,8 +125,8 @@ impl Shelves {
         }
     }
 
-    /// Notes that what was put under a key cannot be read. The past begins after it, because nobody can
-    /// be told of it.
+    /// Marks what is kept under a key as damaged. The history begins after it, because watchers cannot be
+    /// sent this change.
     pub fn restore_damaged(&mut self, collection: &Collection, key: Key) {
         let shelf = self.by_collection.entry(collection.clone()).or_default();
         let before = shelf.put(Revision::NONE, &key, None);

@@ -43,9 +43,7 @@ pub async fn delete(
     // The outcome of the first write of this deletion.
     let mut ended: Option<Deleted> = None;
     loop {
-        let kept = store.get(&collection, key).await;
-        let kept =
-            kept.map_err(|error| ApiError::unreadable(&attributes.kind().qualified(), key, error))?;
+        let kept = attributes.stored((&**store, &collection), key).await?;
         let Some(kept) = kept else { return ended.ok_or_else(absent) };
         // That write changed the resourceVersion, so the precondition is not checked again.
         let asked = match &ended {

@@ -28,10 +28,11 @@ pub async fn get(
     if let Some(revision) = options.not_older_than {
         ensure_fresh(served, revision).await?;
     }
+    if let Some(found) = served.cache.get(key) {
+        return Ok(found);
+    }
+    // A damaged object is in no cache.
     ensure_readable(served, &Scope::Object(key.clone()))?;
-    let names = &served.kind.names;
-    served
-        .cache
-        .get(key)
-        .ok_or_else(|| ApiError::not_found(&served.kind.group, &names.plural, key.name()))
+    let (group, plural) = (&served.kind.group, &served.kind.names.plural);
+    Err(ApiError::not_found(group, plural, key.name()))
 }

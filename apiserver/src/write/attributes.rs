@@ -11,6 +11,7 @@ use crate::kind::{Kind, RuleContext, Version};
 use crate::object::Key;
 use crate::quota::Account;
 use crate::served_kind::{ServedKind, ServedKinds};
+use crate::storage::{Collection, Store, Versioned};
 use crate::user::User;
 
 /// What of an object is written.
@@ -120,6 +121,19 @@ impl<'a> Attributes<'a> {
     /// The kind that is written.
     pub fn kind(&self) -> &'a Kind {
         &self.served.kind
+    }
+
+    /// What a store keeps under a key.
+    ///
+    /// # Errors
+    /// 500 when it cannot be read.
+    pub async fn stored(
+        &self,
+        (store, collection): (&dyn Store, &Collection),
+        key: &Key,
+    ) -> Result<Option<Versioned>, ApiError> {
+        let kept = store.get(collection, key).await;
+        kept.map_err(|error| ApiError::unreadable(&self.kind().qualified(), key, error))
     }
 
     /// Where the object of the path is.

@@ -97,10 +97,7 @@ async fn create(
 ) -> Result<Committed, ApiError> {
     let key = Key::new(attributes.namespace, object.key().name());
     if attributes.options.dry_run {
-        let kept = store.get(&collection, &key).await;
-        return match kept
-            .map_err(|error| ApiError::unreadable(&attributes.kind().qualified(), &key, error))?
-        {
+        return match attributes.stored((store, &collection), &key).await? {
             None => Ok(Committed::At(Versioned { revision: Revision::NONE, object })),
             Some(other) => taken(attributes, &key, Some(&other), name, may_repeat),
         };
@@ -124,10 +121,7 @@ async fn create(
         }
         Ok(revision) => Ok(Committed::At(Versioned { revision, object })),
         Err(StoreError::Exists) => {
-            let other = store.get(&collection, &key).await;
-            let other = other.map_err(|error| {
-                ApiError::unreadable(&attributes.kind().qualified(), &key, error)
-            })?;
+            let other = attributes.stored((store, &collection), &key).await?;
             taken(attributes, &key, other.as_ref(), name, may_repeat)
         }
         Err(error) => Err(no_room(attributes, &object, error)),

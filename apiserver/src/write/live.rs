@@ -84,9 +84,7 @@ pub(super) async fn current(
         return ensure_open(attributes).map(|()| None);
     }
     let key = attributes.key();
-    let kept = store.get(&collection, &key).await;
-    let kept =
-        kept.map_err(|error| ApiError::unreadable(&attributes.kind().qualified(), &key, error))?;
+    let kept = attributes.stored((&**store, &collection), &key).await?;
     let may_create = match decoded {
         DecodedChange::Update(_) => kind.strategy.allows_create_on_update,
         DecodedChange::Apply(_) => true,

@@ -72,8 +72,8 @@ impl<'t> Parser<'t> {
                     _ => Step::Keyword,
                 });
             }
-            // What stands behind the end of a path is text of a template, and shown by nobody; another
-            // path of the template is not read here.
+            // Text after the closing brace is not part of the cell. A template with a second path is not
+            // supported.
             '}' if !self.rest.contains('{') => self.rest = "",
             _ => return None,
         }

@@ -1,4 +1,5 @@
-//! Keys that an object in JSON has twice, as whoever reads it as YAML tells of them: by lines.
+//! Duplicate keys of objects in JSON, reported as kube-apiserver's YAML parser reports them: with the line
+//! of the value.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -9,8 +10,8 @@ use crate::error::quote;
 const TOLD: usize = 1_000;
 const BYTES: usize = 64 << 10;
 
-/// `line 3: key "a" already set in map`, for each key that was there before in its object: the line is
-/// that of its value, and what is wrong within the value comes first. `json` is JSON.
+/// `line 3: key "a" already set in map`, for each duplicate key: the line is that of its value, and
+/// duplicates within the value come first. `json` is valid JSON.
 pub fn told_by_lines(json: &[u8]) -> Vec<String> {
     let mut scanner = Scanner { json, at: 0, line: 1, told: Vec::new(), bytes: 0 };
     let _ = scanner.value();
