@@ -75,8 +75,8 @@ pub struct Commit {
     pub expected: Expected,
     /// What is kept afterwards; `None` removes.
     pub object: Option<Arc<Object>>,
-    /// Whether it only marks the object as going: a full store takes it too, or
-    /// nothing that is held could go.
+    /// Whether it only marks the object as going, or takes off something that holds it: a full store
+    /// takes it too, or nothing that is held could go.
     pub marks: bool,
 }
 

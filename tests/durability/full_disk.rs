@@ -35,7 +35,9 @@ async fn a_full_disk_takes_deletions_and_nothing_else() -> Result<()> {
         program.llamas.create(&PostParams::default(), &large(&name)).await?;
         made.push(name);
     }
-    let hold = Patch::Merge(json!({"metadata": {"finalizers": ["example.com/hold"]}}));
+    let finalizers =
+        |finalizers: &[&str]| Patch::Merge(json!({"metadata": {"finalizers": finalizers}}));
+    let hold = finalizers(&["example.com/hold", "example.com/leash"]);
     program.llamas.patch("l0", &PatchParams::default(), &hold).await?;
     disk.fill()?;
     // The log has some room left that it has had before.
@@ -56,6 +58,10 @@ async fn a_full_disk_takes_deletions_and_nothing_else() -> Result<()> {
     program = place.start().await?;
     let marked = program.llamas.delete("l0", &DeleteParams::default()).await?;
     ensure!(marked.left().is_some_and(|held| held.metadata.deletion_timestamp.is_some()));
+    // Controllers let go of it, one after the other.
+    let hold = finalizers(&["example.com/hold"]);
+    let held = program.llamas.patch("l0", &PatchParams::default(), &hold).await?;
+    ensure!(held.finalizers().len() == 1, "{:?}", held.finalizers());
     for name in &made[1..] {
         program
             .llamas
@@ -64,6 +70,8 @@ async fn a_full_disk_takes_deletions_and_nothing_else() -> Result<()> {
             .with_context(|| name.clone())?;
     }
     let refused = program.llamas.create(&PostParams::default(), &large("late")).await;
+    ensure!(refused.as_ref().is_err_and(is_no_room), "{refused:?}");
+    let refused = program.llamas.patch("dolly", &PatchParams::default(), &hold).await;
     ensure!(refused.as_ref().is_err_and(is_no_room), "{refused:?}");
     program.process.kill();
     program = place.start().await?;

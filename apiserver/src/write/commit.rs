@@ -66,12 +66,14 @@ async fn replace(
     if attributes.options.dry_run {
         return Ok(Committed::At(Versioned { revision: kept.revision, object }));
     }
+    let shrinks = object.size() <= kept.object.size();
     let commit = Commit {
         collection,
         key: attributes.key(),
         expected: Expected::At(kept.revision),
         object: (!goes).then(|| Arc::clone(&object)),
-        marks: false,
+        // One of several finalizers is taken off, so that it can go at last.
+        marks: shrinks && metadata::is_being_deleted(&live.tree),
     };
     match store.commit(commit).await {
         // Of an object that has gone nothing more was written.
