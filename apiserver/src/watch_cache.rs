@@ -18,18 +18,15 @@ pub use window::{
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::sync::watch;
 
 use crate::object::{Key, Object};
-use crate::storage::{Revision, Timeline, Versioned};
+use crate::storage::{FRESHNESS_WAIT, Revision, Timeline, Versioned};
 use objects::Objects;
 use subscriber::Subscribers;
 use window::Window;
-
-/// How long a read waits for a revision that has not arrived: as kube-apiserver.
-const FRESHNESS_WAIT: Duration = Duration::from_secs(3);
 
 /// Pages of so many lists are read side by side without going back in time
 /// for each of them. What they hold is in the window too, or in the present.
@@ -42,7 +39,7 @@ struct State {
     window: Window,
     /// The revision of the last change.
     revision: Revision,
-    /// Whether it is known what was before the process began.
+    /// Whether it was said where its past begins.
     has_past: bool,
 }
 
@@ -126,18 +123,22 @@ impl WatchCache {
         self.synced.send_replace(true);
     }
 
-    /// Lets the past begin at a revision: what came until now was there before it.
+    /// Lets the past begin at a revision: what came until now was there before it. Whoever follows
+    /// changes already has to begin anew.
     fn begin_past(&self, oldest: Revision) {
         let mut state = self.write();
-        let newest = state.revision.max(self.timeline.current());
-        state.has_past = oldest < newest;
-        state.window = Window::starting(oldest, state.window.limit());
+        state.has_past = true;
+        self.lose_past(state, oldest);
     }
 
     /// Lets go of the past: whoever follows changes has to begin anew.
     pub fn forget_past(&self) {
-        let mut state = self.write();
+        let state = self.write();
         let start = state.revision.max(self.timeline.current());
+        self.lose_past(state, start);
+    }
+
+    fn lose_past(&self, mut state: RwLockWriteGuard<'_, State>, start: Revision) {
         let limit = state.window.limit();
         let past = std::mem::replace(&mut state.window, Window::starting(start, limit));
         self.subscribers.lose_all(start);
@@ -253,6 +254,24 @@ impl WatchCache {
             return Err(Lost { oldest });
         }
         Ok(subscription)
+    }
+
+    /// Notes that what is kept under a key cannot be read.
+    fn mark_damaged(&self, key: Key) {
+        self.write().objects.remove(&key);
+        let mut damaged = self.damaged.write().unwrap_or_else(PoisonError::into_inner);
+        if !damaged.contains(&key) {
+            damaged.push(key);
+        }
+    }
+
+    /// Notes that what is kept under a key can be read, or is gone.
+    fn mark_mended(&self, key: &Key) {
+        let is_any = !self.damaged.read().unwrap_or_else(PoisonError::into_inner).is_empty();
+        if is_any {
+            let mut damaged = self.damaged.write().unwrap_or_else(PoisonError::into_inner);
+            damaged.retain(|other| other != key);
+        }
     }
 
     /// Takes a change: the object that is kept under the key since this

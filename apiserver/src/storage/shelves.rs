@@ -14,6 +14,8 @@ use crate::object::{Key, Object};
 pub(super) struct Shelves {
     by_collection: HashMap<Collection, Shelf>,
     shares: Shares,
+    /// Where the past begins that whoever follows first is told.
+    past_begins: Option<Revision>,
 }
 
 #[derive(Default)]
@@ -22,7 +24,7 @@ struct Shelf {
     readers: Vec<Arc<dyn LogReader>>,
     /// Where something is kept that cannot be read.
     damaged: HashSet<Key>,
-    /// What happened before the process began, for the first who follows.
+    /// The recent past, for the first who follows.
     past: Option<Past>,
 }
 
@@ -38,7 +40,7 @@ struct Past {
 impl Shelves {
     /// Nothing, and room for so many bytes.
     pub fn new(limit: usize, share: NamespaceShare) -> Self {
-        Self { by_collection: HashMap::new(), shares: Shares::new(limit, share) }
+        Self { by_collection: HashMap::new(), shares: Shares::new(limit, share), past_begins: None }
     }
 
     /// What is kept under a key.
@@ -75,13 +77,22 @@ impl Shelves {
             }
             _ => {}
         }
+        self.check_room(commit, kept)?;
         let (old, new) = (size(kept.map(|kept| &kept.object)), size(commit.object.as_ref()));
-        let namespace = commit.key.namespace();
-        if !commit.marks {
-            self.shares.check(namespace, old, new)?;
-        }
-        self.shares.replace(namespace, old, new);
+        self.shares.replace(commit.key.namespace(), old, new);
         Ok(())
+    }
+
+    /// Whether there is room for a write, where this is kept.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn check_room(&self, commit: &Commit, kept: Option<&Versioned>) -> Result<(), StoreError> {
+        if commit.makes_room() {
+            return Ok(());
+        }
+        let (old, new) = (size(kept.map(|kept| &kept.object)), size(commit.object.as_ref()));
+        self.shares.check(commit.key.namespace(), old, new)
     }
 
     /// Gives back what a write has taken that does not happen, in the reverse order.
@@ -93,81 +104,106 @@ impl Shelves {
     /// Keeps what has room, and tells everybody who follows.
     pub fn keep(&mut self, revision: Revision, commit: Commit) {
         let Commit { collection, key, object, .. } = commit;
-        let shelf = self.by_collection.entry(collection).or_default();
+        let shelf = shelf(&mut self.by_collection, self.past_begins, &collection);
         let before = shelf.put(revision, &key, object.as_ref());
-        let entry = LogEntry { revision, key, before, object };
-        if let Some(past) = &mut shelf.past {
-            past.changes.push(entry.clone());
-        }
-        for reader in &shelf.readers {
-            reader.append(entry.clone());
-        }
+        shelf.tell(LogEntry { revision, key, before, object });
     }
 
-    /// Puts back what was kept before the process began; what is older than the past that followers
-    /// are told of has no `history`.
-    pub fn restore(
+    /// Takes what was written by another process, whatever room there is, and tells everybody who
+    /// follows.
+    pub fn take(
         &mut self,
         collection: &Collection,
         key: Key,
         (revision, object): (Revision, Option<Arc<Object>>),
-        is_history: bool,
     ) {
-        let shelf = self.by_collection.entry(collection.clone()).or_default();
-        shelf.damaged.remove(&key);
+        let shelf = shelf(&mut self.by_collection, self.past_begins, collection);
+        let was_damaged = shelf.damaged.remove(&key);
         let before = shelf.put(revision, &key, object.as_ref());
+        if before.is_none() && object.is_none() && !was_damaged {
+            return;
+        }
         self.shares.replace(key.namespace(), size(before.as_ref()), size(object.as_ref()));
-        let past = shelf.past.get_or_insert_default();
-        match (is_history, object) {
-            (true, object) => past.changes.push(LogEntry { revision, key, before, object }),
-            (false, Some(object)) => drop(past.objects.insert(key, Versioned { revision, object })),
-            (false, None) => drop(past.objects.remove(&key)),
+        shelf.tell(LogEntry { revision, key, before, object });
+    }
+
+    /// Marks what is kept under a key as damaged. Watchers cannot be sent this change: the history
+    /// has to begin after it.
+    pub fn take_damaged(&mut self, collection: &Collection, key: Key) {
+        let shelf = shelf(&mut self.by_collection, self.past_begins, collection);
+        let before = shelf.put(Revision::NONE, &key, None);
+        self.shares.replace(key.namespace(), size(before.as_ref()), 0);
+        shelf.readers.iter().for_each(|reader| reader.damage(key.clone()));
+        shelf.damaged.insert(key);
+    }
+
+    /// Says that what is here now was there at a revision, and that every change since will be told.
+    /// Who follows first is told them all, until they are [forgotten](Self::forget_past).
+    pub fn begin_past(&mut self, oldest: Revision) {
+        self.past_begins = Some(oldest);
+        for shelf in self.by_collection.values_mut() {
+            shelf.readers.iter().for_each(|reader| reader.begin(oldest));
+            let is_followed = !shelf.readers.is_empty();
+            shelf.past = (!is_followed)
+                .then(|| Past { objects: shelf.objects.clone(), changes: Vec::new() });
         }
     }
 
-    /// Marks what is kept under a key as damaged. The history begins after it, because watchers cannot be
-    /// sent this change.
-    pub fn restore_damaged(&mut self, collection: &Collection, key: Key) {
-        let shelf = self.by_collection.entry(collection.clone()).or_default();
-        let before = shelf.put(Revision::NONE, &key, None);
-        self.shares.replace(key.namespace(), size(before.as_ref()), 0);
-        shelf.damaged.insert(key);
-        for shelf in self.by_collection.values_mut() {
-            shelf.past = Some(Past { objects: shelf.objects.clone(), changes: Vec::new() });
-        }
+    /// The keys of all that is kept.
+    #[cfg(feature = "etcd")]
+    pub fn keys(&self) -> impl Iterator<Item = (&Collection, &Key)> {
+        self.by_collection.iter().flat_map(|(collection, shelf)| {
+            let keys = shelf.objects.keys().chain(&shelf.damaged);
+            keys.map(move |key| (collection, key))
+        })
     }
 
     /// Hands over what a collection holds, and from then on every change. Who is the first is told
-    /// what happened before the process began, after `oldest`.
-    pub fn follow(
-        &mut self,
-        collection: &Collection,
-        reader: Arc<dyn LogReader>,
-        (oldest, current): (Revision, Revision),
-    ) {
-        let shelf = self.by_collection.entry(collection.clone()).or_default();
+    /// what happened since the past began.
+    pub fn follow(&mut self, collection: &Collection, reader: Arc<dyn LogReader>) {
+        let shelf = shelf(&mut self.by_collection, self.past_begins, collection);
         shelf.damaged.iter().for_each(|key| reader.damage(key.clone()));
-        match shelf.past.take() {
-            Some(Past { objects, changes }) => {
+        match (shelf.past.take(), self.past_begins) {
+            (Some(Past { objects, changes }), Some(oldest)) => {
                 hand_over(&objects, &*reader);
                 reader.begin(oldest);
                 changes.into_iter().for_each(|change| reader.append(change));
             }
-            None => {
-                hand_over(&shelf.objects, &*reader);
-                reader.begin(current);
-            }
+            _ => hand_over(&shelf.objects, &*reader),
         }
         shelf.readers.push(reader);
     }
 
-    /// Lets go of what happened before the process began and nobody has asked for.
+    /// Lets go of what happened before anybody has asked for it.
     pub fn forget_past(&mut self) {
+        self.past_begins = None;
         self.by_collection.values_mut().for_each(|shelf| shelf.past = None);
     }
 }
 
+/// The shelf of a collection. A new one has the past of all: nothing was there.
+fn shelf<'a>(
+    by_collection: &'a mut HashMap<Collection, Shelf>,
+    past_begins: Option<Revision>,
+    collection: &Collection,
+) -> &'a mut Shelf {
+    by_collection.entry(collection.clone()).or_insert_with(|| {
+        let past = past_begins.map(|_| Past::default());
+        Shelf { past, ..Shelf::default() }
+    })
+}
+
 impl Shelf {
+    /// Tells everybody who follows, and who will follow first.
+    fn tell(&mut self, entry: LogEntry) {
+        if let Some(past) = &mut self.past {
+            past.changes.push(entry.clone());
+        }
+        for reader in &self.readers {
+            reader.append(entry.clone());
+        }
+    }
+
     /// Answers with what was there.
     fn put(
         &mut self,

@@ -55,8 +55,6 @@ impl Shared {
 /// A store in a folder, which outlives the process.
 pub struct SqliteStore {
     shared: Arc<Shared>,
-    /// Since when every change is known to those who follow first.
-    oldest: Revision,
     is_new: bool,
     /// Nothing once it is dropped.
     messages: Option<mpsc::Sender<Message>>,
@@ -79,7 +77,7 @@ impl SqliteStore {
         let mut database = Database::open(folder)?;
         let Past { runs, mut oldest, newest } = database.past()?;
         let mut shelves = Shelves::new(limit, share);
-        let (mut rows, began) = (0_usize, Instant::now());
+        let (mut rows, mut has_begun, began) = (0_usize, false, Instant::now());
         let mut log = writer::Log::default();
         database.read(|row| {
             rows += 1;
@@ -93,21 +91,27 @@ impl SqliteStore {
                         folder.display()
                     );
                     log.note(&collection, &key, revision, false);
-                    shelves.restore_damaged(&collection, key);
-                    oldest = revision;
+                    shelves.take_damaged(&collection, key);
+                    (oldest, has_begun) = (revision, false);
                     return;
                 }
             };
+            if revision > oldest && !has_begun {
+                shelves.begin_past(oldest);
+                has_begun = true;
+            }
             log.note(&collection, &key, revision, object.is_none());
-            shelves.restore(&collection, key, (revision, object), revision > oldest);
+            shelves.take(&collection, key, (revision, object));
         })?;
         let is_new = rows == 0;
         let is_first = runs.is_empty();
         let start = (newest.number() + 1).max(microseconds(now));
         database.begin_run(start, newest)?;
-        // A new store has no past, and one whose past is unknown has none either.
-        let oldest =
-            if oldest == Revision::NONE && is_first { Revision::new(start) } else { oldest };
+        if !has_begun {
+            // A new store has no past.
+            let is_new = oldest == Revision::NONE && is_first;
+            shelves.begin_past(if is_new { Revision::new(start) } else { oldest });
+        }
         let timeline = Arc::new(Timeline::continuing(runs, start));
         let (folder, took) = (folder.display(), began.elapsed().as_millis());
         tracing::info!(
@@ -132,7 +136,7 @@ impl SqliteStore {
             })
             .map_err(|error| format!("no thread can be started: {error}"))?;
         tokio::spawn(keep_short(messages.downgrade()));
-        Ok(Self { shared, oldest, is_new, messages: Some(messages), thread: Some(thread) })
+        Ok(Self { shared, is_new, messages: Some(messages), thread: Some(thread) })
     }
 }
 
@@ -176,9 +180,7 @@ impl Store for SqliteStore {
         collection: &Collection,
         reader: Arc<dyn LogReader>,
     ) -> BoxFuture<'_, Result<(), StoreError>> {
-        let mut shelves = self.shared.lock();
-        let current = self.shared.timeline.current();
-        shelves.follow(collection, reader, (self.oldest, current));
+        self.shared.lock().follow(collection, reader);
         std::future::ready(Ok(())).boxed()
     }
 

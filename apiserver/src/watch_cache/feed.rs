@@ -1,7 +1,7 @@
 //! Where a cache gets its changes from: a store's log, or a computation.
 
 use std::convert::Infallible;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use super::WatchCache;
 use crate::object::{Key, Object};
@@ -13,10 +13,11 @@ impl LogReader for WatchCache {
     }
 
     fn damage(&self, key: Key) {
-        self.damaged.write().unwrap_or_else(PoisonError::into_inner).push(key);
+        self.mark_damaged(key);
     }
 
     fn append(&self, entry: LogEntry) {
+        self.mark_mended(&entry.key);
         self.apply(entry.revision, &entry.key, entry.object);
     }
 }

@@ -11,7 +11,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, ffi, params};
 
 use super::ballast::{BYTES as BALLAST, Ballast};
 use crate::object::{Key, Object};
-use crate::storage::{Collection, Revision};
+use crate::storage::{Collection, Revision, sealed};
 
 pub(super) const FILE: &str = "objects.db";
 const LOG: &str = "objects.db-wal";
@@ -223,7 +223,7 @@ impl Database {
             for row in rows {
                 let (collection, name) = (row.collection.to_string(), row.key.to_string());
                 let number = row.revision.number();
-                let value = sealed(number, &collection, &name, row.object());
+                let value = sealed::seal(number, &collection, &name, row.object());
                 statement.execute(params![signed(number), collection, name, value])?;
             }
             Ok(())
@@ -290,7 +290,7 @@ pub(super) fn rows(connection: &Connection, mut take: impl FnMut(Row)) -> Result
             Ok((number, collection, name, value))
         };
         let (number, collection, name, value) = read().map_err(unreadable)?;
-        let value = match opened(number, &collection, &name, value) {
+        let value = match sealed::open(number, &collection, &name, value) {
             Ok(Some(object)) => Value::Object(Arc::new(object)),
             Ok(None) => Value::Nothing,
             Err(why) => Value::Damaged(why),
@@ -379,46 +379,6 @@ pub(super) fn check(connection: &Connection, may_be_new: bool) -> Result<(), Str
         )),
         _ => Err(format!("{FILE} is a database of another program")),
     }
-}
-
-/// A value as it is written: what guards it against damage, and the object, if there is one.
-fn sealed(number: u64, collection: &str, name: &str, object: Option<&Object>) -> Vec<u8> {
-    let mut value = vec![0; 4];
-    if let Some(object) = object {
-        value.extend_from_slice(&object.to_kept());
-    }
-    let sum = sum(number, collection, name, &value[4..]);
-    value[..4].copy_from_slice(&sum.to_le_bytes());
-    value
-}
-
-/// The object in a value, if there is one.
-fn opened(
-    number: u64,
-    collection: &str,
-    name: &str,
-    value: &[u8],
-) -> Result<Option<Object>, String> {
-    let (found, kept) = value.split_first_chunk().ok_or("it is cut off")?;
-    if u32::from_le_bytes(*found) != sum(number, collection, name, kept) {
-        return Err("it is not what was written".to_owned());
-    }
-    if kept.is_empty() {
-        return Ok(None);
-    }
-    let read = Object::from_kept(Key::of_text(name), kept);
-    read.map(Some).map_err(|error| error.to_string())
-}
-
-fn sum(number: u64, collection: &str, name: &str, kept: &[u8]) -> u32 {
-    let mut sum = crc32fast::Hasher::new();
-    sum.update(&number.to_le_bytes());
-    for text in [collection, name] {
-        sum.update(text.as_bytes());
-        sum.update(&[0]);
-    }
-    sum.update(kept);
-    sum.finalize()
 }
 
 /// Revisions fit: they are microseconds of some centuries.
