@@ -6,7 +6,7 @@
 //! event shows the last content under a new revision without being encoded
 //! again, and partial metadata is a slice.
 
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "etcd", feature = "sqlite"))]
 mod kept;
 mod labels;
 pub mod metadata;
@@ -48,7 +48,7 @@ impl Key {
     }
 
     /// The key that is written so.
-    #[cfg(feature = "sqlite")]
+    #[cfg(any(feature = "etcd", feature = "sqlite"))]
     pub fn of_text(text: &str) -> Self {
         Self(text.into())
     }

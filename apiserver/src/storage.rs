@@ -2,8 +2,13 @@
 //!
 //! A store knows no HTTP, no callers and no kinds: a collection is a name.
 
+#[cfg(feature = "etcd")]
+mod etcd;
+mod etcd_options;
 mod memory;
 pub mod revision;
+#[cfg(any(feature = "etcd", feature = "sqlite"))]
+mod sealed;
 mod shares;
 mod shelves;
 #[cfg(feature = "sqlite")]
@@ -12,6 +17,7 @@ mod sqlite;
 mod suite;
 mod timeline;
 
+pub use etcd_options::EtcdOptions;
 pub use memory::{
     BYTES_LIMIT as MEMORY_STORE_LIMIT, LEAST_BYTES_LIMIT as LEAST_MEMORY_STORE_LIMIT, MemoryStore,
 };
@@ -22,6 +28,7 @@ pub use timeline::Timeline;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
@@ -110,11 +117,19 @@ pub enum StoreError {
         "it is damaged on the disk of the store: a backup must be restored, or it must be given up"
     )]
     Damaged,
+    /// It is larger than the store takes.
+    #[error("it is larger than the store takes")]
+    TooLarge,
     /// Nothing is written any more.
     #[error("the store takes no more writes: its disk has failed")]
     Failed,
+    /// The store does not answer. Nothing was written.
+    #[error("the store cannot be reached")]
+    Unavailable,
     /// Nobody knows whether it was written.
-    #[error("the disk of the store has failed, and it is not known whether this was written")]
+    #[error(
+        "the store has failed or does not answer, and it is not known whether this was written"
+    )]
     Unknown,
     /// Its namespace has no room for it, or there is none for cluster-scoped objects.
     #[error(
@@ -152,10 +167,10 @@ pub struct LogEntry {
 /// Somebody who follows the log of a collection.
 pub trait LogReader: Send + Sync {
     /// All that was told until now is where the history begins that comes after it: it holds every
-    /// change since this revision.
+    /// change since this revision. What was told as history before is not to be relied on any more.
     fn begin(&self, _oldest: Revision) {}
 
-    /// Something is kept under this key that cannot be read. Told before anything else.
+    /// Something is kept under this key that cannot be read, until something else is told of it.
     fn damage(&self, _key: Key) {}
 
     /// Takes the next entry. Called in the order of revisions, one at a time,
@@ -168,7 +183,8 @@ pub trait LogReader: Send + Sync {
 /// Writes are ordered by their revisions, over all collections. A write is
 /// acknowledged after every follower of its collection has seen it.
 pub trait Store: Send + Sync + 'static {
-    /// The object under the key.
+    /// The object under the key. All that was acknowledged before the call, to anybody, is in it, and
+    /// followers have been told of it.
     fn get<'a>(
         &'a self,
         collection: &'a Collection,
@@ -178,8 +194,14 @@ pub trait Store: Send + Sync + 'static {
     /// Writes, if what is expected is true; answers with the new revision.
     fn commit(&self, commit: Commit) -> BoxFuture<'_, Result<Revision, StoreError>>;
 
+    /// The newest revision, or a later one: all that was acknowledged before the call, to anybody, has
+    /// a revision up to it. Reads of what is followed are right once [`Timeline::current`] is there.
+    fn newest(&self) -> BoxFuture<'_, Result<Revision, StoreError>> {
+        Box::pin(std::future::ready(Ok(self.timeline().current())))
+    }
+
     /// Hands everything that a collection holds, and from then on every
-    /// change of it, to the reader.
+    /// change of it, to the reader. What is not [known](Self::is_known) yet comes later.
     fn follow(
         &self,
         collection: &Collection,
@@ -189,14 +211,39 @@ pub trait Store: Send + Sync + 'static {
     /// Where its revisions come from.
     fn timeline(&self) -> Arc<Timeline>;
 
+    /// Whether other processes write to it, too.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
     /// Whether what is kept is still there for the next process.
     fn outlives_process(&self) -> bool {
         false
     }
 
-    /// Whether nothing was ever kept in it by another process.
+    /// Whether all that is kept is known here, and has been handed to those who follow.
+    fn is_known(&self) -> bool {
+        true
+    }
+
+    /// Returns when all that is kept is known here.
+    fn known(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    /// Whether nothing was ever kept in it by another process; said once all is [known](Self::known).
     fn is_new(&self) -> bool {
         true
+    }
+
+    /// Notes that what a server begins with has been put in, so that the store is not new any more.
+    fn note_begun(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// What is wrong with it at the moment, and may pass.
+    fn trouble(&self) -> Option<String> {
+        None
     }
 
     /// Why it takes no more writes, if it does not.
@@ -208,6 +255,23 @@ pub trait Store: Send + Sync + 'static {
     fn failed(&self) -> BoxFuture<'_, String> {
         Box::pin(std::future::pending())
     }
+}
+
+/// How long a read waits until a store is seen here as it is: as kube-apiserver.
+pub const FRESHNESS_WAIT: Duration = Duration::from_secs(3);
+
+/// Returns when all that was acknowledged before the call, to anybody, is seen here.
+///
+/// # Errors
+/// When the store does not answer, or what it has not yet told here does not come in time.
+pub async fn await_newest(store: &dyn Store) -> Result<(), StoreError> {
+    if !store.is_shared() {
+        return Ok(());
+    }
+    let newest = store.newest().await?;
+    let timeline = store.timeline();
+    let seen = timeline.wait_until(newest);
+    tokio::time::timeout(FRESHNESS_WAIT, seen).await.map_err(|_| StoreError::Unavailable)
 }
 
 /// What a copy of a store holds.
@@ -231,6 +295,28 @@ pub fn open(
     now: Timestamp,
 ) -> Result<Arc<dyn Store>, String> {
     Ok(Arc::new(sqlite::SqliteStore::open(folder, limit, share, now)?))
+}
+
+/// Begins to read the store in etcd, which takes so many bytes of memory, and a namespace this share of
+/// them.
+///
+/// # Errors
+/// When what is said of it cannot be used. That it cannot be reached is no error.
+#[cfg(feature = "etcd")]
+pub fn open_etcd(
+    options: EtcdOptions,
+    (limit, share): (usize, NamespaceShare),
+) -> Result<Arc<dyn Store>, String> {
+    Ok(Arc::new(etcd::EtcdStore::open(options, limit, share)?))
+}
+
+/// What a program says that was built without the store in etcd.
+///
+/// # Errors
+/// Always.
+#[cfg(not(feature = "etcd"))]
+pub fn open_etcd(_: EtcdOptions, _: (usize, NamespaceShare)) -> Result<Arc<dyn Store>, String> {
+    Err("this program was built without the feature etcd".to_owned())
 }
 
 #[cfg(feature = "sqlite")]

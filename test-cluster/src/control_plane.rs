@@ -421,7 +421,7 @@ pub fn start_controller_manager(
 }
 
 /// Ports that nobody uses now, all different.
-fn free_ports<const N: usize>() -> Result<[u16; N]> {
+pub(crate) fn free_ports<const N: usize>() -> Result<[u16; N]> {
     let listeners: Vec<TcpListener> =
         (0..N).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
     let mut ports = [0; N];

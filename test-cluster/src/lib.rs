@@ -15,12 +15,14 @@
 
 mod certificates;
 mod control_plane;
+mod etcd;
 mod kubectl;
 mod process;
 mod programs;
 
 pub use certificates::{Authority, Certificate};
 pub use control_plane::{ControlPlane, Token, start_controller_manager};
+pub use etcd::Etcd;
 pub use kubectl::{Kubectl, Printed};
 pub use process::{Process, lines};
 pub use programs::{Missing, Programs};

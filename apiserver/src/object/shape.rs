@@ -19,7 +19,7 @@ impl Shape {
     }
 
     /// Its number.
-    #[cfg(feature = "sqlite")]
+    #[cfg(any(feature = "etcd", feature = "sqlite"))]
     pub fn number(self) -> u64 {
         self.0
     }

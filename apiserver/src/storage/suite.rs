@@ -19,12 +19,13 @@ impl LogReader for Recorder {
 }
 
 /// Runs the suite against stores that `open` makes, each of them empty.
-pub async fn run<S: Store>(open: impl Fn() -> Arc<S>) {
-    creates_once(&*open()).await;
-    replaces_and_removes_at_the_expected_revision(&*open()).await;
-    keeps_collections_apart(&*open()).await;
-    tells_followers_everything_in_order(&*open()).await;
-    lets_one_of_many_writers_win(open()).await;
+pub async fn run<S: Store>(open: impl AsyncFn() -> Arc<S>) {
+    creates_once(&*open().await).await;
+    replaces_and_removes_at_the_expected_revision(&*open().await).await;
+    keeps_collections_apart(&*open().await).await;
+    tells_followers_everything_in_order(&*open().await).await;
+    lets_one_of_many_writers_win(open().await).await;
+    knows_its_newest_revision(&*open().await).await;
 }
 
 fn collection() -> Collection {
@@ -121,4 +122,17 @@ async fn lets_one_of_many_writers_win<S: Store>(store: Arc<S>) {
     }
     assert_eq!(won, 1);
     assert_eq!(recorder.0.lock().unwrap().len(), 1);
+}
+
+async fn knows_its_newest_revision<S: Store>(store: &S) {
+    assert!(store.is_known());
+    store.known().await;
+    let before = store.newest().await.unwrap();
+    let written = store.commit(commit("a", Expected::Absent, Some(1))).await.unwrap();
+    assert!(before < written);
+    let newest = store.newest().await.unwrap();
+    assert!(written <= newest, "{written} is newer than {newest}");
+    store.timeline().wait_until(newest).await;
+    assert!(store.timeline().current() >= newest);
+    assert!(store.timeline().may_have_issued(newest));
 }

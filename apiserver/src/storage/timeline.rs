@@ -24,6 +24,9 @@ enum Numbers {
     /// (microseconds since 2025), so that one that was given and lost is never given again. Numbers
     /// between the last one that was kept and the next start are nobody's.
     OfStore { earlier: Vec<RangeInclusive<u64>>, start: u64 },
+    /// They are given by a server that several processes write to. All are its own, and it is not
+    /// known here which of them it has given already.
+    Shared,
 }
 
 /// Hands out revisions, one write after the other.
@@ -37,6 +40,24 @@ pub struct Timeline {
     numbers: Numbers,
     publishing: Mutex<()>,
     current: watch::Sender<Revision>,
+    /// How many wait for a revision that has not come.
+    waiting: watch::Sender<usize>,
+}
+
+/// Somebody who waits for a revision.
+struct Waiting<'a>(&'a watch::Sender<usize>);
+
+impl<'a> Waiting<'a> {
+    fn new(waiting: &'a watch::Sender<usize>) -> Self {
+        waiting.send_modify(|count| *count += 1);
+        Self(waiting)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
+    }
 }
 
 impl Timeline {
@@ -52,9 +73,15 @@ impl Timeline {
         Self::new(Numbers::OfStore { earlier, start }, start)
     }
 
+    /// One whose revisions are given by another server. Nothing is known of it yet.
+    #[cfg(feature = "etcd")]
+    pub fn shared() -> Self {
+        Self::new(Numbers::Shared, 0)
+    }
+
     fn new(numbers: Numbers, start: u64) -> Self {
         let current = watch::Sender::new(Revision::new(start));
-        Self { numbers, publishing: Mutex::new(()), current }
+        Self { numbers, publishing: Mutex::new(()), current, waiting: watch::Sender::new(0) }
     }
 
     /// The newest revision that every reader can see.
@@ -70,6 +97,7 @@ impl Timeline {
             Numbers::OfStore { earlier, start } => {
                 number >= *start || earlier.iter().any(|run| run.contains(&number))
             }
+            Numbers::Shared => true,
         }
     }
 
@@ -77,7 +105,7 @@ impl Timeline {
     pub fn after(&self, revision: Revision) -> Revision {
         let step = match self.numbers {
             Numbers::OfProcess { .. } => STEP,
-            Numbers::OfStore { .. } => 1,
+            Numbers::OfStore { .. } | Numbers::Shared => 1,
         };
         Revision::new(revision.number().saturating_add(step))
     }
@@ -103,9 +131,22 @@ impl Timeline {
 
     /// Returns when `current` has reached the revision.
     pub async fn wait_until(&self, revision: Revision) {
+        if self.current() >= revision {
+            return;
+        }
+        let _waiting = Waiting::new(&self.waiting);
         let mut current = self.current.subscribe();
         // The sender lives as long as `self`.
         let _ = current.wait_for(|current| *current >= revision).await;
+    }
+}
+
+#[cfg(feature = "etcd")]
+impl Timeline {
+    /// Returns when somebody waits for a revision that has not come.
+    pub(super) async fn wanted(&self) {
+        // The sender lives as long as `self`.
+        let _ = self.waiting.subscribe().wait_for(|count| *count > 0).await;
     }
 }
 

@@ -1,0 +1,326 @@
+//! A store in etcd, which several replicas write to.
+//!
+//! What is there is known here too, as it was a moment ago: one watch over all keys tells every
+//! change. Who has to know what is there now asks for the newest revision, which many do at once, and
+//! waits until the watch has come so far. A write is held against what is there by etcd.
+
+mod client;
+mod compactor;
+mod feed;
+mod messages;
+mod newest;
+mod place;
+
+use std::future::ready;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::shelves::Shelves;
+use super::{
+    Collection, Commit, EtcdOptions, Expected, LogReader, NamespaceShare, Revision, Store,
+    StoreError, Timeline, Versioned, await_newest,
+};
+use crate::object::Key;
+use client::{Client, Fault};
+use feed::Feed;
+use messages::{
+    Compare, CompareTarget, Compared, DeleteRangeRequest, Operation, Outcome, PutRequest,
+    RangeRequest, RequestOp, ResponseOp, TxnRequest,
+};
+use newest::Newest;
+use place::{Prefix, Row, number, revision};
+
+/// How long a write that is done waits until it is seen here, too.
+const SEEN: Duration = Duration::from_secs(1);
+
+/// What the feed shares with those who ask.
+struct Shared {
+    timeline: Arc<Timeline>,
+    shelves: Mutex<Shelves>,
+    /// Whether all that was there when the process began has come.
+    known: watch::Sender<bool>,
+    /// Whether the store was never used.
+    is_new: AtomicBool,
+    /// Why etcd cannot be read at the moment.
+    trouble: Mutex<Option<String>>,
+    /// Why it must not be used any more.
+    failed: watch::Sender<Option<String>>,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Shelves> {
+        self.shelves.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set_new(&self, is_new: bool) {
+        self.is_new.store(is_new, Ordering::Relaxed);
+    }
+
+    fn set_trouble(&self, trouble: Option<String>) {
+        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+    }
+
+    fn trouble(&self) -> Option<String> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Takes what has come, and hands it on. Whether some of it is damaged.
+    fn take(&self, rows: impl Iterator<Item = Row>) -> bool {
+        let mut shelves = self.lock();
+        let mut is_damaged = false;
+        for Row { collection, key, revision, value } in rows {
+            match value {
+                Ok(object) => shelves.take(&collection, key, (revision, object)),
+                Err(why) => {
+                    tracing::error!("{collection} {key} in etcd is damaged at {revision}: {why}");
+                    shelves.take_damaged(&collection, key);
+                    is_damaged = true;
+                }
+            }
+        }
+        is_damaged
+    }
+}
+
+/// A store in etcd.
+pub struct EtcdStore {
+    shared: Arc<Shared>,
+    client: Arc<Client>,
+    newest: Arc<Newest>,
+    prefix: Prefix,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl EtcdStore {
+    /// Begins to read what is in etcd, and goes on until it is dropped. In memory it takes so many
+    /// bytes, and a namespace no more than this share of them.
+    ///
+    /// # Errors
+    /// When the options cannot be used. That etcd cannot be reached is no error.
+    pub fn open(options: EtcdOptions, limit: usize, share: NamespaceShare) -> Result<Self, String> {
+        let prefix = Prefix::new(&options.prefix)?;
+        let client = Arc::new(Client::new(&options)?);
+        let shared = Arc::new(Shared {
+            timeline: Arc::new(Timeline::shared()),
+            shelves: Mutex::new(Shelves::new(limit, share)),
+            known: watch::Sender::new(false),
+            is_new: AtomicBool::new(false),
+            trouble: Mutex::new(Some("it has not been read yet".to_owned())),
+            failed: watch::Sender::new(None),
+        });
+        let feed = Feed::new(Arc::clone(&client), Arc::clone(&shared), prefix.clone());
+        let mut tasks = vec![tokio::spawn(feed.run())];
+        if let Some(every) = options.compaction_interval {
+            tasks.push(tokio::spawn(compactor::run(Arc::clone(&client), every)));
+        }
+        let newest = Arc::new(Newest::new(Arc::clone(&client), prefix.clone()));
+        Ok(Self { shared, client, newest, prefix, tasks })
+    }
+
+    fn ensure_known(&self) -> Result<(), StoreError> {
+        if self.shared.failed.borrow().is_some() {
+            return Err(StoreError::Failed);
+        }
+        if *self.shared.known.borrow() { Ok(()) } else { Err(StoreError::Unavailable) }
+    }
+}
+
+impl Store for EtcdStore {
+    fn get<'a>(
+        &'a self,
+        collection: &'a Collection,
+        key: &'a Key,
+    ) -> BoxFuture<'a, Result<Option<Versioned>, StoreError>> {
+        async move {
+            await_newest(self).await?;
+            let shelves = self.shared.lock();
+            shelves.get(collection, key).map(Option::<&Versioned>::cloned)
+        }
+        .boxed()
+    }
+
+    fn commit(&self, commit: Commit) -> BoxFuture<'_, Result<Revision, StoreError>> {
+        async move {
+            self.ensure_known()?;
+            {
+                let shelves = self.shared.lock();
+                let kept = shelves.get(&commit.collection, &commit.key)?;
+                shelves.check_room(&commit, kept)?;
+            }
+            let (client, shared) = (Arc::clone(&self.client), Arc::clone(&self.shared));
+            let request = transaction(&self.prefix, &commit);
+            // What was begun is ended, also if nobody waits for it any more.
+            let writing = tokio::spawn(async move {
+                let written = write(&client, request, commit.expected).await?;
+                // It is done in any case.
+                let _ = timeout(SEEN, shared.timeline.wait_until(written)).await;
+                Ok(written)
+            });
+            writing.await.unwrap_or(Err(StoreError::Unknown))
+        }
+        .boxed()
+    }
+
+    fn newest(&self) -> BoxFuture<'_, Result<Revision, StoreError>> {
+        async move {
+            self.ensure_known()?;
+            self.newest.ask().await.map_err(|_| StoreError::Unavailable)
+        }
+        .boxed()
+    }
+
+    fn follow(
+        &self,
+        collection: &Collection,
+        reader: Arc<dyn LogReader>,
+    ) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.shared.lock().follow(collection, reader);
+        ready(Ok(())).boxed()
+    }
+
+    fn timeline(&self) -> Arc<Timeline> {
+        Arc::clone(&self.shared.timeline)
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    fn outlives_process(&self) -> bool {
+        true
+    }
+
+    fn is_known(&self) -> bool {
+        *self.shared.known.borrow()
+    }
+
+    fn known(&self) -> BoxFuture<'_, ()> {
+        let mut known = self.shared.known.subscribe();
+        async move {
+            // The sender lives as long as the store.
+            let _ = known.wait_for(|known| *known).await;
+        }
+        .boxed()
+    }
+
+    fn is_new(&self) -> bool {
+        self.shared.is_new.load(Ordering::Relaxed)
+    }
+
+    fn note_begun(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+        async move {
+            let key = self.prefix.store();
+            let value = json!({"form": feed::FORM}).to_string().into();
+            let put = PutRequest { key: key.clone(), value };
+            let request = TxnRequest {
+                compare: vec![was_written_at(key, 0)],
+                success: vec![RequestOp { request: Some(Operation::Put(put)) }],
+                failure: Vec::new(),
+            };
+            match write(&self.client, request, Expected::Absent).await {
+                // Another replica was faster.
+                Ok(_) | Err(StoreError::Exists) => Ok(self.shared.set_new(false)),
+                Err(error) => Err(error),
+            }
+        }
+        .boxed()
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.shared.failed.borrow().clone()
+    }
+
+    fn trouble(&self) -> Option<String> {
+        self.shared.trouble().map(|why| format!("etcd cannot be read: {why}"))
+    }
+
+    fn failed(&self) -> BoxFuture<'_, String> {
+        let mut failed = self.shared.failed.subscribe();
+        async move {
+            // The sender lives as long as the store.
+            let failed = failed.wait_for(Option::is_some).await;
+            failed.ok().and_then(|why| why.clone()).unwrap_or_default()
+        }
+        .boxed()
+    }
+}
+
+impl Drop for EtcdStore {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// A write, in the form in which kube-apiserver sends it: others that understand etcd's protocol know
+/// no more than that.
+fn transaction(prefix: &Prefix, commit: &Commit) -> TxnRequest {
+    let key = prefix.place(&commit.collection, &commit.key);
+    let operation = match &commit.object {
+        Some(object) => {
+            let value = Prefix::value(&commit.collection, &commit.key, object);
+            Operation::Put(PutRequest { key: key.clone(), value })
+        }
+        None => Operation::DeleteRange(DeleteRangeRequest { key: key.clone() }),
+    };
+    let (at, failure) = match commit.expected {
+        Expected::Absent => (0, Vec::new()),
+        Expected::At(revision) => {
+            let get = RangeRequest { key: key.clone(), ..RangeRequest::default() };
+            (number(revision), vec![RequestOp { request: Some(Operation::Range(get)) }])
+        }
+    };
+    TxnRequest {
+        compare: vec![was_written_at(key, at)],
+        success: vec![RequestOp { request: Some(operation) }],
+        failure,
+    }
+}
+
+fn was_written_at(key: bytes::Bytes, revision: i64) -> Compare {
+    let with = Some(Compared::ModRevision(revision));
+    Compare { target: CompareTarget::Mod.into(), key, with }
+}
+
+async fn write(
+    client: &Client,
+    request: TxnRequest,
+    expected: Expected,
+) -> Result<Revision, StoreError> {
+    let answer = client.transaction(request).await.map_err(|fault| match fault {
+        Fault::Unavailable(why) => {
+            tracing::debug!("etcd has not written: {why}");
+            StoreError::Unavailable
+        }
+        Fault::Full => StoreError::NoDiskSpace,
+        Fault::TooLarge => StoreError::TooLarge,
+        Fault::Unknown(_) | Fault::Compacted | Fault::AnswerTooLarge => {
+            tracing::debug!("etcd may have written: {}", fault.text());
+            StoreError::Unknown
+        }
+    })?;
+    if answer.succeeded {
+        return Ok(revision(answer.header.unwrap_or_default().revision));
+    }
+    let found = match answer.responses.into_iter().next() {
+        Some(ResponseOp { response: Some(Outcome::Range(found)) }) => found.kvs.into_iter().next(),
+        _ => None,
+    };
+    Err(match (expected, found) {
+        (Expected::Absent, _) => StoreError::Exists,
+        (Expected::At(_), None) => StoreError::Absent,
+        (Expected::At(_), Some(kept)) => {
+            StoreError::Changed { current: revision(kept.mod_revision) }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,421 @@
+//! What is in etcd, and every change of it, on its way to those who follow.
+//!
+//! One watch over all keys, so changes come in the order of their revisions, whatever they are of.
+//! What was replaced in the last minutes is read too, as far as etcd knows it: so watches go on over
+//! a restart.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures::channel::mpsc;
+use serde::Deserialize;
+use tokio::time::{interval, sleep, sleep_until, timeout};
+
+use super::Shared;
+use super::client::{Client, Fault, Watch, broken};
+use super::messages::{
+    EventType, RangeRequest, WatchAsk, WatchCreateRequest, WatchProgressRequest, WatchRequest,
+    WatchResponse,
+};
+use super::place::{Prefix, Row, number, revision};
+use crate::object::Key;
+use crate::storage::{Collection, Revision};
+
+/// The form of what is kept. A later one is not guessed at.
+pub(super) const FORM: u32 = 1;
+/// So many revisions of the past are read at most: more than watches can go back through.
+const HISTORY: i64 = 100_000;
+/// Objects of a page, and what they may take together if they are as large as those before.
+const PAGE: i64 = 500;
+const PAGE_BYTES: i64 = 4 << 20;
+const FIRST_PAGE: i64 = 50;
+/// Objects that are handed on before others get their turn.
+const HANDED_ON: usize = 500;
+/// How often it is asked how far the watch has come, so that a silent member is noticed.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+/// After so long without an answer another member is asked.
+const SILENCE: Duration = Duration::from_millis(2_500);
+/// How often it is asked at most while somebody waits for a revision.
+const PROGRESS: Duration = Duration::from_millis(100);
+/// How long until it is tried again.
+const PAUSE: Duration = Duration::from_millis(200);
+/// How often it is said that etcd cannot be reached.
+const SAY_EVERY: Duration = Duration::from_secs(60);
+
+/// Why nothing more came.
+enum Ended {
+    /// It is tried again where it was.
+    Broken(String),
+    /// What came next is not known any more: all has to be read again.
+    Lost,
+    /// It must not go on.
+    Failed(String),
+}
+
+impl From<Fault> for Ended {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Compacted => Self::Lost,
+            fault => Self::Broken(fault.text()),
+        }
+    }
+}
+
+/// What is noted of the store as a whole.
+#[derive(Deserialize)]
+struct Noted {
+    form: u32,
+}
+
+/// Reads what is in etcd, and follows it.
+pub(super) struct Feed {
+    client: Arc<Client>,
+    shared: Arc<Shared>,
+    prefix: Prefix,
+    /// Which etcd it is.
+    cluster: Option<u64>,
+    /// Up to where all was handed on, if that is known.
+    position: Option<Revision>,
+    said: Option<Instant>,
+}
+
+impl Feed {
+    pub fn new(client: Arc<Client>, shared: Arc<Shared>, prefix: Prefix) -> Self {
+        Self { client, shared, prefix, cluster: None, position: None, said: None }
+    }
+
+    /// Follows until it must not go on.
+    pub async fn run(mut self) {
+        loop {
+            let member = self.client.preferred();
+            let Err(ended) = self.turn().await;
+            match ended {
+                Ended::Lost => {
+                    tracing::warn!(
+                        "etcd has forgotten changes that are not known here: all is read again, and watches begin anew"
+                    );
+                    self.position = None;
+                }
+                Ended::Broken(why) => {
+                    self.say(format!("{}: {why}", self.client.name(member)));
+                    self.client.turn_away_from(member);
+                }
+                Ended::Failed(why) => {
+                    tracing::error!("{why}");
+                    self.shared.failed.send_replace(Some(why));
+                    return;
+                }
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    fn say(&mut self, why: String) {
+        if self.said.is_none_or(|said| said.elapsed() >= SAY_EVERY) {
+            tracing::warn!("etcd cannot be read, and is tried again: {why}");
+            self.said = Some(Instant::now());
+        }
+        self.shared.set_trouble(Some(why));
+    }
+
+    async fn turn(&mut self) -> Result<std::convert::Infallible, Ended> {
+        self.check_version().await?;
+        let newest = self.look().await?;
+        let position = match self.position {
+            Some(position) => position,
+            None => self.load(newest).await?,
+        };
+        self.position = Some(position);
+        let watch = self.client.watch(self.watched_from(position)).await?;
+        self.follow(watch, newest).await
+    }
+
+    /// Refuses an etcd that does not answer when it is asked how far a watch has come, or answers
+    /// wrongly.
+    async fn check_version(&self) -> Result<(), Ended> {
+        let member = self.client.preferred();
+        let version = self.client.status(member).await?.version;
+        if is_supported(&version) {
+            return Ok(());
+        }
+        let name = self.client.name(member);
+        Err(Ended::Failed(format!("etcd at {name} is {version}: 3.5.13 or a later one is needed")))
+    }
+
+    /// The newest revision. It must be the etcd that was there before, and no older copy of it.
+    async fn look(&mut self) -> Result<Revision, Ended> {
+        let request = RangeRequest { key: self.prefix.store(), ..RangeRequest::default() };
+        let answer = self.client.key(request).await?;
+        let header = answer.header.unwrap_or_default();
+        let newest = revision(header.revision);
+        let replaced = |what: &str| {
+            Ended::Failed(format!("etcd has been replaced {what}: what is shown here is not there"))
+        };
+        if self.cluster.is_some_and(|cluster| cluster != header.cluster_id) {
+            return Err(replaced("by another one"));
+        }
+        let current = self.shared.timeline.current();
+        if newest < current {
+            return Err(replaced(&format!(
+                "by an older copy, of revision {newest} after {current}"
+            )));
+        }
+        self.cluster = Some(header.cluster_id);
+        if let Some(kept) = answer.kvs.first() {
+            let noted: Option<Noted> = serde_json::from_slice(&kept.value).ok();
+            match noted {
+                Some(Noted { form: FORM }) => {}
+                Some(Noted { form }) => {
+                    let why = format!(
+                        "what is in etcd was written by a later version: its form is {form}, and {FORM} is known here"
+                    );
+                    return Err(Ended::Failed(why));
+                }
+                None => {
+                    let place = self.prefix.store();
+                    let place = String::from_utf8_lossy(&place);
+                    let why = format!("{place} in etcd was written by another program");
+                    return Err(Ended::Failed(why));
+                }
+            }
+        }
+        self.shared.set_new(answer.kvs.is_empty());
+        Ok(newest)
+    }
+
+    /// Reads what is there, at a moment as long ago as the past is wanted. Answers with it.
+    async fn load(&self, newest: Revision) -> Result<Revision, Ended> {
+        let began = Instant::now();
+        let is_again = *self.shared.known.borrow();
+        let mut at = match is_again {
+            // Watches begin anew in any case.
+            true => number(newest),
+            false => (number(newest) - HISTORY).max(1),
+        };
+        let mut rows = loop {
+            match self.list(at).await {
+                Err(Fault::Compacted) => at = self.compacted(at).await?.max(at + 1),
+                listed => break listed?,
+            }
+        };
+        rows.sort_by_key(|row| row.revision);
+        let at = revision(at);
+        if is_again {
+            self.shared.lock().begin_past(at);
+            self.remove_others(&rows, at);
+        }
+        let count = rows.len();
+        let mut rows = rows.into_iter().peekable();
+        while rows.peek().is_some() {
+            self.shared.take(rows.by_ref().take(HANDED_ON));
+            tokio::task::yield_now().await;
+        }
+        self.shared.lock().begin_past(at);
+        self.shared.timeline.reach(at);
+        let took = began.elapsed().as_millis();
+        tracing::info!("{count} objects were read from etcd in {took} ms, as they were at {at}");
+        Ok(at)
+    }
+
+    /// Removes what was known, and is not there any more.
+    fn remove_others(&self, rows: &[Row], at: Revision) {
+        let there: HashSet<(&Collection, &Key)> =
+            rows.iter().map(|row| (&row.collection, &row.key)).collect();
+        let mut shelves = self.shared.lock();
+        let gone: Vec<(Collection, Key)> = shelves
+            .keys()
+            .filter(|name| !there.contains(name))
+            .map(|(collection, key)| (collection.clone(), key.clone()))
+            .collect();
+        for (collection, key) in gone {
+            shelves.take(&collection, key, (at, None));
+        }
+    }
+
+    /// Everything there was at a revision.
+    async fn list(&self, at: i64) -> Result<Vec<Row>, Fault> {
+        let (mut rows, mut key, mut limit) = (Vec::new(), self.prefix.first(), FIRST_PAGE);
+        loop {
+            let request = RangeRequest {
+                key: key.clone(),
+                range_end: self.prefix.end(),
+                limit,
+                revision: at,
+                ..RangeRequest::default()
+            };
+            let page = match self.client.page(request).await {
+                Err(Fault::AnswerTooLarge) if limit > 1 => {
+                    limit = (limit / 8).max(1);
+                    continue;
+                }
+                page => page?,
+            };
+            let Some(last) = page.kvs.last() else { return Ok(rows) };
+            key = Bytes::from([&last.key[..], &[0]].concat());
+            let bytes: usize = page.kvs.iter().map(|kept| kept.value.len()).sum();
+            let each = i64::try_from(bytes / page.kvs.len()).unwrap_or(PAGE_BYTES).max(1);
+            limit = (PAGE_BYTES / each).clamp(1, PAGE);
+            rows.extend(page.kvs.iter().filter_map(|kept| self.prefix.row(kept, false)));
+            if !page.more {
+                return Ok(rows);
+            }
+        }
+    }
+
+    /// Where the history of etcd begins, if this lies before it.
+    async fn compacted(&self, at: i64) -> Result<i64, Ended> {
+        let watch = self.client.watch(self.watched_from(revision(at))).await?;
+        let mut responses = watch.responses;
+        let answer = async {
+            loop {
+                match responses.message().await {
+                    Ok(Some(response)) if response.compact_revision > 0 => {
+                        return Ok(response.compact_revision);
+                    }
+                    Ok(Some(_)) => {}
+                    Ok(None) => return Err(Ended::Broken("it has ended a watch".to_owned())),
+                    Err(status) => return Err(Ended::Broken(broken(&status))),
+                }
+            }
+        };
+        let silent = || Ended::Broken("it does not say what it has forgotten".to_owned());
+        timeout(SILENCE, answer).await.map_err(|_| silent())?
+    }
+
+    fn watched_from(&self, position: Revision) -> WatchRequest {
+        let create = WatchCreateRequest {
+            key: self.prefix.first(),
+            range_end: self.prefix.end(),
+            start_revision: number(position) + 1,
+            fragment: true,
+        };
+        WatchRequest { ask: Some(WatchAsk::Create(create)) }
+    }
+
+    /// Hands on what comes.
+    async fn follow(
+        &mut self,
+        watch: Watch,
+        newest: Revision,
+    ) -> Result<std::convert::Infallible, Ended> {
+        let Watch { mut requests, mut responses, member } = watch;
+        let shared = Arc::clone(&self.shared);
+        let (mut heartbeat, mut heard) = (interval(HEARTBEAT), Instant::now());
+        let mut asked = tokio::time::Instant::now();
+        let mut parts = Vec::new();
+        loop {
+            let wanted = async {
+                sleep_until(asked + PROGRESS).await;
+                shared.timeline.wanted().await;
+            };
+            tokio::select! {
+                response = responses.message() => match response {
+                    Ok(Some(response)) => {
+                        heard = Instant::now();
+                        self.take(response, &mut parts)?;
+                        self.note_known(newest, member);
+                    }
+                    Ok(None) => return Err(Ended::Broken("it has ended the watch".to_owned())),
+                    Err(status) => return Err(Ended::Broken(broken(&status))),
+                },
+                _ = heartbeat.tick() => {
+                    if heard.elapsed() > SILENCE {
+                        return Err(Ended::Broken("it says nothing".to_owned()));
+                    }
+                    ask_for_progress(&mut requests);
+                }
+                () = wanted => {
+                    asked = tokio::time::Instant::now();
+                    ask_for_progress(&mut requests);
+                }
+            }
+        }
+    }
+
+    /// Takes an answer of the watch; of one that comes in parts the last.
+    fn take(&mut self, response: WatchResponse, parts: &mut Vec<Row>) -> Result<(), Ended> {
+        if response.compact_revision > 0 {
+            return Err(Ended::Lost);
+        }
+        if response.canceled {
+            return Err(Ended::Broken(format!(
+                "it has ended the watch: {}",
+                response.cancel_reason
+            )));
+        }
+        // It says where etcd is, and not how far the watch has come.
+        if response.created {
+            return Ok(());
+        }
+        let mut reached = None;
+        for event in &response.events {
+            let Some(kept) = &event.kv else { continue };
+            reached = reached.max(Some(revision(kept.mod_revision)));
+            let is_removed = event.r#type == i32::from(EventType::Delete);
+            parts.extend(self.prefix.row(kept, is_removed));
+        }
+        if response.fragment {
+            return Ok(());
+        }
+        let header = response.header.unwrap_or_default();
+        // Without events it is the answer to how far it has come.
+        let reached = match response.events.is_empty() && parts.is_empty() {
+            true => Some(revision(header.revision)),
+            false => reached.max(parts.last().map(|row| row.revision)),
+        };
+        let is_damaged = self.shared.take(parts.drain(..));
+        if let (true, Some(reached)) = (is_damaged, reached) {
+            // Watchers cannot be sent that change.
+            self.shared.lock().begin_past(reached);
+        }
+        if let Some(reached) = reached.filter(|reached| Some(*reached) > self.position) {
+            self.position = Some(reached);
+            self.shared.timeline.reach(reached);
+        }
+        Ok(())
+    }
+
+    fn note_known(&mut self, newest: Revision, member: usize) {
+        if self.shared.trouble().is_some() {
+            self.shared.set_trouble(None);
+            let name = self.client.name(member);
+            if self.said.take().is_some() {
+                tracing::info!("etcd is read again, at {name}");
+            }
+        }
+        if !*self.shared.known.borrow() && self.position >= Some(newest) {
+            tracing::info!("all changes in etcd up to {newest} are known");
+            self.shared.known.send_replace(true);
+        }
+    }
+}
+
+fn ask_for_progress(requests: &mut mpsc::Sender<WatchRequest>) {
+    // A member that takes no more is noticed by its silence.
+    let ask = Some(WatchAsk::Progress(WatchProgressRequest {}));
+    let _ = requests.try_send(WatchRequest { ask });
+}
+
+/// Whether what this etcd says of the progress of a watch can be relied on.
+fn is_supported(version: &str) -> bool {
+    let mut numbers = version.split(['.', '-', '+']).map(|part| part.parse::<u32>().unwrap_or(0));
+    let mut next = || numbers.next().unwrap_or(0);
+    (next(), next(), next()) >= (3, 5, 13)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions() {
+        for version in ["3.5.13", "3.5.20", "3.6.0", "3.6.0-rc.1", "3.7.2", "4.0.0"] {
+            assert!(is_supported(version), "{version}");
+        }
+        for version in ["", "2.3.8", "3.4.31", "3.5.0", "3.5.12", "nonsense"] {
+            assert!(!is_supported(version), "{version}");
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Where an object is in etcd: `<prefix>/<plural>.<group>/[<namespace>/]<name>`, and what is there.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::messages::KeyValue;
+use crate::object::{Key, Object};
+use crate::storage::{Collection, Revision, sealed};
+
+/// The name of what is said of the store as a whole: no collection is called so alone.
+const STORE: &str = "store";
+
+/// What all keys begin with.
+#[derive(Clone, Debug)]
+pub(super) struct Prefix(String);
+
+/// What is under a key since a revision.
+pub(super) struct Row {
+    pub collection: Collection,
+    pub key: Key,
+    pub revision: Revision,
+    /// The object, `None` if it was removed, or why it cannot be read.
+    pub value: Result<Option<Arc<Object>>, String>,
+}
+
+impl Prefix {
+    /// The one that is written so.
+    ///
+    /// # Errors
+    /// When it would hold all that is in etcd.
+    pub fn new(text: &str) -> Result<Self, String> {
+        match text.trim_matches('/') {
+            "" => Err("--etcd-prefix must not be empty".to_owned()),
+            text => Ok(Self(format!("/{text}/"))),
+        }
+    }
+
+    /// The first key.
+    pub fn first(&self) -> Bytes {
+        self.0.clone().into()
+    }
+
+    /// The first key behind all.
+    pub fn end(&self) -> Bytes {
+        let mut end = self.0.clone().into_bytes();
+        // It ends with `/`, which `0` follows.
+        end.pop();
+        end.push(b'0');
+        end.into()
+    }
+
+    /// Where it is noted that the store was used.
+    pub fn store(&self) -> Bytes {
+        format!("{}{STORE}", self.0).into()
+    }
+
+    /// Where an object is.
+    pub fn place(&self, collection: &Collection, key: &Key) -> Bytes {
+        format!("{}{collection}/{key}", self.0).into()
+    }
+
+    /// The bytes that keep an object.
+    pub fn value(collection: &Collection, key: &Key, object: &Object) -> Bytes {
+        sealed::seal(0, &collection.to_string(), &key.to_string(), Some(object)).into()
+    }
+
+    /// What is kept in etcd under a key; `None` if it is no object.
+    pub fn row(&self, kept: &KeyValue, is_removed: bool) -> Option<Row> {
+        let place = std::str::from_utf8(&kept.key).ok()?.strip_prefix(&self.0)?;
+        let (collection, name) = place.split_once('/')?;
+        let value = match is_removed {
+            true => Ok(None),
+            false => match sealed::open(0, collection, name, &kept.value) {
+                Ok(Some(object)) => Ok(Some(Arc::new(object))),
+                Ok(None) => Err("it is empty".to_owned()),
+                Err(why) => Err(why),
+            },
+        };
+        let revision = revision(kept.mod_revision);
+        Some(Row {
+            collection: Collection::new(collection),
+            key: Key::of_text(name),
+            revision,
+            value,
+        })
+    }
+}
+
+/// A revision of etcd. They are never negative.
+pub(super) fn revision(number: i64) -> Revision {
+    Revision::new(u64::try_from(number).unwrap_or_default())
+}
+
+/// A revision, as etcd writes it.
+pub(super) fn number(revision: Revision) -> i64 {
+    i64::try_from(revision.number()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn keys_lead_back_to_their_objects() {
+        let prefix = Prefix::new("registry/farm/").unwrap();
+        assert_eq!(
+            (&prefix.first()[..], &prefix.end()[..]),
+            (&b"/registry/farm/"[..], &b"/registry/farm0"[..])
+        );
+        let collection = Collection::new("llamas.farm.example.com");
+        for key in [Key::new(Some("default"), "dolly"), Key::new(None, "dolly")] {
+            let tree =
+                json!({"metadata": {"name": "dolly", "namespace": key.namespace(), "uid": "u"}});
+            let object = Object::from_tree(tree.as_object().unwrap()).unwrap();
+            let kept = |value: Bytes| KeyValue {
+                key: prefix.place(&collection, &key),
+                mod_revision: 7,
+                version: 1,
+                value,
+            };
+            let value = Prefix::value(&collection, &key, &object);
+            let row = prefix.row(&kept(value.clone()), false).unwrap();
+            assert_eq!(
+                (row.collection, row.key, row.revision.number()),
+                (collection.clone(), key.clone(), 7)
+            );
+            assert!(row.value.unwrap().unwrap().same_content(&object));
+            assert!(prefix.row(&kept(Bytes::new()), true).unwrap().value.unwrap().is_none());
+            for damaged in [Bytes::new(), value.slice(1..), value.slice(..value.len() - 1)] {
+                assert!(prefix.row(&kept(damaged), false).unwrap().value.is_err());
+            }
+        }
+        let of_store = KeyValue { key: prefix.store(), ..KeyValue::default() };
+        assert!(prefix.row(&of_store, false).is_none());
+        assert!(Prefix::new("//").is_err());
+    }
+}
