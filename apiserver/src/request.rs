@@ -384,12 +384,11 @@ impl Handler {
         let mut executed = Box::pin(async {
             let operation = decode::decode(&target, head, &body, &account, &self.yaml).await?;
             record.is_dry_run = operation.is_dry_run();
-            if let Some(revision) = operation.awaited()
-                && !target.served.cache.has_reached(revision)
-            {
+            let freshness = operation.freshness();
+            if !freshness.is_at_hand(&target.served) {
                 // A place is for those who can be answered.
                 drop(std::mem::take(&mut permit));
-                verb::await_revision(&target.served, revision).await?;
+                verb::await_freshness(&target.served, freshness).await?;
                 permit = self.throttle.throttle(user, &target).await?;
             }
             if let Some(selector) = operation.selector() {

@@ -8,7 +8,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 
 use crate::kind::{Kind, ReviewHandler, Version};
-use crate::storage::{Collection, Store};
+use crate::storage::{self, Collection, Store, StoreError};
 use crate::watch_cache::WatchCache;
 
 /// What a computed kind is computed from: callers need the same verb on it.
@@ -112,6 +112,25 @@ impl ServedKind {
         match &self.backing {
             Backing::Stored(store) => Some((store, Collection::new(&self.kind.collection()))),
             Backing::Computed(_) | Backing::Reviewed(_) => None,
+        }
+    }
+}
+
+impl ServedKind {
+    /// Whether other processes write its objects, too.
+    pub fn is_shared(&self) -> bool {
+        matches!(&self.backing, Backing::Stored(store) if store.is_shared())
+    }
+
+    /// Returns when the cache shows all that was acknowledged before the call, to anybody.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub async fn await_newest(&self) -> Result<(), StoreError> {
+        match &self.backing {
+            Backing::Stored(store) => storage::await_newest(&**store).await,
+            // What is computed is the newest there is.
+            Backing::Computed(_) | Backing::Reviewed(_) => Ok(()),
         }
     }
 }

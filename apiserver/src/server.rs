@@ -234,11 +234,15 @@ impl ApiServer {
         self.memory_limit = self.memory_limit.or_else(memory::limit);
         let bounds = self.bounds(args.memory());
         self.open_store(args, bounds)?;
+        let etcd = args.etcd.options(&self.name);
         for what in self.kinds.iter().filter_map(Registered::stored) {
-            match &args.data_dir {
-                Some(folder) => tracing::info!("{what} are kept in {}", folder.display()),
-                None => tracing::info!(
-                    "{what} are kept in memory: a restart forgets them, and the cluster then collects what they own as garbage; --data-dir keeps them"
+            match (&args.data_dir, &etcd) {
+                (Some(folder), _) => tracing::info!("{what} are kept in {}", folder.display()),
+                (None, Some(etcd)) => {
+                    tracing::info!("{what} are kept in etcd, under {}", etcd.prefix);
+                }
+                (None, None) => tracing::info!(
+                    "{what} are kept in memory: a restart forgets them, and the cluster then collects what they own as garbage; --data-dir or --etcd-servers keeps them"
                 ),
             }
         }
@@ -270,10 +274,14 @@ impl ApiServer {
         self.listen((args, bounds), kinds, cluster, namespace, loopback)
     }
 
-    /// Opens the store in the folder that is named, if one is.
+    /// Opens the store that is named, if one is.
     fn open_store(&mut self, args: &Args, bounds: Bounds) -> Result<(), StartError> {
-        let Some(folder) = &args.data_dir else { return Ok(()) };
         let limits = (bounds.objects, args.store_namespace_share);
+        if let Some(etcd) = args.etcd.options(&self.name) {
+            self.store = Some(storage::open_etcd(etcd, limits).map_err(StartError::Etcd)?);
+            return Ok(());
+        }
+        let Some(folder) = &args.data_dir else { return Ok(()) };
         let store = storage::open(folder, limits, self.clock.now());
         self.store = Some(store.map_err(|why| StartError::file("data-dir", folder, why))?);
         Ok(())

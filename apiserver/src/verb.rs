@@ -21,7 +21,7 @@ pub use delete::{Deleted, delete};
 pub use delete_collection::delete_collection;
 pub use delete_options::{DeleteOptions, propagation};
 pub use get::{GetOptions, get};
-pub use list::{ListOptions, ListPage, Moment, await_revision, list};
+pub use list::{Freshness, ListOptions, ListPage, Moment, await_freshness, list};
 pub use review::review;
 pub use scale::get_scale;
 pub use selection::Selection;

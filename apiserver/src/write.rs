@@ -32,6 +32,7 @@ mod scale;
 mod scale_managers;
 mod sent_managers;
 mod stamp;
+mod store_error;
 mod turns;
 mod validate;
 mod validate_defaults;
@@ -53,6 +54,7 @@ pub use pipeline::write;
 pub use restore::restore;
 pub use review::admit_review;
 pub use scale::{no_scale, scale_of};
+pub use store_error::{store_error, unavailable};
 pub use turns::Turns;
 pub use validate_defaults::validate_defaults;
 

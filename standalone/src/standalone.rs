@@ -122,6 +122,10 @@ impl Standalone {
             kubeconfig::check(file)
                 .map_err(|why| StandaloneError::file("write-kubeconfig", file, &why))?;
         }
+        if !args.etcd.etcd_servers.is_empty() {
+            let why = "a server without a cluster keeps its objects in memory or in --data-dir";
+            return Err(StandaloneError::flag("etcd-servers", why.to_owned()));
+        }
         let folder = Folder::open(args.data_dir.as_deref())?;
         let certificates = Certificates::open(folder.path())
             .map_err(|why| StandaloneError::file("data-dir", folder.path(), &why))?;

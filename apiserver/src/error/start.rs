@@ -21,6 +21,9 @@ pub enum StartError {
     /// The store can keep nothing any more.
     #[error("the store has failed: {0}")]
     Store(String),
+    /// What is said of etcd cannot be used.
+    #[error("{0}")]
+    Etcd(String),
     /// No copy of the store can be made.
     #[error("no backup was made: {0}")]
     Backup(String),

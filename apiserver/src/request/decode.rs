@@ -24,9 +24,8 @@ use crate::object::selector::Selector;
 use crate::quota::Account;
 use crate::schema::Types;
 use crate::served_kind::Backing;
-use crate::storage::Revision;
 use crate::verb::{
-    Action, DeleteOptions, GetOptions, ListOptions, Subresource, Verb, WatchOptions,
+    Action, DeleteOptions, Freshness, GetOptions, ListOptions, Subresource, Verb, WatchOptions,
 };
 use crate::watch_cache::Scope;
 use crate::write::{Change, ManagedFields, Part, Submitted, WriteOptions, manager_of_user_agent};
@@ -67,12 +66,12 @@ impl Operation {
         }
     }
 
-    /// The revision that must have come before it can be answered.
-    pub(super) fn awaited(&self) -> Option<Revision> {
+    /// How new what it reads must be before it can be answered. A watch waits when it has begun.
+    pub(super) fn freshness(&self) -> Freshness {
         match self {
-            Self::Get(_, options) => options.not_older_than,
-            Self::List(_, options) => options.moment.revision(),
-            _ => None,
+            Self::Get(_, options) => options.freshness,
+            Self::List(_, options) => options.moment.freshness(),
+            _ => Freshness::Any,
         }
     }
 

@@ -1,5 +1,7 @@
 //! Flags, under the names that Kubernetes uses.
 
+mod etcd;
+
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,6 +9,8 @@ use std::time::Duration;
 use clap::{ArgAction, ValueEnum};
 use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
+
+pub use etcd::EtcdArgs;
 
 use super::memory::Said;
 use crate::error::StartError;
@@ -145,6 +149,10 @@ pub struct Args {
     /// without a cluster keeps its certificates and its kubeconfig there, too
     #[arg(long, value_name = "FOLDER", env = "DATA_DIR", conflicts_with = "copy_stored_objects")]
     pub data_dir: Option<PathBuf>,
+
+    /// Where etcd is, if objects are kept there.
+    #[command(flatten)]
+    pub etcd: EtcdArgs,
 
     /// Copy the objects of stored kinds from the deployed server, through kube-apiserver,
     /// before listening: for a process that takes its place for a while, as with mirrord.

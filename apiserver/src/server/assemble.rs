@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use tokio::task::JoinHandle;
@@ -21,9 +22,7 @@ use crate::kind::{Kind, QuotaUsage};
 use crate::object::{Object, Shape, Tree};
 use crate::request::{Authentication, Documents, Handler, SharedHandler};
 use crate::served_kind::{Backing, CommitGate, Intake, ServedKind, ServedKinds};
-use crate::storage::{
-    Collection, Commit, Expected, MemoryStore, NamespaceShare, Store, StoreError, Timeline,
-};
+use crate::storage::{Collection, Commit, Expected, MemoryStore, NamespaceShare, Store, Timeline};
 use crate::watch_cache::WatchCache;
 use crate::write::{self, ManagedFields};
 
@@ -42,6 +41,9 @@ impl Drop for Assembled {
         self.tasks.iter().for_each(JoinHandle::abort);
     }
 }
+
+/// How long until it is tried again to put in what a server begins with.
+const BEGIN_AGAIN: Duration = Duration::from_secs(5);
 
 /// ResourceQuotas, as a server has them that keeps them itself.
 const RESOURCE_QUOTAS: &str = "resourcequotas";
@@ -181,6 +183,7 @@ impl Assembled {
         let sources = Arc::new(cluster.sources());
         let mut served = Vec::new();
         let mut runs = Vec::new();
+        let mut beginnings = Vec::new();
         for (kind, registered) in parsed.into_iter().zip(registered.iter()) {
             // What an earlier release has written may be of another definition.
             let kind = match kind.is_typed() || !store.outlives_process() {
@@ -229,12 +232,26 @@ impl Assembled {
             };
             if let (Role::Stored { initial }, false) = (&registered.role, is_view) {
                 match copied.get(&one.kind.qualified()) {
-                    None => fill(&one, &*store, (initial, managed_fields), &clock).await?,
+                    None => {
+                        let collection = Collection::new(&one.kind.qualified());
+                        let followed = store.follow(&collection, one.cache.clone()).await;
+                        followed
+                            .map_err(|error| fault(&one.kind, "storage", &error.to_string()))?;
+                        let initial = initial.iter().cloned().collect();
+                        beginnings.push(Beginning { served: one.clone(), initial });
+                    }
                     Some(Ok(copied)) => copy(&one, &*store, copied, managed_fields).await?,
                     Some(Err(why)) => one.unavailable = Some(why.as_str().into()),
                 }
             }
             served.push(one);
+        }
+        let how = (managed_fields, clock.clone());
+        let mut waiting = None;
+        match store.is_known() {
+            true => begin(&beginnings, &*store, &how).await?,
+            // Nobody waits for it: what is not known yet is answered so.
+            false => waiting = Some(begin_later(beginnings, Arc::clone(&store), how)),
         }
         let kinds = ServedKinds::new(served);
         let is_concerned =
@@ -268,7 +285,8 @@ impl Assembled {
         let runtime =
             RuntimeKinds::new(&handler, store.clone(), bounds.window, (clock, usages), closing);
         // From here on nothing fails that would leave them behind.
-        let tasks = runs.into_iter().map(tokio::spawn).collect();
+        let mut tasks: Vec<_> = runs.into_iter().map(tokio::spawn).collect();
+        tasks.extend(waiting.map(tokio::spawn));
         Ok(Self { kinds, handler, runtime, store, tasks })
     }
 }
@@ -336,31 +354,54 @@ async fn copy(
     Ok(())
 }
 
-/// Connects a cache with its collection, and puts the first objects in.
-async fn fill(
-    served: &ServedKind,
+/// What a kind begins with, in a store that is new.
+struct Beginning {
+    served: ServedKind,
+    initial: Vec<Result<Tree, String>>,
+}
+
+/// Puts the first objects in, and says that all is there.
+async fn begin(
+    beginnings: &[Beginning],
     store: &dyn Store,
-    (initial, managed_fields): (&[Result<Tree, String>], ManagedFields),
-    clock: &Clock,
+    (managed_fields, clock): &(ManagedFields, Clock),
 ) -> Result<(), StartError> {
-    let (kind, cache) = (&served.kind, &served.cache);
-    let collection = Collection::new(&kind.qualified());
-    let unusable = |error: StoreError| fault(kind, "storage", &error.to_string());
-    store.follow(&collection, cache.clone()).await.map_err(unusable)?;
     // What somebody has removed from them does not come back with the next process.
-    let initial = if store.is_new() { initial } else { &[] };
-    for (index, tree) in initial.iter().enumerate() {
-        let field = format!("initial object {index}");
-        let tree = tree.clone().map_err(|error| fault(kind, &field, &error))?;
-        match write::restore(served, &kind.storage, managed_fields.of(tree), clock).await {
-            Err(error) if error.reason() != Reason::AlreadyExists => {
-                return Err(fault(kind, &field, &error.to_string()));
+    let is_new = store.is_new();
+    for Beginning { served, initial } in beginnings {
+        let kind = &served.kind;
+        let initial = if is_new { &initial[..] } else { &[] };
+        for (index, tree) in initial.iter().enumerate() {
+            let field = format!("initial object {index}");
+            let tree = tree.clone().map_err(|error| fault(kind, &field, &error))?;
+            match write::restore(served, &kind.storage, managed_fields.of(tree), clock).await {
+                Err(error) if error.reason() != Reason::AlreadyExists => {
+                    return Err(fault(kind, &field, &error.to_string()));
+                }
+                _ => {}
             }
-            _ => {}
         }
+        served.cache.mark_synced();
     }
-    cache.mark_synced();
+    if is_new {
+        let noted = store.note_begun().await;
+        noted.map_err(|error| StartError::Store(error.to_string()))?;
+    }
     Ok(())
+}
+
+/// The same once it is known what is in the store; it is tried until it works.
+async fn begin_later(
+    beginnings: Vec<Beginning>,
+    store: Arc<dyn Store>,
+    how: (ManagedFields, Clock),
+) {
+    store.known().await;
+    beginnings.iter().for_each(|beginning| beginning.served.cache.mark_synced());
+    while let Err(error) = begin(&beginnings, &*store, &how).await {
+        tracing::error!("{error}; it is tried again in {} seconds", BEGIN_AGAIN.as_secs());
+        tokio::time::sleep(BEGIN_AGAIN).await;
+    }
 }
 
 #[cfg(test)]

@@ -44,10 +44,16 @@ impl Check {
         Self { name: name.into(), outcome, only_tells: false }
     }
 
-    /// Whether objects can be written.
+    /// Whether objects can be read and written. Once they are known, a store that is away only tells:
+    /// another replica has no other one, and discovery goes on.
     fn of_store(store: &dyn Store) -> Self {
-        let outcome = store.failure().map_or(Ok(()), |why| Err(why.into()));
-        Self { name: "store".into(), outcome, only_tells: false }
+        let only_tells = store.failure().is_none() && store.is_known();
+        let wrong = store.failure().or_else(|| store.trouble());
+        Self {
+            name: "store".into(),
+            outcome: wrong.map_or(Ok(()), |why| Err(why.into())),
+            only_tells,
+        }
     }
 
     /// Whether something is in view that kinds are computed from. An unready

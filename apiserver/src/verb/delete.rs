@@ -7,7 +7,7 @@ use crate::error::ApiError;
 use crate::kind::{Names, Strategy};
 use crate::object::{Key, Object};
 use crate::storage::{Commit, Expected, StoreError, Versioned};
-use crate::write::{Attributes, MarkOptions, final_state, mark, validate_deletion};
+use crate::write::{Attributes, MarkOptions, final_state, mark, store_error, validate_deletion};
 
 /// What became of an object.
 #[derive(Clone, Debug)]
@@ -98,7 +98,7 @@ pub async fn delete(
                 }
                 Err(StoreError::Absent) => return ended.ok_or_else(absent),
                 Err(StoreError::Changed { .. } | StoreError::Exists) => continue,
-                Err(error) => return Err(ApiError::internal(error)),
+                Err(error) => return Err(store_error(kind, key, error)),
             }
         }
         match store.commit(commit(expected, marked.clone(), marked.is_some())).await {
@@ -106,7 +106,7 @@ pub async fn delete(
             Err(StoreError::Absent) => return ended.ok_or_else(absent),
             // Somebody else wrote it: look again.
             Err(StoreError::Changed { .. } | StoreError::Exists) => {}
-            Err(error) => return Err(ApiError::internal(error)),
+            Err(error) => return Err(store_error(kind, key, error)),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! DELETECOLLECTION: remove the objects of a scope that a selector matches.
 
+use super::list::ensure_newest;
 use super::step::Step;
 use super::{DeleteOptions, Deleted, ListOptions, ListPage, delete, list};
 use crate::error::{ApiError, Reason};
@@ -20,6 +21,7 @@ pub async fn delete_collection(
     warnings: &mut Vec<String>,
 ) -> Result<ListPage, ApiError> {
     let selection = options.selection.clone();
+    ensure_newest(attributes.served).await?;
     let listed = list(attributes.served, scope, options).await?;
     let mut last = None;
     let mut refused = None;

@@ -1,17 +1,17 @@
 //! GET: read one object.
 
-use super::list::{ensure_fresh, ensure_readable, ensure_synced};
+use super::list::{Freshness, ensure_fresh, ensure_readable, ensure_synced};
 use crate::error::ApiError;
 use crate::object::Key;
 use crate::served_kind::ServedKind;
-use crate::storage::{Revision, Versioned};
+use crate::storage::Versioned;
 use crate::watch_cache::Scope;
 
 /// How an object is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GetOptions {
-    /// The answer is at least as new as this.
-    pub not_older_than: Option<Revision>,
+    /// How new the answer must be. For the latest, whoever reads has [waited](super::await_freshness).
+    pub freshness: Freshness,
 }
 
 /// Reads one object.
@@ -25,7 +25,7 @@ pub async fn get(
     options: GetOptions,
 ) -> Result<Versioned, ApiError> {
     ensure_synced(served)?;
-    if let Some(revision) = options.not_older_than {
+    if let Freshness::NotOlderThan(revision) = options.freshness {
         ensure_fresh(served, revision).await?;
     }
     if let Some(found) = served.cache.get(key) {

@@ -7,6 +7,7 @@ use crate::object::Key;
 use crate::served_kind::ServedKind;
 use crate::storage::{Revision, StoreError, Versioned};
 use crate::watch_cache::{NotFresh, Scope, Snapshot};
+use crate::write::unavailable;
 
 /// How objects are listed.
 #[derive(Clone, Debug)]
@@ -24,8 +25,10 @@ pub struct ListOptions {
 /// Which moment a list shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Moment {
-    /// Now.
+    /// Now: all that was acknowledged to anybody. Whoever lists has [waited](await_freshness) for that.
     Latest,
+    /// What is at hand.
+    Any,
     /// Now, if that is at least as new as this.
     NotOlderThan(Revision),
     /// This one and no other.
@@ -35,12 +38,17 @@ pub enum Moment {
 }
 
 impl Moment {
-    /// The revision that must have come.
-    pub fn revision(&self) -> Option<Revision> {
+    /// How new what is read must be.
+    pub fn freshness(&self) -> Freshness {
         match self {
-            Self::Latest => None,
-            Self::NotOlderThan(revision) | Self::Exactly(revision) => Some(*revision),
-            Self::Continued(token) => token.revision,
+            Self::Latest => Freshness::Latest,
+            Self::NotOlderThan(revision) | Self::Exactly(revision) => {
+                Freshness::NotOlderThan(*revision)
+            }
+            Self::Continued(ContinueToken { revision: Some(revision), .. }) => {
+                Freshness::NotOlderThan(*revision)
+            }
+            Self::Any | Self::Continued(_) => Freshness::Any,
         }
     }
 }
@@ -170,7 +178,7 @@ pub async fn list(
     ensure_readable(served, &scope)?;
     let ListOptions { selection, collection, limit, moment } = options;
     let (snapshot, start, left) = match moment {
-        Moment::Latest => (served.cache.snapshot(), None, None),
+        Moment::Latest | Moment::Any => (served.cache.snapshot(), None, None),
         Moment::NotOlderThan(revision) => {
             ensure_fresh(served, revision).await?;
             (served.cache.snapshot(), None, None)
@@ -236,19 +244,56 @@ pub(super) fn ensure_readable(served: &ServedKind, scope: &Scope) -> Result<(), 
     Err(ApiError::unreadable(&served.kind.qualified(), key, StoreError::Damaged))
 }
 
-/// Waits for a revision that a read asks for, if it may come: whoever reads then need not wait.
+/// How new what is read must be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Freshness {
+    /// What is at hand.
+    Any,
+    /// At least as new as this.
+    NotOlderThan(Revision),
+    /// All that was acknowledged to anybody before it was asked for.
+    #[default]
+    Latest,
+}
+
+impl Freshness {
+    /// Whether the kind is so new already, as far as is known here.
+    pub fn is_at_hand(self, served: &ServedKind) -> bool {
+        match self {
+            Self::Any => true,
+            Self::NotOlderThan(revision) => served.cache.has_reached(revision),
+            Self::Latest => !served.is_shared(),
+        }
+    }
+}
+
+/// Waits until a kind is as new as a read asks for, if it may become so: whoever reads then need not
+/// wait.
 ///
 /// # Errors
-/// 504 when it does not arrive in time.
-pub async fn await_revision(served: &ServedKind, revision: Revision) -> Result<(), ApiError> {
+/// 503 and 504 when that takes too long.
+pub async fn await_freshness(served: &ServedKind, freshness: Freshness) -> Result<(), ApiError> {
     if !served.cache.is_synced() {
         return Ok(());
     }
+    let revision = match freshness {
+        Freshness::Any => return Ok(()),
+        Freshness::NotOlderThan(revision) => revision,
+        Freshness::Latest => return ensure_newest(served).await,
+    };
     match served.cache.wait_until(revision).await {
         Err(NotFresh::TooLarge { current }) => Err(ApiError::revision_too_large(revision, current)),
         // That it is of another process is told where it is looked for.
         Err(NotFresh::Foreign) | Ok(()) => Ok(()),
     }
+}
+
+/// Waits until the kind shows all that was acknowledged to anybody.
+///
+/// # Errors
+/// 503 when the store does not answer.
+pub(super) async fn ensure_newest(served: &ServedKind) -> Result<(), ApiError> {
+    served.await_newest().await.map_err(unavailable)
 }
 
 /// Waits until the kind is at least as new as the revision.

@@ -237,7 +237,8 @@ async fn a_streaming_list_ends_with_a_bookmark_and_goes_on() {
         world.write();
     }
     let whole = world.list(&Scope::All, "app", None, Moment::Latest).await.unwrap();
-    let start = WatchStart::State { at_least: Some(whole.revision()), marks_end: true };
+    let start =
+        WatchStart::State { at_least: Freshness::NotOlderThan(whole.revision()), marks_end: true };
     let options = WatchOptions { selection: world.selection("app"), start, bookmarks: true };
     let mut watching = watch(&world.served, Scope::All, options).await.unwrap();
     let mut initial = watching.take_initial().unwrap();
@@ -304,7 +305,9 @@ impl Reflector {
         self.is_back = self.reached.is_some();
         let start = match self.reached {
             Some(revision) => WatchStart::After(revision),
-            None if self.streams => WatchStart::State { at_least: None, marks_end: true },
+            None if self.streams => {
+                WatchStart::State { at_least: Freshness::Latest, marks_end: true }
+            }
             None => {
                 self.back = (self.back * 7 + 3) % 40;
                 let list = world.list_of_some_moment(&self.scope, self.labels, self.back).await;

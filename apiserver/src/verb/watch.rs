@@ -7,7 +7,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use super::Selection;
-use super::list::{ensure_fresh, ensure_readable, ensure_synced};
+use super::list::{Freshness, ensure_fresh, ensure_newest, ensure_readable, ensure_synced};
 use super::step::Step;
 use crate::error::{ApiError, Reason};
 use crate::object::Key;
@@ -36,7 +36,7 @@ pub enum WatchStart {
     /// What is there.
     State {
         /// At least as new as this.
-        at_least: Option<Revision>,
+        at_least: Freshness,
         /// Whether a bookmark says that this was all.
         marks_end: bool,
     },
@@ -165,7 +165,8 @@ pub struct WatchStream {
 /// it there.
 ///
 /// # Errors
-/// 429 before the kind is synced, 500 when it is to begin with what cannot be read.
+/// 429 before the kind is synced, 500 when it is to begin with what cannot be read, 503 when the store
+/// does not answer.
 pub async fn watch(
     served: &ServedKind,
     scope: Scope,
@@ -182,7 +183,10 @@ pub async fn watch(
         bookmarks: options.bookmarks,
     };
     match options.start {
-        WatchStart::Now => watching.subscription = Some(served.cache.subscribe(scope).1),
+        WatchStart::Now => {
+            ensure_newest(served).await?;
+            watching.subscription = Some(served.cache.subscribe(scope).1);
+        }
         WatchStart::After(revision) => match served.cache.subscribe_after(scope, revision) {
             Ok(subscription) => {
                 watching.subscription = Some(subscription);
@@ -195,9 +199,12 @@ pub async fn watch(
             Err(lost) => watching.refused = Some(too_old(revision, lost.oldest)),
         },
         WatchStart::State { at_least, marks_end } => {
-            if let Some(revision) = at_least
-                && let Err(error) = ensure_fresh(served, revision).await
-            {
+            let fresh = match at_least {
+                Freshness::Any => Ok(()),
+                Freshness::NotOlderThan(revision) => ensure_fresh(served, revision).await,
+                Freshness::Latest => ensure_newest(served).await,
+            };
+            if let Err(error) = fresh {
                 // A revision of another process is older than all there is.
                 if error.reason() != Reason::Expired {
                     watching.refused = Some(error);

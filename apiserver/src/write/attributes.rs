@@ -3,6 +3,7 @@
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 
+use super::store_error::store_error;
 use super::{FieldValidation, ManagedFields, Turns};
 use crate::admission::{AdmissionChain, AdmissionOperation, AdmissionRequest};
 use crate::clock::Clock;
@@ -126,14 +127,14 @@ impl<'a> Attributes<'a> {
     /// What a store keeps under a key.
     ///
     /// # Errors
-    /// 500 when it cannot be read.
+    /// 500 when it cannot be read, 503 when the store does not answer.
     pub async fn stored(
         &self,
         (store, collection): (&dyn Store, &Collection),
         key: &Key,
     ) -> Result<Option<Versioned>, ApiError> {
         let kept = store.get(collection, key).await;
-        kept.map_err(|error| ApiError::unreadable(&self.kind().qualified(), key, error))
+        kept.map_err(|error| store_error(self.kind(), key, error))
     }
 
     /// Where the object of the path is.

@@ -7,6 +7,7 @@ use super::encode::Encoded;
 use super::live::{Live, terminating};
 use super::prepare::NameOrigin;
 use super::stamp;
+use super::store_error::store_error;
 use crate::error::{ApiError, Details, Reason, qualified, quote};
 use crate::object::{Key, Object, metadata};
 use crate::storage::{Collection, Commit, Expected, Revision, Store, StoreError, Versioned};
@@ -23,7 +24,8 @@ pub(super) enum Committed {
 ///
 /// # Errors
 /// 409 when its name is taken, 404 when the object is gone, 403 when its namespace has taken its share
-/// of the store, 507 when there is no room at all, 429 when another definition of the kind has
+/// of the store, 507 when there is no room at all, 503 when the store does not answer, 504 when it is not
+/// known whether it was written, 429 when another definition of the kind has
 /// taken the place of the one that has judged it: clients ask again by themselves then.
 pub(super) async fn commit(
     attributes: &Attributes<'_>,
@@ -86,7 +88,7 @@ async fn replace(
             Err(ApiError::not_found(&kind.group, &kind.names.plural, name))
         }
         Err(StoreError::Changed { .. } | StoreError::Exists) => Ok(Committed::Overtaken),
-        Err(error) => Err(no_room(attributes, &object, error)),
+        Err(error) => Err(not_kept(attributes, &object, error)),
     }
 }
 
@@ -126,13 +128,13 @@ async fn create(
             let other = attributes.stored((store, &collection), &key).await?;
             taken(attributes, &key, other.as_ref(), name, may_repeat)
         }
-        Err(error) => Err(no_room(attributes, &object, error)),
+        Err(error) => Err(not_kept(attributes, &object, error)),
     }
 }
 
-/// What is said of an object for which the store has no room: in the words of a quota, where others
-/// still have some.
-fn no_room(attributes: &Attributes<'_>, object: &Object, error: StoreError) -> ApiError {
+/// What is said of an object that the store has not kept: in the words of a quota, where others still
+/// have room.
+fn not_kept(attributes: &Attributes<'_>, object: &Object, error: StoreError) -> ApiError {
     let kind = attributes.kind();
     let advice = match attributes.origin {
         Origin::Request => "objects must be deleted or made smaller first",
@@ -149,18 +151,7 @@ fn no_room(attributes: &Attributes<'_>, object: &Object, error: StoreError) -> A
             );
             ApiError::forbidden(&kind.group, &kind.names.plural, object.key().name(), &why)
         }
-        StoreError::Full { .. } => {
-            let why = format!("{error}: objects must be deleted or made smaller first");
-            ApiError::new(Reason::InsufficientStorage, why)
-        }
-        StoreError::NoDiskSpace => {
-            let why = format!("{error}: objects must be deleted, or room made on it, first");
-            ApiError::new(Reason::InsufficientStorage, why)
-        }
-        StoreError::Damaged => {
-            ApiError::unreadable(&attributes.kind().qualified(), object.key(), error)
-        }
-        _ => ApiError::internal(error),
+        error => store_error(kind, object.key(), error),
     }
 }
 

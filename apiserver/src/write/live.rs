@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use super::attributes::{Attributes, Part};
 use super::change::DecodedChange;
 use super::field_managers::with_managed_fields;
+use super::store_error::unavailable;
 use crate::apply::Managers;
 use crate::error::{ApiError, Reason};
 use crate::object::{Tree, metadata};
@@ -81,6 +82,8 @@ pub(super) async fn current(
         return Err(ApiError::method_not_allowed(&kind.group, &kind.names.plural, verb));
     };
     if let DecodedChange::Create(_) = decoded {
+        // What it is held against must be as new as others have been told.
+        attributes.served.await_newest().await.map_err(unavailable)?;
         return ensure_open(attributes).map(|()| None);
     }
     let key = attributes.key();

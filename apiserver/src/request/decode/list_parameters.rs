@@ -12,7 +12,9 @@ use crate::error::{ApiError, FieldError, quote};
 use crate::object::Key;
 use crate::object::selector::{FieldSelector, LabelSelector, Selector};
 use crate::storage::Revision;
-use crate::verb::{ContinueToken, ListOptions, Moment, Selection, WatchOptions, WatchStart};
+use crate::verb::{
+    ContinueToken, Freshness, ListOptions, Moment, Selection, WatchOptions, WatchStart,
+};
 use crate::watch_cache::Scope;
 
 const MATCH: &str = "resourceVersionMatch";
@@ -41,12 +43,12 @@ impl Parameters {
             name_in_path(&mut query.selection.selector, name)?;
         }
         let bookmarks = self.flag("allowWatchBookmarks") == Some(true);
-        let revision = self.revision("")?;
-        let start = match (query.send_initial_events, revision) {
+        let freshness = self.freshness("")?;
+        let start = match (query.send_initial_events, freshness) {
             (Some(true), at_least) => WatchStart::State { at_least, marks_end: bookmarks },
-            (_, Some(revision)) => WatchStart::After(revision),
-            (Some(false), None) => WatchStart::Now,
-            (None, None) => WatchStart::State { at_least: None, marks_end: false },
+            (_, Freshness::NotOlderThan(revision)) => WatchStart::After(revision),
+            (Some(false), _) => WatchStart::Now,
+            (None, at_least) => WatchStart::State { at_least, marks_end: false },
         };
         let lasts = match query.timeout_seconds {
             None | Some(0) => None,
@@ -106,20 +108,23 @@ impl Parameters {
             }
             return Ok(Moment::Continued(next));
         }
-        let revision = self.revision("invalid resource version: ")?;
-        Ok(match (revision, self.filled(MATCH)) {
-            (None, _) => Moment::Latest,
-            (Some(revision), Some("Exact")) => Moment::Exactly(revision),
+        let revision = match self.freshness("invalid resource version: ")? {
+            Freshness::Latest => return Ok(Moment::Latest),
+            Freshness::Any => return Ok(Moment::Any),
+            Freshness::NotOlderThan(revision) => revision,
+        };
+        Ok(match self.filled(MATCH) {
+            Some("Exact") => Moment::Exactly(revision),
             // A limit with a revision and nothing else has always meant that revision.
-            (Some(revision), None) if is_limited => Moment::Exactly(revision),
-            (Some(revision), _) => Moment::NotOlderThan(revision),
+            None if is_limited => Moment::Exactly(revision),
+            _ => Moment::NotOlderThan(revision),
         })
     }
 
-    /// The revision that is asked for; `0` asks for any. What is none is told
-    /// in words that begin differently for lists.
-    pub(super) fn revision(&self, start: &str) -> Result<Option<Revision>, ApiError> {
-        let Some(text) = self.filled("resourceVersion") else { return Ok(None) };
+    /// The revision that is asked for; `0` asks for any, and nothing for the latest. What is none is
+    /// told in words that begin differently for lists.
+    pub(super) fn freshness(&self, start: &str) -> Result<Freshness, ApiError> {
+        let Some(text) = self.filled("resourceVersion") else { return Ok(Freshness::Latest) };
         let invalid = |why: &str| {
             let text = quote(text);
             ApiError::bad_request(format!(
@@ -132,7 +137,10 @@ impl Parameters {
         let out_of_range = "value out of range";
         let why = if is_number { out_of_range } else { "invalid syntax" };
         let number = number.ok_or_else(|| invalid(why))?;
-        Ok(Some(Revision::new(number)).filter(|_| number != 0))
+        Ok(match number {
+            0 => Freshness::Any,
+            number => Freshness::NotOlderThan(Revision::new(number)),
+        })
     }
 }
 

@@ -1,0 +1,35 @@
+//! What is said of an object with which a store has not done what it was asked for.
+
+use crate::error::{ApiError, Details, Reason, quote};
+use crate::kind::Kind;
+use crate::object::Key;
+use crate::storage::StoreError;
+
+/// The answer where a store has failed. What a store refuses because somebody else was faster is for
+/// its caller to judge.
+pub fn store_error(kind: &Kind, key: &Key, error: StoreError) -> ApiError {
+    let what = || format!("{} {}: {error}", kind.qualified(), quote(&key.to_string()));
+    let later = Details { retry_after_seconds: 1, ..Details::default() };
+    match error {
+        StoreError::Damaged => ApiError::unreadable(&kind.qualified(), key, error),
+        // Nothing was done, so clients may ask again by themselves.
+        StoreError::Unavailable => unavailable(error),
+        StoreError::Unknown => ApiError::new(Reason::Timeout, what()).with_details(later),
+        StoreError::TooLarge => ApiError::new(Reason::RequestEntityTooLarge, what()),
+        StoreError::Full { .. } => {
+            let why = format!("{error}: objects must be deleted or made smaller first");
+            ApiError::new(Reason::InsufficientStorage, why)
+        }
+        StoreError::NoDiskSpace => {
+            let why = format!("{error}: objects must be deleted, or room made on it, first");
+            ApiError::new(Reason::InsufficientStorage, why)
+        }
+        _ => ApiError::internal(error),
+    }
+}
+
+/// The answer where a store does not answer, and nothing was done.
+pub fn unavailable(error: StoreError) -> ApiError {
+    ApiError::new(Reason::ServiceUnavailable, error.to_string())
+        .with_details(Details { retry_after_seconds: 1, ..Details::default() })
+}
