@@ -1,6 +1,7 @@
 //! Calls to etcd: to one of its members, and to another one where that does not answer.
 
 use std::fs;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -321,10 +322,19 @@ where
     in_time.unwrap_or_else(|_| Err(Fault::Unknown("it does not answer".to_owned())))
 }
 
+/// What a certificate is called in PEM.
+const CERTIFICATE: &str = "CERTIFICATE";
+
 /// Whom to believe, and who we are.
 fn tls(options: &EtcdOptions) -> Result<Option<ClientTlsConfig>, String> {
-    let read = |flag: &str, path: &std::path::Path| {
-        fs::read(path).map_err(|error| format!("{flag} {}: {error}", path.display()))
+    let read = |flag: &str, path: &Path, what: &str| {
+        let unusable = |why: &str| format!("{flag} {}: {why}", path.display());
+        let text = fs::read_to_string(path).map_err(|error| unusable(&error.to_string()))?;
+        // What is behind it would not be looked at before somebody connects.
+        match text.contains("-----BEGIN ") && text.contains(&format!("{what}-----")) {
+            true => Ok(text),
+            false => Err(unusable(&format!("holds no {what} in PEM"))),
+        }
     };
     let Some(ca) = &options.ca else {
         return match &options.certificate {
@@ -332,11 +342,15 @@ fn tls(options: &EtcdOptions) -> Result<Option<ClientTlsConfig>, String> {
             None => Ok(None),
         };
     };
-    let mut tls =
-        ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read("--etcd-cafile", ca)?));
+    let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(
+        "--etcd-cafile",
+        ca,
+        CERTIFICATE,
+    )?));
     if let Some((certificate, key)) = &options.certificate {
-        let certificate = read("--etcd-certfile", certificate)?;
-        tls = tls.identity(Identity::from_pem(certificate, read("--etcd-keyfile", key)?));
+        let certificate = read("--etcd-certfile", certificate, CERTIFICATE)?;
+        tls = tls
+            .identity(Identity::from_pem(certificate, read("--etcd-keyfile", key, "PRIVATE KEY")?));
     }
     Ok(Some(tls))
 }

@@ -1,0 +1,37 @@
+//! Several replicas of the program on one etcd: what one of them acknowledges all of them show, and
+//! nothing is lost, doubled or told in another order while members of etcd and replicas are held, killed
+//! and started again.
+//!
+//! `SECONDS` says how long that goes on (20). Where etcd cannot be had these tests say so and pass;
+//! with `REQUIRE_CONTROL_PLANE` set they fail instead.
+
+#[path = "replicas/bad_etcd.rs"]
+mod bad_etcd;
+#[path = "replicas/faults.rs"]
+mod faults;
+#[path = "replicas/history.rs"]
+mod history;
+#[path = "replicas/late.rs"]
+mod late;
+#[path = "replicas/place.rs"]
+mod place;
+
+use anyhow::Result;
+use farm_operator::{Llama, LlamaSpec};
+use test_cluster::{Etcd, Missing, Programs};
+
+/// An etcd of so many members, if it can be had here.
+fn etcd(members: usize) -> Result<Option<Etcd>> {
+    match Programs::find() {
+        Ok(programs) => Etcd::start(&programs, members).map(Some),
+        Err(why) if why.is::<Missing>() && std::env::var_os("REQUIRE_CONTROL_PLANE").is_none() => {
+            println!("left out: {why}");
+            Ok(None)
+        }
+        Err(why) => Err(why),
+    }
+}
+
+fn llama(name: &str, weight: f64) -> Llama {
+    Llama::new(name, LlamaSpec { weight, height: 1.0 })
+}

@@ -1,0 +1,273 @@
+//! What was asked for, what came of it, and whether that can be: every answer tells a revision, so the
+//! order of all writes is known, and each answer is held against it.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+
+/// What is under a name: the number of its last write and what that said, or nothing.
+pub type Found = Option<(u64, u64)>;
+
+/// What was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ask {
+    /// Read it.
+    Get,
+    /// Make it, and say this.
+    Create(u64),
+    /// Where its number is this one, say this.
+    Replace(u64, u64),
+    /// Where its number is this one, remove it.
+    Delete(u64),
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// This is there.
+    Found(Found),
+    /// It was written, with this number; a removal does not tell it.
+    Written(Option<u64>),
+    /// 409.
+    Conflict,
+    /// 404.
+    Missing,
+    /// It was surely not done.
+    NotDone,
+    /// Nobody knows.
+    Unknown,
+}
+
+/// A question and its answer.
+#[derive(Clone, Debug)]
+pub struct Record {
+    pub name: String,
+    pub ask: Ask,
+    pub answer: Answer,
+    pub asked: Instant,
+    pub answered: Instant,
+}
+
+/// One change, as a watch has shown it: the number, and what is said since, or that it is gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    pub number: u64,
+    pub name: String,
+    pub says: Option<u64>,
+}
+
+/// Where a write is in the order of all changes, and when it was asked for.
+struct Placed<'a> {
+    number: u64,
+    record: &'a Record,
+}
+
+/// Holds what was answered against what has happened.
+pub fn check(changes: &[Change], records: &[Record]) -> Result<()> {
+    let mut by_name: BTreeMap<&str, Vec<(u64, Option<u64>)>> = BTreeMap::new();
+    let mut saying: HashMap<u64, u64> = HashMap::new();
+    let mut newest = 0;
+    for Change { number, name, says } in changes {
+        ensure!(*number > newest, "{name} at {number} comes after {newest}");
+        newest = *number;
+        by_name.entry(name).or_default().push((*number, *says));
+        if let Some(says) = says {
+            ensure!(saying.insert(*says, *number).is_none(), "{says} is said twice");
+        }
+    }
+    let placed = place(records, &by_name, &saying)?;
+    real_time(&placed)?;
+    // Of several that may have removed the same it may have been the first.
+    let mut begun: HashMap<u64, Instant> = HashMap::new();
+    for Placed { number, record } in &placed {
+        let begun = begun.entry(*number).or_insert(record.asked);
+        *begun = record.asked.min(*begun);
+    }
+    let floors = Floors::of(&placed);
+    for record in records {
+        let history = by_name.get(&*record.name).map_or(&[][..], Vec::as_slice);
+        // All up to this one was acknowledged before it was asked for.
+        let floor = floors.before(&record.name, record.asked);
+        // What was asked for after it was answered cannot have been seen, and nothing that came then.
+        let is_possible =
+            |number: &u64| begun.get(number).is_none_or(|begun| *begun < record.answered);
+        // All that may have been there while it was answered.
+        let first = history.partition_point(|(number, _)| *number <= floor);
+        let before = first.checked_sub(1).and_then(|last| history.get(last));
+        let found = |(number, says): &(u64, Option<u64>)| says.map(|says| (*number, says));
+        let mut states: Vec<Found> = vec![before.and_then(found)];
+        let later = history[first..].iter().take_while(|(number, _)| is_possible(number));
+        states.extend(later.map(found));
+        let is_right = match (record.ask, record.answer) {
+            (_, Answer::Written(_) | Answer::NotDone | Answer::Unknown) => true,
+            (_, Answer::Found(found)) => states.contains(&found),
+            (Ask::Create(_), Answer::Conflict) => states.iter().any(Option::is_some),
+            (Ask::Replace(at, _) | Ask::Delete(at), Answer::Conflict) => {
+                states.iter().any(|state| state.is_some_and(|(number, _)| number != at))
+            }
+            (_, Answer::Missing) => states.contains(&None),
+            (Ask::Get, Answer::Conflict) => false,
+        };
+        ensure!(is_right, "{record:?} cannot be: there was one of {states:?}");
+    }
+    Ok(())
+}
+
+/// Up to which number all was acknowledged, by name and time.
+struct Floors<'a>(HashMap<&'a str, Vec<(Instant, u64)>>);
+
+impl<'a> Floors<'a> {
+    fn of(placed: &[Placed<'a>]) -> Self {
+        let mut floors: HashMap<&str, Vec<(Instant, u64)>> = HashMap::new();
+        for Placed { number, record } in placed {
+            if matches!(record.answer, Answer::Written(_)) {
+                floors.entry(&record.name).or_default().push((record.answered, *number));
+            }
+        }
+        for floors in floors.values_mut() {
+            floors.sort_unstable();
+            let mut highest = 0;
+            for (_, number) in floors {
+                highest = highest.max(*number);
+                *number = highest;
+            }
+        }
+        Self(floors)
+    }
+
+    fn before(&self, name: &str, asked: Instant) -> u64 {
+        let floors = self.0.get(name).map_or(&[][..], Vec::as_slice);
+        let count = floors.partition_point(|(answered, _)| *answered < asked);
+        count.checked_sub(1).map_or(0, |last| floors[last].1)
+    }
+}
+
+/// Finds the change that each write has made, and that none was made that was refused.
+fn place<'a>(
+    records: &'a [Record],
+    by_name: &BTreeMap<&str, Vec<(u64, Option<u64>)>>,
+    saying: &HashMap<u64, u64>,
+) -> Result<Vec<Placed<'a>>> {
+    let mut placed = Vec::new();
+    let mut explained = HashSet::new();
+    for record in records {
+        let history = by_name.get(&*record.name).map_or(&[][..], Vec::as_slice);
+        let position =
+            |at: u64| history.iter().position(|(number, says)| *number == at && says.is_some());
+        let (made, before) = match record.ask {
+            Ask::Get => continue,
+            Ask::Create(says) => (saying.get(&says).copied(), None),
+            Ask::Replace(at, says) => (saying.get(&says).copied(), Some(at)),
+            Ask::Delete(at) => {
+                let next = position(at).and_then(|position| history.get(position + 1));
+                // Somebody else may have removed it instead; the first record explains it.
+                let made = next.filter(|(_, says)| says.is_none()).map(|(number, _)| *number);
+                (made, Some(at))
+            }
+        };
+        match (record.answer, made) {
+            (Answer::Written(told), made) => {
+                let made = made.with_context(|| format!("{record:?} is lost"))?;
+                ensure!(told.is_none_or(|told| told == made), "{record:?} was made at {made}");
+                // What it replaces is what it was to replace.
+                let own = history.iter().position(|(number, _)| *number == made);
+                let own = own.with_context(|| format!("{record:?} is of another name"))?;
+                let previous = own.checked_sub(1).and_then(|index| history.get(index));
+                let previous = previous.and_then(|(number, says)| says.map(|_| *number));
+                ensure!(previous == before, "{record:?} has replaced {previous:?}");
+                ensure!(explained.insert(made), "{record:?} was made by another one, too");
+                placed.push(Placed { number: made, record });
+            }
+            (Answer::Unknown, Some(made)) => {
+                if !matches!(record.ask, Ask::Delete(_)) {
+                    explained.insert(made);
+                }
+                placed.push(Placed { number: made, record });
+            }
+            (Answer::Unknown, None) => {}
+            (_, Some(made)) if !matches!(record.ask, Ask::Delete(_)) => {
+                anyhow::bail!("{record:?} was made at {made}");
+            }
+            _ => {}
+        }
+    }
+    Ok(placed)
+}
+
+/// A write that was asked for after another one was acknowledged comes after it.
+fn real_time(placed: &[Placed<'_>]) -> Result<()> {
+    let mut sorted: Vec<&Placed<'_>> =
+        placed.iter().filter(|placed| matches!(placed.record.answer, Answer::Written(_))).collect();
+    sorted.sort_by_key(|placed| placed.number);
+    let mut latest: Option<&Placed<'_>> = None;
+    for placed in sorted {
+        if let Some(before) = latest {
+            ensure!(
+                before.record.asked <= placed.record.answered,
+                "{:?} at {} was answered before {:?} at {} was asked for",
+                placed.record,
+                placed.number,
+                before.record,
+                before.number
+            );
+        }
+        if latest.is_none_or(|latest| placed.record.asked > latest.record.asked) {
+            latest = Some(placed);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn record(ask: Ask, answer: Answer, (from, to): (u64, u64), epoch: Instant) -> Record {
+        let at = |millis| epoch + Duration::from_millis(millis);
+        Record { name: "a".to_owned(), ask, answer, asked: at(from), answered: at(to) }
+    }
+
+    #[test]
+    fn what_cannot_be_is_found() {
+        let epoch = Instant::now();
+        let change = |number, says| Change { number, name: "a".to_owned(), says };
+        let changes = [change(5, Some(1)), change(7, Some(2)), change(9, None)];
+        let written = |number| Answer::Written(Some(number));
+        let honest = vec![
+            record(Ask::Create(1), written(5), (0, 10), epoch),
+            record(Ask::Replace(5, 2), written(7), (20, 30), epoch),
+            record(Ask::Get, Answer::Found(Some((7, 2))), (40, 50), epoch),
+            record(Ask::Delete(7), Answer::Written(None), (60, 70), epoch),
+            record(Ask::Get, Answer::Found(None), (80, 90), epoch),
+        ];
+        check(&changes, &honest).unwrap();
+        let wrong = [
+            // A write that is lost, one that was refused and made, one with another number.
+            (0, record(Ask::Create(4), written(5), (0, 10), epoch)),
+            (0, record(Ask::Create(1), Answer::NotDone, (0, 10), epoch)),
+            (0, record(Ask::Create(1), written(6), (0, 10), epoch)),
+            // One that replaced something else, and one that came too early.
+            (1, record(Ask::Replace(4, 2), written(7), (20, 30), epoch)),
+            (0, record(Ask::Create(1), written(5), (40, 50), epoch)),
+            // Reads of what was before, of what was not there yet, and of nothing.
+            (2, record(Ask::Get, Answer::Found(Some((5, 1))), (40, 50), epoch)),
+            (2, record(Ask::Get, Answer::Found(None), (40, 50), epoch)),
+            (4, record(Ask::Get, Answer::Found(Some((7, 2))), (80, 90), epoch)),
+            (2, record(Ask::Get, Answer::Found(Some((8, 3))), (40, 50), epoch)),
+            // Refusals for which there was no reason.
+            (2, record(Ask::Replace(7, 6), Answer::Conflict, (40, 50), epoch)),
+            (2, record(Ask::Delete(7), Answer::Missing, (40, 50), epoch)),
+            (4, record(Ask::Create(6), Answer::Conflict, (80, 90), epoch)),
+        ];
+        for (index, one) in wrong {
+            let mut records = honest.clone();
+            let text = format!("{one:?}");
+            records[index] = one;
+            assert!(check(&changes, &records).is_err(), "{text}");
+        }
+        let doubled = [change(5, Some(1)), change(5, Some(2))];
+        assert!(check(&doubled, &[]).is_err());
+    }
+}

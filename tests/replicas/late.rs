@@ -1,0 +1,135 @@
+//! A replica that is told of everything late answers late, and never wrongly.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use farm_operator::Llama;
+use kube::ResourceExt;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use serde_json::json;
+use tokio::task::JoinSet;
+
+use crate::place::{Place, Replica, free_port};
+use crate::{etcd, llama};
+
+/// How much later it is told.
+const LATE: Duration = Duration::from_millis(400);
+
+/// A port that leads to another one. What comes back on all connections but the first comes late: the
+/// first is for calls, and what is watched has one of its own.
+fn late_link(target: u16) -> Result<u16> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let port = listener.local_addr()?.port();
+    // Ends with the process of the tests.
+    thread::spawn(move || {
+        for (index, client) in listener.incoming().map_while(Result::ok).enumerate() {
+            let Ok(server) = TcpStream::connect(("127.0.0.1", target)) else { continue };
+            let late = if index == 0 { Duration::ZERO } else { LATE };
+            let _ = client.set_nodelay(true);
+            let _ = server.set_nodelay(true);
+            let (Ok(from_client), Ok(to_server)) = (client.try_clone(), server.try_clone()) else {
+                continue;
+            };
+            thread::spawn(move || pass_on(from_client, to_server, Duration::ZERO));
+            thread::spawn(move || pass_on(server, client, late));
+        }
+    });
+    Ok(port)
+}
+
+fn pass_on(mut from: TcpStream, mut to: TcpStream, late: Duration) {
+    let (sender, received) = channel::<(Instant, Vec<u8>)>();
+    thread::spawn(move || {
+        for (due, bytes) in received {
+            thread::sleep(due.saturating_duration_since(Instant::now()));
+            if to.write_all(&bytes).is_err() {
+                return;
+            }
+        }
+    });
+    let mut buffer = vec![0; 64 << 10];
+    while let Ok(count @ 1..) = from.read(&mut buffer) {
+        if sender.send((Instant::now() + late, buffer[..count].to_vec())).is_err() {
+            return;
+        }
+    }
+}
+
+/// What one replica is asked for right after the other has answered.
+async fn take_turns(prompt: &Replica, late: &Replica, name: String) -> Result<()> {
+    let params = PostParams::default();
+    let made = prompt.llamas.create(&params, &llama(&name, 1.0)).await?;
+    // Nobody says that it is not there.
+    let found = late.llamas.get(&name).await.context("a new object")?;
+    ensure!(found.resource_version() == made.resource_version());
+    let mut changed = late.llamas.replace(&name, &params, &heavier(&made, 2.0)).await?;
+    for weight in 3..5 {
+        let heavier_now = heavier(&changed, f64::from(weight));
+        prompt.llamas.replace(&name, &params, &heavier_now).await?;
+        // What is new is there, and the version that was just told is no conflict.
+        let patch = Patch::Merge(json!({"spec": {"height": weight}}));
+        changed = late.llamas.patch(&name, &PatchParams::default(), &patch).await?;
+        ensure!(changed.spec.weight == f64::from(weight), "{:?}", changed.spec);
+        changed = late.llamas.replace(&name, &params, &heavier(&changed, 9.0)).await?;
+    }
+    // What changes nothing here was changed there.
+    prompt.llamas.replace(&name, &params, &heavier(&changed, 10.0)).await?;
+    let patch = Patch::Merge(json!({"spec": {"weight": 9.0}}));
+    let restored = late.llamas.patch(&name, &PatchParams::default(), &patch).await?;
+    ensure!(prompt.llamas.get(&name).await?.spec.weight == 9.0);
+    ensure!(restored.spec.weight == 9.0);
+    let stale = late.llamas.replace(&name, &params, &heavier(&made, 1.0)).await;
+    ensure!(matches!(&stale, Err(kube::Error::Api(status)) if status.code == 409), "{stale:?}");
+    let again = late.llamas.create(&params, &llama(&name, 1.0)).await;
+    ensure!(matches!(&again, Err(kube::Error::Api(status)) if status.code == 409), "{again:?}");
+    prompt.llamas.delete(&name, &DeleteParams::default()).await?;
+    ensure!(late.llamas.get_opt(&name).await?.is_none(), "it is gone");
+    late.llamas.create(&params, &llama(&name, 1.0)).await.context("its name is free again")?;
+    let patched = prompt.llamas.patch(&name, &PatchParams::default(), &patch).await?;
+    let listed = late.llamas.list(&ListParams::default()).await?.items;
+    let listed = listed.iter().find(|listed| listed.name_any() == name).context("it is listed")?;
+    ensure!(listed.resource_version() == patched.resource_version());
+    late.llamas.delete(&name, &DeleteParams::default()).await.context("it is there")?;
+    let gone = prompt.llamas.delete(&name, &DeleteParams::default()).await;
+    ensure!(matches!(&gone, Err(kube::Error::Api(status)) if status.code == 404), "{gone:?}");
+    Ok(())
+}
+
+fn heavier(llama: &Llama, weight: f64) -> Llama {
+    let mut heavier = llama.clone();
+    heavier.spec.weight = weight;
+    heavier
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_is_told_late_is_never_wrong() -> Result<()> {
+    const CHAINS: usize = 32;
+    let Some(etcd) = etcd(1)? else { return Ok(()) };
+    let url = &etcd.urls()[0];
+    let port = url.rsplit(':').next().context("a port")?.parse()?;
+    let place = Place::new(etcd.urls())?;
+    let prompt = place.start(&[]).await?;
+    let through = format!("http://127.0.0.1:{}", late_link(port)?);
+    let late = place.start_on(free_port()?, &[through], &[]).await?;
+
+    // It is late indeed: who wants what is at hand is shown what was.
+    prompt.llamas.create(&PostParams::default(), &llama("first", 1.0)).await?;
+    let old = late.llamas.list(&ListParams::default().match_any()).await?;
+    ensure!(!old.items.iter().any(|llama| llama.name_any() == "first"), "it was told in time");
+    late.llamas.get("first").await?;
+
+    let (prompt, late) = (std::sync::Arc::new(prompt), std::sync::Arc::new(late));
+    let mut chains = JoinSet::new();
+    for chain in 0..CHAINS {
+        let (prompt, late) = (prompt.clone(), late.clone());
+        chains.spawn(async move { take_turns(&prompt, &late, format!("l{chain}")).await });
+    }
+    while let Some(done) = chains.join_next().await {
+        done??;
+    }
+    Ok(())
+}

@@ -1,0 +1,132 @@
+//! Replicas of the program on one etcd, before a cluster that is away: an administrator needs none.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use farm_operator::Llama;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Config};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use test_cluster::{Authority, Certificate, Process};
+
+/// How long it may take until objects are served.
+const START: Duration = Duration::from_secs(60);
+
+/// Certificates, and where the etcd is.
+pub struct Place {
+    folder: TempDir,
+    authority: Authority,
+    serving: Certificate,
+    admin: Certificate,
+    etcd: Vec<String>,
+}
+
+/// One replica, which serves.
+pub struct Replica {
+    pub process: Process,
+    pub port: u16,
+    pub llamas: Api<Llama>,
+    pub client: Client,
+}
+
+impl Place {
+    pub fn new(etcd: Vec<String>) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path();
+        let authority = Authority::new("ca", &path.join("ca.crt"))?;
+        let serving = authority.server(path, "serving", &["localhost"])?;
+        let admin = authority.client(path, "admin", "admin", Some("system:masters"))?;
+        Ok(Self { folder, authority, serving, admin, etcd })
+    }
+
+    /// The folder in which all of it is.
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The command that starts a replica, which finds etcd there.
+    pub fn command(&self, port: u16, etcd: &[String]) -> Result<Command> {
+        let nowhere = config("https://127.0.0.1:1", &json!({}), &json!({}));
+        std::fs::write(self.path().join("kubeconfig"), nowhere.to_string())?;
+        let mut command = Command::new(env!("CARGO_BIN_EXE_farm-operator"));
+        command.args(["--bind-address", "127.0.0.1", "--secure-port", &port.to_string()]);
+        // What it says at its end is what is wrong, and not where.
+        command.env("RUST_BACKTRACE", "0");
+        command.args(["--shutdown-delay-duration", "0s"]);
+        command.args(["--disable-admission-plugins", "NamespaceLifecycle,ResourceQuota"]);
+        command.args(["--store-namespace-share", "100%", "--etcd-servers", &etcd.join(",")]);
+        for (flag, file) in [
+            ("--kubeconfig", &self.path().join("kubeconfig")),
+            ("--tls-cert-file", &self.serving.certificate),
+            ("--tls-private-key-file", &self.serving.key),
+            ("--client-ca-file", &self.authority.file),
+            ("--requestheader-client-ca-file", &self.authority.file),
+        ] {
+            command.arg(flag).arg(file);
+        }
+        Ok(command)
+    }
+
+    /// Starts a replica, and waits until it serves llamas.
+    pub async fn start(&self, flags: &[&str]) -> Result<Replica> {
+        self.start_on(free_port()?, &self.etcd, flags).await
+    }
+
+    /// The same at a port, which finds etcd there.
+    pub async fn start_on(&self, port: u16, etcd: &[String], flags: &[&str]) -> Result<Replica> {
+        let mut replica = self.begin(port, etcd, flags).await?;
+        let deadline = Instant::now() + START;
+        loop {
+            replica.process.ensure_running()?;
+            match replica.llamas.get_opt("dolly").await {
+                Ok(_) => return Ok(replica),
+                Err(error) if Instant::now() > deadline => bail!("never ready: {error}"),
+                Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+            }
+        }
+    }
+
+    /// The same, and waits for nothing.
+    pub async fn begin(&self, port: u16, etcd: &[String], flags: &[&str]) -> Result<Replica> {
+        let mut command = self.command(port, etcd)?;
+        command.args(flags);
+        let process = Process::spawn(&command, &self.path().join(format!("{port}.log")))?;
+        let client = self.client(port).await?;
+        let llamas = Api::namespaced(client.clone(), "default");
+        Ok(Replica { process, port, llamas, client })
+    }
+
+    async fn client(&self, port: u16) -> Result<Client> {
+        let server = format!("https://localhost:{port}");
+        let cluster = json!({"certificate-authority": self.authority.file});
+        let user = json!({
+            "client-certificate": self.admin.certificate, "client-key": self.admin.key,
+        });
+        let config: Kubeconfig = serde_json::from_value(config(&server, &cluster, &user))?;
+        let options = KubeConfigOptions::default();
+        let mut config = Config::from_custom_kubeconfig(config, &options).await?;
+        // Each answer is looked at.
+        config.default_retry = false;
+        Ok(Client::try_from(config)?)
+    }
+}
+
+/// A port that nobody listens on.
+pub fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+fn config(server: &str, cluster: &Value, user: &Value) -> Value {
+    let mut cluster = cluster.clone();
+    cluster["server"] = server.into();
+    json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "c", "cluster": cluster}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "users": [{"name": "u", "user": user}],
+    })
+}
