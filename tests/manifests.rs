@@ -51,6 +51,41 @@ fn a_store_on_a_volume_changes_nothing_but_what_runs() {
 }
 
 #[test]
+fn replicas_share_an_etcd() {
+    let printed = |etcd_servers: &[&str]| {
+        let etcd_servers = etcd_servers.iter().map(|&server| server.to_owned()).collect();
+        let store = DeployedStore::Etcd;
+        let options = ManifestOptions { store, etcd_servers, ..ManifestOptions::default() };
+        let printed = farm_operator::server().manifests(&options);
+        printed.map(|text| serde_saphyr::from_multiple::<serde_json::Value>(&text).unwrap())
+    };
+    let refused = printed(&[]).unwrap_err();
+    assert_eq!(refused.to_string(), "--etcd-servers names none");
+    let of_kind = |documents: &[serde_json::Value], kind: &str| {
+        documents.iter().find(|object| object["kind"] == kind).cloned().unwrap()
+    };
+    let plain = printed(&["http://etcd:2379"]).unwrap();
+    let deployment = of_kind(&plain, "Deployment");
+    assert_eq!(deployment["spec"]["replicas"], 3);
+    let budget = of_kind(&plain, "PodDisruptionBudget");
+    assert_eq!(budget["spec"]["selector"], deployment["spec"]["selector"]);
+    let pod = &deployment["spec"]["template"]["spec"];
+    assert_eq!(
+        pod["containers"][0]["env"],
+        serde_json::json!([{"name": "ETCD_SERVERS", "value": "http://etcd:2379"}])
+    );
+    assert!(pod["volumes"].is_null());
+    let trusted = of_kind(&printed(&["https://a:1", "https://b:1"]).unwrap(), "Deployment");
+    let pod = &trusted["spec"]["template"]["spec"];
+    let env = pod["containers"][0]["env"].as_array().unwrap();
+    assert_eq!(env[0]["value"], "https://a:1,https://b:1");
+    let folder = pod["containers"][0]["volumeMounts"][0]["mountPath"].as_str().unwrap();
+    let files: Vec<&str> = env[1..].iter().filter_map(|one| one["value"].as_str()).collect();
+    assert_eq!(files, ["ca.crt", "tls.crt", "tls.key"].map(|file| format!("{folder}/{file}")));
+    assert_eq!(pod["volumes"][0]["secret"]["secretName"], "farm-operator-etcd");
+}
+
+#[test]
 fn the_image_is_built_from_every_crate() {
     let members = include_str!("../Cargo.toml").lines().find(|line| line.starts_with("members"));
     let members = members.unwrap().split('"').skip(1).step_by(2).filter(|member| *member != ".");

@@ -28,6 +28,11 @@ pub struct Options {
     /// Where the server keeps objects
     #[arg(long, value_enum, default_value_t, value_name = "STORE")]
     pub store: DeployedStore,
+
+    /// Where etcd is: the URLs of its members. With https:// the Secret that is named like the server
+    /// with -etcd behind it must hold ca.crt, tls.crt and tls.key
+    #[arg(long, value_name = "URLS", value_delimiter = ',', required_if_eq("store", "etcd"))]
+    pub etcd_servers: Vec<String>,
 }
 
 /// Where a deployed server keeps objects.
@@ -38,6 +43,8 @@ pub enum DeployedStore {
     Memory,
     /// In an embedded database, on a volume that is claimed.
     Sqlite,
+    /// In an etcd that is there already: there are several replicas.
+    Etcd,
 }
 
 /// The port that a server listens on, if no flag says another.
@@ -50,6 +57,10 @@ const WRITING: [&str; 5] = ["create", "delete", "deletecollection", "patch", "up
 const USER: u32 = 65_532;
 /// Where the volume of a server is mounted.
 const DATA: &str = "/data";
+/// Where the certificates are that etcd is shown and held against.
+const ETCD: &str = "/etc/etcd";
+/// How many servers there are where they share an etcd.
+const REPLICAS: u32 = 3;
 /// How large it is meant to be: objects take as much as in memory, their past of five minutes as well.
 const VOLUME: &str = "1Gi";
 
@@ -71,7 +82,7 @@ pub fn render(name: &str, parsed: &[Arc<Kind>], kinds: &Kinds, options: &Options
     objects.extend(rights(name, namespace, kinds, &api_services));
     objects.extend(roles_of_users(parsed, kinds));
     objects.push(object("v1", "Secret", &secret(name), namespace, json!({"type": "Opaque"})));
-    objects.push(workload(name, namespace, image, options.store));
+    objects.extend(workload((name, namespace, image), options));
     objects.push(object(
         "v1",
         "Service",
@@ -276,9 +287,9 @@ fn watched(kinds: &Kinds) -> Vec<SourceKind> {
     all
 }
 
-/// What runs the server. There is one of it, also during an update: its objects are in the memory of
-/// one process, or in a folder that is one process's.
-fn workload(name: &str, namespace: &str, image: &str, store: DeployedStore) -> Value {
+/// What runs the server. There is one of it, also during an update, where its objects are in the memory of
+/// one process, or in a folder that is one process's; and several, where they are in etcd.
+fn workload((name, namespace, image): (&str, &str, &str), options: &Options) -> Vec<Value> {
     let labels = json!({"app.kubernetes.io/name": name});
     let mut pod = json!({
         "serviceAccountName": name,
@@ -293,7 +304,8 @@ fn workload(name: &str, namespace: &str, image: &str, store: DeployedStore) -> V
         "containers": [container(name, image)],
     });
     let mut spec = json!({"replicas": 1, "selector": {"matchLabels": labels}});
-    let kind = match store {
+    let mut others = Vec::new();
+    let kind = match options.store {
         DeployedStore::Memory => {
             spec["strategy"] = json!({"type": "Recreate"});
             "Deployment"
@@ -315,9 +327,49 @@ fn workload(name: &str, namespace: &str, image: &str, store: DeployedStore) -> V
             }]);
             "StatefulSet"
         }
+        DeployedStore::Etcd => {
+            spec["replicas"] = REPLICAS.into();
+            // A new one serves before an old one goes, and who goes serves until nobody asks it any more.
+            spec["strategy"] = json!({
+                "type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0},
+            });
+            pod["containers"][0]["args"] =
+                json!(["--logging-format=json", "--shutdown-delay-duration=10s"]);
+            pod["topologySpreadConstraints"] = json!([{
+                "maxSkew": 1,
+                "topologyKey": "kubernetes.io/hostname",
+                "whenUnsatisfiable": "ScheduleAnyway",
+                "labelSelector": {"matchLabels": labels},
+            }]);
+            let mut env =
+                vec![json!({"name": "ETCD_SERVERS", "value": options.etcd_servers.join(",")})];
+            if options.etcd_servers.iter().any(|server| server.starts_with("https:")) {
+                let files = [
+                    ("ETCD_CAFILE", "ca.crt"),
+                    ("ETCD_CERTFILE", "tls.crt"),
+                    ("ETCD_KEYFILE", "tls.key"),
+                ];
+                env.extend(files.map(
+                    |(variable, file)| json!({"name": variable, "value": format!("{ETCD}/{file}")}),
+                ));
+                pod["containers"][0]["volumeMounts"] =
+                    json!([{"name": "etcd", "mountPath": ETCD, "readOnly": true}]);
+                pod["volumes"] =
+                    json!([{"name": "etcd", "secret": {"secretName": format!("{name}-etcd")}}]);
+                // It belongs to root.
+                pod["securityContext"]["fsGroup"] = USER.into();
+            }
+            pod["containers"][0]["env"] = env.into();
+            let budget = json!({
+                "spec": {"maxUnavailable": 1, "selector": {"matchLabels": labels}},
+            });
+            others.push(object("policy/v1", "PodDisruptionBudget", name, namespace, budget));
+            "Deployment"
+        }
     };
     spec["template"] = json!({"metadata": {"labels": labels}, "spec": pod});
-    object("apps/v1", kind, name, namespace, json!({"spec": spec}))
+    others.insert(0, object("apps/v1", kind, name, namespace, json!({"spec": spec})));
+    others
 }
 
 fn container(name: &str, image: &str) -> Value {

@@ -373,9 +373,12 @@ impl ApiServer {
     /// Everything to deploy, as YAML.
     ///
     /// # Errors
-    /// When a kind cannot be served.
+    /// When a kind cannot be served, or it is not said where etcd is.
     pub fn manifests(&self, options: &manifests::Options) -> Result<String, StartError> {
         let kinds = assemble::parse(&self.kinds)?;
+        if options.store == manifests::DeployedStore::Etcd && options.etcd_servers.is_empty() {
+            return Err(StartError::Etcd("--etcd-servers names none".to_owned()));
+        }
         Ok(manifests::render(&self.name, &kinds, &self.kinds, options))
     }
 }

@@ -12,7 +12,7 @@ use crate::storage::EtcdOptions;
 pub struct EtcdArgs {
     /// Keep objects in this etcd, 3.5.13 or later, so that several replicas can serve them: the URLs of
     /// its members
-    #[arg(long, value_name = "URLS", value_delimiter = ',', conflicts_with_all = ["data_dir", "copy_stored_objects"])]
+    #[arg(long, value_name = "URLS", value_delimiter = ',', env = "ETCD_SERVERS", conflicts_with_all = ["data_dir", "copy_stored_objects"])]
     pub etcd_servers: Vec<String>,
 
     /// What all keys in etcd begin with. Without it /registry/ and the name of the server
@@ -20,15 +20,15 @@ pub struct EtcdArgs {
     pub etcd_prefix: Option<String>,
 
     /// CAs of etcd's certificates, PEM
-    #[arg(long, value_name = "FILE", requires = "etcd_servers")]
+    #[arg(long, value_name = "FILE", env = "ETCD_CAFILE", requires = "etcd_servers")]
     pub etcd_cafile: Option<PathBuf>,
 
     /// The certificate that is shown to etcd, PEM
-    #[arg(long, value_name = "FILE", requires_all = ["etcd_servers", "etcd_cafile", "etcd_keyfile"])]
+    #[arg(long, value_name = "FILE", env = "ETCD_CERTFILE", requires_all = ["etcd_servers", "etcd_cafile", "etcd_keyfile"])]
     pub etcd_certfile: Option<PathBuf>,
 
     /// The key of the certificate that is shown to etcd, PEM
-    #[arg(long, value_name = "FILE", requires_all = ["etcd_servers", "etcd_certfile"])]
+    #[arg(long, value_name = "FILE", env = "ETCD_KEYFILE", requires_all = ["etcd_servers", "etcd_certfile"])]
     pub etcd_keyfile: Option<PathBuf>,
 
     /// How long etcd keeps what was replaced, for watches to go on from; 0 leaves that to somebody else,
