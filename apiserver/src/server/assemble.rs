@@ -237,7 +237,7 @@ impl Assembled {
                         let followed = store.follow(&collection, one.cache.clone()).await;
                         followed
                             .map_err(|error| fault(&one.kind, "storage", &error.to_string()))?;
-                        let initial = initial.iter().cloned().collect();
+                        let initial = initial.to_vec();
                         beginnings.push(Beginning { served: one.clone(), initial });
                     }
                     Some(Ok(copied)) => copy(&one, &*store, copied, managed_fields).await?,

@@ -227,7 +227,10 @@ impl Store for EtcdStore {
             };
             match write(&self.client, request, Expected::Absent).await {
                 // Another replica was faster.
-                Ok(_) | Err(StoreError::Exists) => Ok(self.shared.set_new(false)),
+                Ok(_) | Err(StoreError::Exists) => {
+                    self.shared.set_new(false);
+                    Ok(())
+                }
                 Err(error) => Err(error),
             }
         }

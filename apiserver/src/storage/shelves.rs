@@ -118,6 +118,11 @@ impl Shelves {
         (revision, object): (Revision, Option<Arc<Object>>),
     ) {
         let shelf = shelf(&mut self.by_collection, self.past_begins, collection);
+        let kept = shelf.objects.get(&key);
+        if object.is_some() && kept.is_some_and(|kept| kept.revision == revision) {
+            // It is known already.
+            return;
+        }
         let was_damaged = shelf.damaged.remove(&key);
         let before = shelf.put(revision, &key, object.as_ref());
         if before.is_none() && object.is_none() && !was_damaged {

@@ -32,8 +32,8 @@ const PAGE: Duration = Duration::from_secs(5);
 const PAGE_ALL: Duration = Duration::from_secs(11);
 /// How long until all of them are asked again.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long a write may take: etcd itself gives up after some seconds.
-const WRITE: Duration = Duration::from_secs(6);
+/// How long a write may take. One that was passed on to a leader that has just died is never answered.
+const WRITE: Duration = Duration::from_secs(3);
 /// What one answer may take. Pages of objects are made smaller than that.
 const ANSWER: usize = 32 << 20;
 

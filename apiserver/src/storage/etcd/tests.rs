@@ -165,3 +165,231 @@ async fn what_was_written_is_there_with_its_past() {
     let expected = [format!("{second} a - \"2\""), format!("since {second}"), changes[2].clone()];
     assert_eq!(told.lines(), expected);
 }
+
+/// Waits until a reader was told something.
+async fn until_told(told: &Told, is_it: impl Fn(&[String]) -> bool) {
+    let waiting = async {
+        while !is_it(&told.lines()) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let waited = timeout(Duration::from_secs(20), waiting).await;
+    assert!(waited.is_ok(), "{:?}", told.lines());
+}
+
+/// A port that leads to an etcd, and can be closed.
+async fn link(etcd: &Etcd) -> (String, watch::Sender<bool>) {
+    let target = etcd.urls()[0].strip_prefix("http://").unwrap().to_owned();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let open = watch::Sender::new(true);
+    let is_open = open.clone();
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let mut closed = is_open.subscribe();
+            if !*is_open.borrow() {
+                continue;
+            }
+            let target = target.clone();
+            tokio::spawn(async move {
+                let mut server = tokio::net::TcpStream::connect(target).await.unwrap();
+                tokio::select! {
+                    _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
+                    _ = closed.wait_for(|open| !*open) => {}
+                }
+            });
+        }
+    });
+    (url, open)
+}
+
+#[tokio::test]
+async fn goes_on_where_it_was_when_the_way_was_closed() {
+    let Some(etcd) = etcd(1) else { return };
+    let (url, way) = link(&etcd).await;
+    let (near, far) = (open_at(&etcd).await, open(options(vec![url])).await);
+    let told = Arc::new(Told::default());
+    far.follow(&collection(), told.clone()).await.unwrap();
+    let first = near.commit(write("a", Expected::Absent, Some("1"))).await.unwrap();
+    assert_eq!(text_of(&far, "a").await.as_deref(), Some("1"));
+    told.clear();
+    way.send_replace(false);
+    let second = near.commit(write("a", Expected::At(first), Some("2"))).await.unwrap();
+    let third = near.commit(write("b", Expected::Absent, Some("1"))).await.unwrap();
+    // What is there now is not known, and nothing is written.
+    let unknown = far.get(&collection(), &key("a")).await.map(|_| ());
+    assert_eq!(unknown, Err(StoreError::Unavailable));
+    let refused = far.commit(write("c", Expected::Absent, Some("1"))).await;
+    // The port is open, and whoever is behind it says nothing.
+    let expected = [Err(StoreError::Unavailable), Err(StoreError::Unknown)];
+    assert!(expected.contains(&refused), "{refused:?}");
+    assert!(far.trouble().is_some());
+    way.send_replace(true);
+    until_told(&told, |lines| lines.len() >= 2).await;
+    assert_eq!(told.lines(), [format!("{second} a \"1\" \"2\""), format!("{third} b - \"1\"")]);
+    assert_eq!(text_of(&far, "b").await.as_deref(), Some("1"));
+    assert!(far.trouble().is_none());
+    assert!(near.get(&collection(), &key("c")).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn begins_anew_where_changes_were_compacted() {
+    let Some(etcd) = etcd(1) else { return };
+    let (url, way) = link(&etcd).await;
+    let (near, far) = (open_at(&etcd).await, open(options(vec![url])).await);
+    let mut at = Vec::new();
+    for name in ["changed", "kept", "removed"] {
+        at.push(near.commit(write(name, Expected::Absent, Some("1"))).await.unwrap());
+    }
+    let told = Arc::new(Told::default());
+    assert_eq!(text_of(&far, "removed").await.as_deref(), Some("1"));
+    far.follow(&collection(), told.clone()).await.unwrap();
+    told.clear();
+    way.send_replace(false);
+    let changed = near.commit(write("changed", Expected::At(at[0]), Some("2"))).await.unwrap();
+    let removed = near.commit(write("removed", Expected::At(at[2]), None)).await.unwrap();
+    let made = near.commit(write("made", Expected::Absent, Some("1"))).await.unwrap();
+    near.client.compact(number(made)).await.unwrap();
+    way.send_replace(true);
+    let begins = |lines: &[String]| lines.iter().filter(|line| line.starts_with("since")).count();
+    until_told(&told, |lines| begins(lines) == 2).await;
+    // Watches are lost first, so nobody is told the difference as if it were the history.
+    let expected = [
+        format!("since {made}"),
+        format!("{made} removed \"1\" -"),
+        format!("{changed} changed \"1\" \"2\""),
+        format!("{made} made - \"1\""),
+        format!("since {made}"),
+    ];
+    assert_eq!(told.lines(), expected);
+    assert!(removed < made);
+    assert_eq!(text_of(&far, "removed").await, None);
+    assert_eq!(text_of(&far, "kept").await.as_deref(), Some("1"));
+    let next = far.commit(write("kept", Expected::At(at[1]), Some("2"))).await.unwrap();
+    assert_eq!(told.lines().last().unwrap(), &format!("{next} kept \"1\" \"2\""));
+}
+
+async fn open_at(etcd: &Etcd) -> EtcdStore {
+    open(options(etcd.urls())).await
+}
+
+/// Writes bytes that are none of ours.
+async fn put(store: &EtcdStore, key: bytes::Bytes, value: &'static [u8]) {
+    let put = PutRequest { key, value: value.into() };
+    let success = vec![RequestOp { request: Some(Operation::Put(put)) }];
+    let request = TxnRequest { compare: Vec::new(), success, failure: Vec::new() };
+    assert!(store.client.transaction(request).await.unwrap().succeeded);
+}
+
+#[tokio::test]
+async fn what_is_damaged_is_never_taken_for_gone() {
+    let Some(etcd) = etcd(1) else { return };
+    let store = open_at(&etcd).await;
+    let told = Arc::new(Told::default());
+    store.follow(&collection(), told.clone()).await.unwrap();
+    let first = store.commit(write("a", Expected::Absent, Some("1"))).await.unwrap();
+    store.commit(write("b", Expected::Absent, Some("1"))).await.unwrap();
+    told.clear();
+    put(&store, store.prefix.place(&collection(), &key("a")), b"nonsense").await;
+    until_told(&told, |lines| lines.len() == 2).await;
+    assert_eq!(told.lines()[0], "damaged default/a");
+    assert!(told.lines()[1].starts_with("since "), "{:?}", told.lines());
+    let other = open_at(&etcd).await;
+    for store in [&store, &other] {
+        let kept = store.get(&collection(), &key("a")).await.map(|_| ());
+        assert_eq!(kept, Err(StoreError::Damaged));
+        for (expected, text) in [(Expected::Absent, Some("2")), (Expected::At(first), None)] {
+            let refused = store.commit(write("a", expected, text)).await;
+            assert_eq!(refused, Err(StoreError::Damaged));
+        }
+        assert_eq!(text_of(store, "b").await.as_deref(), Some("1"));
+    }
+    // Somebody mends it with another tool.
+    let object = write("a", Expected::Absent, Some("3")).object.unwrap();
+    let value = Prefix::value(&collection(), &key("a"), &object);
+    put(&store, store.prefix.place(&collection(), &key("a")), Box::leak(value.to_vec().into()))
+        .await;
+    assert_eq!(text_of(&store, "a").await.as_deref(), Some("3"));
+    assert_eq!(text_of(&other, "a").await.as_deref(), Some("3"));
+}
+
+#[tokio::test]
+async fn what_is_too_large_is_refused_and_what_is_large_comes() {
+    let Some(etcd) = etcd(1) else { return };
+    let (store, other) = (open_at(&etcd).await, open_at(&etcd).await);
+    let too_large = "x".repeat(1_600_000);
+    let refused = store.commit(write("a", Expected::Absent, Some(&too_large))).await;
+    assert_eq!(refused, Err(StoreError::TooLarge));
+    let large = "x".repeat(1_500_000);
+    for name in 0..12 {
+        store.commit(write(&name.to_string(), Expected::Absent, Some(&large))).await.unwrap();
+    }
+    assert_eq!(text_of(&other, "11").await.map(|text| text.len()), Some(1_500_000));
+    // Pages of them are made smaller than answers may be.
+    store.client.compact(number(store.timeline().current())).await.unwrap();
+    let late = open_at(&etcd).await;
+    for name in 0..12 {
+        assert!(text_of(&late, &name.to_string()).await.is_some());
+    }
+}
+
+#[tokio::test]
+async fn what_a_later_version_has_written_is_not_touched() {
+    let Some(etcd) = etcd(1) else { return };
+    let store = open_at(&etcd).await;
+    for (noted, expected) in [
+        (
+            &b"{\"form\":2}"[..],
+            "was written by a later version: its form is 2, and 1 is known here",
+        ),
+        (b"nonsense", "/registry/test/store in etcd was written by another program"),
+    ] {
+        put(&store, store.prefix.store(), noted).await;
+        let late = EtcdStore::open(options(etcd.urls()), LIMIT, NamespaceShare::WHOLE).unwrap();
+        let why = timeout(Duration::from_secs(20), late.failed()).await.unwrap();
+        assert!(why.contains(expected), "{why}");
+        let refused = late.commit(write("a", Expected::Absent, Some("1"))).await;
+        assert_eq!(refused, Err(StoreError::Failed));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_is_away_or_silent_is_left() {
+    let Some(mut etcd) = etcd(3) else { return };
+    let store = open_at(&etcd).await;
+    let told = Arc::new(Told::default());
+    store.follow(&collection(), told.clone()).await.unwrap();
+    told.clear();
+    let mut expected = Vec::new();
+    for index in 0..6_usize {
+        // That which is asked first.
+        let member = store.client.preferred();
+        match index % 2 {
+            0 => etcd.member(member).kill(),
+            _ => etcd.member(member).suspend().unwrap(),
+        }
+        let name = index.to_string();
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+        let began = tokio::time::Instant::now();
+        let revision = loop {
+            match store.commit(write(&name, Expected::Absent, Some("1"))).await {
+                Ok(revision) => break revision,
+                // It was written by an attempt of which nobody knew.
+                Err(StoreError::Exists) => {
+                    break store.get(&collection(), &key(&name)).await.unwrap().unwrap().revision;
+                }
+                Err(error) if tokio::time::Instant::now() > deadline => panic!("{error}"),
+                Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        };
+        println!("{index}: written after {:?}", began.elapsed());
+        expected.push(format!("{revision} {name} - \"1\""));
+        match index % 2 {
+            0 => etcd.restart(member).unwrap(),
+            _ => etcd.member(member).resume().unwrap(),
+        }
+        etcd.wait_healthy().unwrap();
+    }
+    until_told(&told, |lines| lines.len() == expected.len()).await;
+    assert_eq!(told.lines(), expected);
+}
