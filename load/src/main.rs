@@ -32,9 +32,10 @@ struct Program {
     /// How often everything is measured; the median is shown, and the range
     #[arg(long, default_value_t = 3, value_parser = at_least_one)]
     rounds: usize,
-    /// Leave out sample-apiserver, which needs Go once and a control plane
-    #[arg(long)]
-    without_peer: bool,
+    /// What is measured. The last two need Go once; sample-apiserver needs a control plane, whose etcd
+    /// both use then
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Server::value_variants().to_vec())]
+    servers: Vec<Server>,
 }
 
 #[derive(Subcommand)]
@@ -55,8 +56,11 @@ enum Server {
     Floor,
     /// aggregated-apiserver, with a kind that is kept in memory
     Ours,
+    /// The same, kept in a folder
+    Folder,
+    /// The same, kept in etcd
+    Etcd,
     /// sample-apiserver, with etcd behind it
-    #[value(skip)]
     Peer,
 }
 
@@ -74,11 +78,10 @@ async fn main() -> Result<()> {
         Some(Command::Serve { server: Server::Floor, folder, objects }) => {
             floor::serve(&folder, objects).await
         }
-        Some(Command::Serve { folder, .. }) => ours::serve(&folder).await,
+        Some(Command::Serve { server, folder, .. }) => ours::serve(server, &folder).await,
         None => {
-            let Program { objects, watchers, rounds, .. } = program;
-            let peer = if program.without_peer { None } else { peer::Surroundings::start()? };
-            workload::compare(Sizes { objects, watchers, rounds }, peer).await
+            let Program { objects, watchers, rounds, servers, .. } = program;
+            workload::compare(Sizes { objects, watchers, rounds }, servers).await
         }
     }
 }

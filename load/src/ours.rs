@@ -1,4 +1,4 @@
-//! Ours: a kind from a definition, kept in memory. The cluster is away, which
+//! Ours: a kind from a definition, kept in memory, in a folder or in etcd. The cluster is away, which
 //! an administrator behind the front proxy does not notice.
 
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use aggregated_apiserver::{AdmissionPluginName, ApiServer, Kinds, NamespaceShare, ServeArgs};
 use anyhow::Result;
 
-use crate::process;
+use crate::{Server, process};
 
 const DEFINITION: &str = include_str!("samples.yaml");
 /// Nobody listens there.
@@ -15,9 +15,16 @@ const KUBECONFIG: &str = r#"{"apiVersion":"v1","kind":"Config","current-context"
     "contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],
     "users":[{"name":"u","user":{}}]}"#;
 
-pub async fn serve(folder: &Path) -> Result<()> {
+pub async fn serve(server: Server, folder: &Path) -> Result<()> {
     std::fs::write(folder.join("kubeconfig"), KUBECONFIG)?;
+    // Where etcd is says the environment.
     let mut args = ServeArgs::default();
+    let own = std::process::id();
+    match server {
+        Server::Folder => args.data_dir = Some(folder.join(format!("data-{own}"))),
+        Server::Etcd => args.etcd.etcd_prefix = Some(format!("/load/{own}")),
+        _ => {}
+    }
     args.bind_address = [127, 0, 0, 1].into();
     args.secure_port = 0;
     args.kubeconfig = Some(folder.join("kubeconfig"));

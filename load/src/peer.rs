@@ -43,6 +43,11 @@ impl Surroundings {
         Ok(Some(Self { program, cluster, servers: AtomicUsize::new(0) }))
     }
 
+    /// Where its etcd is.
+    pub fn etcd_url(&self) -> String {
+        self.cluster.etcd_url()
+    }
+
     /// Starts a server that holds nothing yet, with the certificates of a
     /// folder, on this port.
     pub fn command(&self, folder: &Path) -> Result<(Command, u16)> {

@@ -36,11 +36,17 @@ pub struct Process {
 
 impl Process {
     /// Starts this program as a server, until it says where it listens.
-    pub async fn start(server: Server, folder: &Path, objects: usize) -> Result<Self> {
+    pub async fn start(
+        server: Server,
+        folder: &Path,
+        objects: usize,
+        etcd: Option<&str>,
+    ) -> Result<Self> {
         let _ = fs::remove_file(folder.join(ADDRESS));
         let name = server.to_possible_value().context("a server has a name")?;
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("serve").arg(name.get_name()).arg(folder).arg(objects.to_string());
+        command.envs(etcd.map(|etcd| ("ETCD_SERVERS", etcd)));
         Self::spawn(&mut command, folder, async || {
             fs::read_to_string(folder.join(ADDRESS)).ok()?.parse().ok()
         })

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use http_body_util::BodyExt;
 use hyper::body::Bytes;
 use serde_json::{Value, json};
-use test_cluster::Authority;
+use test_cluster::{Authority, Etcd, Missing, Programs};
 
 use crate::Server;
 use crate::client::Client;
@@ -32,6 +32,8 @@ const CHANGES: usize = 10_000;
 const LISTS: usize = 40;
 const PAGES: usize = 400;
 const EVENTS: usize = 200;
+/// How long it may take until it is known what there is.
+const KNOWN: Duration = Duration::from_secs(30);
 
 /// How much of everything.
 #[derive(Clone, Copy, Debug)]
@@ -71,6 +73,8 @@ impl Server {
         match self {
             Self::Floor => "floor",
             Self::Ours => "ours",
+            Self::Folder => "in a folder",
+            Self::Etcd => "in etcd",
             Self::Peer => "sample-apiserver",
         }
     }
@@ -85,6 +89,8 @@ struct Measured {
     /// What a watcher takes, with its stream.
     watcher: u64,
     create: Duration,
+    /// How many were created in a second.
+    creates: f64,
     get: Duration,
     list: Duration,
     page: Duration,
@@ -94,7 +100,21 @@ struct Measured {
 }
 
 /// Measures the servers in turn, and prints a table.
-pub async fn compare(sizes: Sizes, peer: Option<Surroundings>) -> Result<()> {
+pub async fn compare(sizes: Sizes, mut servers: Vec<Server>) -> Result<()> {
+    let peer = match servers.contains(&Server::Peer) {
+        true => Surroundings::start()?,
+        false => None,
+    };
+    let etcd = match (&peer, servers.contains(&Server::Etcd)) {
+        (None, true) => etcd()?,
+        _ => None,
+    };
+    let url = peer.as_ref().map(Surroundings::etcd_url).or_else(|| etcd.as_ref()?.urls().pop());
+    servers.retain(|server| match server {
+        Server::Peer => peer.is_some(),
+        Server::Etcd => url.is_some(),
+        _ => true,
+    });
     let folder = tempfile::tempdir()?;
     let authority = Authority::new("load-ca", &folder.path().join("ca.crt"))?;
     authority.server(folder.path(), "serving", &["localhost"])?;
@@ -103,19 +123,32 @@ pub async fn compare(sizes: Sizes, peer: Option<Surroundings>) -> Result<()> {
     for round in 1..=sizes.rounds {
         eprintln!("round {round} of {}", sizes.rounds);
         let mut measured = Vec::new();
-        for server in [Server::Floor, Server::Ours] {
-            let process = Process::start(server, folder.path(), sizes.objects).await?;
-            measured.push((server, measure(server, process, folder.path(), sizes).await?));
-        }
-        if let Some(peer) = &peer {
-            let process = Process::start_peer(peer, folder.path()).await?;
-            let peer = measure(Server::Peer, process, folder.path(), sizes).await?;
-            measured.push((Server::Peer, peer));
+        for server in &servers {
+            let process = match (server, &peer) {
+                (Server::Peer, Some(peer)) => Process::start_peer(peer, folder.path()).await?,
+                _ => {
+                    let etcd = url.as_deref().filter(|_| *server == Server::Etcd);
+                    Process::start(*server, folder.path(), sizes.objects, etcd).await?
+                }
+            };
+            measured.push((*server, measure(*server, process, folder.path(), sizes).await?));
         }
         rounds.push(measured);
     }
     print(&rounds, sizes);
     Ok(())
+}
+
+/// An etcd of our own, where it can be had.
+fn etcd() -> Result<Option<Etcd>> {
+    match Programs::find() {
+        Ok(programs) => Etcd::start(&programs, 1).map(Some),
+        Err(error) if error.is::<Missing>() => {
+            eprintln!("without etcd: {error}");
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 async fn measure(
@@ -130,14 +163,23 @@ async fn measure(
         clients.push(Client::connect(folder, process.address).await?);
     }
     let mut measured = Measured { start: process.started, ..Measured::default() };
-    clients[0].ask("GET", &format!("{collection}?limit=1"), String::new()).await?;
+    // What is in etcd is known a little later than it listens.
+    let known = Instant::now();
+    while let Err(error) =
+        clients[0].ask("GET", &format!("{collection}?limit=1"), String::new()).await
+    {
+        ensure!(known.elapsed() < KNOWN, "nothing is served: {error}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     measured.idle = process.memory()?;
     let each = Each { server, process: &process, clients: &clients };
+    let began = Instant::now();
     measured.create = each
         .times(sizes.objects, move |client, number| async move {
             client.ask("POST", collection, server.sample(number)).await
         })
         .await?;
+    measured.creates = f64::from(u32::try_from(sizes.objects)?) / began.elapsed().as_secs_f64();
     measured.full = process.memory()?;
     let objects = sizes.objects;
     measured.get = each
@@ -267,7 +309,7 @@ async fn watch(
 
 fn print(rounds: &[Vec<(Server, Measured)>], sizes: Sizes) {
     type Show = fn(&Measured) -> f64;
-    let rows: [(String, &str, Show); 12] = [
+    let rows: [(String, &str, Show); 13] = [
         ("start until it listens".into(), "ms", |one| one.start.as_secs_f64() * 1e3),
         ("resident memory, idle".into(), "MB", |one| in_units_of(1e6, one.idle.resident)),
         ("of it its own".into(), "MB", |one| in_units_of(1e6, one.idle.own)),
@@ -276,6 +318,7 @@ fn print(rounds: &[Vec<(Server, Measured)>], sizes: Sizes) {
         }),
         ("memory per watcher, with its stream".into(), "kB", |one| in_units_of(1e3, one.watcher)),
         ("CREATE".into(), "µs", |one| one.create.as_secs_f64() * 1e6),
+        (format!("CREATE, {IN_FLIGHT} at a time"), "/s", |one| one.creates),
         ("PATCH, a merge patch".into(), "µs", |one| one.patch.as_secs_f64() * 1e6),
         ("PUT, and the GET before it".into(), "µs", |one| one.put.as_secs_f64() * 1e6),
         ("GET".into(), "µs", |one| one.get.as_secs_f64() * 1e6),
