@@ -79,6 +79,8 @@ const TESTS: Group<World> = &[
     ("nothing_is_lost_to_a_process_for_development", development::nothing_owned_is_lost),
     ("a_stateful_set_is_what_the_program_prints", durable::a_stateful_set_is_printed),
     ("llamas_in_a_folder_outlive_the_process", durable::llamas_outlive_the_process),
+    ("replicas_are_what_the_program_prints", durable::replicas_are_printed),
+    ("replicas_take_turns", durable::replicas_take_turns),
     ("a_new_process_adopts_the_certificate", disturbances::a_restart_adopts_the_certificate),
     ("another_front_proxy_authority", disturbances::another_front_proxy_authority),
     ("kube_apiserver_is_killed_and_comes_back", disturbances::kube_apiserver_is_killed),
