@@ -121,7 +121,7 @@ pub enum StoreError {
     #[error("it is larger than the store takes")]
     TooLarge,
     /// Nothing is written any more.
-    #[error("the store takes no more writes: its disk has failed")]
+    #[error("the store has failed, and takes no more requests")]
     Failed,
     /// The store does not answer. Nothing was written.
     #[error("the store cannot be reached")]

@@ -68,12 +68,16 @@ impl Fault {
             Code::ResourceExhausted if message.contains("space exceeded") => Self::Full,
             Code::ResourceExhausted if message.contains("larger than max") => Self::TooLarge,
             Code::InvalidArgument if message.contains("request is too large") => Self::TooLarge,
+            // Connections that break have such codes, too, but not these words.
             Code::ResourceExhausted
             | Code::InvalidArgument
             | Code::PermissionDenied
             | Code::Unauthenticated
-            | Code::Unimplemented
-            | Code::FailedPrecondition => Self::Unavailable(message.to_owned()),
+            | Code::FailedPrecondition
+                if message.starts_with("etcdserver: ") =>
+            {
+                Self::Unavailable(message.to_owned())
+            }
             _ if is_of_connecting => Self::Unavailable(reason(status)),
             _ => Self::Unknown(reason(status)),
         }

@@ -37,8 +37,11 @@ const HANDED_ON: usize = 500;
 const HEARTBEAT: Duration = Duration::from_secs(1);
 /// After so long without an answer another member is asked.
 const SILENCE: Duration = Duration::from_millis(2_500);
-/// How often it is asked at most while somebody waits for a revision.
-const PROGRESS: Duration = Duration::from_millis(100);
+/// How often it is asked at most while somebody waits for a revision. Who shares etcd with others waits so
+/// long at most for what was written elsewhere.
+const PROGRESS: Duration = Duration::from_millis(10);
+/// How long the past is kept for those who have not followed yet.
+const PAST: Duration = Duration::from_secs(60);
 /// How long until it is tried again.
 const PAUSE: Duration = Duration::from_millis(200);
 /// How often it is said that etcd cannot be reached.
@@ -79,11 +82,16 @@ pub(super) struct Feed {
     /// Up to where all was handed on, if that is known.
     position: Option<Revision>,
     said: Option<Instant>,
+    /// Since when there is a past for those who have not followed yet.
+    past_since: Option<Instant>,
+    /// Whether anything was handed on.
+    is_filled: bool,
 }
 
 impl Feed {
     pub fn new(client: Arc<Client>, shared: Arc<Shared>, prefix: Prefix) -> Self {
-        Self { client, shared, prefix, cluster: None, position: None, said: None }
+        let (cluster, position, said, past_since, is_filled) = (None, None, None, None, false);
+        Self { client, shared, prefix, cluster, position, said, past_since, is_filled }
     }
 
     /// Follows until it must not go on.
@@ -186,9 +194,9 @@ impl Feed {
     }
 
     /// Reads what is there, at a moment as long ago as the past is wanted. Answers with it.
-    async fn load(&self, newest: Revision) -> Result<Revision, Ended> {
+    async fn load(&mut self, newest: Revision) -> Result<Revision, Ended> {
         let began = Instant::now();
-        let is_again = *self.shared.known.borrow();
+        let is_again = self.is_filled;
         let mut at = match is_again {
             // Watches begin anew in any case.
             true => number(newest),
@@ -206,6 +214,7 @@ impl Feed {
             self.shared.lock().begin_past(at);
             self.remove_others(&rows, at);
         }
+        self.is_filled = true;
         let count = rows.len();
         let mut rows = rows.into_iter().peekable();
         while rows.peek().is_some() {
@@ -213,6 +222,7 @@ impl Feed {
             tokio::task::yield_now().await;
         }
         self.shared.lock().begin_past(at);
+        self.past_since = Some(Instant::now());
         self.shared.timeline.reach(at);
         let took = began.elapsed().as_millis();
         tracing::info!("{count} objects were read from etcd in {took} ms, as they were at {at}");
@@ -266,7 +276,7 @@ impl Feed {
 
     /// Where the history of etcd begins, if this lies before it.
     async fn compacted(&self, at: i64) -> Result<i64, Ended> {
-        let watch = self.client.watch(self.watched_from(revision(at))).await?;
+        let watch = self.client.watch(self.watched_from(revision(at - 1))).await?;
         let mut responses = watch.responses;
         let answer = async {
             loop {
@@ -325,6 +335,11 @@ impl Feed {
                         return Err(Ended::Broken("it says nothing".to_owned()));
                     }
                     ask_for_progress(&mut requests);
+                    if self.past_since.is_some_and(|since| since.elapsed() > PAST) {
+                        // What nobody serves here would be kept for ever.
+                        self.past_since = None;
+                        shared.lock().forget_past();
+                    }
                 }
                 () = wanted => {
                     asked = tokio::time::Instant::now();

@@ -156,7 +156,13 @@ async fn what_was_written_is_there_with_its_past() {
     let changes = changes.map(|(revision, change)| format!("{revision} {change}"));
     assert_eq!(told.lines(), [vec!["since 1".to_owned()], changes.to_vec()].concat());
 
-    // What was compacted is no past any more.
+    // What was compacted is no past any more, wherever that begins.
+    store.client.compact(2).await.unwrap();
+    drop(store);
+    let store = open(options(etcd.urls())).await;
+    let told = Arc::new(Told::default());
+    store.follow(&collection(), told.clone()).await.unwrap();
+    assert_eq!(told.lines()[..2], [format!("{first} a - \"1\""), "since 2".to_owned()]);
     store.client.compact(number(second)).await.unwrap();
     drop(store);
     let store = open(options(etcd.urls())).await;
