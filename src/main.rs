@@ -1,7 +1,9 @@
 //! farm-operator: serves llamas and farm pods behind kube-apiserver, or without
 //! a cluster.
 
-use aggregated_apiserver::{BackupOptions, ManifestOptions, ServeArgs, start_logging};
+use aggregated_apiserver::{
+    BackupOptions, ManifestOptions, ServeArgs, TransferOptions, start_logging,
+};
 use clap::{Parser, Subcommand};
 use mimalloc::MiMalloc;
 use standalone_apiserver::{Standalone, StandaloneArgs};
@@ -26,6 +28,10 @@ enum Command {
     Manifests(ManifestOptions),
     /// Copy the objects that a server keeps in a folder, while it serves
     Backup(BackupOptions),
+    /// Print all objects that are kept in a folder or in etcd, a line each
+    Export(TransferOptions),
+    /// Keep objects that were printed by export, read from the standard input
+    Import(TransferOptions),
 }
 
 #[tokio::main]
@@ -36,6 +42,14 @@ async fn main() -> anyhow::Result<()> {
             print!("{}", farm_operator::server().manifests(&options)?);
         }
         Some(Command::Backup(options)) => eprintln!("copied {}", options.run()?),
+        Some(Command::Export(options)) => {
+            let exported = options.export(farm_operator::NAME, std::io::stdout().lock()).await?;
+            eprintln!("exported {exported}");
+        }
+        Some(Command::Import(options)) => {
+            let imported = options.import(farm_operator::NAME, std::io::stdin().lock()).await?;
+            eprintln!("imported {imported}");
+        }
         None if program.standalone.standalone => {
             start_logging(&program.serve);
             let server = Standalone::new(farm_operator::NAME, farm_operator::kinds());

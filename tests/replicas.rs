@@ -15,6 +15,8 @@ mod history;
 mod late;
 #[path = "replicas/place.rs"]
 mod place;
+#[path = "replicas/transfer.rs"]
+mod transfer;
 
 use anyhow::Result;
 use farm_operator::{Llama, LlamaSpec};

@@ -64,10 +64,11 @@ mod write;
 mod admission;
 mod apply;
 mod backup;
+mod transfer;
 
 mod served_kind;
 // What only a store outside of memory needs is there without one, too.
-#[cfg_attr(not(feature = "sqlite"), allow(dead_code))]
+#[cfg_attr(not(all(feature = "etcd", feature = "sqlite")), allow(dead_code))]
 mod storage;
 mod watch_cache;
 
@@ -110,9 +111,10 @@ pub use object::selector::SelectableFields;
 pub use object::{Key, names};
 pub use schema::{GoType, ListMerge, Member, Presence, Quantity, Type, TypeId, TypeRef, Types};
 pub use server::{
-    AdmissionPluginName, ApiServer, Args as ServeArgs, Bound, ClusterClient, Drained, InProcess,
-    LoggingFormat, RestoreError, Running, RuntimeKinds, StoredKind, TakenNames, Unready,
+    AdmissionPluginName, ApiServer, Args as ServeArgs, Bound, ClusterClient, Drained, EtcdArgs,
+    InProcess, LoggingFormat, RestoreError, Running, RuntimeKinds, StoredKind, TakenNames, Unready,
     start_logging,
 };
 pub use storage::NamespaceShare;
+pub use transfer::TransferOptions;
 pub use user::User;

@@ -29,7 +29,7 @@ mod streams;
 mod tls;
 mod version;
 
-pub use args::{AdmissionPluginName, Args, LoggingFormat};
+pub use args::{AdmissionPluginName, Args, EtcdArgs, LoggingFormat};
 pub use logging::start_logging;
 pub use runtime_kinds::{RestoreError, RuntimeKinds, StoredKind, TakenNames};
 

@@ -208,6 +208,9 @@ pub trait Store: Send + Sync + 'static {
         reader: Arc<dyn LogReader>,
     ) -> BoxFuture<'_, Result<(), StoreError>>;
 
+    /// Every collection of which something is kept.
+    fn collections(&self) -> Vec<Collection>;
+
     /// Where its revisions come from.
     fn timeline(&self) -> Arc<Timeline>;
 

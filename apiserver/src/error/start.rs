@@ -24,6 +24,9 @@ pub enum StartError {
     /// What is said of etcd cannot be used.
     #[error("{0}")]
     Etcd(String),
+    /// Objects do not go from one store to another.
+    #[error("{0}")]
+    Transfer(String),
     /// No copy of the store can be made.
     #[error("no backup was made: {0}")]
     Backup(String),

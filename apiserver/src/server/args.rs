@@ -147,7 +147,7 @@ pub struct Args {
     /// Keep objects in this folder, so that they outlive the process: an embedded database, for one
     /// process at a time, on a disk of this machine. Without it they are kept in memory. A server
     /// without a cluster keeps its certificates and its kubeconfig there, too
-    #[arg(long, value_name = "FOLDER", env = "DATA_DIR", conflicts_with = "copy_stored_objects")]
+    #[arg(long, value_name = "FOLDER", env = "DATA_DIR")]
     pub data_dir: Option<PathBuf>,
 
     /// Where etcd is, if objects are kept there.
@@ -157,7 +157,7 @@ pub struct Args {
     /// Copy the objects of stored kinds from the deployed server, through kube-apiserver,
     /// before listening: for a process that takes its place for a while, as with mirrord.
     /// Never for the deployed one, which would ask itself
-    #[arg(long, env = "COPY_STORED_OBJECTS")]
+    #[arg(long, env = "COPY_STORED_OBJECTS", conflicts_with_all = ["data_dir", "etcd_servers"])]
     pub copy_stored_objects: bool,
 
     /// How much memory the objects of each type that kinds are computed from may take: MiB. When

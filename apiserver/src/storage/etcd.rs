@@ -186,6 +186,10 @@ impl Store for EtcdStore {
         ready(Ok(())).boxed()
     }
 
+    fn collections(&self) -> Vec<Collection> {
+        self.shared.lock().collections()
+    }
+
     fn timeline(&self) -> Arc<Timeline> {
         Arc::clone(&self.shared.timeline)
     }

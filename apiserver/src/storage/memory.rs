@@ -68,6 +68,10 @@ impl Store for MemoryStore {
         ready(Ok(())).boxed()
     }
 
+    fn collections(&self) -> Vec<Collection> {
+        self.lock().collections()
+    }
+
     fn timeline(&self) -> Arc<Timeline> {
         Arc::clone(&self.timeline)
     }

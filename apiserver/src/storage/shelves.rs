@@ -154,6 +154,15 @@ impl Shelves {
         }
     }
 
+    /// Every collection of which something is kept.
+    pub fn collections(&self) -> Vec<Collection> {
+        let filled = self
+            .by_collection
+            .iter()
+            .filter(|(_, shelf)| !shelf.objects.is_empty() || !shelf.damaged.is_empty());
+        filled.map(|(collection, _)| collection.clone()).collect()
+    }
+
     /// The keys of all that is kept.
     #[cfg(feature = "etcd")]
     pub fn keys(&self) -> impl Iterator<Item = (&Collection, &Key)> {

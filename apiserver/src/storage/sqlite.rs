@@ -184,6 +184,10 @@ impl Store for SqliteStore {
         std::future::ready(Ok(())).boxed()
     }
 
+    fn collections(&self) -> Vec<Collection> {
+        self.shared.lock().collections()
+    }
+
     fn timeline(&self) -> Arc<Timeline> {
         Arc::clone(&self.shared.timeline)
     }

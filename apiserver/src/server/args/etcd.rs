@@ -12,7 +12,13 @@ use crate::storage::EtcdOptions;
 pub struct EtcdArgs {
     /// Keep objects in this etcd, 3.5.13 or later, so that several replicas can serve them: the URLs of
     /// its members
-    #[arg(long, value_name = "URLS", value_delimiter = ',', env = "ETCD_SERVERS", conflicts_with_all = ["data_dir", "copy_stored_objects"])]
+    #[arg(
+        long,
+        value_name = "URLS",
+        value_delimiter = ',',
+        env = "ETCD_SERVERS",
+        conflicts_with = "data_dir"
+    )]
     pub etcd_servers: Vec<String>,
 
     /// What all keys in etcd begin with. Without it /registry/ and the name of the server
@@ -39,7 +45,7 @@ pub struct EtcdArgs {
 
 impl EtcdArgs {
     /// Where etcd is, if anything is said of it.
-    pub(in crate::server) fn options(&self, name: &str) -> Option<EtcdOptions> {
+    pub(crate) fn options(&self, name: &str) -> Option<EtcdOptions> {
         if self.etcd_servers.is_empty() {
             return None;
         }

@@ -33,6 +33,10 @@ impl Store for Late {
         self.0.follow(collection, reader)
     }
 
+    fn collections(&self) -> Vec<Collection> {
+        self.0.collections()
+    }
+
     fn timeline(&self) -> Arc<Timeline> {
         self.0.timeline()
     }
