@@ -258,11 +258,13 @@ impl WatchCache {
 
     /// Notes that what is kept under a key cannot be read.
     fn mark_damaged(&self, key: Key) {
-        self.write().objects.remove(&key);
+        // First this: whoever does not find it then knows why.
         let mut damaged = self.damaged.write().unwrap_or_else(PoisonError::into_inner);
         if !damaged.contains(&key) {
-            damaged.push(key);
+            damaged.push(key.clone());
         }
+        drop(damaged);
+        self.write().objects.remove(&key);
     }
 
     /// Notes that what is kept under a key can be read, or is gone.
@@ -287,7 +289,7 @@ impl WatchCache {
         if before.is_none() && after.is_none() {
             return;
         }
-        state.revision = revision;
+        state.revision = state.revision.max(revision);
         let change = WatchCacheEvent::new(revision, key.clone(), before, after);
         let gone = state.window.push(Arc::new(change), Instant::now());
         // Before anybody can read on from where they were.

@@ -209,6 +209,8 @@ pub async fn list(
         }
     };
     let (end, next) = (None, None);
+    // What is damaged since it was looked for has left the cache.
+    ensure_readable(served, &scope)?;
     let mut listed = ListPage { snapshot, scope, collection, selection, start, end, next };
     if let Some(limit) = limit {
         listed.end_after(limit, left).await;
@@ -273,13 +275,14 @@ impl Freshness {
 /// # Errors
 /// 503 and 504 when that takes too long.
 pub async fn await_freshness(served: &ServedKind, freshness: Freshness) -> Result<(), ApiError> {
-    if !served.cache.is_synced() {
-        return Ok(());
-    }
     let revision = match freshness {
-        Freshness::Any => return Ok(()),
-        Freshness::NotOlderThan(revision) => revision,
-        Freshness::Latest => return ensure_newest(served).await,
+        // It must not be asked for before it is known at all: that would be too early.
+        Freshness::Latest => {
+            ensure_synced(served)?;
+            return ensure_newest(served).await;
+        }
+        Freshness::NotOlderThan(revision) if served.cache.is_synced() => revision,
+        Freshness::Any | Freshness::NotOlderThan(_) => return Ok(()),
     };
     match served.cache.wait_until(revision).await {
         Err(NotFresh::TooLarge { current }) => Err(ApiError::revision_too_large(revision, current)),

@@ -211,8 +211,8 @@ pub async fn watch(
                     return Ok(watching);
                 }
             }
-            ensure_readable(served, &scope)?;
             let (snapshot, subscription) = served.cache.subscribe(scope.clone());
+            ensure_readable(served, &scope)?;
             let selection = watching.selection.clone();
             let (next, done) = (None, false);
             watching.initial =

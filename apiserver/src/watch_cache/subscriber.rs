@@ -136,7 +136,11 @@ impl Subscribers {
     pub(super) fn lose_all(&self, revision: Revision) {
         let slots = self.lock();
         let all = slots.values().flatten().filter_map(Weak::upgrade);
-        all.for_each(|slot| slot.lost.store(revision.number(), Ordering::Release));
+        for slot in all {
+            slot.lost.store(revision.number(), Ordering::Release);
+            // Who waits for a change is told that it has missed some.
+            slot.changed.notify_one();
+        }
     }
 
     fn each(&self, key: &Key, act: impl Fn(&Slot)) {
@@ -222,13 +226,15 @@ impl Subscription {
         let mut untaken = state.window.after(self.cursor);
         self.caught_up = loop {
             let Some(change) = untaken.next() else { break true };
+            let is_enough = changes.len() >= BATCH || bytes > BATCH_BYTES;
+            // Changes of one revision are taken together: the next time those behind it are.
+            if is_enough && change.revision() > self.cursor {
+                break false;
+            }
             self.cursor = change.revision();
             if self.slot.scope.contains(change.key()) {
                 changes.push(Arc::clone(change));
                 bytes += change.size();
-                if changes.len() == BATCH || bytes > BATCH_BYTES {
-                    break false;
-                }
             }
         };
         Ok(changes)

@@ -191,3 +191,34 @@ async fn list_then_watch_equals_list_now() {
         }
     }
 }
+
+#[tokio::test]
+async fn changes_of_one_revision_are_taken_together() {
+    let cache = cache();
+    let (_, mut subscription) = cache.subscribe(Scope::All);
+    let names: Vec<String> = (0..100).map(|number| format!("m/x{number:03}")).collect();
+    for at in &names {
+        put(&cache, at, 1);
+    }
+    while told(&mut subscription).await.last() != Some(&"+m/x099".to_owned()) {}
+    let together = cache.timeline.after(cache.timeline.current());
+    for at in &names {
+        cache.apply(together, &key(at), None);
+    }
+    cache.timeline.reach(together);
+    let expected: Vec<String> = names.iter().map(|at| format!("-{at}")).collect();
+    assert_eq!(told(&mut subscription).await, expected);
+}
+
+#[tokio::test]
+async fn who_waits_is_told_that_the_past_is_lost() {
+    let cache = cache();
+    put(&cache, "m/x", 1);
+    let (_, mut subscription) = cache.subscribe(Scope::All);
+    let mut waiting = Box::pin(subscription.next());
+    assert!(waiting.as_mut().now_or_never().is_none());
+    let later = cache.timeline.after(cache.timeline.current());
+    cache.begin_past(later);
+    let waited = tokio::time::timeout(std::time::Duration::from_secs(10), waiting).await;
+    assert!(waited.is_ok_and(|told| told.is_err()));
+}
