@@ -176,11 +176,18 @@ impl Writer {
 
     /// Writes a group as one transaction; one by one, if there is no room for all of them.
     fn write(&mut self, group: Vec<(Commit, Answer)>) -> Result<(), String> {
-        let staged = self.stage(group);
+        let (staged, refused) = self.stage(group);
         match self.database.write(staged.iter().map(|staged| &staged.row)) {
-            Ok(()) => self.publish(staged),
-            Err(WriteError::NoRoom) if staged.len() > 1 => {
-                let group = self.unstage(staged);
+            Ok(()) => {
+                self.publish(staged);
+                // What they were refused for is on the disk now.
+                for (_, answer, error) in refused {
+                    let _ = answer.send(Err(error));
+                }
+            }
+            Err(WriteError::NoRoom) if staged.len() + refused.len() > 1 => {
+                let mut group = self.unstage(staged);
+                group.extend(refused.into_iter().map(|(commit, answer, _)| (commit, answer)));
                 for one in group {
                     let one = self.admitted(vec![one]);
                     self.write(one)?;
@@ -197,6 +204,9 @@ impl Writer {
                 }
             }
             Err(WriteError::Failed(why)) => {
+                for (_, answer, _) in refused {
+                    let _ = answer.send(Err(StoreError::Failed));
+                }
                 for (_, answer) in self.unstage(staged) {
                     let _ = answer.send(Err(StoreError::Unknown));
                 }
@@ -207,10 +217,14 @@ impl Writer {
     }
 
     /// Holds writes against what is there, as each of them will have left it, and gives them numbers.
-    fn stage(&mut self, group: Vec<(Commit, Answer)>) -> Vec<Staged> {
+    /// Those that are refused because of others of the group are not told so before these are written.
+    fn stage(
+        &mut self,
+        group: Vec<(Commit, Answer)>,
+    ) -> (Vec<Staged>, Vec<(Commit, Answer, StoreError)>) {
         let mut shelves = self.shared.lock();
         let mut will_be: HashMap<(Collection, Key), Option<Versioned>> = HashMap::new();
-        let mut staged = Vec::with_capacity(group.len());
+        let (mut staged, mut refused) = (Vec::with_capacity(group.len()), Vec::new());
         let mut newest = self.newest;
         for (commit, answer) in group {
             let name = (commit.collection.clone(), commit.key.clone());
@@ -225,6 +239,10 @@ impl Writer {
                 .and_then(|before| shelves.take_room(&commit, before.as_ref()).map(|()| before));
             let before = match taken {
                 Ok(before) => before,
+                Err(error) if will_be.contains_key(&name) => {
+                    refused.push((commit, answer, error));
+                    continue;
+                }
                 Err(error) => {
                     let _ = answer.send(Err(error));
                     continue;
@@ -238,7 +256,7 @@ impl Writer {
             let row = Row { collection: name.0, key: name.1, revision: newest, value };
             staged.push(Staged { commit, before, row, answer });
         }
-        staged
+        (staged, refused)
     }
 
     /// Takes back what was not written.
