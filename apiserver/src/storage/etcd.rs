@@ -12,7 +12,7 @@ mod newest;
 mod place;
 
 use std::future::ready;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -47,6 +47,8 @@ struct Shared {
     shelves: Mutex<Shelves>,
     /// Whether all that was there when the process began has come.
     known: watch::Sender<bool>,
+    /// The newest revision that etcd is known to have come to.
+    seen: AtomicU64,
     /// Whether the store was never used.
     is_new: AtomicBool,
     /// Why etcd cannot be read at the moment.
@@ -72,21 +74,28 @@ impl Shared {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Takes what has come, and hands it on. Whether some of it is damaged.
-    fn take(&self, rows: impl Iterator<Item = Row>) -> bool {
+    /// Notes a revision that etcd has come to.
+    fn note_seen(&self, revision: Revision) {
+        self.seen.fetch_max(revision.number(), Ordering::Relaxed);
+    }
+
+    /// The newest revision that etcd is known to have come to.
+    fn seen(&self) -> Revision {
+        Revision::new(self.seen.load(Ordering::Relaxed))
+    }
+
+    /// Takes what has come, and hands it on.
+    fn take(&self, rows: impl Iterator<Item = Row>) {
         let mut shelves = self.lock();
-        let mut is_damaged = false;
         for Row { collection, key, revision, value } in rows {
             match value {
                 Ok(object) => shelves.take(&collection, key, (revision, object)),
                 Err(why) => {
                     tracing::error!("{collection} {key} in etcd is damaged at {revision}: {why}");
-                    shelves.take_damaged(&collection, key);
-                    is_damaged = true;
+                    shelves.take_damaged(&collection, key, revision);
                 }
             }
         }
-        is_damaged
     }
 }
 
@@ -112,6 +121,7 @@ impl EtcdStore {
             timeline: Arc::new(Timeline::shared()),
             shelves: Mutex::new(Shelves::new(limit, share)),
             known: watch::Sender::new(false),
+            seen: AtomicU64::new(0),
             is_new: AtomicBool::new(false),
             trouble: Mutex::new(Some("it has not been read yet".to_owned())),
             failed: watch::Sender::new(None),
@@ -160,6 +170,7 @@ impl Store for EtcdStore {
             // What was begun is ended, also if nobody waits for it any more.
             let writing = tokio::spawn(async move {
                 let written = write(&client, request, commit.expected).await?;
+                shared.note_seen(written);
                 // It is done in any case.
                 let _ = timeout(SEEN, shared.timeline.wait_until(written)).await;
                 Ok(written)
@@ -172,7 +183,9 @@ impl Store for EtcdStore {
     fn newest(&self) -> BoxFuture<'_, Result<Revision, StoreError>> {
         async move {
             self.ensure_known()?;
-            self.newest.ask().await.map_err(|_| StoreError::Unavailable)
+            let newest = self.newest.ask().await.map_err(|_| StoreError::Unavailable)?;
+            self.shared.note_seen(newest);
+            Ok(newest)
         }
         .boxed()
     }

@@ -132,13 +132,17 @@ impl Shelves {
         shelf.tell(LogEntry { revision, key, before, object });
     }
 
-    /// Marks what is kept under a key as damaged. Watchers cannot be sent this change: the history
-    /// has to begin after it.
-    pub fn take_damaged(&mut self, collection: &Collection, key: Key) {
+    /// Marks what is kept under a key as damaged, since this revision. Watchers cannot be sent this change:
+    /// the history of the collection begins after it.
+    pub fn take_damaged(&mut self, collection: &Collection, key: Key, revision: Revision) {
         let shelf = shelf(&mut self.by_collection, self.past_begins, collection);
         let before = shelf.put(Revision::NONE, &key, None);
         self.shares.replace(key.namespace(), size(before.as_ref()), 0);
-        shelf.readers.iter().for_each(|reader| reader.damage(key.clone()));
+        shelf.past = None;
+        for reader in &shelf.readers {
+            reader.damage(key.clone());
+            reader.begin(revision);
+        }
         shelf.damaged.insert(key);
     }
 

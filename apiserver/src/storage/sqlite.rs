@@ -91,7 +91,7 @@ impl SqliteStore {
                         folder.display()
                     );
                     log.note(&collection, &key, revision, false);
-                    shelves.take_damaged(&collection, key);
+                    shelves.take_damaged(&collection, key, revision);
                     (oldest, has_begun) = (revision, false);
                     return;
                 }

@@ -9,12 +9,12 @@ use crate::storage::StoreError;
 /// its caller to judge.
 pub fn store_error(kind: &Kind, key: &Key, error: StoreError) -> ApiError {
     let what = || format!("{} {}: {error}", kind.qualified(), quote(&key.to_string()));
-    let later = Details { retry_after_seconds: 1, ..Details::default() };
     match error {
         StoreError::Damaged => ApiError::unreadable(&kind.qualified(), key, error),
         // Nothing was done, so clients may ask again by themselves.
         StoreError::Unavailable => unavailable(error),
-        StoreError::Unknown => ApiError::new(Reason::Timeout, what()).with_details(later),
+        // Clients must not ask again by themselves: it may have been done.
+        StoreError::Unknown => unknown(what()),
         StoreError::TooLarge => ApiError::new(Reason::RequestEntityTooLarge, what()),
         StoreError::Full { .. } => {
             let why = format!("{error}: objects must be deleted or made smaller first");
@@ -32,4 +32,20 @@ pub fn store_error(kind: &Kind, key: &Key, error: StoreError) -> ApiError {
 pub fn unavailable(error: StoreError) -> ApiError {
     ApiError::new(Reason::ServiceUnavailable, error.to_string())
         .with_details(Details { retry_after_seconds: 1, ..Details::default() })
+}
+
+/// The answer where nobody knows whether it was done.
+fn unknown(what: String) -> ApiError {
+    ApiError::new(Reason::Timeout, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_not_done_is_asked_for_again() {
+        assert_eq!(unavailable(StoreError::Unavailable).retry_after_seconds(), Some(1));
+        assert_eq!(unknown(StoreError::Unknown.to_string()).retry_after_seconds(), None);
+    }
 }

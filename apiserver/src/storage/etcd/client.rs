@@ -23,6 +23,10 @@ use crate::storage::EtcdOptions;
 
 /// How long a member may take to take a connection.
 const CONNECT: Duration = Duration::from_secs(1);
+/// How often a connection is tried on which something is awaited: etcd breaks those that are tried more often
+/// than every five seconds. And how long the answer may take.
+const PING: Duration = Duration::from_secs(6);
+const PONG: Duration = Duration::from_secs(2);
 /// How long a member may take to answer a read, before another one is asked.
 const READ: Duration = Duration::from_secs(1);
 /// How long all of them may take: as long as reads wait for a revision.
@@ -34,6 +38,8 @@ const PAGE_ALL: Duration = Duration::from_secs(11);
 const PAUSE: Duration = Duration::from_millis(100);
 /// How long a write may take. One that was passed on to a leader that has just died is never answered.
 const WRITE: Duration = Duration::from_secs(3);
+/// What one answer of a watch may take: etcd may send a thousand changes at once.
+const CHANGES: usize = 256 << 20;
 /// What one answer may take. Pages of objects are made smaller than that.
 const ANSWER: usize = 32 << 20;
 
@@ -147,7 +153,10 @@ impl Client {
             let endpoint = Endpoint::from_shared(name.clone())
                 .map_err(|_| unusable("is no URL, as https://10.0.0.1:2379 is"))?
                 .connect_timeout(CONNECT)
-                .tcp_nodelay(true);
+                .tcp_nodelay(true)
+                // A machine that is gone takes no leave.
+                .http2_keep_alive_interval(PING)
+                .keep_alive_timeout(PONG);
             let uri = endpoint.uri().clone();
             let endpoint = match (uri.scheme_str(), &tls) {
                 _ if uri.host().is_none() => return Err(unusable("names no host")),
@@ -274,17 +283,16 @@ impl Client {
         }
     }
 
-    /// Watches, at the member that is asked first. It ends when there is no leader.
-    pub async fn watch(&self, first: WatchRequest) -> Result<Watch, Fault> {
+    /// Watches at a member. It ends when there is no leader.
+    pub async fn watch(&self, member: usize, first: WatchRequest) -> Result<Watch, Fault> {
         const WAITING: usize = 8;
-        let member = self.preferred();
         let (mut requests, received) = mpsc::channel(WAITING);
         // There is room for it.
         let _ = requests.try_send(first);
         let mut request = Request::new(received);
         request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
         let mut grpc =
-            Grpc::new(self.members[member].watches.clone()).max_decoding_message_size(ANSWER);
+            Grpc::new(self.members[member].watches.clone()).max_decoding_message_size(CHANGES);
         let path = PathAndQuery::from_static("/etcdserverpb.Watch/Watch");
         let streaming = async {
             grpc.ready().await.map_err(|error| Fault::Unavailable(error.to_string()))?;

@@ -37,6 +37,8 @@ const HANDED_ON: usize = 500;
 const HEARTBEAT: Duration = Duration::from_secs(1);
 /// After so long without an answer another member is asked.
 const SILENCE: Duration = Duration::from_millis(2_500);
+/// The same while it looks for what has happened since long ago.
+const CATCHING_UP: Duration = Duration::from_secs(30);
 /// How often it is asked at most while somebody waits for a revision. Who shares etcd with others waits so
 /// long at most for what was written elsewhere.
 const PROGRESS: Duration = Duration::from_millis(10);
@@ -98,7 +100,7 @@ impl Feed {
     pub async fn run(mut self) {
         loop {
             let member = self.client.preferred();
-            let Err(ended) = self.turn().await;
+            let Err(ended) = self.turn(member).await;
             match ended {
                 Ended::Lost => {
                     tracing::warn!(
@@ -128,22 +130,21 @@ impl Feed {
         self.shared.set_trouble(Some(why));
     }
 
-    async fn turn(&mut self) -> Result<std::convert::Infallible, Ended> {
-        self.check_version().await?;
+    async fn turn(&mut self, member: usize) -> Result<std::convert::Infallible, Ended> {
+        self.check_version(member).await?;
         let newest = self.look().await?;
         let position = match self.position {
             Some(position) => position,
             None => self.load(newest).await?,
         };
         self.position = Some(position);
-        let watch = self.client.watch(self.watched_from(position)).await?;
+        let watch = self.client.watch(member, self.watched_from(position)).await?;
         self.follow(watch, newest).await
     }
 
     /// Refuses an etcd that does not answer when it is asked how far a watch has come, or answers
     /// wrongly.
-    async fn check_version(&self) -> Result<(), Ended> {
-        let member = self.client.preferred();
+    async fn check_version(&self, member: usize) -> Result<(), Ended> {
         let version = self.client.status(member).await?.version;
         if is_supported(&version) {
             return Ok(());
@@ -211,8 +212,9 @@ impl Feed {
         rows.sort_by_key(|row| row.revision);
         let at = revision(at);
         if is_again {
+            // Watches are lost first. Nobody is told that he had seen what comes now.
             self.shared.lock().begin_past(at);
-            self.remove_others(&rows, at);
+            self.remove_others(&rows, self.shared.timeline.current());
         }
         self.is_filled = true;
         let count = rows.len();
@@ -276,7 +278,8 @@ impl Feed {
 
     /// Where the history of etcd begins, if this lies before it.
     async fn compacted(&self, at: i64) -> Result<i64, Ended> {
-        let watch = self.client.watch(self.watched_from(revision(at - 1))).await?;
+        let watch =
+            self.client.watch(self.client.preferred(), self.watched_from(revision(at))).await?;
         let mut responses = watch.responses;
         let answer = async {
             loop {
@@ -294,11 +297,13 @@ impl Feed {
         timeout(SILENCE, answer).await.map_err(|_| silent())?
     }
 
+    /// It begins with the changes of this revision: who has come no further than that is told so. Of a
+    /// watch that begins behind it etcd would say nothing before somebody writes.
     fn watched_from(&self, position: Revision) -> WatchRequest {
         let create = WatchCreateRequest {
             key: self.prefix.first(),
             range_end: self.prefix.end(),
-            start_revision: number(position) + 1,
+            start_revision: number(position),
             fragment: true,
         };
         WatchRequest { ask: Some(WatchAsk::Create(create)) }
@@ -315,6 +320,7 @@ impl Feed {
         let (mut heartbeat, mut heard) = (interval(HEARTBEAT), Instant::now());
         let mut asked = tokio::time::Instant::now();
         let mut parts = Vec::new();
+        let mut behind: Option<(Option<Revision>, Instant)> = None;
         loop {
             let wanted = async {
                 sleep_until(asked + PROGRESS).await;
@@ -331,8 +337,21 @@ impl Feed {
                     Err(status) => return Err(Ended::Broken(broken(&status))),
                 },
                 _ = heartbeat.tick() => {
-                    if heard.elapsed() > SILENCE {
+                    // What has happened long ago has to be looked for.
+                    let is_catching_up = self.position < Some(newest);
+                    let patience = if is_catching_up { CATCHING_UP } else { SILENCE };
+                    if heard.elapsed() > patience {
                         return Err(Ended::Broken("it says nothing".to_owned()));
+                    }
+                    // Others may have come further, while this one says that nothing happens.
+                    match behind {
+                        _ if self.position >= Some(shared.seen()) => behind = None,
+                        Some((position, since)) if position == self.position => {
+                            if since.elapsed() > patience {
+                                return Err(Ended::Broken("it has stopped".to_owned()));
+                            }
+                        }
+                        _ => behind = Some((self.position, Instant::now())),
                     }
                     ask_for_progress(&mut requests);
                     if self.past_since.is_some_and(|since| since.elapsed() > PAST) {
@@ -367,6 +386,10 @@ impl Feed {
         let mut reached = None;
         for event in &response.events {
             let Some(kept) = &event.kv else { continue };
+            // What was handed on already, or before all was read.
+            if Some(revision(kept.mod_revision)) <= self.position {
+                continue;
+            }
             reached = reached.max(Some(revision(kept.mod_revision)));
             let is_removed = event.r#type == i32::from(EventType::Delete);
             parts.extend(self.prefix.row(kept, is_removed));
@@ -380,11 +403,7 @@ impl Feed {
             true => Some(revision(header.revision)),
             false => reached.max(parts.last().map(|row| row.revision)),
         };
-        let is_damaged = self.shared.take(parts.drain(..));
-        if let (true, Some(reached)) = (is_damaged, reached) {
-            // Watchers cannot be sent that change.
-            self.shared.lock().begin_past(reached);
-        }
+        self.shared.take(parts.drain(..));
         if let Some(reached) = reached.filter(|reached| Some(*reached) > self.position) {
             self.position = Some(reached);
             self.shared.timeline.reach(reached);

@@ -262,7 +262,7 @@ async fn begins_anew_where_changes_were_compacted() {
     // Watches are lost first, so nobody is told the difference as if it were the history.
     let expected = [
         format!("since {made}"),
-        format!("{made} removed \"1\" -"),
+        format!("{} removed \"1\" -", at[2]),
         format!("{changed} changed \"1\" \"2\""),
         format!("{made} made - \"1\""),
         format!("since {made}"),
@@ -273,6 +273,38 @@ async fn begins_anew_where_changes_were_compacted() {
     assert_eq!(text_of(&far, "kept").await.as_deref(), Some("1"));
     let next = far.commit(write("kept", Expected::At(at[1]), Some("2"))).await.unwrap();
     assert_eq!(told.lines().last().unwrap(), &format!("{next} kept \"1\" \"2\""));
+}
+
+#[tokio::test]
+async fn a_quiet_etcd_is_no_reason_to_go_elsewhere() {
+    let Some(etcd) = etcd(1) else { return };
+    let (url, way) = link(&etcd).await;
+    let store = open(options(vec![url])).await;
+    store.commit(write("a", Expected::Absent, Some("1"))).await.unwrap();
+    let told = Arc::new(Told::default());
+    store.follow(&collection(), told.clone()).await.unwrap();
+    // It comes back to where it was, and nobody writes.
+    way.send_replace(false);
+    until(|| store.trouble().is_some()).await;
+    way.send_replace(true);
+    until(|| store.trouble().is_none()).await;
+    told.clear();
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(6);
+    while tokio::time::Instant::now() < deadline {
+        assert_eq!(store.trouble(), None);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    // Nothing is told twice.
+    assert!(told.lines().is_empty(), "{:?}", told.lines());
+}
+
+async fn until(is_so: impl Fn() -> bool) {
+    let waiting = async {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    assert!(timeout(Duration::from_secs(20), waiting).await.is_ok());
 }
 
 async fn open_at(etcd: &Etcd) -> EtcdStore {
