@@ -6,6 +6,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -209,6 +210,13 @@ impl Feed {
                 listed => break listed?,
             }
         };
+        let is_new = self.shared.is_new.load(Ordering::Relaxed);
+        if is_new && !rows.is_empty() && rows.iter().all(|row| row.value.is_err()) {
+            let place = self.prefix.first();
+            let place = String::from_utf8_lossy(&place);
+            let why = format!("what is under {place} in etcd was written by another program");
+            return Err(Ended::Failed(why));
+        }
         rows.sort_by_key(|row| row.revision);
         let at = revision(at);
         if is_again {

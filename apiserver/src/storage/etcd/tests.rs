@@ -391,6 +391,20 @@ async fn what_a_later_version_has_written_is_not_touched() {
     }
 }
 
+#[tokio::test]
+async fn what_another_program_has_written_is_not_touched() {
+    let Some(etcd) = etcd(1) else { return };
+    let store = open_at(&etcd).await;
+    put(&store, "/registry/pods/default/a".into(), b"k8s\0").await;
+    let written = store.newest().await.unwrap();
+    store.client.compact(number(written)).await.unwrap();
+    let prefix = "/registry/pods".to_owned();
+    let options = EtcdOptions { prefix, ..options(etcd.urls()) };
+    let other = EtcdStore::open(options, LIMIT, NamespaceShare::WHOLE).unwrap();
+    let why = timeout(Duration::from_secs(20), other.failed()).await.unwrap();
+    assert_eq!(why, "what is under /registry/pods/ in etcd was written by another program");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_that_is_away_or_silent_is_left() {
     let Some(mut etcd) = etcd(3) else { return };
