@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use anyhow::{Result, bail};
 use tempfile::TempDir;
 
 use crate::control_plane::free_ports;
-use crate::{Process, Programs};
+use crate::{Authority, Certificate, Process, Programs};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -21,12 +21,27 @@ pub struct Etcd {
     programs: Programs,
     folder: TempDir,
     members: Vec<Member>,
+    tls: Option<Tls>,
+}
+
+/// What a member shows to its clients, and whom it takes.
+struct Tls {
+    serving: Certificate,
+    authority: PathBuf,
+    _folder: TempDir,
 }
 
 struct Member {
+    ports: Ports,
+    process: Process,
+}
+
+#[derive(Clone, Copy)]
+struct Ports {
     client: u16,
     peer: u16,
-    process: Process,
+    /// Where it says how it is, to anybody.
+    health: u16,
 }
 
 impl Etcd {
@@ -35,27 +50,47 @@ impl Etcd {
     /// # Errors
     /// When they do not.
     pub fn start(programs: &Programs, members: usize) -> Result<Self> {
+        Self::start_by(programs, members, None)
+    }
+
+    /// Starts one member that shows a certificate of this authority for `localhost`, and takes
+    /// only clients that have one of it, too.
+    ///
+    /// # Errors
+    /// As [`Etcd::start`].
+    pub fn start_with_tls(programs: &Programs, authority: &Authority) -> Result<Self> {
         let folder = tempfile::tempdir()?;
-        let mut ports = HashSet::new();
-        while ports.len() < 2 * members {
-            ports.extend(free_ports::<2>()?);
+        let serving = authority.server(folder.path(), "serving", &["localhost"])?;
+        let tls = Tls { serving, authority: authority.file.clone(), _folder: folder };
+        Self::start_by(programs, 1, Some(tls))
+    }
+
+    fn start_by(programs: &Programs, members: usize, tls: Option<Tls>) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let mut free = HashSet::new();
+        while free.len() < 3 * members {
+            free.extend(free_ports::<3>()?);
         }
-        let ports: Vec<u16> = ports.into_iter().collect();
-        let pairs: Vec<(u16, u16)> = ports.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
-        let peers: Vec<u16> = pairs.iter().map(|(_, peer)| *peer).collect();
-        let start = |(index, (client, peer)): (usize, &(u16, u16))| {
-            let process = spawn(programs, folder.path(), index, (*client, &peers))?;
-            Ok(Member { client: *client, peer: *peer, process })
+        let free: Vec<u16> = free.into_iter().collect();
+        let ports: Vec<Ports> = free
+            .chunks_exact(3)
+            .take(members)
+            .map(|three| Ports { client: three[0], peer: three[1], health: three[2] })
+            .collect();
+        let start = |index: usize| {
+            let process = spawn(programs, folder.path(), (index, &ports), tls.as_ref())?;
+            Ok(Member { ports: ports[index], process })
         };
-        let members = pairs.iter().enumerate().map(start).collect::<Result<Vec<_>>>()?;
-        let mut etcd = Self { programs: programs.clone(), folder, members };
+        let members = (0..members).map(start).collect::<Result<Vec<_>>>()?;
+        let mut etcd = Self { programs: programs.clone(), folder, members, tls };
         etcd.wait_healthy()?;
         Ok(etcd)
     }
 
-    /// Where its members are, as `http://127.0.0.1:1234`.
+    /// Where its members are, as `http://127.0.0.1:1234`, or `https://localhost:1234`.
     pub fn urls(&self) -> Vec<String> {
-        self.members.iter().map(|member| format!("http://127.0.0.1:{}", member.client)).collect()
+        let host = if self.tls.is_some() { "https://localhost" } else { "http://127.0.0.1" };
+        self.members.iter().map(|member| format!("{host}:{}", member.ports.client)).collect()
     }
 
     /// The process of a member.
@@ -66,7 +101,7 @@ impl Etcd {
     /// The member that leads the others, if one says so.
     pub fn leader(&self) -> Option<usize> {
         let leads = |member: &Member| {
-            let metrics = get(member.client, "/metrics").unwrap_or_default();
+            let metrics = get(member.ports.health, "/metrics").unwrap_or_default();
             metrics.lines().any(|line| line == "etcd_server_is_leader 1")
         };
         self.members.iter().position(leads)
@@ -77,10 +112,10 @@ impl Etcd {
     /// # Errors
     /// When it cannot be started.
     pub fn restart(&mut self, index: usize) -> Result<()> {
-        let peers: Vec<u16> = self.members.iter().map(|member| member.peer).collect();
-        let member = &mut self.members[index];
-        member.process.kill();
-        member.process = spawn(&self.programs, self.folder.path(), index, (member.client, &peers))?;
+        let ports: Vec<Ports> = self.members.iter().map(|member| member.ports).collect();
+        let process = &mut self.members[index].process;
+        process.kill();
+        *process = spawn(&self.programs, self.folder.path(), (index, &ports), self.tls.as_ref())?;
         Ok(())
     }
 
@@ -91,7 +126,8 @@ impl Etcd {
     pub fn wait_healthy(&mut self) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         for member in &mut self.members {
-            while !get(member.client, "/health").is_ok_and(|answer| answer.contains("\"true\"")) {
+            let ask = || get(member.ports.health, "/health");
+            while !ask().is_ok_and(|answer| answer.contains("\"true\"")) {
                 member.process.ensure_running()?;
                 if Instant::now() > deadline {
                     bail!("etcd is not healthy:\n{}", member.process.printed());
@@ -106,21 +142,28 @@ impl Etcd {
 fn spawn(
     programs: &Programs,
     folder: &Path,
-    index: usize,
-    (client, peers): (u16, &[u16]),
+    (index, ports): (usize, &[Ports]),
+    tls: Option<&Tls>,
 ) -> Result<Process> {
     let name = |index: usize| format!("m{index}");
     let url = |port: u16| format!("http://127.0.0.1:{port}");
-    let (client, peer) = (url(client), url(peers[index]));
-    let all =
-        peers.iter().enumerate().map(|(index, peer)| format!("{}={}", name(index), url(*peer)));
+    let own = ports[index];
+    let (mut client, peer) = (url(own.client), url(own.peer));
+    let all = ports.iter().enumerate();
+    let all = all.map(|(index, ports)| format!("{}={}", name(index), url(ports.peer)));
     let all: Vec<String> = all.collect();
     let mut command = Command::new(programs.path("etcd"));
+    if let Some(Tls { serving, authority, .. }) = tls {
+        client = client.replace("http:", "https:");
+        command.arg("--client-cert-auth").arg("--cert-file").arg(&serving.certificate);
+        command.arg("--key-file").arg(&serving.key).arg("--trusted-ca-file").arg(authority);
+    }
     command
         .args(["--name", &name(index), "--data-dir"])
         .arg(folder.join(name(index)))
         .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
         .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+        .args(["--listen-metrics-urls", &url(own.health)])
         .args(["--initial-cluster", &all.join(","), "--unsafe-no-fsync"]);
     Process::spawn(&command, &folder.join(format!("{}.log", name(index))))
 }

@@ -1,7 +1,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::json;
-use test_cluster::{Etcd, Programs};
+use test_cluster::{Authority, Etcd, Programs};
 
 use super::*;
 use crate::object::Object;
@@ -11,15 +11,18 @@ const LIMIT: usize = 64 << 20;
 
 /// An etcd, if it can be had here.
 fn etcd(members: usize) -> Option<Etcd> {
-    let programs = match Programs::find() {
-        Ok(programs) => programs,
+    Some(Etcd::start(&programs()?, members).unwrap())
+}
+
+fn programs() -> Option<Programs> {
+    match Programs::find() {
+        Ok(programs) => Some(programs),
         Err(why) if std::env::var_os("REQUIRE_CONTROL_PLANE").is_none() => {
             println!("left out: {why}");
-            return None;
+            None
         }
         Err(why) => panic!("{why}"),
-    };
-    Some(Etcd::start(&programs, members).unwrap())
+    }
 }
 
 fn options(servers: Vec<String>) -> EtcdOptions {
@@ -444,4 +447,36 @@ async fn a_member_that_is_away_or_silent_is_left() {
     }
     until_told(&told, |lines| lines.len() == expected.len()).await;
     assert_eq!(told.lines(), expected);
+}
+
+#[tokio::test]
+async fn certificates_are_shown_and_held_against_authorities() {
+    let Some(programs) = programs() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let authority =
+        |name: &str| Authority::new(name, &folder.path().join(format!("{name}-ca.crt"))).unwrap();
+    let (own, other) = (authority("own"), authority("other"));
+    let etcd = Etcd::start_with_tls(&programs, &own).unwrap();
+    let client = |authority: &Authority, name: &str| {
+        let shown = authority.client(folder.path(), name, name, None).unwrap();
+        Some((shown.certificate, shown.key))
+    };
+    let with = |ca: &Authority, certificate| EtcdOptions {
+        ca: Some(ca.file.clone()),
+        certificate,
+        ..options(etcd.urls())
+    };
+    let store = open(with(&own, client(&own, "a"))).await;
+    store.commit(write("a", Expected::Absent, Some("1"))).await.unwrap();
+    assert_eq!(text_of(&store, "a").await.as_deref(), Some("1"));
+    // Who is not believed, or is not known there, reads and writes nothing, and says why.
+    let (stranger, unsigned) = (client(&other, "c"), None);
+    for options in [with(&other, client(&own, "b")), with(&own, stranger), with(&own, unsigned)] {
+        let store = EtcdStore::open(options, LIMIT, NamespaceShare::WHOLE).unwrap();
+        let first = store.trouble();
+        until(|| store.trouble() != first).await;
+        assert!(!store.is_known());
+        let refused = store.commit(write("b", Expected::Absent, Some("1"))).await;
+        assert_eq!(refused, Err(StoreError::Unavailable));
+    }
 }
