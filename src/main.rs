@@ -32,6 +32,9 @@ enum Command {
     Export(TransferOptions),
     /// Keep objects that were printed by export, read from the standard input
     Import(TransferOptions),
+    /// Write again what is kept in another way than it would be written now: not encrypted, with another
+    /// key, or in another version
+    Migrate(TransferOptions),
 }
 
 #[tokio::main]
@@ -49,6 +52,9 @@ async fn main() -> anyhow::Result<()> {
         Some(Command::Import(options)) => {
             let imported = options.import(farm_operator::NAME, std::io::stdin().lock()).await?;
             eprintln!("imported {imported}");
+        }
+        Some(Command::Migrate(options)) => {
+            eprintln!("written again: {}", options.migrate(&farm_operator::server()).await?);
         }
         None if program.standalone.standalone => {
             start_logging(&program.serve);

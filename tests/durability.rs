@@ -8,6 +8,8 @@
 mod damage;
 #[path = "durability/disk.rs"]
 mod disk;
+#[path = "durability/encryption.rs"]
+mod encryption;
 #[path = "durability/full_disk.rs"]
 mod full_disk;
 #[path = "durability/history.rs"]
@@ -18,6 +20,8 @@ mod power;
 mod program;
 #[path = "durability/recorder.rs"]
 mod recorder;
+#[path = "durability/versions.rs"]
+mod versions;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -38,6 +38,12 @@
 //! With schemars an attribute says it: `#[schemars(extend("x-kubernetes-list-type" = "set"))]`.
 //! [`ApiServer::without_managed_fields`] is for servers to which nobody applies.
 //!
+//! # Where objects are kept
+//!
+//! In memory, which a restart forgets; in a folder (the feature `sqlite`, `--data-dir`); in etcd, for
+//! several replicas (the feature `etcd`, `--etcd-servers`); or in a store of your own: [`store`] says
+//! how.
+//!
 //! # Memory
 //!
 //! What requests, answers and connections take is bounded, all together by the memory limit of the
@@ -70,6 +76,7 @@ mod served_kind;
 // What only a store outside of memory needs is there without one, too.
 #[cfg_attr(not(all(feature = "etcd", feature = "sqlite")), allow(dead_code))]
 mod storage;
+pub mod store;
 mod watch_cache;
 
 mod cluster;

@@ -329,7 +329,7 @@ fn workload((name, namespace, image): (&str, &str, &str), options: &Options) -> 
         }
         DeployedStore::Etcd => {
             spec["replicas"] = REPLICAS.into();
-            // A new one serves before an old one goes, and who goes serves until nobody asks it any more.
+            // A new Pod is ready before an old one is stopped, and that serves until requests go elsewhere.
             spec["strategy"] = json!({
                 "type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0},
             });

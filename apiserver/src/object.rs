@@ -6,7 +6,6 @@
 //! event shows the last content under a new revision without being encoded
 //! again, and partial metadata is a slice.
 
-#[cfg(any(feature = "etcd", feature = "sqlite"))]
 mod kept;
 mod labels;
 pub mod metadata;
@@ -17,12 +16,14 @@ mod shape;
 pub use labels::Labels;
 pub use shape::Shape;
 
+use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 use std::io;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use bytes::{BufMut, Bytes};
+use serde::Deserialize;
 use serde_json::ser::Formatter;
 use serde_json::{Map, Value};
 use thiserror::Error;
@@ -48,7 +49,6 @@ impl Key {
     }
 
     /// The key that is written so.
-    #[cfg(any(feature = "etcd", feature = "sqlite"))]
     pub fn of_text(text: &str) -> Self {
         Self(text.into())
     }
@@ -143,7 +143,7 @@ impl Object {
     ///
     /// # Errors
     /// As [`Object::from_tree`].
-    pub fn from_parts(tree: &Tree, managed_fields: &[u8]) -> Result<Self, ObjectError> {
+    pub(crate) fn from_parts(tree: &Tree, managed_fields: &[u8]) -> Result<Self, ObjectError> {
         Self::encoded(tree, Some(managed_fields))
     }
 
@@ -179,12 +179,12 @@ impl Object {
 
     /// The same object, as one that was written in this shape.
     #[must_use]
-    pub fn of_shape(self, shape: Shape) -> Self {
+    pub(crate) fn of_shape(self, shape: Shape) -> Self {
         Self { shape, ..self }
     }
 
     /// By which definition it was written.
-    pub fn shape(&self) -> Shape {
+    pub(crate) fn shape(&self) -> Shape {
         self.shape
     }
 
@@ -193,7 +193,7 @@ impl Object {
     ///
     /// # Errors
     /// Those of `make`; they are not kept.
-    pub fn shown<E>(
+    pub(crate) fn shown<E>(
         &self,
         shape: Shape,
         make: impl FnOnce() -> Result<Self, E>,
@@ -210,7 +210,7 @@ impl Object {
     ///
     /// # Errors
     /// When it has others.
-    pub fn still_is(self, other: &Self) -> Result<Self, ObjectError> {
+    pub(crate) fn still_is(self, other: &Self) -> Result<Self, ObjectError> {
         if (&self.key, &self.uid) == (&other.key, &other.uid) {
             return Ok(self);
         }
@@ -228,13 +228,37 @@ impl Object {
     }
 
     /// Its labels.
-    pub fn labels(&self) -> &Labels {
+    pub(crate) fn labels(&self) -> &Labels {
         &self.labels
     }
 
     /// Its JSON, without the resourceVersion.
-    pub fn json(&self) -> &[u8] {
+    pub(crate) fn json(&self) -> &[u8] {
         &self.json
+    }
+
+    /// The version in which it is kept, as `example.com/v1`; nothing if it does not say so.
+    pub(crate) fn api_version(&self) -> Cow<'_, str> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Typed<'a> {
+            #[serde(borrow, default)]
+            api_version: Cow<'a, str>,
+        }
+        // It is nearly always the first member.
+        let first = self.json.strip_prefix(b"{\"apiVersion\":\"").and_then(|rest| {
+            let end = rest.iter().position(|byte| matches!(byte, b'"' | b'\\'))?;
+            let text = std::str::from_utf8(&rest[..end]).ok()?;
+            (rest[end] == b'"').then_some(text)
+        });
+        first.map_or_else(
+            || {
+                serde_json::from_slice::<Typed<'_>>(&self.json)
+                    .map(|typed| typed.api_version)
+                    .unwrap_or_default()
+            },
+            Cow::Borrowed,
+        )
     }
 
     /// How many bytes of JSON it holds.
@@ -243,7 +267,7 @@ impl Object {
     }
 
     /// How many bytes the tree takes that [`Object::to_parts`] makes.
-    pub fn tree_size(&self) -> usize {
+    pub(crate) fn tree_size(&self) -> usize {
         self.tree_size as usize
     }
 
@@ -253,18 +277,18 @@ impl Object {
     }
 
     /// Whether both have the same content, whatever their revisions.
-    pub fn same_content(&self, other: &Self) -> bool {
+    pub(crate) fn same_content(&self, other: &Self) -> bool {
         self.json == other.json
     }
 
     /// Appends its JSON, with this resourceVersion; without any if it is `0`.
-    pub fn write(&self, revision: impl fmt::Display, out: &mut impl BufMut) {
+    pub(crate) fn write(&self, revision: impl fmt::Display, out: &mut impl BufMut) {
         self.write_range(0..self.json.len(), revision, out);
     }
 
     /// The same without `apiVersion` and `kind`: an item of a list that says what its
     /// items are.
-    pub fn write_without_types(&self, revision: impl fmt::Display, out: &mut impl BufMut) {
+    pub(crate) fn write_without_types(&self, revision: impl fmt::Display, out: &mut impl BufMut) {
         // Members are in the order of their names, so both stand before the metadata,
         // and what has members of its own before the one, or between the other and
         // the metadata, no kind of Kubernetes has.
@@ -283,7 +307,7 @@ impl Object {
     }
 
     /// Appends the JSON of its metadata, with this resourceVersion.
-    pub fn write_metadata(&self, revision: impl fmt::Display, out: &mut impl BufMut) {
+    pub(crate) fn write_metadata(&self, revision: impl fmt::Display, out: &mut impl BufMut) {
         self.write_range(self.metadata.clone(), revision, out);
     }
 
@@ -306,7 +330,7 @@ impl Object {
 
     /// Its tree, without the resourceVersion and what is said of its managers; and that, as JSON.
     /// It is often half of an object, and nearly nobody has to look into it.
-    pub fn to_parts(&self) -> (Tree, Bytes) {
+    pub(crate) fn to_parts(&self) -> (Tree, Bytes) {
         let Range { start, end } = self.managed_fields;
         if end == 0 {
             return (self.to_tree(), Bytes::new());

@@ -122,7 +122,7 @@ impl ServedKind {
         matches!(&self.backing, Backing::Stored(store) if store.is_shared())
     }
 
-    /// Returns when the cache shows all that was acknowledged before the call, to anybody.
+    /// Returns when the cache shows every write that any client was told of before the call.
     ///
     /// # Errors
     /// When the store does not answer.

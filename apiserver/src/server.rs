@@ -29,6 +29,7 @@ mod streams;
 mod tls;
 mod version;
 
+pub(crate) use args::encryption;
 pub use args::{AdmissionPluginName, Args, EtcdArgs, LoggingFormat};
 pub use logging::start_logging;
 pub use runtime_kinds::{RestoreError, RuntimeKinds, StoredKind, TakenNames};
@@ -52,7 +53,7 @@ use crate::error::StartError;
 use crate::kind::Kind;
 use crate::manifests;
 use crate::request::{Authentication, Documents, Impersonation, Peer, StreamReset};
-use crate::storage::{self, NamespaceShare, Store};
+use crate::storage::{self, NamespaceShare, Store, StoreOptions};
 use crate::user::User;
 use crate::write::ManagedFields;
 use assemble::{Assembled, Limits};
@@ -191,6 +192,37 @@ impl ApiServer {
         self
     }
 
+    /// The same server, which keeps its objects in this store: one of your own, as the module
+    /// `store` shows. Flags that name another one are refused then.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use aggregated_apiserver::{ApiServer, Kinds, store::Store};
+    /// # fn server(kinds: Kinds, store: Arc<dyn Store>) -> ApiServer {
+    /// ApiServer::new("foo-server", kinds).with_store(store)
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_store(mut self, store: Arc<dyn Store>) -> Self {
+        self.store = Some(store);
+        self
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its kinds whose objects are stored, as a store that outlives the process has them; those of
+    /// Kubernetes itself, whose versions are converted in another way, are left out.
+    pub(crate) fn stored_kinds(&self) -> Result<Vec<Kind>, StartError> {
+        let kinds = assemble::parse(&self.kinds)?;
+        let stored = kinds.into_iter().zip(self.kinds.iter());
+        let stored = stored.filter(|(kind, registered)| {
+            registered.stored().is_some() && kind.view.is_none() && !kind.is_typed()
+        });
+        Ok(stored.map(|(kind, _)| Arc::unwrap_or_clone(kind).with_shape()).collect())
+    }
+
     /// What it may take.
     fn bounds(&self, said: Said) -> Bounds {
         Bounds::within(self.memory_limit, Contents::of(&self.kinds, said))
@@ -233,18 +265,16 @@ impl ApiServer {
             Client::try_from(config).map_err(|error| StartError::Cluster(error.to_string()))?;
         self.memory_limit = self.memory_limit.or_else(memory::limit);
         let bounds = self.bounds(args.memory());
+        let has_own_store = self.store.is_some();
         self.open_store(args, bounds)?;
-        let etcd = args.etcd.options(&self.name);
+        let place = match (&args.data_dir, args.etcd.options(&self.name)) {
+            _ if has_own_store => "a store of the program's own".to_owned(),
+            (Some(folder), _) => folder.display().to_string(),
+            (None, Some(etcd)) => format!("etcd, under {}", etcd.prefix),
+            (None, None) => "memory: a restart forgets them, and the cluster then collects what they own as garbage; --data-dir or --etcd-servers keeps them".to_owned(),
+        };
         for what in self.kinds.iter().filter_map(Registered::stored) {
-            match (&args.data_dir, &etcd) {
-                (Some(folder), _) => tracing::info!("{what} are kept in {}", folder.display()),
-                (None, Some(etcd)) => {
-                    tracing::info!("{what} are kept in etcd, under {}", etcd.prefix);
-                }
-                (None, None) => tracing::info!(
-                    "{what} are kept in memory: a restart forgets them, and the cluster then collects what they own as garbage; --data-dir or --etcd-servers keeps them"
-                ),
-            }
+            tracing::info!("{what} are kept in {place}");
         }
         let cluster = Cluster::new(client).with_source_memory(bounds.source_memory);
         if args.copy_stored_objects {
@@ -276,13 +306,29 @@ impl ApiServer {
 
     /// Opens the store that is named, if one is.
     fn open_store(&mut self, args: &Args, bounds: Bounds) -> Result<(), StartError> {
-        let limits = (bounds.objects, args.store_namespace_share);
+        if self.store.is_some() {
+            return args.ensure_no_store();
+        }
+        let options = StoreOptions {
+            limit: bounds.objects,
+            share: args.store_namespace_share,
+            encryption: encryption(args.encryption_provider_config.as_deref())?,
+        };
         if let Some(etcd) = args.etcd.options(&self.name) {
-            self.store = Some(storage::open_etcd(etcd, limits).map_err(StartError::Etcd)?);
+            self.store = Some(storage::open_etcd(&etcd, options).map_err(StartError::Etcd)?);
             return Ok(());
         }
-        let Some(folder) = &args.data_dir else { return Ok(()) };
-        let store = storage::open(folder, limits, self.clock.now());
+        let Some(folder) = &args.data_dir else {
+            return match &args.encryption_provider_config {
+                None => Ok(()),
+                Some(file) => {
+                    let why =
+                        "objects are kept in memory alone: it needs --data-dir or --etcd-servers";
+                    Err(StartError::file("encryption-provider-config", file, why))
+                }
+            };
+        };
+        let store = storage::open(folder, options, self.clock.now());
         self.store = Some(store.map_err(|why| StartError::file("data-dir", folder, why))?);
         Ok(())
     }
@@ -535,6 +581,7 @@ impl Running {
         tokio::select! {
             why = self.serving.ended() => return Err(StartError::Serving(why)),
             why = self.assembled.store.failed() => return Err(StartError::Store(why)),
+            why = self.assembled.refused.wait() => return Err(StartError::Serving(why)),
             () = shutdown_signal() => {}
         }
         self.drain(delay).await;

@@ -2,9 +2,12 @@
 //!
 //! A store knows no HTTP, no callers and no kinds: a collection is a name.
 
+#[cfg(any(feature = "etcd", feature = "sqlite"))]
+mod encryption;
 #[cfg(feature = "etcd")]
 mod etcd;
 mod etcd_options;
+mod failure;
 mod memory;
 pub mod revision;
 #[cfg(any(feature = "etcd", feature = "sqlite"))]
@@ -13,16 +16,19 @@ mod shares;
 mod shelves;
 #[cfg(feature = "sqlite")]
 mod sqlite;
-#[cfg(test)]
-mod suite;
+pub mod suite;
 mod timeline;
 
+#[cfg(any(feature = "etcd", feature = "sqlite"))]
+pub use encryption::Encryption;
 pub use etcd_options::EtcdOptions;
+pub use failure::Failure;
 pub use memory::{
     BYTES_LIMIT as MEMORY_STORE_LIMIT, LEAST_BYTES_LIMIT as LEAST_MEMORY_STORE_LIMIT, MemoryStore,
 };
 pub use revision::Revision;
 pub use shares::NamespaceShare;
+pub use shelves::Shelves;
 pub use timeline::Timeline;
 
 use std::fmt;
@@ -44,6 +50,11 @@ impl Collection {
     /// A collection of this name.
     pub fn new(name: &str) -> Self {
         Self(name.into())
+    }
+
+    /// Its name.
+    pub fn as_str(&self) -> &str {
+        &self.0
     }
 }
 
@@ -183,8 +194,8 @@ pub trait LogReader: Send + Sync {
 /// Writes are ordered by their revisions, over all collections. A write is
 /// acknowledged after every follower of its collection has seen it.
 pub trait Store: Send + Sync + 'static {
-    /// The object under the key. All that was acknowledged before the call, to anybody, is in it, and
-    /// followers have been told of it.
+    /// The object under the key, with every write that any client was told of before the call. Followers
+    /// have seen these writes, too.
     fn get<'a>(
         &'a self,
         collection: &'a Collection,
@@ -194,7 +205,7 @@ pub trait Store: Send + Sync + 'static {
     /// Writes, if what is expected is true; answers with the new revision.
     fn commit(&self, commit: Commit) -> BoxFuture<'_, Result<Revision, StoreError>>;
 
-    /// The newest revision, or a later one: all that was acknowledged before the call, to anybody, has
+    /// The newest revision, or a later one: every write that any client was told of before the call has
     /// a revision up to it. Reads of what is followed are right once [`Timeline::current`] is there.
     fn newest(&self) -> BoxFuture<'_, Result<Revision, StoreError>> {
         Box::pin(std::future::ready(Ok(self.timeline().current())))
@@ -224,7 +235,7 @@ pub trait Store: Send + Sync + 'static {
         false
     }
 
-    /// Whether all that is kept is known here, and has been handed to those who follow.
+    /// Whether everything in the store has been read, and handed to its followers.
     fn is_known(&self) -> bool {
         true
     }
@@ -277,6 +288,20 @@ pub async fn await_newest(store: &dyn Store) -> Result<(), StoreError> {
     tokio::time::timeout(FRESHNESS_WAIT, seen).await.map_err(|_| StoreError::Unavailable)
 }
 
+/// An object as it would be kept now, if that is otherwise.
+pub type Renewed<'a> = dyn Fn(&Collection, &Arc<Object>) -> Option<Arc<Object>> + Sync + 'a;
+
+/// What was written again of a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rewritten {
+    /// Objects that were written again.
+    pub rewritten: usize,
+    /// All that are kept.
+    pub all: usize,
+    /// Those that cannot be read, and were left as they are.
+    pub damaged: Vec<String>,
+}
+
 /// What a copy of a store holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copied {
@@ -286,31 +311,37 @@ pub struct Copied {
     pub newest: Revision,
 }
 
-/// Opens the store in a folder, which takes so many bytes of memory, and a namespace this share of
-/// them.
+/// What all stores that outlive the process are told.
+#[derive(Clone, Debug)]
+pub struct StoreOptions {
+    /// How many bytes of memory objects may take.
+    pub limit: usize,
+    /// How much of that a namespace may take.
+    pub share: NamespaceShare,
+    /// How objects are encrypted where they are kept.
+    pub encryption: Arc<Encryption>,
+}
+
+/// Opens the store in a folder.
 ///
 /// # Errors
 /// When the folder, or what is in it, cannot be used.
 #[cfg(feature = "sqlite")]
 pub fn open(
     folder: &Path,
-    (limit, share): (usize, NamespaceShare),
+    options: StoreOptions,
     now: Timestamp,
 ) -> Result<Arc<dyn Store>, String> {
-    Ok(Arc::new(sqlite::SqliteStore::open(folder, limit, share, now)?))
+    Ok(Arc::new(sqlite::SqliteStore::open(folder, options, now)?))
 }
 
-/// Begins to read the store in etcd, which takes so many bytes of memory, and a namespace this share of
-/// them.
+/// Begins to read the store in etcd.
 ///
 /// # Errors
 /// When what is said of it cannot be used. That it cannot be reached is no error.
 #[cfg(feature = "etcd")]
-pub fn open_etcd(
-    options: EtcdOptions,
-    (limit, share): (usize, NamespaceShare),
-) -> Result<Arc<dyn Store>, String> {
-    Ok(Arc::new(etcd::EtcdStore::open(options, limit, share)?))
+pub fn open_etcd(etcd: &EtcdOptions, options: StoreOptions) -> Result<Arc<dyn Store>, String> {
+    Ok(Arc::new(etcd::EtcdStore::open(etcd, options)?))
 }
 
 /// What a program says that was built without the store in etcd.
@@ -318,15 +349,34 @@ pub fn open_etcd(
 /// # Errors
 /// Always.
 #[cfg(not(feature = "etcd"))]
-pub fn open_etcd(_: EtcdOptions, _: (usize, NamespaceShare)) -> Result<Arc<dyn Store>, String> {
+pub fn open_etcd(_: &EtcdOptions, _: StoreOptions) -> Result<Arc<dyn Store>, String> {
+    Err("this program was built without the feature etcd".to_owned())
+}
+
+/// As [`open_etcd`].
+///
+/// # Errors
+/// Always.
+#[cfg(not(feature = "etcd"))]
+pub async fn rewrite_etcd(
+    _: &EtcdOptions,
+    _: Arc<Encryption>,
+    _: &Renewed<'_>,
+) -> Result<Rewritten, String> {
     Err("this program was built without the feature etcd".to_owned())
 }
 
 #[cfg(feature = "sqlite")]
-pub use sqlite::{back_up, back_up_to};
+pub use sqlite::{back_up, back_up_to, rewrite};
+
+#[cfg(feature = "etcd")]
+pub use etcd::rewrite as rewrite_etcd;
 
 #[cfg(not(feature = "sqlite"))]
-pub use absent::{back_up, back_up_to, open};
+pub use absent::{back_up, back_up_to, open, rewrite};
+
+#[cfg(not(any(feature = "etcd", feature = "sqlite")))]
+pub use no_encryption::Encryption;
 
 /// What a program says that was built without the embedded store.
 #[cfg(not(feature = "sqlite"))]
@@ -337,11 +387,11 @@ mod absent {
 
     const WHY: &str = "this program was built without the feature sqlite";
 
-    pub fn open(
-        _: &Path,
-        _: (usize, NamespaceShare),
-        _: Timestamp,
-    ) -> Result<Arc<dyn Store>, String> {
+    pub fn open(_: &Path, _: StoreOptions, _: Timestamp) -> Result<Arc<dyn Store>, String> {
+        Err(WHY.to_owned())
+    }
+
+    pub fn rewrite(_: &Path, _: Arc<Encryption>, _: &Renewed<'_>) -> Result<Rewritten, String> {
         Err(WHY.to_owned())
     }
 
@@ -351,5 +401,21 @@ mod absent {
 
     pub fn back_up_to(_: &Path, _: impl Write) -> Result<Copied, String> {
         Err(WHY.to_owned())
+    }
+}
+
+/// What a program says that was built without a store that outlives it.
+#[cfg(not(any(feature = "etcd", feature = "sqlite")))]
+mod no_encryption {
+    use std::path::Path;
+
+    /// Nothing is encrypted.
+    #[derive(Debug, Default)]
+    pub struct Encryption;
+
+    impl Encryption {
+        pub fn read(_: &Path) -> Result<Self, String> {
+            Err("this program was built without the features sqlite and etcd".to_owned())
+        }
     }
 }

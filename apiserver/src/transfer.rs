@@ -1,10 +1,12 @@
 //! All objects of a store as lines of text, and back: from one store to another.
 
 use std::io::{BufRead, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -12,11 +14,14 @@ use tokio::time::timeout;
 
 use crate::error::StartError;
 use crate::object::{Key, Object, Shape};
-use crate::server::EtcdArgs;
+use crate::server::{ApiServer, EtcdArgs, encryption};
 use crate::storage::{
-    self, Collection, Commit, Expected, LogEntry, LogReader, NamespaceShare, Store, StoreError,
+    self, Collection, Commit, Encryption, Expected, LogEntry, LogReader, NamespaceShare, Rewritten,
+    Store, StoreError, StoreOptions,
 };
 
+/// Objects that are on their way into a store at a time.
+const AT_ONCE: usize = 64;
 /// How long a store in etcd may take until it is known what is in it.
 const KNOWN: Duration = Duration::from_secs(60);
 /// A server says what it takes; here all there is has room.
@@ -32,6 +37,10 @@ pub struct TransferOptions {
     /// Or where etcd is.
     #[command(flatten)]
     pub etcd: EtcdArgs,
+
+    /// The EncryptionConfiguration of the server, with the keys of what is kept
+    #[arg(long, value_name = "FILE", env = "ENCRYPTION_PROVIDER_CONFIG")]
+    pub encryption_provider_config: Option<PathBuf>,
 }
 
 /// An object, a line.
@@ -76,44 +85,95 @@ impl TransferOptions {
     /// Answers with a line that says how many.
     ///
     /// # Errors
-    /// When the store cannot be written, or a line is none of an export: those before it are kept.
+    /// When the store cannot be written, or a line is none of an export: those before it are kept, and
+    /// some behind it may be.
     pub async fn import(&self, name: &str, lines: impl BufRead) -> Result<String, StartError> {
         let store = self.open(name).await?;
-        let (mut count, mut there) = (0, 0);
-        for (index, line) in lines.lines().enumerate() {
+        let written = stream::iter(lines.lines().enumerate()).map(async |(index, line)| {
             let failed = |why: String| {
                 StartError::Transfer(format!("line {} was not imported: {why}", index + 1))
             };
             let line = line.map_err(|error| failed(error.to_string()))?;
-            let commit = commit(&line).map_err(failed)?;
-            match store.commit(commit).await {
-                Ok(_) => count += 1,
-                Err(StoreError::Exists) => there += 1,
-                Err(error) => return Err(failed(error.to_string())),
+            match store.commit(commit(&line).map_err(failed)?).await {
+                Ok(_) => Ok(true),
+                Err(StoreError::Exists) => Ok(false),
+                Err(error) => Err(failed(error.to_string())),
             }
+        });
+        let (mut count, mut there) = (0, 0);
+        let mut written = pin!(written.buffered(AT_ONCE));
+        while let Some(is_new) = written.try_next().await? {
+            if is_new { count += 1 } else { there += 1 }
         }
         let noted = store.note_begun().await;
         noted.map_err(|error| StartError::Transfer(error.to_string()))?;
         Ok(format!("{count} objects; {there} of the same names were there already"))
     }
 
+    /// Writes everything again that this server keeps in another way than it would write it now: not encrypted,
+    /// with another key, or in another version than its kind is stored in. In a folder revisions stay as they are, and no server may use it; in etcd
+    /// servers go on, and what is written again gets a new revision. Answers with a line that says how
+    /// much.
+    ///
+    /// # Errors
+    /// When the store cannot be used, or something in it cannot be read: the rest is written all the same,
+    /// if no key is missing.
+    pub async fn migrate(&self, server: &ApiServer) -> Result<String, StartError> {
+        let encryption = self.encryption()?;
+        let kinds = server.stored_kinds()?;
+        let renewed = |collection: &Collection, object: &Arc<Object>| {
+            let kind = kinds.iter().find(|kind| kind.qualified() == collection.as_str())?;
+            let is_stored = kind.api_version(&kind.storage.name) == object.api_version();
+            // What nobody knows here is left to those who know it.
+            (!is_stored && kind.knows_version_of(object)).then(|| kind.in_storage_version(object))
+        };
+        let rewritten = if let Some(etcd) = self.etcd.options(server.name()) {
+            let rewritten = storage::rewrite_etcd(&etcd, encryption, &renewed).await;
+            rewritten.map_err(StartError::Etcd)?
+        } else {
+            let folder = self.folder()?;
+            let rewritten = storage::rewrite(folder, encryption, &renewed);
+            rewritten.map_err(|why| StartError::file("data-dir", folder, why))?
+        };
+        let Rewritten { rewritten, all, damaged } = rewritten;
+        if damaged.is_empty() {
+            return Ok(format!("{rewritten} of {all}"));
+        }
+        let damaged = damaged.join(", ");
+        Err(StartError::Transfer(format!(
+            "{rewritten} of {all} were written again, damaged are {damaged}"
+        )))
+    }
+
+    fn encryption(&self) -> Result<Arc<Encryption>, StartError> {
+        encryption(self.encryption_provider_config.as_deref())
+    }
+
+    fn folder(&self) -> Result<&Path, StartError> {
+        self.data_dir.as_deref().ok_or_else(|| {
+            let why = "neither --data-dir nor --etcd-servers says where objects are";
+            StartError::Transfer(why.to_owned())
+        })
+    }
+
     async fn open(&self, name: &str) -> Result<Arc<dyn Store>, StartError> {
-        let limits = (ROOM, NamespaceShare::WHOLE);
+        let encryption = self.encryption()?;
+        let options = StoreOptions { limit: ROOM, share: NamespaceShare::WHOLE, encryption };
         if let Some(etcd) = self.etcd.options(name) {
-            let store = storage::open_etcd(etcd, limits).map_err(StartError::Etcd)?;
+            let store = storage::open_etcd(&etcd, options).map_err(StartError::Etcd)?;
             return tokio::select! {
                 known = timeout(KNOWN, store.known()) => match known {
                     Ok(()) => Ok(Arc::clone(&store)),
-                    Err(_) => Err(StartError::Store(store.trouble().unwrap_or_default())),
+                    Err(_) => {
+                        let unknown = || "it does not tell what has happened in it".to_owned();
+                        Err(StartError::Store(store.trouble().unwrap_or_else(unknown)))
+                    }
                 },
                 why = store.failed() => Err(StartError::Store(why)),
             };
         }
-        let Some(folder) = &self.data_dir else {
-            let why = "neither --data-dir nor --etcd-servers says where objects are";
-            return Err(StartError::Transfer(why.to_owned()));
-        };
-        let opened = storage::open(folder, limits, Timestamp::now());
+        let folder = self.folder()?;
+        let opened = storage::open(folder, options, Timestamp::now());
         opened.map_err(|why| StartError::file("data-dir", folder, why))
     }
 }

@@ -123,6 +123,13 @@ impl Place {
         self.start_in(&self.data()).await
     }
 
+    /// The same with a file that a flag names.
+    pub async fn start_with(&self, flag: &str, file: &Path) -> Result<Program> {
+        let mut command = self.command()?;
+        command.arg(flag).arg(file);
+        self.start_by(&command, &self.data()).await
+    }
+
     /// The same with its objects in another folder.
     pub async fn start_in(&self, data: &Path) -> Result<Program> {
         self.start_by(&self.command_in(data)?, data).await

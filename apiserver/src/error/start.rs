@@ -18,9 +18,29 @@ pub enum StartError {
         /// What is wrong with it.
         message: String,
     },
+    /// A flag cannot be used.
+    #[error("{flag} {why}")]
+    Flag {
+        /// The flag.
+        flag: &'static str,
+        /// Why not.
+        why: &'static str,
+    },
     /// The store can keep nothing any more.
     #[error("the store has failed: {0}")]
     Store(String),
+    /// An object is kept in a version that its kind does not have.
+    #[error(
+        "{kind} {key} is kept in {version}, which is not known here: a release that knows it must write it in another one (farm-operator migrate)"
+    )]
+    Version {
+        /// The kind, as `llamas.farm.example.com`.
+        kind: String,
+        /// Namespace and name.
+        key: String,
+        /// The version.
+        version: String,
+    },
     /// What is said of etcd cannot be used.
     #[error("{0}")]
     Etcd(String),

@@ -69,6 +69,14 @@ impl Kind {
         }
     }
 
+    /// Whether an object is kept in a version that there is, served or not. Of kinds of Kubernetes itself nobody
+    /// asks.
+    pub fn knows_version_of(&self, object: &Object) -> bool {
+        let version = object.api_version();
+        let mut known = self.all_versions().chain([&self.storage]);
+        self.is_typed() || known.any(|known| self.api_version(&known.name) == version)
+    }
+
     /// An object as it would be kept if it was written now; as it is, if it cannot be
     /// converted. For what only concerns its metadata: a deletion must not depend on a
     /// conversion.

@@ -1,5 +1,6 @@
 //! Labels of an object, in a form that takes little room.
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{ObjectError, Tree};
@@ -8,8 +9,7 @@ use super::{ObjectError, Tree};
 const LABEL: usize = 64;
 
 /// Labels, in byte order of their keys.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "sqlite", derive(serde::Deserialize, serde::Serialize))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Labels(Box<[(Box<str>, Box<str>)]>);
 
 impl Labels {

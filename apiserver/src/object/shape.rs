@@ -19,7 +19,6 @@ impl Shape {
     }
 
     /// Its number.
-    #[cfg(any(feature = "etcd", feature = "sqlite"))]
     pub fn number(self) -> u64 {
         self.0
     }

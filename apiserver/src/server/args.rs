@@ -3,7 +3,8 @@
 mod etcd;
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{ArgAction, ValueEnum};
@@ -15,7 +16,7 @@ pub use etcd::EtcdArgs;
 use super::memory::Said;
 use crate::error::StartError;
 use crate::manifests;
-use crate::storage::NamespaceShare;
+use crate::storage::{Encryption, NamespaceShare};
 
 /// Longer than a watch of the cluster is quiet.
 const CLUSTER_SILENCE: Duration = Duration::from_secs(320);
@@ -150,6 +151,11 @@ pub struct Args {
     #[arg(long, value_name = "FOLDER", env = "DATA_DIR")]
     pub data_dir: Option<PathBuf>,
 
+    /// How objects are encrypted in the folder or in etcd: an EncryptionConfiguration, as kube-apiserver
+    /// has it, with the providers aesgcm, secretbox and identity
+    #[arg(long, value_name = "FILE", env = "ENCRYPTION_PROVIDER_CONFIG")]
+    pub encryption_provider_config: Option<PathBuf>,
+
     /// Where etcd is, if objects are kept there.
     #[command(flatten)]
     pub etcd: EtcdArgs,
@@ -220,6 +226,18 @@ impl Args {
         }
     }
 
+    /// Refuses flags that name a store, where a program has one of its own.
+    pub(super) fn ensure_no_store(&self) -> Result<(), StartError> {
+        let flag = match self {
+            Self { data_dir: Some(_), .. } => "--data-dir",
+            Self { encryption_provider_config: Some(_), .. } => "--encryption-provider-config",
+            _ if !self.etcd.etcd_servers.is_empty() => "--etcd-servers",
+            _ => return Ok(()),
+        };
+        let why = "cannot be used: this program keeps objects in a store of its own";
+        Err(StartError::Flag { flag, why })
+    }
+
     /// How to reach the cluster.
     pub(super) async fn cluster_config(&self) -> Result<Config, StartError> {
         let mut config = match &self.kubeconfig {
@@ -240,6 +258,16 @@ impl Args {
         config.reset_reader_on_write = true;
         Ok(config)
     }
+}
+
+/// How objects are encrypted where they are kept; not at all, if no file says so.
+///
+/// # Errors
+/// When the file cannot be used.
+pub(crate) fn encryption(file: Option<&Path>) -> Result<Arc<Encryption>, StartError> {
+    let Some(file) = file else { return Ok(Arc::default()) };
+    let read = Encryption::read(file);
+    read.map(Arc::new).map_err(|why| StartError::file("encryption-provider-config", file, why))
 }
 
 fn duration(text: &str) -> Result<Duration, String> {

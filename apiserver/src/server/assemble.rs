@@ -22,8 +22,10 @@ use crate::kind::{Kind, QuotaUsage};
 use crate::object::{Object, Shape, Tree};
 use crate::request::{Authentication, Documents, Handler, SharedHandler};
 use crate::served_kind::{Backing, CommitGate, Intake, ServedKind, ServedKinds};
-use crate::storage::{Collection, Commit, Expected, MemoryStore, NamespaceShare, Store, Timeline};
-use crate::watch_cache::WatchCache;
+use crate::storage::{
+    Collection, Commit, Expected, Failure, MemoryStore, NamespaceShare, Store, Timeline, Versioned,
+};
+use crate::watch_cache::{Scope, WatchCache};
 use crate::write::{self, ManagedFields};
 
 /// Kinds in service, their handler, and what keeps them. Dropping it ends that.
@@ -33,6 +35,8 @@ pub(super) struct Assembled {
     pub runtime: RuntimeKinds,
     /// Where stored kinds are kept.
     pub store: Arc<dyn Store>,
+    /// Why it must not go on, once that is known.
+    pub refused: Arc<Failure>,
     tasks: Vec<JoinHandle<()>>,
 }
 
@@ -248,10 +252,14 @@ impl Assembled {
         }
         let how = (managed_fields, clock.clone());
         let mut waiting = None;
+        let refused = Arc::new(Failure::none());
         match store.is_known() {
             true => begin(&beginnings, &*store, &how).await?,
-            // Nobody waits for it: what is not known yet is answered so.
-            false => waiting = Some(begin_later(beginnings, Arc::clone(&store), how)),
+            // The start does not wait for the store: until it has been read, requests get 429.
+            false => {
+                let refused = Arc::clone(&refused);
+                waiting = Some(begin_later(beginnings, Arc::clone(&store), how, refused));
+            }
         }
         let kinds = ServedKinds::new(served);
         let is_concerned =
@@ -282,12 +290,17 @@ impl Assembled {
         );
         let handler = handler.with_documents(documents).with_managed_fields(managed_fields);
         let handler = Arc::new(handler);
-        let runtime =
-            RuntimeKinds::new(&handler, store.clone(), bounds.window, (clock, usages), closing);
+        let runtime = RuntimeKinds::new(
+            &handler,
+            store.clone(),
+            bounds.window,
+            (clock, usages),
+            (closing, Arc::clone(&refused)),
+        );
         // From here on nothing fails that would leave them behind.
         let mut tasks: Vec<_> = runs.into_iter().map(tokio::spawn).collect();
         tasks.extend(waiting.map(tokio::spawn));
-        Ok(Self { kinds, handler, runtime, store, tasks })
+        Ok(Self { kinds, handler, runtime, store, refused, tasks })
     }
 }
 
@@ -368,6 +381,7 @@ async fn begin(
 ) -> Result<(), StartError> {
     // What somebody has removed from them does not come back with the next process.
     let is_new = store.is_new();
+    beginnings.iter().try_for_each(|beginning| check_versions(&beginning.served))?;
     for Beginning { served, initial } in beginnings {
         let kind = &served.kind;
         let initial = if is_new { &initial[..] } else { &[] };
@@ -390,13 +404,35 @@ async fn begin(
     Ok(())
 }
 
+/// Refuses objects in versions that their kind does not have: what is shown of them would be a guess, and
+/// whoever writes that would lose the rest.
+fn check_versions(served: &ServedKind) -> Result<(), StartError> {
+    let kind = &served.kind;
+    let kept = served.cache.snapshot();
+    let unknown = kept.from(&Scope::All, None).find(|kept| !kind.knows_version_of(&kept.object));
+    match unknown {
+        None => Ok(()),
+        Some(Versioned { object, .. }) => Err(StartError::Version {
+            kind: kind.qualified(),
+            key: object.key().to_string(),
+            version: object.api_version().into_owned(),
+        }),
+    }
+}
+
 /// The same once it is known what is in the store; it is tried until it works.
 async fn begin_later(
     beginnings: Vec<Beginning>,
     store: Arc<dyn Store>,
     how: (ManagedFields, Clock),
+    refused: Arc<Failure>,
 ) {
     store.known().await;
+    let checked = beginnings.iter().try_for_each(|beginning| check_versions(&beginning.served));
+    if let Err(error) = checked {
+        refused.set(error.to_string());
+        return;
+    }
     beginnings.iter().for_each(|beginning| beginning.served.cache.mark_synced());
     while let Err(error) = begin(&beginnings, &*store, &how).await {
         tracing::error!("{error}; it is tried again in {} seconds", BEGIN_AGAIN.as_secs());

@@ -7,9 +7,11 @@
 mod client;
 mod compactor;
 mod feed;
+mod list;
 mod messages;
 mod newest;
 mod place;
+mod rewrite;
 
 use std::future::ready;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,20 +25,22 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use super::failure::Failure;
 use super::shelves::Shelves;
 use super::{
-    Collection, Commit, EtcdOptions, Expected, LogReader, NamespaceShare, Revision, Store,
-    StoreError, Timeline, Versioned, await_newest,
+    Collection, Commit, EtcdOptions, Expected, LogReader, Revision, Store, StoreError,
+    StoreOptions, Timeline, Versioned, await_newest,
 };
 use crate::object::Key;
 use client::{Client, Fault};
 use feed::Feed;
 use messages::{
-    Compare, CompareTarget, Compared, DeleteRangeRequest, Operation, Outcome, PutRequest,
-    RangeRequest, RequestOp, ResponseOp, TxnRequest,
+    Compare, CompareTarget, Compared, DeleteRangeRequest, Operation, PutRequest, RangeRequest,
+    RequestOp, TxnRequest,
 };
 use newest::Newest;
 use place::{Prefix, Row, number, revision};
+pub use rewrite::rewrite;
 
 /// How long a write that is done waits until it is seen here, too.
 const SEEN: Duration = Duration::from_secs(1);
@@ -54,7 +58,7 @@ struct Shared {
     /// Why etcd cannot be read at the moment.
     trouble: Mutex<Option<String>>,
     /// Why it must not be used any more.
-    failed: watch::Sender<Option<String>>,
+    failed: Failure,
 }
 
 impl Shared {
@@ -87,11 +91,11 @@ impl Shared {
     /// Takes what has come, and hands it on.
     fn take(&self, rows: impl Iterator<Item = Row>) {
         let mut shelves = self.lock();
-        for Row { collection, key, revision, value } in rows {
+        for Row { collection, key, revision, value, .. } in rows {
             match value {
                 Ok(object) => shelves.take(&collection, key, (revision, object)),
                 Err(why) => {
-                    tracing::error!("{collection} {key} in etcd is damaged at {revision}: {why}");
+                    tracing::error!("{collection} {key} in etcd at revision {revision} {why}");
                     shelves.take_damaged(&collection, key, revision);
                 }
             }
@@ -109,14 +113,14 @@ pub struct EtcdStore {
 }
 
 impl EtcdStore {
-    /// Begins to read what is in etcd, and goes on until it is dropped. In memory it takes so many
-    /// bytes, and a namespace no more than this share of them.
+    /// Begins to read what is in etcd, and goes on until it is dropped.
     ///
     /// # Errors
     /// When the options cannot be used. That etcd cannot be reached is no error.
-    pub fn open(options: EtcdOptions, limit: usize, share: NamespaceShare) -> Result<Self, String> {
-        let prefix = Prefix::new(&options.prefix)?;
-        let client = Arc::new(Client::new(&options)?);
+    pub fn open(etcd: &EtcdOptions, options: StoreOptions) -> Result<Self, String> {
+        let StoreOptions { limit, share, encryption } = options;
+        let prefix = Prefix::new(&etcd.prefix, encryption)?;
+        let client = Arc::new(Client::new(etcd)?);
         let shared = Arc::new(Shared {
             timeline: Arc::new(Timeline::shared()),
             shelves: Mutex::new(Shelves::new(limit, share)),
@@ -124,11 +128,11 @@ impl EtcdStore {
             seen: AtomicU64::new(0),
             is_new: AtomicBool::new(false),
             trouble: Mutex::new(Some("it has not been read yet".to_owned())),
-            failed: watch::Sender::new(None),
+            failed: Failure::none(),
         });
         let feed = Feed::new(Arc::clone(&client), Arc::clone(&shared), prefix.clone());
         let mut tasks = vec![tokio::spawn(feed.run())];
-        if let Some(every) = options.compaction_interval {
+        if let Some(every) = etcd.compaction_interval {
             tasks.push(tokio::spawn(compactor::run(Arc::clone(&client), every)));
         }
         let newest = Arc::new(Newest::new(Arc::clone(&client), prefix.clone()));
@@ -136,7 +140,7 @@ impl EtcdStore {
     }
 
     fn ensure_known(&self) -> Result<(), StoreError> {
-        if self.shared.failed.borrow().is_some() {
+        if self.shared.failed.why().is_some() {
             return Err(StoreError::Failed);
         }
         if *self.shared.known.borrow() { Ok(()) } else { Err(StoreError::Unavailable) }
@@ -166,7 +170,10 @@ impl Store for EtcdStore {
                 shelves.check_room(&commit, kept)?;
             }
             let (client, shared) = (Arc::clone(&self.client), Arc::clone(&self.shared));
-            let request = transaction(&self.prefix, &commit);
+            let request = transaction(&self.prefix, &commit).map_err(|why| {
+                tracing::error!("{} {}: {why}", commit.collection, commit.key);
+                StoreError::Unavailable
+            })?;
             // What was begun is ended, also if nobody waits for it any more.
             let writing = tokio::spawn(async move {
                 let written = write(&client, request, commit.expected).await?;
@@ -255,7 +262,7 @@ impl Store for EtcdStore {
     }
 
     fn failure(&self) -> Option<String> {
-        self.shared.failed.borrow().clone()
+        self.shared.failed.why()
     }
 
     fn trouble(&self) -> Option<String> {
@@ -263,13 +270,7 @@ impl Store for EtcdStore {
     }
 
     fn failed(&self) -> BoxFuture<'_, String> {
-        let mut failed = self.shared.failed.subscribe();
-        async move {
-            // The sender lives as long as the store.
-            let failed = failed.wait_for(Option::is_some).await;
-            failed.ok().and_then(|why| why.clone()).unwrap_or_default()
-        }
-        .boxed()
+        self.shared.failed.wait()
     }
 }
 
@@ -281,11 +282,11 @@ impl Drop for EtcdStore {
 
 /// A write, in the form in which kube-apiserver sends it: others that understand etcd's protocol know
 /// no more than that.
-fn transaction(prefix: &Prefix, commit: &Commit) -> TxnRequest {
+fn transaction(prefix: &Prefix, commit: &Commit) -> Result<TxnRequest, String> {
     let key = prefix.place(&commit.collection, &commit.key);
     let operation = match &commit.object {
         Some(object) => {
-            let value = Prefix::value(&commit.collection, &commit.key, object);
+            let value = prefix.value(&commit.collection, &commit.key, object)?;
             Operation::Put(PutRequest { key: key.clone(), value })
         }
         None => Operation::DeleteRange(DeleteRangeRequest { key: key.clone() }),
@@ -297,11 +298,11 @@ fn transaction(prefix: &Prefix, commit: &Commit) -> TxnRequest {
             (number(revision), vec![RequestOp { request: Some(Operation::Range(get)) }])
         }
     };
-    TxnRequest {
+    Ok(TxnRequest {
         compare: vec![was_written_at(key, at)],
         success: vec![RequestOp { request: Some(operation) }],
         failure,
-    }
+    })
 }
 
 fn was_written_at(key: bytes::Bytes, revision: i64) -> Compare {
@@ -329,11 +330,7 @@ async fn write(
     if answer.succeeded {
         return Ok(revision(answer.header.unwrap_or_default().revision));
     }
-    let found = match answer.responses.into_iter().next() {
-        Some(ResponseOp { response: Some(Outcome::Range(found)) }) => found.kvs.into_iter().next(),
-        _ => None,
-    };
-    Err(match (expected, found) {
+    Err(match (expected, answer.into_found()) {
         (Expected::Absent, _) => StoreError::Exists,
         (Expected::At(_), None) => StoreError::Absent,
         (Expected::At(_), Some(kept)) => {

@@ -1,38 +1,107 @@
-//! Objects as stores that outlive the process keep them, guarded against damage.
+//! Objects as stores that outlive the process keep them: encrypted, if that is configured, and guarded
+//! against damage.
 
+use std::fmt;
+use std::sync::Arc;
+
+use super::Encryption;
+use super::encryption::Opened;
 use crate::object::{Key, Object};
 
-/// A value as it is written: what guards it, and the object, if there is one. A store that knows the
-/// number of a write before it is written has it guarded, too; others say 0.
-pub(super) fn seal(number: u64, collection: &str, name: &str, object: Option<&Object>) -> Vec<u8> {
-    let mut value = vec![0; 4];
-    if let Some(object) = object {
-        value.extend_from_slice(&object.to_kept());
-    }
-    let sum = sum(number, collection, name, &value[4..]);
-    value[..4].copy_from_slice(&sum.to_le_bytes());
-    value
+/// How a store writes objects down.
+#[derive(Clone, Default)]
+pub(super) struct Sealing {
+    encryption: Arc<Encryption>,
+    /// What the places in this store begin with: a value that is encrypted is of one place.
+    prefix: String,
 }
 
-/// The object in a value, if there is one.
-///
-/// # Errors
-/// When it is not what was written, or in a form that is not known here; why.
-pub(super) fn open(
-    number: u64,
-    collection: &str,
-    name: &str,
-    value: &[u8],
-) -> Result<Option<Object>, String> {
-    let (found, kept) = value.split_first_chunk().ok_or("it is cut off")?;
-    if u32::from_le_bytes(*found) != sum(number, collection, name, kept) {
-        return Err("it is not what was written".to_owned());
+/// What is under a key.
+pub(super) struct Read {
+    /// The object, if there is one.
+    pub object: Option<Object>,
+    /// Whether it would be written in another way now.
+    pub is_stale: bool,
+}
+
+/// Why what is kept cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Unreadable {
+    /// It is not what was written.
+    Damaged(String),
+    /// It is, but its key is missing.
+    Locked(String),
+}
+
+impl fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Damaged(why) => write!(f, "is damaged: {why}"),
+            Self::Locked(why) => {
+                write!(f, "cannot be decrypted (--encryption-provider-config): {why}")
+            }
+        }
     }
-    if kept.is_empty() {
-        return Ok(None);
+}
+
+impl Sealing {
+    /// One whose places begin with `prefix`.
+    pub fn new(encryption: Arc<Encryption>, prefix: &str) -> Self {
+        Self { encryption, prefix: prefix.to_owned() }
     }
-    let read = Object::from_kept(Key::of_text(name), kept);
-    read.map(Some).map_err(|error| error.to_string())
+
+    /// A value as it is written: what guards it, and the object, if there is one. A store that knows
+    /// the number of a write before it is written has it guarded, too; others say 0.
+    ///
+    /// # Errors
+    /// When it cannot be encrypted.
+    pub fn seal(
+        &self,
+        number: u64,
+        collection: &str,
+        name: &str,
+        object: Option<&Object>,
+    ) -> Result<Vec<u8>, String> {
+        let kept = match object {
+            None => Vec::new(),
+            Some(object) => {
+                self.encryption.seal(collection, &self.place(collection, name), object.to_kept())?
+            }
+        };
+        let sum = sum(number, collection, name, &kept);
+        Ok([&sum.to_le_bytes()[..], &kept].concat())
+    }
+
+    /// What a value holds.
+    ///
+    /// # Errors
+    /// When it is not what was written, in a form that is not known here, or no key fits it.
+    pub fn open(
+        &self,
+        number: u64,
+        collection: &str,
+        name: &str,
+        value: &[u8],
+    ) -> Result<Read, Unreadable> {
+        let damaged = |why: &str| Unreadable::Damaged(why.to_owned());
+        let (found, kept) = value.split_first_chunk().ok_or_else(|| damaged("it is cut off"))?;
+        if u32::from_le_bytes(*found) != sum(number, collection, name, kept) {
+            return Err(damaged("it is not what was written"));
+        }
+        if kept.is_empty() {
+            return Ok(Read { object: None, is_stale: false });
+        }
+        let place = self.place(collection, name);
+        let opened = self.encryption.open(collection, &place, kept);
+        let Opened { plain, is_stale } = opened.map_err(Unreadable::Locked)?;
+        let read = Object::from_kept(Key::of_text(name), &plain);
+        let object = read.map_err(|error| Unreadable::Damaged(error.to_string()))?;
+        Ok(Read { object: Some(object), is_stale })
+    }
+
+    fn place(&self, collection: &str, name: &str) -> String {
+        format!("{}{collection}/{name}", self.prefix)
+    }
 }
 
 fn sum(number: u64, collection: &str, name: &str, kept: &[u8]) -> u32 {

@@ -11,7 +11,7 @@ use super::{
 use crate::object::{Key, Object};
 
 /// Collections, with the room that they take.
-pub(super) struct Shelves {
+pub struct Shelves {
     by_collection: HashMap<Collection, Shelf>,
     shares: Shares,
     /// Where the past begins that whoever follows first is told.
@@ -168,7 +168,6 @@ impl Shelves {
     }
 
     /// The keys of all that is kept.
-    #[cfg(feature = "etcd")]
     pub fn keys(&self) -> impl Iterator<Item = (&Collection, &Key)> {
         self.by_collection.iter().flat_map(|(collection, shelf)| {
             let keys = shelf.objects.keys().chain(&shelf.damaged);

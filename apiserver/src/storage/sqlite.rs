@@ -9,6 +9,7 @@
 mod backup;
 mod ballast;
 mod database;
+mod rewrite;
 mod writer;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,17 +21,20 @@ use std::time::{Duration, Instant};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval};
 
+use super::failure::Failure;
+use super::sealed::{Sealing, Unreadable};
 use super::shelves::Shelves;
 use super::timeline::microseconds;
 use super::{
-    Collection, Commit, LogReader, NamespaceShare, Revision, Store, StoreError, Timeline, Versioned,
+    Collection, Commit, LogReader, Revision, Store, StoreError, StoreOptions, Timeline, Versioned,
 };
 use crate::object::Key;
 pub use backup::{back_up, back_up_to};
 use database::{Database, Past, Row, Value};
+pub use rewrite::rewrite;
 use writer::{Message, Writer};
 
 /// Writes that wait for the disk. Who comes then waits before that.
@@ -43,7 +47,7 @@ struct Shared {
     timeline: Arc<Timeline>,
     shelves: Mutex<Shelves>,
     /// Why nothing is written any more.
-    failed: watch::Sender<Option<String>>,
+    failed: Failure,
 }
 
 impl Shared {
@@ -62,32 +66,33 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
-    /// Opens the store in a folder, or makes one there. In memory it takes so many bytes, and a
-    /// namespace no more than this share of them.
+    /// Opens the store in a folder, or makes one there.
     ///
     /// # Errors
     /// When the folder or what is in it cannot be used: by another process, of another program, of a
-    /// later version of this one, damaged.
-    pub fn open(
-        folder: &Path,
-        limit: usize,
-        share: NamespaceShare,
-        now: Timestamp,
-    ) -> Result<Self, String> {
-        let mut database = Database::open(folder)?;
+    /// later version of this one, damaged, or encrypted with a key that is not there.
+    pub fn open(folder: &Path, options: StoreOptions, now: Timestamp) -> Result<Self, String> {
+        let StoreOptions { limit, share, encryption } = options;
+        let mut database = Database::open(folder, Sealing::new(encryption, ""))?;
         let Past { runs, mut oldest, newest } = database.past()?;
         let mut shelves = Shelves::new(limit, share);
         let (mut rows, mut has_begun, began) = (0_usize, false, Instant::now());
         let mut log = writer::Log::default();
+        let mut locked: Option<String> = None;
         database.read(|row| {
             rows += 1;
             let Row { collection, key, revision, .. } = row;
             let object = match row.value {
                 Value::Object(object) => Some(object),
                 Value::Nothing => None,
-                Value::Damaged(why) => {
+                Value::Unreadable(why @ Unreadable::Locked(_)) => {
+                    locked
+                        .get_or_insert(format!("{collection} {key} at revision {revision} {why}"));
+                    return;
+                }
+                Value::Unreadable(why) => {
                     tracing::error!(
-                        "{}: {collection} {key} at revision {revision} is damaged: {why}",
+                        "{}: {collection} {key} at revision {revision} {why}",
                         folder.display()
                     );
                     log.note(&collection, &key, revision, false);
@@ -103,6 +108,9 @@ impl SqliteStore {
             log.note(&collection, &key, revision, object.is_none());
             shelves.take(&collection, key, (revision, object));
         })?;
+        if let Some(locked) = locked {
+            return Err(locked);
+        }
         let is_new = rows == 0;
         let is_first = runs.is_empty();
         let start = (newest.number() + 1).max(microseconds(now));
@@ -117,7 +125,7 @@ impl SqliteStore {
         tracing::info!(
             "{folder}: {rows} objects and changes of the last minutes were read in {took} ms; numbers go on at {start}"
         );
-        let (failed, shelves) = (watch::Sender::new(None), Mutex::new(shelves));
+        let (failed, shelves) = (Failure::none(), Mutex::new(shelves));
         let shared = Arc::new(Shared { timeline, shelves, failed });
         let (messages, received) = mpsc::channel(WAITING);
         let writer = Writer::new(database, Arc::clone(&shared), log, Revision::new(start));
@@ -130,7 +138,7 @@ impl SqliteStore {
                     let run = AssertUnwindSafe(|| writer.run(received));
                     if catch_unwind(run).is_err() {
                         let why = "the thread that writes has panicked";
-                        shared.failed.send_replace(Some(why.to_owned()));
+                        shared.failed.set(why.to_owned());
                     }
                 }
             })
@@ -201,17 +209,11 @@ impl Store for SqliteStore {
     }
 
     fn failure(&self) -> Option<String> {
-        self.shared.failed.borrow().clone()
+        self.shared.failed.why()
     }
 
     fn failed(&self) -> BoxFuture<'_, String> {
-        let mut failed = self.shared.failed.subscribe();
-        async move {
-            // The sender lives as long as the store.
-            let failed = failed.wait_for(Option::is_some).await;
-            failed.ok().and_then(|why| why.clone()).unwrap_or_default()
-        }
-        .boxed()
+        self.shared.failed.wait()
     }
 }
 

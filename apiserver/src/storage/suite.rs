@@ -1,5 +1,7 @@
 //! What every store must do. The memory store is the reference.
 
+#![allow(clippy::unwrap_used, clippy::missing_panics_doc)] // all of it is a test
+
 use std::sync::{Arc, Mutex};
 
 use serde_json::json;

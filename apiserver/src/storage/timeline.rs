@@ -74,7 +74,6 @@ impl Timeline {
     }
 
     /// One whose revisions are given by another server. Nothing is known of it yet.
-    #[cfg(feature = "etcd")]
     pub fn shared() -> Self {
         Self::new(Numbers::Shared, 0)
     }

@@ -37,8 +37,8 @@ pub struct EtcdArgs {
     #[arg(long, value_name = "FILE", env = "ETCD_KEYFILE", requires_all = ["etcd_servers", "etcd_certfile"])]
     pub etcd_keyfile: Option<PathBuf>,
 
-    /// How long etcd keeps what was replaced, for watches to go on from; 0 leaves that to somebody else,
-    /// as to a kube-apiserver at the same etcd
+    /// How long etcd keeps old revisions, from which interrupted watches go on; 0 turns compaction off, where
+    /// another server at the same etcd does it, as kube-apiserver
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
     pub etcd_compaction_interval: Duration,
 }

@@ -9,8 +9,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::client::{Client, Fault};
 use super::messages::{
-    Compare, CompareTarget, Compared, Operation, Outcome, PutRequest, RangeRequest, RequestOp,
-    ResponseOp, TxnRequest,
+    Compare, CompareTarget, Compared, Operation, PutRequest, RangeRequest, RequestOp, TxnRequest,
 };
 
 /// The key that all servers at one etcd share.
@@ -48,12 +47,7 @@ async fn turn(client: &Client, version: i64, newest: i64) -> Result<(i64, i64), 
     let answer = client.transaction(request).await?;
     let now = answer.header.unwrap_or_default().revision;
     if !answer.succeeded {
-        let others = match answer.responses.into_iter().next() {
-            Some(ResponseOp { response: Some(Outcome::Range(found)) }) => {
-                found.kvs.first().map_or(0, |kept| kept.version)
-            }
-            _ => 0,
-        };
+        let others = answer.into_found().map_or(0, |kept| kept.version);
         return Ok((others, now));
     }
     if newest > 0 {

@@ -9,29 +9,27 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use futures::channel::mpsc;
 use serde::Deserialize;
 use tokio::time::{interval, sleep, sleep_until, timeout};
 
 use super::Shared;
 use super::client::{Client, Fault, Watch, broken};
+use super::list::list;
 use super::messages::{
     EventType, RangeRequest, WatchAsk, WatchCreateRequest, WatchProgressRequest, WatchRequest,
     WatchResponse,
 };
 use super::place::{Prefix, Row, number, revision};
 use crate::object::Key;
+use crate::storage::sealed::Unreadable;
 use crate::storage::{Collection, Revision};
 
 /// The form of what is kept. A later one is not guessed at.
 pub(super) const FORM: u32 = 1;
-/// So many revisions of the past are read at most: more than watches can go back through.
-const HISTORY: i64 = 100_000;
-/// Objects of a page, and what they may take together if they are as large as those before.
-const PAGE: i64 = 500;
-const PAGE_BYTES: i64 = 4 << 20;
-const FIRST_PAGE: i64 = 50;
+/// So many revisions of the past are read at most: etcd tells some five thousand of them a second, and
+/// nothing is served meanwhile.
+const HISTORY: i64 = 5_000;
 /// Objects that are handed on before others get their turn.
 const HANDED_ON: usize = 500;
 /// How often it is asked how far the watch has come, so that a silent member is noticed.
@@ -50,12 +48,17 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// How often it is said that etcd cannot be reached.
 const SAY_EVERY: Duration = Duration::from_secs(60);
 
+/// Why watches begin anew.
+const FORGOTTEN: &str = "etcd has forgotten changes that are not known here";
+const LOCKED: &str =
+    "what was replaced or removed lately is encrypted with a key that is not there any more";
+
 /// Why nothing more came.
 enum Ended {
     /// It is tried again where it was.
     Broken(String),
-    /// What came next is not known any more: all has to be read again.
-    Lost,
+    /// What came next is not known any more, and why: all has to be read again.
+    Lost(&'static str),
     /// It must not go on.
     Failed(String),
 }
@@ -63,7 +66,7 @@ enum Ended {
 impl From<Fault> for Ended {
     fn from(fault: Fault) -> Self {
         match fault {
-            Fault::Compacted => Self::Lost,
+            Fault::Compacted => Self::Lost(FORGOTTEN),
             fault => Self::Broken(fault.text()),
         }
     }
@@ -103,10 +106,8 @@ impl Feed {
             let member = self.client.preferred();
             let Err(ended) = self.turn(member).await;
             match ended {
-                Ended::Lost => {
-                    tracing::warn!(
-                        "etcd has forgotten changes that are not known here: all is read again, and watches begin anew"
-                    );
+                Ended::Lost(why) => {
+                    tracing::warn!("{why}: all is read again, and watches begin anew");
                     self.position = None;
                 }
                 Ended::Broken(why) => {
@@ -115,7 +116,7 @@ impl Feed {
                 }
                 Ended::Failed(why) => {
                     tracing::error!("{why}");
-                    self.shared.failed.send_replace(Some(why));
+                    self.shared.failed.set(why);
                     return;
                 }
             }
@@ -205,11 +206,22 @@ impl Feed {
             false => (number(newest) - HISTORY).max(1),
         };
         let mut rows = loop {
-            match self.list(at).await {
+            match list(&self.client, &self.prefix, at).await {
                 Err(Fault::Compacted) => at = self.compacted(at).await?.max(at + 1),
-                listed => break listed?,
+                listed => {
+                    let rows = listed?;
+                    if at == number(newest) || self.is_known() || !rows.iter().any(is_locked) {
+                        break rows;
+                    }
+                    // It may have been written again since.
+                    at = number(newest);
+                }
             }
         };
+        if !self.is_known() {
+            // Later on, what has no key here is like what is damaged.
+            rows.iter().try_for_each(ensure_unlocked)?;
+        }
         let is_new = self.shared.is_new.load(Ordering::Relaxed);
         if is_new && !rows.is_empty() && rows.iter().all(|row| row.value.is_err()) {
             let place = self.prefix.first();
@@ -251,36 +263,6 @@ impl Feed {
             .collect();
         for (collection, key) in gone {
             shelves.take(&collection, key, (at, None));
-        }
-    }
-
-    /// Everything there was at a revision.
-    async fn list(&self, at: i64) -> Result<Vec<Row>, Fault> {
-        let (mut rows, mut key, mut limit) = (Vec::new(), self.prefix.first(), FIRST_PAGE);
-        loop {
-            let request = RangeRequest {
-                key: key.clone(),
-                range_end: self.prefix.end(),
-                limit,
-                revision: at,
-                ..RangeRequest::default()
-            };
-            let page = match self.client.page(request).await {
-                Err(Fault::AnswerTooLarge) if limit > 1 => {
-                    limit = (limit / 8).max(1);
-                    continue;
-                }
-                page => page?,
-            };
-            let Some(last) = page.kvs.last() else { return Ok(rows) };
-            key = Bytes::from([&last.key[..], &[0]].concat());
-            let bytes: usize = page.kvs.iter().map(|kept| kept.value.len()).sum();
-            let each = i64::try_from(bytes / page.kvs.len()).unwrap_or(PAGE_BYTES).max(1);
-            limit = (PAGE_BYTES / each).clamp(1, PAGE);
-            rows.extend(page.kvs.iter().filter_map(|kept| self.prefix.row(kept, false)));
-            if !page.more {
-                return Ok(rows);
-            }
         }
     }
 
@@ -379,7 +361,7 @@ impl Feed {
     /// Takes an answer of the watch; of one that comes in parts the last.
     fn take(&mut self, response: WatchResponse, parts: &mut Vec<Row>) -> Result<(), Ended> {
         if response.compact_revision > 0 {
-            return Err(Ended::Lost);
+            return Err(Ended::Lost(FORGOTTEN));
         }
         if response.canceled {
             return Err(Ended::Broken(format!(
@@ -411,12 +393,20 @@ impl Feed {
             true => Some(revision(header.revision)),
             false => reached.max(parts.last().map(|row| row.revision)),
         };
+        if !self.is_known() && parts.iter().any(is_locked) {
+            return Err(Ended::Lost(LOCKED));
+        }
         self.shared.take(parts.drain(..));
         if let Some(reached) = reached.filter(|reached| Some(*reached) > self.position) {
             self.position = Some(reached);
             self.shared.timeline.reach(reached);
         }
         Ok(())
+    }
+
+    /// Whether all that was there at the start has come.
+    fn is_known(&self) -> bool {
+        *self.shared.known.borrow()
     }
 
     fn note_known(&mut self, newest: Revision, member: usize) {
@@ -427,10 +417,27 @@ impl Feed {
                 tracing::info!("etcd is read again, at {name}");
             }
         }
-        if !*self.shared.known.borrow() && self.position >= Some(newest) {
+        if !self.is_known() && self.position >= Some(newest) {
             tracing::info!("all changes in etcd up to {newest} are known");
             self.shared.known.send_replace(true);
         }
+    }
+}
+
+/// Whether it is encrypted with a key that is not there.
+fn is_locked(row: &Row) -> bool {
+    matches!(row.value, Err(Unreadable::Locked(_)))
+}
+
+/// Refuses what is encrypted with a key that is not there.
+fn ensure_unlocked(row: &Row) -> Result<(), Ended> {
+    match &row.value {
+        Err(why @ Unreadable::Locked(_)) => {
+            let Row { collection, key, revision, .. } = row;
+            let what = format!("{collection} {key} in etcd at revision {revision}");
+            Err(Ended::Failed(format!("{what} {why}")))
+        }
+        _ => Ok(()),
     }
 }
 

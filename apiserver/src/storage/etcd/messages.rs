@@ -141,6 +141,16 @@ pub struct TxnResponse {
     pub responses: Vec<ResponseOp>,
 }
 
+impl TxnResponse {
+    /// What the transaction has read under its key, because it did not succeed; `None` if nothing is there.
+    pub fn into_found(self) -> Option<KeyValue> {
+        let Some(Outcome::Range(found)) = self.responses.into_iter().next()?.response else {
+            return None;
+        };
+        found.kvs.into_iter().next()
+    }
+}
+
 #[derive(Clone, PartialEq, Message)]
 pub struct CompactionRequest {
     #[prost(int64, tag = "1")]

@@ -6,14 +6,18 @@ use bytes::Bytes;
 
 use super::messages::KeyValue;
 use crate::object::{Key, Object};
-use crate::storage::{Collection, Revision, sealed};
+use crate::storage::sealed::{Read, Sealing, Unreadable};
+use crate::storage::{Collection, Encryption, Revision};
 
 /// The name of what is said of the store as a whole: no collection is called so alone.
 const STORE: &str = "store";
 
-/// What all keys begin with.
-#[derive(Clone, Debug)]
-pub(super) struct Prefix(String);
+/// What all keys begin with, and how what is under them is written down.
+#[derive(Clone)]
+pub(super) struct Prefix {
+    text: String,
+    sealing: Sealing,
+}
 
 /// What is under a key since a revision.
 pub(super) struct Row {
@@ -21,7 +25,9 @@ pub(super) struct Row {
     pub key: Key,
     pub revision: Revision,
     /// The object, `None` if it was removed, or why it cannot be read.
-    pub value: Result<Option<Arc<Object>>, String>,
+    pub value: Result<Option<Arc<Object>>, Unreadable>,
+    /// Whether it would be written in another way now.
+    pub is_stale: bool,
 }
 
 impl Prefix {
@@ -29,21 +35,25 @@ impl Prefix {
     ///
     /// # Errors
     /// When it would hold all that is in etcd.
-    pub fn new(text: &str) -> Result<Self, String> {
+    pub fn new(text: &str, encryption: Arc<Encryption>) -> Result<Self, String> {
         match text.trim_matches('/') {
             "" => Err("--etcd-prefix must not be empty".to_owned()),
-            text => Ok(Self(format!("/{text}/"))),
+            text => {
+                let text = format!("/{text}/");
+                let sealing = Sealing::new(encryption, &text);
+                Ok(Self { text, sealing })
+            }
         }
     }
 
     /// The first key.
     pub fn first(&self) -> Bytes {
-        self.0.clone().into()
+        self.text.clone().into()
     }
 
     /// The first key behind all.
     pub fn end(&self) -> Bytes {
-        let mut end = self.0.clone().into_bytes();
+        let mut end = self.text.clone().into_bytes();
         // It ends with `/`, which `0` follows.
         end.pop();
         end.push(b'0');
@@ -52,29 +62,42 @@ impl Prefix {
 
     /// Where it is noted that the store was used.
     pub fn store(&self) -> Bytes {
-        format!("{}{STORE}", self.0).into()
+        format!("{}{STORE}", self.text).into()
     }
 
     /// Where an object is.
     pub fn place(&self, collection: &Collection, key: &Key) -> Bytes {
-        format!("{}{collection}/{key}", self.0).into()
+        format!("{}{collection}/{key}", self.text).into()
     }
 
     /// The bytes that keep an object.
-    pub fn value(collection: &Collection, key: &Key, object: &Object) -> Bytes {
-        sealed::seal(0, &collection.to_string(), &key.to_string(), Some(object)).into()
+    ///
+    /// # Errors
+    /// When it cannot be encrypted.
+    pub fn value(
+        &self,
+        collection: &Collection,
+        key: &Key,
+        object: &Object,
+    ) -> Result<Bytes, String> {
+        let (collection, name) = (collection.to_string(), key.to_string());
+        self.sealing.seal(0, &collection, &name, Some(object)).map(Bytes::from)
     }
 
     /// What is kept in etcd under a key; `None` if it is no object.
     pub fn row(&self, kept: &KeyValue, is_removed: bool) -> Option<Row> {
-        let place = std::str::from_utf8(&kept.key).ok()?.strip_prefix(&self.0)?;
+        let place = std::str::from_utf8(&kept.key).ok()?.strip_prefix(&self.text)?;
         let (collection, name) = place.split_once('/')?;
-        let value = match is_removed {
-            true => Ok(None),
-            false => match sealed::open(0, collection, name, &kept.value) {
-                Ok(Some(object)) => Ok(Some(Arc::new(object))),
-                Ok(None) => Err("it is empty".to_owned()),
-                Err(why) => Err(why),
+        let (value, is_stale) = match is_removed {
+            true => (Ok(None), false),
+            false => match self.sealing.open(0, collection, name, &kept.value) {
+                Ok(Read { object: Some(object), is_stale }) => {
+                    (Ok(Some(Arc::new(object))), is_stale)
+                }
+                Ok(Read { object: None, .. }) => {
+                    (Err(Unreadable::Damaged("it is empty".to_owned())), false)
+                }
+                Err(why) => (Err(why), false),
             },
         };
         let revision = revision(kept.mod_revision);
@@ -83,6 +106,7 @@ impl Prefix {
             key: Key::of_text(name),
             revision,
             value,
+            is_stale,
         })
     }
 }
@@ -104,7 +128,7 @@ mod tests {
 
     #[test]
     fn keys_lead_back_to_their_objects() {
-        let prefix = Prefix::new("registry/farm/").unwrap();
+        let prefix = Prefix::new("registry/farm/", Arc::default()).unwrap();
         assert_eq!(
             (&prefix.first()[..], &prefix.end()[..]),
             (&b"/registry/farm/"[..], &b"/registry/farm0"[..])
@@ -120,7 +144,7 @@ mod tests {
                 version: 1,
                 value,
             };
-            let value = Prefix::value(&collection, &key, &object);
+            let value = prefix.value(&collection, &key, &object).unwrap();
             let row = prefix.row(&kept(value.clone()), false).unwrap();
             assert_eq!(
                 (row.collection, row.key, row.revision.number()),
@@ -134,6 +158,6 @@ mod tests {
         }
         let of_store = KeyValue { key: prefix.store(), ..KeyValue::default() };
         assert!(prefix.row(&of_store, false).is_none());
-        assert!(Prefix::new("//").is_err());
+        assert!(Prefix::new("//", Arc::default()).is_err());
     }
 }

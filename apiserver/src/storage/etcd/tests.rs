@@ -5,7 +5,8 @@ use test_cluster::{Authority, Etcd, Programs};
 
 use super::*;
 use crate::object::Object;
-use crate::storage::{LogEntry, suite};
+use crate::storage::encryption::tests::with_keys;
+use crate::storage::{Encryption, LogEntry, NamespaceShare, Rewritten, suite};
 
 const LIMIT: usize = 64 << 20;
 
@@ -38,9 +39,19 @@ fn options(servers: Vec<String>) -> EtcdOptions {
 
 /// A store that knows what is there.
 async fn open(options: EtcdOptions) -> EtcdStore {
-    let store = EtcdStore::open(options, LIMIT, NamespaceShare::WHOLE).unwrap();
+    open_with(options, Arc::default()).await
+}
+
+async fn open_with(options: EtcdOptions, encryption: Arc<Encryption>) -> EtcdStore {
+    let store = begin(&options, encryption);
     timeout(Duration::from_secs(20), store.known()).await.unwrap();
     store
+}
+
+/// A store that is about to know what is there.
+fn begin(etcd: &EtcdOptions, encryption: Arc<Encryption>) -> EtcdStore {
+    let options = StoreOptions { limit: LIMIT, share: NamespaceShare::WHOLE, encryption };
+    EtcdStore::open(etcd, options).unwrap()
 }
 
 fn collection() -> Collection {
@@ -347,7 +358,7 @@ async fn what_is_damaged_is_never_taken_for_gone() {
     }
     // Somebody mends it with another tool.
     let object = write("a", Expected::Absent, Some("3")).object.unwrap();
-    let value = Prefix::value(&collection(), &key("a"), &object);
+    let value = store.prefix.value(&collection(), &key("a"), &object).unwrap();
     put(&store, store.prefix.place(&collection(), &key("a")), Box::leak(value.to_vec().into()))
         .await;
     assert_eq!(text_of(&store, "a").await.as_deref(), Some("3"));
@@ -386,7 +397,7 @@ async fn what_a_later_version_has_written_is_not_touched() {
         (b"nonsense", "/registry/test/store in etcd was written by another program"),
     ] {
         put(&store, store.prefix.store(), noted).await;
-        let late = EtcdStore::open(options(etcd.urls()), LIMIT, NamespaceShare::WHOLE).unwrap();
+        let late = begin(&options(etcd.urls()), Arc::default());
         let why = timeout(Duration::from_secs(20), late.failed()).await.unwrap();
         assert!(why.contains(expected), "{why}");
         let refused = late.commit(write("a", Expected::Absent, Some("1"))).await;
@@ -403,7 +414,7 @@ async fn what_another_program_has_written_is_not_touched() {
     store.client.compact(number(written)).await.unwrap();
     let prefix = "/registry/pods".to_owned();
     let options = EtcdOptions { prefix, ..options(etcd.urls()) };
-    let other = EtcdStore::open(options, LIMIT, NamespaceShare::WHOLE).unwrap();
+    let other = begin(&options, Arc::default());
     let why = timeout(Duration::from_secs(20), other.failed()).await.unwrap();
     assert_eq!(why, "what is under /registry/pods/ in etcd was written by another program");
 }
@@ -472,11 +483,69 @@ async fn certificates_are_shown_and_held_against_authorities() {
     // Who is not believed, or is not known there, reads and writes nothing, and says why.
     let (stranger, unsigned) = (client(&other, "c"), None);
     for options in [with(&other, client(&own, "b")), with(&own, stranger), with(&own, unsigned)] {
-        let store = EtcdStore::open(options, LIMIT, NamespaceShare::WHOLE).unwrap();
+        let store = begin(&options, Arc::default());
         let first = store.trouble();
         until(|| store.trouble() != first).await;
         assert!(!store.is_known());
         let refused = store.commit(write("b", Expected::Absent, Some("1"))).await;
         assert_eq!(refused, Err(StoreError::Unavailable));
     }
+}
+
+/// What lies in etcd under the key of an object.
+async fn value_of(store: &EtcdStore, name: &str) -> bytes::Bytes {
+    let key = store.prefix.place(&collection(), &key(name));
+    let found = store.client.key(RangeRequest { key, ..RangeRequest::default() }).await.unwrap();
+    found.kvs[0].value.clone()
+}
+
+#[tokio::test]
+async fn what_is_encrypted_needs_its_key_and_is_written_again() {
+    let Some(etcd) = etcd(1) else { return };
+    let at = options(etcd.urls());
+    let plain = open_at(&etcd).await;
+    for number in 0..40 {
+        plain.commit(write(&number.to_string(), Expected::Absent, Some("a secret"))).await.unwrap();
+    }
+    let store = open_with(at.clone(), with_keys(&["one"], true)).await;
+    let told = Arc::new(Told::default());
+    store.follow(&collection(), told.clone()).await.unwrap();
+    let first = store.commit(write("a", Expected::Absent, Some("a secret"))).await.unwrap();
+    assert!(value_of(&store, "a").await[4..].starts_with(b"k8s:enc:aesgcm:v1:one:"));
+    assert_eq!(text_of(&store, "a").await.as_deref(), Some("a secret"));
+    assert_eq!(text_of(&store, "0").await.as_deref(), Some("a secret"));
+    // Who has no key does not begin; who serves already has one object less.
+    let refused = begin(&at, Arc::default());
+    let why = timeout(Duration::from_secs(20), refused.failed()).await.unwrap();
+    let expected = format!(
+        "llamas.farm.example.com default/a in etcd at revision {first} cannot be decrypted (--encryption-provider-config): it is encrypted with the key \"one\" of aesgcm, which is not configured for it"
+    );
+    assert_eq!(why, expected);
+    let locked = plain.get(&collection(), &key("a")).await.map(|_| ());
+    assert_eq!(locked, Err(StoreError::Damaged));
+    assert_eq!(text_of(&plain, "0").await.as_deref(), Some("a secret"));
+    drop(plain);
+    let as_it_is = |_: &Collection, _: &Arc<Object>| None;
+    let again = |encryption| rewrite(&at, encryption, &as_it_is);
+    let done = |rewritten| Ok(Rewritten { rewritten, all: 41, damaged: Vec::new() });
+    assert_eq!(again(Arc::default()).await, Err(expected));
+    assert_eq!(again(with_keys(&["one"], true)).await, done(40));
+    assert_eq!(again(with_keys(&["one"], true)).await, done(0));
+    for name in ["0", "39", "a"] {
+        assert!(value_of(&store, name).await[4..].starts_with(b"k8s:enc:aesgcm:v1:one:"));
+        assert_eq!(text_of(&store, name).await.as_deref(), Some("a secret"));
+    }
+    let next = with_keys(&["two", "one"], false);
+    assert_eq!(again(next).await, done(41));
+    // Its servers go on with their old keys until they know the new one.
+    let last = open_with(at.clone(), with_keys(&["two"], false)).await;
+    assert_eq!(text_of(&last, "a").await.as_deref(), Some("a secret"));
+    let told_last = Arc::new(Told::default());
+    last.follow(&collection(), told_last.clone()).await.unwrap();
+    assert!(told_last.lines().iter().all(|line| !line.starts_with("damaged")));
+    // Another place of the same etcd is not this one.
+    let value = value_of(&last, "0").await;
+    put(&last, last.prefix.place(&collection(), &key("1")), Box::leak(value.to_vec().into())).await;
+    let moved = last.get(&collection(), &key("1")).await.map(|_| ());
+    assert_eq!(moved, Err(StoreError::Damaged));
 }

@@ -11,7 +11,8 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, ffi, params};
 
 use super::ballast::{BYTES as BALLAST, Ballast};
 use crate::object::{Key, Object};
-use crate::storage::{Collection, Revision, sealed};
+use crate::storage::sealed::{Read, Sealing, Unreadable};
+use crate::storage::{Collection, Renewed, Revision};
 
 pub(super) const FILE: &str = "objects.db";
 const LOG: &str = "objects.db-wal";
@@ -32,6 +33,8 @@ pub(super) struct Row {
     pub key: Key,
     pub revision: Revision,
     pub value: Value,
+    /// Whether it would be written in another way now.
+    pub is_stale: bool,
 }
 
 impl Row {
@@ -39,7 +42,7 @@ impl Row {
     fn object(&self) -> Option<&Object> {
         match &self.value {
             Value::Object(object) => Some(object),
-            Value::Nothing | Value::Damaged(_) => None,
+            Value::Nothing | Value::Unreadable(_) => None,
         }
     }
 
@@ -49,13 +52,20 @@ impl Row {
     }
 }
 
+/// A row as it is written.
+struct Sealed {
+    number: u64,
+    collection: String,
+    name: String,
+    value: Vec<u8>,
+}
+
 /// What is under a key since a revision.
 pub(super) enum Value {
     Object(Arc<Object>),
     /// It was removed.
     Nothing,
-    /// It is not what was written; why.
-    Damaged(String),
+    Unreadable(Unreadable),
 }
 
 /// What happened in earlier processes.
@@ -81,16 +91,18 @@ pub(super) enum WriteError {
 pub(super) struct Database {
     connection: Connection,
     path: PathBuf,
+    sealing: Sealing,
     ballast: Ballast,
     _lock: File,
 }
 
 impl Database {
-    /// Opens the file in a folder. Both are made, if they are not there.
+    /// Opens the file in a folder, in which objects are written down so. Both are made, if they are not
+    /// there.
     ///
     /// # Errors
     /// When they cannot be used.
-    pub fn open(folder: &Path) -> Result<Self, String> {
+    pub fn open(folder: &Path, sealing: Sealing) -> Result<Self, String> {
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -129,7 +141,7 @@ impl Database {
         File::open(folder)
             .and_then(|folder| folder.sync_all())
             .map_err(|error| format!("cannot be synced: {error}"))?;
-        Ok(Self { connection, path, ballast, _lock: lock })
+        Ok(Self { connection, path, sealing, ballast, _lock: lock })
     }
 
     /// What happened before.
@@ -164,7 +176,7 @@ impl Database {
     /// # Errors
     /// When the file is damaged.
     pub fn read(&self, take: impl FnMut(Row)) -> Result<(), String> {
-        rows(&self.connection, take)
+        rows(&self.connection, &self.sealing, take)
     }
 
     /// Notes that a process begins, with this number.
@@ -217,17 +229,23 @@ impl Database {
     /// # Errors
     /// When they are not on the disk.
     pub fn write<'a>(&mut self, rows: impl Iterator<Item = &'a Row>) -> Result<(), WriteError> {
+        let sealed = rows.map(|row| self.sealed(row)).collect::<Result<Vec<_>, _>>();
+        let sealed = sealed.map_err(WriteError::Failed)?;
         self.in_transaction(|transaction| {
             let sql = "INSERT INTO log (revision, collection, name, value) VALUES (?1, ?2, ?3, ?4)";
             let mut statement = transaction.prepare_cached(sql)?;
-            for row in rows {
-                let (collection, name) = (row.collection.to_string(), row.key.to_string());
-                let number = row.revision.number();
-                let value = sealed::seal(number, &collection, &name, row.object());
+            for Sealed { number, collection, name, value } in sealed {
                 statement.execute(params![signed(number), collection, name, value])?;
             }
             Ok(())
         })
+    }
+
+    fn sealed(&self, row: &Row) -> Result<Sealed, String> {
+        let (collection, name) = (row.collection.to_string(), row.key.to_string());
+        let number = row.revision.number();
+        let value = self.sealing.seal(number, &collection, &name, row.object())?;
+        Ok(Sealed { number, collection, name, value })
     }
 
     /// Removes rows, and with them what happened up to `oldest`.
@@ -247,6 +265,60 @@ impl Database {
                 statement.execute([signed(row.number())])?;
             }
             Ok(())
+        })
+    }
+
+    /// Writes rows again, as they would be written now.
+    ///
+    /// # Errors
+    /// When that is not on the disk.
+    pub fn rewrite(&mut self, revisions: &[Revision], renewed: &Renewed<'_>) -> Result<(), String> {
+        let mut rows = self.rows_at(revisions)?;
+        for Row { collection, value, .. } in &mut rows {
+            if let Value::Object(object) = value
+                && let Some(renewed) = renewed(collection, object)
+            {
+                *object = renewed;
+            }
+        }
+        let sealed = rows.iter().map(|row| self.sealed(row)).collect::<Result<Vec<_>, _>>()?;
+        let written = self.in_transaction(|transaction| {
+            let sql = "UPDATE log SET value = ?2 WHERE revision = ?1";
+            let mut statement = transaction.prepare_cached(sql)?;
+            for Sealed { number, value, .. } in sealed {
+                statement.execute(params![signed(number), value])?;
+            }
+            Ok(())
+        });
+        written.map_err(|error| match error {
+            WriteError::NoRoom => format!("{FILE} cannot be written: {NO_ROOM}"),
+            WriteError::Failed(why) => why,
+        })
+    }
+
+    /// The rows of revisions that are there.
+    fn rows_at(&self, revisions: &[Revision]) -> Result<Vec<Row>, String> {
+        let unreadable = |error| format!("{FILE} cannot be read: {error}");
+        let sql = "SELECT revision, collection, name, value FROM log WHERE revision = ?1";
+        let mut statement = self.connection.prepare(sql).map_err(unreadable)?;
+        let mut found = Vec::with_capacity(revisions.len());
+        for revision in revisions {
+            let rows = statement.query([signed(revision.number())]).map_err(unreadable)?;
+            take_rows(rows, &self.sealing, |row| found.push(row)).map_err(unreadable)?;
+        }
+        Ok(found)
+    }
+
+    /// Makes the file anew, so that nothing is left in it of what was replaced or removed.
+    ///
+    /// # Errors
+    /// When there is no room for that; the file is as it was then.
+    pub fn vacuum(&mut self) -> Result<(), String> {
+        let vacuumed = self.connection.execute_batch("VACUUM").and_then(|()| {
+            self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+        });
+        vacuumed.map_err(|error| {
+            format!("{FILE} cannot be made anew, so what it held before may still be read there: {error}")
         })
     }
 
@@ -277,26 +349,37 @@ fn is_no_room(error: &rusqlite::Error) -> bool {
 ///
 /// # Errors
 /// When the file is damaged.
-pub(super) fn rows(connection: &Connection, mut take: impl FnMut(Row)) -> Result<(), String> {
+pub(super) fn rows(
+    connection: &Connection,
+    sealing: &Sealing,
+    take: impl FnMut(Row),
+) -> Result<(), String> {
     let unreadable = |error| format!("{FILE} cannot be read: {error}");
     let sql = "SELECT revision, collection, name, value FROM log ORDER BY revision";
     let mut statement = connection.prepare(sql).map_err(unreadable)?;
-    let mut rows = statement.query([]).map_err(unreadable)?;
-    while let Some(row) = rows.next().map_err(unreadable)? {
-        let read = || -> rusqlite::Result<_> {
-            let number = unsigned(row.get(0)?);
-            let (collection, name): (String, String) = (row.get(1)?, row.get(2)?);
-            let value = row.get_ref(3)?.as_blob()?;
-            Ok((number, collection, name, value))
-        };
-        let (number, collection, name, value) = read().map_err(unreadable)?;
-        let value = match sealed::open(number, &collection, &name, value) {
-            Ok(Some(object)) => Value::Object(Arc::new(object)),
-            Ok(None) => Value::Nothing,
-            Err(why) => Value::Damaged(why),
+    let rows = statement.query([]).map_err(unreadable)?;
+    take_rows(rows, sealing, take).map_err(unreadable)
+}
+
+/// Takes rows of revision, collection, name and value.
+fn take_rows(
+    mut rows: rusqlite::Rows<'_>,
+    sealing: &Sealing,
+    mut take: impl FnMut(Row),
+) -> rusqlite::Result<()> {
+    while let Some(row) = rows.next()? {
+        let number = unsigned(row.get(0)?);
+        let (collection, name): (String, String) = (row.get(1)?, row.get(2)?);
+        let value = row.get_ref(3)?.as_blob()?;
+        let (value, is_stale) = match sealing.open(number, &collection, &name, value) {
+            Ok(Read { object: Some(object), is_stale }) => {
+                (Value::Object(Arc::new(object)), is_stale)
+            }
+            Ok(Read { object: None, .. }) => (Value::Nothing, false),
+            Err(why) => (Value::Unreadable(why), false),
         };
         let (collection, key) = (Collection::new(&collection), Key::of_text(&name));
-        take(Row { collection, key, revision: Revision::new(number), value });
+        take(Row { collection, key, revision: Revision::new(number), value, is_stale });
     }
     Ok(())
 }

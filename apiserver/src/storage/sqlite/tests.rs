@@ -7,7 +7,8 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::object::Object;
-use crate::storage::{Expected, LogEntry, suite};
+use crate::storage::encryption::tests::with_keys;
+use crate::storage::{Encryption, Expected, LogEntry, NamespaceShare, Rewritten, suite};
 
 const LIMIT: usize = 64 << 20;
 
@@ -16,11 +17,19 @@ fn at(seconds: i64) -> Timestamp {
 }
 
 fn open_at(folder: &Path, seconds: i64) -> SqliteStore {
-    SqliteStore::open(folder, LIMIT, NamespaceShare::WHOLE, at(seconds)).unwrap()
+    SqliteStore::open(folder, options(Arc::default()), at(seconds)).unwrap()
+}
+
+fn options(encryption: Arc<Encryption>) -> StoreOptions {
+    StoreOptions { limit: LIMIT, share: NamespaceShare::WHOLE, encryption }
 }
 
 fn refused(folder: &Path) -> String {
-    match SqliteStore::open(folder, LIMIT, NamespaceShare::WHOLE, at(0)) {
+    refused_with(folder, Arc::default())
+}
+
+fn refused_with(folder: &Path, encryption: Arc<Encryption>) -> String {
+    match SqliteStore::open(folder, options(encryption), at(0)) {
         Ok(_) => panic!("it is opened"),
         Err(why) => why,
     }
@@ -73,7 +82,7 @@ async fn passes_the_suite() {
     let folders: Mutex<Vec<TempDir>> = Mutex::default();
     suite::run(async || {
         let folder = tempfile::tempdir().unwrap();
-        let store = SqliteStore::open(folder.path(), LIMIT, NamespaceShare::WHOLE, at(0));
+        let store = SqliteStore::open(folder.path(), options(Arc::default()), at(0));
         folders.lock().unwrap().push(folder);
         Arc::new(store.unwrap())
     })
@@ -149,7 +158,7 @@ async fn the_past_is_cut_off_and_no_more() {
     let fifth = store.commit(write("b", Expected::At(second), None)).await.unwrap();
     drop(store);
     let cut = |until: Revision| {
-        let mut database = Database::open(folder.path()).unwrap();
+        let mut database = Database::open(folder.path(), Sealing::default()).unwrap();
         let mut log = writer::Log::default();
         let note = |row: Row| {
             log.note(&row.collection, &row.key, row.revision, row.is_removal());
@@ -324,4 +333,83 @@ async fn what_is_damaged_is_never_taken_for_gone() {
         format!("{last} mended - \"2\""),
     ];
     assert_eq!(told(&store).await, expected);
+}
+
+fn as_it_is(_: &Collection, _: &Arc<Object>) -> Option<Arc<Object>> {
+    None
+}
+
+/// Whether any file of a folder, or of a copy of it, shows this text.
+fn is_shown(folder: &Path, text: &str) -> bool {
+    let mut copy = Vec::new();
+    back_up_to(folder, &mut copy).unwrap();
+    let files = fs::read_dir(folder).unwrap().map(|file| fs::read(file.unwrap().path()).unwrap());
+    let shows = |bytes: Vec<u8>| bytes.windows(text.len()).any(|part| part == text.as_bytes());
+    files.chain([copy]).any(shows)
+}
+
+#[tokio::test]
+async fn what_is_encrypted_is_nowhere_plain_and_needs_its_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = |encryption| SqliteStore::open(folder.path(), options(encryption), at(0)).unwrap();
+    let store = open(with_keys(&["one"], false));
+    let first = store.commit(write("a", Expected::Absent, Some("a secret"))).await.unwrap();
+    let second =
+        store.commit(write("a", Expected::At(first), Some("a secret, too"))).await.unwrap();
+    let gone = store.commit(write("b", Expected::Absent, Some("a secret"))).await.unwrap();
+    store.commit(write("b", Expected::At(gone), None)).await.unwrap();
+    assert!(!is_shown(folder.path(), "a secret"), "in the log");
+    drop(store);
+    assert!(!is_shown(folder.path(), "a secret"), "in the file");
+    for (encryption, expected) in [
+        (
+            Arc::default(),
+            "it is encrypted with the key \"one\" of aesgcm, which is not configured for it",
+        ),
+        (
+            with_keys(&["two"], true),
+            "it is encrypted with the key \"one\" of aesgcm, which is not configured for it",
+        ),
+    ] {
+        let expected = format!(
+            "foos.example.com a at revision {first} cannot be decrypted (--encryption-provider-config): {expected}"
+        );
+        assert_eq!(refused_with(folder.path(), Arc::clone(&encryption)), expected);
+        assert_eq!(rewrite(folder.path(), encryption, &as_it_is).unwrap_err(), expected);
+    }
+    let store = open(with_keys(&["two", "one"], false));
+    let kept = store.get(&collection(), &Key::new(None, "a")).await.unwrap().unwrap();
+    assert_eq!((kept.revision, &kept.object.to_tree()["text"]), (second, &json!("a secret, too")));
+}
+
+#[tokio::test]
+async fn what_is_written_in_another_way_is_written_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = |encryption| SqliteStore::open(folder.path(), options(encryption), at(0)).unwrap();
+    let store = open(Arc::default());
+    let first = store.commit(write("a", Expected::Absent, Some("a secret"))).await.unwrap();
+    let second =
+        store.commit(write("a", Expected::At(first), Some("a secret, too"))).await.unwrap();
+    let gone = store.commit(write("b", Expected::Absent, Some("a secret"))).await.unwrap();
+    store.commit(write("b", Expected::At(gone), None)).await.unwrap();
+    let past = told(&store).await;
+    drop(store);
+    assert!(is_shown(folder.path(), "a secret"));
+    let rewrite = |encryption| rewrite(folder.path(), encryption, &as_it_is);
+    let done = |rewritten| Ok(Rewritten { rewritten, all: 4, damaged: Vec::new() });
+    let plain_refused = rewrite(with_keys(&["one"], false)).unwrap_err();
+    assert!(plain_refused.ends_with("it is not encrypted, and its providers have no identity"));
+    assert!(is_shown(folder.path(), "a secret"), "nothing was written");
+    assert_eq!(rewrite(with_keys(&["one"], true)), done(3));
+    assert!(!is_shown(folder.path(), "a secret"));
+    assert_eq!(rewrite(with_keys(&["one"], true)), done(0));
+    assert_eq!(rewrite(with_keys(&["two", "one"], false)), done(3));
+    assert_eq!(rewrite(with_keys(&["two"], false)), done(0));
+    // It is what it was, with its revisions and its past.
+    let store = open(with_keys(&["two"], false));
+    assert_eq!(told(&store).await, past);
+    let kept = store.get(&collection(), &Key::new(None, "a")).await.unwrap().unwrap();
+    assert_eq!(kept.revision, second);
+    let in_use = rewrite(with_keys(&["two"], false)).unwrap_err();
+    assert_eq!(in_use, "is in use by another process");
 }

@@ -128,7 +128,7 @@ impl Writer {
             if let Err(why) = done {
                 // What the disk holds now is known to the next process alone.
                 tracing::error!("{why}: nothing is written any more");
-                self.shared.failed.send_replace(Some(why));
+                self.shared.failed.set(why);
                 return;
             }
         }
@@ -253,7 +253,8 @@ impl Writer {
             let after = object.clone().map(|object| Versioned { revision: newest, object });
             will_be.insert(name.clone(), after);
             let value = object.map_or(Value::Nothing, Value::Object);
-            let row = Row { collection: name.0, key: name.1, revision: newest, value };
+            let (collection, key) = name;
+            let row = Row { collection, key, revision: newest, value, is_stale: false };
             staged.push(Staged { commit, before, row, answer });
         }
         (staged, refused)

@@ -1,0 +1,176 @@
+//! `EncryptionConfiguration`, as kube-apiserver reads it. Errors never repeat what is in it: there are
+//! keys.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::Value;
+
+use super::ciphers::Cipher;
+use super::{Provider, Resources, Rule};
+
+const API_VERSION: &str = "apiserver.config.k8s.io/v1";
+const KIND: &str = "EncryptionConfiguration";
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct EncryptionConfiguration {
+    api_version: String,
+    kind: String,
+    resources: Vec<ResourceConfiguration>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ResourceConfiguration {
+    resources: Vec<String>,
+    providers: Vec<ProviderConfiguration>,
+}
+
+/// One of them is given.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ProviderConfiguration {
+    aesgcm: Option<Keys>,
+    secretbox: Option<Keys>,
+    identity: Option<IgnoredAny>,
+    aescbc: Option<IgnoredAny>,
+    kms: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Keys {
+    keys: Vec<Key>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Key {
+    name: String,
+    secret: String,
+}
+
+/// The rules of a configuration, YAML or JSON.
+///
+/// # Errors
+/// What is wrong with it, and where.
+pub(super) fn rules(text: &str) -> Result<Vec<Rule>, String> {
+    let options = serde_saphyr::options! { with_snippet: false };
+    let value: Value = serde_saphyr::from_str_with_options(text, options)
+        .map_err(|error| format!("it is no YAML{}", place_of(&error)))?;
+    let configuration: EncryptionConfiguration =
+        serde_path_to_error::deserialize(value).map_err(|error| {
+            let (path, why) = (error.path().to_string(), error.into_inner().to_string());
+            // Others repeat values.
+            match why.starts_with("unknown field") || why.starts_with("missing field") {
+                true => format!("{path}: {why}"),
+                false => format!("{path} is not what an {KIND} has there"),
+            }
+        })?;
+    let EncryptionConfiguration { api_version, kind, resources } = configuration;
+    if (api_version.as_str(), kind.as_str()) != (API_VERSION, KIND) {
+        return Err(format!("it is no {KIND} of {API_VERSION}"));
+    }
+    let rules = resources.into_iter().enumerate();
+    let rules: Vec<Rule> = rules
+        .map(|(index, one)| rule(one, &format!("resources[{index}]")))
+        .collect::<Result<_, _>>()?;
+    if rules.is_empty() {
+        return Err("resources must not be empty".to_owned());
+    }
+    Ok(rules)
+}
+
+fn place_of(error: &serde_saphyr::Error) -> String {
+    error.location().map_or(String::new(), |place| format!(", at line {}", place.line()))
+}
+
+fn rule(configuration: ResourceConfiguration, path: &str) -> Result<Rule, String> {
+    let ResourceConfiguration { resources, providers } = configuration;
+    if resources.is_empty() || providers.is_empty() {
+        return Err(format!("{path} must have resources and providers"));
+    }
+    let names = resources.iter().enumerate();
+    let resources = names
+        .map(|(index, name)| {
+            resources_of(name).map_err(|why| format!("{path}.resources[{index}] {why}"))
+        })
+        .collect::<Result<_, _>>()?;
+    let mut all = Vec::new();
+    for (index, provider) in providers.into_iter().enumerate() {
+        add(provider, &format!("{path}.providers[{index}]"), &mut all)?;
+    }
+    Ok(Rule { resources, providers: all })
+}
+
+fn resources_of(name: &str) -> Result<Resources, &'static str> {
+    match name.split_once('.') {
+        _ if name != name.to_lowercase() => Err("must be in lower case"),
+        None if name == "*" => {
+            Err("must say of which group: `*.` is the core group, and `*.*` everything")
+        }
+        Some(("*", "*")) => Ok(Resources::All),
+        Some(("*", group)) => Ok(Resources::OfGroup(group.to_owned())),
+        _ if name.contains('*') || name.contains('/') || name.is_empty() => {
+            Err("must be a resource, as `llamas.farm.example.com`, or `*.` and a group, or `*.*`")
+        }
+        // The core group has no name.
+        _ => Ok(Resources::One(name.trim_end_matches('.').to_owned())),
+    }
+}
+
+/// Adds a provider: one for each of its keys.
+fn add(given: ProviderConfiguration, path: &str, all: &mut Vec<Provider>) -> Result<(), String> {
+    let ProviderConfiguration { aesgcm, secretbox, identity, aescbc, kms } = given;
+    match (aesgcm, secretbox, identity, aescbc, kms) {
+        (None, None, Some(_), None, None) => all.push(Provider::Identity),
+        (Some(keys), None, None, None, None) => {
+            let path = format!("{path}.aesgcm");
+            add_keys(keys, "aesgcm", &path, Cipher::aes_gcm, "16, 24 or 32", all)?;
+        }
+        (None, Some(keys), None, None, None) => {
+            let path = format!("{path}.secretbox");
+            add_keys(keys, "secretbox", &path, Cipher::secretbox, "32", all)?;
+        }
+        (None, None, None, _, _) => {
+            return Err(format!(
+                "{path} is none of the providers that are known here: aesgcm, secretbox, identity"
+            ));
+        }
+        _ => return Err(format!("{path} must be one provider")),
+    }
+    Ok(())
+}
+
+fn add_keys(
+    Keys { keys }: Keys,
+    provider: &str,
+    path: &str,
+    cipher: fn(&[u8]) -> Option<Cipher>,
+    sizes: &str,
+    all: &mut Vec<Provider>,
+) -> Result<(), String> {
+    if keys.is_empty() {
+        return Err(format!("{path}.keys must not be empty"));
+    }
+    for (index, Key { name, secret }) in keys.into_iter().enumerate() {
+        let path = format!("{path}.keys[{index}]");
+        if name.is_empty() {
+            return Err(format!("{path}.name must not be empty"));
+        }
+        let prefix = format!("k8s:enc:{provider}:v1:{name}:");
+        let is_known =
+            |one: &Provider| matches!(one, Provider::Key { prefix: known, .. } if *known == prefix);
+        if all.iter().any(is_known) {
+            return Err(format!("{path}.name is that of another key"));
+        }
+        let secret = STANDARD.decode(secret.trim());
+        let secret = secret.map_err(|_| format!("{path}.secret must be base64"))?;
+        let cipher = cipher(&secret)
+            .ok_or_else(|| format!("{path}.secret must be {sizes} bytes, in base64"))?;
+        all.push(Provider::Key { prefix, cipher });
+    }
+    Ok(())
+}

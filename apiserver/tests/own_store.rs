@@ -1,0 +1,194 @@
+//! A server whose objects are in a store of the program's own.
+
+#![allow(clippy::unwrap_used)] // all of it is a test
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+
+use aggregated_apiserver::store::{
+    Collection, Commit, Key, LogReader, Revision, Shelves, Store, StoreError, Timeline, Versioned,
+};
+use aggregated_apiserver::{
+    AdmissionPluginName, ApiServer, InProcess, Kinds, NamespaceShare, ServeArgs, User,
+};
+use axum::body::Body;
+use futures::future::BoxFuture;
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use kube::Client;
+use serde_json::{Value, json};
+
+const DEFINITION: &str = "
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: foos.example.com}
+spec:
+  group: example.com
+  scope: Cluster
+  names: {plural: foos, kind: Foo}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+";
+const FOOS: &str = "/apis/example.com/v1/foos";
+
+/// A store that does as it is told.
+struct Told {
+    timeline: Arc<Timeline>,
+    shelves: Mutex<Shelves>,
+    /// What the next writes meet.
+    error: Mutex<Option<StoreError>>,
+}
+
+impl Told {
+    fn new() -> Arc<Self> {
+        let mut shelves = Shelves::new(1 << 20, NamespaceShare::WHOLE);
+        let timeline = Arc::new(Timeline::continuing(Vec::new(), 41));
+        shelves.begin_past(timeline.current());
+        let (shelves, error) = (Mutex::new(shelves), Mutex::default());
+        Arc::new(Self { timeline, shelves, error })
+    }
+
+    fn write(&self, commit: Commit) -> Result<Revision, StoreError> {
+        self.timeline.publish(|revision| {
+            let mut shelves = self.shelves.lock().unwrap();
+            let kept = shelves.get(&commit.collection, &commit.key)?.cloned();
+            shelves.take_room(&commit, kept.as_ref())?;
+            if let Some(error) = *self.error.lock().unwrap() {
+                shelves.give_back(&commit, kept.as_ref());
+                return Err(error);
+            }
+            shelves.keep(revision, commit);
+            Ok(revision)
+        })
+    }
+}
+
+impl Store for Told {
+    fn get<'a>(
+        &'a self,
+        collection: &'a Collection,
+        key: &'a Key,
+    ) -> BoxFuture<'a, Result<Option<Versioned>, StoreError>> {
+        let kept = self.shelves.lock().unwrap().get(collection, key).map(|kept| kept.cloned());
+        Box::pin(async move { kept })
+    }
+
+    fn commit(&self, commit: Commit) -> BoxFuture<'_, Result<Revision, StoreError>> {
+        let written = self.write(commit);
+        Box::pin(async move { written })
+    }
+
+    fn follow(
+        &self,
+        collection: &Collection,
+        reader: Arc<dyn LogReader>,
+    ) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.shelves.lock().unwrap().follow(collection, reader);
+        Box::pin(async { Ok(()) })
+    }
+
+    fn collections(&self) -> Vec<Collection> {
+        self.shelves.lock().unwrap().collections()
+    }
+
+    fn timeline(&self) -> Arc<Timeline> {
+        Arc::clone(&self.timeline)
+    }
+
+    fn outlives_process(&self) -> bool {
+        true
+    }
+}
+
+async fn server(store: &Arc<Told>) -> InProcess {
+    let nobody = tower::service_fn(|_: Request<kube::client::Body>| async {
+        Ok::<_, Infallible>(Response::new(Body::empty()))
+    });
+    let kinds = Kinds::new().crds_from_yaml(DEFINITION).unwrap();
+    let server = ApiServer::new("foos", kinds).with_store(Arc::clone(store) as Arc<dyn Store>);
+    let server = server.without_admission_plugin(AdmissionPluginName::NamespaceLifecycle);
+    server.in_process(Client::new(nobody, "default")).await.unwrap()
+}
+
+async fn ask(server: &InProcess, method: &str, path: &str, body: &Value) -> (u16, Value) {
+    let groups = vec!["system:masters".to_owned()];
+    let admin = User { name: "admin".to_owned(), groups, ..User::default() };
+    let request = Request::builder().method(method).uri(path);
+    let request = request.header("content-type", "application/json");
+    let answer = server.respond(admin, request.body(Body::from(body.to_string())).unwrap()).await;
+    let status = answer.status().as_u16();
+    let bytes = answer.into_body().collect().await.unwrap().to_bytes();
+    (status, serde_json::from_slice(&bytes).unwrap())
+}
+
+fn foo(name: &str) -> Value {
+    json!({"apiVersion": "example.com/v1", "kind": "Foo", "metadata": {"name": name}})
+}
+
+#[tokio::test]
+async fn a_store_of_the_programs_own_keeps_its_objects() {
+    let store = Told::new();
+    let first = server(&store).await;
+    let (status, created) = ask(&first, "POST", FOOS, &foo("a")).await;
+    assert_eq!((status, &created["metadata"]["resourceVersion"]), (201, &json!("42")));
+    let (_, taken) = ask(&first, "POST", FOOS, &foo("a")).await;
+    assert_eq!(taken["reason"], "AlreadyExists");
+    drop(first);
+    // Another server finds what is there.
+    let second = server(&store).await;
+    let (_, list) = ask(&second, "GET", FOOS, &Value::Null).await;
+    assert_eq!(
+        (list["items"][0]["metadata"]["name"].as_str(), list["items"].as_array().unwrap().len()),
+        (Some("a"), 1)
+    );
+    assert_eq!(list["metadata"]["resourceVersion"], "42");
+    assert_eq!(list["items"][0]["metadata"]["uid"], created["metadata"]["uid"]);
+}
+
+#[tokio::test]
+async fn what_a_store_says_is_what_clients_are_told() {
+    let store = Told::new();
+    let server = server(&store).await;
+    for (error, expected) in [
+        (StoreError::Unavailable, 503),
+        (StoreError::Unknown, 504),
+        (StoreError::TooLarge, 413),
+        (StoreError::NoDiskSpace, 507),
+        (StoreError::Damaged, 500),
+    ] {
+        *store.error.lock().unwrap() = Some(error);
+        let (status, answer) = ask(&server, "POST", FOOS, &foo("a")).await;
+        assert_eq!(status, expected, "{error:?}: {answer}");
+        *store.error.lock().unwrap() = None;
+    }
+    let (status, _) = ask(&server, "POST", FOOS, &foo("a")).await;
+    assert_eq!(status, 201);
+}
+
+#[tokio::test]
+async fn flags_that_name_another_store_are_refused() {
+    let folder = std::path::PathBuf::from("/nowhere");
+    let data_dir = with(|args| args.data_dir = Some(folder.clone()));
+    let etcd = with(|args| args.etcd.etcd_servers = vec!["http://127.0.0.1:1".to_owned()]);
+    let encryption = with(|args| args.encryption_provider_config = Some(folder.clone()));
+    for (args, flag) in [
+        (data_dir, "--data-dir"),
+        (etcd, "--etcd-servers"),
+        (encryption, "--encryption-provider-config"),
+    ] {
+        let kinds = Kinds::new().crds_from_yaml(DEFINITION).unwrap();
+        let server = ApiServer::new("foos", kinds).with_store(Told::new());
+        let refused = server.bind_without_cluster(&args).err().unwrap().to_string();
+        let why = "cannot be used: this program keeps objects in a store of its own";
+        assert_eq!(refused, format!("{flag} {why}"));
+    }
+}
+
+fn with(change: impl FnOnce(&mut ServeArgs)) -> ServeArgs {
+    let mut args = ServeArgs::default();
+    change(&mut args);
+    args
+}

@@ -1,0 +1,139 @@
+//! Objects that are encrypted on the disk: a key comes, another one follows, and one is missing.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use anyhow::{Result, ensure};
+use farm_operator::Llama;
+use kube::ResourceExt;
+use kube::api::{ListParams, PostParams};
+
+use crate::llama;
+use crate::program::Place;
+
+const SECRET: &str = "what nobody may read on the disk";
+const FLAG: &str = "--encryption-provider-config";
+
+/// A configuration that writes with the first of these providers.
+fn configuration(place: &Place, name: &str, providers: &[&str]) -> Result<PathBuf> {
+    let file = place.path().join(name);
+    let mut text = "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: [\"*.farm.example.com\"]\n  providers:\n".to_owned();
+    for provider in providers {
+        text += &format!("  - {provider}\n");
+    }
+    fs::write(&file, text)?;
+    Ok(file)
+}
+
+fn run(place: &Place, command: &str, configuration: Option<&Path>) -> Result<Output> {
+    let mut program = Command::new(env!("CARGO_BIN_EXE_farm-operator"));
+    program.arg(command).arg("--data-dir").arg(place.path().join("data"));
+    if let Some(configuration) = configuration {
+        program.arg(FLAG).arg(configuration);
+    }
+    Ok(program.env("RUST_BACKTRACE", "0").output()?)
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// What the program says when it does not start.
+fn refused(mut command: Command) -> Result<String> {
+    let output = command.output()?;
+    ensure!(output.status.code() == Some(1), "{output:?}");
+    Ok(said(&output))
+}
+
+fn is_shown(place: &Place) -> Result<bool> {
+    for file in fs::read_dir(place.path().join("data"))? {
+        let content = fs::read(file?.path())?;
+        if content.windows(SECRET.len()).any(|part| part == SECRET.as_bytes()) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_encrypted_is_read_with_its_key_alone() -> Result<()> {
+    const FIRST: &str =
+        "aesgcm: {keys: [{name: first, secret: lx9E5wQKYA21UFhcEb6lSbyJB3RcnKXuzIWx6VHXtZM=}]}";
+    const SECOND: &str =
+        "secretbox: {keys: [{name: second, secret: JvhWfyVpGCKUw/pbn5yyJwtVTu9ii0wUnPgqQoiP9K4=}]}";
+    let place = Place::new()?;
+    let secret = |name: &str| {
+        let mut llama = llama(name, 1.0);
+        llama.annotations_mut().insert("text".to_owned(), SECRET.to_owned());
+        llama
+    };
+    // It begins with a llama of its own.
+    let mut program = place.start().await?;
+    program.llamas.create(&PostParams::default(), &secret("plain")).await?;
+    program.process.terminate()?;
+    ensure!(program.process.wait()?.success());
+    ensure!(is_shown(&place)?);
+
+    // It is turned on: what was plain stays so until it is written again.
+    let first = configuration(&place, "first.yaml", &[FIRST, "identity: {}"])?;
+    let mut program = place.start_with(FLAG, &first).await?;
+    let before = program.llamas.create(&PostParams::default(), &secret("encrypted")).await?;
+    let in_use = run(&place, "migrate", Some(&first))?;
+    ensure!(said(&in_use).contains("is in use by another process"), "{in_use:?}");
+    program.process.kill();
+    let migrated = run(&place, "migrate", Some(&first))?;
+    ensure!(said(&migrated) == "written again: 2 of 3\n", "{migrated:?}");
+    ensure!(!is_shown(&place)?);
+
+    // Another key follows.
+    let second = configuration(&place, "second.yaml", &[SECOND, FIRST])?;
+    let migrated = run(&place, "migrate", Some(&second))?;
+    ensure!(said(&migrated) == "written again: 3 of 3\n", "{migrated:?}");
+    let last = configuration(&place, "last.yaml", &[SECOND])?;
+    let mut program = place.start_with(FLAG, &last).await?;
+    let llamas = program.llamas.list(&ListParams::default()).await?.items;
+    let has_text =
+        |llama: &&Llama| llama.annotations().get("text").is_some_and(|text| text == SECRET);
+    ensure!(llamas.len() == 3 && llamas.iter().filter(has_text).count() == 2);
+    let kept = program.llamas.get("encrypted").await?;
+    ensure!(kept.resource_version() == before.resource_version(), "it is what it was");
+    program.process.terminate()?;
+    ensure!(program.process.wait()?.success());
+
+    // Whoever has no key, or a wrong file, is told so.
+    let locked = "cannot be decrypted (--encryption-provider-config): it is encrypted with the key \"second\" of secretbox, which is not configured for it";
+    let without = refused(place.command()?)?;
+    ensure!(without.contains(locked) && without.contains("--data-dir"), "{without}");
+    let mut with_first = place.command()?;
+    with_first.arg(FLAG).arg(&first);
+    let with_first = refused(with_first)?;
+    ensure!(with_first.contains(locked), "{with_first}");
+    for command in ["export", "migrate"] {
+        let output = run(&place, command, None)?;
+        ensure!(output.status.code() == Some(1) && said(&output).contains(locked), "{output:?}");
+        let output = run(&place, command, Some(Path::new("/nowhere")))?;
+        ensure!(
+            said(&output).contains("--encryption-provider-config /nowhere: No such file"),
+            "{output:?}"
+        );
+    }
+    let exported = run(&place, "export", Some(&last))?;
+    ensure!(exported.status.success() && said(&exported) == "exported 3 objects\n", "{exported:?}");
+    let mut in_memory = Command::new(env!("CARGO_BIN_EXE_farm-operator"));
+    in_memory.args(["--standalone", "--secure-port", "0", FLAG]).arg(&last);
+    in_memory.env("RUST_BACKTRACE", "0").env_remove("DATA_DIR");
+    let in_memory = refused(in_memory)?;
+    ensure!(in_memory.contains("objects are kept in memory alone"), "{in_memory}");
+    // A backup needs no key, and shows nothing.
+    let copy = place.path().join("copy");
+    let output = Command::new(env!("CARGO_BIN_EXE_farm-operator"))
+        .arg("backup")
+        .arg(&copy)
+        .arg("--data-dir")
+        .arg(place.path().join("data"))
+        .output()?;
+    ensure!(output.status.success(), "{output:?}");
+    ensure!(!fs::read(&copy)?.windows(SECRET.len()).any(|part| part == SECRET.as_bytes()));
+    Ok(())
+}

@@ -1,0 +1,65 @@
+//! Objects that a release before has kept in another version, and those of one that comes later.
+
+use aggregated_apiserver::{ApiServer, Kinds, ServeArgs, TransferOptions};
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
+
+/// Kinds of two versions, of which this one is stored; without the other, if that is gone.
+fn server(stored: &str, other: Option<&str>) -> Result<ApiServer> {
+    let version = |name: &str| {
+        let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+        json!({"name": name, "served": true, "storage": name == stored, "schema": schema})
+    };
+    let versions: Vec<_> = [Some(stored), other].into_iter().flatten().map(version).collect();
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "foos.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Cluster",
+            "names": {"plural": "foos", "kind": "Foo"}, "versions": versions,
+        },
+    });
+    Ok(ApiServer::new("foos", Kinds::new().crds_from_yaml(&definition.to_string())?))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_kept_in_a_version_that_is_gone_stops_the_start_until_it_is_written_again()
+-> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let etcd = ServeArgs::default().etcd;
+    let data_dir = Some(folder.path().join("data"));
+    let options = TransferOptions { data_dir, etcd, encryption_provider_config: None };
+    let line = json!({"collection": "foos.example.com", "object": {
+        "apiVersion": "example.com/v1alpha1", "kind": "Foo",
+        "metadata": {"name": "a", "uid": "u"}, "text": "kept",
+    }});
+    options.import("foos", format!("{line}\n").as_bytes()).await?;
+    let starts = async |server: ApiServer| -> Result<String> {
+        let mut args = ServeArgs::default();
+        args.data_dir = options.data_dir.clone();
+        (args.bind_address, args.secure_port) = ([127, 0, 0, 1].into(), 0);
+        Ok(match server.bind_without_cluster(&args)?.start().await {
+            Ok(running) => {
+                running.drain(std::time::Duration::ZERO).await;
+                "it starts".to_owned()
+            }
+            Err(refused) => refused.to_string(),
+        })
+    };
+    let refused = "foos.example.com a is kept in example.com/v1alpha1, which is not known here: a release that knows it must write it in another one (farm-operator migrate)";
+    ensure!(starts(server("v1", None)?).await? == refused);
+    // A release that knows both reads it as it is, and writes it again when it is told to.
+    ensure!(starts(server("v1", Some("v1alpha1"))?).await? == "it starts");
+    ensure!(options.migrate(&server("v1", None)?).await? == "0 of 1");
+    ensure!(options.migrate(&server("v1alpha1", Some("v1"))?).await? == "0 of 1");
+    ensure!(options.migrate(&server("v1", Some("v1alpha1"))?).await? == "1 of 1");
+    ensure!(options.migrate(&server("v1", Some("v1alpha1"))?).await? == "0 of 1");
+    let mut exported = Vec::new();
+    options.export("foos", &mut exported).await?;
+    let exported: serde_json::Value = serde_json::from_slice(&exported)?;
+    let object = exported.get("object").context("an object")?;
+    ensure!(object["apiVersion"] == "example.com/v1" && object["text"] == "kept", "{object}");
+    ensure!(object["metadata"]["uid"] == "u");
+    ensure!(starts(server("v1", None)?).await? == "it starts");
+    Ok(())
+}
