@@ -14,6 +14,8 @@ use rcgen::{
 /// They are for this machine and trying things out: for ten years.
 const YEARS: i32 = 10;
 const ADMIN: &str = "kubernetes-admin";
+/// A folder in which they are made begins so, with the id of the process.
+const UNFINISHED: &str = "pki.new.";
 const MASTERS: &str = "system:masters";
 
 /// The files of the certificates and keys, PEM.
@@ -26,7 +28,7 @@ pub(crate) struct Certificates {
     pub serving_key: PathBuf,
     pub admin: PathBuf,
     pub admin_key: PathBuf,
-    /// What signs tokens of ServiceAccounts; made at the first start.
+    /// What signs tokens of ServiceAccounts.
     pub account_key: PathBuf,
 }
 
@@ -39,24 +41,33 @@ impl Certificates {
         let said = |error: io::Error| error.to_string();
         let kept = folder.join("pki");
         let files = Self::at(&kept);
-        if files.all().iter().all(|file| file.is_file()) {
+        if files.are_there() {
             return Ok(files);
         }
         fs::create_dir_all(folder).map_err(said)?;
-        if fs::read_dir(folder).map_err(said)?.next().is_some() {
+        for found in fs::read_dir(folder).map_err(said)? {
+            // Another process makes them at the same time, or was killed while it did.
+            if found.map_err(said)?.file_name().to_string_lossy().starts_with(UNFINISHED) {
+                continue;
+            }
+            if files.are_there() {
+                return Ok(files);
+            }
             return Err("is not empty, and holds no certificates of ours".to_owned());
         }
         // All of them appear at once.
-        let unfinished = folder.join("pki.new");
+        let unfinished = folder.join(format!("{UNFINISHED}{}", std::process::id()));
         let made = fs::create_dir(&unfinished)
             .map_err(Into::into)
             .and_then(|()| Self::at(&unfinished).make())
             .and_then(|()| fs::rename(&unfinished, &kept).map_err(Into::into));
-        if let Err(error) = made {
-            let _ = fs::remove_dir_all(&unfinished);
-            return Err(error.to_string());
+        let _ = fs::remove_dir_all(&unfinished);
+        match made {
+            Ok(()) => Ok(files),
+            // Another process of the same folder was faster.
+            Err(_) if files.are_there() => Ok(files),
+            Err(error) => Err(error.to_string()),
         }
-        Ok(files)
     }
 
     fn at(folder: &Path) -> Self {
@@ -72,12 +83,16 @@ impl Certificates {
         }
     }
 
+    fn are_there(&self) -> bool {
+        self.all().iter().all(|file| file.is_file())
+    }
+
     fn all(&self) -> [&PathBuf; 6] {
         let Self { ca, front_proxy_ca, serving, serving_key, admin, admin_key, .. } = self;
         [ca, front_proxy_ca, serving, serving_key, admin, admin_key]
     }
 
-    /// The key that signs tokens of ServiceAccounts: that of a server before, or a new one.
+    /// The key that signs tokens of ServiceAccounts. Folders of older versions have none: it is made then.
     ///
     /// # Errors
     /// When its file cannot be read or written, or holds something else.
@@ -97,6 +112,7 @@ impl Certificates {
     }
 
     fn make(&self) -> Result<(), Box<dyn std::error::Error>> {
+        write_private(&self.account_key, &KeyPair::generate()?.serialize_pem())?;
         let authority = authority("standalone-ca")?;
         let mut serving = params("kube-apiserver", None);
         let names = ["localhost", "127.0.0.1", "kubernetes", "kubernetes.default.svc"];

@@ -33,11 +33,16 @@ pub struct StandaloneArgs {
 
     /// Have the objects of a YAML file, or of the files in a folder, from the start; may be
     /// given several times. Kinds of CustomResourceDefinitions among them are served. What --data-dir
-    /// has kept stays as it is
+    /// or etcd has kept stays as it is
     #[arg(long, value_name = "PATH", requires = "standalone")]
     pub load: Vec<PathBuf>,
 
-    /// Write the kubeconfig to this file; without it into the data folder, or a temporary one
+    /// Keep certificates, keys and the kubeconfig in this folder. Without it they are in --data-dir, or gone with
+    /// the process. Servers of the same etcd share it, so that each knows the callers of the others
+    #[arg(long, value_name = "FOLDER", requires = "standalone")]
+    pub cert_dir: Option<PathBuf>,
+
+    /// Write the kubeconfig to this file; without it into the folder of the certificates
     #[arg(long, value_name = "FILE", requires = "standalone")]
     pub write_kubeconfig: Option<PathBuf>,
 
@@ -122,19 +127,19 @@ impl Standalone {
             kubeconfig::check(file)
                 .map_err(|why| StandaloneError::file("write-kubeconfig", file, &why))?;
         }
-        if !args.etcd.etcd_servers.is_empty() {
-            let why = "a server without a cluster keeps its objects in memory or in --data-dir";
-            return Err(StandaloneError::flag("etcd-servers", why.to_owned()));
-        }
-        let folder = Folder::open(args.data_dir.as_deref())?;
+        let (folder_flag, folder) = match (&own.cert_dir, &args.data_dir) {
+            (Some(folder), _) => ("cert-dir", Some(folder)),
+            (None, folder) => ("data-dir", folder.as_ref()),
+        };
+        let folder = Folder::open(folder.map(PathBuf::as_path))?;
         let certificates = Certificates::open(folder.path())
-            .map_err(|why| StandaloneError::file("data-dir", folder.path(), &why))?;
+            .map_err(|why| StandaloneError::file(folder_flag, folder.path(), &why))?;
         let accounts = certificates.service_account_key().and_then(|key| {
             let file = certificates.account_key.display();
             ServiceAccountTokens::new(&key).map_err(|why| format!("{file}: {why}"))
         });
         let accounts =
-            accounts.map_err(|why| StandaloneError::file("data-dir", folder.path(), &why))?;
+            accounts.map_err(|why| StandaloneError::file(folder_flag, folder.path(), &why))?;
         let reviews = reviews::kinds(tokens, Arc::clone(&accounts), Arc::clone(&now))?;
         let kinds = built_in::kinds(&accounts).merge(reviews);
         let kinds = kinds.merge(built_in::events()).merge(self.kinds);
@@ -144,13 +149,14 @@ impl Standalone {
         let config = folder.path().join("kubeconfig");
         let (flag, config) = match &own.write_kubeconfig {
             Some(file) => ("write-kubeconfig", file.clone()),
-            None => ("data-dir", config),
+            None => (folder_flag, config),
         };
         let address = bound.address();
         let (running, unready) = bound.start_unready().await?;
         let client = running.client(admin());
         let kinds = running.runtime_kinds();
         accounts.set_objects(kinds.clone());
+        kinds.known().await?;
         let serving = Definitions::new(client.clone(), kinds.clone(), Arc::clone(&now));
         if kinds.were_kept() {
             serving.serve_kept().await?;
@@ -160,7 +166,7 @@ impl Standalone {
             serving.create(&what, definition).await?;
         }
         let unreadable = |error: std::io::Error| {
-            StandaloneError::file("data-dir", folder.path(), &error.to_string())
+            StandaloneError::file(folder_flag, folder.path(), &error.to_string())
         };
         let mut own =
             cluster_objects::objects(Some((address, &certificates))).map_err(unreadable)?;

@@ -17,7 +17,7 @@ use crate::kind::Kind;
 use crate::object::{Key, metadata};
 use crate::request::Handler;
 use crate::served_kind::{Backing, CommitGate, Intake, ServedKind};
-use crate::storage::{Collection, Commit, Expected, Store, StoreError, Versioned};
+use crate::storage::{Collection, Commit, Expected, Failure, Store, StoreError, Versioned};
 use crate::watch_cache::{Scope, WatchCache};
 use crate::write;
 
@@ -69,6 +69,8 @@ struct Shared {
     /// Who counts against quotas, if they are enforced.
     usages: Option<QuotaUsages>,
     closing: CancellationToken,
+    /// Why the server must not go on, once that is known.
+    refused: Arc<Failure>,
     /// The caches of all kinds that ever came, by `foos.example.com`: one that
     /// comes again goes on. Held while kinds change.
     caches: Mutex<HashMap<String, Arc<WatchCache>>>,
@@ -80,11 +82,11 @@ impl RuntimeKinds {
         store: Arc<dyn Store>,
         window: usize,
         (clock, usages): (Clock, Option<QuotaUsages>),
-        closing: CancellationToken,
+        (closing, refused): (CancellationToken, Arc<Failure>),
     ) -> Self {
         let handler = Arc::downgrade(handler);
         let caches = Mutex::default();
-        Self(Arc::new(Shared { handler, store, window, clock, usages, closing, caches }))
+        Self(Arc::new(Shared { handler, store, window, clock, usages, closing, refused, caches }))
     }
 
     /// What is wrong with a definition, whatever else is served.
@@ -191,6 +193,26 @@ impl RuntimeKinds {
             before.ended.cancel();
         }
         Ok(())
+    }
+
+    /// Returns when what is kept is known, and served: at once, unless that is read from another server.
+    ///
+    /// # Errors
+    /// When it will never be known.
+    pub async fn known(&self) -> Result<(), StartError> {
+        let kinds = self.0.handler.upgrade().map(|handler| handler.kinds());
+        let known = async {
+            self.0.store.known().await;
+            let stored = kinds.iter().flat_map(|kinds| kinds.iter());
+            for served in stored.filter(|served| served.store().is_some()) {
+                served.cache.wait_synced().await;
+            }
+        };
+        tokio::select! {
+            () = known => Ok(()),
+            why = self.0.store.failed() => Err(StartError::Store(why)),
+            why = self.0.refused.wait() => Err(StartError::Serving(why)),
+        }
     }
 
     /// Whether objects of another process are there: what this one begins with may be among them.
@@ -304,7 +326,11 @@ impl RuntimeKinds {
 
     /// Serves the kind of this name (`foos.example.com`) no more; its watches
     /// end, and what is left of its objects is gone.
-    pub async fn withdraw(&self, qualified: &str) {
+    ///
+    /// Another server of the same store may have the definition anew, with objects of its own:
+    /// `gone_until` is asked once it is known what is left, and says up to which `resourceVersion` that
+    /// is of the definition that is gone; `None` if all of it is.
+    pub async fn withdraw(&self, qualified: &str, gone_until: impl AsyncFnOnce() -> Option<u64>) {
         let Some(handler) = self.0.handler.upgrade() else { return };
         let caches = self.0.caches.lock().await;
         if !caches.contains_key(qualified) {
@@ -319,7 +345,11 @@ impl RuntimeKinds {
             gone.ended.cancel();
             let left: Vec<Versioned> =
                 gone.cache.snapshot().from(&Scope::All, None).cloned().collect();
-            for Versioned { object, .. } in left {
+            let gone_until = if left.is_empty() { None } else { gone_until().await };
+            for Versioned { object, revision } in left {
+                if gone_until.is_some_and(|until| revision.number() > until) {
+                    continue;
+                }
                 let key = object.key();
                 self.remove(qualified, key.namespace(), key.name(), object.uid()).await;
             }

@@ -316,9 +316,24 @@ impl Definitions {
     ) {
         let (name, uid) = (definition.name_any(), definition.uid().unwrap_or_default());
         if known.remove(&uid).is_some() && self.kinds.is_served(&name) {
-            self.kinds.withdraw(&name).await;
+            let gone_until = async || self.gone_until(definition).await;
+            self.kinds.withdraw(&name, gone_until).await;
             self.update_api_services().await;
             self.retry_refused(known).await;
+        }
+    }
+}
+
+impl Definitions {
+    /// Up to which version objects are of a definition that is gone, where another process may have made
+    /// it anew; `None` if nobody has.
+    async fn gone_until(&self, gone: &PartialObjectMeta<CustomResourceDefinition>) -> Option<u64> {
+        match self.api().get_opt(&gone.name_any()).await {
+            Ok(None) => None,
+            Ok(Some(live)) if live.uid() == gone.uid() => None,
+            Ok(Some(_)) | Err(_) => {
+                Some(gone.resource_version().and_then(|version| version.parse().ok()).unwrap_or(0))
+            }
         }
     }
 }
