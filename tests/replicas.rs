@@ -1,6 +1,6 @@
 //! Several replicas of the program on one etcd: what one of them acknowledges all of them show, and
 //! nothing is lost, doubled or told in another order while members of etcd and replicas are held, killed
-//! and started again.
+//! and started again, and cannot reach each other.
 //!
 //! `SECONDS` says how long that goes on (20). Where etcd cannot be had these tests say so and pass;
 //! with `REQUIRE_CONTROL_PLANE` set they fail instead.
@@ -11,10 +11,16 @@ mod bad_etcd;
 mod faults;
 #[path = "replicas/history.rs"]
 mod history;
+#[path = "replicas/informers.rs"]
+mod informers;
 #[path = "replicas/late.rs"]
 mod late;
+#[path = "replicas/link.rs"]
+mod link;
 #[path = "replicas/place.rs"]
 mod place;
+#[path = "replicas/standalone.rs"]
+mod standalone;
 #[path = "replicas/transfer.rs"]
 mod transfer;
 

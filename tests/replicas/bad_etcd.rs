@@ -4,9 +4,11 @@
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
+use aggregated_apiserver::{ServeArgs, TransferOptions};
 use anyhow::{Context, Result, bail, ensure};
 use http::Request;
 use kube::api::PostParams;
+use serde_json::json;
 
 use test_cluster::Process;
 
@@ -125,5 +127,30 @@ fn flags_that_cannot_be_used_are_named() -> Result<()> {
         ensure!(code.is_some_and(|code| code == 1 || code == 2), "{flags:?}: {said}");
         ensure!(said.contains(expected), "{flags:?}: {said}");
     }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_version_that_is_not_known_ends_the_process() -> Result<()> {
+    let Some(etcd) = etcd(1)? else { return Ok(()) };
+    let place = Place::new(etcd.urls())?;
+    let line = json!({"collection": "llamas.farm.example.com", "object": {
+        "apiVersion": "farm.example.com/v9", "kind": "Llama",
+        "metadata": {"name": "late", "namespace": "default", "uid": "u"},
+    }});
+    let options = TransferOptions {
+        data_dir: None,
+        etcd: {
+            let mut args = ServeArgs::default().etcd;
+            args.etcd_servers = etcd.urls();
+            args
+        },
+        encryption_provider_config: None,
+    };
+    options.import(farm_operator::NAME, line.to_string().as_bytes()).await?;
+    let mut replica = place.begin(free_port()?, &etcd.urls(), &[]).await?;
+    let said = ended(&mut replica).await?;
+    let expected = "llamas.farm.example.com default/late is kept in farm.example.com/v9, which is not known here";
+    ensure!(said.contains(expected), "{said}");
     Ok(())
 }

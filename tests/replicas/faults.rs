@@ -1,4 +1,5 @@
-//! Members of etcd and replicas are held, killed and started again while many read, write and watch.
+//! Members of etcd and replicas are held, killed and started again, and lose each other, while many read,
+//! write and watch.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,6 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::history::{Answer, Ask, Change, Record, check};
+use crate::link::{Link, State};
 use crate::place::{Place, Replica};
 use crate::{etcd, llama};
 
@@ -164,15 +166,22 @@ async fn watch(world: Arc<World>, first: usize, from: u64, until: String) -> Res
     }
 }
 
+/// The links of each replica to the members, that which it asks first in front.
+type Links = Vec<Vec<Link>>;
+
+fn urls(links: &[Link]) -> Vec<String> {
+    links.iter().map(|link| link.url.clone()).collect()
+}
+
 /// Disturbs something for a while, and says what.
 async fn disturb(
     etcd: &mut Etcd,
-    (place, replicas): (&Place, &mut [Replica]),
+    (place, replicas, links): (&Place, &mut [Replica], &Links),
     random: &mut fastrand::Rng,
 ) -> Result<String> {
     let which = random.usize(..REPLICAS);
     let pause = Duration::from_millis(random.u64(500..3_000));
-    let what = match random.u8(..4) {
+    let what = match random.u8(..7) {
         0 => {
             etcd.member(which).suspend()?;
             sleep(pause).await;
@@ -193,12 +202,21 @@ async fn disturb(
             replicas[which].process.resume()?;
             format!("replica {which} was held for {pause:?}")
         }
-        _ => {
+        3 => {
             let port = replicas[which].port;
             replicas[which].process.kill();
-            let urls = rotated(&etcd.urls(), which);
-            replicas[which] = place.start_on(port, &urls, &[]).await?;
+            replicas[which] = place.start_on(port, &urls(&links[which]), &[]).await?;
             format!("replica {which} was killed")
+        }
+        all => {
+            let states = [State::HoldsRequests, State::HoldsAnswers, State::HoldsAll, State::Cut];
+            let state = states[random.usize(..states.len())];
+            // The one that it asks first, or all of them.
+            let lost = if all == 4 { &links[which][..] } else { &links[which][..1] };
+            lost.iter().for_each(|link| link.set(state));
+            sleep(pause).await;
+            lost.iter().for_each(|link| link.set(State::Open));
+            format!("{} links of replica {which}: {state:?} for {pause:?}", lost.len())
         }
     };
     // Who was away takes part again.
@@ -222,9 +240,14 @@ async fn every_answer_is_as_if_there_were_one_server() -> Result<()> {
     let Some(mut etcd) = etcd(3)? else { return Ok(()) };
     let place = Place::new(etcd.urls())?;
     let mut replicas = Vec::new();
+    let mut links = Links::new();
     for index in 0..REPLICAS {
-        let urls = rotated(&etcd.urls(), index);
-        replicas.push(place.start_on(crate::place::free_port()?, &urls, &[]).await?);
+        let mut own = Vec::new();
+        for url in rotated(&etcd.urls(), index) {
+            own.push(Link::to(&url).await?);
+        }
+        replicas.push(place.start_on(crate::place::free_port()?, &urls(&own), &[]).await?);
+        links.push(own);
     }
     let made = replicas[0].llamas.create(&PostParams::default(), &llama("first", 0.0)).await?;
     let (from, _) = found(&made)?;
@@ -245,7 +268,7 @@ async fn every_answer_is_as_if_there_were_one_server() -> Result<()> {
     let end = Instant::now() + Duration::from_secs(seconds);
     let mut disturbed = Vec::new();
     while Instant::now() < end {
-        let what = disturb(&mut etcd, (&place, &mut replicas), &mut random).await?;
+        let what = disturb(&mut etcd, (&place, &mut replicas, &links), &mut random).await?;
         println!("{what}");
         disturbed.push(what);
     }
