@@ -152,7 +152,7 @@ pub struct Args {
     pub data_dir: Option<PathBuf>,
 
     /// How objects are encrypted in the folder or in etcd: an EncryptionConfiguration, as kube-apiserver
-    /// has it, with the providers aesgcm, secretbox and identity
+    /// has it, with the providers aesgcm, secretbox, kms (v2) and identity
     #[arg(long, value_name = "FILE", env = "ENCRYPTION_PROVIDER_CONFIG")]
     pub encryption_provider_config: Option<PathBuf>,
 

@@ -7,12 +7,20 @@
 
 mod ciphers;
 mod configuration;
+#[cfg(feature = "kms")]
+pub(super) mod kms;
 
 use std::borrow::Cow;
 use std::fmt;
 use std::path::Path;
+#[cfg(feature = "kms")]
+use std::sync::Arc;
 
 use ciphers::Cipher;
+#[cfg(feature = "kms")]
+use kms::Kms;
+#[cfg(feature = "kms")]
+pub(super) use kms::Unknown;
 
 /// What all begins with that was encrypted.
 const ENCRYPTED: &[u8] = b"k8s:enc:";
@@ -54,6 +62,24 @@ enum Provider {
         prefix: String,
         cipher: Cipher,
     },
+    /// Encrypted, by keys that a plugin has.
+    #[cfg(feature = "kms")]
+    Kms {
+        /// What they begin with.
+        prefix: String,
+        kms: Arc<Kms>,
+    },
+}
+
+/// What has to be asked of others before a value can be opened: nothing, where no provider asks.
+#[cfg(not(feature = "kms"))]
+pub(super) enum Unknown {}
+
+#[cfg(not(feature = "kms"))]
+impl Unknown {
+    pub fn learn(self) -> Result<(), String> {
+        match self {}
+    }
 }
 
 /// Bytes as they were before they were written down.
@@ -64,10 +90,11 @@ pub(super) struct Opened<'a> {
 }
 
 impl Encryption {
-    /// Reads an `EncryptionConfiguration`, YAML or JSON.
+    /// Reads an `EncryptionConfiguration`, YAML or JSON, and calls the plugins that it names.
     ///
     /// # Errors
-    /// What is wrong with the file. It holds keys, so nothing that is in it is repeated.
+    /// What is wrong with the file, or with a plugin. The file holds keys, so nothing that is in it is
+    /// repeated.
     pub fn read(file: &Path) -> Result<Self, String> {
         let text = std::fs::read_to_string(file).map_err(|error| error.to_string())?;
         Ok(Self { rules: configuration::rules(&text)? })
@@ -84,7 +111,7 @@ impl Encryption {
     /// The bytes to write down for what is in a place.
     ///
     /// # Errors
-    /// When nothing random can be had.
+    /// When nothing random can be had, or a plugin has not answered for long.
     pub(super) fn seal(
         &self,
         collection: &str,
@@ -97,7 +124,38 @@ impl Encryption {
                 let encrypted = cipher.encrypt(&plain, place.as_bytes())?;
                 Ok([prefix.as_bytes(), &encrypted].concat())
             }
+            #[cfg(feature = "kms")]
+            Some(Provider::Kms { prefix, kms }) => {
+                let encrypted = kms.encrypt(&plain, place.as_bytes())?;
+                Ok([prefix.as_bytes(), &encrypted].concat())
+            }
         }
+    }
+
+    /// What has to be asked of a plugin before these bytes can be opened, if anything has.
+    #[cfg(feature = "kms")]
+    pub(super) fn unknown(&self, collection: &str, bytes: &[u8]) -> Option<Unknown> {
+        self.providers(collection).iter().find_map(|provider| match provider {
+            Provider::Kms { prefix, kms } => kms.unknown(bytes.strip_prefix(prefix.as_bytes())?),
+            Provider::Identity | Provider::Key { .. } => None,
+        })
+    }
+
+    /// What has to be asked of a plugin before these bytes can be opened, if anything has.
+    #[cfg(not(feature = "kms"))]
+    #[allow(clippy::unused_self)]
+    pub(super) fn unknown(&self, _: &str, _: &[u8]) -> Option<Unknown> {
+        None
+    }
+
+    /// Why a plugin could not be asked lately, if one could not.
+    pub(super) fn trouble(&self) -> Option<String> {
+        let mut providers = self.rules.iter().flat_map(|rule| &rule.providers);
+        providers.find_map(|provider| match provider {
+            Provider::Identity | Provider::Key { .. } => None,
+            #[cfg(feature = "kms")]
+            Provider::Kms { kms, .. } => kms.trouble(),
+        })
     }
 
     /// What was written down for what is in a place.
@@ -125,11 +183,23 @@ impl Encryption {
         }
         let mut has_key = false;
         for (index, provider) in providers.iter().enumerate() {
-            let Provider::Key { prefix, cipher } = provider else { continue };
-            let Some(encrypted) = bytes.strip_prefix(prefix.as_bytes()) else { continue };
-            has_key = true;
-            if let Some(plain) = cipher.decrypt(encrypted, place.as_bytes()) {
-                return Ok(Opened { plain: Cow::Owned(plain), is_stale: index > 0 });
+            match provider {
+                Provider::Identity => {}
+                Provider::Key { prefix, cipher } => {
+                    let Some(encrypted) = bytes.strip_prefix(prefix.as_bytes()) else { continue };
+                    has_key = true;
+                    if let Some(plain) = cipher.decrypt(encrypted, place.as_bytes()) {
+                        return Ok(Opened { plain: Cow::Owned(plain), is_stale: index > 0 });
+                    }
+                }
+                #[cfg(feature = "kms")]
+                Provider::Kms { prefix, kms } => {
+                    let Some(encrypted) = bytes.strip_prefix(prefix.as_bytes()) else { continue };
+                    let decrypted = kms.decrypt(encrypted, place.as_bytes());
+                    let (plain, is_old) =
+                        decrypted.map_err(|why| format!("it is encrypted by {kms}, and {why}"))?;
+                    return Ok(Opened { plain: Cow::Owned(plain), is_stale: is_old || index > 0 });
+                }
             }
         }
         let said = said(bytes);

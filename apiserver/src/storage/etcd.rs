@@ -171,7 +171,7 @@ impl Store for EtcdStore {
             }
             let (client, shared) = (Arc::clone(&self.client), Arc::clone(&self.shared));
             let request = transaction(&self.prefix, &commit).map_err(|why| {
-                tracing::error!("{} {}: {why}", commit.collection, commit.key);
+                tracing::debug!("{} {}: {why}", commit.collection, commit.key);
                 StoreError::Unavailable
             })?;
             // What was begun is ended, also if nobody waits for it any more.
@@ -266,7 +266,8 @@ impl Store for EtcdStore {
     }
 
     fn trouble(&self) -> Option<String> {
-        self.shared.trouble().map(|why| format!("etcd cannot be read: {why}"))
+        let trouble = self.shared.trouble().map(|why| format!("etcd cannot be read: {why}"));
+        trouble.or_else(|| self.prefix.trouble())
     }
 
     fn failed(&self) -> BoxFuture<'_, String> {

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::Encryption;
-use super::encryption::Opened;
+use super::encryption::{Opened, Unknown};
 use crate::object::{Key, Object};
 
 /// How a store writes objects down.
@@ -97,6 +97,16 @@ impl Sealing {
         let read = Object::from_kept(Key::of_text(name), &plain);
         let object = read.map_err(|error| Unreadable::Damaged(error.to_string()))?;
         Ok(Read { object: Some(object), is_stale })
+    }
+
+    /// What has to be learned before a value of a collection can be opened.
+    pub fn unknown(&self, collection: &str, value: &[u8]) -> Option<Unknown> {
+        self.encryption.unknown(collection, value.get(4..)?)
+    }
+
+    /// Why what is kept can be encrypted or decrypted no more, if that is known.
+    pub fn trouble(&self) -> Option<String> {
+        self.encryption.trouble()
     }
 
     fn place(&self, collection: &str, name: &str) -> String {

@@ -59,6 +59,7 @@ impl Shared {
 /// A store in a folder, which outlives the process.
 pub struct SqliteStore {
     shared: Arc<Shared>,
+    sealing: Sealing,
     is_new: bool,
     /// Nothing once it is dropped.
     messages: Option<mpsc::Sender<Message>>,
@@ -73,7 +74,8 @@ impl SqliteStore {
     /// later version of this one, damaged, or encrypted with a key that is not there.
     pub fn open(folder: &Path, options: StoreOptions, now: Timestamp) -> Result<Self, String> {
         let StoreOptions { limit, share, encryption } = options;
-        let mut database = Database::open(folder, Sealing::new(encryption, ""))?;
+        let sealing = Sealing::new(encryption, "");
+        let mut database = Database::open(folder, sealing.clone())?;
         let Past { runs, mut oldest, newest } = database.past()?;
         let mut shelves = Shelves::new(limit, share);
         let (mut rows, mut has_begun, began) = (0_usize, false, Instant::now());
@@ -144,7 +146,7 @@ impl SqliteStore {
             })
             .map_err(|error| format!("no thread can be started: {error}"))?;
         tokio::spawn(keep_short(messages.downgrade()));
-        Ok(Self { shared, is_new, messages: Some(messages), thread: Some(thread) })
+        Ok(Self { shared, sealing, is_new, messages: Some(messages), thread: Some(thread) })
     }
 }
 
@@ -210,6 +212,10 @@ impl Store for SqliteStore {
 
     fn failure(&self) -> Option<String> {
         self.shared.failed.why()
+    }
+
+    fn trouble(&self) -> Option<String> {
+        self.sealing.trouble()
     }
 
     fn failed(&self) -> BoxFuture<'_, String> {

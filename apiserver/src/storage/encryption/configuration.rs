@@ -1,6 +1,8 @@
 //! `EncryptionConfiguration`, as kube-apiserver reads it. Errors never repeat what is in it: there are
 //! keys.
 
+use std::time::Duration;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
@@ -36,7 +38,17 @@ struct ProviderConfiguration {
     secretbox: Option<Keys>,
     identity: Option<IgnoredAny>,
     aescbc: Option<IgnoredAny>,
-    kms: Option<IgnoredAny>,
+    kms: Option<KmsConfiguration>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct KmsConfiguration {
+    api_version: Option<String>,
+    name: String,
+    endpoint: String,
+    timeout: Option<String>,
+    cachesize: Option<IgnoredAny>,
 }
 
 #[derive(Deserialize)]
@@ -125,6 +137,7 @@ fn resources_of(name: &str) -> Result<Resources, &'static str> {
 fn add(given: ProviderConfiguration, path: &str, all: &mut Vec<Provider>) -> Result<(), String> {
     let ProviderConfiguration { aesgcm, secretbox, identity, aescbc, kms } = given;
     match (aesgcm, secretbox, identity, aescbc, kms) {
+        (None, None, None, None, Some(kms)) => add_kms(kms, &format!("{path}.kms"), all)?,
         (None, None, Some(_), None, None) => all.push(Provider::Identity),
         (Some(keys), None, None, None, None) => {
             let path = format!("{path}.aesgcm");
@@ -136,7 +149,7 @@ fn add(given: ProviderConfiguration, path: &str, all: &mut Vec<Provider>) -> Res
         }
         (None, None, None, _, _) => {
             return Err(format!(
-                "{path} is none of the providers that are known here: aesgcm, secretbox, identity"
+                "{path} is none of the providers that are known here: aesgcm, secretbox, kms, identity"
             ));
         }
         _ => return Err(format!("{path} must be one provider")),
@@ -173,4 +186,51 @@ fn add_keys(
         all.push(Provider::Key { prefix, cipher });
     }
     Ok(())
+}
+
+fn add_kms(given: KmsConfiguration, path: &str, all: &mut Vec<Provider>) -> Result<(), String> {
+    let KmsConfiguration { api_version, name, endpoint, timeout, cachesize } = given;
+    if api_version.as_deref() != Some("v2") {
+        return Err(format!("{path}.apiVersion must be v2"));
+    }
+    if cachesize.is_some() {
+        return Err(format!("{path}.cachesize is of v1"));
+    }
+    if name.is_empty() || name.contains(':') {
+        return Err(format!("{path}.name must not be empty, and has no colon"));
+    }
+    let is_socket = endpoint.strip_prefix("unix://").is_some_and(|socket| !socket.is_empty());
+    if !is_socket {
+        return Err(format!("{path}.endpoint must be a Unix socket, as unix:///run/kms.sock"));
+    }
+    let timeout = timeout.as_deref().unwrap_or("3s").parse::<jiff::SignedDuration>().ok();
+    let timeout = timeout.and_then(|timeout| Duration::try_from(timeout).ok());
+    let timeout = timeout.filter(|timeout| !timeout.is_zero());
+    let timeout = timeout.ok_or_else(|| format!("{path}.timeout must be a duration, as 3s"))?;
+    if names(all).any(|known| known == name) {
+        return Err(format!("{path}.name is that of another plugin"));
+    }
+    all.push(kms_provider(name, endpoint, timeout).map_err(|why| format!("{path}: {why}"))?);
+    Ok(())
+}
+
+/// The names of plugins.
+fn names(providers: &[Provider]) -> impl Iterator<Item = &str> {
+    providers.iter().filter_map(|provider| match provider {
+        Provider::Identity | Provider::Key { .. } => None,
+        #[cfg(feature = "kms")]
+        Provider::Kms { kms, .. } => Some(kms.name()),
+    })
+}
+
+#[cfg(feature = "kms")]
+fn kms_provider(name: String, endpoint: String, timeout: Duration) -> Result<Provider, String> {
+    let prefix = format!("k8s:enc:kms:v2:{name}:");
+    let kms = super::Kms::begin(&super::kms::KmsOptions { name, endpoint, timeout })?;
+    Ok(Provider::Kms { prefix, kms })
+}
+
+#[cfg(not(feature = "kms"))]
+fn kms_provider(_: String, _: String, _: Duration) -> Result<Provider, String> {
+    Err("this program was built without the feature kms".to_owned())
 }

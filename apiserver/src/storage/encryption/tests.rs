@@ -236,15 +236,35 @@ fn what_is_wrong_with_a_configuration_is_said_and_no_secret() {
         (resources("Foos"), "resources[0].resources[0] must be in lower case"),
         (
             with("{}"),
-            "resources[0].providers[0] is none of the providers that are known here: aesgcm, secretbox, identity",
+            "resources[0].providers[0] is none of the providers that are known here: aesgcm, secretbox, kms, identity",
         ),
         (
             with("aescbc: {keys: [{name: a, secret: SECRET}]}"),
-            "resources[0].providers[0] is none of the providers that are known here: aesgcm, secretbox, identity",
+            "resources[0].providers[0] is none of the providers that are known here: aesgcm, secretbox, kms, identity",
         ),
         (
-            with("kms: {name: a, endpoint: SECRET}"),
-            "resources[0].providers[0] is none of the providers that are known here: aesgcm, secretbox, identity",
+            with("kms: {name: a, endpoint: 'unix:///a'}"),
+            "resources[0].providers[0].kms.apiVersion must be v2",
+        ),
+        (
+            with("kms: {apiVersion: v1, name: a, endpoint: 'unix:///a'}"),
+            "resources[0].providers[0].kms.apiVersion must be v2",
+        ),
+        (
+            with("kms: {apiVersion: v2, name: a, endpoint: 'unix:///a', cachesize: 1}"),
+            "resources[0].providers[0].kms.cachesize is of v1",
+        ),
+        (
+            with("kms: {apiVersion: v2, name: 'a:b', endpoint: 'unix:///a'}"),
+            "resources[0].providers[0].kms.name must not be empty, and has no colon",
+        ),
+        (
+            with("kms: {apiVersion: v2, name: a, endpoint: 'https://SECRET'}"),
+            "resources[0].providers[0].kms.endpoint must be a Unix socket, as unix:///run/kms.sock",
+        ),
+        (
+            with("kms: {apiVersion: v2, name: a, endpoint: 'unix:///a', timeout: 0s}"),
+            "resources[0].providers[0].kms.timeout must be a duration, as 3s",
         ),
         (
             with("{identity: {}, aesgcm: {keys: []}}"),

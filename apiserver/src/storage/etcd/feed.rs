@@ -320,6 +320,8 @@ impl Feed {
                 response = responses.message() => match response {
                     Ok(Some(response)) => {
                         heard = Instant::now();
+                        let values = response.events.iter().filter_map(|event| event.kv.as_ref());
+                        self.prefix.learn(values).await.map_err(Ended::Broken)?;
                         self.take(response, &mut parts)?;
                         self.note_known(newest, member);
                     }

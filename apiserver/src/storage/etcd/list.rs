@@ -39,6 +39,7 @@ pub(super) async fn list(client: &Client, prefix: &Prefix, at: i64) -> Result<Ve
         let bytes: usize = page.kvs.iter().map(|kept| kept.value.len()).sum();
         let each = i64::try_from(bytes / page.kvs.len()).unwrap_or(PAGE_BYTES).max(1);
         limit = (PAGE_BYTES / each).clamp(1, PAGE);
+        prefix.learn(page.kvs.iter()).await.map_err(Fault::Unavailable)?;
         rows.extend(page.kvs.iter().filter_map(|kept| prefix.row(kept, false)));
         if !page.more {
             return Ok(rows);

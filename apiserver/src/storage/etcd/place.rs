@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use super::messages::KeyValue;
 use crate::object::{Key, Object};
+use crate::storage::encryption::Unknown;
 use crate::storage::sealed::{Read, Sealing, Unreadable};
 use crate::storage::{Collection, Encryption, Revision};
 
@@ -82,6 +83,31 @@ impl Prefix {
     ) -> Result<Bytes, String> {
         let (collection, name) = (collection.to_string(), key.to_string());
         self.sealing.seal(0, &collection, &name, Some(object)).map(Bytes::from)
+    }
+
+    /// Has all learned that has to be asked of others before these values can be read.
+    ///
+    /// # Errors
+    /// When they do not answer.
+    pub async fn learn(&self, values: impl Iterator<Item = &KeyValue>) -> Result<(), String> {
+        let unknown = values.filter_map(|kept| {
+            let place = std::str::from_utf8(&kept.key).ok()?.strip_prefix(&self.text)?;
+            let (collection, _) = place.split_once('/')?;
+            self.sealing.unknown(collection, &kept.value)
+        });
+        let unknown: Vec<_> = unknown.collect();
+        if unknown.is_empty() {
+            return Ok(());
+        }
+        // They are mostly the same, and the first one is asked for alone.
+        let learned = move || unknown.into_iter().try_for_each(Unknown::learn);
+        let learned = tokio::task::spawn_blocking(learned).await;
+        learned.map_err(|error| error.to_string())?
+    }
+
+    /// Why what is kept can be encrypted or decrypted no more, if that is known.
+    pub fn trouble(&self) -> Option<String> {
+        self.sealing.trouble()
     }
 
     /// What is kept in etcd under a key; `None` if it is no object.

@@ -549,3 +549,31 @@ async fn what_is_encrypted_needs_its_key_and_is_written_again() {
     let moved = last.get(&collection(), &key("1")).await.map(|_| ());
     assert_eq!(moved, Err(StoreError::Damaged));
 }
+
+#[cfg(feature = "kms")]
+#[tokio::test]
+async fn what_others_have_encrypted_by_a_plugin_waits_for_it() {
+    use crate::storage::encryption::kms::tests::{TestPlugin, expire};
+    let Some(etcd) = etcd(1) else { return };
+    let at = options(etcd.urls());
+    let plugin = TestPlugin::start();
+    let encryption = plugin.encryption(false);
+    let one = open_with(at.clone(), Arc::clone(&encryption)).await;
+    let other = open_with(at, plugin.encryption(false)).await;
+    one.commit(write("a", Expected::Absent, Some("a secret"))).await.unwrap();
+    assert!(value_of(&one, "a").await[4..].starts_with(b"k8s:enc:kms:v2:test:"));
+    assert_eq!(text_of(&other, "a").await.as_deref(), Some("a secret"));
+    // A third one makes a seed that the others have not seen, while the plugin is about to fail.
+    let third = open_with(options(etcd.urls()), plugin.encryption(false)).await;
+    plugin.set_healthz("locked");
+    third.commit(write("b", Expected::Absent, Some("a secret"))).await.unwrap();
+    until(|| other.trouble().is_some_and(|why| why.contains("Decrypt: locked"))).await;
+    let late = other.get(&collection(), &key("b")).await.map(|_| ());
+    assert_eq!(late, Err(StoreError::Unavailable), "it is not taken for absent, nor for damaged");
+    plugin.set_healthz("ok");
+    until(|| other.trouble().is_none()).await;
+    assert_eq!(text_of(&other, "b").await.as_deref(), Some("a secret"));
+    expire(&encryption);
+    let refused = one.commit(write("c", Expected::Absent, Some("a secret"))).await;
+    assert_eq!(refused, Err(StoreError::Unavailable));
+}

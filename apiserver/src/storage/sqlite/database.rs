@@ -11,6 +11,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, ffi, params};
 
 use super::ballast::{BYTES as BALLAST, Ballast};
 use crate::object::{Key, Object};
+use crate::storage::encryption::Unknown;
 use crate::storage::sealed::{Read, Sealing, Unreadable};
 use crate::storage::{Collection, Renewed, Revision};
 
@@ -83,6 +84,8 @@ pub(super) struct Past {
 pub(super) enum WriteError {
     /// There is no room on the disk; nothing was written.
     NoRoom,
+    /// It cannot be encrypted at the moment; nothing was written.
+    Sealing(String),
     /// Nobody knows what was written.
     Failed(String),
 }
@@ -197,7 +200,7 @@ impl Database {
         match begun {
             Err(WriteError::NoRoom) if self.make_room() => self.begin_run(start, newest),
             Err(WriteError::NoRoom) => Err(format!("{FILE} cannot be written: {NO_ROOM}")),
-            Err(WriteError::Failed(why)) => Err(why),
+            Err(WriteError::Sealing(why) | WriteError::Failed(why)) => Err(why),
             Ok(()) => Ok(()),
         }
     }
@@ -230,7 +233,7 @@ impl Database {
     /// When they are not on the disk.
     pub fn write<'a>(&mut self, rows: impl Iterator<Item = &'a Row>) -> Result<(), WriteError> {
         let sealed = rows.map(|row| self.sealed(row)).collect::<Result<Vec<_>, _>>();
-        let sealed = sealed.map_err(WriteError::Failed)?;
+        let sealed = sealed.map_err(WriteError::Sealing)?;
         self.in_transaction(|transaction| {
             let sql = "INSERT INTO log (revision, collection, name, value) VALUES (?1, ?2, ?3, ?4)";
             let mut statement = transaction.prepare_cached(sql)?;
@@ -292,7 +295,7 @@ impl Database {
         });
         written.map_err(|error| match error {
             WriteError::NoRoom => format!("{FILE} cannot be written: {NO_ROOM}"),
-            WriteError::Failed(why) => why,
+            WriteError::Sealing(why) | WriteError::Failed(why) => why,
         })
     }
 
@@ -371,6 +374,8 @@ fn take_rows(
         let number = unsigned(row.get(0)?);
         let (collection, name): (String, String) = (row.get(1)?, row.get(2)?);
         let value = row.get_ref(3)?.as_blob()?;
+        // If it cannot be learned, the value says so itself.
+        let _ = sealing.unknown(&collection, value).map(Unknown::learn);
         let (value, is_stale) = match sealing.open(number, &collection, &name, value) {
             Ok(Read { object: Some(object), is_stale }) => {
                 (Value::Object(Arc::new(object)), is_stale)

@@ -413,3 +413,45 @@ async fn what_is_written_in_another_way_is_written_again() {
     let in_use = rewrite(with_keys(&["two"], false)).unwrap_err();
     assert_eq!(in_use, "is in use by another process");
 }
+
+#[cfg(feature = "kms")]
+#[tokio::test]
+async fn what_a_plugin_has_encrypted_needs_it_at_the_start() {
+    use crate::storage::encryption::kms::tests::{TestPlugin, confirm, expire};
+    let folder = tempfile::tempdir().unwrap();
+    let open = |encryption: &Arc<Encryption>| {
+        SqliteStore::open(folder.path(), options(Arc::clone(encryption)), at(0)).unwrap()
+    };
+    let plugin = TestPlugin::start();
+    let encryption = plugin.encryption(false);
+    let store = open(&encryption);
+    let first = store.commit(write("a", Expected::Absent, Some("a secret"))).await.unwrap();
+    // Nothing is written, and nothing plain, once it has been away for too long; the process goes on.
+    expire(&encryption);
+    let refused = store.commit(write("b", Expected::Absent, Some("a secret"))).await;
+    assert_eq!(refused, Err(StoreError::Unavailable));
+    let removed = store.commit(write("a", Expected::At(first), None)).await;
+    assert!(removed.is_ok(), "a removal needs no key");
+    confirm(&encryption);
+    store.commit(write("b", Expected::Absent, Some("a secret"))).await.unwrap();
+    drop(store);
+    assert!(!is_shown(folder.path(), "a secret"));
+    // The next process asks for the seed of this one, and another key is one by one taken up.
+    plugin.set_key("second");
+    let next = plugin.encryption(false);
+    let store = open(&next);
+    let kept = store.get(&collection(), &Key::new(None, "b")).await.unwrap().unwrap();
+    assert_eq!(kept.object.to_tree()["text"], json!("a secret"));
+    drop(store);
+    let rewritten = rewrite(folder.path(), Arc::clone(&next), &as_it_is).unwrap();
+    assert_eq!((rewritten.rewritten, rewritten.all), (2, 3));
+    assert_eq!(rewrite(folder.path(), next, &as_it_is).unwrap().rewritten, 0);
+    // Without it nothing begins, and it is named.
+    let last = plugin.encryption(false);
+    plugin.set_healthz("locked");
+    let refused = refused_with(folder.path(), last);
+    let expected = format!(
+        "foos.example.com a at revision {first} cannot be decrypted (--encryption-provider-config): it is encrypted by the KMS plugin \"test\", and its seed is not known: Decrypt: locked"
+    );
+    assert_eq!(refused, expected);
+}

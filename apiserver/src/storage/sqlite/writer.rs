@@ -203,6 +203,15 @@ impl Writer {
                     let _ = answer.send(Err(StoreError::NoDiskSpace));
                 }
             }
+            Err(WriteError::Sealing(why)) => {
+                // The plugin's trouble is logged where it is asked.
+                tracing::debug!("{} objects cannot be encrypted: {why}", staged.len());
+                let group = self.unstage(staged).into_iter();
+                let others = refused.into_iter().map(|(commit, answer, _)| (commit, answer));
+                for (_, answer) in group.chain(others) {
+                    let _ = answer.send(Err(StoreError::Unavailable));
+                }
+            }
             Err(WriteError::Failed(why)) => {
                 for (_, answer, _) in refused {
                     let _ = answer.send(Err(StoreError::Failed));
@@ -314,7 +323,7 @@ impl Writer {
                 Err(WriteError::NoRoom) if self.make_room() => continue,
                 // It is tried again, when there may be room.
                 Err(WriteError::NoRoom) => return Ok(()),
-                Err(WriteError::Failed(why)) => return Err(why),
+                Err(WriteError::Sealing(why) | WriteError::Failed(why)) => return Err(why),
             }
             let replaced = &mut self.log.replaced;
             let count = replaced.iter().take_while(|(until, _)| *until <= oldest).count();
