@@ -21,7 +21,15 @@ pub struct Etcd {
     programs: Programs,
     folder: TempDir,
     members: Vec<Member>,
+    options: Options,
+}
+
+/// How its members are started.
+#[derive(Default)]
+struct Options {
     tls: Option<Tls>,
+    /// How many bytes they may keep.
+    quota: Option<u64>,
 }
 
 /// What a member shows to its clients, and whom it takes.
@@ -50,7 +58,15 @@ impl Etcd {
     /// # Errors
     /// When they do not.
     pub fn start(programs: &Programs, members: usize) -> Result<Self> {
-        Self::start_by(programs, members, None)
+        Self::start_by(programs, members, Options::default())
+    }
+
+    /// Starts one member that may keep so many bytes.
+    ///
+    /// # Errors
+    /// As [`Etcd::start`].
+    pub fn start_with_quota(programs: &Programs, quota: u64) -> Result<Self> {
+        Self::start_by(programs, 1, Options { quota: Some(quota), ..Options::default() })
     }
 
     /// Starts one member that shows a certificate of this authority for `localhost`, and takes
@@ -62,10 +78,10 @@ impl Etcd {
         let folder = tempfile::tempdir()?;
         let serving = authority.server(folder.path(), "serving", &["localhost"])?;
         let tls = Tls { serving, authority: authority.file.clone(), _folder: folder };
-        Self::start_by(programs, 1, Some(tls))
+        Self::start_by(programs, 1, Options { tls: Some(tls), ..Options::default() })
     }
 
-    fn start_by(programs: &Programs, members: usize, tls: Option<Tls>) -> Result<Self> {
+    fn start_by(programs: &Programs, members: usize, options: Options) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let mut free = HashSet::new();
         while free.len() < 3 * members {
@@ -78,18 +94,19 @@ impl Etcd {
             .map(|three| Ports { client: three[0], peer: three[1], health: three[2] })
             .collect();
         let start = |index: usize| {
-            let process = spawn(programs, folder.path(), (index, &ports), tls.as_ref())?;
+            let process = spawn(programs, folder.path(), (index, &ports), &options)?;
             Ok(Member { ports: ports[index], process })
         };
         let members = (0..members).map(start).collect::<Result<Vec<_>>>()?;
-        let mut etcd = Self { programs: programs.clone(), folder, members, tls };
+        let mut etcd = Self { programs: programs.clone(), folder, members, options };
         etcd.wait_healthy()?;
         Ok(etcd)
     }
 
     /// Where its members are, as `http://127.0.0.1:1234`, or `https://localhost:1234`.
     pub fn urls(&self) -> Vec<String> {
-        let host = if self.tls.is_some() { "https://localhost" } else { "http://127.0.0.1" };
+        let host =
+            if self.options.tls.is_some() { "https://localhost" } else { "http://127.0.0.1" };
         self.members.iter().map(|member| format!("{host}:{}", member.ports.client)).collect()
     }
 
@@ -115,7 +132,7 @@ impl Etcd {
         let ports: Vec<Ports> = self.members.iter().map(|member| member.ports).collect();
         let process = &mut self.members[index].process;
         process.kill();
-        *process = spawn(&self.programs, self.folder.path(), (index, &ports), self.tls.as_ref())?;
+        *process = spawn(&self.programs, self.folder.path(), (index, &ports), &self.options)?;
         Ok(())
     }
 
@@ -143,7 +160,7 @@ fn spawn(
     programs: &Programs,
     folder: &Path,
     (index, ports): (usize, &[Ports]),
-    tls: Option<&Tls>,
+    options: &Options,
 ) -> Result<Process> {
     let name = |index: usize| format!("m{index}");
     let url = |port: u16| format!("http://127.0.0.1:{port}");
@@ -153,7 +170,10 @@ fn spawn(
     let all = all.map(|(index, ports)| format!("{}={}", name(index), url(ports.peer)));
     let all: Vec<String> = all.collect();
     let mut command = Command::new(programs.path("etcd"));
-    if let Some(Tls { serving, authority, .. }) = tls {
+    if let Some(quota) = options.quota {
+        command.args(["--quota-backend-bytes", &quota.to_string()]);
+    }
+    if let Some(Tls { serving, authority, .. }) = &options.tls {
         client = client.replace("http:", "https:");
         command.arg("--client-cert-auth").arg("--cert-file").arg(&serving.certificate);
         command.arg("--key-file").arg(&serving.key).arg("--trusted-ca-file").arg(authority);

@@ -334,6 +334,32 @@ async fn put(store: &EtcdStore, key: bytes::Bytes, value: &'static [u8]) {
 }
 
 #[tokio::test]
+async fn an_etcd_at_its_quota_takes_removals_and_is_read() {
+    let Some(programs) = programs() else { return };
+    let etcd = Etcd::start_with_quota(&programs, 16 << 20).unwrap();
+    let store = open(options(etcd.urls())).await;
+    let large = "x".repeat(1_000_000);
+    let mut written = Vec::new();
+    let refused = loop {
+        let name = written.len().to_string();
+        assert!(written.len() < 30, "it takes everything");
+        match store.commit(write(&name, Expected::Absent, Some(&large))).await {
+            Ok(revision) => written.push(revision),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(refused, StoreError::NoDiskSpace);
+    assert_eq!(text_of(&store, "0").await.unwrap().len(), large.len());
+    let replaced = store.commit(write("0", Expected::At(written[0]), Some("small"))).await;
+    assert_eq!(replaced, Err(StoreError::NoDiskSpace), "etcd counts what was replaced, too");
+    store.commit(write("0", Expected::At(written[0]), None)).await.unwrap();
+    assert_eq!(text_of(&store, "0").await, None);
+    // A server that begins then reads all that is there.
+    let next = open(options(etcd.urls())).await;
+    assert_eq!(text_of(&next, "1").await.unwrap().len(), large.len());
+}
+
+#[tokio::test]
 async fn what_is_damaged_is_never_taken_for_gone() {
     let Some(etcd) = etcd(1) else { return };
     let store = open_at(&etcd).await;
