@@ -102,6 +102,13 @@ const OBJECT: usize = 600;
 #[error("{0}")]
 pub struct ObjectError(String);
 
+impl ObjectError {
+    /// Says why something is no object, or cannot become one.
+    pub(crate) fn new(why: String) -> Self {
+        Self(why)
+    }
+}
+
 /// The value of a field that objects are selected by.
 type SelectedField = (Arc<str>, selector::Selected);
 

@@ -43,8 +43,9 @@
 //! struct FileStore {
 //!     timeline: Arc<Timeline>,
 //!     shelves: Mutex<Shelves>,
-//!     /// Locked by whoever writes, one after the other.
-//!     file: Mutex<File>,
+//!     /// Locked by each write, one after the other; none once one has failed, because then only the next
+//!     /// process can say what is on the disk.
+//!     file: Mutex<Option<File>>,
 //! }
 //!
 //! /// A line: the revision, where, and the object, if it was not removed.
@@ -73,11 +74,12 @@
 //!         let timeline = Arc::new(Timeline::continuing(vec![1..=newest], newest + 1));
 //!         // Watches of before begin anew: what happened before is not told.
 //!         shelves.begin_past(timeline.current());
-//!         Ok(Self { timeline, shelves: Mutex::new(shelves), file: Mutex::new(file) })
+//!         Ok(Self { timeline, shelves: Mutex::new(shelves), file: Mutex::new(Some(file)) })
 //!     }
 //!
 //!     fn write(&self, commit: Commit) -> Result<Revision, StoreError> {
-//!         let mut file = self.file.lock().map_err(|_| StoreError::Failed)?;
+//!         let mut locked = self.file.lock().map_err(|_| StoreError::Failed)?;
+//!         let file = locked.as_mut().ok_or(StoreError::Failed)?;
 //!         let revision = self.timeline.after(self.timeline.current());
 //!         let before = {
 //!             let mut shelves = self.shelves.lock().map_err(|_| StoreError::Failed)?;
@@ -95,7 +97,7 @@
 //!         });
 //!         let mut shelves = self.shelves.lock().map_err(|_| StoreError::Unknown)?;
 //!         if written.is_err() {
-//!             // Whether any of it is on the disk the next process will see.
+//!             *locked = None;
 //!             shelves.give_back(&commit, before.as_ref());
 //!             return Err(StoreError::Unknown);
 //!         }
@@ -169,8 +171,8 @@
 //! # }
 //! ```
 //!
-//! The line of a crash in the middle of a write is not read by this one, and
-//! what was replaced stays for ever. The store in a folder is what it takes to do better.
+//! After a crash in the middle of a write this one does not start, and what was replaced stays for ever. The
+//! store in a folder does better.
 
 pub use crate::object::{Key, Object, ObjectError};
 pub use crate::storage::{

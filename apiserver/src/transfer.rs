@@ -1,5 +1,6 @@
 //! All objects of a store as lines of text, and back: from one store to another.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
@@ -20,6 +21,8 @@ use crate::storage::{
     Store, StoreError, StoreOptions,
 };
 
+/// Objects that a message names.
+const NAMED: usize = 10;
 /// Objects that are on their way into a store at a time.
 const AT_ONCE: usize = 64;
 /// How long a store in etcd may take until it is known what is in it.
@@ -111,21 +114,29 @@ impl TransferOptions {
     }
 
     /// Writes everything again that this server keeps in another way than it would write it now: not encrypted,
-    /// with another key, or in another version than its kind is stored in. In a folder revisions stay as they are, and no server may use it; in etcd
-    /// servers go on, and what is written again gets a new revision. Answers with a line that says how
-    /// much.
+    /// with another key, or, of kinds that the program registers, in another version than they are stored in. In
+    /// a folder revisions stay as they are, and no server may use it; in etcd servers go on, and what is
+    /// written again gets a new revision. Answers with a line that says how much.
     ///
     /// # Errors
-    /// When the store cannot be used, or something in it cannot be read: the rest is written all the same,
-    /// if no key is missing.
+    /// When the store cannot be used, or something in it cannot be read, or is in a version that is not known
+    /// here: the rest is written all the same, if no key is missing.
     pub async fn migrate(&self, server: &ApiServer) -> Result<String, StartError> {
         let encryption = self.encryption()?;
         let kinds = server.stored_kinds()?;
+        let unknown = Mutex::new(BTreeSet::new());
         let renewed = |collection: &Collection, object: &Arc<Object>| {
             let kind = kinds.iter().find(|kind| kind.qualified() == collection.as_str())?;
-            let is_stored = kind.api_version(&kind.storage.name) == object.api_version();
-            // What nobody knows here is left to those who know it.
-            (!is_stored && kind.knows_version_of(object)).then(|| kind.in_storage_version(object))
+            let version = object.api_version();
+            if !kind.knows_version_of(object) {
+                let mut unknown = unknown.lock().unwrap_or_else(PoisonError::into_inner);
+                unknown.insert(format!("{collection} {} in {version}", object.key()));
+                return None;
+            }
+            let is_stored = kind.api_version(&kind.storage.name) == version;
+            let renewed = (!is_stored).then(|| kind.in_storage_version(object))?;
+            // What cannot be converted is as it was.
+            (renewed.api_version() != version).then_some(renewed)
         };
         let rewritten = if let Some(etcd) = self.etcd.options(server.name()) {
             let rewritten = storage::rewrite_etcd(&etcd, encryption, &renewed).await;
@@ -136,13 +147,19 @@ impl TransferOptions {
             rewritten.map_err(|why| StartError::file("data-dir", folder, why))?
         };
         let Rewritten { rewritten, all, damaged } = rewritten;
-        if damaged.is_empty() {
-            return Ok(format!("{rewritten} of {all}"));
+        let mut said = format!("{rewritten} of {all}");
+        let unknown = unknown.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let left = [("damaged", damaged), ("of unknown versions", unknown.into_iter().collect())];
+        for (what, names) in left.iter().filter(|(_, names)| !names.is_empty()) {
+            let others = names.len().saturating_sub(NAMED);
+            let others = if others == 0 { String::new() } else { format!(" and {others} more") };
+            let named = names[..names.len().min(NAMED)].join(", ");
+            said += &format!("; left as they are, because they are {what}: {named}{others}");
         }
-        let damaged = damaged.join(", ");
-        Err(StartError::Transfer(format!(
-            "{rewritten} of {all} were written again, damaged are {damaged}"
-        )))
+        match left.iter().all(|(_, names)| names.is_empty()) {
+            true => Ok(said),
+            false => Err(StartError::Transfer(said)),
+        }
     }
 
     fn encryption(&self) -> Result<Arc<Encryption>, StartError> {

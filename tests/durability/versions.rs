@@ -50,7 +50,10 @@ async fn what_is_kept_in_a_version_that_is_gone_stops_the_start_until_it_is_writ
     ensure!(starts(server("v1", None)?).await? == refused);
     // A release that knows both reads it as it is, and writes it again when it is told to.
     ensure!(starts(server("v1", Some("v1alpha1"))?).await? == "it starts");
-    ensure!(options.migrate(&server("v1", None)?).await? == "0 of 1");
+    // One that does not know it says so, and leaves it as it is.
+    let unknown = options.migrate(&server("v1", None)?).await.err().context("it is known")?;
+    let expected = "0 of 1; left as they are, because they are of unknown versions: foos.example.com a in example.com/v1alpha1";
+    ensure!(unknown.to_string() == expected, "{unknown}");
     ensure!(options.migrate(&server("v1alpha1", Some("v1"))?).await? == "0 of 1");
     ensure!(options.migrate(&server("v1", Some("v1alpha1"))?).await? == "1 of 1");
     ensure!(options.migrate(&server("v1", Some("v1alpha1"))?).await? == "0 of 1");

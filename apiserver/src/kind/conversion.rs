@@ -69,12 +69,11 @@ impl Kind {
         }
     }
 
-    /// Whether an object is kept in a version that there is, served or not. Of kinds of Kubernetes itself nobody
-    /// asks.
+    /// Whether an object is kept in a version that its kind has, served or not; or says of none.
     pub fn knows_version_of(&self, object: &Object) -> bool {
         let version = object.api_version();
         let mut known = self.all_versions().chain([&self.storage]);
-        self.is_typed() || known.any(|known| self.api_version(&known.name) == version)
+        version.is_empty() || known.any(|known| self.api_version(&known.name) == version)
     }
 
     /// An object as it would be kept if it was written now; as it is, if it cannot be
@@ -113,6 +112,13 @@ impl Kind {
     fn converted(&self, object: &Object, version: &Version) -> Result<Object, ObjectError> {
         let (mut tree, managed_fields) = object.to_parts();
         let kept_in = self.convert(&mut tree, version);
+        if kept_in.is_none() && !self.knows_version_of(object) {
+            let version = object.api_version();
+            // A guess would be shown, and be kept by the next write.
+            return Err(ObjectError::new(format!(
+                "request to convert CR from an invalid group/version: {version}"
+            )));
+        }
         let of = version.schema.root();
         if of.go.is_some() {
             // It was of its types before.
@@ -228,6 +234,21 @@ mod tests {
             },
         });
         Kind::parse(&serde_json::from_value(definition).unwrap(), None).unwrap().with_shape()
+    }
+
+    #[test]
+    fn an_object_of_an_unknown_version_is_not_guessed_at() {
+        let kind = generation(&json!({"a": {"type": "string"}}));
+        let tree = json!({
+            "apiVersion": "example.com/v2", "kind": "Foo",
+            "metadata": {"name": "a", "uid": "u"}, "spec": {"a": "1", "b": "1"},
+        });
+        let kept = Arc::new(Object::from_tree(tree.as_object().unwrap()).unwrap());
+        let refused = kind.in_version(&kept, &kind.storage).unwrap_err().to_string();
+        let expected = "foos.example.com \"a\" cannot be converted to example.com/v1: request to convert CR from an invalid group/version: example.com/v2";
+        assert_eq!(refused, expected);
+        // It can be deleted, and is marked as it is.
+        assert!(Arc::ptr_eq(&kept, &kind.in_storage_version(&kept)));
     }
 
     #[test]

@@ -420,7 +420,7 @@ fn check_versions(served: &ServedKind) -> Result<(), StartError> {
     }
 }
 
-/// The same once it is known what is in the store; it is tried until it works.
+/// The same as [`begin`], once the store has been read. What fails is tried again.
 async fn begin_later(
     beginnings: Vec<Beginning>,
     store: Arc<dyn Store>,
@@ -435,6 +435,10 @@ async fn begin_later(
     }
     beginnings.iter().for_each(|beginning| beginning.served.cache.mark_synced());
     while let Err(error) = begin(&beginnings, &*store, &how).await {
+        if let StartError::Version { .. } = error {
+            refused.set(error.to_string());
+            return;
+        }
         tracing::error!("{error}; it is tried again in {} seconds", BEGIN_AGAIN.as_secs());
         tokio::time::sleep(BEGIN_AGAIN).await;
     }

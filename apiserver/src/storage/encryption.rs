@@ -132,6 +132,18 @@ impl Encryption {
         }
     }
 
+    /// Refuses if objects of a collection cannot be encrypted at the moment.
+    ///
+    /// # Errors
+    /// When a plugin has not answered for long.
+    pub(super) fn ensure_writes(&self, collection: &str) -> Result<(), String> {
+        match self.providers(collection).first() {
+            None | Some(Provider::Identity | Provider::Key { .. }) => Ok(()),
+            #[cfg(feature = "kms")]
+            Some(Provider::Kms { kms, .. }) => kms.ensure_writes(),
+        }
+    }
+
     /// What has to be asked of a plugin before these bytes can be opened, if anything has.
     #[cfg(feature = "kms")]
     pub(super) fn unknown(&self, collection: &str, bytes: &[u8]) -> Option<Unknown> {
@@ -221,13 +233,29 @@ fn said(bytes: &[u8]) -> String {
     format!("the key {key:?} of {provider}")
 }
 
+/// The group of a collection, as `example.com` of `foos.example.com`; the core group has no name.
+fn group_of(collection: &str) -> &str {
+    collection.split_once('.').map_or("", |(_, group)| group)
+}
+
 impl Resources {
+    /// Whether there are collections that both are for.
+    fn overlaps(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::All, _) | (_, Self::All) => true,
+            (Self::OfGroup(one), Self::OfGroup(other)) | (Self::One(one), Self::One(other)) => {
+                one == other
+            }
+            (Self::OfGroup(of), Self::One(one)) | (Self::One(one), Self::OfGroup(of)) => {
+                group_of(one) == of
+            }
+        }
+    }
+
     fn has(&self, collection: &str) -> bool {
         match self {
             Self::All => true,
-            Self::OfGroup(group) => {
-                collection.split_once('.').map_or("", |(_, group)| group) == group
-            }
+            Self::OfGroup(group) => group_of(collection) == group,
             Self::One(name) => name == collection,
         }
     }

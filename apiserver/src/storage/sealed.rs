@@ -99,9 +99,26 @@ impl Sealing {
         Ok(Read { object: Some(object), is_stale })
     }
 
-    /// What has to be learned before a value of a collection can be opened.
-    pub fn unknown(&self, collection: &str, value: &[u8]) -> Option<Unknown> {
-        self.encryption.unknown(collection, value.get(4..)?)
+    /// What has to be learned before a value can be opened; nothing, if it is damaged.
+    pub fn unknown(
+        &self,
+        number: u64,
+        collection: &str,
+        name: &str,
+        value: &[u8],
+    ) -> Option<Unknown> {
+        let (found, kept) = value.split_first_chunk()?;
+        let unknown = self.encryption.unknown(collection, kept)?;
+        let is_whole = u32::from_le_bytes(*found) == sum(number, collection, name, kept);
+        is_whole.then_some(unknown)
+    }
+
+    /// Refuses if objects of a collection cannot be encrypted at the moment.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn ensure_writes(&self, collection: &str) -> Result<(), String> {
+        self.encryption.ensure_writes(collection)
     }
 
     /// Why what is kept can be encrypted or decrypted no more, if that is known.

@@ -56,7 +56,7 @@ impl Cipher {
     }
 }
 
-/// It has no room for one.
+/// Of secretbox: it does not bind a value to its place.
 const NO_PLACE: &[u8] = b"";
 
 fn encrypt<C: Aead>(cipher: &C, plain: &[u8], place: &[u8]) -> Result<Vec<u8>, String> {

@@ -14,6 +14,8 @@ use super::{Provider, Resources, Rule};
 
 const API_VERSION: &str = "apiserver.config.k8s.io/v1";
 const KIND: &str = "EncryptionConfiguration";
+/// A plugin that takes longer than this for an answer is as good as none.
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -74,21 +76,28 @@ pub(super) fn rules(text: &str) -> Result<Vec<Rule>, String> {
         .map_err(|error| format!("it is no YAML{}", place_of(&error)))?;
     let configuration: EncryptionConfiguration =
         serde_path_to_error::deserialize(value).map_err(|error| {
-            let (path, why) = (error.path().to_string(), error.into_inner().to_string());
-            // Others repeat values.
-            match why.starts_with("unknown field") || why.starts_with("missing field") {
-                true => format!("{path}: {why}"),
-                false => format!("{path} is not what an {KIND} has there"),
+            let (path, why) = (error.path().to_string(), error.inner().to_string());
+            // A field that is not known may be a secret that was not set apart from its name, and others
+            // repeat values.
+            match why.split_once("`, expected ") {
+                Some((unknown, expected)) if unknown.starts_with("unknown field `") => {
+                    let parent = path.rsplit_once('.').map_or("", |(parent, _)| parent);
+                    let place = if parent.is_empty() { "" } else { " at " };
+                    format!("a field{place}{parent} is not known, expected {expected}")
+                }
+                _ if why.starts_with("missing field") => format!("{path}: {why}"),
+                _ => format!("{path} is not what an {KIND} has there"),
             }
         })?;
     let EncryptionConfiguration { api_version, kind, resources } = configuration;
     if (api_version.as_str(), kind.as_str()) != (API_VERSION, KIND) {
         return Err(format!("it is no {KIND} of {API_VERSION}"));
     }
-    let rules = resources.into_iter().enumerate();
-    let rules: Vec<Rule> = rules
-        .map(|(index, one)| rule(one, &format!("resources[{index}]")))
-        .collect::<Result<_, _>>()?;
+    let mut rules: Vec<Rule> = Vec::new();
+    for (index, one) in resources.into_iter().enumerate() {
+        let rule = rule(one, &format!("resources[{index}]"), &rules)?;
+        rules.push(rule);
+    }
     if rules.is_empty() {
         return Err("resources must not be empty".to_owned());
     }
@@ -99,7 +108,7 @@ fn place_of(error: &serde_saphyr::Error) -> String {
     error.location().map_or(String::new(), |place| format!(", at line {}", place.line()))
 }
 
-fn rule(configuration: ResourceConfiguration, path: &str) -> Result<Rule, String> {
+fn rule(configuration: ResourceConfiguration, path: &str, others: &[Rule]) -> Result<Rule, String> {
     let ResourceConfiguration { resources, providers } = configuration;
     if resources.is_empty() || providers.is_empty() {
         return Err(format!("{path} must have resources and providers"));
@@ -109,10 +118,15 @@ fn rule(configuration: ResourceConfiguration, path: &str) -> Result<Rule, String
         .map(|(index, name)| {
             resources_of(name).map_err(|why| format!("{path}.resources[{index}] {why}"))
         })
-        .collect::<Result<_, _>>()?;
+        .collect::<Result<Vec<_>, _>>()?;
+    for (index, one) in resources.iter().enumerate() {
+        if let Some(other) = resources[..index].iter().position(|other| one.overlaps(other)) {
+            return Err(format!("{path}.resources[{index}] overlaps with resources[{other}]"));
+        }
+    }
     let mut all = Vec::new();
     for (index, provider) in providers.into_iter().enumerate() {
-        add(provider, &format!("{path}.providers[{index}]"), &mut all)?;
+        add(provider, &format!("{path}.providers[{index}]"), others, &mut all)?;
     }
     Ok(Rule { resources, providers: all })
 }
@@ -134,10 +148,20 @@ fn resources_of(name: &str) -> Result<Resources, &'static str> {
 }
 
 /// Adds a provider: one for each of its keys.
-fn add(given: ProviderConfiguration, path: &str, all: &mut Vec<Provider>) -> Result<(), String> {
+fn add(
+    given: ProviderConfiguration,
+    path: &str,
+    others: &[Rule],
+    all: &mut Vec<Provider>,
+) -> Result<(), String> {
     let ProviderConfiguration { aesgcm, secretbox, identity, aescbc, kms } = given;
     match (aesgcm, secretbox, identity, aescbc, kms) {
-        (None, None, None, None, Some(kms)) => add_kms(kms, &format!("{path}.kms"), all)?,
+        (None, None, None, None, Some(kms)) => {
+            let known = others.iter().flat_map(|rule| &rule.providers).chain(&*all);
+            let known: Vec<&str> = known.filter_map(plugin_name).collect();
+            let kms = kms_of(kms, &format!("{path}.kms"), &known)?;
+            all.push(kms);
+        }
         (None, None, Some(_), None, None) => all.push(Provider::Identity),
         (Some(keys), None, None, None, None) => {
             let path = format!("{path}.aesgcm");
@@ -188,7 +212,8 @@ fn add_keys(
     Ok(())
 }
 
-fn add_kms(given: KmsConfiguration, path: &str, all: &mut Vec<Provider>) -> Result<(), String> {
+/// A plugin, whose name no other one has.
+fn kms_of(given: KmsConfiguration, path: &str, known: &[&str]) -> Result<Provider, String> {
     let KmsConfiguration { api_version, name, endpoint, timeout, cachesize } = given;
     if api_version.as_deref() != Some("v2") {
         return Err(format!("{path}.apiVersion must be v2"));
@@ -199,28 +224,27 @@ fn add_kms(given: KmsConfiguration, path: &str, all: &mut Vec<Provider>) -> Resu
     if name.is_empty() || name.contains(':') {
         return Err(format!("{path}.name must not be empty, and has no colon"));
     }
+    if known.contains(&name.as_str()) {
+        return Err(format!("{path}.name is that of another plugin"));
+    }
     let is_socket = endpoint.strip_prefix("unix://").is_some_and(|socket| !socket.is_empty());
     if !is_socket {
         return Err(format!("{path}.endpoint must be a Unix socket, as unix:///run/kms.sock"));
     }
     let timeout = timeout.as_deref().unwrap_or("3s").parse::<jiff::SignedDuration>().ok();
     let timeout = timeout.and_then(|timeout| Duration::try_from(timeout).ok());
-    let timeout = timeout.filter(|timeout| !timeout.is_zero());
-    let timeout = timeout.ok_or_else(|| format!("{path}.timeout must be a duration, as 3s"))?;
-    if names(all).any(|known| known == name) {
-        return Err(format!("{path}.name is that of another plugin"));
-    }
-    all.push(kms_provider(name, endpoint, timeout).map_err(|why| format!("{path}: {why}"))?);
-    Ok(())
+    let timeout = timeout.filter(|timeout| !timeout.is_zero() && *timeout <= LONGEST_TIMEOUT);
+    let timeout = timeout
+        .ok_or_else(|| format!("{path}.timeout must be a duration up to a minute, as 3s"))?;
+    kms_provider(name, endpoint, timeout).map_err(|why| format!("{path}: {why}"))
 }
 
-/// The names of plugins.
-fn names(providers: &[Provider]) -> impl Iterator<Item = &str> {
-    providers.iter().filter_map(|provider| match provider {
+fn plugin_name(provider: &Provider) -> Option<&str> {
+    match provider {
         Provider::Identity | Provider::Key { .. } => None,
         #[cfg(feature = "kms")]
         Provider::Kms { kms, .. } => Some(kms.name()),
-    })
+    }
 }
 
 #[cfg(feature = "kms")]

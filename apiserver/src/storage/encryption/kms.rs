@@ -2,15 +2,15 @@
 //! and each value is encrypted here, by a key of its own that is derived from a seed.
 //!
 //! Beside a value stands its seed as the plugin has encrypted it, so reading needs one call for each seed,
-//! and a server makes one seed for each key of the plugin. Values are opened by code that must not wait:
-//! it is [learned](Kms::learn) before what their seeds are.
+//! and a server makes one seed for each key of the plugin. Code that opens values must not wait for the
+//! plugin, so their seeds are [learned](Unknown::learn) first.
 
 mod messages;
 mod plugin;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use aes_gcm::aead::OsRng;
@@ -29,6 +29,9 @@ use plugin::Plugin;
 const LIFETIME: Duration = Duration::from_secs(3 * 60);
 /// Seeds that are remembered. Every server makes one when it starts, and when the key changes.
 const SEEDS_LIMIT: usize = 100_000;
+/// How long a plugin that refuses a seed is asked again, while it is not said to be lost: some refuse where
+/// the KMS behind them does not answer.
+const REFUSED_FOR: Duration = Duration::from_secs(60);
 /// Bytes of a seed, and in front of each value the bytes from which its key is derived.
 const SEED: usize = 32;
 const INFO: usize = 32;
@@ -60,9 +63,16 @@ struct Known {
     /// The seed that writes.
     current: ArcSwapOption<Current>,
     /// All seeds that were asked for, by [`identity`].
-    seeds: Mutex<HashMap<Vec<u8>, Arc<Source>>>,
-    /// Why the plugin could not be asked lately.
-    trouble: Mutex<Option<String>>,
+    seeds: Mutex<HashMap<Vec<u8>, Seed>>,
+    /// Why the key could not be confirmed.
+    unconfirmed: Mutex<Option<String>>,
+}
+
+/// What came of asking for a seed.
+enum Seed {
+    Known(Arc<Source>),
+    /// The plugin does not decrypt it; since when, and why.
+    Refused(Instant, String),
 }
 
 struct Current {
@@ -107,10 +117,9 @@ impl Kms {
     /// # Errors
     /// When the plugin has not confirmed its key for long, or nothing random can be had.
     pub fn encrypt(&self, plain: &[u8], place: &[u8]) -> Result<Vec<u8>, String> {
+        self.ensure_writes()?;
         let current = self.known.current.load();
-        let expired = || format!("{self} has not answered for three minutes");
-        let current = current.as_ref().filter(|current| Instant::now() < current.expires);
-        let current = current.ok_or_else(expired)?;
+        let current = current.as_ref().ok_or("there is no seed")?;
         let data = current.source.encrypt(plain, place)?;
         Ok(EncryptedObject { data: data.into(), ..current.beside.clone() }.encode_to_vec())
     }
@@ -122,11 +131,8 @@ impl Kms {
     pub fn decrypt(&self, encrypted: &[u8], place: &[u8]) -> Result<(Vec<u8>, bool), String> {
         let mut object = read(encrypted)?;
         let data = std::mem::take(&mut object.data);
-        let source = self.known.seed(&identity(&object)).ok_or_else(|| {
-            let trouble = self.known.trouble.lock().unwrap_or_else(PoisonError::into_inner);
-            let why = trouble.as_deref().unwrap_or("it was not asked");
-            format!("its seed is not known: {why}")
-        })?;
+        let source = self.known.seed(&identity(&object));
+        let source = source.map_err(|why| format!("its seed is not known: {why}"))?;
         let plain = source.decrypt(&data, place).ok_or("it is not what was encrypted")?;
         let current = self.known.current.load();
         let is_current = current.as_ref().is_some_and(|current| {
@@ -138,14 +144,24 @@ impl Kms {
     /// What has to be learned before a value can be decrypted.
     pub fn unknown(self: &Arc<Self>, encrypted: &[u8]) -> Option<Unknown> {
         let beside = EncryptedObject { data: Bytes::new(), ..read(encrypted).ok()? };
-        let is_known = self.known.seed(&identity(&beside)).is_some();
-        (!is_known).then(|| Unknown { kms: Arc::clone(self), beside })
+        let is_settled = self.known.is_settled(&identity(&beside));
+        (!is_settled).then(|| Unknown { kms: Arc::clone(self), beside })
     }
 
-    /// Why the plugin could not be asked lately.
+    /// Refuses if nothing can be encrypted at the moment.
+    ///
+    /// # Errors
+    /// When the plugin has not confirmed its key for long.
+    pub fn ensure_writes(&self) -> Result<(), String> {
+        let current = self.known.current.load();
+        let is_valid = current.as_ref().is_some_and(|current| Instant::now() < current.expires);
+        if is_valid { Ok(()) } else { Err(format!("{self} has not answered for three minutes")) }
+    }
+
+    /// Why the key could not be confirmed lately.
     pub fn trouble(&self) -> Option<String> {
-        let trouble = self.known.trouble.lock().unwrap_or_else(PoisonError::into_inner);
-        trouble.as_ref().map(|why| format!("{self}: {why}"))
+        let why = self.known.unconfirmed.lock().unwrap_or_else(PoisonError::into_inner);
+        why.as_ref().map(|why| format!("{self}: {why}"))
     }
 
     /// Asks the plugin at once whether its key is still the one that writes.
@@ -168,7 +184,8 @@ impl Unknown {
     /// When there is none, or the plugin refuses.
     pub fn learn(self) -> Result<(), String> {
         let Self { kms, beside } = self;
-        if kms.known.seed(&identity(&beside)).is_some() {
+        // Another value may have had the same one.
+        if kms.known.is_settled(&identity(&beside)) {
             return Ok(());
         }
         kms.plugin.decrypt(beside).map_err(|why| format!("{kms}: {why}"))
@@ -176,25 +193,54 @@ impl Unknown {
 }
 
 impl Known {
-    fn seed(&self, identity: &[u8]) -> Option<Arc<Source>> {
-        self.lock().get(identity).cloned()
+    fn seed(&self, identity: &[u8]) -> Result<Arc<Source>, String> {
+        match self.lock().get(identity) {
+            Some(Seed::Known(source)) => Ok(Arc::clone(source)),
+            Some(Seed::Refused(_, why)) => Err(why.clone()),
+            None => Err("the plugin was not asked".to_owned()),
+        }
+    }
+
+    /// Whether nothing is left to ask for.
+    fn is_settled(&self, identity: &[u8]) -> bool {
+        match self.lock().get(identity) {
+            Some(Seed::Known(_)) => true,
+            Some(Seed::Refused(since, _)) => since.elapsed() >= REFUSED_FOR,
+            None => false,
+        }
     }
 
     fn remember(&self, beside: &EncryptedObject, source: Arc<Source>) -> Result<(), String> {
-        let mut seeds = self.lock();
-        if seeds.len() >= SEEDS_LIMIT {
+        self.note(beside, |_| Seed::Known(source))
+    }
+
+    fn refuse(&self, beside: &EncryptedObject, why: String) -> Result<(), String> {
+        self.note(beside, |before| match before {
+            Some(Seed::Refused(since, _)) => Seed::Refused(*since, why),
+            _ => Seed::Refused(Instant::now(), why),
+        })
+    }
+
+    fn note(
+        &self,
+        beside: &EncryptedObject,
+        seed: impl FnOnce(Option<&Seed>) -> Seed,
+    ) -> Result<(), String> {
+        let (identity, mut seeds) = (identity(beside), self.lock());
+        if seeds.len() >= SEEDS_LIMIT && !seeds.contains_key(&identity) {
             return Err(format!("more than {SEEDS_LIMIT} seeds"));
         }
-        seeds.insert(identity(beside), source);
+        let seed = seed(seeds.get(&identity));
+        seeds.insert(identity, seed);
         Ok(())
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Vec<u8>, Arc<Source>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Seed>> {
         self.seeds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn set_trouble(&self, trouble: Option<String>) {
-        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+    fn set_unconfirmed(&self, why: Option<String>) {
+        *self.unconfirmed.lock().unwrap_or_else(PoisonError::into_inner) = why;
     }
 }
 

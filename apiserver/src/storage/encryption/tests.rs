@@ -217,7 +217,7 @@ fn what_is_wrong_with_a_configuration_is_said_and_no_secret() {
         ),
         (
             with("identity: {}") + "colour: SECRET",
-            "colour: unknown field `colour`, expected one of `apiVersion`, `kind`, `resources`",
+            "a field is not known, expected one of `apiVersion`, `kind`, `resources`",
         ),
         (configuration(&[("", &[identity()])]), "resources[0] must have resources and providers"),
         (
@@ -264,7 +264,7 @@ fn what_is_wrong_with_a_configuration_is_said_and_no_secret() {
         ),
         (
             with("kms: {apiVersion: v2, name: a, endpoint: 'unix:///a', timeout: 0s}"),
-            "resources[0].providers[0].kms.timeout must be a duration, as 3s",
+            "resources[0].providers[0].kms.timeout must be a duration up to a minute, as 3s",
         ),
         (
             with("{identity: {}, aesgcm: {keys: []}}"),
@@ -294,6 +294,19 @@ fn what_is_wrong_with_a_configuration_is_said_and_no_secret() {
         (
             of_aesgcm("{name: a, secret: U0VDUkVU}"),
             "resources[0].providers[0].aesgcm.keys[0].secret must be 16, 24 or 32 bytes, in base64",
+        ),
+        (
+            of_aesgcm("{name: a, 'secret:SECRET': null}"),
+            "a field at resources[0].providers[0].aesgcm.keys[0] is not known, expected `name` or `secret`",
+        ),
+        (resources("pods, '*.'"), "resources[0].resources[1] overlaps with resources[0]"),
+        (
+            resources("'*.*', foos.example.com"),
+            "resources[0].resources[1] overlaps with resources[0]",
+        ),
+        (
+            resources("foos.example.com, pods, foos.example.com"),
+            "resources[0].resources[2] overlaps with resources[0]",
         ),
         (
             with("secretbox: {keys: [{name: a, secret: U0VDUkVU}]}"),

@@ -17,8 +17,8 @@ use super::Shared;
 use super::client::{Client, Fault, Watch, broken};
 use super::list::list;
 use super::messages::{
-    EventType, RangeRequest, WatchAsk, WatchCreateRequest, WatchProgressRequest, WatchRequest,
-    WatchResponse,
+    EventType, RangeRequest, RangeResponse, WatchAsk, WatchCreateRequest, WatchProgressRequest,
+    WatchRequest, WatchResponse,
 };
 use super::place::{Prefix, Row, number, revision};
 use crate::object::Key;
@@ -174,24 +174,7 @@ impl Feed {
             )));
         }
         self.cluster = Some(header.cluster_id);
-        if let Some(kept) = answer.kvs.first() {
-            let noted: Option<Noted> = serde_json::from_slice(&kept.value).ok();
-            match noted {
-                Some(Noted { form: FORM }) => {}
-                Some(Noted { form }) => {
-                    let why = format!(
-                        "what is in etcd was written by a later version: its form is {form}, and {FORM} is known here"
-                    );
-                    return Err(Ended::Failed(why));
-                }
-                None => {
-                    let place = self.prefix.store();
-                    let place = String::from_utf8_lossy(&place);
-                    let why = format!("{place} in etcd was written by another program");
-                    return Err(Ended::Failed(why));
-                }
-            }
-        }
+        check_form(&self.prefix, &answer).map_err(Ended::Failed)?;
         self.shared.set_new(answer.kvs.is_empty());
         Ok(newest)
     }
@@ -422,6 +405,26 @@ impl Feed {
         if !self.is_known() && self.position >= Some(newest) {
             tracing::info!("all changes in etcd up to {newest} are known");
             self.shared.known.send_replace(true);
+        }
+    }
+}
+
+/// Refuses a place that another program, or a later version of this one, has written to.
+///
+/// # Errors
+/// Which of them has.
+pub(super) fn check_form(prefix: &Prefix, noted: &RangeResponse) -> Result<(), String> {
+    let Some(kept) = noted.kvs.first() else { return Ok(()) };
+    let noted: Option<Noted> = serde_json::from_slice(&kept.value).ok();
+    match noted {
+        Some(Noted { form: FORM }) => Ok(()),
+        Some(Noted { form }) => Err(format!(
+            "what is in etcd was written by a later version: its form is {form}, and {FORM} is known here"
+        )),
+        None => {
+            let place = prefix.store();
+            let place = String::from_utf8_lossy(&place);
+            Err(format!("{place} in etcd was written by another program"))
         }
     }
 }

@@ -92,14 +92,14 @@ impl Prefix {
     pub async fn learn(&self, values: impl Iterator<Item = &KeyValue>) -> Result<(), String> {
         let unknown = values.filter_map(|kept| {
             let place = std::str::from_utf8(&kept.key).ok()?.strip_prefix(&self.text)?;
-            let (collection, _) = place.split_once('/')?;
-            self.sealing.unknown(collection, &kept.value)
+            let (collection, name) = place.split_once('/')?;
+            self.sealing.unknown(0, collection, name, &kept.value)
         });
         let unknown: Vec<_> = unknown.collect();
         if unknown.is_empty() {
             return Ok(());
         }
-        // They are mostly the same, and the first one is asked for alone.
+        // Those of a seed that another value has made known are not asked for again.
         let learned = move || unknown.into_iter().try_for_each(Unknown::learn);
         let learned = tokio::task::spawn_blocking(learned).await;
         learned.map_err(|error| error.to_string())?

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use futures::{StreamExt, TryStreamExt, stream};
 
 use super::client::{Client, Fault};
+use super::feed::check_form;
 use super::list::list;
-use super::messages::{Operation, PutRequest, RequestOp, TxnRequest};
+use super::messages::{Operation, PutRequest, RangeRequest, RequestOp, TxnRequest};
 use super::place::{Prefix, Row, number};
 use super::was_written_at;
 use crate::storage::sealed::Unreadable;
@@ -30,6 +31,8 @@ pub async fn rewrite(
     let prefix = Prefix::new(&etcd.prefix, encryption)?;
     let client = Client::new(etcd)?;
     let failed = |fault: Fault| format!("etcd: {}", fault.text());
+    let noted = RangeRequest { key: prefix.store(), ..RangeRequest::default() };
+    check_form(&prefix, &client.key(noted).await.map_err(failed)?)?;
     let mut rewritten = 0;
     for _ in 0..ROUNDS {
         let rows = list(&client, &prefix, 0).await.map_err(failed)?;

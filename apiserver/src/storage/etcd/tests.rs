@@ -426,6 +426,9 @@ async fn what_a_later_version_has_written_is_not_touched() {
         let late = begin(&options(etcd.urls()), Arc::default());
         let why = timeout(Duration::from_secs(20), late.failed()).await.unwrap();
         assert!(why.contains(expected), "{why}");
+        let as_it_is = |_: &Collection, _: &Arc<Object>| None;
+        let not_rewritten = rewrite(&options(etcd.urls()), Arc::default(), &as_it_is).await;
+        assert_eq!(not_rewritten.map(drop), Err(why));
         let refused = late.commit(write("a", Expected::Absent, Some("1"))).await;
         assert_eq!(refused, Err(StoreError::Failed));
     }
@@ -579,13 +582,14 @@ async fn what_is_encrypted_needs_its_key_and_is_written_again() {
 #[cfg(feature = "kms")]
 #[tokio::test]
 async fn what_others_have_encrypted_by_a_plugin_waits_for_it() {
-    use crate::storage::encryption::kms::tests::{TestPlugin, expire};
+    use crate::storage::encryption::kms::tests::{TestPlugin, expire, settle};
     let Some(etcd) = etcd(1) else { return };
     let at = options(etcd.urls());
     let plugin = TestPlugin::start();
     let encryption = plugin.encryption(false);
     let one = open_with(at.clone(), Arc::clone(&encryption)).await;
-    let other = open_with(at, plugin.encryption(false)).await;
+    let of_other = plugin.encryption(false);
+    let other = open_with(at, Arc::clone(&of_other)).await;
     one.commit(write("a", Expected::Absent, Some("a secret"))).await.unwrap();
     assert!(value_of(&one, "a").await[4..].starts_with(b"k8s:enc:kms:v2:test:"));
     assert_eq!(text_of(&other, "a").await.as_deref(), Some("a secret"));
@@ -599,6 +603,23 @@ async fn what_others_have_encrypted_by_a_plugin_waits_for_it() {
     plugin.set_healthz("ok");
     until(|| other.trouble().is_none()).await;
     assert_eq!(text_of(&other, "b").await.as_deref(), Some("a secret"));
+    // A seed that is lost makes its object unreadable, and nothing else.
+    let fourth = open_with(options(etcd.urls()), plugin.encryption(false)).await;
+    plugin.set_healthz("lost");
+    fourth.commit(write("d", Expected::Absent, Some("a secret"))).await.unwrap();
+    until(|| other.trouble().is_some_and(|why| why.contains("Decrypt: lost"))).await;
+    settle(&of_other);
+    until(|| other.trouble().is_none()).await;
+    let lost = other.get(&collection(), &key("d")).await.map(|_| ());
+    assert_eq!(lost, Err(StoreError::Damaged));
+    assert_eq!(text_of(&other, "b").await.as_deref(), Some("a secret"));
+    // Of what is damaged no plugin is asked.
+    let mut value = value_of(&one, "a").await.to_vec();
+    value[30] ^= 1;
+    put(&one, one.prefix.place(&collection(), &key("a")), Box::leak(value.into())).await;
+    let damaged = other.get(&collection(), &key("a")).await.map(|_| ());
+    assert_eq!(damaged, Err(StoreError::Damaged));
+    assert_eq!(other.trouble(), None);
     expire(&encryption);
     let refused = one.commit(write("c", Expected::Absent, Some("a secret"))).await;
     assert_eq!(refused, Err(StoreError::Unavailable));

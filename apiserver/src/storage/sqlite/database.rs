@@ -147,6 +147,14 @@ impl Database {
         Ok(Self { connection, path, sealing, ballast, _lock: lock })
     }
 
+    /// Refuses if objects of a collection cannot be encrypted at the moment.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn ensure_writes(&self, collection: &Collection) -> Result<(), String> {
+        self.sealing.ensure_writes(collection.as_str())
+    }
+
     /// What happened before.
     ///
     /// # Errors
@@ -307,7 +315,7 @@ impl Database {
         let mut found = Vec::with_capacity(revisions.len());
         for revision in revisions {
             let rows = statement.query([signed(revision.number())]).map_err(unreadable)?;
-            take_rows(rows, &self.sealing, |row| found.push(row)).map_err(unreadable)?;
+            take_rows(rows, &self.sealing, |row| found.push(row))?;
         }
         Ok(found)
     }
@@ -317,12 +325,23 @@ impl Database {
     /// # Errors
     /// When there is no room for that; the file is as it was then.
     pub fn vacuum(&mut self) -> Result<(), String> {
-        let vacuumed = self.connection.execute_batch("VACUUM").and_then(|()| {
-            self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+        // What is made beside the file is as large as that: it belongs in the folder, and not in memory.
+        let folder = self.path.parent().and_then(Path::to_str).unwrap_or(".").replace('\'', "''");
+        let sql = format!(
+            "PRAGMA temp_store_directory = '{folder}'; PRAGMA temp_store = FILE; VACUUM; PRAGMA temp_store = MEMORY"
+        );
+        let vacuumed = self.connection.execute_batch(&sql).and_then(|()| {
+            let sql = "PRAGMA wal_checkpoint(TRUNCATE)";
+            self.connection.query_row(sql, [], |row| row.get::<_, bool>(0))
         });
-        vacuumed.map_err(|error| {
-            format!("{FILE} cannot be made anew, so what it held before may still be read there: {error}")
-        })
+        let why = match vacuumed {
+            Ok(false) => return Ok(()),
+            Ok(true) => "another process reads it".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        Err(format!(
+            "{FILE} cannot be made anew, so what it held before may still be read there: {why}"
+        ))
     }
 
     fn in_transaction(
@@ -361,32 +380,44 @@ pub(super) fn rows(
     let sql = "SELECT revision, collection, name, value FROM log ORDER BY revision";
     let mut statement = connection.prepare(sql).map_err(unreadable)?;
     let rows = statement.query([]).map_err(unreadable)?;
-    take_rows(rows, sealing, take).map_err(unreadable)
+    take_rows(rows, sealing, take)
 }
 
 /// Takes rows of revision, collection, name and value.
+///
+/// # Errors
+/// When the file is damaged, or something in it is encrypted by a plugin that does not answer.
 fn take_rows(
     mut rows: rusqlite::Rows<'_>,
     sealing: &Sealing,
     mut take: impl FnMut(Row),
-) -> rusqlite::Result<()> {
-    while let Some(row) = rows.next()? {
-        let number = unsigned(row.get(0)?);
-        let (collection, name): (String, String) = (row.get(1)?, row.get(2)?);
-        let value = row.get_ref(3)?.as_blob()?;
-        // If it cannot be learned, the value says so itself.
-        let _ = sealing.unknown(&collection, value).map(Unknown::learn);
-        let (value, is_stale) = match sealing.open(number, &collection, &name, value) {
-            Ok(Read { object: Some(object), is_stale }) => {
-                (Value::Object(Arc::new(object)), is_stale)
-            }
-            Ok(Read { object: None, .. }) => (Value::Nothing, false),
-            Err(why) => (Value::Unreadable(why), false),
-        };
-        let (collection, key) = (Collection::new(&collection), Key::of_text(&name));
-        take(Row { collection, key, revision: Revision::new(number), value, is_stale });
+) -> Result<(), String> {
+    let unreadable = |error| format!("{FILE} cannot be read: {error}");
+    while let Some(row) = rows.next().map_err(unreadable)? {
+        take(read_row(row, sealing).map_err(unreadable)??);
     }
     Ok(())
+}
+
+fn read_row(row: &rusqlite::Row<'_>, sealing: &Sealing) -> rusqlite::Result<Result<Row, String>> {
+    let number = unsigned(row.get(0)?);
+    let (collection, name): (String, String) = (row.get(1)?, row.get(2)?);
+    let value = row.get_ref(3)?.as_blob()?;
+    let learned = sealing.unknown(number, &collection, &name, value).map(Unknown::learn);
+    let (value, is_stale) = match (sealing.open(number, &collection, &name, value), learned) {
+        (Ok(Read { object: Some(object), is_stale }), _) => {
+            (Value::Object(Arc::new(object)), is_stale)
+        }
+        (Ok(Read { object: None, .. }), _) => (Value::Nothing, false),
+        // All others would be asked for in vain, too.
+        (Err(_), Some(Err(why))) => {
+            let why = Unreadable::Locked(format!("it is encrypted by {why}"));
+            return Ok(Err(format!("{collection} {name} at revision {number} {why}")));
+        }
+        (Err(why), _) => (Value::Unreadable(why), false),
+    };
+    let (collection, key) = (Collection::new(&collection), Key::of_text(&name));
+    Ok(Ok(Row { collection, key, revision: Revision::new(number), value, is_stale }))
 }
 
 /// The file system of a folder, if it is one of those that other machines share, and that say of what

@@ -436,7 +436,7 @@ async fn what_a_plugin_has_encrypted_needs_it_at_the_start() {
     store.commit(write("b", Expected::Absent, Some("a secret"))).await.unwrap();
     drop(store);
     assert!(!is_shown(folder.path(), "a secret"));
-    // The next process asks for the seed of this one, and another key is one by one taken up.
+    // The next process asks for the seed of this one. It writes with another key.
     plugin.set_key("second");
     let next = plugin.encryption(false);
     let store = open(&next);
@@ -451,7 +451,7 @@ async fn what_a_plugin_has_encrypted_needs_it_at_the_start() {
     plugin.set_healthz("locked");
     let refused = refused_with(folder.path(), last);
     let expected = format!(
-        "foos.example.com a at revision {first} cannot be decrypted (--encryption-provider-config): it is encrypted by the KMS plugin \"test\", and its seed is not known: Decrypt: locked"
+        "foos.example.com a at revision {first} cannot be decrypted (--encryption-provider-config): it is encrypted by the KMS plugin \"test\": Decrypt: locked"
     );
     assert_eq!(refused, expected);
 }

@@ -134,21 +134,26 @@ impl Writer {
         }
     }
 
-    /// What may be written: while the disk is full, nothing but what makes room.
-    fn admitted(&mut self, mut group: Vec<(Commit, Answer)>) -> Vec<(Commit, Answer)> {
+    /// What may be written: while the disk is full, nothing but what makes room; and nothing whose key a
+    /// plugin has not confirmed for long.
+    fn admitted(&mut self, group: Vec<(Commit, Answer)>) -> Vec<(Commit, Answer)> {
         if self.low_since.is_some_and(|since| since.elapsed() >= LOOK_EVERY) {
             self.hold_room();
         }
-        if self.low_since.is_some() {
-            let (makes_room, others) =
-                group.into_iter().partition(|(commit, _)| commit.makes_room());
-            let others: Vec<(Commit, Answer)> = others;
-            for (_, answer) in others {
+        let mut admitted = Vec::with_capacity(group.len());
+        for (commit, answer) in group {
+            if self.low_since.is_some() && !commit.makes_room() {
                 let _ = answer.send(Err(StoreError::NoDiskSpace));
+            } else if commit.object.is_some()
+                && self.database.ensure_writes(&commit.collection).is_err()
+            {
+                // The log says why where the plugin is asked.
+                let _ = answer.send(Err(StoreError::Unavailable));
+            } else {
+                admitted.push((commit, answer));
             }
-            group = makes_room;
         }
-        group
+        admitted
     }
 
     /// Sees to it that there is room for what makes room.

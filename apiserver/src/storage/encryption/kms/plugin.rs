@@ -9,10 +9,10 @@ use std::{fmt, thread};
 use http::uri::PathAndQuery;
 use prost::Message;
 use tokio::sync::mpsc;
-use tokio::time::{sleep, timeout};
+use tokio::time::{sleep_until, timeout};
 use tonic::client::Grpc;
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Request, Status};
+use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
 use uuid::Uuid;
 
@@ -66,7 +66,7 @@ impl Plugin {
         };
         let thread = thread::Builder::new().name("kms".to_owned());
         thread.spawn(move || runtime.block_on(calls)).map_err(|error| unusable(&error))?;
-        // It may be at three calls of somebody else's.
+        // The thread may be busy with calls for other questions, three for each.
         Ok(Self { asks, patience: options.timeout * 6 })
     }
 
@@ -110,26 +110,27 @@ struct Calls {
 impl Calls {
     /// Asks until nobody is left who wants to know.
     async fn run(mut self, mut asks: mpsc::Receiver<Ask>) {
-        let mut pause = RETRY;
+        let mut next = Instant::now() + RETRY;
         loop {
-            tokio::select! {
+            let answer = tokio::select! {
+                // However many questions come, the key is confirmed in time.
+                biased;
+                () = sleep_until(next.into()) => None,
                 ask = asks.recv() => match ask {
                     None => return,
-                    // Whoever asked may have gone.
                     Some(Ask::Decrypt(beside, answer)) => {
                         let done = self.decrypt(*beside).await;
+                        // Whoever asked may have gone.
                         let _ = answer.send(done);
+                        continue;
                     }
-                    Some(Ask::Confirm(answer)) => {
-                        let done = self.confirm().await;
-                        pause = if done.is_ok() { CONFIRM } else { RETRY };
-                        let _ = answer.send(done);
-                    }
+                    Some(Ask::Confirm(answer)) => Some(answer),
                 },
-                () = sleep(pause) => {
-                    let done = self.confirm().await;
-                    pause = if done.is_ok() { CONFIRM } else { RETRY };
-                }
+            };
+            let done = self.confirm().await;
+            next = Instant::now() + if done.is_ok() { CONFIRM } else { RETRY };
+            if let Some(answer) = answer {
+                let _ = answer.send(done);
             }
         }
     }
@@ -146,14 +147,16 @@ impl Calls {
             key_id: beside.key_id.clone(),
             annotations: beside.annotations.clone(),
         };
-        let answer: Result<DecryptResponse, String> = self.call("Decrypt", request).await;
-        let learned = answer.and_then(|answer| {
+        let answer: Result<DecryptResponse, Fault> = self.call("Decrypt", request).await;
+        let source = answer.and_then(|answer| {
             let source = Source::of(beside.source_type, &answer.plaintext);
-            let source = source.ok_or("what it has decrypted is no seed")?;
-            known.remember(&beside, Arc::new(source))
+            source.ok_or_else(|| Fault::Refused("what it has decrypted is no seed".to_owned()))
         });
-        self.note(&known, learned.as_ref().err());
-        learned
+        match source {
+            Ok(source) => known.remember(&beside, Arc::new(source)),
+            Err(Fault::Away(why)) => Err(why),
+            Err(Fault::Refused(why)) => known.refuse(&beside, why.clone()).and(Err(why)),
+        }
     }
 
     async fn confirm(&mut self) -> Result<(), String> {
@@ -165,7 +168,8 @@ impl Calls {
 
     async fn confirmed(&self, known: &Known) -> Result<(), String> {
         let expires = Instant::now() + LIFETIME;
-        let status: StatusResponse = self.call("Status", StatusRequest {}).await?;
+        let status: StatusResponse =
+            self.call("Status", StatusRequest {}).await.map_err(Fault::text)?;
         if !matches!(status.version.as_str(), "v2" | "v2beta1") {
             return Err(format!("it speaks version {:?}, and only v2 is known", status.version));
         }
@@ -181,7 +185,7 @@ impl Calls {
         let seed = Source::random()?;
         let plaintext = seed.to_vec().into();
         let request = EncryptRequest { plaintext, uid: Uuid::new_v4().to_string() };
-        let answer: EncryptResponse = self.call("Encrypt", request).await?;
+        let answer: EncryptResponse = self.call("Encrypt", request).await.map_err(Fault::text)?;
         let EncryptResponse { ciphertext: source, key_id, annotations } = answer;
         if key_id != status.key_id {
             return Err("its key has just changed".to_owned());
@@ -200,7 +204,7 @@ impl Calls {
         Ok(())
     }
 
-    /// Notes whether the plugin could be asked, and says it now and then.
+    /// Notes whether the key was confirmed, and says it now and then.
     fn note(&mut self, known: &Known, why: Option<&String>) {
         let name = &self.name;
         match why {
@@ -213,16 +217,16 @@ impl Calls {
             }
             _ => {}
         }
-        known.set_trouble(why.cloned());
+        known.set_unconfirmed(why.cloned());
     }
 
-    async fn call<M, R>(&self, method: &str, request: M) -> Result<R, String>
+    async fn call<M, R>(&self, method: &str, request: M) -> Result<R, Fault>
     where
         M: Message + 'static,
         R: Message + Default + 'static,
     {
         let path = PathAndQuery::try_from(format!("/v2.KeyManagementService/{method}"));
-        let path = path.map_err(|error| error.to_string())?;
+        let path = path.map_err(|error| Fault::Away(error.to_string()))?;
         let mut grpc = Grpc::new(self.channel.clone());
         let calling = async {
             grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
@@ -231,8 +235,30 @@ impl Calls {
         };
         match timeout(self.time, calling).await {
             Ok(Ok(answer)) => Ok(answer.into_inner()),
-            Ok(Err(status)) => Err(format!("{method}: {}", status.message())),
-            Err(_) => Err(format!("{method}: it does not answer")),
+            Ok(Err(status)) => {
+                let why = format!("{method}: {}", status.message());
+                // A connection that breaks is an error of these codes, too.
+                let is_away = std::error::Error::source(&status).is_some()
+                    || matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded);
+                Err(if is_away { Fault::Away(why) } else { Fault::Refused(why) })
+            }
+            Err(_) => Err(Fault::Away(format!("{method}: it does not answer"))),
+        }
+    }
+}
+
+/// Why the plugin has not done what it was asked for.
+enum Fault {
+    /// It was not asked, or does not answer.
+    Away(String),
+    /// It does not do it.
+    Refused(String),
+}
+
+impl Fault {
+    fn text(self) -> String {
+        match self {
+            Self::Away(why) | Self::Refused(why) => why,
         }
     }
 }

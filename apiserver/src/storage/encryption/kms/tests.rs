@@ -108,6 +108,18 @@ pub(in crate::storage) fn expire(encryption: &Encryption) {
     plugins(encryption).for_each(|kms| kms.expire());
 }
 
+/// Lets a minute pass in which plugins have refused seeds.
+pub(in crate::storage) fn settle(encryption: &Encryption) {
+    let long_ago = Instant::now().checked_sub(REFUSED_FOR).unwrap();
+    for kms in plugins(encryption) {
+        for seed in kms.known.lock().values_mut() {
+            if let Seed::Refused(since, _) = seed {
+                *since = long_ago;
+            }
+        }
+    }
+}
+
 /// Has all plugins confirm their keys.
 pub(in crate::storage) fn confirm(encryption: &Encryption) {
     plugins(encryption).for_each(|kms| kms.confirm().unwrap());
@@ -293,8 +305,30 @@ fn what_a_plugin_refuses_is_said() {
     let why = next.open(FOOS, PLACE, &value).err().unwrap();
     let expected = "it is encrypted by the KMS plugin \"test\", and its seed is not known: Decrypt: no such key";
     assert_eq!(why, expected);
+    // It may be that the KMS behind it is away: it is asked again, for a minute.
+    assert!(next.unknown(FOOS, &value).is_some());
+    settle(&next);
+    assert!(next.unknown(FOOS, &value).is_none());
+    assert_eq!(next.open(FOOS, PLACE, &value).err().unwrap(), why);
     plugin.set_healthz("ok");
-    assert_eq!(open(&next, &value), Ok(false));
+    let last = plugin.encryption(false);
+    assert_eq!(open(&last, &value), Ok(false));
+}
+
+/// As Kubernetes up to 1.28 has written.
+#[test]
+fn a_key_that_is_no_seed_is_read_and_stale() {
+    let plugin = TestPlugin::start();
+    let encryption = plugin.encryption(false);
+    let key = [7_u8; 32];
+    let data = Cipher::aes_gcm(&key).unwrap().encrypt(b"text", PLACE.as_bytes()).unwrap();
+    let annotations = BTreeMap::from([("test.example.com".to_owned(), Bytes::from_static(b"x"))]);
+    let source = key.iter().map(|byte| !byte).collect::<Vec<u8>>().into();
+    let source_type = SourceType::Key as i32;
+    let (key_id, data) = ("first".to_owned(), data.into());
+    let object = EncryptedObject { data, key_id, source, annotations, source_type };
+    let value = [b"k8s:enc:kms:v2:test:", &object.encode_to_vec()[..]].concat();
+    assert_eq!(open(&encryption, &value), Ok(true));
 }
 
 #[test]
