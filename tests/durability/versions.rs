@@ -1,5 +1,9 @@
 //! Objects that a release before has kept in another version, and those of one that comes later.
 
+use std::fs::File;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
 use aggregated_apiserver::{ApiServer, Kinds, ServeArgs, TransferOptions};
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
@@ -22,6 +26,17 @@ fn server(stored: &str, other: Option<&str>) -> Result<ApiServer> {
     Ok(ApiServer::new("foos", Kinds::new().crds_from_yaml(&definition.to_string())?))
 }
 
+/// Returns when the server has given the folder back: the last of its tasks does.
+fn wait_until_free(data: &Path) -> Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let lock = File::open(data.join("lock"))?;
+    while lock.try_lock().is_err() {
+        ensure!(Instant::now() < deadline, "the folder stays locked");
+        std::thread::yield_now();
+    }
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_kept_in_a_version_that_is_gone_stops_the_start_until_it_is_written_again()
 -> Result<()> {
@@ -40,7 +55,8 @@ async fn what_is_kept_in_a_version_that_is_gone_stops_the_start_until_it_is_writ
         (args.bind_address, args.secure_port) = ([127, 0, 0, 1].into(), 0);
         Ok(match server.bind_without_cluster(&args)?.start().await {
             Ok(running) => {
-                running.drain(std::time::Duration::ZERO).await;
+                running.drain(Duration::ZERO).await;
+                wait_until_free(&folder.path().join("data"))?;
                 "it starts".to_owned()
             }
             Err(refused) => refused.to_string(),
