@@ -60,10 +60,38 @@ pub fn read(written: &str) -> Result<FieldSet, String> {
 /// # Errors
 /// What is wrong with it, as far as it was read.
 pub fn intersection(written: &str, other: &FieldSet) -> Result<FieldSet, String> {
-    if other.is_empty() {
+    if other.is_empty() || names_none(written, other) {
         return Ok(FieldSet::default());
     }
     read_part(written, Some(other))
+}
+
+/// How many names are looked for in a text before it is read.
+const LOOKED_FOR: usize = 4;
+
+/// Whether none of the paths of a small set can be in a text, because their last names are not.
+fn names_none(written: &str, other: &FieldSet) -> bool {
+    // A name might be written with escapes.
+    if written.contains("\\u") {
+        return false;
+    }
+    let mut looked_for = 0;
+    are_last_names_missing(written, other, &mut looked_for)
+}
+
+fn are_last_names_missing(written: &str, set: &FieldSet, looked_for: &mut usize) -> bool {
+    set.iter().all(|(element, Node { is_member, children })| {
+        if *is_member {
+            *looked_for += 1;
+            let PathElement::Field(name) = element else { return false };
+            let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric());
+            if !is_plain || *looked_for > LOOKED_FOR || written.contains(&*format!("\"f:{name}\""))
+            {
+                return false;
+            }
+        }
+        are_last_names_missing(written, children, looked_for)
+    })
 }
 
 fn read_part(written: &str, within: Option<&FieldSet>) -> Result<FieldSet, String> {

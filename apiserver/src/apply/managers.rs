@@ -125,9 +125,9 @@ impl Managers {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn sent(entries: &[String], kept: &Self) -> Result<Self, String> {
+    pub fn sent<'a>(entries: impl Iterator<Item = &'a str>, kept: &Self) -> Result<Self, String> {
         let mut managers = Self::default();
-        for (index, entry) in entries.iter().enumerate() {
+        for (index, entry) in entries.enumerate() {
             let entry: Entry<'_> =
                 serde_json::from_str(entry).map_err(|error| error.to_string())?;
             let text = entry.fields.map_or("{}", RawValue::get);
@@ -391,8 +391,9 @@ mod tests {
     use super::super::field_set::tests::set;
     use super::*;
 
-    fn texts(entries: &[Value]) -> Vec<String> {
-        entries.iter().map(Value::to_string).collect()
+    fn sent(entries: &[Value], kept: &Managers) -> Result<Managers, String> {
+        let texts: Vec<String> = entries.iter().map(Value::to_string).collect();
+        Managers::sent(texts.iter().map(String::as_str), kept)
     }
 
     fn updater(name: &str, time: &str) -> Managed {
@@ -458,13 +459,12 @@ mod tests {
         let kept = Managers::read(&written).unwrap();
         assert_eq!(kept, managers);
         // What a client sends is what is kept, or is read.
-        let entries = texts(&entries);
-        assert_eq!(Managers::sent(&entries, &kept).unwrap(), managers);
-        assert_eq!(Managers::sent(&entries, &Managers::default()).unwrap(), managers);
-        let other: Vec<String> =
-            entries.iter().map(|entry| entry.replace("example.com/v1", "example.com/v2")).collect();
-        assert!(!Managers::sent(&other, &kept).unwrap().are_of(&kept), "of another version");
-        assert!(Managers::sent(&entries, &kept).unwrap().are_of(&kept));
+        assert_eq!(sent(&entries, &kept).unwrap(), managers);
+        assert_eq!(sent(&entries, &Managers::default()).unwrap(), managers);
+        let mut other = entries.clone();
+        other.iter_mut().for_each(|entry| entry["apiVersion"] = json!("example.com/v2"));
+        assert!(!sent(&other, &kept).unwrap().are_of(&kept), "of another version");
+        assert!(sent(&entries, &kept).unwrap().are_of(&kept));
         assert!(Managers::read(&Bytes::new()).unwrap().is_empty());
         assert!(Managers::default().write().is_empty());
         let again = Managed { manager: applier(""), fields: set(&["z"]).into(), time: None };
@@ -491,12 +491,12 @@ mod tests {
             let mut bad = good[0].clone();
             bad[field] = value;
             let entries = [good[0].clone(), bad];
-            assert!(Managers::sent(&texts(&entries), &Managers::default()).is_err(), "{field}");
+            assert!(sent(&entries, &Managers::default()).is_err(), "{field}");
             // What is kept is looked into when it must be.
             let kept = Managers::read(&Value::from(entries.to_vec()).to_string().into());
             assert_eq!(kept.is_err(), field != "fieldsV1", "{field}");
         }
-        assert!(Managers::sent(&texts(&good), &Managers::default()).is_ok());
+        assert!(sent(&good, &Managers::default()).is_ok());
     }
 
     #[test]

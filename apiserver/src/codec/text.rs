@@ -4,6 +4,7 @@
 //! `fieldValidation=Strict` they are an error. The depth of a document is
 //! bounded by the parsers, at 128.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
@@ -28,8 +29,8 @@ pub struct Parsed {
     pub value: Value,
     /// Paths of members that were given more than once, as they were met.
     pub duplicates: Vec<String>,
-    /// Whether what managers own stands in it as text, as [`object_from_json`] leaves it.
-    pub sets_are_text: bool,
+    /// What an object says of its managers, as [`object_from_json`] sets it apart: JSON.
+    pub managed_fields: Option<String>,
 }
 
 /// Why a body cannot be parsed.
@@ -158,7 +159,7 @@ fn read_yaml(bytes: &[u8], account: Account) -> Result<Parsed, ParseError> {
     let mut seen = seen.into_inner();
     seen.settle()?;
     let value = value.map_err(|error| format!("error converting YAML to JSON: yaml: {error}"))?;
-    Ok(Parsed { value, duplicates: seen.duplicates, sets_are_text: false })
+    Ok(Parsed { value, duplicates: seen.duplicates, managed_fields: None })
 }
 
 /// Parses JSON. Where Go has words of its own for what is wrong, the
@@ -166,19 +167,21 @@ fn read_yaml(bytes: &[u8], account: Account) -> Result<Parsed, ParseError> {
 pub fn from_json(bytes: &[u8], account: &Account) -> Result<Parsed, ParseError> {
     let seen = RefCell::new(Seen::new(account.clone()));
     let value = read(bytes, &seen)?;
-    Ok(Parsed { value, duplicates: seen.into_inner().duplicates, sets_are_text: false })
+    Ok(Parsed { value, duplicates: seen.into_inner().duplicates, managed_fields: None })
 }
 
-/// Parses the JSON of an object. What managers own (`fieldsV1`) becomes no tree but is the text in
-/// which it is written: nearly always it is what was shown, and half of the object.
+/// Parses the JSON of an object. What it says of its managers (`metadata.managedFields`) becomes no tree but
+/// stays as it is written, if it is written as servers write it: nearly always it is what the client was shown,
+/// and half of the object. The tree has a null in its place then.
 ///
 /// # Errors
 /// As [`from_json`].
 pub fn object_from_json(bytes: &[u8], account: &Account) -> Result<Parsed, ParseError> {
-    let seen = Seen { sets_are_text: true, ..Seen::new(account.clone()) };
+    let seen = Seen { sets_managers_apart: true, ..Seen::new(account.clone()) };
     let seen = RefCell::new(seen);
     let value = read(bytes, &seen)?;
-    Ok(Parsed { value, duplicates: seen.into_inner().duplicates, sets_are_text: true })
+    let Seen { duplicates, managed_fields, .. } = seen.into_inner();
+    Ok(Parsed { value, duplicates, managed_fields })
 }
 
 /// Parses JSON of at most so many values, which stands in something else.
@@ -219,8 +222,8 @@ fn read(bytes: &[u8], seen: &RefCell<Seen>) -> Result<Value, ParseError> {
         bytes = &mended;
         // What became of the first reading is gone.
         let account = seen.borrow().growth.give_back();
-        let sets_are_text = seen.borrow().sets_are_text;
-        *seen.borrow_mut() = Seen { values: before, sets_are_text, ..Seen::new(account) };
+        let sets_managers_apart = seen.borrow().sets_managers_apart;
+        *seen.borrow_mut() = Seen { values: before, sets_managers_apart, ..Seen::new(account) };
         read = parse(bytes, seen);
         seen.borrow_mut().settle()?;
     }
@@ -263,8 +266,10 @@ struct Seen {
     /// Members given more than once, listed or not.
     repeated: usize,
     duplicates: Vec<String>,
-    /// Whether what managers own stays text.
-    sets_are_text: bool,
+    /// Whether what an object says of its managers stays as it is written.
+    sets_managers_apart: bool,
+    /// That, once it was met.
+    managed_fields: Option<String>,
 }
 
 impl Seen {
@@ -277,7 +282,8 @@ impl Seen {
             texts: 0,
             repeated: 0,
             duplicates: Vec::new(),
-            sets_are_text: false,
+            sets_managers_apart: false,
+            managed_fields: None,
         }
     }
 
@@ -334,8 +340,13 @@ struct Node<'a> {
 }
 
 impl Node<'_> {
-    /// What a manager owns, as text; of nothing nothing.
-    fn text<E: serde::de::Error>(&self, json: &str) -> Result<Value, E> {
+    /// Sets apart what an object says of its managers.
+    fn managers<E: serde::de::Error>(self, json: &str) -> Result<Value, E> {
+        if !is_plain(json) {
+            self.seen.borrow_mut().managed_fields = None;
+            let mut deserializer = serde_json::Deserializer::from_str(json);
+            return deserializer.deserialize_any(self).map_err(E::custom);
+        }
         let mut seen = self.seen.borrow_mut();
         // What it may become counts: paths of sets.
         let paths = json.bytes().filter(|byte| matches!(byte, b'{' | b'[')).count();
@@ -343,23 +354,61 @@ impl Node<'_> {
         seen.value()?;
         seen.grow(paths * PATH)?;
         seen.text(json)?;
-        Ok(match json {
-            "null" => Value::Null,
-            "\"\"" => Value::String(String::new()),
-            json => Value::String(json.to_owned()),
-        })
+        seen.managed_fields = Some(json.to_owned());
+        Ok(Value::Null)
     }
 }
 
-/// Whether this is where an object says what a manager owns.
-fn is_set(path: &Path<'_>) -> bool {
-    matches!(
-        path,
-        Path::Member(
-            Path::Item(Path::Member(Path::Member(Path::Root, "metadata"), "managedFields"), _),
-            "fieldsV1"
-        )
-    )
+/// Whether this is where an object says who manages its fields.
+fn is_managers(path: &Path<'_>) -> bool {
+    matches!(path, Path::Member(Path::Member(Path::Root, "metadata"), "managedFields"))
+}
+
+/// An entry of `metadata.managedFields` with all that servers write, and nothing else.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct PlainEntry<'a> {
+    #[serde(borrow)]
+    api_version: Cow<'a, str>,
+    #[serde(borrow)]
+    fields_type: Cow<'a, str>,
+    #[serde(borrow, rename = "fieldsV1")]
+    fields: &'a RawValue,
+    #[serde(borrow)]
+    manager: Cow<'a, str>,
+    #[serde(borrow)]
+    operation: Cow<'a, str>,
+    /// Any text, or none.
+    #[serde(borrow, default, rename = "subresource")]
+    _subresource: Cow<'a, str>,
+    #[serde(borrow)]
+    time: Cow<'a, str>,
+}
+
+/// Whether something says of managers what needs no second look: there are some, and nothing in it would be
+/// dropped, refused or written otherwise.
+fn is_plain(json: &str) -> bool {
+    let is_plain = |entry: &PlainEntry<'_>| {
+        let said = [&entry.api_version, &entry.fields_type, &entry.manager, &entry.operation];
+        said.iter().all(|text| !text.is_empty())
+            && entry.fields.get().starts_with('{')
+            && is_plain_time(&entry.time)
+    };
+    match serde_json::from_str::<Vec<PlainEntry<'_>>>(json) {
+        Ok(entries) => !entries.is_empty() && entries.iter().all(is_plain),
+        Err(_) => false,
+    }
+}
+
+/// Whether a time is written as Go writes it: `2026-01-31T23:59:59Z`.
+fn is_plain_time(time: &str) -> bool {
+    const FORM: &[u8] = b"0000-00-00T00:00:00Z";
+    let has_form = time.len() == FORM.len()
+        && time.bytes().zip(FORM).all(|(byte, form)| match form {
+            b'0' => byte.is_ascii_digit(),
+            form => byte == *form,
+        });
+    has_form && time.parse::<jiff::Timestamp>().is_ok()
 }
 
 impl<'de> DeserializeSeed<'de> for Node<'_> {
@@ -372,11 +421,11 @@ impl<'de> DeserializeSeed<'de> for Node<'_> {
         if seen.depth > DEPTH_LIMIT {
             return Err(serde::de::Error::custom(format_args!("nests deeper than {DEPTH_LIMIT}")));
         }
-        let is_text = seen.sets_are_text && is_set(self.path);
+        let is_set_apart = seen.sets_managers_apart && is_managers(self.path);
         drop(seen);
         let shared = self.seen;
-        let value = match is_text {
-            true => self.text(<&RawValue>::deserialize(deserializer)?.get())?,
+        let value = match is_set_apart {
+            true => self.managers(<&RawValue>::deserialize(deserializer)?.get())?,
             false => deserializer.deserialize_any(self)?,
         };
         shared.borrow_mut().depth -= 1;

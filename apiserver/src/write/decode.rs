@@ -20,7 +20,7 @@ pub fn decode(
     validation: FieldValidation,
     submitted: Submitted,
 ) -> Result<Draft, ApiError> {
-    let Submitted { mut tree, duplicates, sets_are_text } = submitted;
+    let Submitted { mut tree, duplicates, managed_fields } = submitted;
     let unhandled = |why: &str| {
         let name = &kind.names.kind;
         let version = quote(&version.name);
@@ -33,10 +33,11 @@ pub fn decode(
     let mut warnings = field_validation::report(validation, duplicates, unknown)
         .map_err(|problems| unhandled(&format!("strict decoding error: {problems}")))?;
     warnings.extend(owners::without_duplicates(&mut tree, owners::Found::InTheRequest));
-    let (tree, sent_managers) = match sets_are_text {
-        _ if is_emptied => (tree, SentManagers::reset()),
-        true => SentManagers::with_text(tree),
-        false => SentManagers::of(tree),
+    let (tree, of_tree) = SentManagers::of(tree);
+    let sent_managers = match managed_fields {
+        _ if is_emptied => SentManagers::reset(),
+        Some(managed_fields) => SentManagers::of_text(managed_fields),
+        None => of_tree,
     };
     Ok(Draft { sent_managers, ..Draft::new(tree, is_kind, warnings) })
 }

@@ -12,14 +12,14 @@ pub struct Submitted {
     pub tree: Tree,
     /// Paths of members that were given more than once.
     pub duplicates: Vec<String>,
-    /// Whether what managers own (`fieldsV1`) stands in it as JSON in a text.
-    pub sets_are_text: bool,
+    /// What it says of its managers, if that does not stand in it: JSON.
+    pub managed_fields: Option<String>,
 }
 
 impl Submitted {
     /// An object that was not read from JSON.
     pub fn new(tree: Tree, duplicates: Vec<String>) -> Self {
-        Self { tree, duplicates, sets_are_text: false }
+        Self { tree, duplicates, managed_fields: None }
     }
 }
 

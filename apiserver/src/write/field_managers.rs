@@ -77,7 +77,7 @@ pub(super) fn track_but(
     }
     let sent = std::mem::take(&mut draft.sent_managers);
     let kept = live.map_or(&NOBODY, Live::managers);
-    let tree = quota::of_tree(&draft.tree).max(live.map_or(0, |live| quota::of_tree(&live.tree)));
+    let tree = quota::of_tree(&draft.tree).max(live.map_or(0, Live::tree_size));
     let size = TAKEN * tree + SET * (kept.size() + sent.size());
     let room = match attributes.account.reserve(size.min(MOST_TAKEN)) {
         Ok(room) => room,
@@ -90,7 +90,9 @@ pub(super) fn track_but(
     let (mut managers, are_kept) = match attributes.part {
         Part::Main if sent.is_reset() => (Managers::default(), false),
         Part::Main => {
-            let (managers, are_kept) = starting(kept, &sent);
+            let is_kept = live.is_some_and(|live| sent.is_of(live));
+            let (managers, are_kept) =
+                if is_kept { (kept.clone(), true) } else { starting(kept, &sent) };
             is_begun |= sent.is_said();
             (managers, are_kept)
         }
@@ -262,7 +264,12 @@ pub(super) fn with_managed_fields(mut tree: Tree, managed_fields: &[u8]) -> Tree
 
 /// Takes the times of before, if a write changes nothing but times.
 pub(super) fn keep_times(live: &Live, draft: &mut Draft) {
-    if live.managers().differ_in_time_only(&draft.managers) && live.tree == draft.tree {
+    // Nearly all that changes an object gives it another generation.
+    let generation = |tree: &Tree| tree.get("metadata")?.get("generation")?.as_i64();
+    if generation(&live.tree) == generation(&draft.tree)
+        && live.managers().differ_in_time_only(&draft.managers)
+        && live.tree == draft.tree
+    {
         draft.managers = live.managers().clone();
     }
 }

@@ -28,7 +28,8 @@ pub struct Live {
     pub kept: Versioned,
     /// Whether the write creates the object, should it be gone when it is committed.
     pub is_created_if_missing: bool,
-    /// What its tree takes.
+    tree_size: usize,
+    /// The memory that its tree takes.
     _room: Room,
 }
 
@@ -41,6 +42,16 @@ impl Live {
     /// Who owns which of its fields. What cannot be read is nobody's.
     pub fn managers(&self) -> &Managers {
         self.managers.get_or_init(|| Managers::read(&self.managed_fields).unwrap_or_default())
+    }
+
+    /// Whether this is what is said of its managers, to the letter.
+    pub fn says_of_managers(&self, managed_fields: &str) -> bool {
+        self.managed_fields == managed_fields
+    }
+
+    /// What its tree takes.
+    pub fn tree_size(&self) -> usize {
+        self.tree_size
     }
 
     /// The object with its resourceVersion, as most patches meet it.
@@ -101,7 +112,8 @@ pub(super) async fn current(
         return Err(ApiError::not_found(&kind.group, &kind.names.plural, key.name()));
     };
     let shown = kind.in_version(&kept.object, attributes.version)?;
-    let _room = attributes.account.room(shown.tree_size())?;
+    let tree_size = shown.tree_size();
+    let _room = attributes.account.room(tree_size)?;
     let (tree, managed_fields) = shown.to_parts();
     Ok(Some(Live {
         tree,
@@ -110,6 +122,7 @@ pub(super) async fn current(
         revision: kept.revision.to_string(),
         kept,
         is_created_if_missing: creates,
+        tree_size,
         _room,
     }))
 }

@@ -1,19 +1,34 @@
 //! What a client says of the managers of an object.
 
-use serde::Serialize;
-use serde_json::Value;
+use std::sync::Arc;
 
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::live::Live;
 use crate::apply::Managers;
 use crate::object::Tree;
 
-const FIELDS: &str = "fieldsV1";
-
-/// What a client says of the managers of an object: `metadata.managedFields`, each entry as JSON. It
-/// is not read before there is room for what becomes of it.
+/// What a client says of the managers of an object: `metadata.managedFields`. It is not read before there
+/// is room for what becomes of it, and nearly never, because it is what the client was shown.
 #[derive(Clone, Debug, Default)]
 pub struct SentManagers {
-    entries: Vec<String>,
+    said: Said,
     is_reset: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Said {
+    /// All of it, as JSON.
+    Text(Arc<str>),
+    /// Each entry, as JSON.
+    Entries(Vec<String>),
+}
+
+impl Default for Said {
+    fn default() -> Self {
+        Self::Entries(Vec::new())
+    }
 }
 
 impl SentManagers {
@@ -21,24 +36,23 @@ impl SentManagers {
     pub(super) fn of(tree: Tree) -> (Tree, Self) {
         let (tree, entries) = without_managed_fields(tree);
         let is_reset = is_reset(&entries);
-        (tree, Self { entries: entries.iter().map(Value::to_string).collect(), is_reset })
+        let said = Said::Entries(entries.iter().map(Value::to_string).collect());
+        (tree, Self { said, is_reset })
     }
 
-    /// The same where what each of them owns is JSON in a text.
-    pub(super) fn with_text(tree: Tree) -> (Tree, Self) {
-        let (tree, entries) = without_managed_fields(tree);
-        let is_reset = is_reset(&entries);
-        (tree, Self { entries: entries.iter().map(to_json).collect(), is_reset })
+    /// What was set apart when the object was parsed: entries that say something.
+    pub(super) fn of_text(managed_fields: String) -> Self {
+        Self { said: Said::Text(managed_fields.into()), is_reset: false }
     }
 
     /// The wish that nobody owns anything.
     pub(super) fn reset() -> Self {
-        Self { entries: Vec::new(), is_reset: true }
+        Self { is_reset: true, ..Self::default() }
     }
 
     /// Whether anybody is said to own something.
     pub(super) fn is_said(&self) -> bool {
-        !self.entries.is_empty() && !self.is_reset
+        !self.is_reset && self.size() > 0
     }
 
     /// Whether a client wishes that nobody owns anything.
@@ -48,7 +62,15 @@ impl SentManagers {
 
     /// How many bytes it takes.
     pub(super) fn size(&self) -> usize {
-        self.entries.iter().map(String::len).sum()
+        match &self.said {
+            Said::Text(text) => text.len(),
+            Said::Entries(entries) => entries.iter().map(String::len).sum(),
+        }
+    }
+
+    /// Whether it is what this object says, to the letter.
+    pub(super) fn is_of(&self, live: &Live) -> bool {
+        matches!(&self.said, Said::Text(text) if live.says_of_managers(text))
     }
 
     /// Reads it, where these are kept; `None` if nothing is said.
@@ -56,9 +78,16 @@ impl SentManagers {
     /// # Errors
     /// What is wrong with it.
     pub(super) fn read(&self, kept: &Managers) -> Result<Option<Managers>, String> {
-        match self.entries.is_empty() {
-            true => Ok(None),
-            false => Managers::sent(&self.entries, kept).map(Some),
+        match &self.said {
+            Said::Entries(entries) if entries.is_empty() => Ok(None),
+            Said::Entries(entries) => {
+                Managers::sent(entries.iter().map(String::as_str), kept).map(Some)
+            }
+            Said::Text(text) => {
+                let entries: Vec<&RawValue> =
+                    serde_json::from_str(text).map_err(|error| error.to_string())?;
+                Managers::sent(entries.into_iter().map(RawValue::get), kept).map(Some)
+            }
         }
     }
 }
@@ -92,95 +121,96 @@ fn is_nothing(value: &Value) -> bool {
     }
 }
 
-/// An entry as JSON, with the JSON of what its manager owns.
-fn to_json(entry: &Value) -> String {
-    let Value::Object(members) = entry else { return entry.to_string() };
-    let mut json = Vec::with_capacity(256 + members.get(FIELDS).map_or(0, text_length));
-    json.push(b'{');
-    for (name, value) in members {
-        if json.len() > 1 {
-            json.push(b',');
-        }
-        write(&mut json, name);
-        json.push(b':');
-        match value {
-            Value::String(fields) if name == FIELDS && !fields.is_empty() => {
-                json.extend_from_slice(fields.as_bytes());
-            }
-            value => write(&mut json, value),
-        }
-    }
-    json.push(b'}');
-    String::from_utf8(json).unwrap_or_default()
-}
-
-fn text_length(value: &Value) -> usize {
-    value.as_str().map_or(0, str::len)
-}
-
-fn write(json: &mut Vec<u8>, value: &impl Serialize) {
-    // Trees and texts always encode.
-    let _ = serde_json::to_writer(json, value);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::codec;
     use crate::quota::Account;
 
-    fn sent(managed_fields: &str) -> (SentManagers, SentManagers) {
+    fn parsed(managed_fields: &str) -> (Value, Option<String>) {
         let object = format!(r#"{{"metadata":{{"managedFields":{managed_fields}}}}}"#);
-        let account = Account::own();
-        let parse = [codec::from_json, codec::object_from_json];
-        let [tree, text] = parse.map(|parse| {
-            let parsed = parse(object.as_bytes(), &account).unwrap();
-            let Value::Object(tree) = parsed.value else { panic!("no object") };
-            match parsed.sets_are_text {
-                true => SentManagers::with_text(tree).1,
-                false => SentManagers::of(tree).1,
-            }
-        });
-        (tree, text)
+        let parsed = codec::object_from_json(object.as_bytes(), &Account::own()).unwrap();
+        (parsed.value, parsed.managed_fields)
+    }
+
+    /// As a tree, and as text if it is set apart.
+    fn sent(managed_fields: &str) -> (SentManagers, Option<SentManagers>) {
+        let object = format!(r#"{{"metadata":{{"managedFields":{managed_fields}}}}}"#);
+        let tree = codec::from_json(object.as_bytes(), &Account::own()).unwrap().value;
+        let Value::Object(tree) = tree else { panic!("no object") };
+        (SentManagers::of(tree).1, parsed(managed_fields).1.map(SentManagers::of_text))
+    }
+
+    fn entry(fields: &str, rest: &str) -> String {
+        format!(
+            r#"[{{"apiVersion":"v1","fieldsType":"FieldsV1","fieldsV1":{fields},"manager":"a\"b","operation":"Update","time":"2026-01-31T00:00:00Z"{rest}}}]"#
+        )
     }
 
     #[test]
-    fn it_is_the_same_whether_sets_are_text_or_trees() {
-        let entry = |fields: &str| {
-            format!(
-                r#"[{{"apiVersion":"v1","fieldsType":"FieldsV1","fieldsV1":{fields},"manager":"a\"b","operation":"Update"}}]"#
-            )
-        };
-        for (managed_fields, is_reset) in [
-            (entry(r#"{"f:a":{".":{},"k:{\"x\":1}":{}}}"#), false),
-            (entry("{}"), false),
-            (entry("null"), false),
-            (entry(r#""""#), false),
-            (entry(r#""{}""#), false),
-            (entry("[1,[2]]"), false),
-            (entry("1"), false),
-            ("[{}]".to_owned(), true),
-            (r#"[{"fieldsV1":null}]"#.to_owned(), true),
-            (r#"[{"fieldsV1":"","manager":""}]"#.to_owned(), true),
-            (r#"[{"fieldsV1":{}}]"#.to_owned(), false),
-            (r#"[{"fieldsV1":"{}"}]"#.to_owned(), false),
-            (r#"[1,"x",null]"#.to_owned(), false),
-            ("[]".to_owned(), false),
-            ("null".to_owned(), false),
-            (r#"{"fieldsV1":{"a":1}}"#.to_owned(), false),
+    fn it_is_the_same_whether_it_is_text_or_a_tree() {
+        let nobody = Managers::default();
+        for managed_fields in [
+            entry(r#"{"f:a":{".":{},"k:{\"x\":1}":{}}}"#, ""),
+            entry("{}", r#","subresource":"status""#),
+            entry(r#"{ "f:b" : {}, "f:a":{} }"#, r#","subresource":"""#),
+            entry(r#"{"no":1}"#, ""),
         ] {
             let (tree, text) = sent(&managed_fields);
-            assert_eq!(text.entries, tree.entries, "{managed_fields}");
-            assert_eq!((tree.is_reset, text.is_reset), (is_reset, is_reset), "{managed_fields}");
+            let text = text.unwrap();
+            assert_eq!(text.read(&nobody), tree.read(&nobody), "{managed_fields}");
+            assert!(text.is_said() && !text.is_reset());
+            assert_eq!(parsed(&managed_fields).0["metadata"]["managedFields"], Value::Null);
         }
-        // What is written otherwise means the same.
-        let (tree, text) = sent(&entry(r#"{ "f:b" : {}, "f:a":{} }"#));
-        let nobody = Managers::default();
-        let read = |sent: &SentManagers| sent.read(&nobody).unwrap().unwrap();
-        assert_eq!(read(&text), read(&tree));
-        // A text is no set.
-        let (tree, text) = sent(&entry(r#""{\"f:a\":{}}""#));
-        assert!(tree.read(&nobody).is_err() && text.read(&nobody).is_err());
+    }
+
+    #[test]
+    fn what_needs_a_second_look_becomes_a_tree() {
+        let plain = entry("{}", "");
+        assert!(sent(&plain).1.is_some());
+        for managed_fields in [
+            entry("null", ""),
+            entry(r#""{}""#, ""),
+            entry("[1,[2]]", ""),
+            entry("{}", r#","subresource":null"#),
+            entry("{}", r#","subresource":1"#),
+            entry("{}", r#","more":"x""#),
+            entry("{}", r#","manager":"again""#),
+            plain.replace("Update", ""),
+            plain.replace("-31T", "-32T"),
+            plain.replace("00Z", "00+00:00"),
+            plain.replace("00Z", "00.5Z"),
+            plain.replace(r#","time":"2026-01-31T00:00:00Z""#, ""),
+            "[{}]".to_owned(),
+            r#"[1,"x",null]"#.to_owned(),
+            "[]".to_owned(),
+            "null".to_owned(),
+            r#"{"fieldsV1":{"a":1}}"#.to_owned(),
+        ] {
+            assert!(managed_fields != plain);
+            let (value, text) = parsed(&managed_fields);
+            assert_eq!(text, None, "{managed_fields}");
+            let object = format!(r#"{{"metadata":{{"managedFields":{managed_fields}}}}}"#);
+            let tree = codec::from_json(object.as_bytes(), &Account::own()).unwrap().value;
+            assert_eq!(value, tree, "{managed_fields}");
+        }
+        for (managed_fields, is_reset) in [
+            ("[{}]", true),
+            (r#"[{"fieldsV1":null}]"#, true),
+            (r#"[{"fieldsV1":"","manager":""}]"#, true),
+            (r#"[{"fieldsV1":{}}]"#, false),
+            (r#"[{"fieldsV1":"{}"}]"#, false),
+            ("[]", false),
+        ] {
+            assert_eq!(sent(managed_fields).0.is_reset, is_reset, "{managed_fields}");
+        }
+        // The last one counts, as of all that is given twice.
+        let twice = |one: &str, other: &str| parsed(&format!("{one},\"managedFields\":{other}"));
+        assert_eq!(
+            twice(&plain, "[]"),
+            (serde_json::json!({"metadata": {"managedFields": []}}), None)
+        );
+        assert_eq!(twice("[]", &plain).1, Some(plain));
     }
 
     #[test]

@@ -90,7 +90,7 @@ impl BodyFormat {
             Self::Yaml(parsers) => parsers.parse(bytes.clone(), account).await,
             Self::Protobuf(types) => {
                 let value = codec::from_protobuf(bytes, types, account)?;
-                Ok(Parsed { value, duplicates: Vec::new(), sets_are_text: false })
+                Ok(Parsed { value, duplicates: Vec::new(), managed_fields: None })
             }
         }
     }
@@ -228,8 +228,8 @@ pub(super) async fn object(
             "the API version in the data ({api_version}) does not match the expected API version ({expected})"
         )));
     }
-    let Parsed { duplicates, sets_are_text, .. } = parsed;
-    Ok(Submitted { tree, duplicates, sets_are_text })
+    let Parsed { duplicates, managed_fields, .. } = parsed;
+    Ok(Submitted { tree, duplicates, managed_fields })
 }
 
 /// The Scale in the body of a request that writes one. It need not say what it is.
