@@ -10,11 +10,12 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType,
     ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose,
 };
+use uuid::Uuid;
 
 /// They are for this machine and trying things out: for ten years.
 const YEARS: i32 = 10;
 const ADMIN: &str = "kubernetes-admin";
-/// A folder in which they are made begins so, with the id of the process.
+/// A folder in which they are made begins so, with a random name: process ids are the same in several containers.
 const UNFINISHED: &str = "pki.new.";
 const MASTERS: &str = "system:masters";
 
@@ -56,12 +57,14 @@ impl Certificates {
             return Err("is not empty, and holds no certificates of ours".to_owned());
         }
         // All of them appear at once.
-        let unfinished = folder.join(format!("{UNFINISHED}{}", std::process::id()));
-        let made = fs::create_dir(&unfinished)
-            .map_err(Into::into)
-            .and_then(|()| Self::at(&unfinished).make())
+        let unfinished = folder.join(format!("{UNFINISHED}{}", Uuid::new_v4()));
+        fs::create_dir(&unfinished).map_err(said)?;
+        let made = Self::at(&unfinished)
+            .make()
             .and_then(|()| fs::rename(&unfinished, &kept).map_err(Into::into));
-        let _ = fs::remove_dir_all(&unfinished);
+        if made.is_err() {
+            let _ = fs::remove_dir_all(&unfinished);
+        }
         match made {
             Ok(()) => Ok(files),
             // Another process of the same folder was faster.
@@ -138,16 +141,11 @@ impl Certificates {
 /// Writes a file that only its owner may read, all of it or nothing.
 pub(crate) fn write_private(file: &Path, text: &str) -> io::Result<()> {
     let mut name = file.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.new", std::process::id()));
+    name.push(format!(".{}.new", Uuid::new_v4()));
     let unfinished = file.with_file_name(name);
     let mut options = fs::OpenOptions::new();
-    let written = options
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&unfinished)
-        .and_then(|mut file| file.write_all(text.as_bytes()))
-        .and_then(|()| fs::rename(&unfinished, file));
+    let mut opened = options.write(true).create_new(true).mode(0o600).open(&unfinished)?;
+    let written = opened.write_all(text.as_bytes()).and_then(|()| fs::rename(&unfinished, file));
     if written.is_err() {
         let _ = fs::remove_file(&unfinished);
     }
@@ -177,7 +175,13 @@ fn params(common_name: &str, organization: Option<&str>) -> CertificateParams {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+    use std::thread;
+
     use super::*;
+
+    /// How many start at the same time.
+    const SERVERS: usize = 4;
 
     #[test]
     fn are_made_once() {
@@ -188,5 +192,50 @@ mod tests {
         fs::remove_file(&files.admin).unwrap();
         let error = Certificates::open(folder.path()).unwrap_err();
         assert_eq!(error, "is not empty, and holds no certificates of ours");
+    }
+
+    /// Servers in containers of their own have the same process id, as these threads have.
+    #[test]
+    fn are_made_once_by_servers_of_the_same_process_id() {
+        let folder = tempfile::tempdir().unwrap();
+        // One of them was killed before.
+        let left = folder.path().join(format!("{UNFINISHED}{}", std::process::id()));
+        fs::create_dir(&left).unwrap();
+        fs::write(left.join("ca.crt"), "half").unwrap();
+        let together = Barrier::new(SERVERS);
+        let authorities: Vec<String> = thread::scope(|scope| {
+            let open = || {
+                together.wait();
+                let files = Certificates::open(folder.path()).unwrap();
+                files.service_account_key().unwrap();
+                fs::read_to_string(files.ca).unwrap()
+            };
+            let servers = [(); SERVERS].map(|()| scope.spawn(open));
+            servers.map(|server| server.join().unwrap()).into()
+        });
+        assert!(authorities.iter().all(|authority| *authority == authorities[0]));
+        assert!(left.is_dir(), "what another process made is not ours to remove");
+        let there = fs::read_dir(folder.path()).unwrap();
+        assert_eq!(there.count(), 2);
+    }
+
+    #[test]
+    fn a_file_is_written_whole_by_servers_of_the_same_process_id() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("kubeconfig");
+        let left = folder.path().join(format!("kubeconfig.{}.new", std::process::id()));
+        fs::write(left, "half").unwrap();
+        let together = Barrier::new(SERVERS);
+        thread::scope(|scope| {
+            for server in 0..SERVERS {
+                let (file, together) = (&file, &together);
+                scope.spawn(move || {
+                    together.wait();
+                    write_private(file, &format!("{server}").repeat(100_000)).unwrap();
+                });
+            }
+        });
+        let text = fs::read_to_string(&file).unwrap();
+        assert_eq!(text, text[..1].repeat(100_000));
     }
 }

@@ -42,7 +42,8 @@ pub struct StandaloneArgs {
     #[arg(long, value_name = "FOLDER", requires = "standalone")]
     pub cert_dir: Option<PathBuf>,
 
-    /// Write the kubeconfig to this file; without it into the folder of the certificates
+    /// Write the kubeconfig to this file; without it into the folder of the certificates, where servers that share
+    /// it write the same file: the last one to start is in it. Give each of them a file of its own
     #[arg(long, value_name = "FILE", requires = "standalone")]
     pub write_kubeconfig: Option<PathBuf>,
 
