@@ -37,6 +37,8 @@ mod reviews;
 mod service_account_tokens;
 mod standalone;
 mod test_server;
+#[cfg(test)]
+mod testing;
 mod token_auth_file;
 
 /// The examples of `docs/testing.md`, which are compiled and run.

@@ -143,3 +143,59 @@ fn text(value: &Value, pointer: &str) -> String {
 fn describe(place: &str, object: &Value) -> String {
     format!("{place} ({} {:?})", text(object, "/kind"), text(object, "/metadata/name"))
 }
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::api::Api;
+
+    use super::*;
+    use crate::testing::{Member, shared_store};
+
+    fn loaded(objects: &[Value]) -> Vec<LoadedObject> {
+        let place = || "a file".to_owned();
+        objects
+            .iter()
+            .map(|object| LoadedObject { place: place(), object: object.clone() })
+            .collect()
+    }
+
+    /// Neither knows of the other one, as nothing is noted in the store before both have looked.
+    #[tokio::test]
+    async fn servers_that_begin_at_the_same_time_load_the_same() {
+        let definition = json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "foos.example.com"},
+            "spec": {
+                "group": "example.com", "scope": "Namespaced",
+                "names": {"plural": "foos", "kind": "Foo"},
+                "versions": [{
+                    "name": "v1", "served": true, "storage": true,
+                    "schema": {"openAPIV3Schema": {"type": "object"}},
+                }],
+            },
+        });
+        let definition = serde_json::from_value(definition).unwrap();
+        let objects = loaded(&[
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "brought"}}),
+            json!({
+                "apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": {"name": "a", "namespace": "implied"},
+            }),
+            json!({
+                "apiVersion": "example.com/v1", "kind": "Foo",
+                "metadata": {"name": "a", "namespace": "brought"},
+            }),
+        ]);
+        let store = shared_store();
+        let servers = [Member::start(&store).await, Member::start(&store).await];
+        let mut uids = Vec::new();
+        for server in &servers {
+            server.definitions.create("a definition", &definition).await.unwrap();
+            load(&server.kinds, objects.clone(), Vec::new()).await.unwrap();
+            let maps: Api<ConfigMap> = Api::namespaced(server.client.clone(), "implied");
+            uids.push(maps.get("a").await.unwrap().metadata.uid);
+        }
+        assert_eq!(uids[0], uids[1]);
+    }
+}

@@ -17,7 +17,9 @@ use crate::kind::Kind;
 use crate::object::{Key, metadata};
 use crate::request::Handler;
 use crate::served_kind::{Backing, CommitGate, Intake, ServedKind};
-use crate::storage::{Collection, Commit, Expected, Failure, Store, StoreError, Versioned};
+use crate::storage::{
+    Collection, Commit, Expected, Failure, Store, StoreError, Versioned, await_newest,
+};
 use crate::watch_cache::{Scope, WatchCache};
 use crate::write;
 
@@ -215,9 +217,26 @@ impl RuntimeKinds {
         }
     }
 
-    /// Whether objects of another process are there: what this one begins with may be among them.
+    /// Whether objects of another process may be there: what this one begins with may be among them.
+    /// In a store that others write to, too, they may come at any moment.
     pub fn were_kept(&self) -> bool {
-        !self.0.store.is_new()
+        self.is_shared() || !self.0.store.is_new()
+    }
+
+    /// Whether other servers write to the store, too.
+    pub fn is_shared(&self) -> bool {
+        self.0.store.is_shared()
+    }
+
+    /// Whether objects of the kind of this name (`foos.example.com`) are kept, whoever has made them, and
+    /// whether it is served here or not.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub async fn has_objects(&self, qualified: &str) -> Result<bool, StoreError> {
+        await_newest(&*self.0.store).await?;
+        let collections = self.0.store.collections();
+        Ok(collections.iter().any(|collection| collection.as_str() == qualified))
     }
 
     /// Whether the kind of this name (`foos.example.com`) came at run time and is served.
