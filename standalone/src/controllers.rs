@@ -4,6 +4,7 @@
 
 pub(crate) mod definitions;
 mod events;
+mod left_behind;
 pub(crate) mod namespace_objects;
 pub(crate) mod namespaces;
 mod pods;

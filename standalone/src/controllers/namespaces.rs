@@ -5,21 +5,20 @@
 //! what the last one left, which would have to be kept beside it for each namespace.
 
 use std::collections::HashSet;
+use std::pin::pin;
 use std::time::Duration;
 
-use aggregated_apiserver::{RuntimeKinds, StoredKind};
-use futures::StreamExt;
+use aggregated_apiserver::RuntimeKinds;
+use futures::{FutureExt, StreamExt, TryFutureExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{
-    Api, ApiResource, DeleteParams, DynamicObject, ListParams, PartialObjectMeta, Patch,
-    PatchParams, PostParams,
-};
-use kube::core::GroupVersionKind;
+use kube::api::{Api, DeleteParams, PartialObjectMeta, Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, ResourceExt};
 use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+
+use super::left_behind::{LeftBehind, ObjectMeta, resource};
 
 /// How soon a failure is tried again, and a namespace whose objects have finalizers.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
@@ -76,18 +75,20 @@ async fn finish(client: &Client, kinds: &RuntimeKinds, name: &str, uid: &str) {
             return;
         }
         match empty(client, kinds, name, uid).await {
-            Ok(0) if Instant::now() < may_go => {
+            // It is gone, or another namespace has its name.
+            Ok(None) => return,
+            Ok(Some(0)) if Instant::now() < may_go => {
                 // Objects that were created just before the deletion are deleted next time.
                 tokio::time::sleep_until(may_go).await;
                 continue;
             }
-            Ok(0) => {
+            Ok(Some(0)) => {
                 if let Err(error) = finalize(client, live).await {
                     tracing::debug!("namespace {name}: {error}");
                 }
                 pause = RETRY_AT_LEAST_EVERY.min(pause * 2);
             }
-            Ok(left) => {
+            Ok(Some(left)) => {
                 tracing::debug!("namespace {name}: {left} objects have finalizers");
                 pause =
                     if left == before { RETRY_AT_LEAST_EVERY.min(pause * 2) } else { RETRY_AFTER };
@@ -110,45 +111,48 @@ async fn finalize(client: &Client, mut live: Namespace) -> kube::Result<()> {
     api.replace_subresource("finalize", &name, &PostParams::default(), &live).await.map(drop)
 }
 
-/// Deletes all objects of a namespace; answers with how many are left.
+/// Deletes all objects of a namespace; answers with how many are left, or `None` if it is gone.
 async fn empty(
     client: &Client,
     kinds: &RuntimeKinds,
     name: &str,
     uid: &str,
-) -> kube::Result<usize> {
+) -> kube::Result<Option<usize>> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let terminating = json!({"metadata": {"uid": uid}, "status": {"phase": "Terminating"}});
     let terminating = Patch::Merge(terminating);
     namespaces.patch_status(name, &PatchParams::default(), &terminating).await?;
+    let is_there = || {
+        let live = namespaces.get_metadata_opt(name);
+        live.map_ok(|live| live.is_some_and(|live| live.uid().as_deref() == Some(uid))).boxed()
+    };
+    // No kubelet runs the Pods, so that they need no time to end.
+    let at_once = DeleteParams::default().grace_period(0);
     let mut left = 0;
     for kind in kinds.stored_kinds().iter().filter(|kind| kind.is_namespaced) {
-        // Only their metadata: it can be read of what cannot be converted, too.
-        let objects: Api<PartialObjectMeta<DynamicObject>> =
-            Api::namespaced_with(client.clone(), name, &resource(kind));
-        let all = ListParams::default();
-        // No kubelet runs the Pods, so that they need no time to end.
-        objects.delete_collection(&DeleteParams::default().grace_period(0), &all).await?;
-        let remaining = objects.list(&all).await?.items;
-        left += remaining.len();
-        for object in remaining.iter().filter(|object| awaits_collector(object)) {
-            let metadata = json!({"finalizers": null, "uid": object.uid()});
-            let freed = Patch::Merge(json!({"metadata": metadata}));
-            objects.patch(&object.name_any(), &PatchParams::default(), &freed).await?;
+        let resource = resource(kind);
+        let objects = LeftBehind { client, resource: &resource, namespace: Some(name) };
+        if !objects.delete(&at_once, is_there).await? {
+            return Ok(None);
+        }
+        let mut remaining = pin!(objects.pages());
+        while let Some(page) = remaining.try_next().await? {
+            left += page.len();
+            for object in page.iter().filter(|object| awaits_collector(object)) {
+                let metadata = json!({"finalizers": null, "uid": object.uid()});
+                let freed = Patch::Merge(json!({"metadata": metadata}));
+                let api = objects.api(Some(name));
+                api.patch(&object.name_any(), &PatchParams::default(), &freed).await?;
+            }
         }
     }
-    Ok(left)
+    Ok(Some(left))
 }
 
 /// Whether an object waits for the garbage collector alone. There is none here, and the
 /// dependents that it would look after are deleted with the namespace.
-fn awaits_collector(object: &PartialObjectMeta<DynamicObject>) -> bool {
+fn awaits_collector(object: &ObjectMeta) -> bool {
     const COLLECTOR: [&str; 2] = ["foregroundDeletion", "orphan"];
     let finalizers = object.finalizers();
     !finalizers.is_empty() && finalizers.iter().all(|one| COLLECTOR.contains(&one.as_str()))
-}
-
-fn resource(stored: &StoredKind) -> ApiResource {
-    let kind = GroupVersionKind::gvk(&stored.group, &stored.version, &stored.kind);
-    ApiResource::from_gvk_with_plural(&kind, &stored.plural)
 }

@@ -1,11 +1,15 @@
 //! The removal of definitions that are deleted, with their objects.
 
+use std::pin::pin;
+
+use aggregated_apiserver::StoredKind;
+use futures::{FutureExt, TryFutureExt, TryStreamExt};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt;
-use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, PartialObjectMeta};
-use kube::core::GroupVersionKind;
+use kube::api::{DeleteParams, PartialObjectMeta};
 use serde_json::json;
 
+use super::super::left_behind::{LeftBehind, resource};
 use super::status::set_condition;
 use super::{DEFINITIONS, Definitions, FINALIZER, RETRY_AFTER, RETRY_AT_LEAST_EVERY};
 
@@ -32,11 +36,13 @@ impl Definitions {
                 self.kinds.close(&name).await;
                 self.kinds.is_served(&name)
             };
-            let left = if is_served { self.delete_objects(&live).await } else { Ok(0) };
+            let left = if is_served { self.delete_objects(&live).await } else { Ok(Some(0)) };
             let is_held = live.finalizers().iter().any(|one| one != FINALIZER);
             match left {
-                Ok(0) if !is_held => break,
-                Ok(left) => {
+                // The watch withdraws its kind.
+                Ok(None) => return,
+                Ok(Some(0)) if !is_held => break,
+                Ok(Some(left)) => {
                     tracing::debug!("definition {name}: {left} objects have finalizers");
                     pause = if left == before {
                         RETRY_AT_LEAST_EVERY.min(pause * 2)
@@ -72,33 +78,32 @@ impl Definitions {
         }
     }
 
-    /// Deletes all objects of a definition; answers with how many are left.
-    async fn delete_objects(&self, definition: &CustomResourceDefinition) -> kube::Result<usize> {
+    /// Deletes all objects of a definition; answers with how many are left, or `None` if it is gone.
+    async fn delete_objects(
+        &self,
+        definition: &CustomResourceDefinition,
+    ) -> kube::Result<Option<usize>> {
+        // As it is served here: its names and versions may be those that were accepted before.
         let spec = &definition.spec;
-        let Some(version) = spec.versions.iter().find(|version| version.served) else {
-            return Ok(0);
+        let is_it =
+            |kind: &StoredKind| kind.group == spec.group && kind.plural == spec.names.plural;
+        let Some(kind) = self.kinds.stored_kinds().into_iter().find(is_it) else {
+            return Ok(Some(0));
         };
-        let kind = GroupVersionKind::gvk(&spec.group, &version.name, &spec.names.kind);
-        let resource = ApiResource::from_gvk_with_plural(&kind, &spec.names.plural);
-        let all: Api<PartialObjectMeta<DynamicObject>> =
-            Api::all_with(self.client.clone(), &resource);
-        let found = match all.list(&ListParams::default()).await {
-            Ok(found) => found.items,
-            // The kind was never served.
-            Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(0),
-            Err(error) => return Err(error),
+        let resource = &resource(&kind);
+        let objects = LeftBehind { client: &self.client, resource, namespace: None };
+        let (api, name, uid) = (self.api(), definition.name_any(), definition.uid());
+        let is_there = || {
+            let live = api.get_metadata_opt(&name);
+            live.map_ok(|live| live.is_some_and(|live| live.uid() == uid)).boxed()
         };
-        for object in found {
-            let api: Api<PartialObjectMeta<DynamicObject>> = match object.namespace() {
-                Some(namespace) => Api::namespaced_with(self.client.clone(), &namespace, &resource),
-                None => all.clone(),
-            };
-            match api.delete(&object.name_any(), &DeleteParams::default()).await {
-                Ok(_) => {}
-                Err(kube::Error::Api(status)) if status.is_not_found() => {}
-                Err(error) => return Err(error),
-            }
+        if !objects.delete(&DeleteParams::default(), is_there).await? {
+            return Ok(None);
         }
-        Ok(all.list(&ListParams::default()).await?.items.len())
+        let (mut left, mut remaining) = (0, pin!(objects.pages()));
+        while let Some(page) = remaining.try_next().await? {
+            left += page.len();
+        }
+        Ok(Some(left))
     }
 }
