@@ -7,19 +7,25 @@
 
 mod removal;
 mod status;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{HashMap, HashSet};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use aggregated_apiserver::RuntimeKinds;
-use futures::StreamExt;
+use futures::{Stream, StreamExt};
 use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, CustomResourceDefinitionNames,
 };
-use kube::api::{Api, ListParams, PartialObjectMeta, Patch, PatchParams, PostParams};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{
+    Api, ListParams, PartialObjectMeta, PartialObjectMetaExt, Patch, PatchParams, PostParams,
+};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
@@ -38,8 +44,13 @@ const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 const RETRY_AFTER: Duration = Duration::from_millis(100);
 /// The longest pause between two looks, while the number of objects stays the same.
 const RETRY_AT_LEAST_EVERY: Duration = Duration::from_secs(2);
+/// The generation of a definition that has to be looked at again: none has it.
+const NEVER: i64 = -1;
 /// How often a status is tried to be written.
 const STATUS_ATTEMPTS: usize = 5;
+
+type DefinitionMeta = PartialObjectMeta<CustomResourceDefinition>;
+type Change = watcher::Event<DefinitionMeta>;
 
 /// The clock of a server.
 pub(crate) type Now = Arc<dyn Fn() -> Timestamp + Send + Sync>;
@@ -58,15 +69,46 @@ pub(crate) struct Definitions {
     registers: Arc<AtomicBool>,
 }
 
-/// What was served last of each definition, by its uid.
+/// What was served last of each definition, by its name.
 type Known = HashMap<String, Seen>;
 
 /// What was served last of a definition.
-#[derive(PartialEq)]
 struct Seen {
+    uid: String,
     generation: i64,
     /// Whether all names in its spec were accepted.
     is_accepted: bool,
+    /// Its `resourceVersion`: objects that are older are not of a successor of the same name.
+    version: Option<String>,
+}
+
+impl Seen {
+    fn new(definition: &CustomResourceDefinition, is_accepted: bool) -> Self {
+        Self {
+            uid: definition.uid().unwrap_or_default(),
+            generation: definition.metadata.generation.unwrap_or_default(),
+            is_accepted,
+            version: definition.resource_version(),
+        }
+    }
+
+    /// Whether it was served in the same way.
+    fn is_as(&self, other: &Self) -> bool {
+        let parts = |seen: &Self| (seen.uid.clone(), seen.generation, seen.is_accepted);
+        parts(self) == parts(other)
+    }
+
+    /// What tells the definition from others.
+    fn metadata(&self, name: &str) -> DefinitionMeta {
+        let (uid, resource_version) = (Some(self.uid.clone()), self.version.clone());
+        let name = Some(name.to_owned());
+        ObjectMeta { name, uid, resource_version, ..ObjectMeta::default() }.into_request_partial()
+    }
+}
+
+/// Whether it is this definition, and not another one of the same name, of which something is known.
+fn is_known(known: &Known, name: &str, uid: &str) -> bool {
+    known.get(name).is_some_and(|seen| seen.uid == uid)
 }
 
 impl Definitions {
@@ -109,11 +151,10 @@ impl Definitions {
         known: &mut Known,
         definition: &CustomResourceDefinition,
     ) -> Result<(), String> {
+        self.withdraw_predecessor(known, definition).await;
         self.kinds.serve(definition).await.map_err(|error| error.to_string())?;
         self.kinds.close(&definition.name_any()).await;
-        let generation = definition.metadata.generation.unwrap_or_default();
-        let seen = Seen { generation, is_accepted: true };
-        known.insert(definition.uid().unwrap_or_default(), seen);
+        known.insert(definition.name_any(), Seen::new(definition, true));
         Ok(())
     }
 
@@ -139,15 +180,26 @@ impl Definitions {
     pub(crate) async fn run(self) {
         self.registers.store(true, Ordering::Relaxed);
         self.update_api_services().await;
-        let all: Api<PartialObjectMeta<CustomResourceDefinition>> = Api::all(self.client.clone());
+        let all: Api<DefinitionMeta> = Api::all(self.client.clone());
         let changes = watcher(all, watcher::Config::default()).default_backoff();
-        let mut changes = changes.boxed();
+        Box::pin(self.follow(changes)).await;
+    }
+
+    /// Does what changes ask for, until they end.
+    async fn follow(&self, changes: impl Stream<Item = watcher::Result<Change>>) {
+        let mut changes = pin!(changes);
         let mut removing = JoinSet::new();
         let mut begun: HashSet<String> = HashSet::new();
+        // The uids of a list, while it comes.
+        let mut listed: HashSet<String> = HashSet::new();
         while let Some(change) = changes.next().await {
             while removing.try_join_next().is_some() {}
+            let Ok(change) = change else { continue };
+            if let watcher::Event::InitApply(definition) = &change {
+                listed.insert(definition.uid().unwrap_or_default());
+            }
             match change {
-                Ok(watcher::Event::Apply(definition) | watcher::Event::InitApply(definition)) => {
+                watcher::Event::Apply(definition) | watcher::Event::InitApply(definition) => {
                     let uid = definition.uid().unwrap_or_default();
                     if definition.metadata.deletion_timestamp.is_none() {
                         self.reconcile(&definition.name_any()).await;
@@ -156,11 +208,38 @@ impl Definitions {
                         removing.spawn(async move { definitions.remove(&definition).await });
                     }
                 }
-                Ok(watcher::Event::Delete(definition)) => {
+                watcher::Event::Delete(definition) => {
                     begun.remove(&definition.uid().unwrap_or_default());
                     self.withdraw(&mut *self.known.lock().await, &definition).await;
                 }
-                Ok(watcher::Event::Init | watcher::Event::InitDone) | Err(_) => {}
+                watcher::Event::Init => listed.clear(),
+                watcher::Event::InitDone => {
+                    let listed = std::mem::take(&mut listed);
+                    begun.retain(|uid| listed.contains(uid));
+                    self.withdraw_missing(&listed).await;
+                }
+            }
+        }
+    }
+
+    /// Withdraws the kinds of definitions that are not in a list: what was deleted while nobody
+    /// watched is told by nothing else.
+    async fn withdraw_missing(&self, listed: &HashSet<String>) {
+        let missing: Vec<DefinitionMeta> = {
+            let known = self.known.lock().await;
+            let missing = known.iter().filter(|(_, seen)| !listed.contains(&seen.uid));
+            missing.map(|(name, seen)| seen.metadata(name)).collect()
+        };
+        for gone in missing {
+            // It may have been made since the list.
+            let live = loop {
+                match self.api().get_metadata_opt(&gone.name_any()).await {
+                    Ok(live) => break live,
+                    Err(_) => tokio::time::sleep(RETRY_AT_LEAST_EVERY).await,
+                }
+            };
+            if live.is_none_or(|live| live.uid() != gone.uid()) {
+                self.withdraw(&mut *self.known.lock().await, &gone).await;
             }
         }
     }
@@ -184,7 +263,11 @@ impl Definitions {
 
     /// Tries again to accept the names that were taken.
     async fn retry_refused(&self, known: &mut Known) {
-        known.retain(|_, seen| seen.is_accepted);
+        // It is looked at anew.
+        known
+            .values_mut()
+            .filter(|seen| !seen.is_accepted)
+            .for_each(|seen| seen.generation = NEVER);
         let others = self.api().list(&ListParams::default()).await;
         for other in others.map(|found| found.items).unwrap_or_default() {
             let name = other.name_any();
@@ -202,11 +285,11 @@ impl Definitions {
             let live = self.api().get_opt(name).await.map_err(|error| error.to_string())?;
             let live = live.filter(|live| live.metadata.deletion_timestamp.is_none());
             let Some(mut live) = live else { return Ok(false) };
-            let uid = live.uid().unwrap_or_default();
-            let generation = live.metadata.generation.unwrap_or_default();
+            self.withdraw_predecessor(known, &live).await;
             let (names, mut conflict) = self.accepted_names(&live);
             let is_accepted = conflict.is_none();
-            let is_new = known.get(&uid) != Some(&Seen { generation, is_accepted })
+            let seen = Seen::new(&live, is_accepted);
+            let is_new = !known.get(name).is_some_and(|before| before.is_as(&seen))
                 || !self.kinds.is_served(name);
             let mut refused = None;
             // A definition that is served goes on with the names that were accepted before.
@@ -219,7 +302,7 @@ impl Definitions {
             if let Some(why) = &refused {
                 conflict.get_or_insert(("NotServed", why.clone()));
             }
-            known.insert(uid, Seen { generation, is_accepted });
+            known.insert(name.to_owned(), seen);
             let is_served = self.kinds.is_served(name);
             let status = status(&live, &names, conflict, is_served, (self.now)());
             if let Some(status) = status {
@@ -309,26 +392,42 @@ impl Definitions {
     }
 
     /// Withdraws the kind of a definition, so that others may have its names.
-    async fn withdraw(
-        &self,
-        known: &mut Known,
-        definition: &PartialObjectMeta<CustomResourceDefinition>,
-    ) {
-        let (name, uid) = (definition.name_any(), definition.uid().unwrap_or_default());
-        if known.remove(&uid).is_some() && self.kinds.is_served(&name) {
-            let gone_until = async || self.gone_until(definition).await;
-            self.kinds.withdraw(&name, gone_until).await;
+    async fn withdraw(&self, known: &mut Known, gone: &DefinitionMeta) {
+        let (name, uid) = (gone.name_any(), gone.uid().unwrap_or_default());
+        if is_known(known, &name, &uid) && self.withdraw_kind(known, gone).await {
             self.update_api_services().await;
             self.retry_refused(known).await;
         }
+    }
+
+    /// Withdraws the kind of a definition of the same name that another one has taken the place of:
+    /// what was closed with that one is open for this one.
+    async fn withdraw_predecessor(&self, known: &mut Known, live: &CustomResourceDefinition) {
+        let name = live.name_any();
+        let before = known.get(&name).map(|seen| seen.metadata(&name));
+        if let Some(before) = before.filter(|before| before.uid() != live.uid()) {
+            self.withdraw_kind(known, &before).await;
+        }
+    }
+
+    /// Forgets a definition, and serves its kind no more; answers whether it was served.
+    async fn withdraw_kind(&self, known: &mut Known, gone: &DefinitionMeta) -> bool {
+        let name = gone.name_any();
+        known.remove(&name);
+        let was_served = self.kinds.is_served(&name);
+        if was_served {
+            let gone_until = async || self.gone_until(gone).await;
+            self.kinds.withdraw(&name, gone_until).await;
+        }
+        was_served
     }
 }
 
 impl Definitions {
     /// Up to which version objects are of a definition that is gone, where another process may have made
     /// it anew; `None` if nobody has.
-    async fn gone_until(&self, gone: &PartialObjectMeta<CustomResourceDefinition>) -> Option<u64> {
-        match self.api().get_opt(&gone.name_any()).await {
+    async fn gone_until(&self, gone: &DefinitionMeta) -> Option<u64> {
+        match self.api().get_metadata_opt(&gone.name_any()).await {
             Ok(None) => None,
             Ok(Some(live)) if live.uid() == gone.uid() => None,
             Ok(Some(_)) | Err(_) => {
