@@ -4,14 +4,24 @@ use std::pin::pin;
 
 use aggregated_apiserver::StoredKind;
 use futures::{FutureExt, TryFutureExt, TryStreamExt};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, CustomResourceDefinitionCondition,
+};
 use kube::ResourceExt;
 use kube::api::{DeleteParams, PartialObjectMeta};
 use serde_json::json;
 
 use super::super::left_behind::{LeftBehind, resource};
 use super::status::set_condition;
-use super::{DEFINITIONS, Definitions, FINALIZER, RETRY_AFTER, RETRY_AT_LEAST_EVERY};
+use super::{
+    DEFINITIONS, Definitions, FINALIZER, Known, RETRY_AFTER, RETRY_AT_LEAST_EVERY, accepted,
+};
+
+/// The reason of the condition `Terminating`, when they cannot be.
+const FAILED: &str = "InstanceDeletionFailed";
+/// The reason and message of the condition `Terminating`, while objects are deleted.
+const IN_PROGRESS: (&str, &str) =
+    ("InstanceDeletionInProgress", "CustomResource deletion is in progress");
 
 impl Definitions {
     /// Deletes the objects of a definition that is being deleted, then withdraws its kind
@@ -20,23 +30,32 @@ impl Definitions {
         let (name, uid) = (definition.name_any(), definition.uid().unwrap_or_default());
         let (mut pause, mut before) = (RETRY_AFTER, 0);
         loop {
+            let mut known = self.known.lock().await;
             let live = match self.api().get_opt(&name).await {
                 Ok(Some(live)) if live.uid().as_deref() == Some(&uid) => live,
                 // It is gone: the watch withdraws its kind.
                 Ok(_) => return,
                 Err(_) => {
+                    drop(known);
                     tokio::time::sleep(RETRY_AFTER).await;
                     continue;
                 }
             };
-            self.set_terminating(&live).await;
-            // Only a kind that is served can have objects.
-            let is_served = {
-                let _locked = self.known.lock().await;
-                self.kinds.close(&name).await;
-                self.kinds.is_served(&name)
+            let closed = self.close(&mut known, &live).await;
+            drop(known);
+            let left = match closed {
+                Ok(is_served) => {
+                    self.set_terminating(&live, IN_PROGRESS).await;
+                    let left =
+                        if is_served { self.delete_objects(&live).await } else { Ok(Some(0)) };
+                    left.map_err(|error| error.to_string())
+                }
+                Err(why) => {
+                    let message = format!("could not serve instances: {why}");
+                    self.set_terminating(&live, (FAILED, &message)).await;
+                    Err(why)
+                }
             };
-            let left = if is_served { self.delete_objects(&live).await } else { Ok(Some(0)) };
             let is_held = live.finalizers().iter().any(|one| one != FINALIZER);
             match left {
                 // The watch withdraws its kind.
@@ -62,15 +81,51 @@ impl Definitions {
         }
     }
 
+    /// Takes no more objects of a definition that is being deleted. Another server may have taken some while it
+    /// was not served here: then it is served until they are gone, or their finalizers would count for
+    /// nothing. Answers whether there may be any.
+    async fn close(
+        &self,
+        known: &mut Known,
+        live: &CustomResourceDefinition,
+    ) -> Result<bool, String> {
+        let name = live.name_any();
+        let seen = known.get_mut(&name).filter(|seen| Some(&seen.uid) == live.uid().as_ref());
+        if let Some(seen) = seen.filter(|_| self.kinds.is_served(&name)) {
+            self.kinds.close(&name).await;
+            seen.version = live.resource_version();
+            return Ok(true);
+        }
+        let has_objects = self.kinds.has_objects(&name).await;
+        if !has_objects.map_err(|error| error.to_string())? {
+            return Ok(false);
+        }
+        let mut terminating = live.clone();
+        if let Some(names) = accepted(live) {
+            terminating.spec.names = names;
+        }
+        self.serve_terminating(known, &terminating).await?;
+        Ok(true)
+    }
+
     /// Sets the condition `Terminating`. If the definition has changed meanwhile, the next
     /// attempt sets it.
-    async fn set_terminating(&self, live: &CustomResourceDefinition) {
+    async fn set_terminating(
+        &self,
+        live: &CustomResourceDefinition,
+        (reason, message): (&str, &str),
+    ) {
         let status = live.status.clone().unwrap_or_default();
         let mut conditions = status.conditions.unwrap_or_default();
+        let is_said = |said: &CustomResourceDefinitionCondition| {
+            said.type_ == "Terminating" && said.reason.as_deref() == Some(FAILED)
+        };
+        // What one server cannot do, another one may be doing: they do not take turns to say so.
+        if reason == IN_PROGRESS.0 && conditions.iter().any(is_said) {
+            return;
+        }
         let before = conditions.clone();
-        let why = "CustomResource deletion is in progress";
-        let condition = ("True", "InstanceDeletionInProgress", why);
-        set_condition(&mut conditions, "Terminating", condition, (self.now)());
+        set_condition(&mut conditions, "Terminating", ("True", reason, message), (self.now)());
         if conditions != before
             && let Err(why) = self.patch_status(live, json!({"conditions": conditions})).await
         {

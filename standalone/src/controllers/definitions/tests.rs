@@ -68,6 +68,40 @@ impl Member {
 }
 
 #[tokio::test]
+async fn a_server_that_has_not_served_a_kind_waits_for_its_finalizers() {
+    let store = shared_store();
+    let (maker, late) = (Member::start(&store).await, Member::start(&store).await);
+    maker.made().await;
+    let held = foo(json!({"name": "a", "finalizers": ["example.com/held"]}));
+    foos(&maker).create(&PostParams::default(), &held).await.unwrap();
+    let going = maker.mark().await;
+    let freed = async {
+        // It is marked by the server that comes late.
+        while foos(&maker).get("a").await.unwrap().metadata.deletion_timestamp.is_none() {
+            tokio::task::yield_now().await;
+        }
+        assert!(maker.live().await.is_some());
+        let freed = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+        foos(&maker).patch("a", &PatchParams::default(), &freed).await.unwrap();
+    };
+    timeout(PATIENCE, async { tokio::join!(late.definitions.remove(&going), freed) })
+        .await
+        .unwrap();
+    assert!(maker.live().await.is_none());
+}
+
+#[tokio::test]
+async fn a_definition_that_was_never_served_goes() {
+    let store = shared_store();
+    let server = Member::start(&store).await;
+    let api = server.definitions.api();
+    api.create(&PostParams::default(), &definition()).await.unwrap();
+    let going = server.mark().await;
+    server.removes(&going).await;
+    assert!(server.live().await.is_none());
+}
+
+#[tokio::test]
 async fn what_went_while_nobody_watched_is_withdrawn() {
     let store = shared_store();
     let (maker, late) = (Member::start(&store).await, Member::start(&store).await);
