@@ -1,15 +1,17 @@
 //! Objects that kube-apiserver makes for itself: its Service and endpoints, the CAs of
 //! its callers, and its APIServices.
 
+use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
 
 use aggregated_apiserver::RuntimeKinds;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::api::{
     Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch,
-    PatchParams, PostParams,
+    PatchParams, PostParams, Preconditions,
 };
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
@@ -24,6 +26,15 @@ pub(crate) const MANAGER: &str = "kube-apiserver";
 const ADDRESS: &str = "10.96.0.1";
 /// What an APIService says that was made for an API of the server itself.
 const AUTOMATIC: &str = "kube-aggregator.kubernetes.io/automanaged";
+/// The same of a kind that the server has from its start, and of one of a definition.
+const FROM_START: &str = "onstart";
+const WITH_DEFINITION: &str = "true";
+/// How many definitions are listed at a time: they may be large.
+const PAGE: u32 = 100;
+/// How many servers the EndpointSlice names at most: those that began last.
+const SERVERS: usize = 16;
+/// How often an object is tried to be renewed that others renew, too.
+const ATTEMPTS: usize = 10;
 /// APIs that have no APIService: the one of APIServices themselves.
 const UNREGISTERED: &str = "apiregistration.k8s.io";
 /// Groups of definitions come behind those of Kubernetes.
@@ -73,21 +84,58 @@ pub(crate) fn objects(reached: Option<Reached<'_>>) -> io::Result<Vec<LoadedObje
 /// Makes objects of the server say what is so now, where another process has kept them: its address
 /// may be another one.
 pub(crate) async fn renew(client: &Client, objects: Vec<LoadedObject>) -> Result<(), ObjectError> {
-    let manager = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
     for LoadedObject { place, object } in objects {
-        let failed = |error: &dyn std::fmt::Display| ObjectError::new(&place, error.to_string());
-        let patch = Patch::Merge(object.clone());
-        let object: DynamicObject =
-            serde_json::from_value(object).map_err(|error| failed(&error))?;
-        let types = object.types.clone().unwrap_or_default();
-        let kind = GroupVersionKind::try_from(&types).map_err(|error| failed(&error))?;
-        let namespace = object.namespace().unwrap_or_default();
-        let resource = ApiResource::from_gvk(&kind);
-        let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, &resource);
-        let patched = api.patch(&object.name_any(), &manager, &patch).await;
-        patched.map_err(|error| failed(&error))?;
+        let mut attempt = 1;
+        loop {
+            match renew_one(client, &object).await {
+                Ok(()) => break,
+                // Another server has renewed it in between.
+                Err(kube::Error::Api(status)) if status.code == 409 && attempt < ATTEMPTS => {
+                    attempt += 1;
+                }
+                Err(error) => return Err(ObjectError::new(&place, error)),
+            }
+        }
     }
     Ok(())
+}
+
+async fn renew_one(client: &Client, object: &Value) -> kube::Result<()> {
+    let manager = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+    let named: DynamicObject =
+        serde_json::from_value(object.clone()).map_err(kube::Error::SerdeError)?;
+    let (group, version) = match text(&object["apiVersion"]).split_once('/') {
+        Some((group, version)) => (group.to_owned(), version.to_owned()),
+        None => (String::new(), text(&object["apiVersion"])),
+    };
+    let kind = GroupVersionKind::gvk(&group, &version, &text(&object["kind"]));
+    let namespace = named.namespace().unwrap_or_default();
+    let resource = ApiResource::from_gvk(&kind);
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, &resource);
+    let mut renewed = object.clone();
+    if renewed["kind"] == "EndpointSlice" {
+        let kept = api.get(&named.name_any()).await?;
+        renewed["metadata"]["resourceVersion"] = kept.resource_version().into();
+        renewed["endpoints"] = endpoints(&kept.data, object);
+    }
+    api.patch(&named.name_any(), &manager, &Patch::Merge(renewed)).await.map(drop)
+}
+
+/// The endpoints of this server, and those of others that were there before, if they are reached in the same
+/// way: an EndpointSlice has the same ports for all of them.
+fn endpoints(kept: &Value, own: &Value) -> Value {
+    let mut all = own["endpoints"].as_array().cloned().unwrap_or_default();
+    let ports = |slice: &Value| {
+        let ports = slice["ports"].as_array().into_iter().flatten();
+        ports.map(|port| port["port"].clone()).collect::<Vec<_>>()
+    };
+    if kept["addressType"] == own["addressType"] && ports(kept) == ports(own) {
+        let others = kept["endpoints"].as_array().into_iter().flatten();
+        let addresses: Vec<Value> = all.iter().map(|one| one["addresses"].clone()).collect();
+        all.extend(others.filter(|other| !addresses.contains(&other["addresses"])).cloned());
+    }
+    all.truncate(SERVERS);
+    all.into()
 }
 
 /// What aggregated servers authenticate their callers by.
@@ -109,7 +157,7 @@ fn authentication(certificates: &Certificates) -> io::Result<Value> {
 
 /// The APIServices of the versions that a server has from its start.
 pub(crate) fn api_services(kinds: &RuntimeKinds) -> Vec<LoadedObject> {
-    api_services_made(kinds, "onstart")
+    api_services_made(kinds, FROM_START)
 }
 
 /// The APIServices of the versions that are served now.
@@ -133,31 +181,210 @@ fn api_services_made(kinds: &RuntimeKinds, when: &str) -> Vec<LoadedObject> {
 
 /// Makes APIServices for versions that are served since, and takes those away of
 /// versions that are served no more. What fails is done with the next change.
-pub(crate) async fn keep_api_services(client: &Client, kinds: &RuntimeKinds) {
+///
+/// What a definition asks for stays, whether it is served here yet or not; but not for the sake of the one with
+/// the uid `going`, which is about to be removed. Where other servers share the store, what was made for kinds that
+/// they have from their start stays, too: they may be of another release.
+pub(crate) async fn keep_api_services(client: &Client, kinds: &RuntimeKinds, going: Option<&str>) {
+    let wanted = api_services_made(kinds, WITH_DEFINITION);
+    if let Err(error) = keep(client, &wanted, kinds.is_shared(), going).await {
+        tracing::debug!("APIServices: {error}");
+    }
+}
+
+async fn keep(
+    client: &Client,
+    wanted: &[LoadedObject],
+    is_shared: bool,
+    going: Option<&str>,
+) -> kube::Result<()> {
     let all: Api<APIService> = Api::all(client.clone());
-    let made = ListParams::default().labels(AUTOMATIC);
-    let Ok(found) = all.list(&made).await else { return };
-    let wanted = api_services_made(kinds, "true");
-    let is_wanted =
-        |name: &str| wanted.iter().any(|loaded| loaded.object["metadata"]["name"] == name);
-    let names = found.items.into_iter().filter_map(|api| api.metadata.name);
-    let known: Vec<String> = names.collect();
-    for name in known.iter().filter(|name| !is_wanted(name)) {
-        report(name, all.delete(name, &DeleteParams::default()).await.map(drop));
+    let found = all.list(&ListParams::default().labels(AUTOMATIC)).await?.items;
+    let name_of = |loaded: &LoadedObject| text(&loaded.object["metadata"]["name"]);
+    let wanted_names: HashSet<String> = wanted.iter().map(name_of).collect();
+    let known: HashSet<String> = found.iter().map(ResourceExt::name_any).collect();
+    let unwanted = |api: &&APIService| !wanted_names.contains(&api.name_any());
+    let unwanted: Vec<&APIService> = found.iter().filter(unwanted).collect();
+    let missing = wanted.iter().filter(|loaded| !known.contains(&name_of(loaded)));
+    let missing: Vec<&LoadedObject> = missing.collect();
+    if unwanted.is_empty() && missing.is_empty() {
+        return Ok(());
+    }
+    let defined = defined(client, going).await?;
+    for api in unwanted {
+        let name = api.name_any();
+        let is_of_server = api.labels().get(AUTOMATIC).is_some_and(|when| when == FROM_START);
+        if defined.contains(&name) || is_shared && is_of_server {
+            continue;
+        }
+        let own = Preconditions { uid: api.uid(), resource_version: api.resource_version() };
+        let deleted = all.delete(&name, &DeleteParams::default().preconditions(own)).await;
+        report(&name, deleted.map(drop));
     }
     let post = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
-    for LoadedObject { object, .. } in &wanted {
-        let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        if !known.iter().any(|known| known == name)
-            && let Ok(api) = serde_json::from_value(object.clone())
-        {
-            report(name, all.create(&post, &api).await.map(drop));
+    for loaded in missing {
+        let (name, mut object) = (name_of(loaded), loaded.object.clone());
+        if !defined.contains(&name) {
+            object["metadata"]["labels"][AUTOMATIC] = FROM_START.into();
+        }
+        if let Ok(api) = serde_json::from_value(object) {
+            report(&name, all.create(&post, &api).await.map(drop));
         }
     }
+    Ok(())
+}
+
+/// The names of the APIServices that definitions ask for, but for the one with the uid `going`.
+async fn defined(client: &Client, going: Option<&str>) -> kube::Result<HashSet<String>> {
+    let all: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let mut defined = HashSet::new();
+    let mut page = ListParams::default().limit(PAGE);
+    loop {
+        let found = all.list(&page).await?;
+        let staying =
+            found.items.iter().filter(|one| going.is_none() || one.uid().as_deref() != going);
+        for spec in staying.map(|one| &one.spec) {
+            let served = spec.versions.iter().filter(|version| version.served);
+            defined.extend(served.map(|version| format!("{}.{}", version.name, spec.group)));
+        }
+        match found.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => page = page.continue_token(&token),
+            None => return Ok(defined),
+        }
+    }
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
 }
 
 fn report(name: &str, done: kube::Result<()>) {
     if let Err(error) = done {
         tracing::debug!("APIService {name}: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::discovery::v1::EndpointSlice;
+
+    use super::*;
+    use crate::testing::{Member, shared_store};
+
+    fn api_service(group: &str, when: &str) -> Value {
+        json!({
+            "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+            "metadata": {"name": format!("v1.{group}"), "labels": {AUTOMATIC: when}},
+            "spec": {
+                "group": group, "version": "v1", "groupPriorityMinimum": 1_000,
+                "versionPriority": 100,
+            },
+        })
+    }
+
+    #[tokio::test]
+    async fn what_other_servers_serve_keeps_its_api_services() {
+        let store = shared_store();
+        let server = Member::start(&store).await;
+        let all: Api<APIService> = Api::all(server.client.clone());
+        let post = PostParams::default();
+        let services = [
+            api_service("defined.example.com", WITH_DEFINITION),
+            api_service("later.example.com", FROM_START),
+            api_service("gone.example.com", WITH_DEFINITION),
+        ];
+        for service in services {
+            let service = serde_json::from_value(service).unwrap();
+            all.create(&post, &service).await.unwrap();
+        }
+        let definition = json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "foos.defined.example.com"},
+            "spec": {
+                "group": "defined.example.com", "scope": "Cluster",
+                "names": {"plural": "foos", "kind": "Foo"},
+                "versions": [{
+                    "name": "v1", "served": true, "storage": true,
+                    "schema": {"openAPIV3Schema": {"type": "object"}},
+                }],
+            },
+        });
+        // It is made at another server, and not served here yet.
+        let definitions: Api<CustomResourceDefinition> = Api::all(server.client.clone());
+        let definition = serde_json::from_value(definition).unwrap();
+        let uid = definitions.create(&post, &definition).await.unwrap().uid();
+        let left = async || {
+            let found = all.list(&ListParams::default().labels(AUTOMATIC)).await.unwrap();
+            let names = found.iter().map(ResourceExt::name_any);
+            names.filter(|name| name.ends_with(".example.com")).collect::<Vec<String>>()
+        };
+        keep_api_services(&server.client, &server.kinds, None).await;
+        assert_eq!(left().await, ["v1.defined.example.com", "v1.later.example.com"]);
+        let apps = all.get("v1.apps").await.unwrap();
+        assert_eq!(apps.labels().get(AUTOMATIC).map(String::as_str), Some(FROM_START));
+        keep_api_services(&server.client, &server.kinds, uid.as_deref()).await;
+        assert_eq!(left().await, ["v1.later.example.com"]);
+        // Nobody else is there to serve it.
+        keep(&server.client, &api_services(&server.kinds), false, None).await.unwrap();
+        assert_eq!(left().await, ["v1.defined.example.com"; 0]);
+    }
+
+    fn slice(port: u16, addresses: &[String]) -> Value {
+        let endpoint = |address: &String| json!({"addresses": [address]});
+        json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+            "metadata": {"name": "kubernetes", "namespace": "default"},
+            "addressType": "IPv4",
+            "endpoints": addresses.iter().map(endpoint).collect::<Vec<_>>(),
+            "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
+        })
+    }
+
+    #[tokio::test]
+    async fn servers_of_the_same_port_are_all_endpoints() {
+        let store = shared_store();
+        let server = Member::start(&store).await;
+        let address = |index: usize| format!("10.0.0.{index}");
+        server.kinds.restore(slice(6443, &[address(0)])).await.unwrap();
+        let slices: Api<EndpointSlice> = Api::namespaced(server.client.clone(), "default");
+        let begun = async |port: u16, index: usize| {
+            let object = slice(port, &[address(index)]);
+            let place = String::new();
+            renew(&server.client, vec![LoadedObject { place, object }]).await.unwrap();
+            let kept = slices.get("kubernetes").await.unwrap();
+            kept.endpoints
+                .iter()
+                .flatten()
+                .flat_map(|one| one.addresses.clone())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(begun(6443, 1).await, [address(1), address(0)]);
+        assert_eq!(begun(6443, 0).await, [address(0), address(1)]);
+        assert_eq!(begun(6443, 0).await, [address(0), address(1)]);
+        // All endpoints of a slice have the same ports.
+        assert_eq!(begun(6444, 2).await, [address(2)]);
+        for index in 3..40 {
+            begun(6444, index).await;
+        }
+        let last: Vec<String> = (24..40).rev().map(address).collect();
+        assert_eq!(begun(6444, 39).await, last);
+    }
+
+    /// Neither takes away what the other one has written since it looked.
+    #[tokio::test]
+    async fn servers_that_begin_at_the_same_time_are_all_endpoints() {
+        let store = shared_store();
+        let server = Member::start(&store).await;
+        let address = |index: usize| format!("10.0.0.{index}");
+        server.kinds.restore(slice(6443, &[address(0)])).await.unwrap();
+        let begin = |index: usize| {
+            let object = slice(6443, &[address(index)]);
+            renew(&server.client, vec![LoadedObject { place: String::new(), object }])
+        };
+        let begun = futures::future::join_all((1..6).map(begin)).await;
+        assert!(begun.iter().all(Result::is_ok));
+        let slices: Api<EndpointSlice> = Api::namespaced(server.client.clone(), "default");
+        let kept = slices.get("kubernetes").await.unwrap();
+        assert_eq!(kept.endpoints.unwrap().len(), 6);
     }
 }

@@ -179,7 +179,7 @@ impl Definitions {
     /// Runs the controller.
     pub(crate) async fn run(self) {
         self.registers.store(true, Ordering::Relaxed);
-        self.update_api_services().await;
+        self.update_api_services(None).await;
         let all: Api<DefinitionMeta> = Api::all(self.client.clone());
         let changes = watcher(all, watcher::Config::default()).default_backoff();
         Box::pin(self.follow(changes)).await;
@@ -244,10 +244,12 @@ impl Definitions {
         }
     }
 
-    /// Creates and deletes APIServices, so that there is one for each version that is served.
-    async fn update_api_services(&self) {
+    /// Creates and deletes APIServices, so that there is one for each version that is served; `gone` is a
+    /// definition that asks for none any more.
+    async fn update_api_services(&self, gone: Option<&DefinitionMeta>) {
         if self.registers.load(Ordering::Relaxed) {
-            keep_api_services(&self.client, &self.kinds).await;
+            let gone = gone.and_then(|gone| gone.uid());
+            keep_api_services(&self.client, &self.kinds, gone.as_deref()).await;
         }
     }
 
@@ -318,7 +320,7 @@ impl Definitions {
                 }
             }
             if is_new && is_served {
-                self.update_api_services().await;
+                self.update_api_services(None).await;
             }
             let before = live.status.as_ref().and_then(|status| status.accepted_names.as_ref());
             let has_released = before.is_some_and(|before| *before != names);
@@ -395,7 +397,7 @@ impl Definitions {
     async fn withdraw(&self, known: &mut Known, gone: &DefinitionMeta) {
         let (name, uid) = (gone.name_any(), gone.uid().unwrap_or_default());
         if is_known(known, &name, &uid) && self.withdraw_kind(known, gone).await {
-            self.update_api_services().await;
+            self.update_api_services(Some(gone)).await;
             self.retry_refused(known).await;
         }
     }
