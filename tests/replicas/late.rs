@@ -1,7 +1,11 @@
 //! A replica that is told of everything late answers late, and never wrongly.
+//!
+//! `LATE_MILLISECONDS` says how late (400), `CHAINS` how often one and the other are asked in turns (32),
+//! each time some twenty operations.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,19 +20,25 @@ use tokio::task::JoinSet;
 use crate::place::{Place, Replica, free_port};
 use crate::{etcd, llama};
 
-/// How much later it is told.
-const LATE: Duration = Duration::from_millis(400);
+/// How many chains go on at the same time: less than a server takes.
+const AT_ONCE: usize = 128;
+/// What is asked for in one chain.
+const OPERATIONS: usize = 21;
+
+fn number<T: std::str::FromStr<Err = std::num::ParseIntError>>(name: &str, or: T) -> Result<T> {
+    Ok(std::env::var(name).map_or(Ok(or), |number| number.parse())?)
+}
 
 /// A port that leads to another one. What comes back on all connections but the first comes late: the
 /// first is for calls, and what is watched has one of its own.
-fn late_link(target: u16) -> Result<u16> {
+fn late_link(target: u16, late: Duration) -> Result<u16> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let port = listener.local_addr()?.port();
     // Ends with the process of the tests.
     thread::spawn(move || {
         for (index, client) in listener.incoming().map_while(Result::ok).enumerate() {
             let Ok(server) = TcpStream::connect(("127.0.0.1", target)) else { continue };
-            let late = if index == 0 { Duration::ZERO } else { LATE };
+            let late = if index == 0 { Duration::ZERO } else { late };
             let _ = client.set_nodelay(true);
             let _ = server.set_nodelay(true);
             let (Ok(from_client), Ok(to_server)) = (client.try_clone(), server.try_clone()) else {
@@ -59,8 +69,8 @@ fn pass_on(mut from: TcpStream, mut to: TcpStream, late: Duration) {
     }
 }
 
-/// What one replica is asked for right after the other has answered.
-async fn take_turns(prompt: &Replica, late: &Replica, name: String) -> Result<()> {
+/// What one replica is asked for right after the other has answered; answers with how much that was.
+async fn take_turns(prompt: &Replica, late: &Replica, name: String) -> Result<usize> {
     let params = PostParams::default();
     let made = prompt.llamas.create(&params, &llama(&name, 1.0)).await?;
     // Nobody says that it is not there.
@@ -96,7 +106,7 @@ async fn take_turns(prompt: &Replica, late: &Replica, name: String) -> Result<()
     late.llamas.delete(&name, &DeleteParams::default()).await.context("it is there")?;
     let gone = prompt.llamas.delete(&name, &DeleteParams::default()).await;
     ensure!(matches!(&gone, Err(kube::Error::Api(status)) if status.code == 404), "{gone:?}");
-    Ok(())
+    Ok(OPERATIONS)
 }
 
 fn heavier(llama: &Llama, weight: f64) -> Llama {
@@ -107,13 +117,14 @@ fn heavier(llama: &Llama, weight: f64) -> Llama {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replica_that_is_told_late_is_never_wrong() -> Result<()> {
-    const CHAINS: usize = 32;
+    let delay = Duration::from_millis(number("LATE_MILLISECONDS", 400)?);
+    let chains: usize = number("CHAINS", 32)?;
     let Some(etcd) = etcd(1)? else { return Ok(()) };
     let url = &etcd.urls()[0];
     let port = url.rsplit(':').next().context("a port")?.parse()?;
     let place = Place::new(etcd.urls())?;
     let prompt = place.start(&[]).await?;
-    let through = format!("http://127.0.0.1:{}", late_link(port)?);
+    let through = format!("http://127.0.0.1:{}", late_link(port, delay)?);
     let late = place.start_on(free_port()?, &[through], &[]).await?;
 
     // It is late indeed: who wants what is at hand is shown what was.
@@ -122,14 +133,23 @@ async fn a_replica_that_is_told_late_is_never_wrong() -> Result<()> {
     ensure!(!old.items.iter().any(|llama| llama.name_any() == "first"), "it was told in time");
     late.llamas.get("first").await?;
 
-    let (prompt, late) = (std::sync::Arc::new(prompt), std::sync::Arc::new(late));
-    let mut chains = JoinSet::new();
-    for chain in 0..CHAINS {
+    let (prompt, late) = (Arc::new(prompt), Arc::new(late));
+    let began = Instant::now();
+    let mut going_on = JoinSet::new();
+    let mut operations = 0;
+    for chain in 0..chains {
+        if going_on.len() >= AT_ONCE {
+            operations += going_on.join_next().await.context("nothing goes on")???;
+        }
         let (prompt, late) = (prompt.clone(), late.clone());
-        chains.spawn(async move { take_turns(&prompt, &late, format!("l{chain}")).await });
+        going_on.spawn(async move {
+            let done = take_turns(&prompt, &late, format!("l{chain}")).await;
+            done.with_context(|| format!("chain {chain}"))
+        });
     }
-    while let Some(done) = chains.join_next().await {
-        done??;
+    while let Some(done) = going_on.join_next().await {
+        operations += done??;
     }
+    println!("{operations} operations, told {delay:?} late, took {:?}", began.elapsed());
     Ok(())
 }
