@@ -21,6 +21,9 @@ mod link;
 mod place;
 #[path = "replicas/standalone.rs"]
 mod standalone;
+#[allow(dead_code, reason = "other tests break connections, too")]
+#[path = "control_plane/switch.rs"]
+mod switch;
 #[path = "replicas/transfer.rs"]
 mod transfer;
 

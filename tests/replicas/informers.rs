@@ -1,12 +1,13 @@
-//! Whoever follows llamas by kube's reflectors knows them all, while replicas are replaced one after the other,
-//! and etcd forgets.
+//! Whoever follows llamas by kube's reflectors or client-go's informers knows them all, while replicas are
+//! replaced one after the other, and etcd forgets.
 
 use std::collections::BTreeMap;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use farm_operator::Llama;
 use futures::StreamExt;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -14,10 +15,12 @@ use kube::runtime::reflector::{self, Store};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, ResourceExt};
 use serde_json::json;
+use test_cluster::{Etcd, Process, Programs};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::place::{Place, Replica};
+use crate::switch::Switch;
 use crate::{etcd, llama};
 
 const REPLICAS: usize = 3;
@@ -76,44 +79,83 @@ fn versions(llamas: impl IntoIterator<Item = Arc<Llama>>) -> BTreeMap<String, Op
     llamas.into_iter().map(|llama| (llama.name_any(), llama.resource_version())).collect()
 }
 
+/// Replicas on an etcd, and those who write llamas at all of them.
+struct World {
+    etcd: Etcd,
+    place: Place,
+    replicas: Vec<Replica>,
+    apis: Arc<Vec<Api<Llama>>>,
+    is_over: Arc<AtomicBool>,
+    writing: JoinSet<()>,
+}
+
+impl World {
+    async fn start(flags: &[&str]) -> Result<Option<Self>> {
+        let Some(etcd) = etcd(1)? else { return Ok(None) };
+        let place = Place::new(etcd.urls())?;
+        let mut replicas: Vec<Replica> = Vec::new();
+        for _ in 0..REPLICAS {
+            replicas.push(place.start(flags).await?);
+        }
+        let apis: Vec<Api<Llama>> = replicas.iter().map(|replica| replica.llamas.clone()).collect();
+        let (apis, is_over, writing) = (Arc::new(apis), Arc::default(), JoinSet::new());
+        Ok(Some(Self { etcd, place, replicas, apis, is_over, writing }))
+    }
+
+    fn write(&mut self) {
+        for writer in 0..WRITERS {
+            self.writing.spawn(write(Arc::clone(&self.apis), writer, Arc::clone(&self.is_over)));
+        }
+    }
+
+    /// The replicas, in the order in which they are replaced.
+    fn turns() -> impl Iterator<Item = usize> {
+        (0..REPLICAS).cycle().take(REPLICAS * TIMES)
+    }
+
+    async fn replace(&mut self, index: usize, flags: &[&str]) -> Result<()> {
+        let replica = &mut self.replicas[index];
+        // As a rollout does it; every other one is killed.
+        if index % 2 == 0 {
+            replica.process.terminate()?;
+            replica.process.wait()?;
+        } else {
+            replica.process.kill();
+        }
+        *replica = self.place.start_on(replica.port, &self.etcd.urls(), flags).await?;
+        Ok(())
+    }
+
+    async fn make(&self, name: &str) -> Result<()> {
+        self.apis[0].create(&PostParams::default(), &llama(name, 1.0)).await?;
+        Ok(())
+    }
+
+    /// What there is when nobody writes any more.
+    async fn end(&mut self) -> Result<BTreeMap<String, Option<String>>> {
+        self.is_over.store(true, Ordering::Relaxed);
+        while self.writing.join_next().await.is_some() {}
+        self.make("last").await?;
+        let kept = self.apis[0].list(&ListParams::default()).await?.items;
+        Ok(versions(kept.into_iter().map(Arc::new)))
+    }
+}
+
 /// Replaces all replicas, some times, while llamas are written and followed; answers with how often each
 /// reflector has listed.
 async fn replace(flags: &[&str]) -> Result<Option<Vec<usize>>> {
-    let Some(etcd) = etcd(1)? else { return Ok(None) };
-    let place = Place::new(etcd.urls())?;
-    let mut replicas: Vec<Replica> = Vec::new();
-    for _ in 0..REPLICAS {
-        replicas.push(place.start(flags).await?);
-    }
-    let apis: Vec<Api<Llama>> = replicas.iter().map(|replica| replica.llamas.clone()).collect();
-    let apis = Arc::new(apis);
-    let (mut following, mut writing) = (JoinSet::new(), JoinSet::new());
+    let Some(mut world) = World::start(flags).await? else { return Ok(None) };
+    let mut following = JoinSet::new();
     let followed: Vec<Followed> =
-        apis.iter().map(|api| follow(api.clone(), &mut following)).collect();
+        world.apis.iter().map(|api| follow(api.clone(), &mut following)).collect();
     for one in &followed {
         one.store.wait_until_ready().await?;
     }
-    let is_over = Arc::new(AtomicBool::new(false));
-    for writer in 0..WRITERS {
-        writing.spawn(write(Arc::clone(&apis), writer, Arc::clone(&is_over)));
+    world.write();
+    for index in World::turns() {
+        world.replace(index, flags).await?;
     }
-    for index in (0..REPLICAS).cycle().take(REPLICAS * TIMES) {
-        let port = replicas[index].port;
-        // As a rollout does it; every other one is killed.
-        if index % 2 == 0 {
-            replicas[index].process.terminate()?;
-            replicas[index].process.wait()?;
-        } else {
-            replicas[index].process.kill();
-        }
-        replicas[index] = place.start_on(port, &etcd.urls(), flags).await?;
-    }
-    is_over.store(true, Ordering::Relaxed);
-    while writing.join_next().await.is_some() {}
-    let last = apis[0].create(&PostParams::default(), &llama("last", 1.0)).await?;
-    ensure!(last.resource_version().is_some());
-    let kept = apis[0].list(&ListParams::default()).await?.items;
-    let expected = versions(kept.into_iter().map(Arc::new));
+    let expected = world.end().await?;
     let deadline = Instant::now() + PATIENCE;
     for (index, one) in followed.iter().enumerate() {
         while versions(one.store.state()) != expected {
@@ -123,6 +165,99 @@ async fn replace(flags: &[&str]) -> Result<Option<Vec<usize>>> {
         }
     }
     Ok(Some(followed.iter().map(|one| one.lists.load(Ordering::Relaxed)).collect()))
+}
+
+/// One of client-go's informers, in a process of its own.
+struct Informer(Process);
+
+impl Informer {
+    fn start(place: &Place, port: u16, streams: bool) -> Result<Self> {
+        let mut command = Command::new(Programs::informer()?);
+        command.arg(place.kubeconfig(port)?).args(["farm.example.com", "v1alpha", "llamas"]);
+        command.env("KUBE_FEATURE_WatchListClient", streams.to_string());
+        let log = place.path().join(format!("informer-{streams}.log"));
+        Ok(Self(Process::spawn(&command, &log)?))
+    }
+
+    /// What it has told of each llama last: its version by its name.
+    fn known(&self) -> Result<BTreeMap<String, Option<String>>> {
+        let mut known = BTreeMap::new();
+        let printed = self.0.printed();
+        // Its last line may still be written.
+        let (lines, _) = printed.rsplit_once('\n').unwrap_or_default();
+        for line in lines.lines() {
+            let words: Vec<&str> = line.split(' ').collect();
+            let [what @ ("added" | "updated" | "deleted"), key, version] = words[..] else {
+                continue;
+            };
+            let (_, name) = key.split_once('/').context("a namespace")?;
+            let before = match what {
+                "deleted" => known.remove(name),
+                _ => known.insert(name.to_owned(), Some(version.to_owned())),
+            };
+            ensure!(before.is_some() == (what != "added"), "{line}, which was {before:?}");
+        }
+        Ok(known)
+    }
+
+    /// How often it has asked for all llamas: by a list, or by a watch that begins with them.
+    fn lists(&self) -> usize {
+        let printed = self.0.printed();
+        let queries = printed.lines().filter_map(|line| line.strip_prefix("request "));
+        let is_list = |query: &&str| {
+            !query.contains("watch=true") || query.contains("sendInitialEvents=true")
+        };
+        queries.filter(is_list).count()
+    }
+
+    /// How often it has begun to watch.
+    fn watches(&self) -> usize {
+        let printed = self.0.printed();
+        let lines = printed.lines().filter(|line| line.starts_with("request "));
+        lines.filter(|line| line.contains("watch=true")).count()
+    }
+
+    async fn wait_until(&mut self, is_so: impl Fn(&Self) -> Result<bool>) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        while !is_so(self)? {
+            self.0.ensure_running()?;
+            ensure!(Instant::now() < deadline, "{}", self.0.printed());
+            sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
+    }
+}
+
+/// The same with informers of client-go, which come by a port that leads to one replica at a time, as a Service does:
+/// one that lists first, and one that has everything streamed. Answers with how often each has listed.
+async fn replace_before_informers(flags: &[&str]) -> Result<Option<Vec<usize>>> {
+    let Some(mut world) = World::start(flags).await? else { return Ok(None) };
+    let switch = Switch::to(world.replicas[0].port)?;
+    let mut informers = Vec::new();
+    for streams in [false, true] {
+        let mut informer = Informer::start(&world.place, switch.port, streams)?;
+        informer.wait_until(|one| Ok(one.0.printed().contains("synced "))).await?;
+        informers.push(informer);
+    }
+    world.write();
+    for (turn, index) in World::turns().enumerate() {
+        // Each is told of something by the replica that goes: client-go lists again where a watch was short
+        // and told nothing.
+        let mark = format!("mark-{turn}");
+        world.make(&mark).await?;
+        for informer in &mut informers {
+            informer.wait_until(|one| Ok(one.known()?.contains_key(&mark))).await?;
+            let watches = informer.watches();
+            ensure!(watches > turn, "it goes on without a replica: {}", informer.0.printed());
+        }
+        switch.lead_new_connections_to(world.replicas[(index + 1) % REPLICAS].port);
+        world.replace(index, flags).await?;
+    }
+    let expected = world.end().await?;
+    for informer in &mut informers {
+        informer.wait_until(|one| Ok(one.known()? == expected)).await?;
+    }
+    Ok(Some(informers.iter().map(Informer::lists).collect()))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -137,6 +272,22 @@ async fn reflectors_go_on_while_replicas_are_replaced() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn reflectors_know_all_of_it_whatever_etcd_has_forgotten() -> Result<()> {
     if let Some(lists) = replace(&["--etcd-compaction-interval", "1s"]).await? {
+        println!("they have listed {lists:?} times");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn informers_go_on_while_replicas_are_replaced() -> Result<()> {
+    if let Some(lists) = replace_before_informers(&[]).await? {
+        ensure!(lists == [1, 1], "they have listed {lists:?} times");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn informers_know_all_of_it_whatever_etcd_has_forgotten() -> Result<()> {
+    if let Some(lists) = replace_before_informers(&["--etcd-compaction-interval", "1s"]).await? {
         println!("they have listed {lists:?} times");
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! Replicas of the program on one etcd, before a cluster that is away: an administrator needs none.
 
 use std::net::TcpListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -100,13 +100,25 @@ impl Place {
         Ok(Replica { process, port, llamas, client })
     }
 
-    async fn client(&self, port: u16) -> Result<Client> {
+    /// How an administrator finds the server at a port.
+    fn config(&self, port: u16) -> Value {
         let server = format!("https://localhost:{port}");
         let cluster = json!({"certificate-authority": self.authority.file});
         let user = json!({
             "client-certificate": self.admin.certificate, "client-key": self.admin.key,
         });
-        let config: Kubeconfig = serde_json::from_value(config(&server, &cluster, &user))?;
+        config(&server, &cluster, &user)
+    }
+
+    /// The same in a file, for other programs.
+    pub fn kubeconfig(&self, port: u16) -> Result<PathBuf> {
+        let path = self.path().join(format!("{port}.kubeconfig"));
+        std::fs::write(&path, self.config(port).to_string())?;
+        Ok(path)
+    }
+
+    async fn client(&self, port: u16) -> Result<Client> {
+        let config: Kubeconfig = serde_json::from_value(self.config(port))?;
         let options = KubeConfigOptions::default();
         let mut config = Config::from_custom_kubeconfig(config, &options).await?;
         // Each answer is looked at.
