@@ -1,7 +1,8 @@
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::json;
-use test_cluster::{Authority, Etcd, Programs};
+use test_cluster::{Authority, Etcd, Process, Programs};
 
 use super::*;
 use crate::object::Object;
@@ -119,6 +120,37 @@ async fn passes_the_suite() {
         Arc::new(open(EtcdOptions { prefix, ..options(etcd.urls()) }).await)
     })
     .await;
+}
+
+/// Kine answers as etcd does out of a database. It is not built here: `$KINE` names the program.
+#[tokio::test]
+async fn kine_passes_the_suite() {
+    let Some(program) = std::env::var_os("KINE") else {
+        println!("left out: $KINE is not set");
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = free.local_addr().unwrap();
+    drop(free);
+    let mut command = Command::new(program);
+    let database = format!("sqlite://{}/kine.db", folder.path().display());
+    command.args(["--endpoint", &database, "--listen-address", &format!("tcp://{address}")]);
+    command.args(["--metrics-bind-address", "0"]).current_dir(folder.path());
+    let mut kine = Process::spawn(&command, &folder.path().join("log")).unwrap();
+    let count = AtomicUsize::new(0);
+    suite::run(async || {
+        let count = count.fetch_add(1, Ordering::Relaxed);
+        let prefix = format!("/registry/{count}");
+        let options = EtcdOptions { prefix, ..options(vec![format!("http://{address}")]) };
+        let store = begin(&options, Arc::default());
+        let known = timeout(Duration::from_secs(20), store.known()).await;
+        let why = || format!("{:?}\n{}", store.trouble(), kine.printed());
+        assert!(known.is_ok(), "{}", why());
+        Arc::new(store)
+    })
+    .await;
+    kine.ensure_running().unwrap();
 }
 
 #[tokio::test]
