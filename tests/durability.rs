@@ -1,5 +1,6 @@
 //! What was acknowledged is there, whatever happens: the program is killed at any moment, over and over
-//! again, while many write and one watches; the power goes; the disk is full, fails or is damaged.
+//! again, while many write and one watches; the power goes; the disk is full, fails or is damaged; an older
+//! copy is put in its place.
 //!
 //! `KILLS` says how often it is killed (20), `IMAGES` how many moments are looked at in which the power
 //! may go (40), `FAILURES` how many steps of the disk may fail (12).
@@ -14,6 +15,8 @@ mod encryption;
 mod full_disk;
 #[path = "durability/history.rs"]
 mod history;
+#[path = "durability/older_copy.rs"]
+mod older_copy;
 #[path = "durability/power.rs"]
 mod power;
 #[path = "durability/program.rs"]
