@@ -1,12 +1,17 @@
 //! Llamas that are kept in a folder, or in etcd by several replicas.
 
+use std::collections::BTreeSet;
 use std::process::Command;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
+use test_cluster::Kubectl;
 
 use crate::switch::Switch;
-use crate::world::{API_SERVICE, NAMESPACE, World};
+use crate::world::{API_SERVICE, Following, NAMESPACE, PATIENCE, World};
 
 const LLAMAS: &str = "/apis/farm.example.com/v1alpha/namespaces/default/llamas";
 
@@ -43,13 +48,17 @@ fn apply(world: &World, options: &[&str]) -> Result<Vec<String>> {
 
 /// Makes a llama, as soon as that can be done.
 fn create(world: &World, name: &str) -> Result<Value> {
+    let created = world.eventually(|| creation(world, name).run())?;
+    Ok(serde_json::from_str(&created)?)
+}
+
+/// What makes a llama.
+fn creation(world: &World, name: &str) -> Kubectl {
     let llama = json!({
         "apiVersion": "farm.example.com/v1alpha", "kind": "Llama", "metadata": {"name": name},
         "spec": {"weight": 100, "height": 2},
     });
-    let create = ["create", "-o", "json", "-f", "-"];
-    let created = world.eventually(|| world.kubectl(create).input(&llama.to_string()).run())?;
-    Ok(serde_json::from_str(&created)?)
+    world.kubectl(["create", "-o", "json", "-f", "-"]).input(&llama.to_string())
 }
 
 /// What a watcher has missed since a revision: what happened, to whom.
@@ -66,6 +75,126 @@ fn missed(world: &World, since: &str) -> Result<Vec<(String, String)>> {
 /// As kubectl prints it.
 fn revision(llama: &Value) -> Result<&str> {
     llama["metadata"]["resourceVersion"].as_str().context("a revision")
+}
+
+/// What a watch has told: the version, what has happened, and to whom.
+type Told = (u64, String, String);
+
+/// Begins a watch behind a version.
+fn watch_behind(world: &World, version: u64) -> Result<Following> {
+    let watch = format!("{LLAMAS}?watch=true&resourceVersion={version}");
+    Following::start(world.kubectl(["get", "--raw", &watch]))
+}
+
+/// What a watch tells until it is broken off, or has told of the last one.
+fn follow(mut watch: Following, last: &str) -> Result<Vec<Told>> {
+    let mut told: Vec<Told> = Vec::new();
+    while let Some(line) = watch.next().transpose()? {
+        let Ok(event) = serde_json::from_str::<Value>(&line) else {
+            let next = watch.next().transpose()?;
+            ensure!(next.is_none(), "{line} was not broken off: {next:?} follows");
+            break;
+        };
+        // 410 would be one.
+        ensure!(event["type"] != "ERROR", "{event} comes after {told:?}");
+        let name = event["object"]["metadata"]["name"].as_str().context("a name")?.to_owned();
+        let version = revision(&event["object"])?.parse()?;
+        let is_last = name == last;
+        told.push((version, event["type"].as_str().context("a type")?.to_owned(), name));
+        if is_last {
+            break;
+        }
+    }
+    Ok(told)
+}
+
+/// Llamas are made and watched while something happens. What was acknowledged is there, and a watch that is
+/// begun again where it was tells of each of them once.
+fn watched_over(world: &mut World, what: impl FnOnce(&mut World) -> Result<()>) -> Result<()> {
+    const MADE: usize = 30;
+    const LAST: &str = "last";
+    let begin: u64 = revision(&create(world, "begin")?)?.parse()?;
+    let list = ["get", "llamas", "-o", "name"];
+    let watch = ["get", "llamas", "-w", "-o", "name"];
+    let mut running = Following::start(world.kubectl(watch))?;
+    running.wait_for(&["llama.farm.example.com/begin"])?;
+    let followed = watch_behind(world, begin)?;
+    let creations: Vec<(String, Kubectl)> = (0..MADE)
+        .map(|number| format!("m{number}"))
+        .map(|name| (name.clone(), creation(world, &name)))
+        .collect();
+    let (acknowledge, acknowledged) = channel();
+    let writing = thread::spawn(move || {
+        for (name, creation) in creations {
+            // What was not acknowledged may be there as well.
+            if creation.output().is_ok_and(|printed| printed.succeeded) {
+                let _ = acknowledge.send(name);
+            }
+        }
+    });
+    let mut names =
+        vec![acknowledged.recv_timeout(PATIENCE)?, acknowledged.recv_timeout(PATIENCE)?];
+    running.wait_for(&[&names[1]])?;
+    what(world)?;
+    create(world, "shown")?;
+    world.eventually(|| {
+        let mut again = Following::start(world.kubectl(watch))?;
+        again.wait_for(&["llama.farm.example.com/shown"])
+    })?;
+    names.extend(acknowledged);
+    ensure!(writing.join().is_ok(), "who writes has panicked");
+    create(world, LAST)?;
+    names.extend(["shown", LAST].map(str::to_owned));
+
+    let mut told = follow(followed, LAST)?;
+    ensure!(told.iter().all(|(_, _, name)| name != LAST), "the watch was not broken off: {told:?}");
+    let deadline = Instant::now() + PATIENCE;
+    while told.iter().all(|(_, _, name)| name != LAST) {
+        ensure!(Instant::now() < deadline, "{LAST} does not come after {told:?}");
+        let since = told.last().map_or(begin, |(version, _, _)| *version);
+        told.extend(follow(watch_behind(world, since)?, LAST)?);
+    }
+    for (before, after) in told.iter().zip(&told[1..]) {
+        ensure!(before.0 < after.0, "{after:?} comes after {before:?}");
+    }
+    ensure!(told.iter().all(|(_, what, _)| what == "ADDED"), "{told:?}");
+    let told: BTreeSet<&str> = told.iter().map(|(_, _, name)| &**name).collect();
+    let missing: Vec<&String> = names.iter().filter(|name| !told.contains(&***name)).collect();
+    ensure!(missing.is_empty(), "{missing:?} were acknowledged, and told was {told:?}");
+    let listed = world.kubectl(list).run()?;
+    let listed = listed.lines().filter_map(|line| line.strip_prefix("llama.farm.example.com/"));
+    let there: BTreeSet<&str> = listed.filter(|name| !["begin", "dolly"].contains(name)).collect();
+    ensure!(there == told, "{there:?} are there, and told was {told:?}");
+    Ok(())
+}
+
+/// The process is killed and started again with the same folder.
+pub fn watches_outlive_the_process(world: &mut World) -> Result<()> {
+    let folder = world.control_plane.folder().join("watched");
+    let folder = folder.to_str().context("a path that is text")?.to_owned();
+    let data_dir = ["--data-dir", &folder];
+    world.restart_server_with(&data_dir)?;
+    watched_over(world, |world| world.restart_server_with(&data_dir))?;
+    world.restart_server()
+}
+
+/// The replica that is asked is killed, and another one takes over.
+pub fn watches_outlive_a_replica(world: &mut World) -> Result<()> {
+    let etcd = world.control_plane.etcd_url();
+    let flags = ["--etcd-servers", &etcd, "--etcd-prefix", "/registry/watched"];
+    world.restart_server_with(&flags)?;
+    let (port, _other) = world.start_another("other", &flags)?;
+    let switch = Switch::to(world.port)?;
+    let service = (NAMESPACE, farm_operator::NAME);
+    world.control_plane.lead_to_localhost(API_SERVICE, service, switch.port)?;
+    world.wait_available()?;
+    watched_over(world, |world| {
+        world.server.kill();
+        switch.lead_new_connections_to(port);
+        Ok(())
+    })?;
+    world.control_plane.lead_to_localhost(API_SERVICE, service, world.port)?;
+    world.restart_server()
 }
 
 /// One replica takes the place of another one: nothing is lost or told twice, and what one has

@@ -3,11 +3,11 @@
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use test_cluster::{ControlPlane, Kubectl, Process, Programs, Token, lines};
 
 use crate::harness::Shared;
@@ -247,6 +247,24 @@ impl Following {
         let status = self.child.wait()?;
         ensure!(status.success(), "{status}: {:#?}", self.seen);
         Ok(std::mem::take(&mut self.seen))
+    }
+}
+
+/// Its lines, up to its end.
+impl Iterator for Following {
+    type Item = Result<String>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self.lines.recv_timeout(PATIENCE) {
+            Ok(line) => {
+                self.seen.push(line.clone());
+                Some(Ok(line))
+            }
+            Err(RecvTimeoutError::Disconnected) => None,
+            Err(RecvTimeoutError::Timeout) => {
+                Some(Err(anyhow!("nothing comes after {:#?}", self.seen)))
+            }
+        }
     }
 }
 
