@@ -122,41 +122,61 @@ async fn passes_the_suite() {
     .await;
 }
 
-/// Kine answers as etcd does out of a database. It is not built here: `$KINE` names the program.
+/// Kine answers as etcd does, out of a database. It is not built here: `$KINE` names the program.
+struct Kine {
+    process: Process,
+    urls: Vec<String>,
+    _folder: tempfile::TempDir,
+}
+
+impl Kine {
+    fn start() -> Option<Self> {
+        let Some(program) = std::env::var_os("KINE") else {
+            println!("left out: $KINE is not set");
+            return None;
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = free.local_addr().unwrap();
+        drop(free);
+        let mut command = Command::new(program);
+        let database = format!("sqlite://{}/kine.db", folder.path().display());
+        command.args(["--endpoint", &database, "--listen-address", &format!("tcp://{address}")]);
+        // It keeps a thousand revisions, unless it is told so.
+        command.args(["--metrics-bind-address", "0", "--compact-min-retain", "0"]);
+        command.current_dir(folder.path());
+        let process = Process::spawn(&command, &folder.path().join("log")).unwrap();
+        Some(Self { process, urls: vec![format!("http://{address}")], _folder: folder })
+    }
+}
+
 #[tokio::test]
 async fn kine_passes_the_suite() {
-    let Some(program) = std::env::var_os("KINE") else {
-        println!("left out: $KINE is not set");
-        return;
-    };
-    let folder = tempfile::tempdir().unwrap();
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = free.local_addr().unwrap();
-    drop(free);
-    let mut command = Command::new(program);
-    let database = format!("sqlite://{}/kine.db", folder.path().display());
-    command.args(["--endpoint", &database, "--listen-address", &format!("tcp://{address}")]);
-    command.args(["--metrics-bind-address", "0"]).current_dir(folder.path());
-    let mut kine = Process::spawn(&command, &folder.path().join("log")).unwrap();
+    let Some(mut kine) = Kine::start() else { return };
     let count = AtomicUsize::new(0);
     suite::run(async || {
         let count = count.fetch_add(1, Ordering::Relaxed);
         let prefix = format!("/registry/{count}");
-        let options = EtcdOptions { prefix, ..options(vec![format!("http://{address}")]) };
-        let store = begin(&options, Arc::default());
-        let known = timeout(Duration::from_secs(20), store.known()).await;
-        let why = || format!("{:?}\n{}", store.trouble(), kine.printed());
-        assert!(known.is_ok(), "{}", why());
-        Arc::new(store)
+        Arc::new(open(EtcdOptions { prefix, ..options(kine.urls.clone()) }).await)
     })
     .await;
-    kine.ensure_running().unwrap();
+    kine.process.ensure_running().unwrap();
+}
+
+#[tokio::test]
+async fn replicas_see_what_others_have_written_to_kine() {
+    let Some(kine) = Kine::start() else { return };
+    see_what_others_have_written(kine.urls.clone()).await;
 }
 
 #[tokio::test]
 async fn replicas_see_what_others_have_written() {
     let Some(etcd) = etcd(1) else { return };
-    let (one, other) = (open(options(etcd.urls())).await, open(options(etcd.urls())).await);
+    see_what_others_have_written(etcd.urls()).await;
+}
+
+async fn see_what_others_have_written(urls: Vec<String>) {
+    let (one, other) = (open(options(urls.clone())).await, open(options(urls)).await);
     let told = Arc::new(Told::default());
     other.follow(&collection(), told.clone()).await.unwrap();
     told.clear();
@@ -181,10 +201,9 @@ async fn replicas_see_what_others_have_written() {
     assert_eq!(gone, Err(StoreError::Absent));
 }
 
-#[tokio::test]
-async fn what_was_written_is_there_with_its_past() {
-    let Some(etcd) = etcd(1) else { return };
-    let store = open(options(etcd.urls())).await;
+/// Writes three times, and opens the store again. Answers with the numbers.
+async fn find_the_past(urls: Vec<String>) -> (EtcdStore, [Revision; 3]) {
+    let store = open(options(urls.clone())).await;
     assert!(store.is_new());
     let first = store.commit(write("a", Expected::Absent, Some("1"))).await.unwrap();
     let second = store.commit(write("a", Expected::At(first), Some("2"))).await.unwrap();
@@ -193,29 +212,49 @@ async fn what_was_written_is_there_with_its_past() {
     store.note_begun().await.unwrap();
     assert!(!store.is_new());
     drop(store);
-    let store = open(options(etcd.urls())).await;
+    let store = open(options(urls)).await;
     assert!(!store.is_new());
     assert_eq!(text_of(&store, "a").await.as_deref(), Some("2"));
-    let told = Arc::new(Told::default());
-    store.follow(&collection(), told.clone()).await.unwrap();
     let changes = [(first, "a - \"1\""), (second, "a \"1\" \"2\""), (third, "b - \"1\"")];
     let changes = changes.map(|(revision, change)| format!("{revision} {change}"));
-    assert_eq!(told.lines(), [vec!["since 1".to_owned()], changes.to_vec()].concat());
+    assert_eq!(told(&store).await, [vec!["since 1".to_owned()], changes.to_vec()].concat());
+    (store, [first, second, third])
+}
 
+/// What somebody is told who follows now.
+async fn told(store: &EtcdStore) -> Vec<String> {
+    let told = Arc::new(Told::default());
+    store.follow(&collection(), told.clone()).await.unwrap();
+    told.lines()
+}
+
+#[tokio::test]
+async fn what_was_written_is_there_with_its_past() {
+    let Some(etcd) = etcd(1) else { return };
+    let (store, [first, second, third]) = find_the_past(etcd.urls()).await;
     // What was compacted is no past any more, wherever that begins.
     store.client.compact(2).await.unwrap();
     drop(store);
     let store = open(options(etcd.urls())).await;
-    let told = Arc::new(Told::default());
-    store.follow(&collection(), told.clone()).await.unwrap();
-    assert_eq!(told.lines()[..2], [format!("{first} a - \"1\""), "since 2".to_owned()]);
+    assert_eq!(told(&store).await[..2], [format!("{first} a - \"1\""), "since 2".to_owned()]);
     store.client.compact(number(second)).await.unwrap();
     drop(store);
-    let store = open(options(etcd.urls())).await;
-    let told = Arc::new(Told::default());
-    store.follow(&collection(), told.clone()).await.unwrap();
-    let expected = [format!("{second} a - \"2\""), format!("since {second}"), changes[2].clone()];
-    assert_eq!(told.lines(), expected);
+    let told = told(&open(options(etcd.urls())).await).await;
+    let since = format!("since {second}");
+    assert_eq!(told, [format!("{second} a - \"2\""), since, format!("{third} b - \"1\"")]);
+}
+
+#[tokio::test]
+async fn what_was_written_to_kine_is_there_with_its_past() {
+    let Some(kine) = Kine::start() else { return };
+    let (store, [_, second, third]) = find_the_past(kine.urls.clone()).await;
+    store.client.compact(number(second)).await.unwrap();
+    drop(store);
+    // A watch may not begin with what was compacted last, so there is no past.
+    let told = told(&open(options(kine.urls.clone())).await).await;
+    let (first, last) = (format!("{second} a - \"2\""), format!("{third} b - \"1\""));
+    assert_eq!(told[..2], [first, last]);
+    assert!(told[2].starts_with("since "), "{told:?}");
 }
 
 /// Waits until a reader was told something.
@@ -230,8 +269,8 @@ async fn until_told(told: &Told, is_it: impl Fn(&[String]) -> bool) {
 }
 
 /// A port that leads to an etcd, and can be closed.
-async fn link(etcd: &Etcd) -> (String, watch::Sender<bool>) {
-    let target = etcd.urls()[0].strip_prefix("http://").unwrap().to_owned();
+async fn link(url: &str) -> (String, watch::Sender<bool>) {
+    let target = url.strip_prefix("http://").unwrap().to_owned();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let open = watch::Sender::new(true);
@@ -258,8 +297,19 @@ async fn link(etcd: &Etcd) -> (String, watch::Sender<bool>) {
 #[tokio::test]
 async fn goes_on_where_it_was_when_the_way_was_closed() {
     let Some(etcd) = etcd(1) else { return };
-    let (url, way) = link(&etcd).await;
-    let (near, far) = (open_at(&etcd).await, open(options(vec![url])).await);
+    go_on_where_it_was(&etcd.urls()[0]).await;
+}
+
+#[tokio::test]
+async fn goes_on_where_it_was_when_the_way_to_kine_was_closed() {
+    let Some(kine) = Kine::start() else { return };
+    go_on_where_it_was(&kine.urls[0]).await;
+}
+
+async fn go_on_where_it_was(url: &str) {
+    let near = open(options(vec![url.to_owned()])).await;
+    let (url, way) = link(url).await;
+    let far = open(options(vec![url])).await;
     let told = Arc::new(Told::default());
     far.follow(&collection(), told.clone()).await.unwrap();
     let first = near.commit(write("a", Expected::Absent, Some("1"))).await.unwrap();
@@ -287,7 +337,7 @@ async fn goes_on_where_it_was_when_the_way_was_closed() {
 #[tokio::test]
 async fn begins_anew_where_changes_were_compacted() {
     let Some(etcd) = etcd(1) else { return };
-    let (url, way) = link(&etcd).await;
+    let (url, way) = link(&etcd.urls()[0]).await;
     let (near, far) = (open_at(&etcd).await, open(options(vec![url])).await);
     let mut at = Vec::new();
     for name in ["changed", "kept", "removed"] {
@@ -324,7 +374,7 @@ async fn begins_anew_where_changes_were_compacted() {
 #[tokio::test]
 async fn a_quiet_etcd_is_no_reason_to_go_elsewhere() {
     let Some(etcd) = etcd(1) else { return };
-    let (url, way) = link(&etcd).await;
+    let (url, way) = link(&etcd.urls()[0]).await;
     let store = open(options(vec![url])).await;
     store.commit(write("a", Expected::Absent, Some("1"))).await.unwrap();
     let told = Arc::new(Told::default());
