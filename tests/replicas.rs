@@ -7,6 +7,8 @@
 
 #[path = "replicas/bad_etcd.rs"]
 mod bad_etcd;
+#[path = "replicas/clock.rs"]
+mod clock;
 #[path = "replicas/faults.rs"]
 mod faults;
 #[path = "replicas/history.rs"]

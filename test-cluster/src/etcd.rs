@@ -124,6 +124,11 @@ impl Etcd {
         self.members.iter().position(leads)
     }
 
+    /// What can be asked about what its members keep, by others than the one who has it.
+    pub fn past(&self) -> Past {
+        Past(self.members.iter().map(|member| member.ports.health).collect())
+    }
+
     /// Starts a member again that was killed, with what it had kept.
     ///
     /// # Errors
@@ -153,6 +158,29 @@ impl Etcd {
             }
         }
         Ok(())
+    }
+}
+
+/// What the members of an etcd have forgotten.
+#[derive(Clone, Debug)]
+pub struct Past(Vec<u16>);
+
+impl Past {
+    /// The revision up to which history was compacted, as far as any member says so now; 0 if none
+    /// does.
+    pub fn compacted(&self) -> u64 {
+        let compacted = |port: &u16| {
+            let metrics = get(*port, "/metrics").ok()?;
+            let value = metrics
+                .lines()
+                .find_map(|line| line.strip_prefix("etcd_debugging_mvcc_compact_revision "))?;
+            // As Go writes large numbers: 1.234567e+06.
+            let value: f64 = value.parse().ok()?;
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "revisions")]
+            let value = value.max(0.0) as u64;
+            Some(value)
+        };
+        self.0.iter().filter_map(compacted).max().unwrap_or_default()
     }
 }
 

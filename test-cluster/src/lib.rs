@@ -22,7 +22,7 @@ mod programs;
 
 pub use certificates::{Authority, Certificate};
 pub use control_plane::{ControlPlane, Token, start_controller_manager};
-pub use etcd::Etcd;
+pub use etcd::{Etcd, Past};
 pub use kubectl::{Kubectl, Printed};
 pub use process::{Process, lines};
 pub use programs::{Missing, Programs};

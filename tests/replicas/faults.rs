@@ -1,35 +1,49 @@
 //! Members of etcd and replicas are held, killed and started again, and lose each other, while many read,
-//! write and watch.
+//! write and watch, and etcd forgets what is some seconds old. One replica has a clock that is an hour off.
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use farm_operator::Llama;
 use futures::{StreamExt, TryStreamExt};
-use kube::api::{DeleteParams, PostParams, Preconditions, WatchEvent, WatchParams};
+use kube::api::{DeleteParams, ListParams, PostParams, Preconditions, WatchEvent, WatchParams};
+use kube::core::ObjectList;
 use kube::{Api, ResourceExt};
-use test_cluster::Etcd;
+use test_cluster::{Etcd, Past};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::history::{Answer, Ask, Change, Record, check};
+use crate::clock::Clock;
+use crate::history::{Answer, Ask, Change, Listed, Record, Seen, check, merge};
 use crate::link::{Link, State};
-use crate::place::{Place, Replica};
+use crate::place::{Place, Replica, free_port};
 use crate::{etcd, llama};
 
 const REPLICAS: usize = 3;
+/// The one whose clock is wrong.
+const WRONG: usize = 2;
+const HOUR: i64 = 3_600;
 const WRITERS: u64 = 32;
 const NAMES: u64 = 12;
 /// How long anything may take that must happen.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a request may take, of which nobody knows then what has come of it.
 const REQUEST: Duration = Duration::from_secs(10);
+/// Etcd forgets what was replaced longer ago than this, and not twice this.
+const FORGETS: [&str; 2] = ["--etcd-compaction-interval", "2s"];
+/// How much later one member may have forgotten something than another one.
+const LAG: Duration = Duration::from_secs(1);
 
 /// What all of them share.
 struct World {
     apis: Vec<Api<Llama>>,
+    past: Past,
+    /// What each of them logs.
+    logs: Vec<PathBuf>,
     records: Mutex<Vec<Record>>,
     saying: AtomicU64,
     is_over: AtomicBool,
@@ -126,44 +140,145 @@ async fn write(world: Arc<World>, seed: u64) {
     }
 }
 
-/// Follows all changes from a revision on, at one replica after the other, until something is made for
-/// it to end with.
-async fn watch(world: Arc<World>, first: usize, from: u64, until: String) -> Result<Vec<Change>> {
-    let (mut changes, mut at, mut replica) = (Vec::new(), from, first);
+/// Somebody who follows all changes.
+#[derive(Clone, Copy, Debug)]
+struct Follower {
+    replica: usize,
+    /// Whether it goes on at the next replica when a watch ends, or comes back to the same one.
+    moves: bool,
+}
+
+/// Why a watch has ended.
+enum Ended {
+    Broken,
+    /// 410.
+    Lost,
+}
+
+/// Follows all changes from a revision on, until something is made for it to end with. Where its place
+/// is forgotten it lists, and goes on from there.
+async fn follow(world: Arc<World>, who: Follower, from: u64, until: String) -> Result<Seen> {
+    let (mut seen, mut at, mut replica) = (Seen::default(), from, who.replica);
     loop {
         let api = &world.apis[replica % REPLICAS];
-        replica += 1;
-        let params = WatchParams::default().timeout(290);
-        let Ok(Ok(events)) = timeout(REQUEST, api.watch(&params, &at.to_string())).await else {
-            sleep(Duration::from_millis(20)).await;
-            continue;
-        };
-        let mut events = events.boxed();
-        loop {
-            // A replica that is held is left.
-            let event = match timeout(REQUEST, events.try_next()).await {
-                Ok(Ok(Some(event))) => event,
-                Ok(_) | Err(_) => break,
-            };
-            let (llama, is_gone) = match event {
-                WatchEvent::Added(llama) | WatchEvent::Modified(llama) => (llama, false),
-                WatchEvent::Deleted(llama) => (llama, true),
-                WatchEvent::Bookmark(_) => continue,
-                WatchEvent::Error(status) if status.code == 410 => {
-                    bail!("the watch has lost its place at {at}: {status:?}");
-                }
-                WatchEvent::Error(_) => break,
-            };
-            let ((number, says), name) = (found(&llama)?, llama.name_any());
-            ensure!(number > at, "{name} at {number} comes after {at}");
-            at = number;
-            let is_last = name == until;
-            changes.push(Change { number, name, says: (!is_gone).then_some(says) });
-            if is_last {
-                return Ok(changes);
+        let ended = watch(api, (&mut seen, &mut at), &until).await?;
+        let is_last = |change: &Change| change.name == until;
+        if seen.changes.last().is_some_and(is_last) {
+            return Ok(seen);
+        }
+        if matches!(ended, Ended::Lost) {
+            let asked = replica % REPLICAS;
+            ensure_forgotten(&world, asked, at).await.with_context(|| format!("{who:?}"))?;
+            let list = list(&world, &mut replica, at).await?;
+            at = list.number;
+            let is_over = list.items.contains_key(&until);
+            seen.lists.push(list);
+            if is_over {
+                return Ok(seen);
             }
+        } else {
+            replica += usize::from(who.moves);
+            sleep(Duration::from_millis(20)).await;
         }
     }
+}
+
+/// Watches at one replica from a revision on, for as long as that goes.
+async fn watch(api: &Api<Llama>, (seen, at): (&mut Seen, &mut u64), until: &str) -> Result<Ended> {
+    let params = WatchParams::default().timeout(290);
+    let mut events = match timeout(REQUEST, api.watch(&params, &at.to_string())).await {
+        Ok(Ok(events)) => events.boxed(),
+        Ok(Err(kube::Error::Api(status))) if status.code == 410 => return Ok(Ended::Lost),
+        Ok(Err(_)) | Err(_) => return Ok(Ended::Broken),
+    };
+    loop {
+        // A replica that is held is left.
+        let Ok(Ok(Some(event))) = timeout(REQUEST, events.try_next()).await else {
+            return Ok(Ended::Broken);
+        };
+        let (llama, is_gone) = match event {
+            WatchEvent::Added(llama) | WatchEvent::Modified(llama) => (llama, false),
+            WatchEvent::Deleted(llama) => (llama, true),
+            WatchEvent::Bookmark(bookmark) => {
+                // All up to it was shown.
+                let number: u64 = bookmark.metadata.resource_version.parse()?;
+                ensure!(number >= *at, "a bookmark at {number} comes after {at}");
+                *at = number;
+                continue;
+            }
+            WatchEvent::Error(status) if status.code == 410 => return Ok(Ended::Lost),
+            WatchEvent::Error(_) => return Ok(Ended::Broken),
+        };
+        let ((number, says), name) = (found(&llama)?, llama.name_any());
+        ensure!(number > *at, "{name} at {number} comes after {at}");
+        *at = number;
+        let is_last = name == until;
+        seen.changes.push(Change { number, name, says: (!is_gone).then_some(says) });
+        if is_last {
+            return Ok(Ended::Broken);
+        }
+    }
+}
+
+/// Nobody is told that his place is forgotten, unless etcd has forgotten it, or the replica has had to read
+/// all again since.
+async fn ensure_forgotten(world: &World, replica: usize, at: u64) -> Result<()> {
+    let told = Instant::now();
+    loop {
+        let past = world.past.clone();
+        let compacted = tokio::task::spawn_blocking(move || past.compacted()).await?;
+        if at < compacted {
+            return Ok(());
+        }
+        let log = std::fs::read_to_string(&world.logs[replica])?;
+        if let Some(oldest) = read_again(&log).filter(|oldest| at < *oldest) {
+            println!("replica {replica} has read all again at {oldest}; {at} was not compacted");
+            return Ok(());
+        }
+        // The member that is asked may be behind the one that has said so.
+        let is_late = told.elapsed() > LAG;
+        ensure!(
+            !is_late,
+            "a watch has lost its place at {at}, and {compacted} was compacted:\n{log}"
+        );
+    }
+}
+
+/// The revision at which a replica has read all again the last time, because etcd had forgotten what came
+/// behind what it knew.
+fn read_again(log: &str) -> Option<u64> {
+    let (_, since) = log.rsplit_once("all is read again")?;
+    let (_, since) = since.split_once("objects were read from etcd")?;
+    let (_, at) = since.lines().next()?.rsplit_once(" at ")?;
+    at.parse().ok()
+}
+
+/// What there is, at this replica or at one of the next.
+async fn list(world: &World, replica: &mut usize, after: u64) -> Result<Listed> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let api = &world.apis[*replica % REPLICAS];
+        match timeout(REQUEST, api.list(&ListParams::default())).await {
+            Ok(Ok(list)) => {
+                let list = listed(list, after)?;
+                let number = list.number;
+                ensure!(number >= after, "a list at {number} comes after {after}");
+                return Ok(list);
+            }
+            failed => ensure!(Instant::now() < deadline, "nothing can be listed: {failed:?}"),
+        }
+        *replica += 1;
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+fn listed(list: ObjectList<Llama>, after: u64) -> Result<Listed> {
+    let number = list.metadata.resource_version.context("no version")?.parse()?;
+    let mut items = BTreeMap::new();
+    for llama in list.items {
+        items.insert(llama.name_any(), found(&llama)?);
+    }
+    Ok(Listed { after, number, items })
 }
 
 /// The links of each replica to the members, that which it asks first in front.
@@ -205,7 +320,7 @@ async fn disturb(
         3 => {
             let port = replicas[which].port;
             replicas[which].process.kill();
-            replicas[which] = place.start_on(port, &urls(&links[which]), &[]).await?;
+            replicas[which] = place.start_on(port, &urls(&links[which]), &FORGETS).await?;
             format!("replica {which} was killed")
         }
         all => {
@@ -231,6 +346,26 @@ fn rotated(urls: &[String], by: usize) -> Vec<String> {
     urls
 }
 
+/// Sets the clock of a replica off, to what was or to what will be.
+fn set_clock_wrong(place: &mut Place, port: u16, is_slow: bool) -> Result<()> {
+    let clock = Clock::build(place.path(), if is_slow { -HOUR } else { HOUR })?;
+    if let Some(clock) = clock {
+        place.set_clock(port, clock);
+    }
+    Ok(())
+}
+
+async fn ensure_clock_is_wrong(place: &Place, replica: &Replica) -> Result<()> {
+    let Some(clock) = place.clock_of(replica.port) else { return Ok(()) };
+    let made = replica.llamas.create(&PostParams::default(), &llama("dated", 0.0)).await?;
+    let dated = made.creation_timestamp().context("no time of creation")?.0.as_second();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+    let off = dated - i64::try_from(now)?;
+    println!("the clock of replica {WRONG} is {off} s off");
+    ensure!((off - clock.seconds()).abs() < HOUR / 2, "it is not {} s", clock.seconds());
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn every_answer_is_as_if_there_were_one_server() -> Result<()> {
     let seconds = std::env::var("SECONDS").map_or(Ok(20), |seconds| seconds.parse())?;
@@ -238,7 +373,7 @@ async fn every_answer_is_as_if_there_were_one_server() -> Result<()> {
     println!("SEED={seed}");
     let mut random = fastrand::Rng::with_seed(seed);
     let Some(mut etcd) = etcd(3)? else { return Ok(()) };
-    let place = Place::new(etcd.urls())?;
+    let mut place = Place::new(etcd.urls())?;
     let mut replicas = Vec::new();
     let mut links = Links::new();
     for index in 0..REPLICAS {
@@ -246,20 +381,30 @@ async fn every_answer_is_as_if_there_were_one_server() -> Result<()> {
         for url in rotated(&etcd.urls(), index) {
             own.push(Link::to(&url).await?);
         }
-        replicas.push(place.start_on(crate::place::free_port()?, &urls(&own), &[]).await?);
+        let port = free_port()?;
+        if index == WRONG {
+            set_clock_wrong(&mut place, port, random.bool())?;
+        }
+        replicas.push(place.start_on(port, &urls(&own), &FORGETS).await?);
         links.push(own);
     }
-    let made = replicas[0].llamas.create(&PostParams::default(), &llama("first", 0.0)).await?;
-    let (from, _) = found(&made)?;
+    ensure_clock_is_wrong(&place, &replicas[WRONG]).await?;
+    let begin = listed(replicas[0].llamas.list(&ListParams::default()).await?, 0)?;
+    let from = begin.number;
     let world = Arc::new(World {
         apis: replicas.iter().map(|replica| replica.llamas.clone()).collect(),
+        past: etcd.past(),
+        logs: replicas.iter().map(|replica| place.log(replica.port)).collect(),
         records: Mutex::default(),
         saying: AtomicU64::new(1),
         is_over: AtomicBool::new(false),
     });
     let mut watches = JoinSet::new();
-    for index in 0..REPLICAS {
-        watches.spawn(watch(Arc::clone(&world), index, from, "last".to_owned()));
+    for replica in 0..REPLICAS {
+        for moves in [false, true] {
+            let who = Follower { replica, moves };
+            watches.spawn(follow(Arc::clone(&world), who, from, "last".to_owned()));
+        }
     }
     let mut writers = JoinSet::new();
     for writer in 0..WRITERS {
@@ -282,16 +427,15 @@ async fn every_answer_is_as_if_there_were_one_server() -> Result<()> {
         ensure!(Instant::now() < deadline, "nothing can be written any more: {error}");
         sleep(Duration::from_millis(50)).await;
     }
-    let mut shown: Vec<Vec<Change>> = Vec::new();
+    let mut seen: Vec<Seen> = Vec::new();
     while let Some(watched) = timeout(PATIENCE, watches.join_next()).await? {
-        shown.push(watched??);
+        seen.push(watched??);
     }
-    for other in &shown[1..] {
-        ensure!(
-            other.len() == shown[0].len() && *other == shown[0],
-            "watches have shown other things"
-        );
-    }
+    let changes = merge(&begin.items, &seen)?;
+    let lists: Vec<usize> = seen.iter().map(|one| one.lists.len()).collect();
+    let compacted = world.past.compacted();
+    println!("all before {compacted} was compacted; watches have begun anew {lists:?} times");
+    ensure!(compacted > from, "nothing was compacted");
     let records = world.records.lock().unwrap_or_else(PoisonError::into_inner);
     let count =
         |is_it: fn(&Answer) -> bool| records.iter().filter(|one| is_it(&one.answer)).count();
@@ -302,8 +446,8 @@ async fn every_answer_is_as_if_there_were_one_server() -> Result<()> {
         count(|answer| *answer == Answer::Conflict),
         count(|answer| *answer == Answer::Unknown),
         count(|answer| *answer == Answer::NotDone),
-        shown[0].len()
+        changes.len()
     );
     ensure!(written > 100, "hardly anything was written: {written}");
-    check(&shown[0], &records)
+    check(&changes, &records)
 }

@@ -57,6 +57,76 @@ pub struct Change {
     pub says: Option<u64>,
 }
 
+/// What was listed where a watch could not go on, because its revision was forgotten.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// The last revision that the watch had shown.
+    pub after: u64,
+    /// The revision of the list, behind which the watch goes on.
+    pub number: u64,
+    /// Names, with the numbers of their last writes and what those said.
+    pub items: BTreeMap<String, (u64, u64)>,
+}
+
+impl Listed {
+    /// Whether what was written at this number was not shown one by one.
+    fn hides(&self, number: u64) -> bool {
+        self.after < number && number <= self.number
+    }
+}
+
+/// What somebody has seen who follows all changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    pub changes: Vec<Change>,
+    pub lists: Vec<Listed>,
+}
+
+impl Seen {
+    fn hides(&self, number: u64) -> bool {
+        self.lists.iter().any(|list| list.hides(number))
+    }
+}
+
+/// All changes since a moment, of which each watch has shown those that its lists do not hide, and no
+/// others; what was listed is what they come to, beginning with what there was at that moment.
+pub fn merge(begin: &BTreeMap<String, (u64, u64)>, seen: &[Seen]) -> Result<Vec<Change>> {
+    let mut all: BTreeMap<u64, &Change> = BTreeMap::new();
+    for change in seen.iter().flat_map(|one| &one.changes) {
+        let same = all.entry(change.number).or_insert(change);
+        ensure!(*same == change, "{same:?} was shown as {change:?}");
+    }
+    for (index, one) in seen.iter().enumerate() {
+        let expected = all.values().filter(|change| !one.hides(change.number));
+        let (mut expected, mut shown) = (expected.copied(), one.changes.iter());
+        loop {
+            match (expected.next(), shown.next()) {
+                (None, None) => break,
+                (expected, shown) => {
+                    ensure!(expected == shown, "{index} has shown {shown:?} for {expected:?}");
+                }
+            }
+        }
+    }
+    let lists: Vec<&Listed> = seen.iter().flat_map(|one| &one.lists).collect();
+    // Where all of them overlap, one of them ends.
+    for list in &lists {
+        let is_known = seen.iter().any(|one| !one.hides(list.number));
+        ensure!(is_known, "nobody has seen what was written before {}", list.number);
+    }
+    for list in lists {
+        let mut items = begin.clone();
+        for (number, change) in all.range(..=list.number) {
+            match change.says {
+                Some(says) => items.insert(change.name.clone(), (*number, says)),
+                None => items.remove(&change.name),
+            };
+        }
+        ensure!(items == list.items, "{list:?} was listed where there was {items:?}");
+    }
+    Ok(all.into_values().cloned().collect())
+}
+
 /// Where a write is in the order of all changes, and when it was asked for.
 struct Placed<'a> {
     number: u64,
@@ -269,5 +339,45 @@ mod tests {
         }
         let doubled = [change(5, Some(1)), change(5, Some(2))];
         assert!(check(&doubled, &[]).is_err());
+    }
+
+    #[test]
+    fn what_was_not_shown_is_found() {
+        let change = |number, says| Change { number, name: "a".to_owned(), says };
+        let list = |after, number, item: Option<(u64, u64)>| Listed {
+            after,
+            number,
+            items: item.map(|item| ("a".to_owned(), item)).into_iter().collect(),
+        };
+        let seen = |changes: &[Change], lists: &[Listed]| Seen {
+            changes: changes.to_vec(),
+            lists: lists.to_vec(),
+        };
+        let all = [change(5, Some(1)), change(7, Some(2)), change(9, None), change(11, Some(3))];
+        let whole = seen(&all, &[]);
+        let gap = seen(&[all[0].clone(), all[3].clone()], &[list(5, 10, None)]);
+        let early = seen(&all[2..], &[list(4, 8, Some((7, 2)))]);
+        let honest = [whole.clone(), gap.clone(), early.clone()];
+        for honest in [&honest[..], &honest[..1]] {
+            assert_eq!(merge(&BTreeMap::new(), honest).unwrap(), all);
+        }
+        let wrong = [
+            // A change that is missing, one too many, one that is another.
+            seen(&all[..3], &[]),
+            seen(&[&all[..], &[change(12, None)]].concat(), &[]),
+            seen(&[change(5, Some(4)), all[1].clone(), all[2].clone(), all[3].clone()], &[]),
+            // One that is told although it was listed, and one that is missing behind the list.
+            seen(&all[1..], &[list(4, 8, Some((7, 2)))]),
+            seen(&all[3..], &[list(4, 8, Some((7, 2)))]),
+            // Lists of what is gone, of what was, and without what is there.
+            seen(&all[3..], &[list(4, 10, Some((7, 2)))]),
+            seen(&all[2..], &[list(4, 8, Some((5, 1)))]),
+            seen(&all[2..], &[list(4, 8, None)]),
+        ];
+        for one in wrong {
+            assert!(merge(&BTreeMap::new(), &[whole.clone(), one.clone()]).is_err(), "{one:?}");
+        }
+        // Nobody knows what was between 5 and 8.
+        assert!(merge(&BTreeMap::new(), &[gap, early]).is_err());
     }
 }

@@ -116,7 +116,7 @@ impl World {
     async fn replace(&mut self, index: usize, flags: &[&str]) -> Result<()> {
         let replica = &mut self.replicas[index];
         // As a rollout does it; every other one is killed.
-        if index % 2 == 0 {
+        if index.is_multiple_of(2) {
             replica.process.terminate()?;
             replica.process.wait()?;
         } else {

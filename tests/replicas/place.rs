@@ -13,6 +13,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use test_cluster::{Authority, Certificate, Process};
 
+use crate::clock::Clock;
+
 /// How long it may take until objects are served.
 const START: Duration = Duration::from_secs(60);
 
@@ -23,6 +25,8 @@ pub struct Place {
     serving: Certificate,
     admin: Certificate,
     etcd: Vec<String>,
+    /// The clock of the replica at a port, if that is wrong.
+    clock: Option<(u16, Clock)>,
 }
 
 /// One replica, which serves.
@@ -40,12 +44,22 @@ impl Place {
         let authority = Authority::new("ca", &path.join("ca.crt"))?;
         let serving = authority.server(path, "serving", &["localhost"])?;
         let admin = authority.client(path, "admin", "admin", Some("system:masters"))?;
-        Ok(Self { folder, authority, serving, admin, etcd })
+        Ok(Self { folder, authority, serving, admin, etcd, clock: None })
     }
 
     /// The folder in which all of it is.
     pub fn path(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// Has the replica at a port go by this clock.
+    pub fn set_clock(&mut self, port: u16, clock: Clock) {
+        self.clock = Some((port, clock));
+    }
+
+    /// The clock of the replica at a port, if that is wrong.
+    pub fn clock_of(&self, port: u16) -> Option<&Clock> {
+        self.clock.as_ref().filter(|(of, _)| *of == port).map(|(_, clock)| clock)
     }
 
     /// The command that starts a replica, which finds etcd there.
@@ -94,10 +108,18 @@ impl Place {
     pub async fn begin(&self, port: u16, etcd: &[String], flags: &[&str]) -> Result<Replica> {
         let mut command = self.command(port, etcd)?;
         command.args(flags);
-        let process = Process::spawn(&command, &self.path().join(format!("{port}.log")))?;
+        if let Some(clock) = self.clock_of(port) {
+            clock.give_to(&mut command);
+        }
+        let process = Process::spawn(&command, &self.log(port))?;
         let client = self.client(port).await?;
         let llamas = Api::namespaced(client.clone(), "default");
         Ok(Replica { process, port, llamas, client })
+    }
+
+    /// What the replica at a port logs, one process behind the other.
+    pub fn log(&self, port: u16) -> PathBuf {
+        self.path().join(format!("{port}.log"))
     }
 
     /// How an administrator finds the server at a port.
