@@ -169,7 +169,7 @@ async fn follow(world: Arc<World>, who: Follower, from: u64, until: String) -> R
         if matches!(ended, Ended::Lost) {
             let asked = replica % REPLICAS;
             ensure_forgotten(&world, asked, at).await.with_context(|| format!("{who:?}"))?;
-            let list = list(&world, &mut replica, at).await?;
+            let list = list(&world, replica, at).await?;
             at = list.number;
             let is_over = list.items.contains_key(&until);
             seen.lists.push(list);
@@ -254,10 +254,10 @@ fn read_again(log: &str) -> Option<u64> {
 }
 
 /// What there is, at this replica or at one of the next.
-async fn list(world: &World, replica: &mut usize, after: u64) -> Result<Listed> {
+async fn list(world: &World, mut replica: usize, after: u64) -> Result<Listed> {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let api = &world.apis[*replica % REPLICAS];
+        let api = &world.apis[replica % REPLICAS];
         match timeout(REQUEST, api.list(&ListParams::default())).await {
             Ok(Ok(list)) => {
                 let list = listed(list, after)?;
@@ -267,7 +267,7 @@ async fn list(world: &World, replica: &mut usize, after: u64) -> Result<Listed> 
             }
             failed => ensure!(Instant::now() < deadline, "nothing can be listed: {failed:?}"),
         }
-        *replica += 1;
+        replica += 1;
         sleep(Duration::from_millis(20)).await;
     }
 }
