@@ -90,14 +90,14 @@ pub(super) struct Feed {
     said: Option<Instant>,
     /// Since when there is a past for those who have not followed yet.
     past_since: Option<Instant>,
-    /// Whether anything was handed on.
-    is_filled: bool,
+    /// At which revision all was read the last time, if it was.
+    loaded: Option<i64>,
 }
 
 impl Feed {
     pub fn new(client: Arc<Client>, shared: Arc<Shared>, prefix: Prefix) -> Self {
-        let (cluster, position, said, past_since, is_filled) = (None, None, None, None, false);
-        Self { client, shared, prefix, cluster, position, said, past_since, is_filled }
+        let (cluster, position, said, past_since, loaded) = (None, None, None, None, None);
+        Self { client, shared, prefix, cluster, position, said, past_since, loaded }
     }
 
     /// Follows until it must not go on.
@@ -179,24 +179,24 @@ impl Feed {
         Ok(newest)
     }
 
-    /// Reads what is there, at a moment as long ago as the past is wanted. Answers with it.
+    /// Reads what is there, at a moment as long ago as the past is wanted and etcd remembers, which lies behind
+    /// what is known here. Answers with it.
     async fn load(&mut self, newest: Revision) -> Result<Revision, Ended> {
         let began = Instant::now();
-        let is_again = self.is_filled;
-        let mut at = match is_again {
-            // Watches begin anew in any case.
-            true => number(newest),
-            false => (number(newest) - HISTORY).max(1),
-        };
+        let is_again = self.loaded.is_some();
+        let known = self.shared.timeline.current();
+        let mut at = (number(newest) - HISTORY).max(number(known)).max(1);
         let mut rows = loop {
             match list(&self.client, &self.prefix, at).await {
                 Err(Fault::Compacted) => at = self.compacted(at).await?.max(at + 1),
                 listed => {
                     let rows = listed?;
-                    if at == number(newest) || self.is_known() || !rows.iter().any(is_locked) {
+                    // What is locked may have been written again since. And what stands in for etcd may not
+                    // let a watch begin at its oldest revision, as it was tried before.
+                    let is_locked = !self.is_known() && rows.iter().any(is_locked);
+                    if at >= number(newest) || !(is_locked || self.loaded == Some(at)) {
                         break rows;
                     }
-                    // It may have been written again since.
                     at = number(newest);
                 }
             }
@@ -213,13 +213,13 @@ impl Feed {
             return Err(Ended::Failed(why));
         }
         rows.sort_by_key(|row| row.revision);
+        self.loaded = Some(at);
         let at = revision(at);
         if is_again {
             // Watches are lost first. Nobody is told that he had seen what comes now.
             self.shared.lock().begin_past(at);
             self.remove_others(&rows, self.shared.timeline.current());
         }
-        self.is_filled = true;
         let count = rows.len();
         let mut rows = rows.into_iter().peekable();
         while rows.peek().is_some() {

@@ -7,11 +7,11 @@ use futures::{StreamExt, TryStreamExt, stream};
 use super::client::{Client, Fault};
 use super::feed::check_form;
 use super::list::list;
-use super::messages::{Operation, PutRequest, RangeRequest, RequestOp, TxnRequest};
-use super::place::{Prefix, Row, number};
-use super::was_written_at;
+use super::messages::RangeRequest;
+use super::place::{Prefix, Row};
+use super::transaction;
 use crate::storage::sealed::Unreadable;
-use crate::storage::{Encryption, EtcdOptions, Renewed, Rewritten};
+use crate::storage::{Commit, Encryption, EtcdOptions, Expected, Renewed, Rewritten};
 
 /// Writes that are on their way at a time.
 const AT_ONCE: usize = 16;
@@ -69,15 +69,14 @@ pub async fn rewrite(
 /// Writes an object as it is; whether it was still there.
 async fn write(client: &Client, prefix: &Prefix, row: &Row) -> Result<bool, String> {
     let Ok(Some(object)) = &row.value else { return Ok(false) };
-    let key = prefix.place(&row.collection, &row.key);
-    let value = prefix.value(&row.collection, &row.key, object)?;
-    let put = PutRequest { key: key.clone(), value };
-    let request = TxnRequest {
-        compare: vec![was_written_at(key, number(row.revision))],
-        success: vec![RequestOp { request: Some(Operation::Put(put)) }],
-        failure: Vec::new(),
+    let commit = Commit {
+        collection: row.collection.clone(),
+        key: row.key.clone(),
+        expected: Expected::At(row.revision),
+        object: Some(Arc::clone(object)),
+        marks: false,
     };
-    match client.transaction(request).await {
+    match client.transaction(transaction(prefix, &commit)?).await {
         Ok(answer) => Ok(answer.succeeded),
         Err(fault) => Err(format!("{} {} in etcd: {}", row.collection, row.key, fault.text())),
     }
