@@ -31,6 +31,7 @@ pub use applied::{Application, Outcome, Refused, apply};
 pub use compare::compare;
 pub use conflicts::{Conflict, Conflicts};
 pub use field_set::FieldSet;
+pub use fields::Fields;
 pub use managers::{Managed, Manager, Managers, Operation};
 pub use owned::owned;
 pub use path_element::PathElement;

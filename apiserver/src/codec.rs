@@ -10,7 +10,8 @@ pub use protobuf::{
     read as from_protobuf, to_protobuf,
 };
 pub use text::{
-    ParseError, Parsed, YamlParsers, from_json, object_from_json, yaml_memory, yaml_parsers,
+    ManagedFieldsText, ParseError, Parsed, YamlParsers, from_json, object_from_json, yaml_memory,
+    yaml_parsers,
 };
 
 use serde_json::Value;

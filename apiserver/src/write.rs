@@ -54,6 +54,7 @@ pub use pipeline::write;
 pub use restore::restore;
 pub use review::admit_review;
 pub use scale::{no_scale, scale_of};
+pub use sent_managers::SentText;
 pub use store_error::{store_error, unavailable};
 pub use turns::Turns;
 pub use validate_defaults::validate_defaults;

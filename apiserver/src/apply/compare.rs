@@ -102,12 +102,17 @@ struct Walk {
 
 impl Walk {
     fn value(&mut self, place: Place<'_>, old: Option<&Value>, new: Option<&Value>) -> Found {
+        match self.depth < SAME_DEPTH && old == new {
+            true => Found::default(),
+            false => self.differing(place, old, new),
+        }
+    }
+
+    /// What is different between values that are not the same to the letter, or are objects.
+    fn differing(&mut self, place: Place<'_>, old: Option<&Value>, new: Option<&Value>) -> Found {
         let mut found = Found::default();
         self.depth += 1;
         match (old, new) {
-            // What is the same is so everywhere below, whatever its type says: both were held
-            // against it, so there is no item that cannot be told from others.
-            (Some(old), Some(new)) if self.depth <= SAME_DEPTH && old == new => {}
             (Some(old), Some(new)) => {
                 let (first, then) = (place.atom(old), place.atom(new));
                 if sort(first) != sort(then) {
@@ -173,12 +178,20 @@ impl Walk {
         found: &mut Found,
     ) {
         let mut below = Below::default();
+        let looks_first = self.depth < SAME_DEPTH;
         let mut member = |name: &str, before: Option<&Value>, after: Option<&Value>| {
+            // What is the same is so everywhere below, whatever its type says. Objects are looked at member by
+            // member in any case.
+            match (before, after) {
+                (Some(Value::Object(_)), Some(Value::Object(_))) => {}
+                _ if looks_first && before == after => return,
+                _ => {}
+            }
             let Some(place) = atom.member(name) else {
                 self.is_whole = false;
                 return;
             };
-            below.push(|| PathElement::field(name), self.value(place, before, after));
+            below.push(|| PathElement::field(name), self.differing(place, before, after));
         };
         for (name, before) in old.into_iter().flatten() {
             member(name, Some(before), new.and_then(|new| new.get(name)));

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
+use memchr::memmem;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -72,7 +73,7 @@ const LOOKED_FOR: usize = 4;
 /// Whether none of the paths of a small set can be in a text, because their last names are not.
 fn names_none(written: &str, other: &FieldSet) -> bool {
     // A name might be written with escapes.
-    if written.contains("\\u") {
+    if memmem::find(written.as_bytes(), b"\\u").is_some() {
         return false;
     }
     let mut looked_for = 0;

@@ -120,6 +120,13 @@ impl Managers {
         Ok(managers)
     }
 
+    /// These. Of two of one identifier the last one counts.
+    pub fn of(all: impl Iterator<Item = Managed>) -> Self {
+        let mut managers = Self::default();
+        all.for_each(|managed| managers.insert(managed));
+        managers
+    }
+
     /// Reads what a client says `metadata.managedFields` are, each entry as JSON, where these are
     /// kept.
     ///

@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -29,8 +30,35 @@ pub struct Parsed {
     pub value: Value,
     /// Paths of members that were given more than once, as they were met.
     pub duplicates: Vec<String>,
-    /// What an object says of its managers, as [`object_from_json`] sets it apart: JSON.
-    pub managed_fields: Option<String>,
+    /// What an object says of its managers, as [`object_from_json`] sets it apart.
+    pub managed_fields: Option<ManagedFieldsText>,
+}
+
+/// `metadata.managedFields` as servers write it, with nothing in it that would be dropped, refused or written
+/// otherwise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ManagedFieldsText {
+    /// All of it, as JSON.
+    pub text: Bytes,
+    /// Its entries, one at least.
+    pub entries: Vec<ManagedFieldsEntry>,
+}
+
+/// An entry of `metadata.managedFields`. All texts but the subresource say something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ManagedFieldsEntry {
+    /// As `example.com/v1`.
+    pub api_version: String,
+    /// Who manages the fields.
+    pub manager: String,
+    /// Whether they were applied, or updated.
+    pub is_applied: bool,
+    /// By which subresource; empty for the object itself.
+    pub subresource: String,
+    /// When, as Go writes it.
+    pub time: String,
+    /// Where in the text the fields are: an object.
+    pub fields: Range<usize>,
 }
 
 /// Why a body cannot be parsed.
@@ -269,7 +297,7 @@ struct Seen {
     /// Whether what an object says of its managers stays as it is written.
     sets_managers_apart: bool,
     /// That, once it was met.
-    managed_fields: Option<String>,
+    managed_fields: Option<ManagedFieldsText>,
 }
 
 impl Seen {
@@ -342,11 +370,11 @@ struct Node<'a> {
 impl Node<'_> {
     /// Sets apart what an object says of its managers.
     fn managers<E: serde::de::Error>(self, json: &str) -> Result<Value, E> {
-        if !is_plain(json) {
+        let Some(entries) = plain_entries(json) else {
             self.seen.borrow_mut().managed_fields = None;
             let mut deserializer = serde_json::Deserializer::from_str(json);
             return deserializer.deserialize_any(self).map_err(E::custom);
-        }
+        };
         let mut seen = self.seen.borrow_mut();
         // What it may become counts: paths of sets.
         let paths = json.bytes().filter(|byte| matches!(byte, b'{' | b'[')).count();
@@ -354,7 +382,8 @@ impl Node<'_> {
         seen.value()?;
         seen.grow(paths * PATH)?;
         seen.text(json)?;
-        seen.managed_fields = Some(json.to_owned());
+        let text = Bytes::copy_from_slice(json.as_bytes());
+        seen.managed_fields = Some(ManagedFieldsText { text, entries });
         Ok(Value::Null)
     }
 }
@@ -378,26 +407,41 @@ struct PlainEntry<'a> {
     manager: Cow<'a, str>,
     #[serde(borrow)]
     operation: Cow<'a, str>,
-    /// Any text, or none.
-    #[serde(borrow, default, rename = "subresource")]
-    _subresource: Cow<'a, str>,
+    #[serde(borrow, default)]
+    subresource: Cow<'a, str>,
     #[serde(borrow)]
     time: Cow<'a, str>,
 }
 
-/// Whether something says of managers what needs no second look: there are some, and nothing in it would be
-/// dropped, refused or written otherwise.
-fn is_plain(json: &str) -> bool {
-    let is_plain = |entry: &PlainEntry<'_>| {
-        let said = [&entry.api_version, &entry.fields_type, &entry.manager, &entry.operation];
-        said.iter().all(|text| !text.is_empty())
-            && entry.fields.get().starts_with('{')
-            && is_plain_time(&entry.time)
-    };
-    match serde_json::from_str::<Vec<PlainEntry<'_>>>(json) {
-        Ok(entries) => !entries.is_empty() && entries.iter().all(is_plain),
-        Err(_) => false,
+/// More entries than this are not set apart: servers write some ten.
+const ENTRIES_LIMIT: usize = 64;
+
+/// The entries of what is said of managers, if it needs no second look.
+fn plain_entries(json: &str) -> Option<Vec<ManagedFieldsEntry>> {
+    let entries: Vec<PlainEntry<'_>> = serde_json::from_str(json).ok()?;
+    if entries.is_empty() || entries.len() > ENTRIES_LIMIT {
+        return None;
     }
+    let plain = |entry: PlainEntry<'_>| {
+        let is_said = !entry.api_version.is_empty() && !entry.manager.is_empty();
+        let is_plain = is_said && entry.fields_type == "FieldsV1" && is_plain_time(&entry.time);
+        let is_applied = match &*entry.operation {
+            "Apply" => true,
+            "Update" => false,
+            _ => return None,
+        };
+        let fields = entry.fields.get();
+        let start = fields.as_ptr().addr().checked_sub(json.as_ptr().addr())?;
+        (is_plain && fields.starts_with('{')).then(|| ManagedFieldsEntry {
+            api_version: entry.api_version.into_owned(),
+            manager: entry.manager.into_owned(),
+            is_applied,
+            subresource: entry.subresource.into_owned(),
+            time: entry.time.into_owned(),
+            fields: start..start + fields.len(),
+        })
+    };
+    entries.into_iter().map(plain).collect()
 }
 
 /// Whether a time is written as Go writes it: `2026-01-31T23:59:59Z`.

@@ -1,6 +1,6 @@
 //! Draft: an object on its way through a write.
 
-use super::sent_managers::SentManagers;
+use super::sent_managers::{SentManagers, SentText};
 use crate::apply::Managers;
 use crate::error::ApiError;
 use crate::object::{Tree, metadata};
@@ -12,8 +12,8 @@ pub struct Submitted {
     pub tree: Tree,
     /// Paths of members that were given more than once.
     pub duplicates: Vec<String>,
-    /// What it says of its managers, if that does not stand in it: JSON.
-    pub managed_fields: Option<String>,
+    /// What it says of its managers, if that does not stand in it.
+    pub managed_fields: Option<SentText>,
 }
 
 impl Submitted {

@@ -76,7 +76,8 @@ pub(super) fn track_but(
         return Ok(None);
     }
     let sent = std::mem::take(&mut draft.sent_managers);
-    let kept = live.map_or(&NOBODY, Live::managers);
+    let is_sent_back = live.and_then(|live| sent.if_of(live).map(|sent| live.managers_are(sent)));
+    let kept = is_sent_back.or(live.map(Live::managers)).unwrap_or(&NOBODY);
     let tree = quota::of_tree(&draft.tree).max(live.map_or(0, Live::tree_size));
     let size = TAKEN * tree + SET * (kept.size() + sent.size());
     let room = match attributes.account.reserve(size.min(MOST_TAKEN)) {
@@ -90,9 +91,10 @@ pub(super) fn track_but(
     let (mut managers, are_kept) = match attributes.part {
         Part::Main if sent.is_reset() => (Managers::default(), false),
         Part::Main => {
-            let is_kept = live.is_some_and(|live| sent.is_of(live));
-            let (managers, are_kept) =
-                if is_kept { (kept.clone(), true) } else { starting(kept, &sent) };
+            let (managers, are_kept) = match is_sent_back {
+                Some(kept) => (kept.clone(), true),
+                None => starting(kept, &sent),
+            };
             is_begun |= sent.is_said();
             (managers, are_kept)
         }

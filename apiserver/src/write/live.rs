@@ -45,8 +45,13 @@ impl Live {
     }
 
     /// Whether this is what is said of its managers, to the letter.
-    pub fn says_of_managers(&self, managed_fields: &str) -> bool {
-        self.managed_fields == managed_fields
+    pub fn says_of_managers(&self, managed_fields: &Bytes) -> bool {
+        self.managed_fields == *managed_fields
+    }
+
+    /// Who owns which of its fields, where somebody has read that already.
+    pub fn managers_are(&self, managers: &Managers) -> &Managers {
+        self.managers.get_or_init(|| managers.clone())
     }
 
     /// What its tree takes.

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::live::Live;
-use crate::apply::Managers;
+use crate::apply::{Fields, Managed, Manager, Managers, Operation};
+use crate::codec::ManagedFieldsText;
 use crate::object::Tree;
 
 /// What a client says of the managers of an object: `metadata.managedFields`. It is not read before there
@@ -17,10 +19,18 @@ pub struct SentManagers {
     is_reset: bool,
 }
 
+/// What was set apart when an object was parsed: all of it, as JSON, and read.
+#[derive(Clone, Debug)]
+pub struct SentText {
+    /// `metadata.managedFields`.
+    pub text: Bytes,
+    /// What it says; each manager's fields are as they stand in the text.
+    pub managers: Managers,
+}
+
 #[derive(Clone, Debug)]
 enum Said {
-    /// All of it, as JSON.
-    Text(Arc<str>),
+    Text(Arc<SentText>),
     /// Each entry, as JSON.
     Entries(Vec<String>),
 }
@@ -28,6 +38,25 @@ enum Said {
 impl Default for Said {
     fn default() -> Self {
         Self::Entries(Vec::new())
+    }
+}
+
+impl SentText {
+    /// What was set apart, with managers made of it.
+    pub fn of(said: ManagedFieldsText) -> Self {
+        let ManagedFieldsText { text, entries } = said;
+        let managers = entries.into_iter().map(|entry| Managed {
+            manager: Manager {
+                name: entry.manager,
+                operation: if entry.is_applied { Operation::Apply } else { Operation::Update },
+                api_version: entry.api_version,
+                subresource: entry.subresource,
+            },
+            fields: Fields::of_text(text.slice(entry.fields)),
+            time: Some(entry.time),
+        });
+        let managers = Managers::of(managers);
+        Self { managers, text }
     }
 }
 
@@ -41,8 +70,8 @@ impl SentManagers {
     }
 
     /// What was set apart when the object was parsed: entries that say something.
-    pub(super) fn of_text(managed_fields: String) -> Self {
-        Self { said: Said::Text(managed_fields.into()), is_reset: false }
+    pub(super) fn of_text(text: SentText) -> Self {
+        Self { said: Said::Text(Arc::new(text)), is_reset: false }
     }
 
     /// The wish that nobody owns anything.
@@ -63,14 +92,17 @@ impl SentManagers {
     /// How many bytes it takes.
     pub(super) fn size(&self) -> usize {
         match &self.said {
-            Said::Text(text) => text.len(),
+            Said::Text(said) => said.text.len(),
             Said::Entries(entries) => entries.iter().map(String::len).sum(),
         }
     }
 
-    /// Whether it is what this object says, to the letter.
-    pub(super) fn is_of(&self, live: &Live) -> bool {
-        matches!(&self.said, Said::Text(text) if live.says_of_managers(text))
+    /// The managers of an object, if it is what that says to the letter: nothing has to be read then.
+    pub(super) fn if_of(&self, live: &Live) -> Option<&Managers> {
+        match &self.said {
+            Said::Text(said) if live.says_of_managers(&said.text) => Some(&said.managers),
+            _ => None,
+        }
     }
 
     /// Reads it, where these are kept; `None` if nothing is said.
@@ -83,9 +115,9 @@ impl SentManagers {
             Said::Entries(entries) => {
                 Managers::sent(entries.iter().map(String::as_str), kept).map(Some)
             }
-            Said::Text(text) => {
+            Said::Text(said) => {
                 let entries: Vec<&RawValue> =
-                    serde_json::from_str(text).map_err(|error| error.to_string())?;
+                    serde_json::from_slice(&said.text).map_err(|error| error.to_string())?;
                 Managers::sent(entries.into_iter().map(RawValue::get), kept).map(Some)
             }
         }
@@ -127,10 +159,15 @@ mod tests {
     use crate::codec;
     use crate::quota::Account;
 
-    fn parsed(managed_fields: &str) -> (Value, Option<String>) {
+    fn parsed(managed_fields: &str) -> (Value, Option<SentText>) {
         let object = format!(r#"{{"metadata":{{"managedFields":{managed_fields}}}}}"#);
         let parsed = codec::object_from_json(object.as_bytes(), &Account::own()).unwrap();
-        (parsed.value, parsed.managed_fields)
+        (parsed.value, parsed.managed_fields.map(SentText::of))
+    }
+
+    fn text(managed_fields: &str) -> Option<String> {
+        let said = parsed(managed_fields).1;
+        said.map(|said| String::from_utf8_lossy(&said.text).into_owned())
     }
 
     /// As a tree, and as text if it is set apart.
@@ -160,6 +197,8 @@ mod tests {
             let text = text.unwrap();
             assert_eq!(text.read(&nobody), tree.read(&nobody), "{managed_fields}");
             assert!(text.is_said() && !text.is_reset());
+            let kept = Managers::read(&Bytes::from(managed_fields.clone())).unwrap();
+            assert_eq!(parsed(&managed_fields).1.unwrap().managers, kept);
             assert_eq!(parsed(&managed_fields).0["metadata"]["managedFields"], Value::Null);
         }
     }
@@ -188,8 +227,8 @@ mod tests {
             r#"{"fieldsV1":{"a":1}}"#.to_owned(),
         ] {
             assert!(managed_fields != plain);
-            let (value, text) = parsed(&managed_fields);
-            assert_eq!(text, None, "{managed_fields}");
+            let value = parsed(&managed_fields).0;
+            assert_eq!(text(&managed_fields), None, "{managed_fields}");
             let object = format!(r#"{{"metadata":{{"managedFields":{managed_fields}}}}}"#);
             let tree = codec::from_json(object.as_bytes(), &Account::own()).unwrap().value;
             assert_eq!(value, tree, "{managed_fields}");
@@ -205,12 +244,11 @@ mod tests {
             assert_eq!(sent(managed_fields).0.is_reset, is_reset, "{managed_fields}");
         }
         // The last one counts, as of all that is given twice.
-        let twice = |one: &str, other: &str| parsed(&format!("{one},\"managedFields\":{other}"));
-        assert_eq!(
-            twice(&plain, "[]"),
-            (serde_json::json!({"metadata": {"managedFields": []}}), None)
-        );
-        assert_eq!(twice("[]", &plain).1, Some(plain));
+        let twice = |one: &str, other: &str| format!("{one},\"managedFields\":{other}");
+        let emptied = serde_json::json!({"metadata": {"managedFields": []}});
+        assert_eq!(parsed(&twice(&plain, "[]")).0, emptied);
+        assert_eq!(text(&twice(&plain, "[]")), None);
+        assert_eq!(text(&twice("[]", &plain)), Some(plain));
     }
 
     #[test]

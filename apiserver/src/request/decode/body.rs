@@ -15,7 +15,7 @@ use crate::kind::{Kind, Version};
 use crate::object::Tree;
 use crate::quota::Account;
 use crate::schema::Types;
-use crate::write::{Submitted, no_scale};
+use crate::write::{SentText, Submitted, no_scale};
 
 /// As kube-apiserver.
 pub(super) const LIMIT: usize = 3 << 20;
@@ -229,6 +229,7 @@ pub(super) async fn object(
         )));
     }
     let Parsed { duplicates, managed_fields, .. } = parsed;
+    let managed_fields = managed_fields.map(SentText::of);
     Ok(Submitted { tree, duplicates, managed_fields })
 }
 
