@@ -255,6 +255,11 @@ pub trait Store: Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(())))
     }
 
+    /// What it is and how far it has come, for operators: as `memory, at revision 42`.
+    fn describe(&self) -> String {
+        format!("at revision {}", self.timeline().current())
+    }
+
     /// What is wrong with it at the moment, and may pass.
     fn trouble(&self) -> Option<String> {
         None

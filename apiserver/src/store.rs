@@ -11,15 +11,15 @@
 //!   `resourceVersion` that clients see. A number is never given twice, also by the next process.
 //! - **Compare, and set.** A [`Commit`] happens if what it [expects](Expected) is so, and not otherwise. Of two
 //!   that expect the same one wins.
-//! - **Publish, then acknowledge.** Everybody who [follows](Store::follow) a collection is told of a write before
-//!   whoever wrote it gets an answer, in the order of revisions; then the [`Timeline`] has
-//!   [reached](Timeline::reach) it. So whoever reads after an answer sees what was answered.
+//! - **Publish, then acknowledge.** Every reader that [follows](Store::follow) a collection is told of a write before
+//!   the write is answered, in the order of revisions; then the [`Timeline`] has [reached](Timeline::reach) it. So a
+//!   read that begins after an answer sees what was answered.
 //! - **Say what is so.** [`StoreError::Unavailable`] means that nothing was written, and the client is told to
 //!   try again. When that is not known, it is [`StoreError::Unknown`], and the client is told so. What is
 //!   damaged is [`StoreError::Damaged`], never absent: a cluster collects what belongs to an object that is gone.
 //!
 //! Objects are in memory, whatever the store is: caches share them with it. [`Shelves`] hold them, tell
-//! who follows, hold commits against what is there, and count what namespaces take. What is left is to make
+//! the readers that follow, hold commits against what is there, and count what namespaces take. What is left is to make
 //! writes last, and to say where numbers come from: a [`Timeline`] that [continues](Timeline::continuing) where
 //! the last process has stopped, or one that is [shared](Timeline::shared) by several.
 //!

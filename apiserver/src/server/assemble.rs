@@ -405,7 +405,7 @@ async fn begin(
 }
 
 /// Refuses objects in versions that their kind does not have: what is shown of them would be a guess, and
-/// whoever writes that would lose the rest.
+/// a write of that would lose the rest.
 fn check_versions(served: &ServedKind) -> Result<(), StartError> {
     let kind = &served.kind;
     let kept = served.cache.snapshot();

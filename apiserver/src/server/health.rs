@@ -153,6 +153,9 @@ impl Health {
     ) -> Response<B> {
         let checks = self.checks(endpoint, sources).into_iter();
         match checks.map(|check| (check.name, check.outcome)).find(|(name, _)| *name == check) {
+            Some((name, Ok(()))) if name == "store" => {
+                text(StatusCode::OK, format!("ok: {}", self.store.describe()))
+            }
             Some((_, Ok(()))) => text(StatusCode::OK, "ok".to_owned()),
             Some((_, Err(why))) => {
                 let why = format!("internal server error: {why}");
@@ -211,6 +214,9 @@ mod tests {
             let (resource, watch_error) = ("pods".to_owned(), watch_error.map(str::to_owned));
             vec![SourceState { resource, is_synced: false, watch_error, excess: None }]
         };
+        let store: Response<String> = health.answer_one("readyz", "store", Vec::new());
+        let state = store.body().strip_prefix("ok: memory, at revision ").unwrap();
+        assert!(state.parse::<u64>().is_ok(), "{state}");
         let told: Response<String> = health.answer("readyz", "verbose", source(Some("no right")));
         assert_eq!(told.status(), StatusCode::OK, "it is not in the way of others");
         assert!(told.into_body().contains("[-]source-pods failed: reason withheld\n"));

@@ -228,7 +228,7 @@ impl RuntimeKinds {
         self.0.store.is_shared()
     }
 
-    /// Whether objects of the kind of this name (`foos.example.com`) are kept, whoever has made them, and
+    /// Whether objects of the kind of this name (`foos.example.com`) are kept, whichever server has made them, and
     /// whether it is served here or not.
     ///
     /// # Errors

@@ -55,6 +55,8 @@ struct Shared {
     seen: AtomicU64,
     /// Whether the store was never used.
     is_new: AtomicBool,
+    /// Whether the last object that was written had no room in etcd.
+    is_full: AtomicBool,
     /// Why etcd cannot be read at the moment.
     trouble: Mutex<Option<String>>,
     /// Why it must not be used any more.
@@ -127,6 +129,7 @@ impl EtcdStore {
             known: watch::Sender::new(false),
             seen: AtomicU64::new(0),
             is_new: AtomicBool::new(false),
+            is_full: AtomicBool::new(false),
             trouble: Mutex::new(Some("it has not been read yet".to_owned())),
             failed: Failure::none(),
         });
@@ -176,7 +179,12 @@ impl Store for EtcdStore {
             })?;
             // What was begun is ended, also if nobody waits for it any more.
             let writing = tokio::spawn(async move {
-                let written = write(&client, request, commit.expected).await?;
+                let written = write(&client, request, commit.expected).await;
+                if commit.object.is_some() {
+                    let is_full = matches!(written, Err(StoreError::NoDiskSpace));
+                    shared.is_full.store(is_full, Ordering::Relaxed);
+                }
+                let written = written?;
                 shared.note_seen(written);
                 // It is done in any case.
                 let _ = timeout(SEEN, shared.timeline.wait_until(written)).await;
@@ -261,13 +269,25 @@ impl Store for EtcdStore {
         .boxed()
     }
 
+    fn describe(&self) -> String {
+        let (current, seen) = (self.shared.timeline.current(), self.shared.seen());
+        let behind = seen.number().saturating_sub(current.number());
+        let place = self.prefix.first();
+        let place = String::from_utf8_lossy(&place);
+        format!("etcd, under {place}, at revision {current}, {behind} behind")
+    }
+
     fn failure(&self) -> Option<String> {
         self.shared.failed.why()
     }
 
     fn trouble(&self) -> Option<String> {
         let trouble = self.shared.trouble().map(|why| format!("etcd cannot be read: {why}"));
-        trouble.or_else(|| self.prefix.trouble())
+        let full = || {
+            let is_full = self.shared.is_full.load(Ordering::Relaxed);
+            is_full.then(|| "etcd is at its quota: nothing but removals is written".to_owned())
+        };
+        trouble.or_else(|| self.prefix.trouble()).or_else(full)
     }
 
     fn failed(&self) -> BoxFuture<'_, String> {

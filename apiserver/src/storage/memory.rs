@@ -75,6 +75,10 @@ impl Store for MemoryStore {
     fn timeline(&self) -> Arc<Timeline> {
         Arc::clone(&self.timeline)
     }
+
+    fn describe(&self) -> String {
+        format!("memory, at revision {}", self.timeline.current())
+    }
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ mod rewrite;
 mod writer;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -60,8 +60,9 @@ impl Shared {
 pub struct SqliteStore {
     shared: Arc<Shared>,
     sealing: Sealing,
+    folder: PathBuf,
     is_new: bool,
-    /// Nothing once it is dropped.
+    /// `None` once it is dropped.
     messages: Option<mpsc::Sender<Message>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -123,7 +124,8 @@ impl SqliteStore {
             shelves.begin_past(if is_new { Revision::new(start) } else { oldest });
         }
         let timeline = Arc::new(Timeline::continuing(runs, start));
-        let (folder, took) = (folder.display(), began.elapsed().as_millis());
+        let (path, took) = (folder.to_owned(), began.elapsed().as_millis());
+        let folder = path.display();
         tracing::info!(
             "{folder}: {rows} objects and changes of the last minutes were read in {took} ms; numbers go on at {start}"
         );
@@ -146,7 +148,14 @@ impl SqliteStore {
             })
             .map_err(|error| format!("no thread can be started: {error}"))?;
         tokio::spawn(keep_short(messages.downgrade()));
-        Ok(Self { shared, sealing, is_new, messages: Some(messages), thread: Some(thread) })
+        Ok(Self {
+            shared,
+            sealing,
+            folder: path,
+            is_new,
+            messages: Some(messages),
+            thread: Some(thread),
+        })
     }
 }
 
@@ -212,6 +221,11 @@ impl Store for SqliteStore {
 
     fn failure(&self) -> Option<String> {
         self.shared.failed.why()
+    }
+
+    fn describe(&self) -> String {
+        let (folder, current) = (self.folder.display(), self.shared.timeline.current());
+        format!("a folder, {folder}, at revision {current}")
     }
 
     fn trouble(&self) -> Option<String> {

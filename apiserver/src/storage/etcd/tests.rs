@@ -431,6 +431,8 @@ async fn an_etcd_at_its_quota_takes_removals_and_is_read() {
         }
     };
     assert_eq!(refused, StoreError::NoDiskSpace);
+    let said = store.trouble().unwrap();
+    assert_eq!(said, "etcd is at its quota: nothing but removals is written");
     assert_eq!(text_of(&store, "0").await.unwrap().len(), large.len());
     let replaced = store.commit(write("0", Expected::At(written[0]), Some("small"))).await;
     assert_eq!(replaced, Err(StoreError::NoDiskSpace), "etcd counts what was replaced, too");
@@ -625,7 +627,7 @@ async fn what_is_encrypted_needs_its_key_and_is_written_again() {
     assert!(value_of(&store, "a").await[4..].starts_with(b"k8s:enc:aesgcm:v1:one:"));
     assert_eq!(text_of(&store, "a").await.as_deref(), Some("a secret"));
     assert_eq!(text_of(&store, "0").await.as_deref(), Some("a secret"));
-    // Who has no key does not begin; who serves already has one object less.
+    // A server without the key does not start; one that serves already answers 500 for the object.
     let refused = begin(&at, Arc::default());
     let why = timeout(Duration::from_secs(20), refused.failed()).await.unwrap();
     let expected = format!(

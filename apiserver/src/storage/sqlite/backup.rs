@@ -82,7 +82,7 @@ fn copy(folder: &Path, file: &Path) -> Result<Copied, String> {
     let made = made.map_err(unreadable)?;
     let (mut count, mut newest) = (0, Revision::NONE);
     let mut damaged = None;
-    // Whether what is encrypted is whole can be seen without its keys.
+    // Damage can be seen without the keys: the sum is of the encrypted bytes.
     rows(&made, &Sealing::default(), |row| {
         count += 1;
         newest = row.revision;

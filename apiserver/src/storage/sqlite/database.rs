@@ -409,7 +409,7 @@ fn read_row(row: &rusqlite::Row<'_>, sealing: &Sealing) -> rusqlite::Result<Resu
             (Value::Object(Arc::new(object)), is_stale)
         }
         (Ok(Read { object: None, .. }), _) => (Value::Nothing, false),
-        // All others would be asked for in vain, too.
+        // The plugin would be asked in vain for all other values, too.
         (Err(_), Some(Err(why))) => {
             let why = Unreadable::Locked(format!("it is encrypted by {why}"));
             return Ok(Err(format!("{collection} {name} at revision {number} {why}")));

@@ -27,7 +27,7 @@ const CONFIRM: Duration = Duration::from_secs(60);
 const RETRY: Duration = Duration::from_secs(10);
 /// How often it is said that the plugin cannot be asked.
 const SAY_EVERY: Duration = Duration::from_secs(60);
-/// Questions that wait. Whoever asks waits for the answer, so there are few.
+/// Questions that wait. Each caller waits for its answer, so there are few.
 const WAITING: usize = 64;
 
 type Answer = SyncSender<Result<(), String>>;
@@ -108,7 +108,7 @@ struct Calls {
 }
 
 impl Calls {
-    /// Asks until nobody is left who wants to know.
+    /// Answers questions until the provider is dropped.
     async fn run(mut self, mut asks: mpsc::Receiver<Ask>) {
         let mut next = Instant::now() + RETRY;
         loop {
@@ -120,7 +120,7 @@ impl Calls {
                     None => return,
                     Some(Ask::Decrypt(beside, answer)) => {
                         let done = self.decrypt(*beside).await;
-                        // Whoever asked may have gone.
+                        // The caller may have stopped waiting.
                         let _ = answer.send(done);
                         continue;
                     }

@@ -26,7 +26,7 @@ use crate::storage::encryption::Provider;
 pub(in crate::storage) struct TestPlugin {
     folder: TempDir,
     state: Arc<State>,
-    /// Nothing once it is dropped.
+    /// `None` once it is dropped.
     runtime: Option<Runtime>,
 }
 
@@ -342,7 +342,7 @@ fn what_is_damaged_is_noticed() {
     for place in "k8s:enc:kms:v2:test:".len()..value.len() {
         let mut changed = value.clone();
         changed[place] ^= 1;
-        // It may be one of another seed, which nobody knows.
+        // It may name another seed, which is not known.
         assert!(encryption.open(FOOS, PLACE, &changed).is_err(), "byte {place}");
     }
 }
