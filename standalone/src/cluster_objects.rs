@@ -324,7 +324,7 @@ mod tests {
         assert_eq!(apps.labels().get(AUTOMATIC).map(String::as_str), Some(FROM_START));
         keep_api_services(&server.client, &server.kinds, uid.as_deref()).await;
         assert_eq!(left().await, ["v1.later.example.com"]);
-        // Nobody else is there to serve it.
+        // There is no other server that could serve it.
         keep(&server.client, &api_services(&server.kinds), false, None).await.unwrap();
         assert_eq!(left().await, ["v1.defined.example.com"; 0]);
     }

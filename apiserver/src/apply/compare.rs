@@ -188,7 +188,7 @@ impl Walk {
                 _ => {}
             }
             let Some(place) = atom.member(name) else {
-                self.is_whole = false;
+                self.is_whole &= before == after;
                 return;
             };
             below.push(|| PathElement::field(name), self.differing(place, before, after));

@@ -34,9 +34,9 @@ pub fn update(update: &Update<'_>, managers: &mut Managers) -> Result<(), String
     let Update { versions, manager, live, is_live_checked, new, now } = *update;
     let gone = "the version of the request is gone";
     let place = versions.place(versions.requested()).ok_or(gone)?;
-    // What differs is held against its type when the object is validated, and refused then. What does not was
-    // held against it before.
-    if !is_live_checked {
+    if is_live_checked {
+        check_loosely_beside(place, new, live)?;
+    } else {
         check_loosely(place, new)?;
         check_loosely_beside(place, live, new)?;
     }

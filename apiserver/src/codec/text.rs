@@ -393,6 +393,17 @@ fn is_managers(path: &Path<'_>) -> bool {
     matches!(path, Path::Member(Path::Member(Path::Root, "metadata"), "managedFields"))
 }
 
+/// Whether this is part of what a manager owns: Go reads that as it is.
+fn is_within_fields(path: &Path<'_>) -> bool {
+    match path {
+        Path::Root => false,
+        Path::Member(Path::Item(list, _), "fieldsV1") if is_managers(list) => true,
+        Path::Member(parent, _) | Path::Key(parent, _) | Path::Item(parent, _) => {
+            is_within_fields(parent)
+        }
+    }
+}
+
 /// An entry of `metadata.managedFields` with all that servers write, and nothing else.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -413,17 +424,42 @@ struct PlainEntry<'a> {
     time: Cow<'a, str>,
 }
 
-/// More entries than this are not set apart: servers write some ten.
+/// More entries than this are not set apart, nor those with longer texts: servers write some ten.
 const ENTRIES_LIMIT: usize = 64;
+const TEXT_LIMIT: usize = 512;
+
+/// The entries of a list, if there are not too many.
+struct PlainEntries;
+
+impl<'de> Visitor<'de> for PlainEntries {
+    type Value = Vec<PlainEntry<'de>>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of managers")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
+        let mut entries = Vec::new();
+        while let Some(entry) = items.next_element()? {
+            if entries.len() == ENTRIES_LIMIT {
+                return Err(serde::de::Error::custom("too many"));
+            }
+            entries.push(entry);
+        }
+        Ok(entries)
+    }
+}
 
 /// The entries of what is said of managers, if it needs no second look.
 fn plain_entries(json: &str) -> Option<Vec<ManagedFieldsEntry>> {
-    let entries: Vec<PlainEntry<'_>> = serde_json::from_str(json).ok()?;
-    if entries.is_empty() || entries.len() > ENTRIES_LIMIT {
+    let entries = serde_json::Deserializer::from_str(json).deserialize_seq(PlainEntries).ok()?;
+    if entries.is_empty() {
         return None;
     }
     let plain = |entry: PlainEntry<'_>| {
         let is_said = !entry.api_version.is_empty() && !entry.manager.is_empty();
+        let texts = [&entry.api_version, &entry.manager, &entry.subresource];
+        let is_said = is_said && texts.iter().all(|text| text.len() <= TEXT_LIMIT);
         let is_plain = is_said && entry.fields_type == "FieldsV1" && is_plain_time(&entry.time);
         let is_applied = match &*entry.operation {
             "Apply" => true,
@@ -452,7 +488,8 @@ fn is_plain_time(time: &str) -> bool {
             b'0' => byte.is_ascii_digit(),
             form => byte == *form,
         });
-    has_form && time.parse::<jiff::Timestamp>().is_ok()
+    // A second 60 is read, and is another time.
+    has_form && time.parse::<jiff::Timestamp>().is_ok_and(|read| read.to_string() == time)
 }
 
 impl<'de> DeserializeSeed<'de> for Node<'_> {
@@ -466,6 +503,10 @@ impl<'de> DeserializeSeed<'de> for Node<'_> {
             return Err(serde::de::Error::custom(format_args!("nests deeper than {DEPTH_LIMIT}")));
         }
         let is_set_apart = seen.sets_managers_apart && is_managers(self.path);
+        if matches!(self.path, Path::Member(Path::Root, "metadata")) {
+            // Of two the last one counts.
+            seen.managed_fields = None;
+        }
         drop(seen);
         let shared = self.seen;
         let value = match is_set_apart {
@@ -538,7 +579,7 @@ impl<'de> Visitor<'de> for Node<'_> {
             let path = Path::Member(self.path, &name);
             let node = Node { path: &path, seen: self.seen };
             let value = members.next_value_seed(node)?;
-            if map.contains_key(&name) {
+            if map.contains_key(&name) && !is_within_fields(self.path) {
                 self.seen.borrow_mut().repeat(&path);
             }
             map.insert(name, value);

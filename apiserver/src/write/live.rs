@@ -49,7 +49,7 @@ impl Live {
         self.managed_fields == *managed_fields
     }
 
-    /// Who owns which of its fields, where somebody has read that already.
+    /// Who owns which of its fields, where that was read from the request already.
     pub fn managers_are(&self, managers: &Managers) -> &Managers {
         self.managers.get_or_init(|| managers.clone())
     }

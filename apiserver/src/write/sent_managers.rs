@@ -217,6 +217,9 @@ mod tests {
             entry("{}", r#","manager":"again""#),
             plain.replace("Update", ""),
             plain.replace("-31T", "-32T"),
+            plain.replace("00:00:00Z", "23:59:60Z"),
+            plain.replace("Update", &"x".repeat(600)),
+            format!("[{}]", vec![plain.trim_matches(['[', ']']); 65].join(",")),
             plain.replace("00Z", "00+00:00"),
             plain.replace("00Z", "00.5Z"),
             plain.replace(r#","time":"2026-01-31T00:00:00Z""#, ""),
@@ -248,7 +251,16 @@ mod tests {
         let emptied = serde_json::json!({"metadata": {"managedFields": []}});
         assert_eq!(parsed(&twice(&plain, "[]")).0, emptied);
         assert_eq!(text(&twice(&plain, "[]")), None);
-        assert_eq!(text(&twice("[]", &plain)), Some(plain));
+        assert_eq!(text(&twice("[]", &plain)), Some(plain.clone()));
+        let twice =
+            format!(r#"{{"metadata":{{"managedFields":{plain}}},"metadata":{{"name":"a"}}}}"#);
+        let parsed = codec::object_from_json(twice.as_bytes(), &Account::own()).unwrap();
+        assert_eq!((parsed.managed_fields, parsed.duplicates), (None, vec!["metadata".to_owned()]));
+        // What a manager owns is read as it is.
+        let fields = entry(r#"{"f:a":{},"f:a":{}}"#, r#","more":1"#);
+        let object = format!(r#"{{"metadata":{{"managedFields":{fields}}}}}"#);
+        let parsed = codec::object_from_json(object.as_bytes(), &Account::own()).unwrap();
+        assert!(parsed.managed_fields.is_none() && parsed.duplicates.is_empty());
     }
 
     #[test]

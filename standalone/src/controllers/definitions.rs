@@ -42,6 +42,8 @@ const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 /// How soon a failure is tried again, and a definition looked at whose objects have
 /// finalizers.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
+/// How often it is looked again for a definition that a list does not have, where that fails.
+const LOOKS: usize = 10;
 /// The longest pause between two looks, while the number of objects stays the same.
 const RETRY_AT_LEAST_EVERY: Duration = Duration::from_secs(2);
 /// The generation of a definition that has to be looked at again: none has it.
@@ -232,14 +234,19 @@ impl Definitions {
         };
         for gone in missing {
             // It may have been made since the list.
-            let live = loop {
-                match self.api().get_metadata_opt(&gone.name_any()).await {
-                    Ok(live) => break live,
-                    Err(_) => tokio::time::sleep(RETRY_AT_LEAST_EVERY).await,
+            let mut live = self.api().get_metadata_opt(&gone.name_any()).await;
+            for _ in 0..LOOKS {
+                if live.is_ok() {
+                    break;
                 }
-            };
-            if live.is_none_or(|live| live.uid() != gone.uid()) {
-                self.withdraw(&mut *self.known.lock().await, &gone).await;
+                tokio::time::sleep(RETRY_AT_LEAST_EVERY).await;
+                live = self.api().get_metadata_opt(&gone.name_any()).await;
+            }
+            match live {
+                Ok(live) if live.as_ref().is_some_and(|live| live.uid() == gone.uid()) => {}
+                Ok(_) => self.withdraw(&mut *self.known.lock().await, &gone).await,
+                // Others must not wait for it. The next list asks again.
+                Err(error) => tracing::warn!("definition {}: {error}", gone.name_any()),
             }
         }
     }
@@ -427,7 +434,7 @@ impl Definitions {
 
 impl Definitions {
     /// Up to which version objects are of a definition that is gone, where another process may have made
-    /// it anew; `None` if nobody has.
+    /// it anew; `None` if none has.
     async fn gone_until(&self, gone: &DefinitionMeta) -> Option<u64> {
         match self.api().get_metadata_opt(&gone.name_any()).await {
             Ok(None) => None,

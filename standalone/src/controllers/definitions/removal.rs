@@ -70,7 +70,10 @@ impl Definitions {
                     };
                     before = left;
                 }
-                Err(error) => tracing::debug!("definition {name}: {error}"),
+                Err(error) => {
+                    tracing::debug!("definition {name}: {error}");
+                    pause = RETRY_AT_LEAST_EVERY.min(pause * 2);
+                }
             }
             tokio::time::sleep(pause).await;
         }
