@@ -17,6 +17,8 @@ const YEARS: i32 = 10;
 const ADMIN: &str = "kubernetes-admin";
 /// A folder in which they are made begins so, with a random name: process ids are the same in several containers.
 const UNFINISHED: &str = "pki.new.";
+/// What the files of the store in a folder begin with.
+const OF_STORE: [&str; 3] = ["objects.db", "lock", "ballast"];
 const MASTERS: &str = "system:masters";
 
 /// The files of the certificates and keys, PEM.
@@ -47,8 +49,11 @@ impl Certificates {
         }
         fs::create_dir_all(folder).map_err(said)?;
         for found in fs::read_dir(folder).map_err(said)? {
-            // Another process makes them at the same time, or was killed while it did.
-            if found.map_err(said)?.file_name().to_string_lossy().starts_with(UNFINISHED) {
+            let name = found.map_err(said)?.file_name();
+            let name = name.to_string_lossy();
+            // Another process makes them at the same time, or was killed while it did. And objects may have been
+            // imported before the first start.
+            if name.starts_with(UNFINISHED) || OF_STORE.iter().any(|file| name.starts_with(file)) {
                 continue;
             }
             if files.are_there() {
@@ -192,6 +197,15 @@ mod tests {
         fs::remove_file(&files.admin).unwrap();
         let error = Certificates::open(folder.path()).unwrap_err();
         assert_eq!(error, "is not empty, and holds no certificates of ours");
+    }
+
+    #[test]
+    fn are_made_beside_objects_that_were_imported() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["objects.db", "objects.db-wal", "objects.db-shm", "lock", "ballast"] {
+            fs::write(folder.path().join(name), "").unwrap();
+        }
+        assert!(Certificates::open(folder.path()).unwrap().are_there());
     }
 
     /// Servers in containers of their own have the same process id, as these threads have.
