@@ -117,9 +117,7 @@ impl Kms {
     /// # Errors
     /// When the plugin has not confirmed its key for long, or nothing random can be had.
     pub fn encrypt(&self, plain: &[u8], place: &[u8]) -> Result<Vec<u8>, String> {
-        self.ensure_writes()?;
-        let current = self.known.current.load();
-        let current = current.as_ref().ok_or("there is no seed")?;
+        let current = self.writing()?;
         let data = current.source.encrypt(plain, place)?;
         Ok(EncryptedObject { data: data.into(), ..current.beside.clone() }.encode_to_vec())
     }
@@ -153,9 +151,14 @@ impl Kms {
     /// # Errors
     /// When the plugin has not confirmed its key for long.
     pub fn ensure_writes(&self) -> Result<(), String> {
-        let current = self.known.current.load();
-        let is_valid = current.as_ref().is_some_and(|current| Instant::now() < current.expires);
-        if is_valid { Ok(()) } else { Err(format!("{self} has not answered for three minutes")) }
+        self.writing().map(drop)
+    }
+
+    /// The seed that writes, while its key was confirmed lately.
+    fn writing(&self) -> Result<Arc<Current>, String> {
+        let current = self.known.current.load_full();
+        let current = current.filter(|current| Instant::now() < current.expires);
+        current.ok_or_else(|| format!("{self} has not answered for three minutes"))
     }
 
     /// Why the key could not be confirmed lately.
