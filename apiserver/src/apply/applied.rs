@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 
+use super::compare::compare;
 use super::conflicts::Conflicts;
 use super::field_set::FieldSet;
 use super::fields::Fields;
@@ -92,7 +93,8 @@ pub fn apply(application: &Application<'_>, managers: &Managers) -> Result<Outco
         None => merged,
     };
     let mut of_others = managers.clone();
-    let (_, taken) = take_changed(versions, (live, &new), &mut of_others, Some(manager))?;
+    let compared = compare(place, live, &new)?;
+    let (_, taken) = take_changed(versions, (live, &new), compared, &mut of_others, Some(manager))?;
     if !taken.is_empty() && !force {
         return Err(Refused::Conflicts(Conflicts::of(taken)));
     }

@@ -8,6 +8,7 @@ use super::field_set::{FieldSet, Node};
 use super::list::{Group, grouped};
 use super::path_element::PathElement;
 use super::place::{Atom, ListAtom, MapAtom, Place};
+use super::typed;
 use super::value::{SAME_DEPTH, are_equal};
 
 /// What is different between two states of an object.
@@ -42,18 +43,30 @@ pub fn compare(
     old: &Map<String, Value>,
     new: &Map<String, Value>,
 ) -> Result<Comparison, String> {
-    let mut walk = Walk { is_whole: true, depth: 0 };
-    let mut found = Found::default();
-    if let Atom::Map(atom) = place.atom(&Value::Null) {
-        walk.members(atom, Some(old), Some(new), &mut found);
-    }
-    if !walk.is_whole {
-        return Err("an item of a list cannot be told from others".to_owned());
-    }
-    let Found { added, modified, removed } = found;
-    Ok(Comparison { added: added.children, modified: modified.children, removed: removed.children })
+    let mut walk = Walk { checks: false, is_whole: true, fits: true, depth: 0 };
+    walk.compare(place, old, new)
 }
 
+/// The same, and holds what is not as before against its type on the way: most of an object is as
+/// before, so that one walk is half of two.
+///
+/// # Errors
+/// As before, and when something new is not what its type says.
+pub fn compare_checked(
+    place: Place<'_>,
+    old: &Map<String, Value>,
+    new: &Map<String, Value>,
+) -> Result<Comparison, String> {
+    let mut walk = Walk { checks: true, is_whole: true, fits: true, depth: 0 };
+    let comparison = walk.compare(place, old, new)?;
+    match walk.fits {
+        true => Ok(comparison),
+        // Both have the same to say; this one has the words.
+        false => Err(typed::check_loosely_beside(place, new, old)
+            .err()
+            .unwrap_or_else(|| "something is not what its type says".to_owned())),
+    }
+}
 /// What is different at a path and below it.
 #[derive(Default)]
 struct Found {
@@ -96,11 +109,46 @@ impl Below {
 }
 
 struct Walk {
+    /// Whether what is new is held against its type.
+    checks: bool,
+    /// Whether all items of lists can be told from others.
     is_whole: bool,
+    /// Whether all that was held against its type is what that says.
+    fits: bool,
     depth: usize,
 }
 
 impl Walk {
+    fn compare(
+        &mut self,
+        place: Place<'_>,
+        old: &Map<String, Value>,
+        new: &Map<String, Value>,
+    ) -> Result<Comparison, String> {
+        let mut found = Found::default();
+        if let Atom::Map(atom) = place.atom(&Value::Null) {
+            self.members(atom, Some(old), Some(new), &mut found);
+        }
+        if !self.is_whole {
+            return Err("an item of a list cannot be told from others".to_owned());
+        }
+        let Found { added, modified, removed } = found;
+        let (added, modified, removed) = (added.children, modified.children, removed.children);
+        Ok(Comparison { added, modified, removed })
+    }
+
+    /// Holds a value against its type whose parts this walk does not look at.
+    fn check(&mut self, place: Place<'_>, old: Option<&Value>, new: &Value) {
+        let has_parts = match (place.atom(new), new) {
+            (Atom::List(atom), Value::Array(_)) => atom.relation.is_some(),
+            (Atom::Map(atom), Value::Object(_)) => !atom.is_atomic,
+            _ => false,
+        };
+        if !has_parts {
+            self.fits &= typed::fits(place, new, old);
+        }
+    }
+
     fn value(&mut self, place: Place<'_>, old: Option<&Value>, new: Option<&Value>) -> Found {
         match self.depth < SAME_DEPTH && old == new {
             true => Found::default(),
@@ -112,6 +160,9 @@ impl Walk {
     fn differing(&mut self, place: Place<'_>, old: Option<&Value>, new: Option<&Value>) -> Found {
         let mut found = Found::default();
         self.depth += 1;
+        if let (true, Some(new)) = (self.checks, new) {
+            self.check(place, old, new);
+        }
         match (old, new) {
             (Some(old), Some(new)) => {
                 let (first, then) = (place.atom(old), place.atom(new));
@@ -237,6 +288,9 @@ impl Walk {
         left: Option<&Group<'_>>,
         right: Option<&Group<'_>>,
     ) -> Found {
+        if let (true, Some(Group::Many(right))) = (self.checks, right) {
+            self.fits &= right.iter().all(|item| typed::fits(items, item, None));
+        }
         match (left, right) {
             (Some(Group::Many(left)), Some(Group::Many(right))) => {
                 let pairs = left.iter().zip(right);

@@ -2,12 +2,12 @@
 
 use serde_json::{Map, Value, json};
 
-use super::compare::{Comparison, compare};
+use super::compare::{Comparison, compare, compare_checked};
 use super::field_set::tests::set;
 use super::fields_v1;
 use super::merge::merge;
 use super::remove::{remove, with_declared_parents};
-use super::typed::check_loosely;
+use super::typed::{check_loosely, check_loosely_beside};
 use super::unchanged::is_unchanged;
 use super::value::are_same;
 use super::*;
@@ -264,6 +264,55 @@ fn manager(name: &str, operation: Operation) -> Manager {
         api_version: VERSION.to_owned(),
         subresource: String::new(),
     }
+}
+
+/// A value, of which some parts are of another type than they should be, and some members unknown.
+fn spoilt(value: Value, dice: &mut Dice) -> Value {
+    const ONE_OF: u64 = 25;
+    if dice.roll(ONE_OF) == 0 {
+        let others = [json!(null), json!(7), json!("x"), json!([]), json!([1]), json!({"x": [1]})];
+        return others[usize::try_from(dice.roll(6)).unwrap()].clone();
+    }
+    match value {
+        Value::Array(items) => {
+            let mut items: Vec<Value> = items.into_iter().map(|item| spoilt(item, dice)).collect();
+            if dice.roll(ONE_OF) == 0 {
+                items.extend(items.first().cloned());
+            }
+            items.into()
+        }
+        Value::Object(members) => {
+            let mut members: Map<String, Value> =
+                members.into_iter().map(|(name, member)| (name, spoilt(member, dice))).collect();
+            if dice.roll(ONE_OF) == 0 {
+                members.insert("bogus".to_owned(), 1.into());
+            }
+            Value::Object(members)
+        }
+        other => other,
+    }
+}
+
+#[test]
+fn one_walk_says_what_a_check_and_a_comparison_say() {
+    let schema = schema();
+    let place = place(&schema);
+    let mut dice = Dice(4);
+    let mut fitting = 0;
+    for _ in 0..20_000 {
+        let old = dice.spec();
+        // Most of an object is as before.
+        let whole = if dice.roll(2) == 0 { old.clone() } else { dice.spec() };
+        let (old, new) = (object(old), object(spoilt(whole, &mut dice)));
+        let two = check_loosely_beside(place, &new, &old).and_then(|()| compare(place, &old, &new));
+        let one = compare_checked(place, &old, &new);
+        assert_eq!(one.is_ok(), two.is_ok(), "{old:?} {new:?}: {one:?} {two:?}");
+        if let (Ok(one), Ok(two)) = (one, two) {
+            assert_eq!(one, two, "{old:?} {new:?}");
+            fitting += 1;
+        }
+    }
+    assert!((5_000..15_000).contains(&fitting), "{fitting} of 20,000 fit their type");
 }
 
 struct World {

@@ -46,6 +46,14 @@ pub fn check_loosely_beside(
     faults_of(place, object, Some(checked), false)
 }
 
+/// Whether a value is what the type of its place says, but for what is as in another one, against
+/// which nothing was said.
+pub(super) fn fits(place: Place<'_>, found: &Value, checked: Option<&Value>) -> bool {
+    let mut faults = Faults { all: Vec::new(), are_items_once: false };
+    value(place, found, checked, &Path::ROOT, &mut faults);
+    faults.all.is_empty()
+}
+
 fn faults_of(
     place: Place<'_>,
     object: &Map<String, Value>,

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::compare::{Comparison, compare};
+use super::compare::{Comparison, compare, compare_checked};
 use super::field_set::FieldSet;
 use super::managers::{Managed, Manager, Managers, Operation};
 use super::reconcile::reconcile;
@@ -34,14 +34,15 @@ pub fn update(update: &Update<'_>, managers: &mut Managers) -> Result<(), String
     let Update { versions, manager, live, is_live_checked, new, now } = *update;
     let gone = "the version of the request is gone";
     let place = versions.place(versions.requested()).ok_or(gone)?;
-    if is_live_checked {
-        check_loosely_beside(place, new, live)?;
+    let compared = if is_live_checked {
+        compare_checked(place, live, new)?
     } else {
         check_loosely(place, new)?;
         check_loosely_beside(place, live, new)?;
-    }
+        compare(place, live, new)?
+    };
     let before = managers.take(manager);
-    let (changed, _) = take_changed(versions, (live, new), managers, None)?;
+    let (changed, _) = take_changed(versions, (live, new), compared, managers, None)?;
     let Comparison { added, modified, removed } = changed;
     let changed = modified.union(added);
     let ignored = versions.ignored(&manager.api_version);
@@ -67,22 +68,21 @@ pub fn update(update: &Update<'_>, managers: &mut Managers) -> Result<(), String
     Ok(())
 }
 
-/// What two objects differ by, in the version of the request, and what others own of it.
+/// What two objects differ by, in the version of the request, and what others owned of it.
 pub(super) type Changed = (Comparison, Vec<(Manager, FieldSet)>);
 
-/// Takes what has changed from all but one manager; answers with the change in the version of
-/// the request, and with what was taken.
+/// Takes what has changed from all but one manager. `compared` is what has changed in the version of
+/// the request. Answers with that, without what is set back, and with what was taken.
 pub(super) fn take_changed(
     versions: &Versions<'_>,
     (live, new): (&Map<String, Value>, &Map<String, Value>),
+    compared: Comparison,
     managers: &mut Managers,
     except: Option<&Manager>,
 ) -> Result<Changed, String> {
-    let mut compared: Vec<(String, Comparison)> = Vec::new();
     let requested = versions.requested();
-    let place = versions.place(requested).ok_or("the version of the request is gone")?;
-    let comparison = compare(place, live, new)?.without(versions.ignored(requested));
-    compared.push((requested.to_owned(), comparison));
+    let comparison = compared.without(versions.ignored(requested));
+    let mut compared: Vec<(String, Comparison)> = vec![(requested.to_owned(), comparison)];
     let mut taken = Vec::new();
     let mut failed = None;
     managers.retain(|manager, fields| {
