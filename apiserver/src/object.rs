@@ -53,6 +53,11 @@ impl Key {
         Self(text.into())
     }
 
+    /// As it is written.
+    pub(crate) fn text(&self) -> &str {
+        &self.0
+    }
+
     /// A key that sorts before every key of the namespace.
     pub fn first_of_namespace(namespace: &str) -> Self {
         Self(format!("{namespace}/").into())

@@ -108,6 +108,11 @@ impl Encryption {
         rule.map_or(&[], |rule| &rule.providers)
     }
 
+    /// Whether everything is kept as it is.
+    pub(super) fn is_none(&self) -> bool {
+        self.rules.is_empty()
+    }
+
     /// The bytes to write down for what is in a place.
     ///
     /// # Errors

@@ -98,9 +98,9 @@ impl Shared {
                 Ok(object) => shelves.take(&collection, key, (revision, object)),
                 Err(why) => {
                     tracing::error!("{collection} {key} in etcd at revision {revision} {why}");
-                    shelves.take_damaged(&collection, key, revision);
+                    shelves.take_damaged(&collection, key, revision)
                 }
-            }
+            };
         }
     }
 }

@@ -80,9 +80,10 @@ impl Sealing {
         &self,
         number: u64,
         collection: &str,
-        name: &str,
+        key: &Key,
         value: &[u8],
     ) -> Result<Read, Unreadable> {
+        let name = key.text();
         let damaged = |why: &str| Unreadable::Damaged(why.to_owned());
         let (found, kept) = value.split_first_chunk().ok_or_else(|| damaged("it is cut off"))?;
         if u32::from_le_bytes(*found) != sum(number, collection, name, kept) {
@@ -91,10 +92,12 @@ impl Sealing {
         if kept.is_empty() {
             return Ok(Read { object: None, is_stale: false });
         }
-        let place = self.place(collection, name);
+        // Nearly always nothing is encrypted, and its place not asked for.
+        let place =
+            if self.encryption.is_none() { String::new() } else { self.place(collection, name) };
         let opened = self.encryption.open(collection, &place, kept);
         let Opened { plain, is_stale } = opened.map_err(Unreadable::Locked)?;
-        let read = Object::from_kept(Key::of_text(name), &plain);
+        let read = Object::from_kept(key.clone(), &plain);
         let object = read.map_err(|error| Unreadable::Damaged(error.to_string()))?;
         Ok(Read { object: Some(object), is_stale })
     }

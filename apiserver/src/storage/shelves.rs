@@ -1,6 +1,6 @@
 //! Everything that a store of this process holds, and who follows it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::shares::Shares;
@@ -22,8 +22,8 @@ pub struct Shelves {
 struct Shelf {
     objects: HashMap<Key, Versioned>,
     readers: Vec<Arc<dyn LogReader>>,
-    /// Where something is kept that cannot be read.
-    damaged: HashSet<Key>,
+    /// Where something is kept that cannot be read, and since which revision.
+    damaged: HashMap<Key, Revision>,
     /// The recent past, for the first who follows.
     past: Option<Past>,
 }
@@ -53,7 +53,7 @@ impl Shelves {
         key: &Key,
     ) -> Result<Option<&Versioned>, StoreError> {
         let Some(shelf) = self.by_collection.get(collection) else { return Ok(None) };
-        if shelf.damaged.contains(key) {
+        if shelf.damaged.contains_key(key) {
             return Err(StoreError::Damaged);
         }
         Ok(shelf.objects.get(key))
@@ -101,49 +101,58 @@ impl Shelves {
         self.shares.replace(commit.key.namespace(), new, old);
     }
 
-    /// Keeps what has room, and tells everybody who follows.
-    pub fn keep(&mut self, revision: Revision, commit: Commit) {
+    /// Keeps what has room, and tells everybody who follows. Answers with the revision of what it
+    /// replaces.
+    pub fn keep(&mut self, revision: Revision, commit: Commit) -> Option<Revision> {
         let Commit { collection, key, object, .. } = commit;
         let shelf = shelf(&mut self.by_collection, self.past_begins, &collection);
-        let before = shelf.put(revision, &key, object.as_ref());
+        let (replaced, before) = apart(shelf.put(revision, &key, object.as_ref()));
         shelf.tell(LogEntry { revision, key, before, object });
+        replaced
     }
 
     /// Takes what was written by another process, whatever room there is, and tells everybody who
-    /// follows.
+    /// follows. Answers with the revision of what it replaces.
     pub fn take(
         &mut self,
         collection: &Collection,
         key: Key,
         (revision, object): (Revision, Option<Arc<Object>>),
-    ) {
+    ) -> Option<Revision> {
         let shelf = shelf(&mut self.by_collection, self.past_begins, collection);
         let kept = shelf.objects.get(&key);
         if object.is_some() && kept.is_some_and(|kept| kept.revision == revision) {
             // It is known already.
-            return;
+            return None;
         }
-        let was_damaged = shelf.damaged.remove(&key);
-        let before = shelf.put(revision, &key, object.as_ref());
-        if before.is_none() && object.is_none() && !was_damaged {
-            return;
+        let damaged_since = shelf.damaged.remove(&key);
+        let (replaced, before) = apart(shelf.put(revision, &key, object.as_ref()));
+        let replaced = replaced.or(damaged_since);
+        if replaced.is_none() && object.is_none() {
+            return None;
         }
         self.shares.replace(key.namespace(), size(before.as_ref()), size(object.as_ref()));
         shelf.tell(LogEntry { revision, key, before, object });
+        replaced
     }
 
     /// Marks what is kept under a key as damaged, since this revision. Watchers cannot be sent this change:
-    /// the history of the collection begins after it.
-    pub fn take_damaged(&mut self, collection: &Collection, key: Key, revision: Revision) {
+    /// the history of the collection begins after it. Answers with the revision of what it replaces.
+    pub fn take_damaged(
+        &mut self,
+        collection: &Collection,
+        key: Key,
+        revision: Revision,
+    ) -> Option<Revision> {
         let shelf = shelf(&mut self.by_collection, self.past_begins, collection);
-        let before = shelf.put(Revision::NONE, &key, None);
+        let (replaced, before) = apart(shelf.put(Revision::NONE, &key, None));
         self.shares.replace(key.namespace(), size(before.as_ref()), 0);
         shelf.past = None;
         for reader in &shelf.readers {
             reader.damage(key.clone());
             reader.begin(revision);
         }
-        shelf.damaged.insert(key);
+        shelf.damaged.insert(key, revision).or(replaced)
     }
 
     /// Says that what is here now was there at a revision, and that every change since will be told.
@@ -170,7 +179,7 @@ impl Shelves {
     /// The keys of all that is kept.
     pub fn keys(&self) -> impl Iterator<Item = (&Collection, &Key)> {
         self.by_collection.iter().flat_map(|(collection, shelf)| {
-            let keys = shelf.objects.keys().chain(&shelf.damaged);
+            let keys = shelf.objects.keys().chain(shelf.damaged.keys());
             keys.map(move |key| (collection, key))
         })
     }
@@ -179,7 +188,7 @@ impl Shelves {
     /// what happened since the past began.
     pub fn follow(&mut self, collection: &Collection, reader: Arc<dyn LogReader>) {
         let shelf = shelf(&mut self.by_collection, self.past_begins, collection);
-        shelf.damaged.iter().for_each(|key| reader.damage(key.clone()));
+        shelf.damaged.keys().for_each(|key| reader.damage(key.clone()));
         match (shelf.past.take(), self.past_begins) {
             (Some(Past { objects, changes }), Some(oldest)) => {
                 hand_over(&objects, &*reader);
@@ -227,16 +236,20 @@ impl Shelf {
         revision: Revision,
         key: &Key,
         object: Option<&Arc<Object>>,
-    ) -> Option<Arc<Object>> {
-        let before = match object {
+    ) -> Option<Versioned> {
+        match object {
             Some(object) => {
                 let versioned = Versioned { revision, object: Arc::clone(object) };
                 self.objects.insert(key.clone(), versioned)
             }
             None => self.objects.remove(key),
-        };
-        before.map(|before| before.object)
+        }
     }
+}
+
+/// The revision of what was kept, and the object.
+fn apart(kept: Option<Versioned>) -> (Option<Revision>, Option<Arc<Object>>) {
+    kept.map(|kept| (kept.revision, kept.object)).unzip()
 }
 
 fn hand_over(objects: &HashMap<Key, Versioned>, reader: &dyn LogReader) {

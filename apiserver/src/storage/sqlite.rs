@@ -98,8 +98,8 @@ impl SqliteStore {
                         "{}: {collection} {key} at revision {revision} {why}",
                         folder.display()
                     );
-                    log.note(&collection, &key, revision, false);
-                    shelves.take_damaged(&collection, key, revision);
+                    let before = shelves.take_damaged(&collection, key, revision);
+                    log.note(before, revision, false);
                     (oldest, has_begun) = (revision, false);
                     return;
                 }
@@ -108,8 +108,9 @@ impl SqliteStore {
                 shelves.begin_past(oldest);
                 has_begun = true;
             }
-            log.note(&collection, &key, revision, object.is_none());
-            shelves.take(&collection, key, (revision, object));
+            let is_removal = object.is_none();
+            let before = shelves.take(&collection, key, (revision, object));
+            log.note(before, revision, is_removal);
         })?;
         if let Some(locked) = locked {
             return Err(locked);

@@ -114,9 +114,10 @@ impl Prefix {
     pub fn row(&self, kept: &KeyValue, is_removed: bool) -> Option<Row> {
         let place = std::str::from_utf8(&kept.key).ok()?.strip_prefix(&self.text)?;
         let (collection, name) = place.split_once('/')?;
+        let key = Key::of_text(name);
         let (value, is_stale) = match is_removed {
             true => (Ok(None), false),
-            false => match self.sealing.open(0, collection, name, &kept.value) {
+            false => match self.sealing.open(0, collection, &key, &kept.value) {
                 Ok(Read { object: Some(object), is_stale }) => {
                     (Ok(Some(Arc::new(object))), is_stale)
                 }
@@ -127,13 +128,7 @@ impl Prefix {
             },
         };
         let revision = revision(kept.mod_revision);
-        Some(Row {
-            collection: Collection::new(collection),
-            key: Key::of_text(name),
-            revision,
-            value,
-            is_stale,
-        })
+        Some(Row { collection: Collection::new(collection), key, revision, value, is_stale })
     }
 }
 

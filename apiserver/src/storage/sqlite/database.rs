@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, ffi, params};
@@ -27,6 +28,10 @@ const RUNS: i64 = 1_000;
 const NO_ROOM: &str = "there is no room on the disk";
 /// How long another process is waited for that has the file.
 const BUSY: Duration = Duration::from_secs(5);
+/// Rows that are handed over at once while all are read, and their bytes; so many batches wait.
+const BATCH: usize = 256;
+const BATCH_BYTES: usize = 1 << 20;
+const BATCHES: usize = 4;
 
 /// A row of the log.
 pub(super) struct Row {
@@ -182,12 +187,37 @@ impl Database {
         read().map_err(|error| format!("{FILE} cannot be read: {error}"))
     }
 
-    /// Reads all rows, in the order of their revisions.
+    /// Reads all rows, in the order of their revisions. They are read and made out by another thread
+    /// than the one that takes them.
     ///
     /// # Errors
     /// When the file is damaged.
-    pub fn read(&self, take: impl FnMut(Row)) -> Result<(), String> {
-        rows(&self.connection, &self.sealing, take)
+    pub fn read(&mut self, take: impl FnMut(Row)) -> Result<(), String> {
+        let Self { connection, sealing, .. } = self;
+        let sealing = &*sealing;
+        let (batches, received) = sync_channel::<Vec<Row>>(BATCHES);
+        std::thread::scope(|scope| {
+            let read = move || {
+                let (mut batch, mut bytes) = (Vec::with_capacity(BATCH), 0);
+                rows(connection, sealing, |row| {
+                    bytes += row.object().map_or(0, Object::json_size);
+                    batch.push(row);
+                    if batch.len() == BATCH || bytes >= BATCH_BYTES {
+                        // It is received for as long as this thread is waited for.
+                        let _ = batches.send(take_all(&mut batch));
+                        bytes = 0;
+                    }
+                })?;
+                let _ = batches.send(batch);
+                Ok(())
+            };
+            let reader = std::thread::Builder::new()
+                .name("store reader".to_owned())
+                .spawn_scoped(scope, read)
+                .map_err(|error| format!("no thread can be started: {error}"))?;
+            received.into_iter().flatten().for_each(take);
+            reader.join().unwrap_or_else(|_| Err("the thread that reads has panicked".to_owned()))
+        })
     }
 
     /// Notes that a process begins, with this number.
@@ -360,6 +390,11 @@ impl Database {
     }
 }
 
+/// A full batch, in whose place an empty one begins.
+fn take_all(batch: &mut Vec<Row>) -> Vec<Row> {
+    std::mem::replace(batch, Vec::with_capacity(BATCH))
+}
+
 /// Whether nothing was done because the disk is full.
 fn is_no_room(error: &rusqlite::Error) -> bool {
     let of_index = |error: &ffi::Error| error.extended_code == ffi::SQLITE_IOERR_SHMSIZE;
@@ -393,18 +428,31 @@ fn take_rows(
     mut take: impl FnMut(Row),
 ) -> Result<(), String> {
     let unreadable = |error| format!("{FILE} cannot be read: {error}");
+    let mut collection = Collection::new("");
     while let Some(row) = rows.next().map_err(unreadable)? {
-        take(read_row(row, sealing).map_err(unreadable)??);
+        let row = read_row(row, sealing, &collection).map_err(unreadable)??;
+        collection.clone_from(&row.collection);
+        take(row);
     }
     Ok(())
 }
 
-fn read_row(row: &rusqlite::Row<'_>, sealing: &Sealing) -> rusqlite::Result<Result<Row, String>> {
+/// Reads a row. It is nearly always of the same collection as the one before.
+fn read_row(
+    row: &rusqlite::Row<'_>,
+    sealing: &Sealing,
+    before: &Collection,
+) -> rusqlite::Result<Result<Row, String>> {
     let number = unsigned(row.get(0)?);
-    let (collection, name): (String, String) = (row.get(1)?, row.get(2)?);
+    let collection = match row.get_ref(1)?.as_str()? {
+        same if same == before.as_str() => before.clone(),
+        other => Collection::new(other),
+    };
+    let key = Key::of_text(row.get_ref(2)?.as_str()?);
     let value = row.get_ref(3)?.as_blob()?;
-    let learned = sealing.unknown(number, &collection, &name, value).map(Unknown::learn);
-    let (value, is_stale) = match (sealing.open(number, &collection, &name, value), learned) {
+    let of = collection.as_str();
+    let learned = sealing.unknown(number, of, key.text(), value).map(Unknown::learn);
+    let (value, is_stale) = match (sealing.open(number, of, &key, value), learned) {
         (Ok(Read { object: Some(object), is_stale }), _) => {
             (Value::Object(Arc::new(object)), is_stale)
         }
@@ -412,11 +460,10 @@ fn read_row(row: &rusqlite::Row<'_>, sealing: &Sealing) -> rusqlite::Result<Resu
         // The plugin would be asked in vain for all other values, too.
         (Err(_), Some(Err(why))) => {
             let why = Unreadable::Locked(format!("it is encrypted by {why}"));
-            return Ok(Err(format!("{collection} {name} at revision {number} {why}")));
+            return Ok(Err(format!("{collection} {key} at revision {number} {why}")));
         }
         (Err(why), _) => (Value::Unreadable(why), false),
     };
-    let (collection, key) = (Collection::new(&collection), Key::of_text(&name));
     Ok(Ok(Row { collection, key, revision: Revision::new(number), value, is_stale }))
 }
 

@@ -160,8 +160,13 @@ async fn the_past_is_cut_off_and_no_more() {
     let cut = |until: Revision| {
         let mut database = Database::open(folder.path(), Sealing::default()).unwrap();
         let mut log = writer::Log::default();
+        let mut last = std::collections::HashMap::new();
         let note = |row: Row| {
-            log.note(&row.collection, &row.key, row.revision, row.is_removal());
+            let before = match row.is_removal() {
+                true => last.remove(&row.key),
+                false => last.insert(row.key.clone(), row.revision),
+            };
+            log.note(before, row.revision, row.is_removal());
         };
         database.read(note).unwrap();
         database.compact(until, log.obsolete(until, fifth)).unwrap();

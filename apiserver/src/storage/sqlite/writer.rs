@@ -45,30 +45,18 @@ struct Staged {
     answer: Answer,
 }
 
-/// Which rows are there, and which of them are history.
+/// Which rows are history.
 #[derive(Default)]
 pub(super) struct Log {
-    /// The last row of each key that is there.
-    last: HashMap<(Collection, Key), Revision>,
     /// Rows that are not needed any more once the history begins after another one: that one, and
     /// the row.
     replaced: VecDeque<(Revision, Revision)>,
 }
 
 impl Log {
-    /// Notes a row; they come in the order of their revisions.
-    pub fn note(
-        &mut self,
-        collection: &Collection,
-        key: &Key,
-        revision: Revision,
-        is_removal: bool,
-    ) {
-        let name = (collection.clone(), key.clone());
-        let before = match is_removal {
-            true => self.last.remove(&name),
-            false => self.last.insert(name, revision),
-        };
+    /// Notes a row, which replaces the one of another revision; they come in the order of their
+    /// revisions.
+    pub fn note(&mut self, before: Option<Revision>, revision: Revision, is_removal: bool) {
         self.replaced.extend(before.map(|before| (revision, before)));
         if is_removal {
             self.replaced.push_back((revision, revision));
@@ -289,8 +277,8 @@ impl Writer {
         let mut answers = Vec::with_capacity(staged.len());
         let mut shelves = self.shared.lock();
         for Staged { commit, row, answer, .. } in staged {
-            self.log.note(&row.collection, &row.key, row.revision, row.is_removal());
-            shelves.keep(row.revision, commit);
+            let before = shelves.keep(row.revision, commit);
+            self.log.note(before, row.revision, row.is_removal());
             self.newest = row.revision;
             answers.push((row.revision, answer));
         }
