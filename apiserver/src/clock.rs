@@ -1,6 +1,7 @@
 //! The clock, and random numbers: injected, so that tests can set both.
 
 use std::fmt;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -9,6 +10,12 @@ use uuid::Uuid;
 /// Characters of generated names: no vowels, nothing that reads as another.
 const SUFFIX_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 const SUFFIX_LENGTH: usize = 5;
+
+/// A number that is no secret, without asking the system each time: each thread asks it once for the keys
+/// that hash maps have, and no two maps have the same.
+fn random() -> u64 {
+    RandomState::new().hash_one(())
+}
 
 type Source<T> = Arc<dyn Fn() -> T + Send + Sync>;
 
@@ -26,7 +33,7 @@ impl Clock {
         Self {
             now: Arc::new(Timestamp::now),
             uid: Arc::new(Uuid::new_v4),
-            random: Arc::new(|| Uuid::new_v4().as_u64_pair().1),
+            random: Arc::new(random),
         }
     }
 
