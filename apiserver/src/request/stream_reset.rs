@@ -1,8 +1,12 @@
 //! Ends a stream from outside: nobody may hold an answer by not reading it.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 
+use futures::task::AtomicWaker;
 use tokio_util::sync::CancellationToken;
 
 /// Ends the stream of one request. Copies end the same one.
@@ -11,7 +15,9 @@ pub struct StreamReset(Arc<Ends>);
 
 #[derive(Debug, Default)]
 struct Ends {
-    stream: CancellationToken,
+    is_reset: AtomicBool,
+    /// The task that makes and sends the answer, which is the only one to be told.
+    task: AtomicWaker,
     /// The connection that carries the stream.
     connection: CancellationToken,
     /// Whether a task makes and sends the answer on a stream of its own.
@@ -32,7 +38,15 @@ impl StreamReset {
 
     /// Runs what makes and sends the answer, until it is done or the stream is reset.
     pub async fn guard<F: Future<Output = ()>>(self, stream: F) {
-        self.0.stream.run_until_cancelled(stream).await;
+        let mut stream = pin!(stream);
+        poll_fn(|context| {
+            self.0.task.register(context.waker());
+            match self.0.is_reset.load(Ordering::Acquire) {
+                true => Poll::Ready(()),
+                false => stream.as_mut().poll(context),
+            }
+        })
+        .await;
         self.0.has_stream.store(false, Ordering::Relaxed);
     }
 
@@ -45,7 +59,8 @@ impl StreamReset {
     /// only be taken from its connection: then that ends, if it may.
     pub fn reset(&self) {
         if self.has_stream() {
-            self.0.stream.cancel();
+            self.0.is_reset.store(true, Ordering::Release);
+            self.0.task.wake();
         } else {
             self.0.connection.cancel();
         }

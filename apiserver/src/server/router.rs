@@ -1,6 +1,7 @@
 //! Which paths are answered by the server itself, and which by the handler of requests.
 
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
@@ -47,18 +48,20 @@ pub(super) fn router(handler: SharedHandler, health: Health) -> Router {
                 ),
             );
     }
-    let shared = Shared { handler, health, drains: Drains::new() };
+    let shared: Shared = Arc::new(Answering { handler, health, drains: Drains::new() });
     // A path that is served here, asked with another method, is refused as any other.
     router
         .method_not_allowed_fallback(handle)
         .fallback(handle)
-        .layer(middleware::from_fn_with_state(shared.clone(), hold))
+        .layer(middleware::from_fn_with_state(Arc::clone(&shared), hold))
         .layer(middleware::from_fn(catch_panics))
         .with_state(shared)
 }
 
-#[derive(Clone)]
-struct Shared {
+/// One count for all of it: it is cloned several times for each request, by all workers.
+type Shared = Arc<Answering>;
+
+struct Answering {
     handler: SharedHandler,
     health: Health,
     drains: Drains,
