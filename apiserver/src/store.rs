@@ -67,7 +67,9 @@
 //!                     shelves.take(&collection, key, (Revision::new(revision), object));
 //!                 }
 //!                 // Never taken for gone.
-//!                 Err(_) => shelves.take_damaged(&collection, key, Revision::new(revision)),
+//!                 Err(_) => {
+//!                     shelves.take_damaged(&collection, key, Revision::new(revision));
+//!                 }
 //!             }
 //!         }
 //!         // All revisions up to now were given by this store, and the next one comes after them.

@@ -92,7 +92,7 @@ impl Sealing {
         if kept.is_empty() {
             return Ok(Read { object: None, is_stale: false });
         }
-        // Nearly always nothing is encrypted, and its place not asked for.
+        // Nearly always nothing is encrypted, and nothing asks for its place.
         let place =
             if self.encryption.is_none() { String::new() } else { self.place(collection, name) };
         let opened = self.encryption.open(collection, &place, kept);

@@ -264,3 +264,52 @@ fn hand_over(objects: &HashMap<Key, Versioned>, reader: &dyn LogReader) {
 fn size(object: Option<&Arc<Object>>) -> usize {
     object.map_or(0, |object| object.size())
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_taken_says_what_it_replaces() {
+        let mut shelves = Shelves::new(1 << 20, NamespaceShare::WHOLE);
+        let (collection, key) = (Collection::new("foos.example.com"), Key::of_text("a"));
+        let tree = json!({"metadata": {"name": "a", "uid": "u"}});
+        let object = Arc::new(Object::from_tree(tree.as_object().unwrap()).unwrap());
+        let mut number = 0;
+        let mut check = |is_damaged: bool, object: Option<&Arc<Object>>, expected: Option<u64>| {
+            number += 1;
+            let revision = Revision::new(number);
+            let replaced = match is_damaged {
+                true => shelves.take_damaged(&collection, key.clone(), revision),
+                false => shelves.take(&collection, key.clone(), (revision, object.cloned())),
+            };
+            assert_eq!(replaced, expected.map(Revision::new), "at {number}");
+        };
+        check(false, None, None);
+        check(false, Some(&object), None);
+        check(false, Some(&object), Some(2));
+        check(true, None, Some(3));
+        check(true, None, Some(4));
+        check(false, Some(&object), Some(5));
+        check(true, None, Some(6));
+        check(false, None, Some(7));
+        check(false, None, None);
+        let object = Some(object);
+        let commit = |object: &Option<Arc<Object>>, expected| Commit {
+            collection: collection.clone(),
+            key: key.clone(),
+            expected,
+            object: object.clone(),
+            marks: false,
+        };
+        let keep =
+            |shelves: &mut Shelves, number, commit| shelves.keep(Revision::new(number), commit);
+        assert_eq!(keep(&mut shelves, 10, commit(&object, Expected::Absent)), None);
+        let at = Revision::new(10);
+        assert_eq!(keep(&mut shelves, 11, commit(&object, Expected::At(at))), Some(at));
+        let at = Revision::new(11);
+        assert_eq!(keep(&mut shelves, 12, commit(&None, Expected::At(at))), Some(at));
+    }
+}

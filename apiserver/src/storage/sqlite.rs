@@ -10,6 +10,7 @@ mod backup;
 mod ballast;
 mod database;
 mod rewrite;
+mod rows;
 mod writer;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

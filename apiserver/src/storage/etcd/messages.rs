@@ -49,6 +49,9 @@ pub struct RangeResponse {
     pub kvs: Vec<KeyValue>,
     #[prost(bool, tag = "3")]
     pub more: bool,
+    /// How many keys there are in the range, shown or not.
+    #[prost(int64, tag = "4")]
+    pub count: i64,
 }
 
 #[derive(Clone, PartialEq, Message)]

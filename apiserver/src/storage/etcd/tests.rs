@@ -164,6 +164,33 @@ async fn kine_passes_the_suite() {
 }
 
 #[tokio::test]
+async fn all_pages_are_read() {
+    let Some(etcd) = etcd(1) else { return };
+    read_all_pages(etcd.urls()).await;
+}
+
+#[tokio::test]
+async fn all_pages_of_kine_are_read() {
+    let Some(kine) = Kine::start() else { return };
+    read_all_pages(kine.urls.clone()).await;
+}
+
+async fn read_all_pages(urls: Vec<String>) {
+    let store = open(options(urls.clone())).await;
+    // More than the first page has.
+    let names: Vec<String> = (0..300).map(|number| format!("thing-{number:05}")).collect();
+    for name in &names {
+        store.commit(write(name, Expected::Absent, Some("1"))).await.unwrap();
+    }
+    drop(store);
+    let store = open(options(urls)).await;
+    let told = told(&store).await;
+    for name in names {
+        assert!(told.iter().any(|line| line.contains(&format!(" {name} "))), "{name}: {told:?}");
+    }
+}
+
+#[tokio::test]
 async fn replicas_see_what_others_have_written_to_kine() {
     let Some(kine) = Kine::start() else { return };
     see_what_others_have_written(kine.urls.clone()).await;

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OpenFlags};
 
-use super::database::{FILE, Row, Value, check, rows};
+use super::database::{FILE, Row, Value, check};
+use super::rows::read_all;
 use crate::storage::sealed::{Sealing, Unreadable};
 use crate::storage::{Copied, Revision};
 
@@ -79,11 +80,11 @@ fn copy(folder: &Path, file: &Path) -> Result<Copied, String> {
     let name = file.to_str().ok_or_else(|| format!("{} is no text", file.display()))?;
     connection.execute("VACUUM INTO ?1", [name]).map_err(unreadable)?;
     let made = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY);
-    let made = made.map_err(unreadable)?;
+    let mut made = made.map_err(unreadable)?;
     let (mut count, mut newest) = (0, Revision::NONE);
     let mut damaged = None;
     // Damage can be seen without the keys: the sum is of the encrypted bytes.
-    rows(&made, &Sealing::default(), |row| {
+    read_all(&mut made, &Sealing::default(), |row| {
         count += 1;
         newest = row.revision;
         if let Value::Unreadable(why @ Unreadable::Damaged(_)) = row.value {

@@ -5,15 +5,14 @@ use std::ops::RangeInclusive;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, ffi, params};
 
 use super::ballast::{BYTES as BALLAST, Ballast};
+use super::rows;
 use crate::object::{Key, Object};
-use crate::storage::encryption::Unknown;
-use crate::storage::sealed::{Read, Sealing, Unreadable};
+use crate::storage::sealed::{Sealing, Unreadable};
 use crate::storage::{Collection, Renewed, Revision};
 
 pub(super) const FILE: &str = "objects.db";
@@ -28,10 +27,6 @@ const RUNS: i64 = 1_000;
 const NO_ROOM: &str = "there is no room on the disk";
 /// How long another process is waited for that has the file.
 const BUSY: Duration = Duration::from_secs(5);
-/// Rows that are handed over at once while all are read, and their bytes; so many batches wait.
-const BATCH: usize = 256;
-const BATCH_BYTES: usize = 1 << 20;
-const BATCHES: usize = 4;
 
 /// A row of the log.
 pub(super) struct Row {
@@ -187,37 +182,12 @@ impl Database {
         read().map_err(|error| format!("{FILE} cannot be read: {error}"))
     }
 
-    /// Reads all rows, in the order of their revisions. They are read and made out by another thread
-    /// than the one that takes them.
+    /// Reads all rows, in the order of their revisions.
     ///
     /// # Errors
-    /// When the file is damaged.
+    /// When the file is damaged, or something in it is encrypted by a plugin that does not answer.
     pub fn read(&mut self, take: impl FnMut(Row)) -> Result<(), String> {
-        let Self { connection, sealing, .. } = self;
-        let sealing = &*sealing;
-        let (batches, received) = sync_channel::<Vec<Row>>(BATCHES);
-        std::thread::scope(|scope| {
-            let read = move || {
-                let (mut batch, mut bytes) = (Vec::with_capacity(BATCH), 0);
-                rows(connection, sealing, |row| {
-                    bytes += row.object().map_or(0, Object::json_size);
-                    batch.push(row);
-                    if batch.len() == BATCH || bytes >= BATCH_BYTES {
-                        // It is received for as long as this thread is waited for.
-                        let _ = batches.send(take_all(&mut batch));
-                        bytes = 0;
-                    }
-                })?;
-                let _ = batches.send(batch);
-                Ok(())
-            };
-            let reader = std::thread::Builder::new()
-                .name("store reader".to_owned())
-                .spawn_scoped(scope, read)
-                .map_err(|error| format!("no thread can be started: {error}"))?;
-            received.into_iter().flatten().for_each(take);
-            reader.join().unwrap_or_else(|_| Err("the thread that reads has panicked".to_owned()))
-        })
+        rows::read_all(&mut self.connection, &self.sealing, take)
     }
 
     /// Notes that a process begins, with this number.
@@ -345,7 +315,7 @@ impl Database {
         let mut found = Vec::with_capacity(revisions.len());
         for revision in revisions {
             let rows = statement.query([signed(revision.number())]).map_err(unreadable)?;
-            take_rows(rows, &self.sealing, |row| found.push(row))?;
+            rows::take_rows(rows, &self.sealing, |row| found.push(row))?;
         }
         Ok(found)
     }
@@ -390,81 +360,11 @@ impl Database {
     }
 }
 
-/// A full batch, in whose place an empty one begins.
-fn take_all(batch: &mut Vec<Row>) -> Vec<Row> {
-    std::mem::replace(batch, Vec::with_capacity(BATCH))
-}
-
 /// Whether nothing was done because the disk is full.
 fn is_no_room(error: &rusqlite::Error) -> bool {
     let of_index = |error: &ffi::Error| error.extended_code == ffi::SQLITE_IOERR_SHMSIZE;
     error.sqlite_error_code() == Some(ErrorCode::DiskFull)
         || error.sqlite_error().is_some_and(of_index)
-}
-
-/// Reads all rows, in the order of their revisions.
-///
-/// # Errors
-/// When the file is damaged.
-pub(super) fn rows(
-    connection: &Connection,
-    sealing: &Sealing,
-    take: impl FnMut(Row),
-) -> Result<(), String> {
-    let unreadable = |error| format!("{FILE} cannot be read: {error}");
-    let sql = "SELECT revision, collection, name, value FROM log ORDER BY revision";
-    let mut statement = connection.prepare(sql).map_err(unreadable)?;
-    let rows = statement.query([]).map_err(unreadable)?;
-    take_rows(rows, sealing, take)
-}
-
-/// Takes rows of revision, collection, name and value.
-///
-/// # Errors
-/// When the file is damaged, or something in it is encrypted by a plugin that does not answer.
-fn take_rows(
-    mut rows: rusqlite::Rows<'_>,
-    sealing: &Sealing,
-    mut take: impl FnMut(Row),
-) -> Result<(), String> {
-    let unreadable = |error| format!("{FILE} cannot be read: {error}");
-    let mut collection = Collection::new("");
-    while let Some(row) = rows.next().map_err(unreadable)? {
-        let row = read_row(row, sealing, &collection).map_err(unreadable)??;
-        collection.clone_from(&row.collection);
-        take(row);
-    }
-    Ok(())
-}
-
-/// Reads a row. It is nearly always of the same collection as the one before.
-fn read_row(
-    row: &rusqlite::Row<'_>,
-    sealing: &Sealing,
-    before: &Collection,
-) -> rusqlite::Result<Result<Row, String>> {
-    let number = unsigned(row.get(0)?);
-    let collection = match row.get_ref(1)?.as_str()? {
-        same if same == before.as_str() => before.clone(),
-        other => Collection::new(other),
-    };
-    let key = Key::of_text(row.get_ref(2)?.as_str()?);
-    let value = row.get_ref(3)?.as_blob()?;
-    let of = collection.as_str();
-    let learned = sealing.unknown(number, of, key.text(), value).map(Unknown::learn);
-    let (value, is_stale) = match (sealing.open(number, of, &key, value), learned) {
-        (Ok(Read { object: Some(object), is_stale }), _) => {
-            (Value::Object(Arc::new(object)), is_stale)
-        }
-        (Ok(Read { object: None, .. }), _) => (Value::Nothing, false),
-        // The plugin would be asked in vain for all other values, too.
-        (Err(_), Some(Err(why))) => {
-            let why = Unreadable::Locked(format!("it is encrypted by {why}"));
-            return Ok(Err(format!("{collection} {key} at revision {number} {why}")));
-        }
-        (Err(why), _) => (Value::Unreadable(why), false),
-    };
-    Ok(Ok(Row { collection, key, revision: Revision::new(number), value, is_stale }))
 }
 
 /// The file system of a folder, if it is one of those that other machines share, and that say of what
@@ -552,6 +452,6 @@ fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-fn unsigned(number: i64) -> u64 {
+pub(super) fn unsigned(number: i64) -> u64 {
     u64::try_from(number).unwrap_or_default()
 }

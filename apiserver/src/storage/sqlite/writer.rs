@@ -54,8 +54,8 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// Notes a row, which replaces the one of another revision; they come in the order of their
-    /// revisions.
+    /// Notes a row, which replaces the one of another revision, or none; they come in the order of
+    /// their revisions.
     pub fn note(&mut self, before: Option<Revision>, revision: Revision, is_removal: bool) {
         self.replaced.extend(before.map(|before| (revision, before)));
         if is_removal {
