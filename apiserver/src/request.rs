@@ -614,7 +614,8 @@ impl Handler {
         let is_usable = |id: &&HeaderValue| (1..=LONGEST_AUDIT_ID).contains(&id.len());
         let given = head.headers.get(AUDIT_ID).filter(is_usable).cloned();
         given.unwrap_or_else(|| {
-            let id = uuid::Uuid::from_u64_pair(self.clock.random(), self.clock.random());
+            let random = u128::from(self.clock.random()) << 64 | u128::from(self.clock.random());
+            let id = uuid::Builder::from_random_bytes(random.to_be_bytes()).into_uuid();
             HeaderValue::from_str(&id.to_string()).unwrap_or(HeaderValue::from_static("unknown"))
         })
     }

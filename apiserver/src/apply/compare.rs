@@ -48,25 +48,25 @@ pub fn compare(
 }
 
 /// The same, and holds what is not as before against its type on the way: most of an object is as
-/// before, so that one walk is half of two.
+/// before, so that one walk is half of two. The old one was held against its type before.
 ///
 /// # Errors
-/// As before, and when something new is not what its type says.
+/// As [`compare`], and when something new is not what its type says.
 pub fn compare_checked(
     place: Place<'_>,
     old: &Map<String, Value>,
     new: &Map<String, Value>,
 ) -> Result<Comparison, String> {
     let mut walk = Walk { checks: true, is_whole: true, fits: true, depth: 0 };
-    let comparison = walk.compare(place, old, new)?;
-    match walk.fits {
-        true => Ok(comparison),
-        // Both have the same to say; this one has the words.
-        false => Err(typed::check_loosely_beside(place, new, old)
-            .err()
-            .unwrap_or_else(|| "something is not what its type says".to_owned())),
+    let compared = walk.compare(place, old, new);
+    if compared.is_ok() && walk.fits {
+        return compared;
     }
+    // It says what is wrong, and where.
+    typed::check_loosely_beside(place, new, old)?;
+    compared.and_then(|_| Err("something is not what its type says".to_owned()))
 }
+
 /// What is different at a path and below it.
 #[derive(Default)]
 struct Found {
@@ -145,7 +145,7 @@ impl Walk {
             _ => false,
         };
         if !has_parts {
-            self.fits &= typed::fits(place, new, old);
+            self.fits = self.fits && typed::fits(place, new, old);
         }
     }
 
@@ -289,7 +289,7 @@ impl Walk {
         right: Option<&Group<'_>>,
     ) -> Found {
         if let (true, Some(Group::Many(right))) = (self.checks, right) {
-            self.fits &= right.iter().all(|item| typed::fits(items, item, None));
+            self.fits = self.fits && right.iter().all(|item| typed::fits(items, item, None));
         }
         match (left, right) {
             (Some(Group::Many(left)), Some(Group::Many(right))) => {

@@ -36,17 +36,22 @@ impl StreamReset {
         Self(Arc::new(Ends { connection, ..Ends::default() }))
     }
 
-    /// Runs what makes and sends the answer, until it is done or the stream is reset.
+    /// Runs what makes and sends the answer, until it is done or the stream is reset. There is one such
+    /// task of a stream.
     pub async fn guard<F: Future<Output = ()>>(self, stream: F) {
-        let mut stream = pin!(stream);
-        poll_fn(|context| {
-            self.0.task.register(context.waker());
-            match self.0.is_reset.load(Ordering::Acquire) {
-                true => Poll::Ready(()),
-                false => stream.as_mut().poll(context),
-            }
-        })
-        .await;
+        {
+            let mut stream = pin!(stream);
+            poll_fn(|context| {
+                self.0.task.register(context.waker());
+                match self.0.is_reset.load(Ordering::Acquire) {
+                    true => Poll::Ready(()),
+                    false => stream.as_mut().poll(context),
+                }
+            })
+            .await;
+        }
+        // What it held is free. Copies of this, which may live on, do not keep the task.
+        drop(self.0.task.take());
         self.0.has_stream.store(false, Ordering::Relaxed);
     }
 
