@@ -6,6 +6,7 @@ mod list_watch;
 use std::any::{Any, TypeId};
 use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
@@ -39,6 +40,8 @@ pub struct SourceInformer<K> {
     followers: Mutex<Vec<Weak<Changed>>>,
     /// How many bytes the objects may take.
     bound: usize,
+    /// How many of them what finds the objects takes.
+    charged: AtomicUsize,
 }
 
 struct Shelf<K> {
@@ -80,13 +83,34 @@ impl<K> SourceInformer<K> {
             watch_error: None,
             excess: None,
         };
-        Self { shelf: RwLock::new(shelf), followers: Mutex::default(), bound }
+        Self {
+            shelf: RwLock::new(shelf),
+            followers: Mutex::default(),
+            bound,
+            charged: AtomicUsize::new(0),
+        }
     }
 
     /// The object under the key.
     pub fn get(&self, key: &Key) -> Option<Arc<K>> {
         let shelf = self.shelf.read().unwrap_or_else(PoisonError::into_inner);
         shelf.objects.get(key).map(|kept| Arc::clone(&kept.object))
+    }
+
+    /// All objects there are now.
+    pub fn objects(&self) -> Vec<(Key, Arc<K>)> {
+        let shelf = self.shelf.read().unwrap_or_else(PoisonError::into_inner);
+        let objects = shelf.objects.iter();
+        objects.map(|(key, kept)| (key.clone(), Arc::clone(&kept.object))).collect()
+    }
+
+    /// Counts bytes that an index of the objects takes as theirs, instead of those `before`.
+    pub fn charge(&self, before: usize, now: usize) {
+        if now > before {
+            self.charged.fetch_add(now - before, Ordering::Relaxed);
+        } else {
+            self.charged.fetch_sub(before - now, Ordering::Relaxed);
+        }
     }
 
     /// Whether everything there is has arrived.
@@ -160,7 +184,8 @@ impl<K> SourceInformer<K> {
     fn room(&self, key: &Key) -> usize {
         let shelf = self.shelf.read().unwrap_or_else(PoisonError::into_inner);
         let others = shelf.bytes - shelf.objects.get(key).map_or(0, |kept| kept.bytes);
-        self.bound.saturating_sub(others + PER_OBJECT)
+        let charged = self.charged.load(Ordering::Relaxed);
+        self.bound.saturating_sub(others + charged + PER_OBJECT)
     }
 
     /// Replaces one object, which takes so many bytes, or removes it. While not everything has
@@ -176,8 +201,9 @@ impl<K> SourceInformer<K> {
             }
             None => shelf.objects.remove(&key),
         };
+        let is_changed = before.is_some() || shelf.objects.contains_key(&key);
         shelf.bytes -= before.map_or(0, |kept| kept.bytes);
-        let is_told = shelf.synced;
+        let is_told = shelf.synced && is_changed;
         drop(shelf);
         if is_told {
             tell(followers, [key]);

@@ -12,7 +12,7 @@ use serde_json::Value;
 use tokio::sync::Notify;
 use uuid::Uuid;
 
-use super::lookup::{self, Related, Tracked};
+use super::lookup::{self, QuestionId, Related, Tracked};
 use super::{Cells, qualified, to_tree};
 use crate::cluster::{Changed, SourceInformer, Sources};
 use crate::object::{Key, Object};
@@ -87,18 +87,7 @@ pub trait Computed:
 /// Keeps a cache as the sources say, for ever.
 pub(super) async fn run<C: Computed>(sources: Arc<Sources>, cache: Arc<WatchCache>) {
     let notify = Arc::new(Notify::new());
-    let informer = sources.open::<C::Source>();
-    let changed = informer.follow(Arc::clone(&notify));
-    let related = C::Related::open(&sources, &notify);
-    let mut computation = Computation::<C> {
-        informer,
-        changed,
-        related,
-        cache,
-        known: HashMap::new(),
-        seen_by: HashMap::new(),
-        put_off: HashSet::new(),
-    };
+    let mut computation = Computation::<C>::new(&sources, cache, &notify);
     loop {
         notify.notified().await;
         if !computation.is_synced() {
@@ -131,14 +120,15 @@ fn check_authority<C: Computed>(source: &C::Source, key: &Key) -> Result<(), Str
     Ok(())
 }
 
-/// What was looked at: which of the lookups, and the key.
-type Seen = (usize, Key);
+/// What was asked: the index of the lookup, and the question.
+type Seen = (usize, QuestionId);
 
 /// What is known of one source object.
 #[derive(Default)]
 struct Known {
     shown: Option<Key>,
-    seen: HashSet<Seen>,
+    /// By lookup, and in order.
+    seen: Box<[Seen]>,
 }
 
 struct Computation<C: Computed> {
@@ -148,13 +138,19 @@ struct Computation<C: Computed> {
     cache: Arc<WatchCache>,
     /// By key of the source.
     known: HashMap<Key, Known>,
-    /// Sources by what they looked at.
-    seen_by: HashMap<Seen, HashSet<Key>>,
     /// Sources that were due when what they are computed from went out of view.
     put_off: HashSet<Key>,
 }
 
 impl<C: Computed> Computation<C> {
+    fn new(sources: &Sources, cache: Arc<WatchCache>, notify: &Arc<Notify>) -> Self {
+        let informer = sources.open::<C::Source>();
+        let changed = informer.follow(Arc::clone(notify));
+        let related = C::Related::open(sources, notify);
+        let (known, put_off) = (HashMap::new(), HashSet::new());
+        Self { informer, changed, related, cache, known, put_off }
+    }
+
     fn is_synced(&self) -> bool {
         self.informer.is_synced() && self.related.lookups().iter().all(|lookup| lookup.is_synced())
     }
@@ -169,10 +165,8 @@ impl<C: Computed> Computation<C> {
     fn take_due(&mut self) -> HashSet<Key> {
         let mut due = std::mem::take(&mut self.put_off);
         due.extend(self.changed.take());
-        for (index, lookup) in self.related.lookups().into_iter().enumerate() {
-            for key in lookup.take_changed() {
-                due.extend(self.seen_by.get(&(index, key)).into_iter().flatten().cloned());
-            }
+        for lookup in self.related.lookups() {
+            lookup.take_due(&mut due);
         }
         due
     }
@@ -184,16 +178,19 @@ impl<C: Computed> Computation<C> {
         let seen = self.take_seen();
         // What is not kept any more looks as if it were not there.
         if !self.is_synced() {
+            for (index, lookup) in self.related.lookups().into_iter().enumerate() {
+                lookup.drop_unsettled(&of_lookup(&seen, index));
+            }
             self.put_off.insert(source_key.clone());
             return;
         }
         let Some(computed) = computed else {
             self.show(source_key, None);
-            self.look(source_key, HashSet::new());
+            self.settle(source_key, Box::default());
             self.known.remove(source_key);
             return;
         };
-        self.look(source_key, seen);
+        self.settle(source_key, seen);
         match computed {
             Ok(object) => self.show(source_key, object),
             Err(why) => tracing::error!(
@@ -242,34 +239,32 @@ impl<C: Computed> Computation<C> {
         Ok(Some(object))
     }
 
-    /// What the last computation looked at.
-    fn take_seen(&self) -> HashSet<Seen> {
+    /// What the last computation asked.
+    fn take_seen(&self) -> Box<[Seen]> {
         let lookups = self.related.lookups().into_iter().enumerate();
         lookups
-            .flat_map(|(index, lookup)| lookup.take_seen().into_iter().map(move |key| (index, key)))
+            .flat_map(|(index, lookup)| lookup.take_seen().into_iter().map(move |id| (index, id)))
             .collect()
     }
 
-    /// Notes what the computation of a source looks at.
-    fn look(&mut self, source_key: &Key, seen: HashSet<Seen>) {
+    /// Notes what the computation of a source asks.
+    fn settle(&mut self, source_key: &Key, seen: Box<[Seen]>) {
         let known = self.known.entry(source_key.clone()).or_default();
-        let before = std::mem::replace(&mut known.seen, seen.clone());
-        for gone in before.difference(&seen) {
-            self.unsee(gone, source_key);
+        let before = std::mem::replace(&mut known.seen, seen);
+        let now = &known.seen;
+        if before == *now {
+            return;
         }
-        for one in seen {
-            self.seen_by.entry(one).or_default().insert(source_key.clone());
+        for (index, lookup) in self.related.lookups().into_iter().enumerate() {
+            lookup.settle(source_key, &of_lookup(&before, index), &of_lookup(now, index));
         }
     }
+}
 
-    fn unsee(&mut self, seen: &Seen, source_key: &Key) {
-        if let Some(sources) = self.seen_by.get_mut(seen) {
-            sources.remove(source_key);
-            if sources.is_empty() {
-                self.seen_by.remove(seen);
-            }
-        }
-    }
+/// What one of the lookups was asked.
+fn of_lookup(seen: &[Seen], index: usize) -> Vec<QuestionId> {
+    let of_it = seen.iter().filter(|(lookup, _)| *lookup == index);
+    of_it.map(|(_, question)| *question).collect()
 }
 
 #[cfg(test)]

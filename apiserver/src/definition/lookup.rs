@@ -3,38 +3,162 @@
 //! What was looked at is remembered, also when it was not there, so that its
 //! change computes again just what looked at it.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+mod labels;
+mod questions;
+mod related;
+mod view;
 
+use std::collections::{BTreeMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use kube::core::Selector;
 use tokio::sync::Notify;
 
 use super::computed::SourceType;
-use super::kinds::SourceKind;
 use crate::cluster::{Changed, SourceInformer, Sources, resource_name};
 use crate::object::Key;
 use crate::watch_cache::SourceState;
+use labels::Terms;
+pub use questions::QuestionId;
+use questions::{Question, Questions};
+pub use related::Related;
+use view::{IndexId, View};
 
 /// Objects of another type that a computation may look at.
+///
+/// They are found by name ([`get`](Self::get)), by namespace ([`list`](Self::list)), by anything
+/// in them ([`find_by`](Self::find_by)), by their labels ([`find_matching`](Self::find_matching)),
+/// and by the labels that they select ([`find_selecting`](Self::find_selecting)). Whatever was
+/// asked is remembered with the object that was computed of it, also if nothing was found, and
+/// when the answer may have changed, that object is computed again, and no other. So a change costs
+/// as much as there is to compute again, however many objects there are.
+///
+/// An index is made when it is first asked for, and kept from then on: about a hundred bytes
+/// for each text in it. That counts as memory of the objects, of which there is a bound for each
+/// type.
+///
+/// Each of them takes a `namespace`, or `None` to look in all of them (and for objects that are in
+/// none), and answers in the order of namespaces and names.
+///
+/// ```
+/// use aggregated_apiserver::Lookup;
+/// use k8s_openapi::api::core::v1::{Pod, Service};
+/// use kube::core::Selector;
+/// use serde_json::{from_value, json};
+///
+/// /// An index of Pods: the node that each runs on.
+/// fn node_name(pod: &Pod) -> Option<String> {
+///     pod.spec.as_ref()?.node_name.clone()
+/// }
+///
+/// /// What a Service selects: nothing, if it does not say so.
+/// fn selector(service: &Service) -> Option<Selector> {
+///     Some(service.spec.as_ref()?.selector.clone()?.into_iter().collect())
+/// }
+///
+/// # fn main() -> Result<(), serde_json::Error> {
+/// let pods: Lookup<Pod> = Lookup::from_objects([from_value(json!({
+///     "metadata": {"namespace": "shop", "name": "web-0", "labels": {"app": "web"}},
+///     "spec": {"nodeName": "node-1", "containers": []},
+/// }))?]);
+/// assert_eq!(pods.find_by(node_name, None, "node-1").len(), 1);
+/// assert_eq!(pods.find_by(node_name, Some("other"), "node-1").len(), 0);
+/// let web = Selector::from_iter([("app", "web")]);
+/// assert_eq!(pods.find_matching(Some("shop"), web).len(), 1);
+///
+/// let services: Lookup<Service> = Lookup::from_objects([from_value(json!({
+///     "metadata": {"namespace": "shop", "name": "web"},
+///     "spec": {"selector": {"app": "web"}},
+/// }))?]);
+/// let pod = pods.get(Some("shop"), "web-0").unwrap_or_default();
+/// let labels = pod.metadata.labels.clone().unwrap_or_default();
+/// let of_pod = services.find_selecting(selector, Some("shop"), &labels);
+/// assert_eq!(of_pod[0].metadata.name.as_deref(), Some("web"));
+/// # Ok(())
+/// # }
+/// ```
 pub struct Lookup<K> {
-    objects: Objects<K>,
-    seen: Mutex<HashSet<Key>>,
+    /// Where the objects come from; those of tests come from nowhere.
+    followed: Option<Followed<K>>,
+    state: Mutex<State<K>>,
 }
 
-enum Objects<K> {
-    Followed { informer: Arc<SourceInformer<K>>, changed: Arc<Changed> },
-    Given(HashMap<Key, Arc<K>>),
+struct Followed<K> {
+    informer: Arc<SourceInformer<K>>,
+    changed: Arc<Changed>,
+}
+
+struct State<K> {
+    /// What is more than found by name; made when it is first asked for.
+    view: Option<View<K>>,
+    /// How many bytes of the view the informer counts as taken.
+    charged: usize,
+    questions: Questions,
 }
 
 impl<K: SourceType> Lookup<K> {
     /// The object of this name; `namespace` is `None` for cluster-scoped types.
     pub fn get(&self, namespace: Option<&str>, name: &str) -> Option<Arc<K>> {
         let key = Key::new(namespace, name);
-        let found = match &self.objects {
-            Objects::Followed { informer, .. } => informer.get(&key),
-            Objects::Given(objects) => objects.get(&key).cloned(),
+        let mut state = self.state();
+        let found = match (&state.view, &self.followed) {
+            (Some(view), _) => view.get(&key).cloned(),
+            (None, Some(followed)) => followed.informer.get(&key),
+            (None, None) => None,
         };
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
+        state.questions.ask(Question::Named(key));
         found
+    }
+
+    /// All objects of a namespace. What asks for them is computed again when any of them changes.
+    pub fn list(&self, namespace: Option<&str>) -> Vec<Arc<K>> {
+        let question = Question::All(namespace.map(Box::from));
+        self.find(question, |view| view.all(namespace))
+    }
+
+    /// The objects that `index` finds by this text. An index is a function that says by which texts
+    /// an object is found: the name of its node, the uids of its owners. It is known by its type,
+    /// so it is a function or a closure that captures nothing, and depends on nothing but the object.
+    pub fn find_by<F, T>(&self, index: F, namespace: Option<&str>, text: &str) -> Vec<Arc<K>>
+    where
+        F: Fn(&K) -> T + Send + Sync + 'static,
+        T: IntoIterator<Item: Into<Box<str>>>,
+    {
+        // Otherwise one type would be several indexes.
+        const { assert!(size_of::<F>() == 0, "an index is a function, not a value") };
+        let id = IndexId::of::<F>();
+        let question = Question::Indexed(namespace.map(Box::from), id, text.into());
+        let texts_of = || -> view::TextsOf<K> {
+            Box::new(move |object| index(object).into_iter().map(Into::into).collect())
+        };
+        self.find(question, |view| view.indexed(id, texts_of, namespace, text))
+    }
+
+    /// The objects whose labels fulfil a selector; an empty one selects everything.
+    pub fn find_matching(&self, namespace: Option<&str>, selector: Selector) -> Vec<Arc<K>> {
+        let terms = Terms::of(selector);
+        let question = Question::Matching(namespace.map(Box::from), terms.clone());
+        self.find(question, |view| view.matching(namespace, &terms))
+    }
+
+    /// The objects that select these labels. `selector` says what an object selects, and is `None`
+    /// if that is nothing; it is known by its type, as an index is.
+    pub fn find_selecting<F>(
+        &self,
+        selector: F,
+        namespace: Option<&str>,
+        labels: &BTreeMap<String, String>,
+    ) -> Vec<Arc<K>>
+    where
+        F: Fn(&K) -> Option<Selector> + Send + Sync + 'static,
+    {
+        const { assert!(size_of::<F>() == 0, "a selector is a function, not a value") };
+        let id = IndexId::of::<F>();
+        let labels = labels.iter().map(|(key, value)| (key.as_str().into(), value.as_str().into()));
+        let labels: crate::object::Labels = labels.collect();
+        let question = Question::Selecting(namespace.map(Box::from), id, labels.clone());
+        let selector_of = || -> view::SelectorOf<K> { Box::new(selector) };
+        self.find(question, |view| view.selecting(id, selector_of, namespace, &labels))
     }
 
     /// A lookup in these objects, for tests of a computation.
@@ -44,26 +168,65 @@ impl<K: SourceType> Lookup<K> {
             let name = metadata.name.as_deref().unwrap_or_default();
             (Key::new(metadata.namespace.as_deref(), name), Arc::new(object))
         });
-        Self { objects: Objects::Given(keyed.collect()), seen: Mutex::default() }
+        Self::new(None, Some(View::of(keyed)))
     }
 
     fn open(sources: &Sources, notify: &Arc<Notify>) -> Self {
         let informer = sources.open::<K>();
         let changed = informer.follow(Arc::clone(notify));
-        Self { objects: Objects::Followed { informer, changed }, seen: Mutex::default() }
+        Self::new(Some(Followed { informer, changed }), None)
+    }
+
+    fn new(followed: Option<Followed<K>>, view: Option<View<K>>) -> Self {
+        let state = State { view, charged: 0, questions: Questions::default() };
+        Self { followed, state: Mutex::new(state) }
+    }
+
+    fn find(
+        &self,
+        question: Question,
+        find: impl FnOnce(&mut View<K>) -> Vec<Arc<K>>,
+    ) -> Vec<Arc<K>> {
+        let mut state = self.state();
+        state.questions.ask(question);
+        let view = state.view.get_or_insert_with(|| {
+            let informer = self.followed.as_ref().map(|followed| &followed.informer);
+            View::of(informer.map(|informer| informer.objects()).unwrap_or_default())
+        });
+        let found = find(view);
+        self.charge(&mut state);
+        found
+    }
+
+    /// Has the informer count what the indexes take.
+    fn charge(&self, state: &mut State<K>) {
+        let (Some(view), Some(followed)) = (&state.view, &self.followed) else { return };
+        followed.informer.charge(state.charged, view.bytes());
+        state.charged = view.bytes();
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<K>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A lookup, whatever its type.
 pub trait Tracked {
-    /// What was looked at since this was last asked.
-    fn take_seen(&self) -> HashSet<Key>;
-    /// What changed since this was last asked.
-    fn take_changed(&self) -> HashSet<Key>;
+    /// What was asked since this was last called, in order.
+    fn take_seen(&self) -> Vec<QuestionId>;
+    /// Notes what the computation of a source has asked, in place of what it had asked before.
+    fn settle(&self, source: &Key, before: &[QuestionId], now: &[QuestionId]);
+    /// Lets go of what a computation has asked that came to nothing.
+    fn drop_unsettled(&self, asked: &[QuestionId]);
+    /// Takes in what changed since this was last called, and adds the sources that have asked for it.
+    fn take_due(&self, due: &mut HashSet<Key>);
     /// Whether everything there was to begin with has arrived.
     fn is_synced(&self) -> bool;
     /// The state of the source, if the objects come from the cluster.
     fn source(&self) -> Option<SourceState>;
+    /// How many questions are kept.
+    #[cfg(test)]
+    fn questions(&self) -> usize;
 }
 
 /// The state of the source of an informer.
@@ -74,94 +237,45 @@ pub(super) fn source<K: SourceType>(informer: &SourceInformer<K>) -> SourceState
 }
 
 impl<K: SourceType> Tracked for Lookup<K> {
-    fn take_seen(&self) -> HashSet<Key> {
-        std::mem::take(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner))
+    fn take_seen(&self) -> Vec<QuestionId> {
+        self.state().questions.take_seen()
     }
 
-    fn take_changed(&self) -> HashSet<Key> {
-        match &self.objects {
-            Objects::Followed { changed, .. } => changed.take(),
-            Objects::Given(_) => HashSet::new(),
+    fn settle(&self, source: &Key, before: &[QuestionId], now: &[QuestionId]) {
+        self.state().questions.settle(source, before, now);
+    }
+
+    fn drop_unsettled(&self, asked: &[QuestionId]) {
+        self.state().questions.drop_unsettled(asked);
+    }
+
+    fn take_due(&self, due: &mut HashSet<Key>) {
+        let Some(Followed { informer, changed }) = &self.followed else { return };
+        let mut state = self.state();
+        let State { view, questions, .. } = &mut *state;
+        for key in changed.take() {
+            questions.find_named(&key, due);
+            let Some(view) = view else { continue };
+            for footprint in view.replace(&key, informer.get(&key)) {
+                questions.find_touched(&key, &footprint, due);
+            }
         }
+        self.charge(&mut state);
     }
 
     fn is_synced(&self) -> bool {
-        match &self.objects {
-            Objects::Followed { informer, .. } => informer.is_synced(),
-            Objects::Given(_) => true,
-        }
+        self.followed.as_ref().is_none_or(|followed| followed.informer.is_synced())
     }
 
     fn source(&self) -> Option<SourceState> {
-        match &self.objects {
-            Objects::Followed { informer, .. } => Some(source(informer)),
-            Objects::Given(_) => None,
-        }
+        self.followed.as_ref().map(|followed| source(&followed.informer))
+    }
+
+    #[cfg(test)]
+    fn questions(&self) -> usize {
+        self.state().questions.len()
     }
 }
 
-/// What a computation may look at besides its source: nothing, a [`Lookup`],
-/// or up to four of them.
-pub trait Related: Send + Sync + Sized + 'static {
-    #[doc(hidden)]
-    fn open(sources: &Sources, notify: &Arc<Notify>) -> Self;
-    #[doc(hidden)]
-    fn lookups(&self) -> Vec<&dyn Tracked>;
-    #[doc(hidden)]
-    fn kinds() -> Vec<SourceKind>;
-}
-
-impl<K: SourceType> Related for Lookup<K> {
-    fn open(sources: &Sources, notify: &Arc<Notify>) -> Self {
-        Lookup::open(sources, notify)
-    }
-
-    fn lookups(&self) -> Vec<&dyn Tracked> {
-        vec![self]
-    }
-
-    fn kinds() -> Vec<SourceKind> {
-        vec![SourceKind::of::<K>()]
-    }
-}
-
-impl Related for () {
-    fn open(_: &Sources, _: &Arc<Notify>) -> Self {}
-
-    fn lookups(&self) -> Vec<&dyn Tracked> {
-        Vec::new()
-    }
-
-    fn kinds() -> Vec<SourceKind> {
-        Vec::new()
-    }
-}
-
-macro_rules! related {
-    ($($name:ident)*) => {
-        impl<$($name: Related),*> Related for ($($name,)*) {
-            fn open(sources: &Sources, notify: &Arc<Notify>) -> Self {
-                ($($name::open(sources, notify),)*)
-            }
-
-            #[allow(non_snake_case)] // each value is bound to the name of its type
-            fn lookups(&self) -> Vec<&dyn Tracked> {
-                let ($($name,)*) = self;
-                let mut lookups: Vec<&dyn Tracked> = Vec::new();
-                $(lookups.extend($name.lookups());)*
-                lookups
-            }
-
-            fn kinds() -> Vec<SourceKind> {
-                let mut kinds = Vec::new();
-                $(kinds.extend($name::kinds());)*
-                kinds
-            }
-        }
-    };
-}
-
-related!(A);
-related!(A B);
-related!(A B C);
-related!(A B C D);
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,7 @@
 //! A computed kind, as its cache shows it.
 
+mod model;
+
 use super::*;
 use crate::definition::Lookup;
 use crate::storage::Timeline;
@@ -71,13 +73,18 @@ struct Fixture {
     _running: tokio::task::JoinHandle<()>,
 }
 
-/// A view over informers that the test fills itself: the client reaches nobody.
-fn start() -> Fixture {
+/// A client that reaches nobody.
+fn unreachable_client() -> kube::Client {
     let nobody = tower::service_fn(|_: http::Request<kube::client::Body>| async {
         std::future::pending::<()>().await;
         Ok::<_, std::convert::Infallible>(http::Response::new(axum::body::Body::empty()))
     });
-    let cluster = crate::cluster::Cluster::new(kube::Client::new(nobody, "default"));
+    kube::Client::new(nobody, "default")
+}
+
+/// A view over informers that the test fills itself: the client reaches nobody.
+fn start() -> Fixture {
+    let cluster = crate::cluster::Cluster::new(unreachable_client());
     let sources = Arc::new(cluster.sources());
     let timeline = Arc::new(Timeline::starting(Timestamp::now(), 7));
     let cache = Arc::new(WatchCache::new(timeline, WINDOW_LIMIT));
