@@ -18,7 +18,8 @@ pub use request_header_ca::{DelegatedAuthentication, RequestHeader};
 pub use resource_quotas::ResourceQuotas;
 pub use serving_secret::{KeptCertificates, SecretError};
 pub use source::{
-    Changed, LEAST_SOURCE_MEMORY, SOURCE_MEMORY, SourceInformer, Sources, resource_name,
+    Changed, LEAST_SOURCE_MEMORY, SOURCE_MEMORY, SourceInformer, SourceScope, Sources, Standing,
+    resource_name,
 };
 
 use std::fmt;

@@ -53,8 +53,8 @@ use crate::kind::Kind;
 use crate::occasionally::{Occasionally, shown};
 use crate::openapi::OpenApi;
 use crate::quota::{Account, Quota};
-use crate::record::{Metrics, Record};
-use crate::served_kind::{Backing, ServedKinds};
+use crate::record::{Metrics, Record, SourceInView};
+use crate::served_kind::{Backing, ServedKind, ServedKinds};
 use crate::user::User;
 use crate::verb::{self, DeleteOptions, Subresource, SubresourceResponse, Verb};
 use crate::watch_cache::SourceState;
@@ -88,6 +88,29 @@ impl Served {
         let openapi = OpenApi::new(&kinds);
         Self { kinds, discovery, openapi }
     }
+
+    /// The state of the sources that kinds are computed from, each once: the worst, where some of
+    /// it is in view and some is not.
+    fn sources(&self) -> Vec<SourceState> {
+        let mut sources: Vec<SourceState> = Vec::new();
+        for source in self.kinds.iter().flat_map(|served| served.cache.sources()) {
+            match sources.iter_mut().find(|known| known.resource == source.resource) {
+                Some(known) if source.severity() > known.severity() => *known = source,
+                Some(_) => {}
+                None => sources.push(source),
+            }
+        }
+        sources
+    }
+}
+
+/// What the metrics say of a source.
+fn in_view(source: &SourceState) -> SourceInView {
+    SourceInView {
+        resource: source.resource.clone(),
+        is_in_view: source.is_in_view(),
+        age: source.age(),
+    }
 }
 
 /// Whose request it is, and where its answer is counted.
@@ -100,7 +123,7 @@ struct Caller<'a> {
 
 /// Everything that a request needs.
 pub struct Handler {
-    served: ArcSwap<Served>,
+    served: Arc<ArcSwap<Served>>,
     authentication: Authentication,
     cluster: Cluster,
     /// The admission plugins.
@@ -142,10 +165,16 @@ impl Handler {
         bounds: &Bounds,
     ) -> Self {
         let throttle = Throttle::new(bounds.throttle);
-        let metrics = Arc::new(Metrics::new(throttle.inflight()));
+        let served = Arc::new(ArcSwap::from_pointee(Served::new(kinds)));
+        let in_view = {
+            let served = Arc::clone(&served);
+            let in_view = move || served.load().sources().iter().map(in_view).collect();
+            Arc::new(in_view)
+        };
+        let metrics = Arc::new(Metrics::new(throttle.inflight(), in_view));
         Self {
             metrics,
-            served: ArcSwap::from_pointee(Served::new(kinds)),
+            served,
             authentication,
             cluster,
             admission,
@@ -205,15 +234,10 @@ impl Handler {
         self.served.load().kinds.clone()
     }
 
-    /// The state of the sources that kinds are computed from, each once.
+    /// The state of the sources that kinds are computed from, each once: the worst, where some of
+    /// it is in view and some is not.
     pub fn sources(&self) -> Vec<SourceState> {
-        let mut sources: Vec<SourceState> = Vec::new();
-        for source in self.served.load().kinds.iter().flat_map(|served| served.cache.sources()) {
-            if !sources.iter().any(|known| known.resource == source.resource) {
-                sources.push(source);
-            }
-        }
-        sources
+        self.served.load().sources()
     }
 
     /// Serves these kinds from now on.
@@ -434,11 +458,14 @@ impl Handler {
                     verb::get(served, &key, options).await?
                 };
                 let _room = held.room_for(user, &versioned).await?;
-                encoder.object(&versioned, StatusCode::OK, &[])
+                encoder.object(&versioned, StatusCode::OK, &source_warnings(served))
             }
             Operation::List(scope, options) => {
                 let listed = verb::list(served, scope, options).await?;
-                stream::list(encoder, listed, permit, reader()).await
+                let warnings = source_warnings(served);
+                let mut response = stream::list(encoder, listed, permit, reader()).await?;
+                encode::warn(&mut response, &warnings);
+                Ok(response)
             }
             Operation::Watch(scope, options, lasts) => {
                 let watching = verb::watch(served, scope, options).await?;
@@ -617,6 +644,16 @@ impl Handler {
             let id = uuid::Uuid::from_u64_pair(self.clock.random(), self.clock.random());
             HeaderValue::from_str(&id.to_string()).unwrap_or(HeaderValue::from_static("unknown"))
         })
+    }
+}
+
+/// What readers of a kind are to know of what it is computed from.
+fn source_warnings(served: &ServedKind) -> Vec<String> {
+    match served.backing {
+        Backing::Computed(_) => {
+            served.cache.sources().iter().filter_map(SourceState::warning).collect()
+        }
+        Backing::Stored(_) | Backing::Reviewed(_) => Vec::new(),
     }
 }
 

@@ -1,9 +1,10 @@
-//! What kinds are computed from: one watch per type, shared by all kinds.
+//! What kinds are computed from: one watch per type and scope, shared by all kinds.
 
 mod counted;
 mod follower;
 mod informer;
 mod list_watch;
+mod scope;
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -15,8 +16,9 @@ use serde::de::DeserializeOwned;
 use tokio::task::JoinHandle;
 
 use follower::Follower;
-pub use informer::{Changed, SourceInformer};
+pub use informer::{Changed, SourceInformer, Standing};
 use list_watch::ListWatch;
+pub use scope::SourceScope;
 
 /// How much memory the objects of one type may take, if nobody says otherwise: four types of them,
 /// and what is computed from them, fit into a gigabyte. Views of 20,000 Pods take so much.
@@ -24,12 +26,15 @@ pub const SOURCE_MEMORY: usize = 64 << 20;
 /// The same in a small container: one page of them, as it is listed.
 pub const LEAST_SOURCE_MEMORY: usize = 4 << 20;
 
+/// An informer, whatever its type.
+type AnyInformer = Arc<dyn Any + Send + Sync>;
+
 /// The informers of all types in use. Dropping it ends their watches.
 pub struct Sources {
     client: Client,
     /// How many bytes the objects of each type may take.
     bound: usize,
-    informers: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
+    informers: Mutex<HashMap<(TypeId, SourceScope), AnyInformer>>,
     watches: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -38,28 +43,22 @@ impl Sources {
         Self { client, bound, informers: Mutex::default(), watches: Mutex::default() }
     }
 
-    /// The informer of a type; its watch begins when it is opened first.
-    pub fn open<K>(&self) -> Arc<SourceInformer<K>>
-    where
-        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
-    {
-        self.open_or("what is computed from them is not served")
-    }
-
-    /// The same. The log says what is `missing` as long as they cannot be watched.
-    pub fn open_or<K>(&self, missing: &'static str) -> Arc<SourceInformer<K>>
+    /// The informer of what is in scope of a type; its watch begins when it is opened first. The log
+    /// says what is `missing` as long as it cannot be watched.
+    pub fn open<K>(&self, scope: SourceScope, missing: &'static str) -> Arc<SourceInformer<K>>
     where
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
     {
         let mut informers = self.informers.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = informers.get(&TypeId::of::<K>()).map(Arc::clone);
+        let place = (TypeId::of::<K>(), scope);
+        let known = informers.get(&place).map(Arc::clone);
         if let Some(Ok(informer)) = known.map(Arc::downcast) {
             return informer;
         }
         let informer = Arc::new(SourceInformer::<K>::new(self.bound));
-        informers.insert(TypeId::of::<K>(), informer.clone());
+        informers.insert(place, informer.clone());
         let follower = Follower::new(Arc::clone(&informer), missing);
-        let watch = tokio::spawn(follower.run(ListWatch::new(self.client.clone())));
+        let watch = tokio::spawn(follower.run(ListWatch::new(self.client.clone(), scope)));
         self.watches.lock().unwrap_or_else(PoisonError::into_inner).push(watch);
         informer
     }
@@ -118,7 +117,7 @@ mod tests {
         };
         let sources = Sources::new(Client::new(cluster, "default"), 30_000);
         let began = Instant::now();
-        let informer = sources.open::<ConfigMap>();
+        let informer = sources.open::<ConfigMap>(SourceScope::ALL, "nothing");
         let changed = Arc::new(Notify::new());
         let _followed = informer.follow(Arc::clone(&changed));
         while informer.get(&Key::new(None, "new-9")).is_none() || !informer.is_synced() {

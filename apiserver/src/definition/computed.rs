@@ -10,13 +10,17 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::lookup::{self, QuestionId, Related, Tracked};
 use super::{Cells, qualified, to_tree};
-use crate::cluster::{Changed, SourceInformer, Sources};
+use crate::cluster::{Changed, SourceInformer, SourceScope, Sources};
 use crate::object::{Key, Object};
 use crate::watch_cache::{SourceState, WatchCache};
+
+/// What the log says while the sources of a kind are not in view.
+const MISSING: &str = "what is computed from them is not served";
 
 /// At most this many objects are computed before other tasks get their turn.
 const BATCH: usize = 256;
@@ -56,8 +60,11 @@ pub trait Computed:
 {
     /// What it is computed from, object by object.
     type Source: SourceType;
-    /// What else the computation may look at.
+    /// What else the computation may look at: nothing, `()`, or up to twelve [`Lookup`](super::Lookup)s.
     type Related: Related;
+
+    /// Which sources are read: all of them, if nothing else is said. There is no object of others.
+    const SCOPE: SourceScope = SourceScope::ALL;
 
     /// Computes the object of a source, or none. Pure: the same input gives
     /// the same output. Where the result leaves them out, the namespace and
@@ -88,13 +95,22 @@ pub trait Computed:
 pub(super) async fn run<C: Computed>(sources: Arc<Sources>, cache: Arc<WatchCache>) {
     let notify = Arc::new(Notify::new());
     let mut computation = Computation::<C>::new(&sources, cache, &notify);
+    let mut wake_at = None;
     loop {
-        notify.notified().await;
+        let changed = notify.notified();
+        match wake_at {
+            // Whether it changed or is time, it is looked at.
+            Some(time) => drop(tokio::time::timeout_at(time, changed).await),
+            None => changed.await,
+        }
+        let (due, until) = computation.take_due();
+        wake_at = until;
         if !computation.is_synced() {
+            computation.put_off.extend(due);
             computation.cache.set_sources(computation.sources());
             continue;
         }
-        let due: Vec<Key> = computation.take_due().into_iter().collect();
+        let due: Vec<Key> = due.into_iter().collect();
         for batch in due.chunks(BATCH) {
             batch.iter().for_each(|key| computation.update(key));
             tokio::task::yield_now().await;
@@ -144,7 +160,7 @@ struct Computation<C: Computed> {
 
 impl<C: Computed> Computation<C> {
     fn new(sources: &Sources, cache: Arc<WatchCache>, notify: &Arc<Notify>) -> Self {
-        let informer = sources.open::<C::Source>();
+        let informer = sources.open::<C::Source>(C::SCOPE, MISSING);
         let changed = informer.follow(Arc::clone(notify));
         let related = C::Related::open(sources, notify);
         let (known, put_off) = (HashMap::new(), HashSet::new());
@@ -152,7 +168,7 @@ impl<C: Computed> Computation<C> {
     }
 
     fn is_synced(&self) -> bool {
-        self.informer.is_synced() && self.related.lookups().iter().all(|lookup| lookup.is_synced())
+        self.informer.is_synced() && self.related.lookups().iter().all(|lookup| lookup.is_settled())
     }
 
     /// The state of every source.
@@ -161,14 +177,13 @@ impl<C: Computed> Computation<C> {
         std::iter::once(lookup::source(&self.informer)).chain(of_lookups).collect()
     }
 
-    /// The sources that must be computed again.
-    fn take_due(&mut self) -> HashSet<Key> {
+    /// The sources that must be computed again, and when to look for more at the latest.
+    fn take_due(&mut self) -> (HashSet<Key>, Option<Instant>) {
         let mut due = std::mem::take(&mut self.put_off);
         due.extend(self.changed.take());
-        for lookup in self.related.lookups() {
-            lookup.take_due(&mut due);
-        }
-        due
+        let lookups = self.related.lookups().into_iter();
+        let until = lookups.filter_map(|lookup| lookup.take_due(&mut due)).min();
+        (due, until)
     }
 
     /// Computes one source again and publishes what came of it.

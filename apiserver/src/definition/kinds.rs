@@ -19,7 +19,7 @@ use super::to_tree;
 use super::yaml::{self, DefinitionError};
 use super::{Cells, Rules};
 use crate::admission::{AdmissionChain, AdmissionPlugin};
-use crate::cluster::Sources;
+use crate::cluster::{SourceScope, Sources};
 use crate::error::StartError;
 use crate::kind::{
     ErasedCells, ErasedRules, Kind, ReviewError, ReviewHandler, Strategy, SubresourceError,
@@ -40,15 +40,18 @@ pub struct SourceKind {
     pub plural: String,
     /// Whether it lives in namespaces.
     pub namespaced: bool,
+    /// Which of its objects are read.
+    pub scope: SourceScope,
 }
 
 impl SourceKind {
     /// What this type is called.
-    pub(super) fn of<K: SourceType>() -> Self {
+    pub(super) fn of<K: SourceType>(scope: SourceScope) -> Self {
         Self {
             group: K::group(&()).into_owned(),
             plural: K::plural(&()).into_owned(),
             namespaced: TypeId::of::<K::Scope>() != TypeId::of::<ClusterResourceScope>(),
+            scope,
         }
     }
 }
@@ -285,14 +288,15 @@ impl Kinds {
     /// Adds a kind that is computed.
     #[must_use]
     pub fn computed<K: Computed>(mut self) -> Self {
+        let main = SourceKind::of::<K::Source>(K::SCOPE);
         let source = SourceResource {
             group: K::Source::group(&()).into_owned(),
             version: K::Source::version(&()).into_owned(),
             resource: K::Source::plural(&()).into_owned(),
-            namespaced: SourceKind::of::<K::Source>().namespaced,
+            namespaced: main.namespaced,
             name_of: K::source_name,
         };
-        let mut watched = vec![SourceKind::of::<K::Source>()];
+        let mut watched = vec![main];
         watched.extend(K::Related::kinds());
         let run = |sources, cache| computed::run::<K>(sources, cache).boxed();
         let role = Role::Computed { source, watched, run };

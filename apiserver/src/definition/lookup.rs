@@ -3,21 +3,27 @@
 //! What was looked at is remembered, also when it was not there, so that its
 //! change computes again just what looked at it.
 
+mod availability;
 mod labels;
 mod questions;
 mod related;
 mod view;
 
 use std::collections::{BTreeMap, HashSet};
+use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kube::core::Selector;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use super::computed::SourceType;
-use crate::cluster::{Changed, SourceInformer, Sources, resource_name};
+use crate::cluster::{Changed, SourceInformer, SourceScope, Sources, resource_name};
 use crate::object::Key;
 use crate::watch_cache::SourceState;
+use availability::Availability;
+#[cfg(test)]
+pub(in crate::definition) use availability::GRACE;
 use labels::Terms;
 pub use questions::QuestionId;
 use questions::{Question, Questions};
@@ -36,6 +42,13 @@ use view::{IndexId, View};
 /// An index is made when it is first asked for, and kept from then on: about a hundred bytes
 /// for each text in it. That counts as memory of the objects, of which there is a bound for each
 /// type.
+///
+/// What cannot be read (the right to it is missing, the cluster does not have it, or there is more of
+/// it than may be kept) is looked for in vain: then nothing is found, [`is_available`](Self::is_available)
+/// says so, and so do warnings of the server, its metrics and `/readyz`. When it can be read again,
+/// what asked for it is computed again. No kind waits for its lookups longer than ten seconds.
+///
+/// All objects of the type are read, unless `S` says which: see [`Scoped`].
 ///
 /// Each of them takes a `namespace`, or `None` to look in all of them (and for objects that are in
 /// none), and answers in the order of namespaces and names.
@@ -77,18 +90,52 @@ use view::{IndexId, View};
 /// # Ok(())
 /// # }
 /// ```
-pub struct Lookup<K> {
+pub struct Lookup<K, S = Everything> {
     /// Where the objects come from; those of tests come from nowhere.
     followed: Option<Followed<K>>,
     state: Mutex<State<K>>,
+    scope: PhantomData<fn() -> S>,
 }
+
+/// Which objects a [`Lookup`] reads of the cluster.
+///
+/// ```
+/// use aggregated_apiserver::{Lookup, Scoped, SourceScope};
+/// use k8s_openapi::api::core::v1::Event;
+///
+/// /// The Events that are about Pods.
+/// pub struct OfPods;
+///
+/// impl Scoped for OfPods {
+///     const SCOPE: SourceScope = SourceScope::ALL.with_fields("involvedObject.kind=Pod");
+/// }
+///
+/// pub type PodEvents = Lookup<Event, OfPods>;
+/// ```
+pub trait Scoped: 'static {
+    /// What is read.
+    const SCOPE: SourceScope;
+}
+
+/// All objects of a type.
+pub struct Everything;
+
+impl Scoped for Everything {
+    const SCOPE: SourceScope = SourceScope::ALL;
+}
+
+/// What the log says while the objects of a lookup are not in view.
+const MISSING: &str = "what is computed is without them";
 
 struct Followed<K> {
     informer: Arc<SourceInformer<K>>,
     changed: Arc<Changed>,
+    opened: Instant,
 }
 
 struct State<K> {
+    /// What computations see; it changes only between them.
+    availability: Availability,
     /// What is more than found by name; made when it is first asked for.
     view: Option<View<K>>,
     /// How many bytes of the view the informer counts as taken.
@@ -96,12 +143,13 @@ struct State<K> {
     questions: Questions,
 }
 
-impl<K: SourceType> Lookup<K> {
+impl<K: SourceType, S: Scoped> Lookup<K, S> {
     /// The object of this name; `namespace` is `None` for cluster-scoped types.
     pub fn get(&self, namespace: Option<&str>, name: &str) -> Option<Arc<K>> {
         let key = Key::new(namespace, name);
         let mut state = self.state();
         let found = match (&state.view, &self.followed) {
+            _ if state.availability != Availability::Available => None,
             (Some(view), _) => view.get(&key).cloned(),
             (None, Some(followed)) => followed.informer.get(&key),
             (None, None) => None,
@@ -161,6 +209,18 @@ impl<K: SourceType> Lookup<K> {
         self.find(question, |view| view.selecting(id, selector_of, namespace, &labels))
     }
 
+    /// Whether the objects can be read. If not, nothing is found.
+    pub fn is_available(&self) -> bool {
+        let mut state = self.state();
+        state.questions.ask(Question::Availability);
+        state.availability == Availability::Available
+    }
+
+    /// A lookup whose objects cannot be read, for tests of a computation.
+    pub fn unavailable() -> Self {
+        Self::new(None, Availability::Unavailable, None)
+    }
+
     /// A lookup in these objects, for tests of a computation.
     pub fn from_objects(objects: impl IntoIterator<Item = K>) -> Self {
         let keyed = objects.into_iter().map(|object| {
@@ -168,18 +228,24 @@ impl<K: SourceType> Lookup<K> {
             let name = metadata.name.as_deref().unwrap_or_default();
             (Key::new(metadata.namespace.as_deref(), name), Arc::new(object))
         });
-        Self::new(None, Some(View::of(keyed)))
+        Self::new(None, Availability::Available, Some(View::of(keyed)))
     }
 
     fn open(sources: &Sources, notify: &Arc<Notify>) -> Self {
-        let informer = sources.open::<K>();
+        let informer = sources.open::<K>(S::SCOPE, MISSING);
         let changed = informer.follow(Arc::clone(notify));
-        Self::new(Some(Followed { informer, changed }), None)
+        let followed = Followed { informer, changed, opened: Instant::now() };
+        Self::new(Some(followed), Availability::Unknown, None)
     }
 
-    fn new(followed: Option<Followed<K>>, view: Option<View<K>>) -> Self {
-        let state = State { view, charged: 0, questions: Questions::default() };
-        Self { followed, state: Mutex::new(state) }
+    fn new(
+        followed: Option<Followed<K>>,
+        availability: Availability,
+        view: Option<View<K>>,
+    ) -> Self {
+        let questions = Questions::default();
+        let state = Mutex::new(State { availability, view, charged: 0, questions });
+        Self { followed, state, scope: PhantomData }
     }
 
     fn find(
@@ -189,6 +255,9 @@ impl<K: SourceType> Lookup<K> {
     ) -> Vec<Arc<K>> {
         let mut state = self.state();
         state.questions.ask(question);
+        if state.availability != Availability::Available {
+            return Vec::new();
+        }
         let view = state.view.get_or_insert_with(|| {
             let informer = self.followed.as_ref().map(|followed| &followed.informer);
             View::of(informer.map(|informer| informer.objects()).unwrap_or_default())
@@ -200,9 +269,10 @@ impl<K: SourceType> Lookup<K> {
 
     /// Has the informer count what the indexes take.
     fn charge(&self, state: &mut State<K>) {
-        let (Some(view), Some(followed)) = (&state.view, &self.followed) else { return };
-        followed.informer.charge(state.charged, view.bytes());
-        state.charged = view.bytes();
+        let Some(followed) = &self.followed else { return };
+        let bytes = state.view.as_ref().map_or(0, View::bytes);
+        followed.informer.charge(state.charged, bytes);
+        state.charged = bytes;
     }
 
     fn state(&self) -> MutexGuard<'_, State<K>> {
@@ -219,9 +289,10 @@ pub trait Tracked {
     /// Lets go of what a computation has asked that came to nothing.
     fn drop_unsettled(&self, asked: &[QuestionId]);
     /// Takes in what changed since this was last called, and adds the sources that have asked for it.
-    fn take_due(&self, due: &mut HashSet<Key>);
-    /// Whether everything there was to begin with has arrived.
-    fn is_synced(&self) -> bool;
+    /// Answers when it has to be called at the latest, if nothing changes before.
+    fn take_due(&self, due: &mut HashSet<Key>) -> Option<Instant>;
+    /// Whether it is known if the objects can be looked at.
+    fn is_settled(&self) -> bool;
     /// The state of the source, if the objects come from the cluster.
     fn source(&self) -> Option<SourceState>;
     /// How many questions are kept.
@@ -231,12 +302,18 @@ pub trait Tracked {
 
 /// The state of the source of an informer.
 pub(super) fn source<K: SourceType>(informer: &SourceInformer<K>) -> SourceState {
-    let (is_synced, watch_error) = (informer.is_synced(), informer.watch_error());
-    let (resource, excess) = (resource_name::<K>(), informer.excess());
-    SourceState { resource, is_synced, watch_error, excess }
+    let standing = informer.standing();
+    SourceState {
+        resource: resource_name::<K>(),
+        is_synced: standing.is_synced,
+        watch_error: standing.away.as_ref().map(|away| away.why.clone()),
+        unseen_since: standing.away.map(|away| away.since),
+        excess: standing.excess,
+        is_left_out: None,
+    }
 }
 
-impl<K: SourceType> Tracked for Lookup<K> {
+impl<K: SourceType, S: Scoped> Tracked for Lookup<K, S> {
     fn take_seen(&self) -> Vec<QuestionId> {
         self.state().questions.take_seen()
     }
@@ -249,26 +326,38 @@ impl<K: SourceType> Tracked for Lookup<K> {
         self.state().questions.drop_unsettled(asked);
     }
 
-    fn take_due(&self, due: &mut HashSet<Key>) {
-        let Some(Followed { informer, changed }) = &self.followed else { return };
+    fn take_due(&self, due: &mut HashSet<Key>) -> Option<Instant> {
+        let Followed { informer, changed, opened } = self.followed.as_ref()?;
         let mut state = self.state();
-        let State { view, questions, .. } = &mut *state;
-        for key in changed.take() {
-            questions.find_named(&key, due);
-            let Some(view) = view else { continue };
-            for footprint in view.replace(&key, informer.get(&key)) {
-                questions.find_touched(&key, &footprint, due);
+        let State { availability, view, questions, .. } = &mut *state;
+        let changed = changed.take();
+        let (now, standing) = (Instant::now(), informer.standing());
+        let (is, until) = Availability::at(now, &standing, *opened);
+        if std::mem::replace(availability, is) != is {
+            // Every answer may be another one.
+            questions.find_all(due);
+            *view = None;
+        } else if is == Availability::Available {
+            for key in changed {
+                questions.find_named(&key, due);
+                let Some(view) = view else { continue };
+                for footprint in view.replace(&key, informer.get(&key)) {
+                    questions.find_touched(&key, &footprint, due);
+                }
             }
         }
         self.charge(&mut state);
+        until
     }
 
-    fn is_synced(&self) -> bool {
-        self.followed.as_ref().is_none_or(|followed| followed.informer.is_synced())
+    fn is_settled(&self) -> bool {
+        self.state().availability != Availability::Unknown
     }
 
     fn source(&self) -> Option<SourceState> {
-        self.followed.as_ref().map(|followed| source(&followed.informer))
+        let Followed { informer, .. } = self.followed.as_ref()?;
+        let is_left_out = self.state().availability == Availability::Unavailable;
+        Some(SourceState { is_left_out: Some(is_left_out), ..source(informer) })
     }
 
     #[cfg(test)]

@@ -86,13 +86,14 @@ where
     async fn watch(&mut self, objects: &ListWatch<K>, mut revision: String) {
         loop {
             let informer = Arc::clone(&self.informer);
-            let is_watching = || informer.set_watch_error(None);
+            let is_watching = || informer.set_away(None);
             match objects.watch(&mut revision, self, is_watching).await {
                 Ok(true) => self.backoff.reset(),
                 // One that shows nothing is not asked for at once again.
                 Ok(false) => self.pause().await,
                 Err(interruption) => {
-                    let must_list = !matches!(interruption, Interruption::Failed(_));
+                    let must_list =
+                        matches!(interruption, Interruption::Expired | Interruption::TooLarge(_));
                     self.wait(interruption).await;
                     if must_list {
                         return;
@@ -118,7 +119,7 @@ where
                 self.informer.exceed(why);
                 tokio::time::sleep(AGAIN).await;
             }
-            Interruption::Failed(error) => {
+            Interruption::Failed(ref error) | Interruption::Refused(ref error) => {
                 self.reports.log(|_| {
                     let meanwhile = match self.informer.is_synced() {
                         true => "the last view of them stays",
@@ -126,7 +127,8 @@ where
                     };
                     tracing::warn!("cannot list or watch {name}, {meanwhile}: {error}");
                 });
-                self.informer.set_watch_error(Some(error));
+                let is_refused = matches!(interruption, Interruption::Refused(_));
+                self.informer.set_away(Some((error, is_refused)));
                 self.pause().await;
             }
         }

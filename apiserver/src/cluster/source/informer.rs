@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use crate::object::Key;
 
@@ -26,8 +27,8 @@ struct Shelf<K> {
     /// What the objects take.
     bytes: usize,
     synced: bool,
-    /// Why the cluster does not show them now.
-    watch_error: Option<String>,
+    /// Since when the cluster does not show them, if it does not.
+    away: Option<Away>,
     /// Why they are not kept, if there is more than may be kept.
     excess: Option<String>,
 }
@@ -35,6 +36,28 @@ struct Shelf<K> {
 struct Kept<K> {
     object: Arc<K>,
     bytes: usize,
+}
+
+/// How the objects are in view.
+#[derive(Clone, Debug)]
+pub struct Standing {
+    /// Whether everything there is has arrived, and is kept.
+    pub is_synced: bool,
+    /// Since when the cluster does not show them, if it does not.
+    pub away: Option<Away>,
+    /// Why they are not kept, if there is more than may be kept.
+    pub excess: Option<String>,
+}
+
+/// What the cluster does not show now.
+#[derive(Clone, Debug)]
+pub struct Away {
+    /// Why.
+    pub why: String,
+    /// Since when; what is kept is as old.
+    pub since: Instant,
+    /// Since when it refuses to show them, if it does.
+    pub refused_since: Option<Instant>,
 }
 
 /// Which objects changed since they were last asked for. At most one entry
@@ -53,13 +76,8 @@ impl Changed {
 
 impl<K> SourceInformer<K> {
     pub(super) fn new(bound: usize) -> Self {
-        let shelf = Shelf {
-            objects: HashMap::new(),
-            bytes: 0,
-            synced: false,
-            watch_error: None,
-            excess: None,
-        };
+        let shelf =
+            Shelf { objects: HashMap::new(), bytes: 0, synced: false, away: None, excess: None };
         Self {
             shelf: RwLock::new(shelf),
             followers: Mutex::default(),
@@ -95,26 +113,38 @@ impl<K> SourceInformer<K> {
         self.shelf.read().unwrap_or_else(PoisonError::into_inner).synced
     }
 
-    /// Why the cluster does not show the objects now, if it does not.
-    pub fn watch_error(&self) -> Option<String> {
-        self.shelf.read().unwrap_or_else(PoisonError::into_inner).watch_error.clone()
+    /// How the objects are in view.
+    pub fn standing(&self) -> Standing {
+        let shelf = self.shelf.read().unwrap_or_else(PoisonError::into_inner);
+        let (is_synced, away, excess) = (shelf.synced, shelf.away.clone(), shelf.excess.clone());
+        Standing { is_synced, away, excess }
     }
 
     /// Why no objects are kept, if there is more of them than may be kept.
-    pub fn excess(&self) -> Option<String> {
+    fn excess(&self) -> Option<String> {
         self.shelf.read().unwrap_or_else(PoisonError::into_inner).excess.clone()
     }
 
-    /// Says why the cluster does not show the objects now, or that it does again.
-    pub(super) fn set_watch_error(&self, watch_error: Option<String>) {
-        if self.watch_error() == watch_error {
-            return;
-        }
+    /// Says why the cluster does not show the objects now, and whether it refuses to, or that it does
+    /// again.
+    pub(super) fn set_away(&self, why: Option<(&str, bool)>) {
         let followers = self.followers();
         let mut shelf = self.shelf.write().unwrap_or_else(PoisonError::into_inner);
-        shelf.watch_error = watch_error;
+        let before = shelf.away.take();
+        let had_any = before.is_some();
+        let now = Instant::now();
+        shelf.away = why.map(|(why, is_refused)| {
+            let refused_before = before.as_ref().and_then(|before| before.refused_since);
+            // What it refuses is not allowed because something else is wrong, too.
+            let refused_since = refused_before.or(is_refused.then_some(now));
+            let since = before.map_or(now, |before| before.since);
+            Away { why: why.to_owned(), since, refused_since }
+        });
+        let is_news = had_any || shelf.away.is_some();
         drop(shelf);
-        tell(followers, []);
+        if is_news {
+            tell(followers, []);
+        }
     }
 
     /// Returns when everything there is has arrived, or was found to be too much.
@@ -135,7 +165,7 @@ impl<K> SourceInformer<K> {
     pub async fn settled(&self) {
         let notify = Arc::new(Notify::new());
         let _changed = self.follow(Arc::clone(&notify));
-        while !self.is_synced() && self.excess().is_none() && self.watch_error().is_none() {
+        while !self.is_synced() && self.excess().is_none() && self.standing().away.is_none() {
             notify.notified().await;
         }
     }
@@ -203,7 +233,7 @@ impl<K> SourceInformer<K> {
         }
         shelf.synced = true;
         shelf.excess = None;
-        shelf.watch_error = None;
+        shelf.away = None;
         drop(shelf);
         tell(followers, told);
     }
@@ -216,7 +246,7 @@ impl<K> SourceInformer<K> {
         let objects = std::mem::take(&mut shelf.objects);
         let was_synced = std::mem::take(&mut shelf.synced);
         shelf.bytes = 0;
-        shelf.watch_error = None;
+        shelf.away = None;
         shelf.excess = Some(why);
         drop(shelf);
         // What was shown must be looked at again. What came since nobody has heard of.
@@ -234,6 +264,11 @@ impl<K> SourceInformer<K> {
     /// Replaces one object, or removes it.
     pub(crate) fn set(&self, key: Key, object: Option<K>) {
         self.replace(key, object.map(|object| (object, 0)));
+    }
+
+    /// Says why the cluster does not show them, and whether it refuses to.
+    pub(crate) fn go_away(&self, why: Option<(&str, bool)>) {
+        self.set_away(why);
     }
 }
 

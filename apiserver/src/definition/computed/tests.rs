@@ -89,8 +89,8 @@ fn start() -> Fixture {
     let timeline = Arc::new(Timeline::starting(Timestamp::now(), 7));
     let cache = Arc::new(WatchCache::new(timeline, WINDOW_LIMIT));
     Fixture {
-        config_maps: sources.open(),
-        secrets: sources.open(),
+        config_maps: sources.open(SourceScope::ALL, ""),
+        secrets: sources.open(SourceScope::ALL, ""),
         cache: Arc::clone(&cache),
         _running: tokio::spawn(run::<Joined>(sources, cache)),
     }

@@ -15,6 +15,8 @@ use crate::object::{Key, Labels};
 /// What a computation has asked of a lookup. Of a namespace, or of all of them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Question {
+    /// Whether the objects can be looked at.
+    Availability,
     /// The object under this key.
     Named(Key),
     /// All objects.
@@ -68,7 +70,7 @@ impl Questions {
             Question::Selecting(namespace, index, labels) => {
                 self.selecting.entry(*index).or_default().insert(&(namespace.clone(), id), labels);
             }
-            Question::Named(_) | Question::All(_) | Question::Indexed(..) => {}
+            _ => {}
         }
         let question = Arc::new(question);
         self.ids.insert(Arc::clone(&question), id);
@@ -119,7 +121,7 @@ impl Questions {
                     labelled.remove(&(namespace.clone(), id), labels);
                 }
             }
-            Question::Named(_) | Question::All(_) | Question::Indexed(..) => {}
+            _ => {}
         }
     }
 
@@ -161,6 +163,11 @@ impl Questions {
                 }
             }
         }
+    }
+
+    /// Adds the sources that have asked anything.
+    pub fn find_all(&self, due: &mut HashSet<Key>) {
+        due.extend(self.asked.values().flat_map(|asked| &asked.by).cloned());
     }
 
     fn add(&self, question: &Question, due: &mut HashSet<Key>) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
-use super::{Lookup, Tracked};
+use super::{Lookup, Scoped, Tracked};
 use crate::cluster::Sources;
 use crate::definition::SourceType;
 use crate::definition::kinds::SourceKind;
@@ -20,7 +20,7 @@ pub trait Related: Send + Sync + Sized + 'static {
     fn kinds() -> Vec<SourceKind>;
 }
 
-impl<K: SourceType> Related for Lookup<K> {
+impl<K: SourceType, S: Scoped> Related for Lookup<K, S> {
     fn open(sources: &Sources, notify: &Arc<Notify>) -> Self {
         Lookup::open(sources, notify)
     }
@@ -30,7 +30,7 @@ impl<K: SourceType> Related for Lookup<K> {
     }
 
     fn kinds() -> Vec<SourceKind> {
-        vec![SourceKind::of::<K>()]
+        vec![SourceKind::of::<K>(S::SCOPE)]
     }
 }
 

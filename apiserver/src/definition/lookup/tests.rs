@@ -79,7 +79,7 @@ fn objects_are_found_by_what_they_select() {
         let metadata = json!({"namespace": "n", "name": name});
         from_value(json!({"metadata": metadata, "spec": {"selector": selector}})).unwrap()
     };
-    let services = Lookup::from_objects([
+    let services: Lookup<Service> = Lookup::from_objects([
         service("web", json!({"app": "web"})),
         service("blue", json!({"app": "web", "color": "blue"})),
         service("all", json!({})),

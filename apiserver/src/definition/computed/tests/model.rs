@@ -54,7 +54,7 @@ impl Computed for Answer {
         let name = source.metadata.name.as_deref()?;
         let ask = |key: &str| data(&source.data, key);
         let namespace = ask("namespace");
-        let mut found = Vec::new();
+        let mut found = vec![secrets.is_available().to_string()];
         let mut note = |metadata: &ObjectMeta| {
             found.push(annotation(metadata, "version").unwrap_or_default());
         };
@@ -101,6 +101,8 @@ struct Cluster {
     secrets: BTreeMap<Key, Secret>,
     services: BTreeMap<Key, Service>,
     version: u64,
+    /// Whether Secrets cannot be read.
+    secrets_are_away: bool,
 }
 
 impl Cluster {
@@ -160,7 +162,10 @@ impl Cluster {
 
     /// What is to be shown, computed anew.
     fn expected(&self) -> BTreeMap<Key, Value> {
-        let secrets = Lookup::from_objects(self.secrets.values().cloned());
+        let secrets = match self.secrets_are_away {
+            true => Lookup::unavailable(),
+            false => Lookup::from_objects(self.secrets.values().cloned()),
+        };
         let services = Lookup::from_objects(self.services.values().cloned());
         let related = (secrets, services);
         let computed = self.config_maps.iter().filter_map(|(key, config_map)| {
@@ -195,9 +200,9 @@ impl Watched {
         let computation = Computation::<Answer>::new(&sources, Arc::clone(&cache), &notify);
         Self {
             computation,
-            config_maps: sources.open(),
-            secrets: sources.open(),
-            services: sources.open(),
+            config_maps: sources.open(SourceScope::ALL, ""),
+            secrets: sources.open(SourceScope::ALL, ""),
+            services: sources.open(SourceScope::ALL, ""),
             cache,
             watch,
             seen: BTreeMap::new(),
@@ -207,7 +212,7 @@ impl Watched {
     /// Computes until all is quiet; answers how much was computed and how many changes were told.
     fn quiet(&mut self) -> (usize, usize) {
         loop {
-            let due = self.computation.take_due();
+            let (due, _) = self.computation.take_due();
             if due.is_empty() {
                 break;
             }
@@ -244,7 +249,37 @@ fn random_key(random: &mut fastrand::Rng) -> Key {
     Key::new(Some(&format!("n-{}", random.u8(0..3))), &random.u8(0..4).to_string())
 }
 
-#[tokio::test]
+/// What the cluster does to the Secrets that are read of it: it refuses to show them, or has too many,
+/// and comes back.
+async fn break_or_mend(cluster: &mut Cluster, view: &Watched, random: &mut fastrand::Rng) {
+    let present = cluster.secrets.keys().cloned().collect();
+    match random.u8(0..5) {
+        0 => {
+            view.secrets.exceed("too many".to_owned());
+            cluster.secrets_are_away = true;
+        }
+        1 => {
+            // They are shown on for a while.
+            view.secrets.go_away(Some(("no right", true)));
+        }
+        2 => {
+            view.secrets.go_away(Some(("no right", true)));
+            tokio::time::advance(lookup::GRACE).await;
+            cluster.secrets_are_away = true;
+        }
+        3 => view.secrets.go_away(Some(("no connection", false))),
+        _ => {
+            // While there were too many none was kept.
+            for (key, secret) in &cluster.secrets {
+                view.secrets.set(key.clone(), Some(secret.clone()));
+            }
+            view.secrets.complete(&present);
+            cluster.secrets_are_away = false;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_shown_is_what_is_computed_anew() {
     let mut random = fastrand::Rng::with_seed(5);
     let mut cluster = Cluster::default();
@@ -258,7 +293,7 @@ async fn what_is_shown_is_what_is_computed_anew() {
             let key = random_key(&mut random);
             let is_there = random.u8(0..4) > 0;
             changes += 1;
-            match random.u8(0..10) {
+            match random.u8(0..11) {
                 0..3 => {
                     of_sources = true;
                     let object = is_there.then(|| cluster.config_map(&key, &mut random));
@@ -275,6 +310,11 @@ async fn what_is_shown_is_what_is_computed_anew() {
                     view.services.set(key.clone(), object.clone());
                     set(&mut cluster.services, key, object);
                 }
+                9 => {
+                    changes += 1;
+                    break_or_mend(&mut cluster, &view, &mut random).await;
+                }
+                _ if cluster.secrets_are_away => {}
                 _ => {
                     // The cluster lists again, and some are gone.
                     cluster.secrets.retain(|_, _| random.u8(0..4) > 0);

@@ -1,0 +1,244 @@
+//! What kinds are computed from: which requests read it, and what is served while it cannot be read.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
+
+mod fake_cluster;
+mod in_process;
+
+use std::time::Duration;
+
+use aggregated_apiserver::{ApiServer, Computed, InProcess, Kinds, Lookup, Scoped, SourceScope};
+use axum::body::Body;
+use fake_cluster::FakeCluster;
+use http::{Request, StatusCode};
+use http_body_util::BodyExt;
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Secret};
+use kube::CustomResource;
+use kube::api::PartialObjectMeta;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+const CONFIG_MAPS: &str = "/api/v1/configmaps";
+const SECRETS: &str = "/api/v1/secrets";
+const EVENTS: &str = "/api/v1/events";
+const VIEWED: &str = "/apis/example.com/v1/vieweds";
+
+/// The Events about Pods.
+struct OfPods;
+
+impl Scoped for OfPods {
+    const SCOPE: SourceScope = SourceScope::ALL.with_fields("involvedObject.kind=Pod");
+}
+
+/// What there is beside a ConfigMap.
+#[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[kube(group = "example.com", version = "v1", kind = "Viewed", namespaced)]
+struct ViewedSpec {
+    secret: bool,
+    can_see_secrets: bool,
+    events: usize,
+}
+
+impl Computed for Viewed {
+    type Source = PartialObjectMeta<ConfigMap>;
+    type Related = (Lookup<PartialObjectMeta<Secret>>, Lookup<Event, OfPods>);
+
+    fn compute(source: &Self::Source, (secrets, events): &Self::Related) -> Option<Self> {
+        let (name, namespace) =
+            (source.metadata.name.as_deref()?, source.metadata.namespace.as_deref());
+        let spec = ViewedSpec {
+            secret: secrets.get(namespace, name).is_some(),
+            can_see_secrets: secrets.is_available(),
+            events: events.list(namespace).len(),
+        };
+        Some(Self::new(name, spec))
+    }
+}
+
+/// The same Events and Secrets, of ConfigMaps with a label.
+#[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[kube(group = "example.com", version = "v1", kind = "Narrow", namespaced)]
+struct NarrowSpec {}
+
+impl Computed for Narrow {
+    type Source = PartialObjectMeta<ConfigMap>;
+    type Related = (Lookup<PartialObjectMeta<Secret>>, Lookup<Event, OfPods>);
+    const SCOPE: SourceScope = SourceScope::ALL.in_namespace("n").with_labels("shown=yes");
+
+    fn compute(source: &Self::Source, _: &Self::Related) -> Option<Self> {
+        Some(Self::new(source.metadata.name.as_deref()?, NarrowSpec {}))
+    }
+}
+
+fn named(name: &str) -> Value {
+    json!({"metadata": {"namespace": "n", "name": name, "uid": name, "resourceVersion": "1"}})
+}
+
+fn event() -> Value {
+    let mut event = named("event");
+    event["involvedObject"] = json!({});
+    event
+}
+
+fn cluster() -> FakeCluster {
+    let cluster = FakeCluster::default();
+    cluster.set(CONFIG_MAPS, vec![named("a")]);
+    cluster.set(SECRETS, vec![named("a")]);
+    cluster.set(EVENTS, vec![event()]);
+    cluster
+}
+
+async fn serve(cluster: &FakeCluster, kinds: Kinds) -> InProcess {
+    ApiServer::new("views", kinds).in_process(cluster.client()).await.unwrap()
+}
+
+/// The status, the warnings and the body of an answer.
+async fn ask(server: &InProcess, path: &str) -> (StatusCode, Vec<String>, Value) {
+    let request = Request::get(path).body(Body::empty()).unwrap();
+    let response = server.respond(in_process::admin(), request).await;
+    let warnings = response.headers().get_all("warning").iter();
+    let warnings = warnings.map(|warning| warning.to_str().unwrap().to_owned()).collect();
+    let status = response.status();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    let body = String::from_utf8(body.to_vec()).unwrap();
+    (status, warnings, serde_json::from_str(&body).unwrap_or(Value::String(body)))
+}
+
+/// Asks until one object is listed that is so, and answers the warnings and how long that took.
+async fn wait_for(server: &InProcess, expected: Value) -> (Vec<String>, Duration) {
+    let began = tokio::time::Instant::now();
+    let mut last = None;
+    for _ in 0..200 {
+        let (status, warnings, body) = ask(server, VIEWED).await;
+        if status == StatusCode::OK && body["items"][0]["spec"] == expected {
+            return (warnings, began.elapsed());
+        }
+        last = Some((status, warnings, body));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    panic!("it does not become {expected}: {last:?}");
+}
+
+fn spec(secret: bool, can_see_secrets: bool, events: usize) -> Value {
+    json!({"secret": secret, "can_see_secrets": can_see_secrets, "events": events})
+}
+
+const NO_SECRETS: &str = "299 - \"secrets cannot be read now: what they would add is left out\"";
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_read_is_left_out_and_comes_back() {
+    let cluster = cluster();
+    cluster.refuse(SECRETS, StatusCode::FORBIDDEN);
+    let server = serve(&cluster, Kinds::new().computed::<Viewed>()).await;
+    let (warnings, took) = wait_for(&server, spec(false, false, 1)).await;
+    assert_eq!(warnings, [NO_SECRETS]);
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    let (_, warnings, _) = ask(&server, "/apis/example.com/v1/namespaces/n/vieweds/a").await;
+    assert_eq!(warnings, [NO_SECRETS]);
+    let (_, _, metrics) = ask(&server, "/metrics").await;
+    let metrics = metrics.as_str().unwrap();
+    for line in [
+        "apiserver_computed_source_in_view{source=\"secrets\"} 0",
+        "apiserver_computed_source_in_view{source=\"configmaps\"} 1",
+    ] {
+        assert!(metrics.contains(line), "{metrics}");
+    }
+
+    cluster.allow(SECRETS);
+    let (warnings, _) = wait_for(&server, spec(true, true, 1)).await;
+    assert_eq!(warnings, [""; 0]);
+
+    // Rights are replaced in a moment: it is shown as it was for a minute, and then left out.
+    cluster.refuse(SECRETS, StatusCode::FORBIDDEN);
+    let (_, took) = wait_for(&server, spec(false, false, 1)).await;
+    assert!(took >= Duration::from_secs(60), "{took:?}");
+    // What was there is not shown again when it has gone meanwhile.
+    cluster.set(SECRETS, Vec::new());
+    cluster.allow(SECRETS);
+    wait_for(&server, spec(false, true, 1)).await;
+    // An API that is removed is the same.
+    cluster.refuse(EVENTS, StatusCode::NOT_FOUND);
+    let (warnings, _) = wait_for(&server, spec(false, true, 0)).await;
+    assert_eq!(warnings, [NO_SECRETS.replace("secrets", "events")]);
+    cluster.allow(EVENTS);
+    wait_for(&server, spec(false, true, 1)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lookup_that_does_not_answer_is_not_waited_for_long() {
+    let cluster = cluster();
+    cluster.refuse(EVENTS, StatusCode::SERVICE_UNAVAILABLE);
+    let server = serve(&cluster, Kinds::new().computed::<Viewed>()).await;
+    let (_, took) = wait_for(&server, spec(true, true, 0)).await;
+    assert!(took >= Duration::from_secs(9) && took < Duration::from_secs(15), "{took:?}");
+    cluster.allow(EVENTS);
+    wait_for(&server, spec(true, true, 1)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_kind_is_computed_from_is_waited_for_and_told_when_it_is_old() {
+    let cluster = cluster();
+    cluster.refuse(CONFIG_MAPS, StatusCode::FORBIDDEN);
+    let server = serve(&cluster, Kinds::new().computed::<Viewed>()).await;
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    let (status, _, body) = ask(&server, VIEWED).await;
+    assert_eq!(status, StatusCode::TOO_MANY_REQUESTS);
+    let message = "storage is (re)initializing: waiting for a list of configmaps";
+    assert_eq!(body["message"], message);
+    cluster.allow(CONFIG_MAPS);
+    wait_for(&server, spec(true, true, 1)).await;
+
+    for status in [StatusCode::SERVICE_UNAVAILABLE, StatusCode::FORBIDDEN] {
+        cluster.refuse(CONFIG_MAPS, status);
+        tokio::time::sleep(Duration::from_secs(50)).await;
+        let (warnings, _) = wait_for(&server, spec(true, true, 1)).await;
+        assert_eq!(warnings, [""; 0]);
+        tokio::time::sleep(Duration::from_secs(50)).await;
+        let (warnings, _) = wait_for(&server, spec(true, true, 1)).await;
+        let [warning] = &warnings[..] else { panic!("{warnings:?}") };
+        let (before, after) = (
+            "299 - \"configmaps are shown as they were ",
+            " seconds ago: the cluster does not show them now\"",
+        );
+        let age = warning.strip_prefix(before).and_then(|rest| rest.strip_suffix(after));
+        let age: u64 = age.unwrap_or_else(|| panic!("{warning}")).parse().unwrap();
+        assert!((60..=101).contains(&age), "{warning}");
+        cluster.allow(CONFIG_MAPS);
+        // It asks less and less often.
+        tokio::time::sleep(Duration::from_secs(120)).await;
+        assert_eq!(wait_for(&server, spec(true, true, 1)).await.0, [""; 0]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_in_scope_is_read_once() {
+    let cluster = cluster();
+    cluster.set("/api/v1/namespaces/n/configmaps", vec![named("b")]);
+    let kinds = Kinds::new().computed::<Viewed>().computed::<Narrow>();
+    let server = serve(&cluster, kinds).await;
+    server.wait_synced().await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let mut requests = cluster.requests();
+    requests.sort();
+    let metadata = "PartialObjectMetadata";
+    assert_eq!(
+        requests,
+        [
+            format!("list{metadata}List {CONFIG_MAPS}"),
+            format!("list{metadata}List /api/v1/namespaces/n/configmaps labelSelector=shown%3Dyes"),
+            format!("list{metadata}List {SECRETS}"),
+            format!("list {EVENTS} fieldSelector=involvedObject.kind%3DPod"),
+            format!("watch{metadata} {CONFIG_MAPS}"),
+            format!("watch{metadata} /api/v1/namespaces/n/configmaps labelSelector=shown%3Dyes"),
+            format!("watch{metadata} {SECRETS}"),
+            format!("watch {EVENTS} fieldSelector=involvedObject.kind%3DPod"),
+        ]
+        .into_iter()
+        .collect::<std::collections::BTreeSet<_>>()
+        .into_iter()
+        .collect::<Vec<_>>()
+    );
+    let (_, _, narrow) = ask(&server, "/apis/example.com/v1/narrows").await;
+    assert_eq!(narrow["items"][0]["metadata"]["name"], "b");
+}
