@@ -11,6 +11,7 @@ use kube::Client;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
+/// The cluster, by the paths of its objects.
 #[derive(Clone, Default)]
 pub struct FakeCluster(Arc<Mutex<State>>);
 
@@ -56,6 +57,7 @@ impl FakeCluster {
         self.0.lock().unwrap().requests.clone()
     }
 
+    /// A client of it.
     pub fn client(&self) -> Client {
         let cluster = self.clone();
         let service = tower::service_fn(move |request: Request<kube::client::Body>| {

@@ -5,6 +5,7 @@ mod follower;
 mod informer;
 mod list_watch;
 mod scope;
+mod stream;
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -19,6 +20,7 @@ use follower::Follower;
 pub use informer::{Changed, SourceInformer, Standing};
 use list_watch::ListWatch;
 pub use scope::SourceScope;
+pub use stream::SourceStreams;
 
 /// How much memory the objects of one type may take, if nobody says otherwise: four types of them,
 /// and what is computed from them, fit into a gigabyte. Views of 20,000 Pods take so much.
@@ -34,13 +36,15 @@ pub struct Sources {
     client: Client,
     /// How many bytes the objects of each type may take.
     bound: usize,
+    /// The types that do not come from the cluster.
+    streams: SourceStreams,
     informers: Mutex<HashMap<(TypeId, SourceScope), AnyInformer>>,
     watches: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Sources {
-    pub(super) fn new(client: Client, bound: usize) -> Self {
-        Self { client, bound, informers: Mutex::default(), watches: Mutex::default() }
+    pub(super) fn new(client: Client, bound: usize, streams: SourceStreams) -> Self {
+        Self { client, bound, streams, informers: Mutex::default(), watches: Mutex::default() }
     }
 
     /// The informer of what is in scope of a type; its watch begins when it is opened first. The log
@@ -58,7 +62,12 @@ impl Sources {
         let informer = Arc::new(SourceInformer::<K>::new(self.bound));
         informers.insert(place, informer.clone());
         let follower = Follower::new(Arc::clone(&informer), missing);
-        let watch = tokio::spawn(follower.run(ListWatch::new(self.client.clone(), scope)));
+        let (list_watch, streams) =
+            (ListWatch::new(self.client.clone(), scope), self.streams.clone());
+        let watch = tokio::spawn(async move {
+            let follower = follower.stream(streams).await;
+            follower.run(list_watch).await;
+        });
         self.watches.lock().unwrap_or_else(PoisonError::into_inner).push(watch);
         informer
     }
@@ -115,7 +124,8 @@ mod tests {
                 async move { Ok::<_, Infallible>(Response::new(Body::from(answer.into_bytes()))) }
             })
         };
-        let sources = Sources::new(Client::new(cluster, "default"), 30_000);
+        let sources =
+            Sources::new(Client::new(cluster, "default"), 30_000, SourceStreams::default());
         let began = Instant::now();
         let informer = sources.open::<ConfigMap>(SourceScope::ALL, "nothing");
         let changed = Arc::new(Notify::new());

@@ -1,9 +1,12 @@
 //! Computed: a kind that is a view of something else in the cluster.
 
+mod held_back;
+
 use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use kube::{CustomResourceExt, Resource};
 use serde::Serialize;
@@ -13,11 +16,12 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::lookup::{self, QuestionId, Related, Tracked};
+use super::lookup::{self, Due, QuestionId, Related, Tracked};
 use super::{Cells, qualified, to_tree};
 use crate::cluster::{Changed, SourceInformer, SourceScope, Sources};
 use crate::object::{Key, Object};
 use crate::watch_cache::{SourceState, WatchCache};
+use held_back::{HeldBack, Hold};
 
 /// What the log says while the sources of a kind are not in view.
 const MISSING: &str = "what is computed from them is not served";
@@ -76,6 +80,24 @@ pub trait Computed:
     where
         Self: Sized;
 
+    /// At most so often an object is told to those who watch because of
+    /// [measurements](SourceScope::measured) alone; what else changes is told at once, with what is
+    /// measured then.
+    const MEASURED_AT_MOST_EVERY: Duration = Duration::from_secs(15);
+    /// How long a measurement is not told that is [not worth it](Self::is_worth_publishing).
+    const MEASURED_AT_LATEST: Duration = Duration::from_secs(300);
+
+    /// Whether what was computed differs so much from what is shown that it is worth an event for
+    /// everybody who watches. Asked only if nothing but [measurements](SourceScope::measured) has
+    /// changed. What is not worth it is told later: with the next change, or after
+    /// [`MEASURED_AT_LATEST`](Self::MEASURED_AT_LATEST).
+    fn is_worth_publishing(_shown: &Self, _computed: &Self) -> bool
+    where
+        Self: Sized,
+    {
+        true
+    }
+
     /// The name of the source behind an object of this name, or `None` if no
     /// source can be behind it: the right to `get` is asked for that source.
     fn source_name(name: &str) -> Option<String> {
@@ -104,17 +126,25 @@ pub(super) async fn run<C: Computed>(sources: Arc<Sources>, cache: Arc<WatchCach
             None => changed.await,
         }
         let (due, until) = computation.take_due();
-        wake_at = until;
         if !computation.is_synced() {
-            computation.put_off.extend(due);
+            wake_at = until;
+            computation.put_off.extend(due.changed);
+            computation.put_off.extend(due.measured);
             computation.cache.set_sources(computation.sources());
             continue;
         }
-        let due: Vec<Key> = due.into_iter().collect();
-        for batch in due.chunks(BATCH) {
-            batch.iter().for_each(|key| computation.update(key));
-            tokio::task::yield_now().await;
+        let changed = due.changed.iter().map(|key| (key, false));
+        let measured = due.measured.difference(&due.changed).map(|key| (key, true));
+        let mut left = BATCH;
+        for (key, is_measured) in changed.chain(measured) {
+            computation.update(key, is_measured);
+            left -= 1;
+            if left == 0 {
+                left = BATCH;
+                tokio::task::yield_now().await;
+            }
         }
+        wake_at = until.into_iter().chain(computation.held_back.next()).min();
         // What is too much for a while is served again only now.
         computation.cache.set_sources(computation.sources());
         if computation.is_synced() {
@@ -145,6 +175,8 @@ struct Known {
     shown: Option<Key>,
     /// By lookup, and in order.
     seen: Box<[Seen]>,
+    /// If it was ever computed because of a measurement.
+    hold: Option<Box<Hold>>,
 }
 
 struct Computation<C: Computed> {
@@ -156,6 +188,7 @@ struct Computation<C: Computed> {
     known: HashMap<Key, Known>,
     /// Sources that were due when what they are computed from went out of view.
     put_off: HashSet<Key>,
+    held_back: HeldBack,
 }
 
 impl<C: Computed> Computation<C> {
@@ -163,8 +196,15 @@ impl<C: Computed> Computation<C> {
         let informer = sources.open::<C::Source>(C::SCOPE, MISSING);
         let changed = informer.follow(Arc::clone(notify));
         let related = C::Related::open(sources, notify);
-        let (known, put_off) = (HashMap::new(), HashSet::new());
-        Self { informer, changed, related, cache, known, put_off }
+        Self {
+            informer,
+            changed,
+            related,
+            cache,
+            known: HashMap::new(),
+            put_off: HashSet::new(),
+            held_back: HeldBack::default(),
+        }
     }
 
     fn is_synced(&self) -> bool {
@@ -178,16 +218,19 @@ impl<C: Computed> Computation<C> {
     }
 
     /// The sources that must be computed again, and when to look for more at the latest.
-    fn take_due(&mut self) -> (HashSet<Key>, Option<Instant>) {
-        let mut due = std::mem::take(&mut self.put_off);
-        due.extend(self.changed.take());
+    fn take_due(&mut self) -> (Due, Option<Instant>) {
+        let mut due = Due { changed: std::mem::take(&mut self.put_off), ..Due::default() };
+        due.measured.extend(self.held_back.take_due(Instant::now()));
+        let own = if C::SCOPE.is_measured() { &mut due.measured } else { &mut due.changed };
+        own.extend(self.changed.take());
         let lookups = self.related.lookups().into_iter();
         let until = lookups.filter_map(|lookup| lookup.take_due(&mut due)).min();
         (due, until)
     }
 
-    /// Computes one source again and publishes what came of it.
-    fn update(&mut self, source_key: &Key) {
+    /// Computes one source again and publishes what came of it, now or, if only a measurement has
+    /// changed, when it is time.
+    fn update(&mut self, source_key: &Key, is_measured: bool) {
         let source = self.informer.get(source_key);
         let computed = source.as_ref().map(|source| self.compute(source));
         let seen = self.take_seen();
@@ -202,16 +245,51 @@ impl<C: Computed> Computation<C> {
         let Some(computed) = computed else {
             self.show(source_key, None);
             self.settle(source_key, Box::default());
-            self.known.remove(source_key);
+            if let Some(mut hold) = self.known.remove(source_key).and_then(|known| known.hold) {
+                self.held_back.note(source_key, &mut hold, None);
+            }
             return;
         };
         self.settle(source_key, seen);
         match computed {
-            Ok(object) => self.show(source_key, object),
+            Ok(Some(object)) if is_measured && self.is_held_back(source_key, &object) => {}
+            Ok(object) => {
+                self.end_hold(source_key, is_measured);
+                self.show(source_key, object);
+            }
             Err(why) => tracing::error!(
                 "computing {} of {source_key} failed, what was shown stays: {why}",
                 qualified::<C>()
             ),
+        }
+    }
+
+    /// Whether an object is not shown now in which only what is measured has changed.
+    fn is_held_back(&mut self, source_key: &Key, object: &Object) -> bool {
+        let known = self.known.entry(source_key.clone()).or_default();
+        if known.shown.as_ref() != Some(object.key()) {
+            return false;
+        }
+        let Some(shown) = self.cache.get(object.key()) else { return false };
+        let hold = known.hold.get_or_insert_default();
+        if shown.object.same_content(object) {
+            self.held_back.note(source_key, hold, None);
+            hold.end(None);
+            return true;
+        }
+        let is_worth = is_worth_publishing::<C>(&shown.object, object);
+        let bounds = (C::MEASURED_AT_MOST_EVERY, C::MEASURED_AT_LATEST);
+        let until = hold.is_over(Instant::now(), is_worth, bounds).err();
+        self.held_back.note(source_key, hold, until);
+        until.is_some()
+    }
+
+    /// Notes that nothing of an object is held back any more.
+    fn end_hold(&mut self, source_key: &Key, is_measured: bool) {
+        let hold = self.known.get_mut(source_key).and_then(|known| known.hold.as_mut());
+        if let Some(hold) = hold {
+            self.held_back.note(source_key, hold, None);
+            hold.end(is_measured.then(Instant::now));
         }
     }
 
@@ -274,6 +352,15 @@ impl<C: Computed> Computation<C> {
             lookup.settle(source_key, &of_lookup(&before, index), &of_lookup(now, index));
         }
     }
+}
+
+/// Whether those who watch an object are to be told what was measured. What the user wrote may panic: then
+/// they are.
+fn is_worth_publishing<C: Computed>(shown: &Object, computed: &Object) -> bool {
+    let read = |object: &Object| serde_json::from_value::<C>(Value::Object(object.to_tree())).ok();
+    let (Some(shown), Some(computed)) = (read(shown), read(computed)) else { return true };
+    let is_worth = AssertUnwindSafe(|| C::is_worth_publishing(&shown, &computed));
+    catch_unwind(is_worth).unwrap_or(true)
 }
 
 /// What one of the lookups was asked.

@@ -1,13 +1,15 @@
 //! Kinds: which kinds a server has.
 
 use std::any::TypeId;
+use std::fmt::Display;
 use std::sync::Arc;
 
-use futures::FutureExt;
 use futures::future::BoxFuture;
+use futures::{FutureExt, Stream};
 use k8s_openapi::ClusterResourceScope;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Resource;
+use kube::runtime::watcher::Event;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -19,7 +21,7 @@ use super::to_tree;
 use super::yaml::{self, DefinitionError};
 use super::{Cells, Rules};
 use crate::admission::{AdmissionChain, AdmissionPlugin};
-use crate::cluster::{SourceScope, Sources};
+use crate::cluster::{SourceScope, SourceStreams, Sources};
 use crate::error::StartError;
 use crate::kind::{
     ErasedCells, ErasedRules, Kind, ReviewError, ReviewHandler, Strategy, SubresourceError,
@@ -40,8 +42,10 @@ pub struct SourceKind {
     pub plural: String,
     /// Whether it lives in namespaces.
     pub namespaced: bool,
-    /// Which of its objects are read.
+    /// Which of its objects are read, and how.
     pub scope: SourceScope,
+    /// The type that they are read as.
+    pub type_id: TypeId,
 }
 
 impl SourceKind {
@@ -52,6 +56,7 @@ impl SourceKind {
             plural: K::plural(&()).into_owned(),
             namespaced: TypeId::of::<K::Scope>() != TypeId::of::<ClusterResourceScope>(),
             scope,
+            type_id: TypeId::of::<K>(),
         }
     }
 }
@@ -111,6 +116,7 @@ impl Registered {
 pub struct Kinds {
     registered: Vec<Registered>,
     admission: AdmissionChain,
+    streams: SourceStreams,
     allow_partial: bool,
 }
 
@@ -228,6 +234,7 @@ impl Kinds {
     pub fn merge(mut self, others: Self) -> Self {
         self.registered.extend(others.registered);
         self.admission.extend(others.admission);
+        self.streams.extend(others.streams);
         self.allow_partial |= others.allow_partial;
         self
     }
@@ -302,6 +309,51 @@ impl Kinds {
         let role = Role::Computed { source, watched, run };
         self.add(K::crd(), K::cells().erased(), role);
         self
+    }
+
+    /// Has the objects of a type, which kinds are computed from or look up, come from a stream
+    /// instead of from the cluster: from HTTP, a database, a timer. Each stream begins with
+    /// [`Event::Init`], an [`Event::InitApply`] for each object there is and [`Event::InitDone`],
+    /// and goes on with [`Event::Apply`] and [`Event::Delete`]; to begin again is to say what there is
+    /// now. It is opened when the server starts, and again, after a while, when it has ended. What it
+    /// brings is bounded as objects of the cluster are, and until its first `InitDone` kinds wait for
+    /// it as for those. No rights are asked for.
+    ///
+    /// [`Event::Init`]: kube::runtime::watcher::Event::Init
+    /// [`Event::InitApply`]: kube::runtime::watcher::Event::InitApply
+    /// [`Event::InitDone`]: kube::runtime::watcher::Event::InitDone
+    /// [`Event::Apply`]: kube::runtime::watcher::Event::Apply
+    /// [`Event::Delete`]: kube::runtime::watcher::Event::Delete
+    ///
+    /// ```
+    /// use aggregated_apiserver::Kinds;
+    /// use futures::stream;
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    /// use kube::runtime::watcher::Event;
+    ///
+    /// let kinds = Kinds::new().with_source_stream(|| {
+    ///     let price = ConfigMap::default();
+    ///     let events = [Event::Init, Event::InitApply(price), Event::InitDone];
+    ///     stream::iter(events.map(Ok::<_, std::io::Error>))
+    /// });
+    /// ```
+    #[must_use]
+    pub fn with_source_stream<K, S, E>(
+        mut self,
+        open: impl Fn() -> S + Send + Sync + 'static,
+    ) -> Self
+    where
+        K: SourceType + Serialize,
+        S: Stream<Item = Result<Event<K>, E>> + Send + 'static,
+        E: Display + 'static,
+    {
+        self.streams.add(open);
+        self
+    }
+
+    /// The types that come from streams.
+    pub(crate) fn source_streams(&self) -> SourceStreams {
+        self.streams.clone()
     }
 
     fn add(

@@ -280,6 +280,15 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
     }
 }
 
+/// The sources that have to be computed again.
+#[derive(Default)]
+pub struct Due {
+    /// Something that they were computed from has changed.
+    pub changed: HashSet<Key>,
+    /// A measurement has.
+    pub measured: HashSet<Key>,
+}
+
 /// A lookup, whatever its type.
 pub trait Tracked {
     /// What was asked since this was last called, in order.
@@ -290,7 +299,7 @@ pub trait Tracked {
     fn drop_unsettled(&self, asked: &[QuestionId]);
     /// Takes in what changed since this was last called, and adds the sources that have asked for it.
     /// Answers when it has to be called at the latest, if nothing changes before.
-    fn take_due(&self, due: &mut HashSet<Key>) -> Option<Instant>;
+    fn take_due(&self, due: &mut Due) -> Option<Instant>;
     /// Whether it is known if the objects can be looked at.
     fn is_settled(&self) -> bool;
     /// The state of the source, if the objects come from the cluster.
@@ -326,7 +335,7 @@ impl<K: SourceType, S: Scoped> Tracked for Lookup<K, S> {
         self.state().questions.drop_unsettled(asked);
     }
 
-    fn take_due(&self, due: &mut HashSet<Key>) -> Option<Instant> {
+    fn take_due(&self, due: &mut Due) -> Option<Instant> {
         let Followed { informer, changed, opened } = self.followed.as_ref()?;
         let mut state = self.state();
         let State { availability, view, questions, .. } = &mut *state;
@@ -335,9 +344,13 @@ impl<K: SourceType, S: Scoped> Tracked for Lookup<K, S> {
         let (is, until) = Availability::at(now, &standing, *opened);
         if std::mem::replace(availability, is) != is {
             // Every answer may be another one.
-            questions.find_all(due);
+            questions.find_all(&mut due.changed);
             *view = None;
         } else if is == Availability::Available {
+            let due = match S::SCOPE.is_measured() {
+                true => &mut due.measured,
+                false => &mut due.changed,
+            };
             for key in changed {
                 questions.find_named(&key, due);
                 let Some(view) = view else { continue };

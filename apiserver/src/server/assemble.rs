@@ -184,7 +184,7 @@ impl Assembled {
         let store = store.unwrap_or_else(|| {
             Arc::new(MemoryStore::new(bounds.objects, Arc::clone(&of_process), namespace_share))
         });
-        let sources = Arc::new(cluster.sources());
+        let sources = Arc::new(cluster.sources(registered.source_streams()));
         let mut served = Vec::new();
         let mut runs = Vec::new();
         let mut beginnings = Vec::new();

@@ -1,6 +1,7 @@
 //! Keeps the objects of an informer as the cluster shows them.
 
 use std::collections::HashSet;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,11 +22,11 @@ pub(super) const AGAIN: Duration = Duration::from_secs(60);
 /// Keeps the objects of an informer as the cluster shows them. While the cluster is away they stay
 /// as they were last.
 pub(super) struct Follower<K> {
-    informer: Arc<SourceInformer<K>>,
+    pub informer: Arc<SourceInformer<K>>,
     /// What is missing as long as they are.
     missing: &'static str,
     /// What the list in progress has shown.
-    present: Option<HashSet<Key>>,
+    pub present: Option<HashSet<Key>>,
     reports: Occasionally,
     backoff: DefaultBackoff,
 }
@@ -66,10 +67,22 @@ where
             let present = self.present.take().unwrap_or_default();
             match listed {
                 Ok(revision) => {
+                    if !self.informer.is_synced() {
+                        tracing::info!("{} are in view", resource_name::<K>());
+                    }
                     self.informer.complete(&present);
                     drop(present);
-                    tracing::info!("{} are in view", resource_name::<K>());
-                    self.watch(&objects, revision).await;
+                    match (objects.every(), revision) {
+                        (Some(every), _) => {
+                            self.backoff_is_over();
+                            tokio::time::sleep(about(every)).await;
+                        }
+                        (None, Some(revision)) => self.watch(&objects, revision).await,
+                        (None, None) => {
+                            let why = "the list has no resourceVersion to watch from";
+                            self.wait(Interruption::Failed(why.to_owned())).await;
+                        }
+                    }
                 }
                 Err(Interruption::TooLarge(excess @ Excess::Memory))
                     if self.informer.len() > present.len() =>
@@ -88,7 +101,7 @@ where
             let informer = Arc::clone(&self.informer);
             let is_watching = || informer.set_away(None);
             match objects.watch(&mut revision, self, is_watching).await {
-                Ok(true) => self.backoff.reset(),
+                Ok(true) => self.backoff_is_over(),
                 // One that shows nothing is not asked for at once again.
                 Ok(false) => self.pause().await,
                 Err(interruption) => {
@@ -104,7 +117,7 @@ where
     }
 
     /// Says why the objects are not in view, and waits before they are asked for again.
-    async fn wait(&mut self, interruption: Interruption) {
+    pub async fn wait(&mut self, interruption: Interruption) {
         let name = resource_name::<K>();
         match interruption {
             Interruption::Expired => self.pause().await,
@@ -120,18 +133,28 @@ where
                 tokio::time::sleep(AGAIN).await;
             }
             Interruption::Failed(ref error) | Interruption::Refused(ref error) => {
-                self.reports.log(|_| {
-                    let meanwhile = match self.informer.is_synced() {
-                        true => "the last view of them stays",
-                        false => self.missing,
-                    };
-                    tracing::warn!("cannot list or watch {name}, {meanwhile}: {error}");
-                });
+                self.tell(error);
                 let is_refused = matches!(interruption, Interruption::Refused(_));
                 self.informer.set_away(Some((error, is_refused)));
                 self.pause().await;
             }
         }
+    }
+
+    /// Says in the log why the objects are not in view.
+    pub fn tell(&self, error: &str) {
+        self.reports.log(|_| {
+            let meanwhile = match self.informer.is_synced() {
+                true => "the last view of them stays",
+                false => self.missing,
+            };
+            tracing::warn!("cannot read {}, {meanwhile}: {error}", resource_name::<K>());
+        });
+    }
+
+    /// What goes wrong next is tried again soon.
+    pub fn backoff_is_over(&mut self) {
+        self.backoff.reset();
     }
 
     fn explain(&self, excess: Excess) -> String {
@@ -148,4 +171,11 @@ where
             tokio::time::sleep(pause).await;
         }
     }
+}
+
+/// A time that differs from this one by a tenth at most.
+fn about(time: Duration) -> Duration {
+    // The keys of a hasher are random.
+    let random = RandomState::new().build_hasher().finish() % 201;
+    time * 9 / 10 + time * u32::try_from(random).unwrap_or_default() / 1_000
 }

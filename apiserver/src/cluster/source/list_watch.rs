@@ -146,15 +146,23 @@ impl<K: Resource<DynamicType = ()> + DeserializeOwned> ListWatch<K> {
         Self { client, requests, scope, limit: FIRST_PAGE, of: PhantomData }
     }
 
-    /// Lists everything there is; answers from where to watch. Of pages that are too long smaller
-    /// ones are requested, and larger ones of small pages.
+    /// How often the objects are to be listed, if they are not to be watched.
+    pub(super) fn every(&self) -> Option<Duration> {
+        self.scope.every()
+    }
+
+    /// Lists everything there is; answers from where to watch, if that was said. Of pages that are too
+    /// long smaller ones are requested, and larger ones of small pages. What is polled is made for
+    /// the list, all of it at once.
     pub(super) async fn list(
         &mut self,
         keeper: &mut impl Keeper<K>,
-    ) -> Result<String, Interruption> {
+    ) -> Result<Option<String>, Interruption> {
+        let is_polled = self.scope.every().is_some();
         let mut from: Option<String> = None;
         loop {
-            let mut parameters = ListParams::default().limit(self.limit);
+            let mut parameters = ListParams::default();
+            parameters.limit = (!is_polled).then_some(self.limit);
             parameters.continue_token.clone_from(&from);
             parameters.label_selector = self.scope.labels().map(str::to_owned);
             parameters.field_selector = self.scope.fields().map(str::to_owned);
@@ -163,7 +171,7 @@ impl<K: Resource<DynamicType = ()> + DeserializeOwned> ListWatch<K> {
                 false => self.requests.list(&parameters),
             };
             let answer = self.send(request).await?;
-            let most = if self.limit > 1 { PAGE_BYTES } else { usize::MAX };
+            let most = if self.limit > 1 && !is_polled { PAGE_BYTES } else { usize::MAX };
             let Some(text) = read_body(answer, most).await? else {
                 self.limit /= 2;
                 continue;
@@ -180,13 +188,9 @@ impl<K: Resource<DynamicType = ()> + DeserializeOwned> ListWatch<K> {
             }
             from = page.metadata.continue_.filter(|token| !token.is_empty());
             let revision = page.metadata.resource_version.filter(|revision| !revision.is_empty());
-            match (&from, revision) {
-                (Some(_), _) => tokio::task::yield_now().await,
-                (None, Some(revision)) => return Ok(revision),
-                (None, None) => {
-                    let why = "the list has no resourceVersion to watch from";
-                    return Err(Interruption::Failed(why.to_owned()));
-                }
+            match from {
+                Some(_) => tokio::task::yield_now().await,
+                None => return Ok(revision),
             }
         }
     }

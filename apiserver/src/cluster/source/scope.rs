@@ -1,4 +1,6 @@
-//! Which objects of a type are read.
+//! Which objects of a type are read, and how.
+
+use std::time::Duration;
 
 /// Which objects of a type are read of the cluster: all of them ([`SourceScope::ALL`]), or those of
 /// a namespace, or those that selectors select. Whoever reads the same of the same type shares one
@@ -15,11 +17,15 @@ pub struct SourceScope {
     namespace: Option<&'static str>,
     labels: Option<&'static str>,
     fields: Option<&'static str>,
+    /// How often they are listed, if they are not watched.
+    every: Option<Duration>,
+    is_measured: bool,
 }
 
 impl SourceScope {
     /// All objects.
-    pub const ALL: Self = Self { namespace: None, labels: None, fields: None };
+    pub const ALL: Self =
+        Self { namespace: None, labels: None, fields: None, every: None, is_measured: false };
 
     /// Only those in this namespace. The manifests ask for rights in it alone.
     #[must_use]
@@ -38,6 +44,31 @@ impl SourceScope {
     #[must_use]
     pub const fn with_fields(self, selector: &'static str) -> Self {
         Self { fields: Some(selector), ..self }
+    }
+
+    /// They are listed every so often, and not watched: for what knows no watch, as the metrics of
+    /// `metrics.k8s.io`. Times vary by a tenth, so that not all servers ask at once. They are
+    /// [measured](Self::measured).
+    #[must_use]
+    pub const fn polled_every(self, every: Duration) -> Self {
+        Self { every: Some(every), is_measured: true, ..self }
+    }
+
+    /// They are measurements, which change all the time: what only they have changed of an object is
+    /// told when it [is worth it](crate::Computed::is_worth_publishing), and not too often.
+    #[must_use]
+    pub const fn measured(self) -> Self {
+        Self { is_measured: true, ..self }
+    }
+
+    /// Whether they are measurements.
+    pub fn is_measured(&self) -> bool {
+        self.is_measured
+    }
+
+    /// How often they are listed, if they are not watched.
+    pub fn every(&self) -> Option<Duration> {
+        self.every
     }
 
     /// The only namespace that is read.

@@ -1,8 +1,10 @@
 //! A computed kind, as its cache shows it.
 
+mod measured;
 mod model;
 
 use super::*;
+use crate::cluster::SourceStreams;
 use crate::definition::Lookup;
 use crate::storage::Timeline;
 use crate::watch_cache::{Scope, WINDOW_LIMIT};
@@ -85,7 +87,7 @@ fn unreachable_client() -> kube::Client {
 /// A view over informers that the test fills itself: the client reaches nobody.
 fn start() -> Fixture {
     let cluster = crate::cluster::Cluster::new(unreachable_client());
-    let sources = Arc::new(cluster.sources());
+    let sources = Arc::new(cluster.sources(SourceStreams::default()));
     let timeline = Arc::new(Timeline::starting(Timestamp::now(), 7));
     let cache = Arc::new(WatchCache::new(timeline, WINDOW_LIMIT));
     Fixture {

@@ -192,7 +192,7 @@ struct Watched {
 impl Watched {
     fn start() -> Self {
         let cluster = crate::cluster::Cluster::new(unreachable_client());
-        let sources = cluster.sources();
+        let sources = cluster.sources(SourceStreams::default());
         let timeline = Arc::new(Timeline::starting(Timestamp::now(), 7));
         let cache = Arc::new(WatchCache::new(timeline, WINDOW_LIMIT));
         let (_, watch) = cache.subscribe(Scope::All);
@@ -213,10 +213,10 @@ impl Watched {
     fn quiet(&mut self) -> (usize, usize) {
         loop {
             let (due, _) = self.computation.take_due();
-            if due.is_empty() {
+            if due.changed.is_empty() {
                 break;
             }
-            due.iter().for_each(|key| self.computation.update(key));
+            due.changed.iter().for_each(|key| self.computation.update(key, false));
         }
         let mut told = 0;
         while let Some(changes) = self.watch.next().now_or_never() {
