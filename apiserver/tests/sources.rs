@@ -5,16 +5,20 @@
 mod fake_cluster;
 mod in_process;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use aggregated_apiserver::{ApiServer, Computed, InProcess, Kinds, Lookup, Scoped, SourceScope};
 use axum::body::Body;
 use fake_cluster::FakeCluster;
+use futures::stream::{self, BoxStream, StreamExt};
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Secret};
 use kube::CustomResource;
-use kube::api::PartialObjectMeta;
+use kube::api::{ObjectMeta, PartialObjectMeta};
+use kube::runtime::watcher::Event as SourceEvent;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -68,6 +72,58 @@ impl Computed for Narrow {
 
     fn compute(source: &Self::Source, _: &Self::Related) -> Option<Self> {
         Some(Self::new(source.metadata.name.as_deref()?, NarrowSpec {}))
+    }
+}
+
+/// What metrics-server says of a Pod.
+#[derive(kube::Resource, Clone, Debug, Default, Deserialize, Serialize)]
+#[resource(inherit = PodMetricsResource)]
+struct PodMetrics {
+    metadata: ObjectMeta,
+    usage: i64,
+}
+
+/// What it is called.
+#[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[kube(
+    group = "metrics.k8s.io",
+    version = "v1beta1",
+    kind = "PodMetricsResource",
+    plural = "pods",
+    namespaced
+)]
+struct PodMetricsResourceSpec {}
+
+struct Polled;
+
+impl Scoped for Polled {
+    const SCOPE: SourceScope = SourceScope::ALL.polled_every(Duration::from_secs(15));
+}
+
+/// What is used by what is called like a ConfigMap, and what that costs.
+#[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[kube(group = "example.com", version = "v1", kind = "Used", namespaced)]
+struct UsedSpec {
+    usage: Option<i64>,
+    price: Option<i64>,
+}
+
+/// A price, which no cluster knows.
+#[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[kube(group = "prices.example.com", version = "v1", kind = "Price")]
+struct PriceSpec {
+    price: i64,
+}
+
+impl Computed for Used {
+    type Source = ConfigMap;
+    type Related = (Lookup<PodMetrics, Polled>, Lookup<Price>);
+
+    fn compute(source: &ConfigMap, (metrics, prices): &Self::Related) -> Option<Self> {
+        let name = source.metadata.name.as_deref()?;
+        let used = metrics.get(source.metadata.namespace.as_deref(), name);
+        let price = prices.get(None, name).map(|price| price.spec.price);
+        Some(Self::new(name, UsedSpec { usage: used.map(|used| used.usage), price }))
     }
 }
 
@@ -194,7 +250,8 @@ async fn what_a_kind_is_computed_from_is_waited_for_and_told_when_it_is_old() {
         tokio::time::sleep(Duration::from_secs(50)).await;
         let (warnings, _) = wait_for(&server, spec(true, true, 1)).await;
         assert_eq!(warnings, [""; 0]);
-        tokio::time::sleep(Duration::from_secs(50)).await;
+        // It notices when it asks again.
+        tokio::time::sleep(Duration::from_secs(100)).await;
         let (warnings, _) = wait_for(&server, spec(true, true, 1)).await;
         let [warning] = &warnings[..] else { panic!("{warnings:?}") };
         let (before, after) = (
@@ -203,7 +260,7 @@ async fn what_a_kind_is_computed_from_is_waited_for_and_told_when_it_is_old() {
         );
         let age = warning.strip_prefix(before).and_then(|rest| rest.strip_suffix(after));
         let age: u64 = age.unwrap_or_else(|| panic!("{warning}")).parse().unwrap();
-        assert!((60..=101).contains(&age), "{warning}");
+        assert!((60..=151).contains(&age), "{warning}");
         cluster.allow(CONFIG_MAPS);
         // It asks less and less often.
         tokio::time::sleep(Duration::from_secs(120)).await;
@@ -241,4 +298,79 @@ async fn what_is_in_scope_is_read_once() {
     );
     let (_, _, narrow) = ask(&server, "/apis/example.com/v1/narrows").await;
     assert_eq!(narrow["items"][0]["metadata"]["name"], "b");
+}
+
+const METRICS: &str = "/apis/metrics.k8s.io/v1beta1/pods";
+
+fn metrics(usage: i64) -> Value {
+    // As metrics-server: without a version to watch from.
+    json!({"metadata": {"namespace": "n", "name": "a"}, "usage": usage})
+}
+
+/// The price, opened so often: what it says, and then nothing, an error, or the end.
+fn prices(opened: usize) -> BoxStream<'static, Result<SourceEvent<Price>, String>> {
+    let price = |price| Price::new("a", PriceSpec { price });
+    let list = |one| {
+        let events = [SourceEvent::Init, SourceEvent::InitApply(price(one)), SourceEvent::InitDone];
+        stream::iter(events.map(Ok))
+    };
+    match opened {
+        0 => list(1).chain(stream::iter([Ok(SourceEvent::Apply(price(2)))])).boxed(),
+        1 => panic!("what the user wrote may panic"),
+        2 => stream::iter([Err("it does not answer".to_owned())]).chain(stream::pending()).boxed(),
+        _ => stream::pending().boxed(),
+    }
+}
+
+async fn used(server: &InProcess) -> (Value, Vec<String>) {
+    let (_, warnings, body) = ask(server, "/apis/example.com/v1/useds").await;
+    (body["items"][0]["spec"].clone(), warnings)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_knows_no_watch_is_polled_and_streams_are_opened_again() {
+    let cluster = cluster();
+    cluster.set(METRICS, vec![metrics(1)]);
+    let opened = Arc::new(AtomicUsize::new(0));
+    let kinds = {
+        let opened = Arc::clone(&opened);
+        let open = move || prices(opened.fetch_add(1, Ordering::Relaxed));
+        Kinds::new().computed::<Used>().with_source_stream(open)
+    };
+    let server = serve(&cluster, kinds).await;
+    server.wait_synced().await;
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(used(&server).await, (json!({"usage": 1, "price": 2}), vec![]));
+    cluster.set(METRICS, vec![metrics(2)]);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(used(&server).await.0["usage"], 1);
+    // The next list, and the distance from the last event.
+    tokio::time::sleep(Duration::from_secs(25)).await;
+    assert_eq!(used(&server).await.0["usage"], 2);
+    tokio::time::sleep(Duration::from_secs(1_000)).await;
+    let requests = cluster.requests();
+    let lists = requests.iter().filter(|request| **request == format!("list {METRICS}")).count();
+    assert!((63..=78).contains(&lists), "{lists} in 1035 seconds");
+    assert!(!requests.iter().any(|request| request.contains("watch /apis/metrics")));
+    assert!(!requests.iter().any(|request| request.contains("prices")));
+
+    // The stream has ended, panicked, and says that it is away; what it said last is shown on.
+    let (spec, warnings) = used(&server).await;
+    assert_eq!((spec["price"].as_i64(), opened.load(Ordering::Relaxed)), (Some(2), 3));
+    assert!(warnings[0].starts_with("299 - \"prices.prices.example.com are shown as they were 10"));
+
+    // There are no metrics any more.
+    let before = cluster.requests().len();
+    cluster.refuse(METRICS, StatusCode::NOT_FOUND);
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    let (spec, warnings) = used(&server).await;
+    assert_eq!(spec["usage"], Value::Null);
+    let warning =
+        "299 - \"pods.metrics.k8s.io cannot be read now: what they would add is left out\"";
+    assert!(warnings.contains(&warning.to_owned()), "{warnings:?}");
+    let asked = cluster.requests().len() - before;
+    assert!((15..60).contains(&asked), "{asked} times in ten minutes");
+    cluster.allow(METRICS);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(used(&server).await.0["usage"], 2);
 }
