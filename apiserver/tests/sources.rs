@@ -300,6 +300,81 @@ async fn what_is_in_scope_is_read_once() {
     assert_eq!(narrow["items"][0]["metadata"]["name"], "b");
 }
 
+/// More fields than a definition may have.
+#[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[kube(
+    group = "example.com",
+    version = "v1",
+    kind = "Broad",
+    namespaced,
+    selectable = ".spec.text",
+    selectable = ".spec.number",
+    selectable = ".spec.fraction",
+    selectable = ".spec.yes",
+    selectable = ".spec.a",
+    selectable = ".spec.b",
+    selectable = ".spec.c",
+    selectable = ".spec.d",
+    selectable = ".spec.e",
+    selectable = ".spec.f"
+)]
+struct BroadSpec {
+    text: String,
+    number: i64,
+    fraction: f64,
+    yes: bool,
+    a: Option<String>,
+    b: String,
+    c: String,
+    d: String,
+    e: String,
+    f: String,
+}
+
+impl Computed for Broad {
+    type Source = ConfigMap;
+    type Related = ();
+
+    fn compute(source: &ConfigMap, (): &()) -> Option<Self> {
+        let name = source.metadata.name.as_deref()?;
+        let text = |text: &str| format!("{text}-{name}");
+        let (b, c, d, e) = (text("b"), text("c"), text("d"), text("e"));
+        let number = i64::try_from(name.len()).ok()?;
+        let (f, yes) = ("f".repeat(100) + name, name == "aa");
+        let (text, fraction) = (name.to_owned(), 1.5);
+        Some(Self::new(name, BroadSpec { text, number, fraction, yes, a: None, b, c, d, e, f }))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn computed_kinds_are_selected_by_any_number_of_scalars() {
+    let cluster = FakeCluster::default();
+    cluster.set(CONFIG_MAPS, vec![named("a"), named("aa"), named("aaa")]);
+    let server = serve(&cluster, Kinds::new().computed::<Broad>()).await;
+    server.wait_synced().await;
+    for (selector, expected) in [
+        ("spec.text=aa", vec!["aa"]),
+        ("spec.text%3D%3Daa", vec!["aa"]),
+        ("spec.text!=aa", vec!["a", "aaa"]),
+        ("spec.number=3", vec!["aaa"]),
+        ("spec.fraction=1.5,spec.number!=3", vec!["a", "aa"]),
+        ("spec.yes=true", vec!["aa"]),
+        ("spec.yes!=true,spec.e=e-a", vec!["a"]),
+        ("spec.a=", vec!["a", "aa", "aaa"]),
+        ("spec.a!=", vec![]),
+        (&format!("spec.f={}aa", "f".repeat(100)), vec!["aa"]),
+    ] {
+        let path = format!("/apis/example.com/v1/broads?fieldSelector={selector}");
+        let (status, _, body) = ask(&server, &path).await;
+        assert_eq!(status, StatusCode::OK, "{body}");
+        let names = body["items"].as_array().unwrap().iter();
+        let names: Vec<&str> = names.map(|one| one["metadata"]["name"].as_str().unwrap()).collect();
+        assert_eq!(names, expected, "{selector}");
+    }
+    let path = "/apis/example.com/v1/broads?fieldSelector=spec.x=1";
+    assert_eq!(ask(&server, path).await.0, StatusCode::BAD_REQUEST);
+}
+
 const METRICS: &str = "/apis/metrics.k8s.io/v1beta1/pods";
 
 fn metrics(usage: i64) -> Value {
