@@ -234,6 +234,10 @@ mod tests {
             health.answer_one("readyz", "source-pods", source(Some("no right")));
         let expected = "internal server error: pods cannot be listed: no right";
         assert_eq!((one.status().as_u16(), &**one.body()), (500, expected));
+        let mut left_out = source(Some("no right"));
+        left_out[0].is_left_out = Some(true);
+        let one: Response<String> = health.answer_one("readyz", "source-pods", left_out);
+        assert_eq!(one.into_body(), "internal server error: pods are left out: no right");
         health.shut_down();
         assert_eq!(answer(&health, "readyz", "").0, 500);
         assert_eq!(answer(&health, "healthz", "").0, 200);
