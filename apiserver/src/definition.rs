@@ -14,7 +14,7 @@ mod yaml;
 pub use cells::Cells;
 pub use computed::{Computed, SourceType};
 pub use kinds::{Kinds, Registered, Role, SourceKind};
-pub use lookup::{Everything, Lookup, Related, Scoped};
+pub use lookup::{Everything, Lookup, Related, Scoped, Total};
 pub use rules::Rules;
 pub use stored::Stored;
 pub use yaml::DefinitionError;

@@ -107,7 +107,7 @@ pub use clock::{Clock, truncate_to_seconds};
 pub use codec::{read_protobuf, write_protobuf};
 pub use definition::{
     Cells, Computed, DefinitionError, Everything, Kinds, Lookup, Related, Rules, Scoped,
-    SourceScope, SourceType, Stored,
+    SourceScope, SourceType, Stored, Total,
 };
 pub use error::{FieldError, StartError};
 pub use kind::{

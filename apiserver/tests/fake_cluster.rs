@@ -1,5 +1,7 @@
 //! A cluster that says what it is told to say of the objects at a path, or refuses to.
 
+#![allow(clippy::unwrap_used)] // it is part of tests
+
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};

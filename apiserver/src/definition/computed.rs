@@ -59,6 +59,78 @@ impl<K> SourceType for K where
 /// fresh as what it shows.
 ///
 /// Whoever reads it needs the same right on its [`Computed::Source`] too.
+///
+/// There is one object for each source, if [`compute`](Self::compute) makes one of it, and what else it
+/// shows is looked up ([`Lookup`](super::Lookup)): by name, by what is in the other objects, by labels in
+/// both directions, and as sums over groups. An object is computed again when something changes that it
+/// was computed from, and an event comes of it when it is another one.
+///
+/// ```
+/// use aggregated_apiserver::{Computed, Lookup};
+/// use k8s_openapi::api::core::v1::{Node, Pod};
+/// use kube::CustomResource;
+/// use schemars::JsonSchema;
+/// use serde::{Deserialize, Serialize};
+///
+/// /// A node, and how much runs on it.
+/// #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+/// #[kube(group = "example.com", version = "v1", kind = "BusyNode")]
+/// pub struct BusyNodeSpec {
+///     pub pods: usize,
+///     pub containers: usize,
+/// }
+///
+/// fn node_name(pod: &Pod) -> Option<String> {
+///     pod.spec.as_ref()?.node_name.clone()
+/// }
+///
+/// fn containers(pod: &Pod) -> usize {
+///     pod.spec.as_ref().map_or(0, |spec| spec.containers.len())
+/// }
+///
+/// impl Computed for BusyNode {
+///     type Source = Node;
+///     type Related = Lookup<Pod>;
+///
+///     fn compute(node: &Node, pods: &Lookup<Pod>) -> Option<Self> {
+///         let name = node.metadata.name.as_deref()?;
+///         let spec = BusyNodeSpec {
+///             pods: pods.count_by(node_name, None, name),
+///             containers: pods.sum_by(node_name, containers, None, name),
+///         };
+///         Some(Self::new(name, spec))
+///     }
+/// }
+///
+/// // A computation is a pure function, and is tested as one.
+/// let node = Node { metadata: BusyNode::new("node-1", BusyNodeSpec { pods: 0, containers: 0 }).metadata, ..Node::default() };
+/// let busy = BusyNode::compute(&node, &Lookup::from_objects([]));
+/// assert_eq!(busy.map(|busy| busy.spec.pods), Some(0));
+/// ```
+///
+/// # What of the cluster is read
+///
+/// The sources and what is looked up are listed and watched once for all kinds, of each type as it
+/// is declared: a type of few fields (as `#[resource(inherit = Pod)]` of kube's derive makes one) takes
+/// little memory, of a `PartialObjectMeta` only metadata is asked for, and [`SCOPE`](Self::SCOPE) and
+/// [`Scoped`](super::Scoped) say which objects, and whether they are polled. Manifests ask for the rights to
+/// just that. Objects can also come from a [stream](super::Kinds::with_source_stream).
+///
+/// Until the sources have been listed, requests get 429. What is only looked up is not waited for
+/// longer than ten seconds, and left out while it cannot be read. As long as the cluster is
+/// away, everything is shown as it was last; clients are warned after a minute.
+///
+/// # Measurements
+///
+/// What is [measured](SourceScope::measured), as what is used of processors and memory, changes all the time.
+/// What only measurements have changed of an object is told to those who watch when it [is worth
+/// it](Self::is_worth_publishing), [at most so often](Self::MEASURED_AT_MOST_EVERY), and otherwise
+/// [later](Self::MEASURED_AT_LATEST).
+///
+/// # Selecting
+///
+/// Every scalar can be a selectable field (`selectable = ".spec.pods"` in kube's derive): of computed kinds
+/// there is no bound of eight.
 pub trait Computed:
     Resource<DynamicType = ()> + CustomResourceExt + Serialize + DeserializeOwned + Send + 'static
 {

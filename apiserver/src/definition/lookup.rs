@@ -7,6 +7,7 @@ mod availability;
 mod labels;
 mod questions;
 mod related;
+mod totals;
 mod view;
 
 use std::collections::{BTreeMap, HashSet};
@@ -28,13 +29,16 @@ use labels::Terms;
 pub use questions::QuestionId;
 use questions::{Question, Questions};
 pub use related::Related;
+pub use totals::Total;
+use totals::TotalsOf;
 use view::{IndexId, View};
 
 /// Objects of another type that a computation may look at.
 ///
 /// They are found by name ([`get`](Self::get)), by namespace ([`list`](Self::list)), by anything
 /// in them ([`find_by`](Self::find_by)), by their labels ([`find_matching`](Self::find_matching)),
-/// and by the labels that they select ([`find_selecting`](Self::find_selecting)). Whatever was
+/// and by the labels that they select ([`find_selecting`](Self::find_selecting)). Groups of them are
+/// summed up ([`sum_by`](Self::sum_by)). Whatever was
 /// asked is remembered with the object that was computed of it, also if nothing was found, and
 /// when the answer may have changed, that object is computed again, and no other. So a change costs
 /// as much as there is to compute again, however many objects there are.
@@ -176,10 +180,7 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
         const { assert!(size_of::<F>() == 0, "an index is a function, not a value") };
         let id = IndexId::of::<F>();
         let question = Question::Indexed(namespace.map(Box::from), id, text.into());
-        let texts_of = || -> view::TextsOf<K> {
-            Box::new(move |object| index(object).into_iter().map(Into::into).collect())
-        };
-        self.find(question, |view| view.indexed(id, texts_of, namespace, text))
+        self.find(question, |view| view.indexed(id, || texts_of(index), namespace, text))
     }
 
     /// The objects whose labels fulfil a selector; an empty one selects everything.
@@ -207,6 +208,60 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
         let question = Question::Selecting(namespace.map(Box::from), id, labels.clone());
         let selector_of = || -> view::SelectorOf<K> { Box::new(selector) };
         self.find(question, |view| view.selecting(id, selector_of, namespace, &labels))
+    }
+
+    /// The sum of a `measure` over the objects that `index` finds by this text: what the Pods of a node
+    /// ask for. It follows each change of an object without looking at the others of the group, and
+    /// what has asked for it is computed again only when it is another one. Both functions are known by
+    /// their types.
+    ///
+    /// ```
+    /// use aggregated_apiserver::Lookup;
+    /// use k8s_openapi::api::core::v1::Pod;
+    /// use serde_json::{from_value, json};
+    ///
+    /// fn node_name(pod: &Pod) -> Option<String> {
+    ///     pod.spec.as_ref()?.node_name.clone()
+    /// }
+    ///
+    /// fn containers(pod: &Pod) -> usize {
+    ///     pod.spec.as_ref().map_or(0, |spec| spec.containers.len())
+    /// }
+    ///
+    /// # fn main() -> Result<(), serde_json::Error> {
+    /// let pod = |name: &str| {
+    ///     let containers = json!([{"name": "a"}, {"name": "b"}]);
+    ///     let spec = json!({"nodeName": "node-1", "containers": containers});
+    ///     from_value(json!({"metadata": {"namespace": "n", "name": name}, "spec": spec}))
+    /// };
+    /// let pods: Lookup<Pod> = Lookup::from_objects([pod("a")?, pod("b")?]);
+    /// assert_eq!(pods.sum_by(node_name, containers, None, "node-1"), 4);
+    /// assert_eq!(pods.count_by(node_name, None, "node-1"), 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn sum_by<F, T, M, V>(&self, index: F, measure: M, namespace: Option<&str>, text: &str) -> V
+    where
+        F: Fn(&K) -> T + Send + Sync + 'static,
+        T: IntoIterator<Item: Into<Box<str>>>,
+        M: Fn(&K) -> V + Send + Sync + 'static,
+        V: Total,
+    {
+        const { assert!(size_of::<F>() == 0, "an index is a function, not a value") };
+        const { assert!(size_of::<M>() == 0, "a measure is a function, not a value") };
+        let id = (IndexId::of::<F>(), IndexId::of::<M>());
+        let question = Question::Total(namespace.map(Box::from), id, text.into());
+        let totals_of = || TotalsOf::new(texts_of(index), Box::new(measure));
+        self.find(question, |view| view.total(id, totals_of, namespace, text))
+    }
+
+    /// How many objects `index` finds by this text: as [`sum_by`](Self::sum_by) of ones.
+    pub fn count_by<F, T>(&self, index: F, namespace: Option<&str>, text: &str) -> usize
+    where
+        F: Fn(&K) -> T + Send + Sync + 'static,
+        T: IntoIterator<Item: Into<Box<str>>>,
+    {
+        self.sum_by(index, |_| 1, namespace, text)
     }
 
     /// Whether the objects can be read. If not, nothing is found.
@@ -248,15 +303,11 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
         Self { followed, state, scope: PhantomData }
     }
 
-    fn find(
-        &self,
-        question: Question,
-        find: impl FnOnce(&mut View<K>) -> Vec<Arc<K>>,
-    ) -> Vec<Arc<K>> {
+    fn find<T: Default>(&self, question: Question, find: impl FnOnce(&mut View<K>) -> T) -> T {
         let mut state = self.state();
         state.questions.ask(question);
         if state.availability != Availability::Available {
-            return Vec::new();
+            return T::default();
         }
         let view = state.view.get_or_insert_with(|| {
             let informer = self.followed.as_ref().map(|followed| &followed.informer);
@@ -278,6 +329,15 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
     fn state(&self) -> MutexGuard<'_, State<K>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// An index, whatever its texts are.
+fn texts_of<K, F, T>(index: F) -> view::TextsOf<K>
+where
+    F: Fn(&K) -> T + Send + Sync + 'static,
+    T: IntoIterator<Item: Into<Box<str>>>,
+{
+    Box::new(move |object| index(object).into_iter().map(Into::into).collect())
 }
 
 /// The sources that have to be computed again.
@@ -354,9 +414,8 @@ impl<K: SourceType, S: Scoped> Tracked for Lookup<K, S> {
             for key in changed {
                 questions.find_named(&key, due);
                 let Some(view) = view else { continue };
-                for footprint in view.replace(&key, informer.get(&key)) {
-                    questions.find_touched(&key, &footprint, due);
-                }
+                let touched = view.replace(&key, informer.get(&key));
+                questions.find_touched(&key, &touched, due);
             }
         }
         self.charge(&mut state);

@@ -161,11 +161,13 @@ impl<K: Resource<DynamicType = ()> + DeserializeOwned> ListWatch<K> {
         let is_polled = self.scope.every().is_some();
         let mut from: Option<String> = None;
         loop {
-            let mut parameters = ListParams::default();
-            parameters.limit = (!is_polled).then_some(self.limit);
-            parameters.continue_token.clone_from(&from);
-            parameters.label_selector = self.scope.labels().map(str::to_owned);
-            parameters.field_selector = self.scope.fields().map(str::to_owned);
+            let parameters = ListParams {
+                limit: (!is_polled).then_some(self.limit),
+                continue_token: from.clone(),
+                label_selector: self.scope.labels().map(str::to_owned),
+                field_selector: self.scope.fields().map(str::to_owned),
+                ..ListParams::default()
+            };
             let request = match K::metadata_api() {
                 true => self.requests.list_metadata(&parameters),
                 false => self.requests.list(&parameters),

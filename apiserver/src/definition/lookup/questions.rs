@@ -9,7 +9,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::labels::{Labelled, Range, Selecting, Terms};
-use super::view::{Footprint, IndexId};
+use super::view::{Footprint, IndexId, TotalsId, Touched};
 use crate::object::{Key, Labels};
 
 /// What a computation has asked of a lookup. Of a namespace, or of all of them.
@@ -27,6 +27,8 @@ pub(super) enum Question {
     Matching(Option<Box<str>>, Terms),
     /// The objects whose selector these labels fulfil.
     Selecting(Option<Box<str>>, IndexId, Labels),
+    /// The sum of a measure over the group of this text.
+    Total(Option<Box<str>>, TotalsId, Box<str>),
 }
 
 /// A question, as long as it is kept.
@@ -130,14 +132,23 @@ impl Questions {
         self.add(&Question::Named(key.clone()), due);
     }
 
+    /// Adds the sources that have asked a question whose answer may be another one since an object has
+    /// changed.
+    pub fn find_touched(&self, key: &Key, touched: &Touched, due: &mut HashSet<Key>) {
+        for footprint in &touched.footprints {
+            self.find_by_footprint(key, footprint, due);
+        }
+        for (id, text) in &touched.groups {
+            for namespace in scopes(key) {
+                self.add(&Question::Total(namespace, *id, text.clone()), due);
+            }
+        }
+    }
+
     /// Adds the sources that have asked a question whose answer an object is in that leaves this
     /// footprint.
-    pub fn find_touched(&self, key: &Key, footprint: &Footprint, due: &mut HashSet<Key>) {
-        let scopes: Vec<Option<Box<str>>> = match key.namespace() {
-            Some(namespace) => vec![None, Some(namespace.into())],
-            None => vec![None],
-        };
-        for namespace in scopes {
+    fn find_by_footprint(&self, key: &Key, footprint: &Footprint, due: &mut HashSet<Key>) {
+        for namespace in scopes(key) {
             self.add(&Question::All(namespace.clone()), due);
             for (index, texts) in footprint.indexed() {
                 for text in texts {
@@ -188,6 +199,11 @@ impl Questions {
         assert_eq!(self.ids.len(), self.asked.len());
         self.ids.len()
     }
+}
+
+/// What is asked of when the answer is an object of this key.
+fn scopes(key: &Key) -> impl Iterator<Item = Option<Box<str>>> {
+    [None].into_iter().chain(key.namespace().map(|namespace| Some(namespace.into())))
 }
 
 /// The places of questions about a namespace.

@@ -119,3 +119,64 @@ fn a_question_is_kept_as_long_as_something_depends_on_it() {
     lookup.drop_unsettled(&lookup.take_seen());
     assert_eq!(lookup.questions(), 0);
 }
+
+fn lengths(map: &ConfigMap) -> (i64, BTreeMap<String, usize>) {
+    let words = words(map);
+    let length = i64::try_from(words.len()).unwrap();
+    (if length > 2 { -length } else { length }, words.into_iter().map(|word| (word, 1)).collect())
+}
+
+/// Sums are those over the objects that are there, whatever has come and gone, and only groups
+/// whose sum has changed are touched.
+#[test]
+fn sums_follow_each_change() {
+    let mut random = fastrand::Rng::with_seed(17);
+    let mut objects: BTreeMap<Key, ConfigMap> = BTreeMap::new();
+    let mut view: View<ConfigMap> = View::of([]);
+    let id = (IndexId::of::<u8>(), IndexId::of::<u16>());
+    let totals_of = || TotalsOf::new(texts_of(words), Box::new(lengths));
+    let sums = |view: &mut View<ConfigMap>| {
+        let groups = [None, Some("a"), Some("b"), Some("c")].into_iter();
+        let groups = groups.flat_map(|namespace| ["x", "y", "z"].map(|text| (namespace, text)));
+        let sum = |(namespace, text): (Option<&'static str>, &'static str)| {
+            ((namespace, text), view.total(id, totals_of, namespace, text))
+        };
+        groups.map(sum).collect::<BTreeMap<_, _>>()
+    };
+    let mut before = sums(&mut view);
+    for _ in 0..5_000 {
+        let namespace = random.choice(["a", "b", "c"]).unwrap();
+        let name = random.u8(0..4).to_string();
+        let key = Key::new(Some(namespace), &name);
+        let text: Vec<&str> =
+            (0..random.usize(0..4)).map(|_| random.choice(["x", "y", "z"]).unwrap()).collect();
+        let object = random.bool().then(|| named(Some(namespace), &name, None, &text.join(" ")));
+        let touched = view.replace(&key, object.clone().map(Arc::new));
+        match object {
+            Some(object) => objects.insert(key.clone(), object),
+            None => objects.remove(&key),
+        };
+        let after = sums(&mut view);
+        for (&(scope, text), sum) in &after {
+            let group = objects.iter().filter(|(key, object)| {
+                let is_in_scope = scope.is_none_or(|scope| key.namespace() == Some(scope));
+                is_in_scope && words(object).iter().any(|word| word == text)
+            });
+            let expected = group.fold(Default::default(), |mut sum: (i64, BTreeMap<_, _>), one| {
+                sum.add(&lengths(one.1));
+                sum
+            });
+            assert_eq!(*sum, expected);
+            let is_concerned = scope.is_none_or(|scope| scope == namespace);
+            let is_touched = touched.groups.iter().any(|(_, touched)| **touched == *text);
+            let is_changed = before[&(scope, text)] != *sum;
+            assert_eq!(is_changed, is_touched && is_concerned);
+        }
+        before = after;
+    }
+    for key in objects.into_keys() {
+        view.replace(&key, None);
+    }
+    assert_eq!(view.total(id, totals_of, None, "x"), Default::default());
+    assert_eq!(view.bytes(), 0);
+}

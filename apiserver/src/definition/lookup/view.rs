@@ -12,12 +12,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use kube::core::Selector;
 
 use super::labels::{Labelled, Range, Selecting, Terms};
+use super::totals::{Total, Totals, TotalsOf};
 use crate::cluster::resource_name;
 use crate::definition::SourceType;
 use crate::object::{Key, Labels};
 
 /// What an entry of an index takes besides its text, in bytes.
 const ENTRY: usize = 96;
+
+/// What the sums of a group take, of all namespaces and of some, in bytes.
+const GROUP: usize = 512;
 
 /// An index: the function that says by what objects are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -96,12 +100,25 @@ impl Footprint {
     }
 }
 
+/// A measure over the groups of an index.
+pub(super) type TotalsId = (IndexId, IndexId);
+
+/// What a change of an object may be the answer to.
+#[derive(Default)]
+pub(super) struct Touched {
+    /// What it is found by, before and after.
+    pub footprints: Vec<Footprint>,
+    /// The groups whose sums it has changed.
+    pub groups: Vec<(TotalsId, Box<str>)>,
+}
+
 /// The objects of a lookup, and the indexes that were asked for.
 pub(super) struct View<K> {
     objects: BTreeMap<Key, Arc<K>>,
     indexes: HashMap<IndexId, Index<K>>,
     labelled: Option<Labelled<Key>>,
     selectors: HashMap<IndexId, SelectorIndex<K>>,
+    totals: HashMap<TotalsId, Box<dyn Totals<K>>>,
     /// What it takes to find them, in bytes.
     bytes: usize,
 }
@@ -113,6 +130,7 @@ impl<K: SourceType> View<K> {
             indexes: HashMap::new(),
             labelled: None,
             selectors: HashMap::new(),
+            totals: HashMap::new(),
             bytes: 0,
         };
         for (key, object) in objects {
@@ -123,28 +141,36 @@ impl<K: SourceType> View<K> {
 
     /// How many bytes it takes to find the objects, besides themselves.
     pub fn bytes(&self) -> usize {
-        self.bytes
+        let groups = self.totals.values().map(|totals| totals.len());
+        self.bytes + groups.sum::<usize>() * GROUP
     }
 
     pub fn get(&self, key: &Key) -> Option<&Arc<K>> {
         self.objects.get(key)
     }
 
-    /// Keeps an object, or removes it. Answers what was kept before, and what both are found by.
-    pub fn replace(&mut self, key: &Key, object: Option<Arc<K>>) -> Vec<Footprint> {
-        let before = self.objects.remove(key).map(|before| self.footprint(&before));
-        if let Some(footprint) = &before {
-            self.bytes = self.bytes.saturating_sub(footprint.size());
-            self.unplace(key, footprint);
+    /// Keeps an object, or removes it. Answers what may be another answer now.
+    pub fn replace(&mut self, key: &Key, object: Option<Arc<K>>) -> Touched {
+        let before = self.objects.remove(key);
+        let mut touched = Touched::default();
+        for (id, totals) in &mut self.totals {
+            let changed = totals.change(key, before.as_deref(), object.as_deref());
+            touched.groups.extend(changed.into_iter().map(|text| (*id, text)));
         }
-        let after = object.map(|object| {
+        if let Some(before) = before {
+            let footprint = self.footprint(&before);
+            self.bytes = self.bytes.saturating_sub(footprint.size());
+            self.unplace(key, &footprint);
+            touched.footprints.push(footprint);
+        }
+        if let Some(object) = object {
             let footprint = self.footprint(&object);
             self.bytes += footprint.size();
             self.place(key, &footprint);
             self.objects.insert(key.clone(), object);
-            footprint
-        });
-        before.into_iter().chain(after).collect()
+            touched.footprints.push(footprint);
+        }
+        touched
     }
 
     /// The objects of a namespace, or all of them, in order.
@@ -210,6 +236,25 @@ impl<K: SourceType> View<K> {
         )
     }
 
+    /// The sum of a measure over a group.
+    pub fn total<T: Total>(
+        &mut self,
+        id: TotalsId,
+        totals_of: impl FnOnce() -> TotalsOf<K, T>,
+        namespace: Option<&str>,
+        text: &str,
+    ) -> T {
+        let totals = self.totals.entry(id).or_insert_with(|| {
+            let mut totals = totals_of();
+            for (key, object) in &self.objects {
+                totals.change(key, None, Some(object));
+            }
+            Box::new(totals)
+        });
+        let total = totals.of(namespace, text).and_then(|total| total.downcast_ref::<T>());
+        total.cloned().unwrap_or_default()
+    }
+
     /// Adds an index, and all objects to it.
     fn rebuild(&mut self, add: impl FnOnce(&mut Self)) {
         let objects = std::mem::take(&mut self.objects);
@@ -217,6 +262,7 @@ impl<K: SourceType> View<K> {
         self.indexes.values_mut().for_each(|index| index.found.clear());
         self.selectors.values_mut().for_each(|index| index.selecting = Selecting::default());
         self.labelled = self.labelled.take().map(|_| Labelled::default());
+        self.totals.values_mut().for_each(|totals| totals.clear());
         self.bytes = 0;
         add(self);
         for (key, object) in objects {
@@ -296,7 +342,7 @@ fn labels_of<K: SourceType>(object: &K) -> Labels {
 }
 
 /// What the user wrote may panic: then an object is found by nothing. The first time is logged.
-fn guarded<K: SourceType, T>(told: &AtomicBool, of: impl FnOnce() -> T) -> Option<T> {
+pub(super) fn guarded<K: SourceType, T>(told: &AtomicBool, of: impl FnOnce() -> T) -> Option<T> {
     let made = catch_unwind(AssertUnwindSafe(of));
     if made.is_err() && !told.swap(true, Ordering::Relaxed) {
         tracing::error!("an index of {} panicked", resource_name::<K>());

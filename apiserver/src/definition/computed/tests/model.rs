@@ -42,6 +42,17 @@ fn shapes(secret: &Secret) -> Vec<String> {
     shapes.split(' ').map(str::to_owned).collect()
 }
 
+/// A measure that changes with each change.
+fn weight(secret: &Secret) -> (u64, u32) {
+    let version = annotation(&secret.metadata, "version").unwrap_or_default();
+    (version.parse().unwrap_or_default(), 1)
+}
+
+/// One that changes seldom.
+fn colors(secret: &Secret) -> BTreeMap<String, i64> {
+    color(secret).into_iter().map(|color| (color, 1)).collect()
+}
+
 fn selector(service: &Service) -> Option<Selector> {
     Some(service.spec.as_ref()?.selector.clone()?.into_iter().collect())
 }
@@ -71,6 +82,17 @@ impl Computed for Answer {
             let found = secrets.find_by(shapes, namespace, wanted);
             found.iter().for_each(|secret| note(&secret.metadata));
         }
+        if let Some(wanted) = ask("sum") {
+            found.push(format!(
+                "{:?} {} {:?}",
+                secrets.sum_by(shapes, weight, namespace, wanted),
+                secrets.count_by(color, namespace, wanted),
+                secrets.sum_by(color, colors, namespace, wanted),
+            ));
+        }
+        let mut note = |metadata: &ObjectMeta| {
+            found.push(annotation(metadata, "version").unwrap_or_default());
+        };
         if let Some(wanted) = ask("app") {
             let term = match ask("how") {
                 Some("not") => Expression::NotEqual("app".to_owned(), wanted.to_owned()),
@@ -130,7 +152,7 @@ impl Cluster {
 
     fn config_map(&mut self, key: &Key, random: &mut fastrand::Rng) -> ConfigMap {
         let mut asked = BTreeMap::new();
-        for question in ["name", "all", "color", "shape", "app", "none"] {
+        for question in ["name", "all", "color", "shape", "sum", "app", "none"] {
             if random.u8(0..4) == 0 {
                 asked.insert(question.to_owned(), random.u8(0..3).to_string());
             }
