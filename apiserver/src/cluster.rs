@@ -18,7 +18,8 @@ pub use request_header_ca::{DelegatedAuthentication, RequestHeader};
 pub use resource_quotas::ResourceQuotas;
 pub use serving_secret::{KeptCertificates, SecretError};
 pub use source::{
-    Changed, LEAST_SOURCE_MEMORY, SOURCE_MEMORY, SourceInformer, Sources, resource_name,
+    Changed, LEAST_SOURCE_MEMORY, SOURCE_MEMORY, SourceInformer, SourceScope, SourceStreams,
+    Sources, Standing, resource_name,
 };
 
 use std::fmt;
@@ -186,9 +187,9 @@ impl Cluster {
         }
     }
 
-    /// What kinds are computed from, watched once for all of them.
-    pub fn sources(&self) -> Sources {
-        Sources::new(self.client.clone(), self.source_memory)
+    /// What kinds are computed from, watched once for all of them; some types come from streams.
+    pub fn sources(&self, streams: SourceStreams) -> Sources {
+        Sources::new(self.client.clone(), self.source_memory, streams)
     }
 }
 

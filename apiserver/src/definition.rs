@@ -14,10 +14,12 @@ mod yaml;
 pub use cells::Cells;
 pub use computed::{Computed, SourceType};
 pub use kinds::{Kinds, Registered, Role, SourceKind};
-pub use lookup::{Lookup, Related};
+pub use lookup::{Everything, Lookup, Related, Scoped, Total};
 pub use rules::Rules;
 pub use stored::Stored;
 pub use yaml::DefinitionError;
+
+pub use crate::cluster::SourceScope;
 
 use kube::Resource;
 use serde_json::Value;

@@ -321,7 +321,7 @@ impl Kind {
             let Some(parsed) = self.served_or_stored_version(&version.name) else { continue };
             let fields = version.selectable_fields.as_deref().unwrap_or_default();
             let path = format!("spec.versions[{index}]");
-            faults.extend(selectable_fields::numbers(fields, &parsed.schema, &path));
+            faults.extend(selectable_fields::faults_of_stored(fields, &parsed.schema, &path));
         }
         faults
     }
@@ -458,6 +458,27 @@ mod tests {
     fn check(change: impl FnOnce(&mut Value), expected: &str) {
         let error = Kind::parse(&definition(change), None).unwrap_err();
         assert_eq!(error.to_string(), format!("kind foos.example.com: {expected}"));
+    }
+
+    #[test]
+    fn what_is_kept_is_selected_by_eight_fields_at_most() {
+        for (count, expected) in [
+            (8, vec![]),
+            (9, vec!["spec.versions[0].selectableFields: Too many: 9: must have at most 8 items"]),
+        ] {
+            let names: Vec<String> = (0..count).map(|number| format!("f{number}")).collect();
+            let properties: serde_json::Map<String, Value> =
+                names.iter().map(|name| (name.clone(), json!({"type": "string"}))).collect();
+            let fields = names.iter().map(|name| json!({"jsonPath": format!(".{name}")}));
+            let fields: Vec<Value> = fields.collect();
+            let definition = definition(|spec| {
+                let version = &mut spec["versions"][0];
+                version["schema"]["openAPIV3Schema"]["properties"] = properties.into();
+                version["selectableFields"] = fields.into();
+            });
+            let kind = Kind::parse(&definition, None).unwrap();
+            assert_eq!(kind.faults_of_stored(&definition), expected);
+        }
     }
 
     #[test]

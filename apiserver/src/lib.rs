@@ -106,7 +106,8 @@ pub use backup::BackupOptions;
 pub use clock::{Clock, truncate_to_seconds};
 pub use codec::{read_protobuf, write_protobuf};
 pub use definition::{
-    Cells, Computed, DefinitionError, Kinds, Lookup, Related, Rules, SourceType, Stored,
+    Cells, Computed, DefinitionError, Everything, Kinds, Lookup, Related, Rules, Scoped,
+    SourceScope, SourceType, Stored, Total,
 };
 pub use error::{FieldError, StartError};
 pub use kind::{

@@ -167,14 +167,8 @@ fn rights(name: &str, namespace: &str, kinds: &Kinds, api_services: &[String]) -
             json!({"apiGroup": "rbac.authorization.k8s.io", "kind": role_kind, "name": role});
         object(RBAC, kind, name, namespace, json!({"roleRef": role, "subjects": subject}))
     };
-    let mut rules = Vec::new();
-    for SourceKind { group, plural, .. } in watched(kinds) {
-        rules.push(json!({
-            "apiGroups": [group],
-            "resources": [plural],
-            "verbs": ["list", "watch"],
-        }));
-    }
+    let mut read = read(kinds);
+    let mut rules = read.remove(&None).unwrap_or_default();
     // A process that takes the place of the deployed one, for development, copies them.
     for registered in kinds.iter().filter(|kind| matches!(kind.role, Role::Stored { .. })) {
         let spec = &registered.definition.spec;
@@ -208,9 +202,18 @@ fn rights(name: &str, namespace: &str, kinds: &Kinds, api_services: &[String]) -
         "resourceNames": [secret(name)],
         "verbs": ["get", "update"],
     }]);
+    let of_namespaces = read.into_iter().filter_map(|(namespace, rules)| Some((namespace?, rules)));
+    let of_namespaces = of_namespaces.flat_map(|(namespace, rules)| {
+        let name = format!("{name}:sources");
+        [
+            object(RBAC, "Role", &name, namespace, json!({"rules": rules})),
+            binding("RoleBinding", &name, namespace, "Role", &name),
+        ]
+    });
+    let of_namespaces: Vec<Value> = of_namespaces.collect();
     let delegator = format!("{name}:system:auth-delegator");
     let reader = format!("{name}:extension-apiserver-authentication-reader");
-    vec![
+    let mut rights = vec![
         object(RBAC, "ClusterRole", name, "", json!({"rules": rules})),
         binding("ClusterRoleBinding", name, "", "ClusterRole", name),
         binding("ClusterRoleBinding", &delegator, "", "ClusterRole", "system:auth-delegator"),
@@ -223,7 +226,9 @@ fn rights(name: &str, namespace: &str, kinds: &Kinds, api_services: &[String]) -
         ),
         object(RBAC, "Role", name, namespace, json!({"rules": secrets})),
         binding("RoleBinding", name, namespace, "Role", name),
-    ]
+    ];
+    rights.extend(of_namespaces);
+    rights
 }
 
 /// What everybody may do who may view or edit a namespace.
@@ -273,18 +278,45 @@ fn roles_of_users(parsed: &[Arc<Kind>], kinds: &Kinds) -> Vec<Value> {
     roles
 }
 
-fn watched(kinds: &Kinds) -> Vec<SourceKind> {
-    let mut all: Vec<SourceKind> = Vec::new();
-    for registered in kinds.iter() {
-        if let Role::Computed { watched, .. } = &registered.role {
-            for kind in watched {
-                if !all.contains(kind) {
-                    all.push(kind.clone());
-                }
-            }
+/// Rules for all that kinds are computed from, by namespace; `None` is the whole cluster. What comes
+/// from a stream needs none, and what is only listed is not watched.
+fn read(kinds: &Kinds) -> BTreeMap<Option<&'static str>, Vec<Value>> {
+    let streams = kinds.source_streams();
+    let mut all: Vec<(SourceKind, bool)> = Vec::new();
+    let computed = kinds.iter().filter_map(|registered| match &registered.role {
+        Role::Computed { watched, .. } => Some(watched),
+        Role::Stored { .. } | Role::Reviewed(_) => None,
+    });
+    let is_same = |one: &SourceKind, other: &SourceKind| {
+        let place = |kind: &SourceKind| kind.scope.namespace();
+        (&one.group, &one.plural, place(one)) == (&other.group, &other.plural, place(other))
+    };
+    for source in computed.flatten().filter(|source| !streams.has(source.type_id)) {
+        let is_watched = source.scope.every().is_none();
+        match all.iter_mut().find(|(known, _)| is_same(known, source)) {
+            Some((_, known)) => *known |= is_watched,
+            None => all.push((source.clone(), is_watched)),
         }
     }
-    all
+    let mut rules: BTreeMap<Option<&str>, Vec<Value>> = BTreeMap::new();
+    let is_granted_everywhere = |wanted: &SourceKind, is_watched: bool| {
+        wanted.scope.namespace().is_some()
+            && all.iter().any(|(other, is_other_watched)| {
+                let is_everywhere = other.scope.namespace().is_none();
+                let is_it = (&other.group, &other.plural) == (&wanted.group, &wanted.plural);
+                is_everywhere && is_it && (*is_other_watched || !is_watched)
+            })
+    };
+    for (source, is_watched) in &all {
+        if is_granted_everywhere(source, *is_watched) {
+            continue;
+        }
+        let SourceKind { group, plural, scope, .. } = source;
+        let verbs: &[&str] = if *is_watched { &["list", "watch"] } else { &["list"] };
+        let rule = json!({"apiGroups": [group], "resources": [plural], "verbs": verbs});
+        rules.entry(scope.namespace()).or_default().push(rule);
+    }
+    rules
 }
 
 /// What runs the server. There is one of it, also during an update, where its objects are in the memory of
@@ -400,10 +432,63 @@ fn container(name: &str, image: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::definition::Kinds;
+    use std::time::Duration;
+
+    use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret, Service};
+    use kube::runtime::watcher::Event;
+    use schemars::JsonSchema;
+    use serde::{Deserialize, Serialize};
+
+    use crate::definition::{Computed, Kinds, Lookup, Scoped, SourceScope};
     use crate::kind::ReviewError;
     use crate::schema::Types;
     use crate::user::User;
+
+    /// A kind of which only what it reads counts.
+    #[derive(kube::CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+    #[kube(group = "example.com", version = "v1", kind = "Read", namespaced)]
+    struct ReadSpec {}
+
+    struct InShop;
+
+    impl Scoped for InShop {
+        const SCOPE: SourceScope = SourceScope::ALL.in_namespace("shop").with_labels("a=b");
+    }
+
+    struct Polled;
+
+    impl Scoped for Polled {
+        const SCOPE: SourceScope = SourceScope::ALL.polled_every(Duration::from_secs(15));
+    }
+
+    impl Computed for Read {
+        type Source = Pod;
+        type Related = (
+            Lookup<ConfigMap, InShop>,
+            Lookup<Pod, InShop>,
+            Lookup<Node, Polled>,
+            Lookup<Secret, Polled>,
+            Lookup<Secret>,
+            Lookup<Service>,
+        );
+
+        fn compute(_: &Pod, _: &Self::Related) -> Option<Self> {
+            None
+        }
+    }
+
+    #[test]
+    fn what_is_read_is_granted_and_nothing_else() {
+        let services = || futures::stream::empty::<Result<Event<Service>, String>>();
+        let kinds = Kinds::new().computed::<Read>().with_source_stream(services);
+        let rule = |plural: &str, verbs: &[&str]| json!({"apiGroups": [""], "resources": [plural], "verbs": verbs});
+        let both = ["list", "watch"];
+        let rights = read(&kinds);
+        let everywhere = [rule("pods", &both), rule("nodes", &["list"]), rule("secrets", &both)];
+        assert_eq!(rights[&None], everywhere);
+        assert_eq!(rights[&Some("shop")], [rule("configmaps", &both)]);
+        assert_eq!(rights.len(), 2);
+    }
 
     #[test]
     fn who_may_view_may_ask() {

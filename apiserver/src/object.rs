@@ -114,9 +114,6 @@ impl ObjectError {
     }
 }
 
-/// The value of a field that objects are selected by.
-type SelectedField = (Arc<str>, selector::Selected);
-
 /// An object: its JSON without the resourceVersion, and a small index.
 #[derive(Clone, Debug)]
 pub struct Object {
@@ -133,7 +130,7 @@ pub struct Object {
     /// The `[…]` of `metadata.managedFields`; empty if there is none.
     managed_fields: Range<usize>,
     /// The values of the fields that it can be selected by, once asked for.
-    selected: OnceLock<Box<[SelectedField]>>,
+    selected: OnceLock<selector::Selection>,
     /// By which definition it was written.
     shape: Shape,
     /// As it is shown, if that is another shape.

@@ -8,7 +8,7 @@ mod body;
 mod metrics;
 
 pub use access_log::TARGET as ACCESS_LOG;
-pub use metrics::{Inflight, Metrics, WatchEventCounter};
+pub use metrics::{Inflight, Metrics, SourceInView, WatchEventCounter};
 
 use std::sync::{Arc, Mutex, PoisonError};
 

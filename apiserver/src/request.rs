@@ -32,6 +32,7 @@ use std::collections::HashMap;
 use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use axum::body::Body;
@@ -53,8 +54,8 @@ use crate::kind::Kind;
 use crate::occasionally::{Occasionally, shown};
 use crate::openapi::OpenApi;
 use crate::quota::{Account, Quota};
-use crate::record::{Metrics, Record};
-use crate::served_kind::{Backing, ServedKinds};
+use crate::record::{Metrics, Record, SourceInView};
+use crate::served_kind::{Backing, LeftOut, ServedKind, ServedKinds};
 use crate::user::User;
 use crate::verb::{self, DeleteOptions, Subresource, SubresourceResponse, Verb};
 use crate::watch_cache::SourceState;
@@ -88,6 +89,29 @@ impl Served {
         let openapi = OpenApi::new(&kinds);
         Self { kinds, discovery, openapi }
     }
+
+    /// The state of the sources that kinds are computed from, each once: the worst, where some of
+    /// it is in view and some is not.
+    fn sources(&self) -> Vec<SourceState> {
+        let mut sources: Vec<SourceState> = Vec::new();
+        for source in self.kinds.iter().flat_map(|served| served.cache.sources()) {
+            match sources.iter_mut().find(|known| known.resource == source.resource) {
+                Some(known) if source.severity() > known.severity() => *known = source,
+                Some(_) => {}
+                None => sources.push(source),
+            }
+        }
+        sources
+    }
+}
+
+/// What the metrics say of a source.
+fn in_view(source: &SourceState) -> SourceInView {
+    SourceInView {
+        resource: source.resource.clone(),
+        is_in_view: source.is_in_view(),
+        age: source.age(),
+    }
 }
 
 /// Whose request it is, and where its answer is counted.
@@ -100,7 +124,7 @@ struct Caller<'a> {
 
 /// Everything that a request needs.
 pub struct Handler {
-    served: ArcSwap<Served>,
+    served: Arc<ArcSwap<Served>>,
     authentication: Authentication,
     cluster: Cluster,
     /// The admission plugins.
@@ -142,10 +166,16 @@ impl Handler {
         bounds: &Bounds,
     ) -> Self {
         let throttle = Throttle::new(bounds.throttle);
-        let metrics = Arc::new(Metrics::new(throttle.inflight()));
+        let served = Arc::new(ArcSwap::from_pointee(Served::new(kinds)));
+        let in_view = {
+            let served = Arc::clone(&served);
+            let in_view = move || served.load().sources().iter().map(in_view).collect();
+            Arc::new(in_view)
+        };
+        let metrics = Arc::new(Metrics::new(throttle.inflight(), in_view));
         Self {
             metrics,
-            served: ArcSwap::from_pointee(Served::new(kinds)),
+            served,
             authentication,
             cluster,
             admission,
@@ -205,15 +235,10 @@ impl Handler {
         self.served.load().kinds.clone()
     }
 
-    /// The state of the sources that kinds are computed from, each once.
+    /// The state of the sources that kinds are computed from, each once: the worst, where some of
+    /// it is in view and some is not.
     pub fn sources(&self) -> Vec<SourceState> {
-        let mut sources: Vec<SourceState> = Vec::new();
-        for source in self.served.load().kinds.iter().flat_map(|served| served.cache.sources()) {
-            if !sources.iter().any(|known| known.resource == source.resource) {
-                sources.push(source);
-            }
-        }
-        sources
+        self.served.load().sources()
     }
 
     /// Serves these kinds from now on.
@@ -283,7 +308,7 @@ impl Handler {
     async fn answer(
         &self,
         (peer, held): (&Peer, &Answer),
-        route: Route,
+        mut route: Route,
         head: &Parts,
         body: Body,
         record: &mut Record,
@@ -291,7 +316,10 @@ impl Handler {
         let user = Arc::new(self.user(peer, head, record).await?);
         let _head = self.throttle.head(&user, head)?;
         authorize::authorize(&self.cluster, &user, &route).await?;
-        let permission = route.is_watch().then(|| Permission::of(&self.cluster, &user, &route));
+        let (left_out, warnings) = authorize::left_out(&self.cluster, &user, &route).await?;
+        let permission =
+            route.is_watch().then(|| Permission::of(&self.cluster, &user, &route, &left_out));
+        narrow(&mut route, &left_out).await?;
         let caller = Caller { user: &user, answer: held, permission };
         let answer = match route.destination {
             Destination::Document(document) => {
@@ -311,10 +339,13 @@ impl Handler {
             },
             Destination::Target(target) => self.target(caller, target, head, body, record).await,
         };
-        let Some(warning) = route.deprecation else { return answer };
+        let warnings: Vec<String> = route.deprecation.into_iter().chain(warnings).collect();
+        if warnings.is_empty() {
+            return answer;
+        }
         let refuse = |error| refuse_as(&error, negotiate::refusal(head));
         let mut response = answer.unwrap_or_else(refuse);
-        encode::warn(&mut response, &[warning]);
+        encode::warn(&mut response, &warnings);
         Ok(response)
     }
 
@@ -434,11 +465,14 @@ impl Handler {
                     verb::get(served, &key, options).await?
                 };
                 let _room = held.room_for(user, &versioned).await?;
-                encoder.object(&versioned, StatusCode::OK, &[])
+                encoder.object(&versioned, StatusCode::OK, &source_warnings(served))
             }
             Operation::List(scope, options) => {
                 let listed = verb::list(served, scope, options).await?;
-                stream::list(encoder, listed, permit, reader()).await
+                let warnings = source_warnings(served);
+                let mut response = stream::list(encoder, listed, permit, reader()).await?;
+                encode::warn(&mut response, &warnings);
+                Ok(response)
             }
             Operation::Watch(scope, options, lasts) => {
                 let watching = verb::watch(served, scope, options).await?;
@@ -618,6 +652,39 @@ impl Handler {
             let id = uuid::Builder::from_random_bytes(random.to_be_bytes()).into_uuid();
             HeaderValue::from_str(&id.to_string()).unwrap_or(HeaderValue::from_static("unknown"))
         })
+    }
+}
+
+/// How long a request waits for a view that is computed for those who may not see all.
+const NARROWING: Duration = Duration::from_secs(3);
+
+/// Has a kind be read without these lookups.
+async fn narrow(route: &mut Route, left_out: &LeftOut) -> Result<(), ApiError> {
+    let Destination::Target(target) = &mut route.destination else { return Ok(()) };
+    let Backing::Computed(_, Some(narrowed)) = &target.served.backing else { return Ok(()) };
+    if left_out.is_empty() {
+        return Ok(());
+    }
+    let Some(view) = narrowed.view(left_out) else {
+        let kind = target.served.kind.qualified();
+        let message = format!(
+            "{kind} are shown in as many forms as there may be to those who may not see all of them"
+        );
+        return Err(ApiError::new(Reason::ServiceUnavailable, message));
+    };
+    // If it takes longer, the caller is told to come back.
+    let _ = tokio::time::timeout(NARROWING, view.wait_synced()).await;
+    target.served.cache = view;
+    Ok(())
+}
+
+/// What readers of a kind are to know of what it is computed from.
+fn source_warnings(served: &ServedKind) -> Vec<String> {
+    match served.backing {
+        Backing::Computed(..) => {
+            served.cache.sources().iter().filter_map(SourceState::warning).collect()
+        }
+        Backing::Stored(_) | Backing::Reviewed(_) => Vec::new(),
     }
 }
 

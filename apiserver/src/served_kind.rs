@@ -1,5 +1,7 @@
 //! ServedKind: one kind in service.
 
+mod narrowed;
+
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,6 +12,8 @@ use tokio_util::sync::CancellationToken;
 use crate::kind::{Kind, ReviewHandler, Version};
 use crate::storage::{self, Collection, Store, StoreError};
 use crate::watch_cache::WatchCache;
+
+pub use narrowed::{LeftOut, Narrowed};
 
 /// What a computed kind is computed from: callers need the same verb on it.
 #[derive(Clone)]
@@ -31,8 +35,9 @@ pub struct SourceResource {
 pub enum Backing {
     /// A store: the kind can be written.
     Stored(Arc<dyn Store>),
-    /// A computation: the kind can be read by whoever may read its source.
-    Computed(SourceResource),
+    /// A computation: the kind can be read by whoever may read its source, and as far as they may
+    /// read what is looked up.
+    Computed(SourceResource, Option<Arc<Narrowed>>),
     /// Code that answers questions: nothing is kept, and nothing can be read.
     Reviewed(Arc<ReviewHandler>),
 }
@@ -111,7 +116,7 @@ impl ServedKind {
     pub fn store(&self) -> Option<(&Arc<dyn Store>, Collection)> {
         match &self.backing {
             Backing::Stored(store) => Some((store, Collection::new(&self.kind.collection()))),
-            Backing::Computed(_) | Backing::Reviewed(_) => None,
+            Backing::Computed(..) | Backing::Reviewed(_) => None,
         }
     }
 }
@@ -130,7 +135,7 @@ impl ServedKind {
         match &self.backing {
             Backing::Stored(store) => storage::await_newest(&**store).await,
             // What is computed is the newest there is.
-            Backing::Computed(_) | Backing::Reviewed(_) => Ok(()),
+            Backing::Computed(..) | Backing::Reviewed(_) => Ok(()),
         }
     }
 }

@@ -18,9 +18,10 @@ pub use window::{
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::time::Instant;
+use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::object::{Key, Object};
 use crate::storage::{FRESHNESS_WAIT, Revision, Timeline, Versioned};
@@ -64,8 +65,50 @@ pub struct SourceState {
     pub is_synced: bool,
     /// Why the cluster does not show it now, if it does not.
     pub watch_error: Option<String>,
+    /// Since when it does not.
+    pub unseen_since: Option<Instant>,
     /// Why it is not kept, if there is more of it than may be kept.
     pub excess: Option<String>,
+    /// Of what objects can be computed without, whether they are computed without it now.
+    pub is_left_out: Option<bool>,
+}
+
+/// How old a view may be before clients are warned.
+const WARNING_AGE: Duration = Duration::from_secs(60);
+
+impl SourceState {
+    /// How long the cluster has not shown it.
+    pub fn age(&self) -> Duration {
+        self.unseen_since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    /// Whether nothing can be computed without it.
+    pub fn is_needed(&self) -> bool {
+        self.is_left_out.is_none()
+    }
+
+    /// Whether what is shown of it is how it was last, or later.
+    pub fn is_in_view(&self) -> bool {
+        self.is_synced && self.excess.is_none() && self.is_left_out != Some(true)
+    }
+
+    /// How bad it is.
+    pub fn severity(&self) -> impl Ord {
+        (!self.is_in_view(), self.watch_error.is_some(), self.age())
+    }
+
+    /// What clients are to know of it, if anything.
+    pub fn warning(&self) -> Option<String> {
+        let resource = &self.resource;
+        if self.is_left_out == Some(true) {
+            return Some(format!("{resource} cannot be read now: what they would add is left out"));
+        }
+        let age = self.age();
+        (age >= WARNING_AGE).then(|| {
+            let seconds = age.as_secs();
+            format!("{resource} are shown as they were {seconds} seconds ago: the cluster does not show them now")
+        })
+    }
 }
 
 /// The objects of one kind now, and their recent past.
@@ -291,7 +334,7 @@ impl WatchCache {
         }
         state.revision = state.revision.max(revision);
         let change = WatchCacheEvent::new(revision, key.clone(), before, after);
-        let gone = state.window.push(Arc::new(change), Instant::now());
+        let gone = state.window.push(Arc::new(change), std::time::Instant::now());
         // Before anybody can read on from where they were.
         self.subscribers.lose(&gone);
         if !gone.is_empty() {

@@ -49,7 +49,10 @@ fn files() -> Vec<(String, PathBuf, String)> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut found = Vec::new();
     walk(&source, &mut found);
-    let is_code = |path: &PathBuf| !path.ends_with("tests.rs") && !path.ends_with("suite.rs");
+    let is_code = |path: &PathBuf| {
+        let is_test = path.components().any(|part| part.as_os_str() == "tests");
+        !is_test && !path.ends_with("tests.rs") && !path.ends_with("suite.rs")
+    };
     let files = found.into_iter().filter(is_code).map(|path| {
         let relative = path.strip_prefix(&source).unwrap();
         let first = relative.components().next().unwrap().as_os_str().to_string_lossy();

@@ -13,7 +13,7 @@
 //!                                       is that of the last answer that had one
 //! Accept: application/json
 //! {"kind": …}
-//! => 200 application/json               its answer, up to an empty line
+//! => 200 application/json               its answer, up to an empty line; `$age` is any number
 //! …
 //! ```
 
@@ -170,6 +170,18 @@ impl Stage {
     }
 }
 
+/// The same text. How old a view is depends on when it was asked for again, which varies.
+fn without_age(text: &str) -> String {
+    const BEFORE: &str = "shown as they were ";
+    match text.split_once(BEFORE) {
+        Some((before, after)) => {
+            let after = after.trim_start_matches(|digit: char| digit.is_ascii_digit());
+            format!("{before}{BEFORE}$age{after}")
+        }
+        None => text.to_owned(),
+    }
+}
+
 async fn show(response: Response<Body>) -> Outcome<String> {
     let (head, body) = response.into_parts();
     let mut text = format!("=> {}", head.status.as_u16());
@@ -180,7 +192,7 @@ async fn show(response: Response<Body>) -> Outcome<String> {
     for (name, value) in &head.headers {
         let is_default = name == "cache-control" && value == "no-cache, private";
         if !is_default && !UNSHOWN.contains(&name.as_str()) {
-            writeln!(text, "{name}: {}", value.to_str()?)?;
+            writeln!(text, "{name}: {}", without_age(value.to_str()?))?;
         }
     }
     let body = body.collect().await?.to_bytes();

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use tokio::time::{sleep, timeout};
 
-use super::{Asker, Cluster, ClusterError, SourceInformer, Sources};
+use super::{Asker, Cluster, ClusterError, SourceInformer, SourceScope, Sources};
 use crate::object::Key;
 
 /// How long the first view of them may take to come; as kube-apiserver.
@@ -15,6 +15,9 @@ const SYNC_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a namespace that was just made may take to come into view; as
 /// kube-apiserver.
 const LAG: Duration = Duration::from_millis(50);
+
+/// What the log says while there is no view of them.
+const MISSING: &str = "nothing is made in a namespace";
 
 /// How a namespace is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +43,7 @@ pub struct Namespaces {
 impl Namespaces {
     /// Begins to watch them.
     pub fn new(sources: Arc<Sources>, cluster: Cluster) -> Self {
-        Self { informer: sources.open(), cluster, _sources: sources }
+        Self { informer: sources.open(SourceScope::ALL, MISSING), cluster, _sources: sources }
     }
 
     /// How a namespace is, for this user. What is not in view is asked for.

@@ -1,22 +1,31 @@
 //! Computed: a kind that is a view of something else in the cluster.
 
+mod held_back;
+
 use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use kube::{CustomResourceExt, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::lookup::{self, Related, Tracked};
+use super::lookup::{self, Due, QuestionId, Related, Tracked};
 use super::{Cells, qualified, to_tree};
-use crate::cluster::{Changed, SourceInformer, Sources};
+use crate::cluster::{Changed, SourceInformer, SourceScope, Sources};
 use crate::object::{Key, Object};
+use crate::served_kind::LeftOut;
 use crate::watch_cache::{SourceState, WatchCache};
+use held_back::{HeldBack, Hold};
+
+/// What the log says while the sources of a kind are not in view.
+const MISSING: &str = "what is computed from them is not served";
 
 /// At most this many objects are computed before other tasks get their turn.
 const BATCH: usize = 256;
@@ -50,14 +59,90 @@ impl<K> SourceType for K where
 /// A kind that is a view of something else in the cluster: read-only, and as
 /// fresh as what it shows.
 ///
-/// Whoever reads it needs the same right on its [`Computed::Source`] too.
+/// Whoever reads it needs the same right on its [`Computed::Source`] too, and on what is looked up where
+/// [`NEEDS_RIGHT`](super::Scoped::NEEDS_RIGHT) says so: without that it is left out for that caller.
+///
+/// There is one object for each source, if [`compute`](Self::compute) makes one of it, and what else it
+/// shows is looked up ([`Lookup`](super::Lookup)): by name, by what is in the other objects, by labels in
+/// both directions, and as sums over groups. An object is computed again when something changes that it
+/// was computed from, and an event comes of it when it is another one.
+///
+/// ```
+/// use aggregated_apiserver::{Computed, Lookup};
+/// use k8s_openapi::api::core::v1::{Node, Pod};
+/// use kube::CustomResource;
+/// use schemars::JsonSchema;
+/// use serde::{Deserialize, Serialize};
+///
+/// /// A node, and how much runs on it.
+/// #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+/// #[kube(group = "example.com", version = "v1", kind = "BusyNode")]
+/// pub struct BusyNodeSpec {
+///     pub pods: usize,
+///     pub containers: usize,
+/// }
+///
+/// fn node_name(pod: &Pod) -> Option<String> {
+///     pod.spec.as_ref()?.node_name.clone()
+/// }
+///
+/// fn containers(pod: &Pod) -> usize {
+///     pod.spec.as_ref().map_or(0, |spec| spec.containers.len())
+/// }
+///
+/// impl Computed for BusyNode {
+///     type Source = Node;
+///     type Related = Lookup<Pod>;
+///
+///     fn compute(node: &Node, pods: &Lookup<Pod>) -> Option<Self> {
+///         let name = node.metadata.name.as_deref()?;
+///         let spec = BusyNodeSpec {
+///             pods: pods.count_by(node_name, None, name),
+///             containers: pods.sum_by(node_name, containers, None, name),
+///         };
+///         Some(Self::new(name, spec))
+///     }
+/// }
+///
+/// // A computation is a pure function, and is tested as one.
+/// let node = Node { metadata: BusyNode::new("node-1", BusyNodeSpec { pods: 0, containers: 0 }).metadata, ..Node::default() };
+/// let busy = BusyNode::compute(&node, &Lookup::from_objects([]));
+/// assert_eq!(busy.map(|busy| busy.spec.pods), Some(0));
+/// ```
+///
+/// # What of the cluster is read
+///
+/// The sources and what is looked up are listed and watched once for all kinds, of each type as it
+/// is declared: a type of few fields (as `#[resource(inherit = Pod)]` of kube's derive makes one) takes
+/// little memory, of a `PartialObjectMeta` only metadata is asked for, and [`SCOPE`](Self::SCOPE) and
+/// [`Scoped`](super::Scoped) say which objects, and whether they are polled. Manifests ask for the rights to
+/// just that. Objects can also come from a [stream](super::Kinds::with_source_stream).
+///
+/// Until the sources have been listed, requests get 429. What is only looked up is not waited for
+/// longer than ten seconds, and left out while it cannot be read. As long as the cluster is
+/// away, everything is shown as it was last; clients are warned after a minute.
+///
+/// # Measurements
+///
+/// What is [measured](SourceScope::measured), as what is used of processors and memory, changes all the time.
+/// What only measurements have changed of an object is told to those who watch when it [is worth
+/// it](Self::is_worth_publishing), [at most so often](Self::MEASURED_AT_MOST_EVERY), and otherwise
+/// [later](Self::MEASURED_AT_LATEST).
+///
+/// # Selecting
+///
+/// Every scalar can be a selectable field (`selectable = ".spec.pods"` in kube's derive): of computed kinds
+/// there is no bound of eight.
 pub trait Computed:
     Resource<DynamicType = ()> + CustomResourceExt + Serialize + DeserializeOwned + Send + 'static
 {
     /// What it is computed from, object by object.
     type Source: SourceType;
-    /// What else the computation may look at.
+    /// What else the computation may look at: nothing, `()`, or up to twelve [`Lookup`](super::Lookup)s.
     type Related: Related;
+
+    /// Which sources are read: all of them, if nothing else is said. There is no object of others.
+    const SCOPE: SourceScope = SourceScope::ALL;
 
     /// Computes the object of a source, or none. Pure: the same input gives
     /// the same output. Where the result leaves them out, the namespace and
@@ -68,6 +153,24 @@ pub trait Computed:
     fn compute(source: &Self::Source, related: &Self::Related) -> Option<Self>
     where
         Self: Sized;
+
+    /// At most so often an object is told to those who watch because of
+    /// [measurements](SourceScope::measured) alone; what else changes is told at once, with what is
+    /// measured then.
+    const MEASURED_AT_MOST_EVERY: Duration = Duration::from_secs(15);
+    /// How long a measurement is not told that is [not worth it](Self::is_worth_publishing).
+    const MEASURED_AT_LATEST: Duration = Duration::from_secs(300);
+
+    /// Whether what was computed differs so much from what is shown that it is worth an event for
+    /// everybody who watches. Asked only if nothing but [measurements](SourceScope::measured) has
+    /// changed. What is not worth it is told later: with the next change, or after
+    /// [`MEASURED_AT_LATEST`](Self::MEASURED_AT_LATEST).
+    fn is_worth_publishing(_shown: &Self, _computed: &Self) -> bool
+    where
+        Self: Sized,
+    {
+        true
+    }
 
     /// The name of the source behind an object of this name, or `None` if no
     /// source can be behind it: the right to `get` is asked for that source.
@@ -84,32 +187,47 @@ pub trait Computed:
     }
 }
 
-/// Keeps a cache as the sources say, for ever.
-pub(super) async fn run<C: Computed>(sources: Arc<Sources>, cache: Arc<WatchCache>) {
+/// Keeps a cache as the sources say, for ever, as if nothing could be seen by some of the lookups.
+pub(super) async fn run<C: Computed>(
+    sources: Arc<Sources>,
+    cache: Arc<WatchCache>,
+    left_out: LeftOut,
+) {
     let notify = Arc::new(Notify::new());
-    let informer = sources.open::<C::Source>();
-    let changed = informer.follow(Arc::clone(&notify));
-    let related = C::Related::open(&sources, &notify);
-    let mut computation = Computation::<C> {
-        informer,
-        changed,
-        related,
-        cache,
-        known: HashMap::new(),
-        seen_by: HashMap::new(),
-        put_off: HashSet::new(),
-    };
+    let mut computation = Computation::<C>::new(&sources, cache, &notify);
+    for (place, lookup) in computation.related.lookups().into_iter().enumerate() {
+        if left_out.contains(&place) {
+            lookup.leave_out();
+        }
+    }
+    let mut wake_at = None;
     loop {
-        notify.notified().await;
+        let changed = notify.notified();
+        match wake_at {
+            // Whether it changed or is time, it is looked at.
+            Some(time) => drop(tokio::time::timeout_at(time, changed).await),
+            None => changed.await,
+        }
+        let (due, until) = computation.take_due();
         if !computation.is_synced() {
+            wake_at = until;
+            computation.put_off.extend(due.changed);
+            computation.put_off.extend(due.measured);
             computation.cache.set_sources(computation.sources());
             continue;
         }
-        let due: Vec<Key> = computation.take_due().into_iter().collect();
-        for batch in due.chunks(BATCH) {
-            batch.iter().for_each(|key| computation.update(key));
-            tokio::task::yield_now().await;
+        let changed = due.changed.iter().map(|key| (key, false));
+        let measured = due.measured.difference(&due.changed).map(|key| (key, true));
+        let mut left = BATCH;
+        for (key, is_measured) in changed.chain(measured) {
+            computation.update(key, is_measured);
+            left -= 1;
+            if left == 0 {
+                left = BATCH;
+                tokio::task::yield_now().await;
+            }
         }
+        wake_at = until.into_iter().chain(computation.held_back.next()).min();
         // What is too much for a while is served again only now.
         computation.cache.set_sources(computation.sources());
         if computation.is_synced() {
@@ -131,14 +249,17 @@ fn check_authority<C: Computed>(source: &C::Source, key: &Key) -> Result<(), Str
     Ok(())
 }
 
-/// What was looked at: which of the lookups, and the key.
-type Seen = (usize, Key);
+/// What was asked: the index of the lookup, and the question.
+type Seen = (usize, QuestionId);
 
 /// What is known of one source object.
 #[derive(Default)]
 struct Known {
     shown: Option<Key>,
-    seen: HashSet<Seen>,
+    /// By lookup, and in order.
+    seen: Box<[Seen]>,
+    /// If it was ever computed because of a measurement.
+    hold: Option<Box<Hold>>,
 }
 
 struct Computation<C: Computed> {
@@ -148,15 +269,29 @@ struct Computation<C: Computed> {
     cache: Arc<WatchCache>,
     /// By key of the source.
     known: HashMap<Key, Known>,
-    /// Sources by what they looked at.
-    seen_by: HashMap<Seen, HashSet<Key>>,
     /// Sources that were due when what they are computed from went out of view.
     put_off: HashSet<Key>,
+    held_back: HeldBack,
 }
 
 impl<C: Computed> Computation<C> {
+    fn new(sources: &Sources, cache: Arc<WatchCache>, notify: &Arc<Notify>) -> Self {
+        let informer = sources.open::<C::Source>(C::SCOPE, MISSING);
+        let changed = informer.follow(Arc::clone(notify));
+        let related = C::Related::open(sources, notify);
+        Self {
+            informer,
+            changed,
+            related,
+            cache,
+            known: HashMap::new(),
+            put_off: HashSet::new(),
+            held_back: HeldBack::default(),
+        }
+    }
+
     fn is_synced(&self) -> bool {
-        self.informer.is_synced() && self.related.lookups().iter().all(|lookup| lookup.is_synced())
+        self.informer.is_synced() && self.related.lookups().iter().all(|lookup| lookup.is_settled())
     }
 
     /// The state of every source.
@@ -165,41 +300,79 @@ impl<C: Computed> Computation<C> {
         std::iter::once(lookup::source(&self.informer)).chain(of_lookups).collect()
     }
 
-    /// The sources that must be computed again.
-    fn take_due(&mut self) -> HashSet<Key> {
-        let mut due = std::mem::take(&mut self.put_off);
-        due.extend(self.changed.take());
-        for (index, lookup) in self.related.lookups().into_iter().enumerate() {
-            for key in lookup.take_changed() {
-                due.extend(self.seen_by.get(&(index, key)).into_iter().flatten().cloned());
-            }
-        }
-        due
+    /// The sources that must be computed again, and when to look for more at the latest.
+    fn take_due(&mut self) -> (Due, Option<Instant>) {
+        let mut due = Due { changed: std::mem::take(&mut self.put_off), ..Due::default() };
+        due.measured.extend(self.held_back.take_due(Instant::now()));
+        let own = if C::SCOPE.is_measured() { &mut due.measured } else { &mut due.changed };
+        own.extend(self.changed.take());
+        let lookups = self.related.lookups().into_iter();
+        let until = lookups.filter_map(|lookup| lookup.take_due(&mut due)).min();
+        (due, until)
     }
 
-    /// Computes one source again and publishes what came of it.
-    fn update(&mut self, source_key: &Key) {
+    /// Computes one source again and publishes what came of it, now or, if only a measurement has
+    /// changed, when it is time.
+    fn update(&mut self, source_key: &Key, is_measured: bool) {
         let source = self.informer.get(source_key);
         let computed = source.as_ref().map(|source| self.compute(source));
         let seen = self.take_seen();
         // What is not kept any more looks as if it were not there.
         if !self.is_synced() {
+            for (index, lookup) in self.related.lookups().into_iter().enumerate() {
+                lookup.drop_unsettled(&of_lookup(&seen, index));
+            }
             self.put_off.insert(source_key.clone());
             return;
         }
         let Some(computed) = computed else {
             self.show(source_key, None);
-            self.look(source_key, HashSet::new());
-            self.known.remove(source_key);
+            self.settle(source_key, Box::default());
+            if let Some(mut hold) = self.known.remove(source_key).and_then(|known| known.hold) {
+                self.held_back.note(source_key, &mut hold, None);
+            }
             return;
         };
-        self.look(source_key, seen);
+        self.settle(source_key, seen);
         match computed {
-            Ok(object) => self.show(source_key, object),
+            Ok(Some(object)) if is_measured && self.is_held_back(source_key, &object) => {}
+            Ok(object) => {
+                self.end_hold(source_key, is_measured);
+                self.show(source_key, object);
+            }
             Err(why) => tracing::error!(
                 "computing {} of {source_key} failed, what was shown stays: {why}",
                 qualified::<C>()
             ),
+        }
+    }
+
+    /// Whether an object is not shown now in which only what is measured has changed.
+    fn is_held_back(&mut self, source_key: &Key, object: &Object) -> bool {
+        let known = self.known.entry(source_key.clone()).or_default();
+        if known.shown.as_ref() != Some(object.key()) {
+            return false;
+        }
+        let Some(shown) = self.cache.get(object.key()) else { return false };
+        let hold = known.hold.get_or_insert_default();
+        if shown.object.same_content(object) {
+            self.held_back.note(source_key, hold, None);
+            hold.end(None);
+            return true;
+        }
+        let is_worth = is_worth_publishing::<C>(&shown.object, object);
+        let bounds = (C::MEASURED_AT_MOST_EVERY, C::MEASURED_AT_LATEST);
+        let until = hold.is_over(Instant::now(), is_worth, bounds).err();
+        self.held_back.note(source_key, hold, until);
+        until.is_some()
+    }
+
+    /// Notes that nothing of an object is held back any more.
+    fn end_hold(&mut self, source_key: &Key, is_measured: bool) {
+        let hold = self.known.get_mut(source_key).and_then(|known| known.hold.as_mut());
+        if let Some(hold) = hold {
+            self.held_back.note(source_key, hold, None);
+            hold.end(is_measured.then(Instant::now));
         }
     }
 
@@ -242,34 +415,41 @@ impl<C: Computed> Computation<C> {
         Ok(Some(object))
     }
 
-    /// What the last computation looked at.
-    fn take_seen(&self) -> HashSet<Seen> {
+    /// What the last computation asked.
+    fn take_seen(&self) -> Box<[Seen]> {
         let lookups = self.related.lookups().into_iter().enumerate();
         lookups
-            .flat_map(|(index, lookup)| lookup.take_seen().into_iter().map(move |key| (index, key)))
+            .flat_map(|(index, lookup)| lookup.take_seen().into_iter().map(move |id| (index, id)))
             .collect()
     }
 
-    /// Notes what the computation of a source looks at.
-    fn look(&mut self, source_key: &Key, seen: HashSet<Seen>) {
+    /// Notes what the computation of a source asks.
+    fn settle(&mut self, source_key: &Key, seen: Box<[Seen]>) {
         let known = self.known.entry(source_key.clone()).or_default();
-        let before = std::mem::replace(&mut known.seen, seen.clone());
-        for gone in before.difference(&seen) {
-            self.unsee(gone, source_key);
+        let before = std::mem::replace(&mut known.seen, seen);
+        let now = &known.seen;
+        if before == *now {
+            return;
         }
-        for one in seen {
-            self.seen_by.entry(one).or_default().insert(source_key.clone());
+        for (index, lookup) in self.related.lookups().into_iter().enumerate() {
+            lookup.settle(source_key, &of_lookup(&before, index), &of_lookup(now, index));
         }
     }
+}
 
-    fn unsee(&mut self, seen: &Seen, source_key: &Key) {
-        if let Some(sources) = self.seen_by.get_mut(seen) {
-            sources.remove(source_key);
-            if sources.is_empty() {
-                self.seen_by.remove(seen);
-            }
-        }
-    }
+/// Whether those who watch an object are to be told what was measured. What the user wrote may panic: then
+/// they are.
+fn is_worth_publishing<C: Computed>(shown: &Object, computed: &Object) -> bool {
+    let read = |object: &Object| serde_json::from_value::<C>(Value::Object(object.to_tree())).ok();
+    let (Some(shown), Some(computed)) = (read(shown), read(computed)) else { return true };
+    let is_worth = AssertUnwindSafe(|| C::is_worth_publishing(&shown, &computed));
+    catch_unwind(is_worth).unwrap_or(true)
+}
+
+/// What one of the lookups was asked.
+fn of_lookup(seen: &[Seen], index: usize) -> Vec<QuestionId> {
+    let of_it = seen.iter().filter(|(lookup, _)| *lookup == index);
+    of_it.map(|(_, question)| *question).collect()
 }
 
 #[cfg(test)]

@@ -1,13 +1,15 @@
 //! Kinds: which kinds a server has.
 
 use std::any::TypeId;
+use std::fmt::Display;
 use std::sync::Arc;
 
-use futures::FutureExt;
 use futures::future::BoxFuture;
+use futures::{FutureExt, Stream};
 use k8s_openapi::ClusterResourceScope;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Resource;
+use kube::runtime::watcher::Event;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -19,7 +21,7 @@ use super::to_tree;
 use super::yaml::{self, DefinitionError};
 use super::{Cells, Rules};
 use crate::admission::{AdmissionChain, AdmissionPlugin};
-use crate::cluster::Sources;
+use crate::cluster::{SourceScope, SourceStreams, Sources};
 use crate::error::StartError;
 use crate::kind::{
     ErasedCells, ErasedRules, Kind, ReviewError, ReviewHandler, Strategy, SubresourceError,
@@ -27,7 +29,7 @@ use crate::kind::{
 };
 use crate::object::Tree;
 use crate::schema::Types;
-use crate::served_kind::SourceResource;
+use crate::served_kind::{LeftOut, SourceResource};
 use crate::user::User;
 use crate::watch_cache::WatchCache;
 
@@ -36,22 +38,48 @@ use crate::watch_cache::WatchCache;
 pub struct SourceKind {
     /// The API group; empty for the core group.
     pub group: String,
+    /// The version.
+    pub version: String,
     /// The plural.
     pub plural: String,
     /// Whether it lives in namespaces.
     pub namespaced: bool,
+    /// Which of its objects are read, and how.
+    pub scope: SourceScope,
+    /// The type that they are read as.
+    pub type_id: TypeId,
+    /// Whether callers who may not read it are shown what is computed without it.
+    pub is_guarded: bool,
 }
 
 impl SourceKind {
     /// What this type is called.
-    pub(super) fn of<K: SourceType>() -> Self {
+    pub(super) fn of<K: SourceType>(scope: SourceScope, is_guarded: bool) -> Self {
         Self {
             group: K::group(&()).into_owned(),
+            version: K::version(&()).into_owned(),
             plural: K::plural(&()).into_owned(),
             namespaced: TypeId::of::<K::Scope>() != TypeId::of::<ClusterResourceScope>(),
+            scope,
+            type_id: TypeId::of::<K>(),
+            is_guarded,
+        }
+    }
+
+    /// The same as callers need rights on it; an object of some name has its source under another.
+    fn resource(&self, name_of: fn(&str) -> Option<String>) -> SourceResource {
+        SourceResource {
+            group: self.group.clone(),
+            version: self.version.clone(),
+            resource: self.plural.clone(),
+            namespaced: self.namespaced,
+            name_of,
         }
     }
 }
+
+/// Keeps a cache of what is computed without some lookups, for ever.
+pub type RunComputed = fn(Arc<Sources>, Arc<WatchCache>, LeftOut) -> BoxFuture<'static, ()>;
 
 /// How a kind comes to its objects.
 pub enum Role {
@@ -64,10 +92,12 @@ pub enum Role {
     Computed {
         /// What callers need rights on.
         source: SourceResource,
+        /// What they need rights on to see what is looked up there, by the places of the lookups.
+        guarded: Vec<(usize, SourceResource)>,
         /// Everything that is watched for it.
         watched: Vec<SourceKind>,
-        /// Keeps the cache, for ever.
-        run: fn(Arc<Sources>, Arc<WatchCache>) -> BoxFuture<'static, ()>,
+        /// Keeps a cache, for ever.
+        run: RunComputed,
     },
     /// Its objects are reviews: code answers them, and nothing is stored.
     Reviewed(Arc<ReviewHandler>),
@@ -108,6 +138,7 @@ impl Registered {
 pub struct Kinds {
     registered: Vec<Registered>,
     admission: AdmissionChain,
+    streams: SourceStreams,
     allow_partial: bool,
 }
 
@@ -225,6 +256,7 @@ impl Kinds {
     pub fn merge(mut self, others: Self) -> Self {
         self.registered.extend(others.registered);
         self.admission.extend(others.admission);
+        self.streams.extend(others.streams);
         self.allow_partial |= others.allow_partial;
         self
     }
@@ -285,19 +317,64 @@ impl Kinds {
     /// Adds a kind that is computed.
     #[must_use]
     pub fn computed<K: Computed>(mut self) -> Self {
-        let source = SourceResource {
-            group: K::Source::group(&()).into_owned(),
-            version: K::Source::version(&()).into_owned(),
-            resource: K::Source::plural(&()).into_owned(),
-            namespaced: SourceKind::of::<K::Source>().namespaced,
-            name_of: K::source_name,
-        };
-        let mut watched = vec![SourceKind::of::<K::Source>()];
+        let main = SourceKind::of::<K::Source>(K::SCOPE, true);
+        let source = main.resource(K::source_name);
+        let lookups = K::Related::kinds().into_iter().enumerate();
+        let guarded = lookups.filter(|(_, lookup)| lookup.is_guarded);
+        // Right to one of them is no right to what they show.
+        let guarded = guarded.map(|(place, lookup)| (place, lookup.resource(|_| None))).collect();
+        let mut watched = vec![main];
         watched.extend(K::Related::kinds());
-        let run = |sources, cache| computed::run::<K>(sources, cache).boxed();
-        let role = Role::Computed { source, watched, run };
+        let run: RunComputed =
+            |sources, cache, left_out| computed::run::<K>(sources, cache, left_out).boxed();
+        let role = Role::Computed { source, guarded, watched, run };
         self.add(K::crd(), K::cells().erased(), role);
         self
+    }
+
+    /// Has the objects of a type, which kinds are computed from or look up, come from a stream
+    /// instead of from the cluster: from HTTP, a database, a timer. Each stream begins with
+    /// [`Event::Init`], an [`Event::InitApply`] for each object there is and [`Event::InitDone`],
+    /// and goes on with [`Event::Apply`] and [`Event::Delete`]; to begin again is to say what there is
+    /// now. It is opened when the server starts, and again, after a while, when it has ended. What it
+    /// brings is bounded as objects of the cluster are, and until its first `InitDone` kinds wait for
+    /// it as for those. No rights are asked for.
+    ///
+    /// [`Event::Init`]: kube::runtime::watcher::Event::Init
+    /// [`Event::InitApply`]: kube::runtime::watcher::Event::InitApply
+    /// [`Event::InitDone`]: kube::runtime::watcher::Event::InitDone
+    /// [`Event::Apply`]: kube::runtime::watcher::Event::Apply
+    /// [`Event::Delete`]: kube::runtime::watcher::Event::Delete
+    ///
+    /// ```
+    /// use aggregated_apiserver::Kinds;
+    /// use futures::stream;
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    /// use kube::runtime::watcher::Event;
+    ///
+    /// let kinds = Kinds::new().with_source_stream(|| {
+    ///     let price = ConfigMap::default();
+    ///     let events = [Event::Init, Event::InitApply(price), Event::InitDone];
+    ///     stream::iter(events.map(Ok::<_, std::io::Error>))
+    /// });
+    /// ```
+    #[must_use]
+    pub fn with_source_stream<K, S, E>(
+        mut self,
+        open: impl Fn() -> S + Send + Sync + 'static,
+    ) -> Self
+    where
+        K: SourceType + Serialize,
+        S: Stream<Item = Result<Event<K>, E>> + Send + 'static,
+        E: Display + 'static,
+    {
+        self.streams.add(open);
+        self
+    }
+
+    /// The types that come from streams.
+    pub(crate) fn source_streams(&self) -> SourceStreams {
+        self.streams.clone()
     }
 
     fn add(

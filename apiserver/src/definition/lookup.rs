@@ -3,38 +3,289 @@
 //! What was looked at is remembered, also when it was not there, so that its
 //! change computes again just what looked at it.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+mod availability;
+mod labels;
+mod questions;
+mod related;
+mod totals;
+mod view;
 
+use std::collections::{BTreeMap, HashSet};
+use std::marker::PhantomData;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use kube::core::Selector;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use super::computed::SourceType;
-use super::kinds::SourceKind;
-use crate::cluster::{Changed, SourceInformer, Sources, resource_name};
+use crate::cluster::{Changed, SourceInformer, SourceScope, Sources, resource_name};
 use crate::object::Key;
 use crate::watch_cache::SourceState;
+use availability::Availability;
+#[cfg(test)]
+pub(in crate::definition) use availability::GRACE;
+use labels::Terms;
+pub use questions::QuestionId;
+use questions::{Question, Questions};
+pub use related::Related;
+pub use totals::Total;
+use totals::TotalsOf;
+use view::{IndexId, View};
 
 /// Objects of another type that a computation may look at.
-pub struct Lookup<K> {
-    objects: Objects<K>,
-    seen: Mutex<HashSet<Key>>,
+///
+/// They are found by name ([`get`](Self::get)), by namespace ([`list`](Self::list)), by anything
+/// in them ([`find_by`](Self::find_by)), by their labels ([`find_matching`](Self::find_matching)),
+/// and by the labels that they select ([`find_selecting`](Self::find_selecting)). Groups of them are
+/// summed up ([`sum_by`](Self::sum_by)). Whatever was
+/// asked is remembered with the object that was computed of it, also if nothing was found, and
+/// when the answer may have changed, that object is computed again, and no other. So a change costs
+/// as much as there is to compute again, however many objects there are.
+///
+/// An index is made when it is first asked for, and kept from then on: about a hundred bytes
+/// for each text in it. That counts as memory of the objects, of which there is a bound for each
+/// type.
+///
+/// What cannot be read (the right to it is missing, the cluster does not have it, or there is more of
+/// it than may be kept) is looked for in vain: then nothing is found, [`is_available`](Self::is_available)
+/// says so, and so do warnings of the server, its metrics and `/readyz`. When it can be read again,
+/// what asked for it is computed again. No kind waits for its lookups longer than ten seconds.
+///
+/// All objects of the type are read, unless `S` says which: see [`Scoped`].
+///
+/// Each of them takes a `namespace`, or `None` to look in all of them (and for objects that are in
+/// none), and answers in the order of namespaces and names.
+///
+/// ```
+/// use aggregated_apiserver::Lookup;
+/// use k8s_openapi::api::core::v1::{Pod, Service};
+/// use kube::core::Selector;
+/// use serde_json::{from_value, json};
+///
+/// /// An index of Pods: the node that each runs on.
+/// fn node_name(pod: &Pod) -> Option<String> {
+///     pod.spec.as_ref()?.node_name.clone()
+/// }
+///
+/// /// What a Service selects: nothing, if it does not say so.
+/// fn selector(service: &Service) -> Option<Selector> {
+///     Some(service.spec.as_ref()?.selector.clone()?.into_iter().collect())
+/// }
+///
+/// # fn main() -> Result<(), serde_json::Error> {
+/// let pods: Lookup<Pod> = Lookup::from_objects([from_value(json!({
+///     "metadata": {"namespace": "shop", "name": "web-0", "labels": {"app": "web"}},
+///     "spec": {"nodeName": "node-1", "containers": []},
+/// }))?]);
+/// assert_eq!(pods.find_by(node_name, None, "node-1").len(), 1);
+/// assert_eq!(pods.find_by(node_name, Some("other"), "node-1").len(), 0);
+/// let web = Selector::from_iter([("app", "web")]);
+/// assert_eq!(pods.find_matching(Some("shop"), web).len(), 1);
+///
+/// let services: Lookup<Service> = Lookup::from_objects([from_value(json!({
+///     "metadata": {"namespace": "shop", "name": "web"},
+///     "spec": {"selector": {"app": "web"}},
+/// }))?]);
+/// let pod = pods.get(Some("shop"), "web-0").unwrap_or_default();
+/// let labels = pod.metadata.labels.clone().unwrap_or_default();
+/// let of_pod = services.find_selecting(selector, Some("shop"), &labels);
+/// assert_eq!(of_pod[0].metadata.name.as_deref(), Some("web"));
+/// # Ok(())
+/// # }
+/// ```
+pub struct Lookup<K, S = Everything> {
+    /// Where the objects come from; those of tests come from nowhere.
+    followed: Option<Followed<K>>,
+    state: Mutex<State<K>>,
+    scope: PhantomData<fn() -> S>,
 }
 
-enum Objects<K> {
-    Followed { informer: Arc<SourceInformer<K>>, changed: Arc<Changed> },
-    Given(HashMap<Key, Arc<K>>),
+/// Which objects a [`Lookup`] reads of the cluster.
+///
+/// ```
+/// use aggregated_apiserver::{Lookup, Scoped, SourceScope};
+/// use k8s_openapi::api::core::v1::Event;
+///
+/// /// The Events that are about Pods.
+/// pub struct OfPods;
+///
+/// impl Scoped for OfPods {
+///     const SCOPE: SourceScope = SourceScope::ALL.with_fields("involvedObject.kind=Pod");
+/// }
+///
+/// pub type PodEvents = Lookup<Event, OfPods>;
+/// ```
+pub trait Scoped: 'static {
+    /// What is read.
+    const SCOPE: SourceScope;
+
+    /// Whether those who read what is computed need the same right (to `get`, `list` or `watch`, in the
+    /// same namespace) on all objects of the type, to see what is looked up here. Who has not is
+    /// shown what is computed without it, as if it could not be read, and so are those who select by it
+    /// or watch it; a warning says so. If this is false, whatever `compute` shows of the objects is
+    /// declared harmless: all who may read the source see it.
+    ///
+    /// Each combination of missing rights that callers have is computed and kept once more, and of a
+    /// kind there are four at most: others are refused.
+    const NEEDS_RIGHT: bool = false;
 }
 
-impl<K: SourceType> Lookup<K> {
+/// All objects of a type.
+pub struct Everything;
+
+impl Scoped for Everything {
+    const SCOPE: SourceScope = SourceScope::ALL;
+}
+
+/// What the log says while the objects of a lookup are not in view.
+const MISSING: &str = "what is computed is without them";
+
+struct Followed<K> {
+    informer: Arc<SourceInformer<K>>,
+    changed: Arc<Changed>,
+    opened: Instant,
+}
+
+struct State<K> {
+    /// What computations see; it changes only between them.
+    availability: Availability,
+    /// Whether nothing is to be seen, whatever the cluster shows.
+    is_left_out: bool,
+    /// What is more than found by name; made when it is first asked for.
+    view: Option<View<K>>,
+    /// How many bytes of the view the informer counts as taken.
+    charged: usize,
+    questions: Questions,
+}
+
+impl<K: SourceType, S: Scoped> Lookup<K, S> {
     /// The object of this name; `namespace` is `None` for cluster-scoped types.
     pub fn get(&self, namespace: Option<&str>, name: &str) -> Option<Arc<K>> {
         let key = Key::new(namespace, name);
-        let found = match &self.objects {
-            Objects::Followed { informer, .. } => informer.get(&key),
-            Objects::Given(objects) => objects.get(&key).cloned(),
+        let mut state = self.state();
+        let found = match (&state.view, &self.followed) {
+            _ if state.availability != Availability::Available => None,
+            (Some(view), _) => view.get(&key).cloned(),
+            (None, Some(followed)) => followed.informer.get(&key),
+            (None, None) => None,
         };
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
+        state.questions.ask(Question::Named(key));
         found
+    }
+
+    /// All objects of a namespace. What asks for them is computed again when any of them changes.
+    pub fn list(&self, namespace: Option<&str>) -> Vec<Arc<K>> {
+        let question = Question::All(namespace.map(Box::from));
+        self.find(question, |view| view.all(namespace))
+    }
+
+    /// The objects that `index` finds by this text. An index is a function that says by which texts
+    /// an object is found: the name of its node, the uids of its owners. It is known by its type,
+    /// so it is a function or a closure that captures nothing, and depends on nothing but the object.
+    pub fn find_by<F, T>(&self, index: F, namespace: Option<&str>, text: &str) -> Vec<Arc<K>>
+    where
+        F: Fn(&K) -> T + Send + Sync + 'static,
+        T: IntoIterator<Item: Into<Box<str>>>,
+    {
+        // Otherwise one type would be several indexes.
+        const { assert!(size_of::<F>() == 0, "an index is a function, not a value") };
+        let id = IndexId::of::<F>();
+        let question = Question::Indexed(namespace.map(Box::from), id, text.into());
+        self.find(question, |view| view.indexed(id, || texts_of(index), namespace, text))
+    }
+
+    /// The objects whose labels fulfil a selector; an empty one selects everything.
+    pub fn find_matching(&self, namespace: Option<&str>, selector: Selector) -> Vec<Arc<K>> {
+        let terms = Terms::of(selector);
+        let question = Question::Matching(namespace.map(Box::from), terms.clone());
+        self.find(question, |view| view.matching(namespace, &terms))
+    }
+
+    /// The objects that select these labels. `selector` says what an object selects, and is `None`
+    /// if that is nothing; it is known by its type, as an index is.
+    pub fn find_selecting<F>(
+        &self,
+        selector: F,
+        namespace: Option<&str>,
+        labels: &BTreeMap<String, String>,
+    ) -> Vec<Arc<K>>
+    where
+        F: Fn(&K) -> Option<Selector> + Send + Sync + 'static,
+    {
+        const { assert!(size_of::<F>() == 0, "a selector is a function, not a value") };
+        let id = IndexId::of::<F>();
+        let labels = labels.iter().map(|(key, value)| (key.as_str().into(), value.as_str().into()));
+        let labels: crate::object::Labels = labels.collect();
+        let question = Question::Selecting(namespace.map(Box::from), id, labels.clone());
+        let selector_of = || -> view::SelectorOf<K> { Box::new(selector) };
+        self.find(question, |view| view.selecting(id, selector_of, namespace, &labels))
+    }
+
+    /// The sum of a `measure` over the objects that `index` finds by this text: what the Pods of a node
+    /// ask for. It follows each change of an object without looking at the others of the group, and
+    /// what has asked for it is computed again only when it is another one. Both functions are known by
+    /// their types.
+    ///
+    /// ```
+    /// use aggregated_apiserver::Lookup;
+    /// use k8s_openapi::api::core::v1::Pod;
+    /// use serde_json::{from_value, json};
+    ///
+    /// fn node_name(pod: &Pod) -> Option<String> {
+    ///     pod.spec.as_ref()?.node_name.clone()
+    /// }
+    ///
+    /// fn containers(pod: &Pod) -> usize {
+    ///     pod.spec.as_ref().map_or(0, |spec| spec.containers.len())
+    /// }
+    ///
+    /// # fn main() -> Result<(), serde_json::Error> {
+    /// let pod = |name: &str| {
+    ///     let containers = json!([{"name": "a"}, {"name": "b"}]);
+    ///     let spec = json!({"nodeName": "node-1", "containers": containers});
+    ///     from_value(json!({"metadata": {"namespace": "n", "name": name}, "spec": spec}))
+    /// };
+    /// let pods: Lookup<Pod> = Lookup::from_objects([pod("a")?, pod("b")?]);
+    /// assert_eq!(pods.sum_by(node_name, containers, None, "node-1"), 4);
+    /// assert_eq!(pods.count_by(node_name, None, "node-1"), 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn sum_by<F, T, M, V>(&self, index: F, measure: M, namespace: Option<&str>, text: &str) -> V
+    where
+        F: Fn(&K) -> T + Send + Sync + 'static,
+        T: IntoIterator<Item: Into<Box<str>>>,
+        M: Fn(&K) -> V + Send + Sync + 'static,
+        V: Total,
+    {
+        const { assert!(size_of::<F>() == 0, "an index is a function, not a value") };
+        const { assert!(size_of::<M>() == 0, "a measure is a function, not a value") };
+        let id = (IndexId::of::<F>(), IndexId::of::<M>());
+        let question = Question::Total(namespace.map(Box::from), id, text.into());
+        let totals_of = || TotalsOf::new(texts_of(index), Box::new(measure));
+        self.find(question, |view| view.total(id, totals_of, namespace, text))
+    }
+
+    /// How many objects `index` finds by this text: as [`sum_by`](Self::sum_by) of ones.
+    pub fn count_by<F, T>(&self, index: F, namespace: Option<&str>, text: &str) -> usize
+    where
+        F: Fn(&K) -> T + Send + Sync + 'static,
+        T: IntoIterator<Item: Into<Box<str>>>,
+    {
+        self.sum_by(index, |_| 1, namespace, text)
+    }
+
+    /// Whether the objects can be read. If not, nothing is found.
+    pub fn is_available(&self) -> bool {
+        let mut state = self.state();
+        state.questions.ask(Question::Availability);
+        state.availability == Availability::Available
+    }
+
+    /// A lookup whose objects cannot be read, for tests of a computation.
+    pub fn unavailable() -> Self {
+        Self::new(None, Availability::Unavailable, None)
     }
 
     /// A lookup in these objects, for tests of a computation.
@@ -44,124 +295,176 @@ impl<K: SourceType> Lookup<K> {
             let name = metadata.name.as_deref().unwrap_or_default();
             (Key::new(metadata.namespace.as_deref(), name), Arc::new(object))
         });
-        Self { objects: Objects::Given(keyed.collect()), seen: Mutex::default() }
+        Self::new(None, Availability::Available, Some(View::of(keyed)))
     }
 
     fn open(sources: &Sources, notify: &Arc<Notify>) -> Self {
-        let informer = sources.open::<K>();
+        let informer = sources.open::<K>(S::SCOPE, MISSING);
         let changed = informer.follow(Arc::clone(notify));
-        Self { objects: Objects::Followed { informer, changed }, seen: Mutex::default() }
+        let followed = Followed { informer, changed, opened: Instant::now() };
+        Self::new(Some(followed), Availability::Unknown, None)
     }
+
+    fn new(
+        followed: Option<Followed<K>>,
+        availability: Availability,
+        view: Option<View<K>>,
+    ) -> Self {
+        let questions = Questions::default();
+        let state =
+            Mutex::new(State { availability, is_left_out: false, view, charged: 0, questions });
+        Self { followed, state, scope: PhantomData }
+    }
+
+    fn find<T: Default>(&self, question: Question, find: impl FnOnce(&mut View<K>) -> T) -> T {
+        let mut state = self.state();
+        state.questions.ask(question);
+        if state.availability != Availability::Available {
+            return T::default();
+        }
+        let view = state.view.get_or_insert_with(|| {
+            let informer = self.followed.as_ref().map(|followed| &followed.informer);
+            View::of(informer.map(|informer| informer.objects()).unwrap_or_default())
+        });
+        let found = find(view);
+        self.charge(&mut state);
+        found
+    }
+
+    /// Has the informer count what the indexes take.
+    fn charge(&self, state: &mut State<K>) {
+        let Some(followed) = &self.followed else { return };
+        let bytes = state.view.as_ref().map_or(0, View::bytes);
+        followed.informer.charge(state.charged, bytes);
+        state.charged = bytes;
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<K>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An index, whatever its texts are.
+fn texts_of<K, F, T>(index: F) -> view::TextsOf<K>
+where
+    F: Fn(&K) -> T + Send + Sync + 'static,
+    T: IntoIterator<Item: Into<Box<str>>>,
+{
+    Box::new(move |object| index(object).into_iter().map(Into::into).collect())
+}
+
+/// The sources that have to be computed again.
+#[derive(Default)]
+pub struct Due {
+    /// Something that they were computed from has changed.
+    pub changed: HashSet<Key>,
+    /// A measurement has.
+    pub measured: HashSet<Key>,
 }
 
 /// A lookup, whatever its type.
 pub trait Tracked {
-    /// What was looked at since this was last asked.
-    fn take_seen(&self) -> HashSet<Key>;
-    /// What changed since this was last asked.
-    fn take_changed(&self) -> HashSet<Key>;
-    /// Whether everything there was to begin with has arrived.
-    fn is_synced(&self) -> bool;
+    /// What was asked since this was last called, in order.
+    fn take_seen(&self) -> Vec<QuestionId>;
+    /// Notes what the computation of a source has asked, in place of what it had asked before.
+    fn settle(&self, source: &Key, before: &[QuestionId], now: &[QuestionId]);
+    /// Lets go of what a computation has asked that came to nothing.
+    fn drop_unsettled(&self, asked: &[QuestionId]);
+    /// Takes in what changed since this was last called, and adds the sources that have asked for it.
+    /// Answers when it has to be called at the latest, if nothing changes before.
+    fn take_due(&self, due: &mut Due) -> Option<Instant>;
+    /// Has nothing be seen of the objects from now on.
+    fn leave_out(&self);
+    /// Whether it is known if the objects can be looked at.
+    fn is_settled(&self) -> bool;
     /// The state of the source, if the objects come from the cluster.
     fn source(&self) -> Option<SourceState>;
+    /// How many questions are kept.
+    #[cfg(test)]
+    fn questions(&self) -> usize;
 }
 
 /// The state of the source of an informer.
 pub(super) fn source<K: SourceType>(informer: &SourceInformer<K>) -> SourceState {
-    let (is_synced, watch_error) = (informer.is_synced(), informer.watch_error());
-    let (resource, excess) = (resource_name::<K>(), informer.excess());
-    SourceState { resource, is_synced, watch_error, excess }
+    let standing = informer.standing();
+    SourceState {
+        resource: resource_name::<K>(),
+        is_synced: standing.is_synced,
+        watch_error: standing.away.as_ref().map(|away| away.why.clone()),
+        unseen_since: standing.away.map(|away| away.since),
+        excess: standing.excess,
+        is_left_out: None,
+    }
 }
 
-impl<K: SourceType> Tracked for Lookup<K> {
-    fn take_seen(&self) -> HashSet<Key> {
-        std::mem::take(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner))
+impl<K: SourceType, S: Scoped> Tracked for Lookup<K, S> {
+    fn take_seen(&self) -> Vec<QuestionId> {
+        self.state().questions.take_seen()
     }
 
-    fn take_changed(&self) -> HashSet<Key> {
-        match &self.objects {
-            Objects::Followed { changed, .. } => changed.take(),
-            Objects::Given(_) => HashSet::new(),
-        }
+    fn settle(&self, source: &Key, before: &[QuestionId], now: &[QuestionId]) {
+        self.state().questions.settle(source, before, now);
     }
 
-    fn is_synced(&self) -> bool {
-        match &self.objects {
-            Objects::Followed { informer, .. } => informer.is_synced(),
-            Objects::Given(_) => true,
+    fn drop_unsettled(&self, asked: &[QuestionId]) {
+        self.state().questions.drop_unsettled(asked);
+    }
+
+    fn take_due(&self, due: &mut Due) -> Option<Instant> {
+        let Followed { informer, changed, opened } = self.followed.as_ref()?;
+        let mut state = self.state();
+        let changed = changed.take();
+        if state.is_left_out {
+            return None;
         }
+        let State { availability, view, questions, .. } = &mut *state;
+        let (now, standing) = (Instant::now(), informer.standing());
+        let (is, until) = Availability::at(now, &standing, *opened);
+        if std::mem::replace(availability, is) != is {
+            // Every answer may be another one.
+            questions.find_all(&mut due.changed);
+            *view = None;
+        } else if is == Availability::Available {
+            let due = match S::SCOPE.is_measured() {
+                true => &mut due.measured,
+                false => &mut due.changed,
+            };
+            for key in changed {
+                questions.find_named(&key, due);
+                let Some(view) = view else { continue };
+                let touched = view.replace(&key, informer.get(&key));
+                questions.find_touched(&key, &touched, due);
+            }
+        }
+        self.charge(&mut state);
+        until
+    }
+
+    fn leave_out(&self) {
+        let mut state = self.state();
+        state.is_left_out = true;
+        state.availability = Availability::Unavailable;
+    }
+
+    fn is_settled(&self) -> bool {
+        self.state().availability != Availability::Unknown
     }
 
     fn source(&self) -> Option<SourceState> {
-        match &self.objects {
-            Objects::Followed { informer, .. } => Some(source(informer)),
-            Objects::Given(_) => None,
+        let Followed { informer, .. } = self.followed.as_ref()?;
+        let state = self.state();
+        let is_left_out = state.availability == Availability::Unavailable;
+        if state.is_left_out {
+            return None;
         }
+        Some(SourceState { is_left_out: Some(is_left_out), ..source(informer) })
+    }
+
+    #[cfg(test)]
+    fn questions(&self) -> usize {
+        self.state().questions.len()
     }
 }
 
-/// What a computation may look at besides its source: nothing, a [`Lookup`],
-/// or up to four of them.
-pub trait Related: Send + Sync + Sized + 'static {
-    #[doc(hidden)]
-    fn open(sources: &Sources, notify: &Arc<Notify>) -> Self;
-    #[doc(hidden)]
-    fn lookups(&self) -> Vec<&dyn Tracked>;
-    #[doc(hidden)]
-    fn kinds() -> Vec<SourceKind>;
-}
-
-impl<K: SourceType> Related for Lookup<K> {
-    fn open(sources: &Sources, notify: &Arc<Notify>) -> Self {
-        Lookup::open(sources, notify)
-    }
-
-    fn lookups(&self) -> Vec<&dyn Tracked> {
-        vec![self]
-    }
-
-    fn kinds() -> Vec<SourceKind> {
-        vec![SourceKind::of::<K>()]
-    }
-}
-
-impl Related for () {
-    fn open(_: &Sources, _: &Arc<Notify>) -> Self {}
-
-    fn lookups(&self) -> Vec<&dyn Tracked> {
-        Vec::new()
-    }
-
-    fn kinds() -> Vec<SourceKind> {
-        Vec::new()
-    }
-}
-
-macro_rules! related {
-    ($($name:ident)*) => {
-        impl<$($name: Related),*> Related for ($($name,)*) {
-            fn open(sources: &Sources, notify: &Arc<Notify>) -> Self {
-                ($($name::open(sources, notify),)*)
-            }
-
-            #[allow(non_snake_case)] // each value is bound to the name of its type
-            fn lookups(&self) -> Vec<&dyn Tracked> {
-                let ($($name,)*) = self;
-                let mut lookups: Vec<&dyn Tracked> = Vec::new();
-                $(lookups.extend($name.lookups());)*
-                lookups
-            }
-
-            fn kinds() -> Vec<SourceKind> {
-                let mut kinds = Vec::new();
-                $(kinds.extend($name::kinds());)*
-                kinds
-            }
-        }
-    };
-}
-
-related!(A);
-related!(A B);
-related!(A B C);
-related!(A B C D);
+#[cfg(test)]
+mod tests;

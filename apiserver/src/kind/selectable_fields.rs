@@ -10,7 +10,8 @@ use crate::schema::{JsonType, Schema, Type};
 const LIMIT: u64 = 8;
 
 /// Parses the selectable fields of the version at `path`. Beyond what
-/// kube-apiserver takes, a number is one too: see [`numbers`].
+/// kube-apiserver takes, a number is one too, and there may be any number of them: see
+/// [`faults_of_stored`].
 pub(super) fn parse(
     fields: &[SelectableField],
     schema: &Schema,
@@ -44,10 +45,6 @@ pub(super) fn parse(
             paths.push(known);
         }
     }
-    if paths.len() as u64 > LIMIT {
-        let at = format!("{path}.selectableFields");
-        errors.push(FieldError::too_many(at, paths.len(), LIMIT));
-    }
     faults.extend(errors.iter().map(ToString::to_string));
     SelectableFields::new(paths)
 }
@@ -55,8 +52,13 @@ pub(super) fn parse(
 const NO_SCALAR: &str = "must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed.";
 
 /// What a stored kind may not be selected by: numbers, which have no one form
-/// as text. Of a computed kind every scalar may be selectable.
-pub(super) fn numbers(fields: &[SelectableField], schema: &Schema, path: &str) -> Vec<String> {
+/// as text, and more fields than kube-apiserver allows. Of a computed kind every scalar may be
+/// selectable.
+pub(super) fn faults_of_stored(
+    fields: &[SelectableField],
+    schema: &Schema,
+    path: &str,
+) -> Vec<String> {
     let is_number = |field: &SelectableField| {
         let found = find(schema, &field.json_path).and_then(|found| found.json_type);
         found == Some(JsonType::Number)
@@ -64,9 +66,14 @@ pub(super) fn numbers(fields: &[SelectableField], schema: &Schema, path: &str) -
     let numbers = fields.iter().enumerate().filter(|(_, field)| is_number(field));
     let fault = |(index, field): (usize, &SelectableField)| {
         let at = format!("{path}.selectableFields[{index}].jsonPath");
-        FieldError::invalid(at, quote(&field.json_path), NO_SCALAR).to_string()
+        FieldError::invalid(at, quote(&field.json_path), NO_SCALAR)
     };
-    numbers.map(fault).collect()
+    let mut faults: Vec<FieldError> = numbers.map(fault).collect();
+    if fields.len() as u64 > LIMIT {
+        let at = format!("{path}.selectableFields");
+        faults.push(FieldError::too_many(at, fields.len(), LIMIT));
+    }
+    faults.iter().map(ToString::to_string).collect()
 }
 
 fn find<'a>(schema: &'a Schema, path: &str) -> Option<Type<'a>> {

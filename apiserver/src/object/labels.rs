@@ -9,7 +9,7 @@ use super::{ObjectError, Tree};
 const LABEL: usize = 64;
 
 /// Labels, in byte order of their keys.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 pub struct Labels(Box<[(Box<str>, Box<str>)]>);
 
 impl Labels {
@@ -35,8 +35,13 @@ impl Labels {
         self.0.get(position).map(|(_, value)| &**value)
     }
 
+    /// The labels, in order of their keys.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(key, value)| (&**key, &**value))
+    }
+
     /// How many bytes of memory they take, about.
-    pub(super) fn size(&self) -> usize {
+    pub fn size(&self) -> usize {
         self.0.iter().map(|(key, value)| key.len() + value.len() + LABEL).sum()
     }
 }

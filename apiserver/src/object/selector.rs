@@ -7,7 +7,7 @@ mod selectable;
 pub use field::FieldSelector;
 pub use label::LabelSelector;
 pub use selectable::SelectableFields;
-pub(super) use selectable::Selected;
+pub(super) use selectable::Selection;
 
 /// Terms and values in a selector of labels or of fields, equal ones counted once: a
 /// watch holds them for as long as it lasts.

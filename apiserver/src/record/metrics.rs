@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use http::Method;
 use prometheus_client::collector::Collector;
@@ -232,6 +233,19 @@ fn has_size(verb: &str) -> bool {
 /// Requests in flight: those that change something, and those that do not.
 pub type Inflight = Arc<dyn Fn() -> (usize, usize) + Send + Sync>;
 
+/// What kinds are computed from.
+pub(super) type SourcesInView = Arc<dyn Fn() -> Vec<SourceInView> + Send + Sync>;
+
+/// Something that kinds are computed from.
+pub struct SourceInView {
+    /// What it is: `replicasets.apps`.
+    pub resource: String,
+    /// Whether it is in view.
+    pub is_in_view: bool,
+    /// How long the cluster has not shown it.
+    pub age: Duration,
+}
+
 /// The metrics of a server.
 #[derive(Debug)]
 pub struct Metrics {
@@ -250,14 +264,15 @@ impl Drop for Running {
 }
 
 impl Metrics {
-    /// Metrics of which nothing is known yet; `inflight` is asked when they are read.
-    pub fn new(inflight: Inflight) -> Self {
+    /// Metrics of which nothing is known yet; `inflight` and `sources` are asked when they are read.
+    pub fn new(inflight: Inflight, sources: SourcesInView) -> Self {
         let mut registry = Registry::with_prefix("apiserver");
         let (requests, watch_events) = (Requests::default(), Family::default());
         registry.register_collector(Box::new(requests.clone()));
         let help = "Events that were sent to watches";
         registry.register("watch_events", help, watch_events.clone());
         registry.register_collector(Box::new(InflightRequests(inflight)));
+        registry.register_collector(Box::new(Sources(sources)));
         Self { registry, requests, watch_events }
     }
 
@@ -382,6 +397,36 @@ fn as_0_0_4(open_metrics: &str) -> String {
         text.push('\n');
     }
     text
+}
+
+/// Looked at when they are asked for.
+struct Sources(SourcesInView);
+
+impl fmt::Debug for Sources {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Sources")
+    }
+}
+
+impl Collector for Sources {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let sources = (self.0)();
+        let help = "Whether what kinds are computed from is in view (1), or is not (0)";
+        let name = "computed_source_in_view";
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for source in &sources {
+            let gauge = ConstGauge::new(i64::from(source.is_in_view));
+            gauge.encode(family.encode_family(&[("source", source.resource.as_str())])?)?;
+        }
+        let help = "How old the view of it is, while the cluster does not show it";
+        let name = "computed_source_age_seconds";
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for source in &sources {
+            let gauge = ConstGauge::new(source.age.as_secs_f64());
+            gauge.encode(family.encode_family(&[("source", source.resource.as_str())])?)?;
+        }
+        Ok(())
+    }
 }
 
 /// Counted when it is asked for.

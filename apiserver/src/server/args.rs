@@ -167,7 +167,8 @@ pub struct Args {
     pub copy_stored_objects: bool,
 
     /// How much memory the objects of each type that kinds are computed from may take: MiB. When
-    /// there are more of them, what is computed from them is not served until there are less.
+    /// there are more of them, what is computed from them is not served until there are less, and
+    /// what only looks them up is served without them.
     /// Without it 64, or less in a container that may take less than everything together
     #[arg(long, value_name = "MIB")]
     pub source_memory_mib: Option<u32>,

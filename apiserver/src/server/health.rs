@@ -59,13 +59,16 @@ impl Check {
     /// Whether something is in view that kinds are computed from. An unready
     /// server would be in the way of everybody, so this only tells.
     fn of_source(source: SourceState) -> Self {
-        let SourceState { resource, is_synced, watch_error, excess } = source;
+        let SourceState { resource, is_synced, watch_error, excess, is_left_out, .. } = source;
         let outcome = match watch_error {
             _ if let Some(excess) = excess => {
                 Err(format!("{resource} are not kept: {excess}").into())
             }
             None if is_synced => Ok(()),
             None => Err(format!("{resource} have not been listed yet").into()),
+            Some(why) if is_left_out == Some(true) => {
+                Err(format!("{resource} are left out: {why}").into())
+            }
             Some(why) if is_synced => {
                 Err(format!("{resource} are shown as they were last seen: {why}").into())
             }
@@ -212,7 +215,14 @@ mod tests {
         assert_eq!(answer(&health, "livez", "verbose"), (200, passed.into()));
         let source = |watch_error: Option<&str>| {
             let (resource, watch_error) = ("pods".to_owned(), watch_error.map(str::to_owned));
-            vec![SourceState { resource, is_synced: false, watch_error, excess: None }]
+            vec![SourceState {
+                resource,
+                is_synced: false,
+                watch_error,
+                unseen_since: None,
+                excess: None,
+                is_left_out: None,
+            }]
         };
         let store: Response<String> = health.answer_one("readyz", "store", Vec::new());
         let state = store.body().strip_prefix("ok: memory, at revision ").unwrap();
@@ -224,6 +234,10 @@ mod tests {
             health.answer_one("readyz", "source-pods", source(Some("no right")));
         let expected = "internal server error: pods cannot be listed: no right";
         assert_eq!((one.status().as_u16(), &**one.body()), (500, expected));
+        let mut left_out = source(Some("no right"));
+        left_out[0].is_left_out = Some(true);
+        let one: Response<String> = health.answer_one("readyz", "source-pods", left_out);
+        assert_eq!(one.into_body(), "internal server error: pods are left out: no right");
         health.shut_down();
         assert_eq!(answer(&health, "readyz", "").0, 500);
         assert_eq!(answer(&health, "healthz", "").0, 200);

@@ -221,7 +221,8 @@ pub async fn list(
 /// Refuses reads of a kind that does not know its objects yet, or any more.
 pub(super) fn ensure_synced(served: &ServedKind) -> Result<(), ApiError> {
     let sources = served.cache.sources();
-    let too_many = sources.iter().find_map(|source| Some((source, source.excess.as_ref()?)));
+    let mut needed = sources.iter().filter(|source| source.is_needed());
+    let too_many = needed.find_map(|source| Some((source, source.excess.as_ref()?)));
     if let Some((source, excess)) = too_many {
         let (kind, resource) = (served.kind.qualified(), &source.resource);
         let message = format!("{kind} are not served, because {resource} are not kept: {excess}");

@@ -219,6 +219,6 @@ async fn who_waits_is_told_that_the_past_is_lost() {
     assert!(waiting.as_mut().now_or_never().is_none());
     let later = cache.timeline.after(cache.timeline.current());
     cache.begin_past(later);
-    let waited = tokio::time::timeout(std::time::Duration::from_secs(10), waiting).await;
+    let waited = tokio::time::timeout(Duration::from_secs(10), waiting).await;
     assert!(waited.is_ok_and(|told| told.is_err()));
 }

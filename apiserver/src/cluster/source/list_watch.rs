@@ -18,6 +18,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
+use super::SourceScope;
 use super::counted::{self, Unread};
 use crate::cluster::bounded_client::AnswerTooLong;
 use crate::object::Key;
@@ -34,6 +35,14 @@ const STATUS_BYTES: usize = 64 << 10;
 /// How long a watch may be quiet: what kube asks the cluster for, and a little.
 const QUIET: Duration = Duration::from_secs(295);
 
+/// What is answered to a request for what is not there, or not for us. To ask again does not mend it.
+const REFUSALS: [StatusCode; 4] = [
+    StatusCode::UNAUTHORIZED,
+    StatusCode::FORBIDDEN,
+    StatusCode::NOT_FOUND,
+    StatusCode::METHOD_NOT_ALLOWED,
+];
+
 /// Why objects were not listed or watched.
 #[derive(Debug)]
 pub(super) enum Interruption {
@@ -41,6 +50,8 @@ pub(super) enum Interruption {
     Expired,
     /// There is more than may be read, or kept.
     TooLarge(Excess),
+    /// The cluster does not let them be read, or does not have them.
+    Refused(String),
     /// It did not work.
     Failed(String),
 }
@@ -83,10 +94,11 @@ pub(super) trait Keeper<K> {
     fn keep(&mut self, change: Change<K>);
 }
 
-/// Lists and watches all objects of a type.
+/// Lists and watches the objects of a type that are in scope.
 pub(super) struct ListWatch<K> {
     client: Client,
     requests: Requests,
+    scope: SourceScope,
     limit: u32,
     of: PhantomData<fn() -> K>,
 }
@@ -129,27 +141,39 @@ impl NamedMetadata {
 }
 
 impl<K: Resource<DynamicType = ()> + DeserializeOwned> ListWatch<K> {
-    pub(super) fn new(client: Client) -> Self {
-        let requests = Requests::new(K::url_path(&(), None));
-        Self { client, requests, limit: FIRST_PAGE, of: PhantomData }
+    pub(super) fn new(client: Client, scope: SourceScope) -> Self {
+        let requests = Requests::new(K::url_path(&(), scope.namespace()));
+        Self { client, requests, scope, limit: FIRST_PAGE, of: PhantomData }
     }
 
-    /// Lists everything there is; answers from where to watch. Of pages that are too long smaller
-    /// ones are requested, and larger ones of small pages.
+    /// How often the objects are to be listed, if they are not to be watched.
+    pub(super) fn every(&self) -> Option<Duration> {
+        self.scope.every()
+    }
+
+    /// Lists everything there is; answers from where to watch, if that was said. Of pages that are too
+    /// long smaller ones are requested, and larger ones of small pages. What is polled is made for
+    /// the list, all of it at once.
     pub(super) async fn list(
         &mut self,
         keeper: &mut impl Keeper<K>,
-    ) -> Result<String, Interruption> {
+    ) -> Result<Option<String>, Interruption> {
+        let is_polled = self.scope.every().is_some();
         let mut from: Option<String> = None;
         loop {
-            let mut parameters = ListParams::default().limit(self.limit);
-            parameters.continue_token.clone_from(&from);
+            let parameters = ListParams {
+                limit: (!is_polled).then_some(self.limit),
+                continue_token: from.clone(),
+                label_selector: self.scope.labels().map(str::to_owned),
+                field_selector: self.scope.fields().map(str::to_owned),
+                ..ListParams::default()
+            };
             let request = match K::metadata_api() {
                 true => self.requests.list_metadata(&parameters),
                 false => self.requests.list(&parameters),
             };
             let answer = self.send(request).await?;
-            let most = if self.limit > 1 { PAGE_BYTES } else { usize::MAX };
+            let most = if self.limit > 1 && !is_polled { PAGE_BYTES } else { usize::MAX };
             let Some(text) = read_body(answer, most).await? else {
                 self.limit /= 2;
                 continue;
@@ -166,13 +190,9 @@ impl<K: Resource<DynamicType = ()> + DeserializeOwned> ListWatch<K> {
             }
             from = page.metadata.continue_.filter(|token| !token.is_empty());
             let revision = page.metadata.resource_version.filter(|revision| !revision.is_empty());
-            match (&from, revision) {
-                (Some(_), _) => tokio::task::yield_now().await,
-                (None, Some(revision)) => return Ok(revision),
-                (None, None) => {
-                    let why = "the list has no resourceVersion to watch from";
-                    return Err(Interruption::Failed(why.to_owned()));
-                }
+            match from {
+                Some(_) => tokio::task::yield_now().await,
+                None => return Ok(revision),
             }
         }
     }
@@ -185,7 +205,11 @@ impl<K: Resource<DynamicType = ()> + DeserializeOwned> ListWatch<K> {
         keeper: &mut impl Keeper<K>,
         mut is_watching: impl FnMut(),
     ) -> Result<bool, Interruption> {
-        let parameters = WatchParams::default();
+        let parameters = WatchParams {
+            label_selector: self.scope.labels().map(str::to_owned),
+            field_selector: self.scope.fields().map(str::to_owned),
+            ..WatchParams::default()
+        };
         let request = match K::metadata_api() {
             true => self.requests.watch_metadata(&parameters, revision),
             false => self.requests.watch(&parameters, revision),
@@ -240,6 +264,9 @@ impl<K: Resource<DynamicType = ()> + DeserializeOwned> ListWatch<K> {
         match answer.status() {
             status if status.is_success() => Ok(answer),
             StatusCode::GONE => Err(Interruption::Expired),
+            status if REFUSALS.contains(&status) => {
+                Err(Interruption::Refused(why(status, answer).await))
+            }
             status => Err(Interruption::Failed(why(status, answer).await)),
         }
     }

@@ -1,6 +1,10 @@
 //! A computed kind, as its cache shows it.
 
+mod measured;
+mod model;
+
 use super::*;
+use crate::cluster::SourceStreams;
 use crate::definition::Lookup;
 use crate::storage::Timeline;
 use crate::watch_cache::{Scope, WINDOW_LIMIT};
@@ -71,21 +75,26 @@ struct Fixture {
     _running: tokio::task::JoinHandle<()>,
 }
 
-/// A view over informers that the test fills itself: the client reaches nobody.
-fn start() -> Fixture {
+/// A client that reaches nobody.
+fn unreachable_client() -> kube::Client {
     let nobody = tower::service_fn(|_: http::Request<kube::client::Body>| async {
         std::future::pending::<()>().await;
         Ok::<_, std::convert::Infallible>(http::Response::new(axum::body::Body::empty()))
     });
-    let cluster = crate::cluster::Cluster::new(kube::Client::new(nobody, "default"));
-    let sources = Arc::new(cluster.sources());
+    kube::Client::new(nobody, "default")
+}
+
+/// A view over informers that the test fills itself: the client reaches nobody.
+fn start() -> Fixture {
+    let cluster = crate::cluster::Cluster::new(unreachable_client());
+    let sources = Arc::new(cluster.sources(SourceStreams::default()));
     let timeline = Arc::new(Timeline::starting(Timestamp::now(), 7));
     let cache = Arc::new(WatchCache::new(timeline, WINDOW_LIMIT));
     Fixture {
-        config_maps: sources.open(),
-        secrets: sources.open(),
+        config_maps: sources.open(SourceScope::ALL, ""),
+        secrets: sources.open(SourceScope::ALL, ""),
         cache: Arc::clone(&cache),
-        _running: tokio::spawn(run::<Joined>(sources, cache)),
+        _running: tokio::spawn(run::<Joined>(sources, cache, LeftOut::new())),
     }
 }
 

@@ -9,12 +9,12 @@ use crate::object::{Object, Tree};
 
 /// Values that are longer are told apart by hash: what readers ask for must
 /// not add much to what is kept.
-const VALUE_LIMIT: usize = 64;
+const VALUE_LIMIT: usize = 15;
 
 /// Fields by their paths, as `spec.node`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SelectableFields {
-    fields: Vec<Field>,
+    fields: Arc<[Field]>,
     /// Whether the error for another field lists the supported ones.
     tells: bool,
 }
@@ -29,27 +29,36 @@ struct Field {
     absent: &'static str,
 }
 
-/// The value of a field, as text.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::object) enum Selected {
-    /// What is not there is empty.
-    Text(Box<str>),
-    /// Of a text that is long: how long, and two hashes.
-    Hash(usize, u64, u64),
-}
+/// The value of a field: its text and how long it is, if it is short, and its hash otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Selected(u128);
 
 impl Selected {
     pub(super) fn of(text: &str) -> Self {
-        if text.len() <= VALUE_LIMIT {
-            return Self::Text(text.into());
+        let bytes = text.as_bytes();
+        let mut value = [0; 16];
+        if let (true, Ok(length)) = (bytes.len() <= VALUE_LIMIT, u8::try_from(bytes.len())) {
+            value[..bytes.len()].copy_from_slice(bytes);
+            value[VALUE_LIMIT] = length;
+        } else {
+            let hash = |salt: u8| {
+                let mut hasher = DefaultHasher::new();
+                (salt, text).hash(&mut hasher);
+                hasher.finish().to_le_bytes()
+            };
+            value[..8].copy_from_slice(&hash(0));
+            value[8..].copy_from_slice(&hash(1));
+            value[VALUE_LIMIT] = u8::MAX;
         }
-        let hash = |salt: u8| {
-            let mut hasher = DefaultHasher::new();
-            (salt, text).hash(&mut hasher);
-            hasher.finish()
-        };
-        Self::Hash(text.len(), hash(0), hash(1))
+        Self(u128::from_le_bytes(value))
     }
+}
+
+/// The values of the fields of an object, in their order.
+#[derive(Clone, Debug)]
+pub(in crate::object) struct Selection {
+    fields: Arc<[Field]>,
+    values: Box<[Selected]>,
 }
 
 impl SelectableFields {
@@ -64,23 +73,22 @@ impl SelectableFields {
 
     /// Only name and namespace; the error for another field says so.
     pub fn name_and_namespace_only() -> Self {
-        Self { fields: Vec::new(), tells: true }
+        Self { fields: Arc::default(), tells: true }
     }
 
     /// Adds a field, which is `absent` where an object has no value.
     #[must_use]
-    pub fn with_field(mut self, path: &str, absent: &'static str) -> Self {
-        self.fields.push(Field { name: path.into(), paths: vec![path.to_owned()], absent });
-        self
+    pub fn with_field(self, path: &str, absent: &'static str) -> Self {
+        self.with_field_at(path, &[path], absent)
     }
 
     /// Adds a field of this name, whose value is at the first of these paths that has one, and
     /// `absent` if none has.
     #[must_use]
-    pub fn with_field_at(mut self, name: &str, paths: &[&str], absent: &'static str) -> Self {
+    pub fn with_field_at(self, name: &str, paths: &[&str], absent: &'static str) -> Self {
         let paths = paths.iter().map(|path| (*path).to_owned()).collect();
-        self.fields.push(Field { name: name.into(), paths, absent });
-        self
+        let field = Field { name: name.into(), paths, absent };
+        Self { fields: self.fields.iter().cloned().chain([field]).collect(), ..self }
     }
 
     /// Whether the error for another field lists the supported ones.
@@ -93,31 +101,34 @@ impl SelectableFields {
         self.fields.iter().map(|field| &*field.name)
     }
 
-    /// The field of this path.
-    fn field(&self, path: &str) -> Option<&Field> {
-        self.fields.iter().find(|one| &*one.name == path)
-    }
-
     /// Whether objects are selected by this field.
     pub(super) fn has(&self, path: &str) -> bool {
-        self.field(path).is_some()
+        position(&self.fields, path).is_some()
     }
 
     /// Whether a field of an object of the version has this value. All values
     /// of an object are read when the first one is asked for.
     pub(super) fn is(&self, object: &Object, path: &str, value: &Selected) -> bool {
-        let Some(field) = self.field(path) else { return false };
-        let values = object.selected.get_or_init(|| {
+        let Some((position_here, field)) = position(&self.fields, path) else { return false };
+        let Selection { fields, values } = object.selected.get_or_init(|| {
             let tree = object.to_tree();
-            let fields = self.fields.iter();
-            fields.map(|one| (Arc::clone(&one.name), Selected::of(&one.value(&tree)))).collect()
+            let values = self.fields.iter().map(|field| Selected::of(&field.value(&tree)));
+            Selection { fields: Arc::clone(&self.fields), values: values.collect() }
         });
-        match values.iter().find(|(name, _)| **name == *field.name) {
-            Some((_, found)) => found == value,
+        let position = match Arc::ptr_eq(fields, &self.fields) {
+            true => Some(position_here),
             // They were read when objects were selected by other fields.
+            false => position(fields, path).filter(|(_, one)| *one == field).map(|(at, _)| at),
+        };
+        match position.and_then(|position| values.get(position)) {
+            Some(found) => found == value,
             None => Selected::of(&field.value(&object.to_tree())) == *value,
         }
     }
+}
+
+fn position<'a>(fields: &'a [Field], path: &str) -> Option<(usize, &'a Field)> {
+    fields.iter().enumerate().find(|(_, one)| &*one.name == path)
 }
 
 impl Field {
@@ -135,5 +146,36 @@ fn text(tree: &Tree, path: &str) -> String {
         Some(Value::String(text)) => text.clone(),
         Some(value @ (Value::Bool(_) | Value::Number(_))) => value.to_string(),
         _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_told_apart_however_long_they_are() {
+        let texts = [
+            "",
+            "\0",
+            "\0\0",
+            "a",
+            "a\0",
+            "ab",
+            "123456789012345",
+            "123456789012346",
+            "1234567890123456",
+            "1234567890123457",
+            "12345678901234567",
+        ];
+        for (at, one) in texts.iter().enumerate() {
+            for (other_at, other) in texts.iter().enumerate() {
+                assert_eq!(
+                    Selected::of(one) == Selected::of(other),
+                    at == other_at,
+                    "{one} {other}"
+                );
+            }
+        }
     }
 }

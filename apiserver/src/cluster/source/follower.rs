@@ -1,0 +1,181 @@
+//! Keeps the objects of an informer as the cluster shows them.
+
+use std::collections::HashSet;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Resource;
+use kube::runtime::utils::Backoff;
+use kube::runtime::watcher::DefaultBackoff;
+use serde::de::DeserializeOwned;
+
+use super::list_watch::{Change, Excess, Interruption, Keeper, ListWatch};
+use super::{SourceInformer, resource_name};
+use crate::cluster::bounded_client::ANSWER_BYTES;
+use crate::object::Key;
+use crate::occasionally::Occasionally;
+
+/// How soon objects that there was no room for are listed again, to see whether there is now.
+pub(super) const AGAIN: Duration = Duration::from_secs(60);
+
+/// Keeps the objects of an informer as the cluster shows them. While the cluster is away they stay
+/// as they were last.
+pub(super) struct Follower<K> {
+    pub informer: Arc<SourceInformer<K>>,
+    /// What is missing as long as they are.
+    missing: &'static str,
+    /// What the list in progress has shown.
+    pub present: Option<HashSet<Key>>,
+    reports: Occasionally,
+    backoff: DefaultBackoff,
+}
+
+impl<K> Follower<K> {
+    pub fn new(informer: Arc<SourceInformer<K>>, missing: &'static str) -> Self {
+        let (reports, backoff) = (Occasionally::default(), DefaultBackoff::default());
+        Self { informer, missing, present: None, reports, backoff }
+    }
+}
+
+impl<K> Keeper<K> for Follower<K> {
+    fn room(&self, key: &Key) -> usize {
+        self.informer.room(key)
+    }
+
+    fn keep(&mut self, change: Change<K>) {
+        match change {
+            Change::Kept(key, object, bytes) => {
+                if let Some(present) = &mut self.present {
+                    present.insert(key.clone());
+                }
+                self.informer.replace(key, Some((object, bytes)));
+            }
+            Change::Gone(key) => self.informer.replace(key, None),
+        }
+    }
+}
+
+impl<K> Follower<K>
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static,
+{
+    pub async fn run(mut self, mut objects: ListWatch<K>) {
+        loop {
+            self.present = Some(HashSet::new());
+            let listed = objects.list(&mut self).await;
+            let present = self.present.take().unwrap_or_default();
+            match listed {
+                Ok(revision) => {
+                    if !self.informer.is_synced() {
+                        tracing::info!("{} are in view", resource_name::<K>());
+                    }
+                    self.informer.complete(&present);
+                    drop(present);
+                    match (objects.every(), revision) {
+                        (Some(every), _) => {
+                            self.backoff_is_over();
+                            tokio::time::sleep(about(every)).await;
+                        }
+                        (None, Some(revision)) => self.watch(&objects, revision).await,
+                        (None, None) => {
+                            let why = "the list has no resourceVersion to watch from";
+                            self.wait(Interruption::Failed(why.to_owned())).await;
+                        }
+                    }
+                }
+                Err(Interruption::TooLarge(excess @ Excess::Memory))
+                    if self.informer.len() > present.len() =>
+                {
+                    // What is gone was kept meanwhile. What is there may fit without it.
+                    self.informer.exceed(self.explain(excess));
+                }
+                Err(interruption) => self.wait(interruption).await,
+            }
+        }
+    }
+
+    /// Watches from a revision on, until the objects must be listed again.
+    async fn watch(&mut self, objects: &ListWatch<K>, mut revision: String) {
+        loop {
+            let informer = Arc::clone(&self.informer);
+            let is_watching = || informer.set_away(None);
+            match objects.watch(&mut revision, self, is_watching).await {
+                Ok(true) => self.backoff_is_over(),
+                // One that shows nothing is not asked for at once again.
+                Ok(false) => self.pause().await,
+                Err(interruption) => {
+                    let must_list =
+                        matches!(interruption, Interruption::Expired | Interruption::TooLarge(_));
+                    self.wait(interruption).await;
+                    if must_list {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Says why the objects are not in view, and waits before they are asked for again.
+    pub async fn wait(&mut self, interruption: Interruption) {
+        let name = resource_name::<K>();
+        match interruption {
+            Interruption::Expired => self.pause().await,
+            Interruption::TooLarge(excess) => {
+                let why = self.explain(excess);
+                self.reports.log(|_| {
+                    tracing::error!(
+                        "{name} are not kept, {}: {why}; they are listed again every minute (--source-memory-mib)",
+                        self.missing
+                    );
+                });
+                self.informer.exceed(why);
+                tokio::time::sleep(AGAIN).await;
+            }
+            Interruption::Failed(ref error) | Interruption::Refused(ref error) => {
+                self.tell(error);
+                let is_refused = matches!(interruption, Interruption::Refused(_));
+                self.informer.set_away(Some((error, is_refused)));
+                self.pause().await;
+            }
+        }
+    }
+
+    /// Says in the log why the objects are not in view.
+    pub fn tell(&self, error: &str) {
+        self.reports.log(|_| {
+            let meanwhile = match self.informer.is_synced() {
+                true => "the last view of them stays",
+                false => self.missing,
+            };
+            tracing::warn!("cannot read {}, {meanwhile}: {error}", resource_name::<K>());
+        });
+    }
+
+    /// What goes wrong next is tried again soon.
+    pub fn backoff_is_over(&mut self) {
+        self.backoff.reset();
+    }
+
+    fn explain(&self, excess: Excess) -> String {
+        match excess {
+            Excess::Memory => {
+                format!("they take more than {} MiB of memory", self.informer.bound >> 20)
+            }
+            Excess::Answer => format!("one of them is longer than {} MiB", ANSWER_BYTES >> 20),
+        }
+    }
+
+    async fn pause(&mut self) {
+        if let Some(pause) = self.backoff.next() {
+            tokio::time::sleep(pause).await;
+        }
+    }
+}
+
+/// A time that differs from this one by a tenth at most.
+fn about(time: Duration) -> Duration {
+    // The keys of a hasher are random.
+    let random = RandomState::new().build_hasher().finish() % 201;
+    time * 9 / 10 + time * u32::try_from(random).unwrap_or_default() / 1_000
+}

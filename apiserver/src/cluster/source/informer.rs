@@ -1,0 +1,289 @@
+//! The objects of one type, as the cluster last showed them, and who follows their changes.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::object::Key;
+
+/// What an object takes besides itself: its key, twice, and its places in maps.
+const PER_OBJECT: usize = 256;
+
+/// Objects of one type, as the cluster last showed them.
+pub struct SourceInformer<K> {
+    shelf: RwLock<Shelf<K>>,
+    followers: Mutex<Vec<Weak<Changed>>>,
+    /// How many bytes the objects may take.
+    pub(super) bound: usize,
+    /// How many of them what finds the objects takes.
+    charged: AtomicUsize,
+}
+
+struct Shelf<K> {
+    objects: HashMap<Key, Kept<K>>,
+    /// What the objects take.
+    bytes: usize,
+    synced: bool,
+    /// Since when the cluster does not show them, if it does not.
+    away: Option<Away>,
+    /// Why they are not kept, if there is more than may be kept.
+    excess: Option<String>,
+}
+
+struct Kept<K> {
+    object: Arc<K>,
+    bytes: usize,
+}
+
+/// How the objects are in view.
+#[derive(Clone, Debug)]
+pub struct Standing {
+    /// Whether everything there is has arrived, and is kept.
+    pub is_synced: bool,
+    /// Since when the cluster does not show them, if it does not.
+    pub away: Option<Away>,
+    /// Why they are not kept, if there is more than may be kept.
+    pub excess: Option<String>,
+}
+
+/// What the cluster does not show now.
+#[derive(Clone, Debug)]
+pub struct Away {
+    /// Why.
+    pub why: String,
+    /// Since when; what is kept is as old.
+    pub since: Instant,
+    /// Since when it refuses to show them, if it does.
+    pub refused_since: Option<Instant>,
+}
+
+/// Which objects changed since they were last asked for. At most one entry
+/// per object, however fast they change.
+pub struct Changed {
+    keys: Mutex<HashSet<Key>>,
+    notify: Arc<Notify>,
+}
+
+impl Changed {
+    /// The keys, once.
+    pub fn take(&self) -> HashSet<Key> {
+        std::mem::take(&mut *self.keys.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl<K> SourceInformer<K> {
+    pub(super) fn new(bound: usize) -> Self {
+        let shelf =
+            Shelf { objects: HashMap::new(), bytes: 0, synced: false, away: None, excess: None };
+        Self {
+            shelf: RwLock::new(shelf),
+            followers: Mutex::default(),
+            bound,
+            charged: AtomicUsize::new(0),
+        }
+    }
+
+    /// The object under the key.
+    pub fn get(&self, key: &Key) -> Option<Arc<K>> {
+        let shelf = self.shelf.read().unwrap_or_else(PoisonError::into_inner);
+        shelf.objects.get(key).map(|kept| Arc::clone(&kept.object))
+    }
+
+    /// All objects there are now.
+    pub fn objects(&self) -> Vec<(Key, Arc<K>)> {
+        let shelf = self.shelf.read().unwrap_or_else(PoisonError::into_inner);
+        let objects = shelf.objects.iter();
+        objects.map(|(key, kept)| (key.clone(), Arc::clone(&kept.object))).collect()
+    }
+
+    /// Counts bytes that an index of the objects takes as theirs, instead of those `before`.
+    pub fn charge(&self, before: usize, now: usize) {
+        if now > before {
+            self.charged.fetch_add(now - before, Ordering::Relaxed);
+        } else {
+            self.charged.fetch_sub(before - now, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether everything there is has arrived.
+    pub fn is_synced(&self) -> bool {
+        self.shelf.read().unwrap_or_else(PoisonError::into_inner).synced
+    }
+
+    /// How the objects are in view.
+    pub fn standing(&self) -> Standing {
+        let shelf = self.shelf.read().unwrap_or_else(PoisonError::into_inner);
+        let (is_synced, away, excess) = (shelf.synced, shelf.away.clone(), shelf.excess.clone());
+        Standing { is_synced, away, excess }
+    }
+
+    /// Why no objects are kept, if there is more of them than may be kept.
+    fn excess(&self) -> Option<String> {
+        self.shelf.read().unwrap_or_else(PoisonError::into_inner).excess.clone()
+    }
+
+    /// Says why the cluster does not show the objects now, and whether it refuses to, or that it does
+    /// again.
+    pub(super) fn set_away(&self, why: Option<(&str, bool)>) {
+        let followers = self.followers();
+        let mut shelf = self.shelf.write().unwrap_or_else(PoisonError::into_inner);
+        let before = shelf.away.take();
+        let had_any = before.is_some();
+        let now = Instant::now();
+        shelf.away = why.map(|(why, is_refused)| {
+            let refused_before = before.as_ref().and_then(|before| before.refused_since);
+            // What it refuses is not allowed because something else is wrong, too.
+            let refused_since = refused_before.or(is_refused.then_some(now));
+            let since = before.map_or(now, |before| before.since);
+            Away { why: why.to_owned(), since, refused_since }
+        });
+        let is_news = had_any || shelf.away.is_some();
+        drop(shelf);
+        if is_news {
+            tell(followers, []);
+        }
+    }
+
+    /// Returns when everything there is has arrived, or was found to be too much.
+    pub async fn synced(&self) {
+        let is_known = || self.is_synced() || self.excess().is_some();
+        if is_known() {
+            return;
+        }
+        let notify = Arc::new(Notify::new());
+        let _changed = self.follow(Arc::clone(&notify));
+        while !is_known() {
+            notify.notified().await;
+        }
+    }
+
+    /// Returns when everything there is has arrived or was found to be too much, or the cluster does
+    /// not show it.
+    pub async fn settled(&self) {
+        let notify = Arc::new(Notify::new());
+        let _changed = self.follow(Arc::clone(&notify));
+        while !self.is_synced() && self.excess().is_none() && self.standing().away.is_none() {
+            notify.notified().await;
+        }
+    }
+
+    /// Follows changes, beginning with everything there is; `notify` is told
+    /// of each of them, and when the informer is synced.
+    pub fn follow(&self, notify: Arc<Notify>) -> Arc<Changed> {
+        let mut followers = self.followers();
+        let shelf = self.shelf.read().unwrap_or_else(PoisonError::into_inner);
+        let keys = Mutex::new(shelf.objects.keys().cloned().collect());
+        let changed = Arc::new(Changed { keys, notify });
+        followers.push(Arc::downgrade(&changed));
+        changed.notify.notify_one();
+        changed
+    }
+
+    /// How many objects are kept.
+    pub(super) fn len(&self) -> usize {
+        self.shelf.read().unwrap_or_else(PoisonError::into_inner).objects.len()
+    }
+
+    /// How many bytes the object under this key may take.
+    pub(super) fn room(&self, key: &Key) -> usize {
+        let shelf = self.shelf.read().unwrap_or_else(PoisonError::into_inner);
+        let others = shelf.bytes - shelf.objects.get(key).map_or(0, |kept| kept.bytes);
+        let charged = self.charged.load(Ordering::Relaxed);
+        self.bound.saturating_sub(others + charged + PER_OBJECT)
+    }
+
+    /// Replaces one object, which takes so many bytes, or removes it. While not everything has
+    /// arrived nobody is told: objects come and go then, of which nobody has heard.
+    pub(super) fn replace(&self, key: Key, object: Option<(K, usize)>) {
+        let followers = self.followers();
+        let mut shelf = self.shelf.write().unwrap_or_else(PoisonError::into_inner);
+        let before = match object {
+            Some((object, bytes)) => {
+                let bytes = bytes + PER_OBJECT;
+                shelf.bytes += bytes;
+                shelf.objects.insert(key.clone(), Kept { object: Arc::new(object), bytes })
+            }
+            None => shelf.objects.remove(&key),
+        };
+        let is_changed = before.is_some() || shelf.objects.contains_key(&key);
+        shelf.bytes -= before.map_or(0, |kept| kept.bytes);
+        let is_told = shelf.synced && is_changed;
+        drop(shelf);
+        if is_told {
+            tell(followers, [key]);
+        }
+    }
+
+    /// Says that everything there is has arrived: what is not among `present` is gone.
+    pub(crate) fn complete(&self, present: &HashSet<Key>) {
+        let followers = self.followers();
+        let mut shelf = self.shelf.write().unwrap_or_else(PoisonError::into_inner);
+        let gone: Vec<Key> =
+            shelf.objects.keys().filter(|key| !present.contains(key)).cloned().collect();
+        for key in &gone {
+            let kept = shelf.objects.remove(key);
+            shelf.bytes -= kept.map_or(0, |kept| kept.bytes);
+        }
+        let mut told = gone;
+        if !shelf.synced {
+            told.extend(shelf.objects.keys().cloned());
+        }
+        shelf.synced = true;
+        shelf.excess = None;
+        shelf.away = None;
+        drop(shelf);
+        tell(followers, told);
+    }
+
+    /// Says that there is more than may be kept: nothing is kept, until everything there is has
+    /// arrived again.
+    pub(crate) fn exceed(&self, why: String) {
+        let followers = self.followers();
+        let mut shelf = self.shelf.write().unwrap_or_else(PoisonError::into_inner);
+        let objects = std::mem::take(&mut shelf.objects);
+        let was_synced = std::mem::take(&mut shelf.synced);
+        shelf.bytes = 0;
+        shelf.away = None;
+        shelf.excess = Some(why);
+        drop(shelf);
+        // What was shown must be looked at again. What came since nobody has heard of.
+        let told = objects.into_keys().filter(|_| was_synced);
+        tell(followers, told.collect::<Vec<Key>>());
+    }
+
+    fn followers(&self) -> MutexGuard<'_, Vec<Weak<Changed>>> {
+        self.followers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+impl<K> SourceInformer<K> {
+    /// Replaces one object, or removes it.
+    pub(crate) fn set(&self, key: Key, object: Option<K>) {
+        self.replace(key, object.map(|object| (object, 0)));
+    }
+
+    /// Says why the cluster does not show them, and whether it refuses to.
+    pub(crate) fn go_away(&self, why: Option<(&str, bool)>) {
+        self.set_away(why);
+    }
+}
+
+fn tell(
+    mut followers: MutexGuard<'_, Vec<Weak<Changed>>>,
+    keys: impl IntoIterator<Item = Key> + Clone,
+) {
+    followers.retain(|follower| match follower.upgrade() {
+        Some(changed) => {
+            let mut set = changed.keys.lock().unwrap_or_else(PoisonError::into_inner);
+            set.extend(keys.clone());
+            drop(set);
+            changed.notify.notify_one();
+            true
+        }
+        None => false,
+    });
+}

@@ -1,0 +1,88 @@
+//! Which objects of a type are read, and how.
+
+use std::time::Duration;
+
+/// Which objects of a type are read of the cluster: all of them ([`SourceScope::ALL`]), or those of
+/// a namespace, or those that selectors select. Whoever reads the same of the same type shares one
+/// watch.
+///
+/// ```
+/// use aggregated_apiserver::SourceScope;
+///
+/// /// The Events that are about Pods.
+/// const POD_EVENTS: SourceScope = SourceScope::ALL.with_fields("involvedObject.kind=Pod");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SourceScope {
+    namespace: Option<&'static str>,
+    labels: Option<&'static str>,
+    fields: Option<&'static str>,
+    /// How often they are listed, if they are not watched.
+    every: Option<Duration>,
+    is_measured: bool,
+}
+
+impl SourceScope {
+    /// All objects.
+    pub const ALL: Self =
+        Self { namespace: None, labels: None, fields: None, every: None, is_measured: false };
+
+    /// Only those in this namespace. The manifests ask for rights in it alone.
+    #[must_use]
+    pub const fn in_namespace(self, namespace: &'static str) -> Self {
+        Self { namespace: Some(namespace), ..self }
+    }
+
+    /// Only those that this label selector selects, as `app=web,tier!=cache`.
+    #[must_use]
+    pub const fn with_labels(self, selector: &'static str) -> Self {
+        Self { labels: Some(selector), ..self }
+    }
+
+    /// Only those that this field selector selects, as `involvedObject.kind=Pod`: one that
+    /// the cluster knows for this type.
+    #[must_use]
+    pub const fn with_fields(self, selector: &'static str) -> Self {
+        Self { fields: Some(selector), ..self }
+    }
+
+    /// They are listed every so often, and not watched: for what knows no watch, as the metrics of
+    /// `metrics.k8s.io`. Times vary by a tenth, so that not all servers ask at once. They are
+    /// [measured](Self::measured).
+    #[must_use]
+    pub const fn polled_every(self, every: Duration) -> Self {
+        Self { every: Some(every), is_measured: true, ..self }
+    }
+
+    /// They are measurements, which change all the time: what only they have changed of an object is
+    /// told when it is worth it (`Computed::is_worth_publishing`), and not too often.
+    #[must_use]
+    pub const fn measured(self) -> Self {
+        Self { is_measured: true, ..self }
+    }
+
+    /// Whether they are measurements.
+    pub fn is_measured(&self) -> bool {
+        self.is_measured
+    }
+
+    /// How often they are listed, if they are not watched.
+    pub fn every(&self) -> Option<Duration> {
+        self.every
+    }
+
+    /// The only namespace that is read.
+    pub fn namespace(&self) -> Option<&'static str> {
+        self.namespace
+    }
+
+    /// The label selector.
+    pub(super) fn labels(&self) -> Option<&'static str> {
+        self.labels
+    }
+
+    /// The field selector.
+    pub(super) fn fields(&self) -> Option<&'static str> {
+        self.fields
+    }
+}

@@ -1,0 +1,151 @@
+//! Objects that come from a stream of the user's own, instead of from the cluster.
+
+use std::any::{Any, TypeId};
+use std::collections::{HashMap, HashSet};
+use std::fmt::Display;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use futures::stream::BoxStream;
+use futures::{FutureExt, Stream, StreamExt};
+use kube::Resource;
+use kube::runtime::watcher::Event;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::counted::{self, Unread};
+use super::follower::Follower;
+use super::list_watch::{Change, Excess, Interruption, Keeper};
+use crate::object::Key;
+
+/// A stream as it is opened, and its objects as they are counted.
+struct Opened<K> {
+    open: Box<dyn Fn() -> BoxStream<'static, Result<Event<K>, String>> + Send + Sync>,
+    /// Their JSON: what is kept is read of it, as if it came from the cluster.
+    text_of: fn(&K) -> Result<String, serde_json::Error>,
+}
+
+/// The streams of the types that come from one.
+#[derive(Clone, Default)]
+pub struct SourceStreams(HashMap<TypeId, Arc<dyn Any + Send + Sync>>);
+
+impl SourceStreams {
+    /// Has the objects of a type come from a stream, which is opened when they are first needed, and
+    /// whenever it has ended.
+    pub fn add<K, S, E>(&mut self, open: impl Fn() -> S + Send + Sync + 'static)
+    where
+        K: Serialize + Send + 'static,
+        S: Stream<Item = Result<Event<K>, E>> + Send + 'static,
+        E: Display + 'static,
+    {
+        let open = Box::new(move || {
+            let events = open().map(|event| event.map_err(|error| error.to_string()));
+            events.boxed()
+        });
+        let text_of = |object: &K| serde_json::to_string(object);
+        self.0.insert(TypeId::of::<K>(), Arc::new(Opened { open, text_of }));
+    }
+
+    /// Whether the objects of a type come from a stream.
+    pub fn has(&self, type_id: TypeId) -> bool {
+        self.0.contains_key(&type_id)
+    }
+
+    /// The same streams, and others.
+    pub fn extend(&mut self, others: Self) {
+        self.0.extend(others.0);
+    }
+
+    fn of<K: 'static>(&self) -> Option<Arc<Opened<K>>> {
+        Arc::clone(self.0.get(&TypeId::of::<K>())?).downcast().ok()
+    }
+}
+
+impl<K> Follower<K>
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static,
+{
+    /// Keeps what the stream of this type says, for ever; returns at once if it has none.
+    pub async fn stream(mut self, streams: SourceStreams) -> Self {
+        let Some(opened) = streams.of::<K>() else { return self };
+        loop {
+            let events = AssertUnwindSafe(async { (opened.open)() }).catch_unwind().await;
+            let why = match events {
+                Ok(events) => self.take_events(events, opened.text_of).await,
+                Err(_) => Interruption::Failed(PANICKED.to_owned()),
+            };
+            self.present = None;
+            self.wait(why).await;
+        }
+    }
+
+    /// Takes events until the stream ends, or brings too much.
+    async fn take_events(
+        &mut self,
+        mut events: BoxStream<'static, Result<Event<K>, String>>,
+        text_of: fn(&K) -> Result<String, serde_json::Error>,
+    ) -> Interruption {
+        loop {
+            let event = match AssertUnwindSafe(events.next()).catch_unwind().await {
+                Ok(Some(event)) => event,
+                Ok(None) => return Interruption::Failed("the stream has ended".to_owned()),
+                Err(_) => return Interruption::Failed(PANICKED.to_owned()),
+            };
+            let taken = match event {
+                Ok(event) => {
+                    self.backoff_is_over();
+                    self.informer.set_away(None);
+                    self.take_event(event, text_of)
+                }
+                // The stream goes on by itself.
+                Err(error) => {
+                    self.tell(&error);
+                    self.informer.set_away(Some((&error, false)));
+                    Ok(())
+                }
+            };
+            if let Err(interruption) = taken {
+                return interruption;
+            }
+            // One that has always more to say lets others go on.
+            tokio::task::consume_budget().await;
+        }
+    }
+
+    fn take_event(
+        &mut self,
+        event: Event<K>,
+        text_of: fn(&K) -> Result<String, serde_json::Error>,
+    ) -> Result<(), Interruption> {
+        let key = |object: &K| {
+            let metadata = object.meta();
+            let name = metadata.name.as_deref()?;
+            Some(Key::new(metadata.namespace.as_deref(), name))
+        };
+        match event {
+            Event::Init => self.present = Some(HashSet::new()),
+            Event::InitDone => {
+                let present = self.present.take().unwrap_or_default();
+                self.informer.complete(&present);
+            }
+            Event::Delete(object) => {
+                if let Some(key) = key(&object) {
+                    self.keep(Change::Gone(key));
+                }
+            }
+            Event::Apply(object) | Event::InitApply(object) => {
+                let Some(key) = key(&object) else { return Ok(()) };
+                let unusable = |error: serde_json::Error| Interruption::Failed(error.to_string());
+                let text = text_of(&object).map_err(unusable)?;
+                match counted::read(&text, self.room(&key)) {
+                    Ok((object, bytes)) => self.keep(Change::Kept(key, object, bytes)),
+                    Err(Unread::TooLarge) => return Err(Interruption::TooLarge(Excess::Memory)),
+                    Err(Unread::Malformed(error)) => return Err(unusable(error)),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+const PANICKED: &str = "the stream panicked";

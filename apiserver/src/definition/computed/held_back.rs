@@ -1,0 +1,75 @@
+//! What is computed and not told yet: measurements change all the time, and an event of each object
+//! every few seconds is of no use to those who watch.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::object::Key;
+
+/// When the object of a source was told last because of a measurement, and since when what is measured
+/// now is not told.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Hold {
+    told: Option<Instant>,
+    since: Option<Instant>,
+    until: Option<Instant>,
+}
+
+impl Hold {
+    /// Whether what was measured is told now, or when it will be looked at again.
+    pub fn is_over(
+        &mut self,
+        now: Instant,
+        is_worth_publishing: bool,
+        (at_most_every, at_latest): (Duration, Duration),
+    ) -> Result<(), Instant> {
+        let since = *self.since.get_or_insert(now);
+        let earliest = self.told.map_or(now, |told| told + at_most_every);
+        let due = if is_worth_publishing { now } else { since + at_latest };
+        let time = earliest.max(due);
+        if now < time {
+            return Err(time);
+        }
+        Ok(())
+    }
+
+    /// Notes that what is shown is what is measured, and when that was told because of a measurement,
+    /// if it was.
+    pub fn end(&mut self, told: Option<Instant>) {
+        self.told = told.or(self.told);
+        self.since = None;
+    }
+}
+
+/// When to look again at what is held back.
+#[derive(Default)]
+pub(super) struct HeldBack(BTreeSet<(Instant, Key)>);
+
+impl HeldBack {
+    /// Notes until when the object of a source is held back, if it is, in place of what was noted.
+    pub fn note(&mut self, source: &Key, hold: &mut Hold, until: Option<Instant>) {
+        if let Some(before) = hold.until.take() {
+            self.0.remove(&(before, source.clone()));
+        }
+        if let Some(until) = until {
+            hold.until = Some(until);
+            self.0.insert((until, source.clone()));
+        }
+    }
+
+    /// The sources whose time has come.
+    pub fn take_due(&mut self, now: Instant) -> impl Iterator<Item = Key> {
+        let mut due = Vec::new();
+        while self.0.first().is_some_and(|(until, _)| *until <= now) {
+            due.extend(self.0.pop_first().map(|(_, source)| source));
+        }
+        due.into_iter()
+    }
+
+    /// When the next one is due.
+    pub fn next(&self) -> Option<Instant> {
+        self.0.first().map(|(until, _)| *until)
+    }
+}

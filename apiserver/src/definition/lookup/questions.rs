@@ -1,0 +1,213 @@
+//! Which questions were asked of a lookup, and what asked them.
+//!
+//! A question is kept once, however many computations have asked it, and as long as the last result
+//! of one of them depends on it. A change of an object finds the questions whose answer it may be
+//! in, or was, without looking at the others.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use super::labels::{Labelled, Range, Selecting, Terms};
+use super::view::{Footprint, IndexId, TotalsId, Touched};
+use crate::object::{Key, Labels};
+
+/// What a computation has asked of a lookup. Of a namespace, or of all of them.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Question {
+    /// Whether the objects can be looked at.
+    Availability,
+    /// The object under this key.
+    Named(Key),
+    /// All objects.
+    All(Option<Box<str>>),
+    /// The objects that an index finds by this text.
+    Indexed(Option<Box<str>>, IndexId, Box<str>),
+    /// The objects whose labels fulfil these terms.
+    Matching(Option<Box<str>>, Terms),
+    /// The objects whose selector these labels fulfil.
+    Selecting(Option<Box<str>>, IndexId, Labels),
+    /// The sum of a measure over the group of this text.
+    Total(Option<Box<str>>, TotalsId, Box<str>),
+}
+
+/// A question, as long as it is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct QuestionId(u64);
+
+/// A question about labels, by the namespace that it is about.
+type Place = (Option<Box<str>>, QuestionId);
+
+struct Asked {
+    question: Arc<Question>,
+    /// The sources whose computation has asked it.
+    by: HashSet<Key>,
+}
+
+/// All questions that are kept.
+#[derive(Default)]
+pub(super) struct Questions {
+    next: u64,
+    ids: BTreeMap<Arc<Question>, QuestionId>,
+    asked: HashMap<QuestionId, Asked>,
+    /// What was asked since this was last taken.
+    seen: BTreeSet<QuestionId>,
+    matching: Selecting<Place>,
+    selecting: HashMap<IndexId, Labelled<Place>>,
+}
+
+impl Questions {
+    /// Notes a question.
+    pub fn ask(&mut self, question: Question) {
+        if let Some(id) = self.ids.get(&question) {
+            self.seen.insert(*id);
+            return;
+        }
+        let id = QuestionId(self.next);
+        self.next += 1;
+        match &question {
+            Question::Matching(namespace, terms) => {
+                self.matching.insert(&(namespace.clone(), id), terms);
+            }
+            Question::Selecting(namespace, index, labels) => {
+                self.selecting.entry(*index).or_default().insert(&(namespace.clone(), id), labels);
+            }
+            _ => {}
+        }
+        let question = Arc::new(question);
+        self.ids.insert(Arc::clone(&question), id);
+        self.asked.insert(id, Asked { question, by: HashSet::new() });
+        self.seen.insert(id);
+    }
+
+    /// What was asked since this was last called, in order.
+    pub fn take_seen(&mut self) -> Vec<QuestionId> {
+        std::mem::take(&mut self.seen).into_iter().collect()
+    }
+
+    /// Notes what the computation of a source has asked now, in place of what it had asked before.
+    pub fn settle(&mut self, source: &Key, before: &[QuestionId], now: &[QuestionId]) {
+        for id in now {
+            if let Some(asked) = self.asked.get_mut(id) {
+                asked.by.insert(source.clone());
+            }
+        }
+        for id in before.iter().filter(|id| now.binary_search(id).is_err()) {
+            if let Some(asked) = self.asked.get_mut(id) {
+                asked.by.remove(source);
+                if asked.by.is_empty() {
+                    self.forget(*id);
+                }
+            }
+        }
+    }
+
+    /// Lets go of questions that were asked and are not noted for any source.
+    pub fn drop_unsettled(&mut self, ids: &[QuestionId]) {
+        for id in ids {
+            if self.asked.get(id).is_some_and(|asked| asked.by.is_empty()) {
+                self.forget(*id);
+            }
+        }
+    }
+
+    fn forget(&mut self, id: QuestionId) {
+        let Some(Asked { question, .. }) = self.asked.remove(&id) else { return };
+        self.ids.remove(&question);
+        match &*question {
+            Question::Matching(namespace, terms) => {
+                self.matching.remove(&(namespace.clone(), id), terms);
+            }
+            Question::Selecting(namespace, index, labels) => {
+                if let Some(labelled) = self.selecting.get_mut(index) {
+                    labelled.remove(&(namespace.clone(), id), labels);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Adds the sources that have asked for the object under this key by its name.
+    pub fn find_named(&self, key: &Key, due: &mut HashSet<Key>) {
+        self.add(&Question::Named(key.clone()), due);
+    }
+
+    /// Adds the sources that have asked a question whose answer may be another one since an object has
+    /// changed.
+    pub fn find_touched(&self, key: &Key, touched: &Touched, due: &mut HashSet<Key>) {
+        for footprint in &touched.footprints {
+            self.find_by_footprint(key, footprint, due);
+        }
+        for (id, text) in &touched.groups {
+            for namespace in scopes(key) {
+                self.add(&Question::Total(namespace, *id, text.clone()), due);
+            }
+        }
+    }
+
+    /// Adds the sources that have asked a question whose answer an object is in that leaves this
+    /// footprint.
+    fn find_by_footprint(&self, key: &Key, footprint: &Footprint, due: &mut HashSet<Key>) {
+        for namespace in scopes(key) {
+            self.add(&Question::All(namespace.clone()), due);
+            for (index, texts) in footprint.indexed() {
+                for text in texts {
+                    self.add(&Question::Indexed(namespace.clone(), index, text.clone()), due);
+                }
+            }
+            let range = places(namespace);
+            if let Some(labels) = footprint.labels() {
+                for (_, id) in self.matching.candidates(labels, &range) {
+                    self.add_if(*id, due, |question| match question {
+                        Question::Matching(_, terms) => terms.matches(labels),
+                        _ => false,
+                    });
+                }
+            }
+            for (index, terms) in footprint.selectors() {
+                let Some(labelled) = self.selecting.get(&index) else { continue };
+                for (_, id) in labelled.candidates(terms, &range) {
+                    self.add_if(*id, due, |question| match question {
+                        Question::Selecting(_, _, labels) => terms.matches(labels),
+                        _ => false,
+                    });
+                }
+            }
+        }
+    }
+
+    /// Adds the sources that have asked anything.
+    pub fn find_all(&self, due: &mut HashSet<Key>) {
+        due.extend(self.asked.values().flat_map(|asked| &asked.by).cloned());
+    }
+
+    fn add(&self, question: &Question, due: &mut HashSet<Key>) {
+        if let Some(id) = self.ids.get(question) {
+            self.add_if(*id, due, |_| true);
+        }
+    }
+
+    fn add_if(&self, id: QuestionId, due: &mut HashSet<Key>, is_meant: impl Fn(&Question) -> bool) {
+        if let Some(asked) = self.asked.get(&id).filter(|asked| is_meant(&asked.question)) {
+            due.extend(asked.by.iter().cloned());
+        }
+    }
+
+    /// How many questions are kept.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        assert_eq!(self.ids.len(), self.asked.len());
+        self.ids.len()
+    }
+}
+
+/// What is asked of when the answer is an object of this key.
+fn scopes(key: &Key) -> impl Iterator<Item = Option<Box<str>>> {
+    [None].into_iter().chain(key.namespace().map(|namespace| Some(namespace.into())))
+}
+
+/// The places of questions about a namespace.
+fn places(namespace: Option<Box<str>>) -> Range<Place> {
+    let last = (namespace.clone(), QuestionId(u64::MAX));
+    (Bound::Included((namespace, QuestionId(0))), Bound::Included(last))
+}

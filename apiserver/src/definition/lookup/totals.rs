@@ -1,0 +1,210 @@
+//! Sums over groups of objects, which follow each change of an object without looking at the others.
+
+use std::any::Any;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::AtomicBool;
+
+use super::view::{TextsOf, guarded};
+use crate::definition::SourceType;
+use crate::object::Key;
+
+/// What can be summed up over a group of objects, and taken out of the sum again: the default is the
+/// sum of nothing, and to subtract what was added leaves what was there before.
+///
+/// ```
+/// use aggregated_apiserver::Total;
+///
+/// /// What Pods ask for.
+/// #[derive(Clone, Default, PartialEq)]
+/// pub struct Requests {
+///     pub pods: i64,
+///     pub millicores: i64,
+/// }
+///
+/// impl Total for Requests {
+///     fn add(&mut self, other: &Self) {
+///         self.pods.add(&other.pods);
+///         self.millicores.add(&other.millicores);
+///     }
+///
+///     fn subtract(&mut self, other: &Self) {
+///         self.pods.subtract(&other.pods);
+///         self.millicores.subtract(&other.millicores);
+///     }
+/// }
+/// ```
+///
+/// Of whole numbers (sums beyond their range wrap, and come back), of pairs, and of maps, which
+/// count by key: the greatest key of a map of counts is the worst of a group.
+pub trait Total: Clone + Default + PartialEq + Send + Sync + 'static {
+    /// Adds what an object contributes.
+    fn add(&mut self, other: &Self);
+    /// Takes it out again.
+    fn subtract(&mut self, other: &Self);
+}
+
+macro_rules! total {
+    ($($number:ty)*) => {
+        $(impl Total for $number {
+            fn add(&mut self, other: &Self) {
+                *self = self.wrapping_add(*other);
+            }
+
+            fn subtract(&mut self, other: &Self) {
+                *self = self.wrapping_sub(*other);
+            }
+        })*
+    };
+}
+
+total!(i32 i64 i128 u32 u64 u128 usize);
+
+impl<A: Total, B: Total> Total for (A, B) {
+    fn add(&mut self, other: &Self) {
+        self.0.add(&other.0);
+        self.1.add(&other.1);
+    }
+
+    fn subtract(&mut self, other: &Self) {
+        self.0.subtract(&other.0);
+        self.1.subtract(&other.1);
+    }
+}
+
+impl<K: Ord + Clone + Send + Sync + 'static, T: Total> Total for BTreeMap<K, T> {
+    fn add(&mut self, other: &Self) {
+        for (key, value) in other {
+            change(self, key, |total| total.add(value));
+        }
+    }
+
+    fn subtract(&mut self, other: &Self) {
+        for (key, value) in other {
+            change(self, key, |total| total.subtract(value));
+        }
+    }
+}
+
+/// Changes a value of a map, in which what is nothing has no place.
+fn change<K: Ord + Clone, T: Total>(
+    map: &mut BTreeMap<K, T>,
+    key: &K,
+    change: impl FnOnce(&mut T),
+) {
+    let mut total = map.remove(key).unwrap_or_default();
+    change(&mut total);
+    if total != T::default() {
+        map.insert(key.clone(), total);
+    }
+}
+
+/// What an object contributes, and to which groups.
+type Contribution<T> = (Vec<Box<str>>, T);
+
+struct Group<T> {
+    total: T,
+    members: usize,
+}
+
+/// The groups of a text by namespace; `None` is all of them.
+type ByNamespace<T> = BTreeMap<Option<Box<str>>, Group<T>>;
+
+/// The sums of one measure over the groups of one index.
+pub(super) trait Totals<K>: Send + Sync {
+    /// Takes in a change of an object. Answers the groups whose sum it has changed.
+    fn change(&mut self, key: &Key, before: Option<&K>, after: Option<&K>) -> Vec<Box<str>>;
+    /// Forgets all objects.
+    fn clear(&mut self);
+    /// The sum of a group.
+    fn of(&self, namespace: Option<&str>, text: &str) -> Option<&dyn Any>;
+    /// How many groups there are.
+    fn len(&self) -> usize;
+}
+
+/// The same with its types.
+pub(super) struct TotalsOf<K, T> {
+    texts_of: TextsOf<K>,
+    measure: Box<dyn Fn(&K) -> T + Send + Sync>,
+    told: AtomicBool,
+    /// By text.
+    groups: HashMap<Box<str>, ByNamespace<T>>,
+}
+
+impl<K: SourceType, T: Total> TotalsOf<K, T> {
+    pub fn new(texts_of: TextsOf<K>, measure: Box<dyn Fn(&K) -> T + Send + Sync>) -> Self {
+        Self { texts_of, measure, told: AtomicBool::new(false), groups: HashMap::new() }
+    }
+
+    fn contribution(&self, object: Option<&K>) -> Contribution<T> {
+        let contributed = object.and_then(|object| {
+            guarded::<K, _>(&self.told, || ((self.texts_of)(object), (self.measure)(object)))
+        });
+        let (mut texts, total) = contributed.unwrap_or_default();
+        texts.sort_unstable();
+        texts.dedup();
+        (texts, total)
+    }
+
+    /// Changes the sums of a group.
+    fn change_group(&mut self, key: &Key, text: &str, change: impl Fn(&mut Group<T>)) {
+        let of_text = self.groups.entry(text.into()).or_default();
+        let namespaces = [None].into_iter().chain(key.namespace().map(|one| Some(Box::from(one))));
+        for namespace in namespaces {
+            let group = of_text.entry(namespace.clone());
+            let group = group.or_insert_with(|| Group { total: T::default(), members: 0 });
+            change(group);
+            if group.members == 0 {
+                of_text.remove(&namespace);
+            }
+        }
+        if of_text.is_empty() {
+            self.groups.remove(text);
+        }
+    }
+}
+
+impl<K: SourceType, T: Total> Totals<K> for TotalsOf<K, T> {
+    fn change(&mut self, key: &Key, before: Option<&K>, after: Option<&K>) -> Vec<Box<str>> {
+        let (before_in, before) = self.contribution(before);
+        let (after_in, after) = self.contribution(after);
+        let is_same = before == after;
+        let mut changed = Vec::new();
+        for text in &after_in {
+            if is_same && before_in.binary_search(text).is_ok() {
+                continue;
+            }
+            self.change_group(key, text, |group| {
+                group.total.add(&after);
+                group.members += 1;
+            });
+            changed.push(text.clone());
+        }
+        for text in before_in {
+            let stays = after_in.binary_search(&text).is_ok();
+            if is_same && stays {
+                continue;
+            }
+            self.change_group(key, &text, |group| {
+                group.total.subtract(&before);
+                group.members = group.members.saturating_sub(1);
+            });
+            if !stays {
+                changed.push(text);
+            }
+        }
+        changed
+    }
+
+    fn clear(&mut self) {
+        self.groups.clear();
+    }
+
+    fn of(&self, namespace: Option<&str>, text: &str) -> Option<&dyn Any> {
+        let group = self.groups.get(text)?.get(&namespace.map(Box::from))?;
+        Some(&group.total)
+    }
+
+    fn len(&self) -> usize {
+        self.groups.len()
+    }
+}

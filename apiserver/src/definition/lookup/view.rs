@@ -1,0 +1,351 @@
+//! The objects of a lookup as its computations see them, and the indexes that find them.
+//!
+//! They change only between computations, so that what an index finds is what it was found by.
+
+use std::any::TypeId;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use kube::core::Selector;
+
+use super::labels::{Labelled, Range, Selecting, Terms};
+use super::totals::{Total, Totals, TotalsOf};
+use crate::cluster::resource_name;
+use crate::definition::SourceType;
+use crate::object::{Key, Labels};
+
+/// What an entry of an index takes besides its text, in bytes.
+const ENTRY: usize = 96;
+
+/// What the sums of a group take, of all namespaces and of some, in bytes.
+const GROUP: usize = 512;
+
+/// An index: the function that says by what objects are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct IndexId(TypeId);
+
+impl IndexId {
+    pub fn of<F: 'static>() -> Self {
+        Self(TypeId::of::<F>())
+    }
+}
+
+/// Says by which texts an object is found.
+pub(super) type TextsOf<K> = Box<dyn Fn(&K) -> Vec<Box<str>> + Send + Sync>;
+/// Says by which labels an object selects, if it selects at all.
+pub(super) type SelectorOf<K> = Box<dyn Fn(&K) -> Option<Selector> + Send + Sync>;
+
+struct Index<K> {
+    texts_of: TextsOf<K>,
+    /// Whether it was logged that it panicked.
+    told: AtomicBool,
+    found: HashMap<Box<str>, BTreeSet<Key>>,
+}
+
+impl<K: SourceType> Index<K> {
+    fn texts(&self, object: &K) -> Vec<Box<str>> {
+        let texts = guarded::<K, _>(&self.told, || (self.texts_of)(object));
+        let mut texts = texts.unwrap_or_default();
+        texts.sort_unstable();
+        texts.dedup();
+        texts
+    }
+}
+
+struct SelectorIndex<K> {
+    selector_of: SelectorOf<K>,
+    told: AtomicBool,
+    selecting: Selecting<Key>,
+}
+
+impl<K: SourceType> SelectorIndex<K> {
+    fn terms(&self, object: &K) -> Option<Terms> {
+        guarded::<K, _>(&self.told, || (self.selector_of)(object)).flatten().map(Terms::of)
+    }
+}
+
+/// What an object is found by.
+#[derive(Default)]
+pub(super) struct Footprint {
+    texts: Vec<(IndexId, Vec<Box<str>>)>,
+    labels: Option<Labels>,
+    selectors: Vec<(IndexId, Terms)>,
+}
+
+impl Footprint {
+    /// By index, the texts.
+    pub fn indexed(&self) -> impl Iterator<Item = (IndexId, &[Box<str>])> {
+        self.texts.iter().map(|(index, texts)| (*index, &**texts))
+    }
+
+    /// Its labels, if anything was ever asked by labels.
+    pub fn labels(&self) -> Option<&Labels> {
+        self.labels.as_ref()
+    }
+
+    /// By index, its selector.
+    pub fn selectors(&self) -> impl Iterator<Item = (IndexId, &Terms)> {
+        self.selectors.iter().map(|(index, terms)| (*index, terms))
+    }
+
+    /// How many bytes it takes to find an object so, about.
+    fn size(&self) -> usize {
+        let texts = self.texts.iter().flat_map(|(_, texts)| texts).map(|text| ENTRY + text.len());
+        let labels = self.labels.as_ref().map_or(0, Labels::size);
+        let selectors = self.selectors.iter().map(|(_, terms)| ENTRY + terms.size());
+        ENTRY + texts.sum::<usize>() + labels + selectors.sum::<usize>()
+    }
+}
+
+/// A measure over the groups of an index.
+pub(super) type TotalsId = (IndexId, IndexId);
+
+/// What a change of an object may be the answer to.
+#[derive(Default)]
+pub(super) struct Touched {
+    /// What it is found by, before and after.
+    pub footprints: Vec<Footprint>,
+    /// The groups whose sums it has changed.
+    pub groups: Vec<(TotalsId, Box<str>)>,
+}
+
+/// The objects of a lookup, and the indexes that were asked for.
+pub(super) struct View<K> {
+    objects: BTreeMap<Key, Arc<K>>,
+    indexes: HashMap<IndexId, Index<K>>,
+    labelled: Option<Labelled<Key>>,
+    selectors: HashMap<IndexId, SelectorIndex<K>>,
+    totals: HashMap<TotalsId, Box<dyn Totals<K>>>,
+    /// What it takes to find them, in bytes.
+    bytes: usize,
+}
+
+impl<K: SourceType> View<K> {
+    pub fn of(objects: impl IntoIterator<Item = (Key, Arc<K>)>) -> Self {
+        let mut view = Self {
+            objects: BTreeMap::new(),
+            indexes: HashMap::new(),
+            labelled: None,
+            selectors: HashMap::new(),
+            totals: HashMap::new(),
+            bytes: 0,
+        };
+        for (key, object) in objects {
+            view.replace(&key, Some(object));
+        }
+        view
+    }
+
+    /// How many bytes it takes to find the objects, besides themselves.
+    pub fn bytes(&self) -> usize {
+        let groups = self.totals.values().map(|totals| totals.len());
+        self.bytes + groups.sum::<usize>() * GROUP
+    }
+
+    pub fn get(&self, key: &Key) -> Option<&Arc<K>> {
+        self.objects.get(key)
+    }
+
+    /// Keeps an object, or removes it. Answers what may be another answer now.
+    pub fn replace(&mut self, key: &Key, object: Option<Arc<K>>) -> Touched {
+        let before = self.objects.remove(key);
+        let mut touched = Touched::default();
+        for (id, totals) in &mut self.totals {
+            let changed = totals.change(key, before.as_deref(), object.as_deref());
+            touched.groups.extend(changed.into_iter().map(|text| (*id, text)));
+        }
+        if let Some(before) = before {
+            let footprint = self.footprint(&before);
+            self.bytes = self.bytes.saturating_sub(footprint.size());
+            self.unplace(key, &footprint);
+            touched.footprints.push(footprint);
+        }
+        if let Some(object) = object {
+            let footprint = self.footprint(&object);
+            self.bytes += footprint.size();
+            self.place(key, &footprint);
+            self.objects.insert(key.clone(), object);
+            touched.footprints.push(footprint);
+        }
+        touched
+    }
+
+    /// The objects of a namespace, or all of them, in order.
+    pub fn all(&self, namespace: Option<&str>) -> Vec<Arc<K>> {
+        self.objects.range(keys(namespace)).map(|(_, object)| Arc::clone(object)).collect()
+    }
+
+    /// The objects that an index finds by a text, in order.
+    pub fn indexed(
+        &mut self,
+        index: IndexId,
+        texts_of: impl FnOnce() -> TextsOf<K>,
+        namespace: Option<&str>,
+        text: &str,
+    ) -> Vec<Arc<K>> {
+        if !self.indexes.contains_key(&index) {
+            let texts_of = texts_of();
+            self.rebuild(|view| {
+                view.indexes.insert(
+                    index,
+                    Index { texts_of, told: AtomicBool::new(false), found: HashMap::new() },
+                );
+            });
+        }
+        let found = self.indexes.get(&index).and_then(|index| index.found.get(text));
+        let keys = found.into_iter().flat_map(|keys_| keys_.range(keys(namespace)));
+        keys.filter_map(|key| self.objects.get(key).cloned()).collect()
+    }
+
+    /// The objects whose labels fulfil these terms, in order.
+    pub fn matching(&mut self, namespace: Option<&str>, terms: &Terms) -> Vec<Arc<K>> {
+        if self.labelled.is_none() {
+            self.rebuild(|view| view.labelled = Some(Labelled::default()));
+        }
+        let labelled = self.labelled.iter();
+        let candidates = labelled.flat_map(|all| all.candidates(terms, &keys(namespace)));
+        let found = candidates.filter_map(|key| Some((key, self.objects.get(key)?)));
+        in_order(found.filter(|(_, object)| terms.matches(&labels_of(&***object))))
+    }
+
+    /// The objects whose selector these labels fulfil, in order.
+    pub fn selecting(
+        &mut self,
+        index: IndexId,
+        selector_of: impl FnOnce() -> SelectorOf<K>,
+        namespace: Option<&str>,
+        labels: &Labels,
+    ) -> Vec<Arc<K>> {
+        if !self.selectors.contains_key(&index) {
+            let selector_of = selector_of();
+            self.rebuild(|view| {
+                let (told, selecting) = (AtomicBool::new(false), Selecting::default());
+                view.selectors.insert(index, SelectorIndex { selector_of, told, selecting });
+            });
+        }
+        let Some(index) = self.selectors.get(&index) else { return Vec::new() };
+        let candidates = index.selecting.candidates(labels, &keys(namespace)).into_iter();
+        let found = candidates.filter_map(|key| Some((key, self.objects.get(key)?)));
+        in_order(
+            found.filter(|(_, object)| {
+                index.terms(object).is_some_and(|terms| terms.matches(labels))
+            }),
+        )
+    }
+
+    /// The sum of a measure over a group.
+    pub fn total<T: Total>(
+        &mut self,
+        id: TotalsId,
+        totals_of: impl FnOnce() -> TotalsOf<K, T>,
+        namespace: Option<&str>,
+        text: &str,
+    ) -> T {
+        let totals = self.totals.entry(id).or_insert_with(|| {
+            let mut totals = totals_of();
+            for (key, object) in &self.objects {
+                totals.change(key, None, Some(object));
+            }
+            Box::new(totals)
+        });
+        let total = totals.of(namespace, text).and_then(|total| total.downcast_ref::<T>());
+        total.cloned().unwrap_or_default()
+    }
+
+    /// Adds an index, and all objects to it.
+    fn rebuild(&mut self, add: impl FnOnce(&mut Self)) {
+        let objects = std::mem::take(&mut self.objects);
+        // What there is besides the objects is made of them.
+        self.indexes.values_mut().for_each(|index| index.found.clear());
+        self.selectors.values_mut().for_each(|index| index.selecting = Selecting::default());
+        self.labelled = self.labelled.take().map(|_| Labelled::default());
+        self.totals.values_mut().for_each(|totals| totals.clear());
+        self.bytes = 0;
+        add(self);
+        for (key, object) in objects {
+            self.replace(&key, Some(object));
+        }
+    }
+
+    fn footprint(&self, object: &K) -> Footprint {
+        let texts = self.indexes.iter().map(|(id, index)| (*id, index.texts(object)));
+        let selectors = self.selectors.iter();
+        let selectors = selectors.filter_map(|(id, index)| Some((*id, index.terms(object)?)));
+        Footprint {
+            texts: texts.collect(),
+            labels: self.labelled.as_ref().map(|_| labels_of(object)),
+            selectors: selectors.collect(),
+        }
+    }
+
+    fn place(&mut self, key: &Key, footprint: &Footprint) {
+        for (id, texts) in &footprint.texts {
+            let Some(index) = self.indexes.get_mut(id) else { continue };
+            for text in texts {
+                index.found.entry(text.clone()).or_default().insert(key.clone());
+            }
+        }
+        if let (Some(labelled), Some(labels)) = (&mut self.labelled, &footprint.labels) {
+            labelled.insert(key, labels);
+        }
+        for (id, terms) in &footprint.selectors {
+            if let Some(index) = self.selectors.get_mut(id) {
+                index.selecting.insert(key, terms);
+            }
+        }
+    }
+
+    fn unplace(&mut self, key: &Key, footprint: &Footprint) {
+        for (id, texts) in &footprint.texts {
+            let Some(index) = self.indexes.get_mut(id) else { continue };
+            for text in texts {
+                if let Some(keys) = index.found.get_mut(text) {
+                    keys.remove(key);
+                    if keys.is_empty() {
+                        index.found.remove(text);
+                    }
+                }
+            }
+        }
+        if let (Some(labelled), Some(labels)) = (&mut self.labelled, &footprint.labels) {
+            labelled.remove(key, labels);
+        }
+        for (id, terms) in &footprint.selectors {
+            if let Some(index) = self.selectors.get_mut(id) {
+                index.selecting.remove(key, terms);
+            }
+        }
+    }
+}
+
+/// The keys of a namespace, or all.
+fn keys(namespace: Option<&str>) -> Range<Key> {
+    let Some(namespace) = namespace else { return (Bound::Unbounded, Bound::Unbounded) };
+    // The character that follows the slash.
+    let end = Key::of_text(&format!("{namespace}0"));
+    (Bound::Included(Key::first_of_namespace(namespace)), Bound::Excluded(end))
+}
+
+fn in_order<'a, K: 'a>(found: impl Iterator<Item = (&'a Key, &'a Arc<K>)>) -> Vec<Arc<K>> {
+    let mut found: Vec<_> = found.collect();
+    found.sort_unstable_by_key(|(key, _)| *key);
+    found.into_iter().map(|(_, object)| Arc::clone(object)).collect()
+}
+
+/// The labels of an object.
+fn labels_of<K: SourceType>(object: &K) -> Labels {
+    let labels = object.meta().labels.iter().flatten();
+    labels.map(|(key, value)| (key.as_str().into(), value.as_str().into())).collect()
+}
+
+/// What the user wrote may panic: then an object is found by nothing. The first time is logged.
+pub(super) fn guarded<K: SourceType, T>(told: &AtomicBool, of: impl FnOnce() -> T) -> Option<T> {
+    let made = catch_unwind(AssertUnwindSafe(of));
+    if made.is_err() && !told.swap(true, Ordering::Relaxed) {
+        tracing::error!("an index of {} panicked", resource_name::<K>());
+    }
+    made.ok()
+}

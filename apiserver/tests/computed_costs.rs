@@ -1,0 +1,250 @@
+//! What a change costs a computed kind: as much as there is to compute again, however many objects
+//! there are.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
+
+mod fake_cluster;
+mod in_process;
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use aggregated_apiserver::{ApiServer, Computed, InProcess, Kinds, Lookup, Scoped, SourceScope};
+use axum::body::{Body, BodyDataStream};
+use fake_cluster::FakeCluster;
+use futures::StreamExt;
+use http::Request;
+use k8s_openapi::api::core::v1::{Node, Pod, Secret, Service};
+use kube::api::{ObjectMeta, PartialObjectMeta};
+use kube::core::Selector;
+use kube::{CustomResource, Resource};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+const PODS: &str = "/api/v1/pods";
+const NODES: &str = "/api/v1/nodes";
+const SERVICES: &str = "/api/v1/services";
+/// They play measurements: their annotations say what is used.
+const SECRETS: &str = "/api/v1/secrets";
+const PODS_OF_NODE: usize = 20;
+const PODS_OF_SERVICE: usize = 50;
+/// How long is waited for what must come, and for what must not.
+const LONG: Duration = Duration::from_secs(60);
+
+/// What is read of a Pod.
+#[derive(Resource, Clone, Debug, Default, Deserialize, Serialize)]
+#[resource(inherit = Pod)]
+struct PodView {
+    metadata: ObjectMeta,
+    spec: PodViewSpec,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PodViewSpec {
+    node_name: String,
+}
+
+/// What is read of a Service.
+#[derive(Resource, Clone, Debug, Default, Deserialize, Serialize)]
+#[resource(inherit = Service)]
+struct ServiceView {
+    metadata: ObjectMeta,
+    spec: ServiceViewSpec,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+struct ServiceViewSpec {
+    selector: BTreeMap<String, String>,
+}
+
+fn selector(service: &ServiceView) -> Option<Selector> {
+    Some(service.spec.selector.clone().into_iter().collect())
+}
+
+struct Polled;
+
+impl Scoped for Polled {
+    const SCOPE: SourceScope = SourceScope::ALL.polled_every(Duration::from_secs(2));
+}
+
+/// A Pod, joined.
+#[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[kube(group = "example.com", version = "v1", kind = "Joined", namespaced)]
+struct JoinedSpec {
+    version: String,
+    zone: Option<String>,
+    services: Vec<String>,
+    used: i64,
+}
+
+impl Computed for Joined {
+    type Source = PodView;
+    type Related = (
+        Lookup<PartialObjectMeta<Node>>,
+        Lookup<ServiceView>,
+        Lookup<PartialObjectMeta<Secret>, Polled>,
+    );
+    const MEASURED_AT_MOST_EVERY: Duration = Duration::ZERO;
+
+    fn compute(pod: &PodView, (nodes, services, used): &Self::Related) -> Option<Self> {
+        let name = pod.metadata.name.as_deref()?;
+        let namespace = pod.metadata.namespace.as_deref();
+        let node = nodes.get(None, &pod.spec.node_name);
+        let zone = node.and_then(|node| node.metadata.labels.as_ref()?.get("zone").cloned());
+        let labels = pod.metadata.labels.clone().unwrap_or_default();
+        let services = services.find_selecting(selector, namespace, &labels);
+        let services = services.iter().filter_map(|service| service.metadata.name.clone());
+        let annotation = |metadata: &ObjectMeta, key: &str| {
+            metadata.annotations.as_ref().and_then(|all| all.get(key).cloned())
+        };
+        let used = used.get(namespace, name);
+        let used = used.and_then(|used| annotation(&used.metadata, "used")?.parse().ok());
+        let version = annotation(&pod.metadata, "version").unwrap_or_default();
+        let (services, used) = (services.collect(), used.unwrap_or_default());
+        Some(Self::new(name, JoinedSpec { version, zone, services, used }))
+    }
+
+    fn is_worth_publishing(shown: &Self, computed: &Self) -> bool {
+        (shown.spec.used - computed.spec.used).abs() > 10
+    }
+}
+
+fn pod(number: usize, version: usize) -> Value {
+    let app = format!("app-{}", number / PODS_OF_SERVICE);
+    json!({
+        "metadata": {
+            "namespace": "n", "name": format!("pod-{number}"), "uid": format!("pod-{number}"),
+            "resourceVersion": "2", "labels": {"app": app, "tier": "any"},
+            "annotations": {"version": version.to_string()},
+        },
+        "spec": {"nodeName": format!("node-{}", number / PODS_OF_NODE)},
+    })
+}
+
+fn node(number: usize, zone: &str) -> Value {
+    json!({"metadata": {"name": format!("node-{number}"), "resourceVersion": "2", "labels": {"zone": zone}}})
+}
+
+fn service(name: &str, app: usize) -> Value {
+    json!({
+        "metadata": {"namespace": "n", "name": name, "resourceVersion": "2"},
+        "spec": {"selector": {"app": format!("app-{app}")}},
+    })
+}
+
+fn used(count: usize, used: i64) -> Vec<Value> {
+    let one = |number: usize| json!({"metadata": {"namespace": "n", "name": format!("pod-{number}"), "annotations": {"used": used.to_string()}}});
+    (0..count).map(one).collect()
+}
+
+/// A server of so many Pods, and somebody who watches them.
+struct World {
+    cluster: FakeCluster,
+    _server: InProcess,
+    watch: BodyDataStream,
+    /// What has come of a line.
+    rest: Vec<u8>,
+}
+
+impl World {
+    async fn start(count: usize) -> Self {
+        let cluster = FakeCluster::default();
+        cluster.set(PODS, (0..count).map(|number| pod(number, 0)).collect());
+        let nodes = (0..count / PODS_OF_NODE).map(|number| node(number, "a"));
+        cluster.set(NODES, nodes.collect());
+        let services =
+            (0..count / PODS_OF_SERVICE).map(|one| service(&format!("service-{one}"), one));
+        cluster.set(SERVICES, services.collect());
+        cluster.set(SECRETS, used(count, 0));
+        let kinds = Kinds::new().computed::<Joined>();
+        let server = ApiServer::new("costs", kinds).in_process(cluster.client()).await.unwrap();
+        server.wait_synced().await;
+        let path = "/apis/example.com/v1/joineds?watch=true";
+        let request = Request::get(path).body(Body::empty()).unwrap();
+        let response = server.respond(in_process::admin(), request).await;
+        let watch = response.into_body().into_data_stream();
+        let mut world = Self { cluster, _server: server, watch, rest: Vec::new() };
+        assert_eq!(world.events(count).await.len(), count);
+        world
+    }
+
+    /// The next events, so many of them.
+    async fn events(&mut self, count: usize) -> Vec<Value> {
+        let mut events = Vec::new();
+        while events.len() < count {
+            let bytes = timeout(LONG, self.watch.next()).await.unwrap().unwrap().unwrap();
+            self.rest.extend_from_slice(&bytes);
+            while let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.rest.drain(..=end).collect();
+                events.push(serde_json::from_slice(&line).unwrap());
+            }
+        }
+        assert_eq!(events.len(), count, "more than one event of a change");
+        events
+    }
+
+    /// Changes Pods one after the other; answers how long the change of one takes to arrive, in the
+    /// middle.
+    async fn change_pods(&mut self, count: usize) -> Duration {
+        let mut times = Vec::new();
+        for version in 1..=200 {
+            let began = Instant::now();
+            self.cluster.tell(PODS, "MODIFIED", &pod(version * 31 % count, version));
+            let events = self.events(1).await;
+            times.push(began.elapsed());
+            assert_eq!(events[0]["object"]["spec"]["version"], version.to_string());
+        }
+        times.sort();
+        times[times.len() / 2]
+    }
+
+    /// Changes what Pods are joined with; answers how long that takes.
+    async fn change_others(&mut self) -> Duration {
+        let began = Instant::now();
+        for round in 0..10 {
+            self.cluster.tell(NODES, "MODIFIED", &node(round, "b"));
+            let events = self.events(PODS_OF_NODE).await;
+            assert!(events.iter().all(|event| event["object"]["spec"]["zone"] == "b"));
+            self.cluster.tell(SERVICES, "ADDED", &service("more", round));
+            self.events(PODS_OF_SERVICE).await;
+            self.cluster.tell(SERVICES, "DELETED", &service("more", round));
+            self.events(PODS_OF_SERVICE).await;
+        }
+        began.elapsed()
+    }
+}
+
+#[tokio::test]
+async fn costs_follow_what_changes() {
+    let mut figures = Vec::new();
+    for count in [500, 5_000] {
+        let mut world = World::start(count).await;
+        let of_pod = world.change_pods(count).await;
+        let of_others = world.change_others().await;
+        println!("{count} Pods: {of_pod:?} for one, {of_others:?} for 1,200 that others touch");
+        figures.push((of_pod, of_others));
+    }
+    let [(small, small_others), (large, large_others)] = figures[..] else { panic!() };
+    // Ten times as many Pods.
+    let slack = Duration::from_millis(5);
+    assert!(large < 3 * small + slack, "{large:?} instead of {small:?}");
+    assert!(large_others < 3 * small_others + 10 * slack, "{large_others:?} for {small_others:?}");
+}
+
+#[tokio::test]
+async fn what_is_used_is_told_only_if_it_moves_much() {
+    const COUNT: usize = 2_000;
+    let mut world = World::start(COUNT).await;
+    for little in 1..4 {
+        world.cluster.set(SECRETS, used(COUNT, little));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    assert!(timeout(Duration::from_secs(3), world.watch.next()).await.is_err(), "a storm");
+    world.cluster.set(SECRETS, used(COUNT, 50));
+    let events = world.events(COUNT).await;
+    assert!(events.iter().all(|event| event["object"]["spec"]["used"] == 50));
+    assert!(timeout(Duration::from_secs(3), world.watch.next()).await.is_err(), "told twice");
+}

@@ -1,0 +1,141 @@
+//! A cluster that says what it is told to say of the objects at a path, or refuses to.
+
+#![allow(clippy::unwrap_used)] // it is part of tests
+
+use std::collections::{HashMap, HashSet};
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+
+use axum::body::{Body, Bytes};
+use futures::stream;
+use http::{Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use kube::Client;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+/// The cluster, by the paths of its objects.
+#[derive(Clone, Default)]
+pub struct FakeCluster(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    objects: HashMap<String, Vec<Value>>,
+    refused: HashMap<String, StatusCode>,
+    /// By path, the watches that are open.
+    watches: HashMap<String, Vec<mpsc::UnboundedSender<Bytes>>>,
+    requests: Vec<String>,
+    /// Users and resources that they may read.
+    rights: HashSet<(String, String)>,
+}
+
+#[allow(dead_code)] // each test uses what it needs
+impl FakeCluster {
+    /// Says what is listed at a path; watches are not told.
+    pub fn set(&self, path: &str, objects: Vec<Value>) {
+        self.0.lock().unwrap().objects.insert(path.to_owned(), objects);
+    }
+
+    /// Refuses requests for a path, and ends its watches.
+    pub fn refuse(&self, path: &str, status: StatusCode) {
+        let mut state = self.0.lock().unwrap();
+        state.refused.insert(path.to_owned(), status);
+        state.watches.remove(path);
+    }
+
+    /// Answers requests for a path again. What was known is too old to be watched from.
+    pub fn allow(&self, path: &str) {
+        self.0.lock().unwrap().refused.insert(path.to_owned(), StatusCode::GONE);
+    }
+
+    /// Lets a user read a resource from now on, or not any more.
+    pub fn permit(&self, user: &str, resource: &str, is_allowed: bool) {
+        let mut state = self.0.lock().unwrap();
+        let right = (user.to_owned(), resource.to_owned());
+        match is_allowed {
+            true => state.rights.insert(right),
+            false => state.rights.remove(&right),
+        };
+    }
+
+    fn review(&self, mut review: Value) -> Response<Body> {
+        let resource = &review["spec"]["resourceAttributes"]["resource"];
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let right = (text(&review["spec"]["user"]), text(resource));
+        let is_allowed = self.0.lock().unwrap().rights.contains(&right);
+        review["status"] = json!({"allowed": is_allowed});
+        Response::new(Body::from(review.to_string()))
+    }
+
+    /// Tells those who watch a path.
+    pub fn tell(&self, path: &str, event_type: &str, object: &Value) {
+        let line = json!({"type": event_type, "object": object}).to_string() + "\n";
+        let state = self.0.lock().unwrap();
+        for watch in state.watches.get(path).into_iter().flatten() {
+            let _ = watch.send(line.clone().into());
+        }
+    }
+
+    /// What was asked for.
+    pub fn requests(&self) -> Vec<String> {
+        self.0.lock().unwrap().requests.clone()
+    }
+
+    /// A client of it.
+    pub fn client(&self) -> Client {
+        let cluster = self.clone();
+        let service = tower::service_fn(move |request: Request<kube::client::Body>| {
+            let cluster = cluster.clone();
+            async move {
+                if request.uri().path().ends_with("/subjectaccessreviews") {
+                    let review = request.into_body().collect().await.unwrap().to_bytes();
+                    return Ok(cluster.review(serde_json::from_slice(&review).unwrap()));
+                }
+                Ok::<_, Infallible>(cluster.answer(&request))
+            }
+        });
+        Client::new(service, "default")
+    }
+
+    fn answer(&self, request: &Request<kube::client::Body>) -> Response<Body> {
+        let path = request.uri().path();
+        let query = request.uri().query().unwrap_or_default();
+        let is_watch = query.contains("watch=true");
+        let accept = request.headers().get("accept").map(|accept| accept.to_str().unwrap());
+        let form = accept.and_then(|accept| accept.split("as=").nth(1)?.split([';', ',']).next());
+        let selectors = query.split('&').filter(|pair| pair.contains("Selector="));
+        let words = [if is_watch { "watch" } else { "list" }, form.unwrap_or_default()].concat();
+        let words = [words, path.to_owned()].into_iter().chain(selectors.map(str::to_owned));
+        let mut state = self.0.lock().unwrap();
+        state.requests.push(words.collect::<Vec<_>>().join(" "));
+        let status = |status| {
+            let mut response = Response::new(Body::empty());
+            *response.status_mut() = status;
+            response
+        };
+        match state.refused.get(path) {
+            Some(&StatusCode::GONE) if is_watch => {
+                return status(StatusCode::GONE);
+            }
+            Some(&StatusCode::GONE) => {
+                state.refused.remove(path);
+            }
+            Some(&refused) => return status(refused),
+            None => {}
+        }
+        let Some(objects) = state.objects.get(path) else {
+            return status(StatusCode::SERVICE_UNAVAILABLE);
+        };
+        if !is_watch {
+            let list = json!({"metadata": {"resourceVersion": "1"}, "items": objects});
+            return Response::new(Body::from(list.to_string()));
+        }
+        let (sender, receiver) = mpsc::unbounded_channel();
+        state.watches.entry(path.to_owned()).or_default().push(sender);
+        let lines = stream::unfold(receiver, async |mut receiver| {
+            let line: Bytes = receiver.recv().await?;
+            Some((Ok::<_, Infallible>(line), receiver))
+        });
+        Response::new(Body::from_stream(lines))
+    }
+}

@@ -1,0 +1,583 @@
+//! What kinds are computed from: which requests read it, and what is served while it cannot be read.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
+
+mod fake_cluster;
+mod in_process;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use aggregated_apiserver::{
+    ApiServer, Computed, InProcess, Kinds, Lookup, Scoped, SourceScope, User,
+};
+use axum::body::{Body, BodyDataStream};
+use fake_cluster::FakeCluster;
+use futures::stream::{self, BoxStream, StreamExt};
+use http::{Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Secret, Service};
+use kube::CustomResource;
+use kube::api::{ObjectMeta, PartialObjectMeta};
+use kube::runtime::watcher::Event as SourceEvent;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+const CONFIG_MAPS: &str = "/api/v1/configmaps";
+const SECRETS: &str = "/api/v1/secrets";
+const EVENTS: &str = "/api/v1/events";
+const VIEWED: &str = "/apis/example.com/v1/vieweds";
+
+/// The Events about Pods.
+struct OfPods;
+
+impl Scoped for OfPods {
+    const SCOPE: SourceScope = SourceScope::ALL.with_fields("involvedObject.kind=Pod");
+}
+
+/// What there is beside a ConfigMap.
+#[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[kube(group = "example.com", version = "v1", kind = "Viewed", namespaced)]
+struct ViewedSpec {
+    secret: bool,
+    can_see_secrets: bool,
+    events: usize,
+}
+
+impl Computed for Viewed {
+    type Source = PartialObjectMeta<ConfigMap>;
+    type Related = (Lookup<PartialObjectMeta<Secret>>, Lookup<Event, OfPods>);
+
+    fn compute(source: &Self::Source, (secrets, events): &Self::Related) -> Option<Self> {
+        let (name, namespace) =
+            (source.metadata.name.as_deref()?, source.metadata.namespace.as_deref());
+        let spec = ViewedSpec {
+            secret: secrets.get(namespace, name).is_some(),
+            can_see_secrets: secrets.is_available(),
+            events: events.list(namespace).len(),
+        };
+        Some(Self::new(name, spec))
+    }
+}
+
+/// The same Events and Secrets, of ConfigMaps with a label.
+#[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[kube(group = "example.com", version = "v1", kind = "Narrow", namespaced)]
+struct NarrowSpec {}
+
+impl Computed for Narrow {
+    type Source = PartialObjectMeta<ConfigMap>;
+    type Related = (Lookup<PartialObjectMeta<Secret>>, Lookup<Event, OfPods>);
+    const SCOPE: SourceScope = SourceScope::ALL.in_namespace("n").with_labels("shown=yes");
+
+    fn compute(source: &Self::Source, _: &Self::Related) -> Option<Self> {
+        Some(Self::new(source.metadata.name.as_deref()?, NarrowSpec {}))
+    }
+}
+
+/// What metrics-server says of a Pod.
+#[derive(kube::Resource, Clone, Debug, Default, Deserialize, Serialize)]
+#[resource(inherit = PodMetricsResource)]
+struct PodMetrics {
+    metadata: ObjectMeta,
+    usage: i64,
+}
+
+/// What it is called.
+#[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[kube(
+    group = "metrics.k8s.io",
+    version = "v1beta1",
+    kind = "PodMetricsResource",
+    plural = "pods",
+    namespaced
+)]
+struct PodMetricsResourceSpec {}
+
+struct Polled;
+
+impl Scoped for Polled {
+    const SCOPE: SourceScope = SourceScope::ALL.polled_every(Duration::from_secs(15));
+}
+
+/// What is used by what is called like a ConfigMap, and what that costs.
+#[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[kube(group = "example.com", version = "v1", kind = "Used", namespaced)]
+struct UsedSpec {
+    usage: Option<i64>,
+    price: Option<i64>,
+}
+
+/// A price, which no cluster knows.
+#[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[kube(group = "prices.example.com", version = "v1", kind = "Price")]
+struct PriceSpec {
+    price: i64,
+}
+
+impl Computed for Used {
+    type Source = ConfigMap;
+    type Related = (Lookup<PodMetrics, Polled>, Lookup<Price>);
+
+    fn compute(source: &ConfigMap, (metrics, prices): &Self::Related) -> Option<Self> {
+        let name = source.metadata.name.as_deref()?;
+        let used = metrics.get(source.metadata.namespace.as_deref(), name);
+        let price = prices.get(None, name).map(|price| price.spec.price);
+        Some(Self::new(name, UsedSpec { usage: used.map(|used| used.usage), price }))
+    }
+}
+
+fn named(name: &str) -> Value {
+    json!({"metadata": {"namespace": "n", "name": name, "uid": name, "resourceVersion": "1"}})
+}
+
+fn event_object() -> Value {
+    let mut event = named("event");
+    event["involvedObject"] = json!({});
+    event
+}
+
+fn cluster() -> FakeCluster {
+    let cluster = FakeCluster::default();
+    cluster.set(CONFIG_MAPS, vec![named("a")]);
+    cluster.set(SECRETS, vec![named("a")]);
+    cluster.set(EVENTS, vec![event_object()]);
+    cluster
+}
+
+async fn serve(cluster: &FakeCluster, kinds: Kinds) -> InProcess {
+    ApiServer::new("views", kinds).in_process(cluster.client()).await.unwrap()
+}
+
+/// The status, the warnings and the body of an answer.
+async fn ask(server: &InProcess, path: &str) -> (StatusCode, Vec<String>, Value) {
+    let request = Request::get(path).body(Body::empty()).unwrap();
+    read(server.respond(in_process::admin(), request).await).await
+}
+
+async fn read(response: Response<Body>) -> (StatusCode, Vec<String>, Value) {
+    let warnings = response.headers().get_all("warning").iter();
+    let warnings = warnings.map(|warning| warning.to_str().unwrap().to_owned()).collect();
+    let status = response.status();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    let body = String::from_utf8(body.to_vec()).unwrap();
+    (status, warnings, serde_json::from_str(&body).unwrap_or(Value::String(body)))
+}
+
+/// Asks until one object is listed that is so, and answers the warnings and how long that took.
+async fn wait_for(server: &InProcess, expected: Value) -> (Vec<String>, Duration) {
+    let began = tokio::time::Instant::now();
+    let mut last = None;
+    for _ in 0..200 {
+        let (status, warnings, body) = ask(server, VIEWED).await;
+        if status == StatusCode::OK && body["items"][0]["spec"] == expected {
+            return (warnings, began.elapsed());
+        }
+        last = Some((status, warnings, body));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    panic!("it does not become {expected}: {last:?}");
+}
+
+fn spec(secret: bool, can_see_secrets: bool, events: usize) -> Value {
+    json!({"secret": secret, "can_see_secrets": can_see_secrets, "events": events})
+}
+
+const NO_SECRETS: &str = "299 - \"secrets cannot be read now: what they would add is left out\"";
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_read_is_left_out_and_comes_back() {
+    let cluster = cluster();
+    cluster.refuse(SECRETS, StatusCode::FORBIDDEN);
+    let server = serve(&cluster, Kinds::new().computed::<Viewed>()).await;
+    let (warnings, took) = wait_for(&server, spec(false, false, 1)).await;
+    assert_eq!(warnings, [NO_SECRETS]);
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    let (_, warnings, _) = ask(&server, "/apis/example.com/v1/namespaces/n/vieweds/a").await;
+    assert_eq!(warnings, [NO_SECRETS]);
+    let (_, _, metrics) = ask(&server, "/metrics").await;
+    let metrics = metrics.as_str().unwrap();
+    for line in [
+        "apiserver_computed_source_in_view{source=\"secrets\"} 0",
+        "apiserver_computed_source_in_view{source=\"configmaps\"} 1",
+    ] {
+        assert!(metrics.contains(line), "{metrics}");
+    }
+
+    cluster.allow(SECRETS);
+    let (warnings, _) = wait_for(&server, spec(true, true, 1)).await;
+    assert_eq!(warnings, [""; 0]);
+
+    // Rights are replaced in a moment: it is shown as it was for a minute, and then left out.
+    cluster.refuse(SECRETS, StatusCode::FORBIDDEN);
+    let (_, took) = wait_for(&server, spec(false, false, 1)).await;
+    assert!(took >= Duration::from_secs(60), "{took:?}");
+    // What was there is not shown again when it has gone meanwhile.
+    cluster.set(SECRETS, Vec::new());
+    cluster.allow(SECRETS);
+    wait_for(&server, spec(false, true, 1)).await;
+    // An API that is removed is the same.
+    cluster.refuse(EVENTS, StatusCode::NOT_FOUND);
+    let (warnings, _) = wait_for(&server, spec(false, true, 0)).await;
+    assert_eq!(warnings, [NO_SECRETS.replace("secrets", "events")]);
+    cluster.allow(EVENTS);
+    wait_for(&server, spec(false, true, 1)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lookup_that_does_not_answer_is_not_waited_for_long() {
+    let cluster = cluster();
+    cluster.refuse(EVENTS, StatusCode::SERVICE_UNAVAILABLE);
+    let server = serve(&cluster, Kinds::new().computed::<Viewed>()).await;
+    let (_, took) = wait_for(&server, spec(true, true, 0)).await;
+    assert!(took >= Duration::from_secs(9) && took < Duration::from_secs(15), "{took:?}");
+    cluster.allow(EVENTS);
+    wait_for(&server, spec(true, true, 1)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_kind_is_computed_from_is_waited_for_and_told_when_it_is_old() {
+    let cluster = cluster();
+    cluster.refuse(CONFIG_MAPS, StatusCode::FORBIDDEN);
+    let server = serve(&cluster, Kinds::new().computed::<Viewed>()).await;
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    let (status, _, body) = ask(&server, VIEWED).await;
+    assert_eq!(status, StatusCode::TOO_MANY_REQUESTS);
+    let message = "storage is (re)initializing: waiting for a list of configmaps";
+    assert_eq!(body["message"], message);
+    cluster.allow(CONFIG_MAPS);
+    wait_for(&server, spec(true, true, 1)).await;
+
+    for status in [StatusCode::SERVICE_UNAVAILABLE, StatusCode::FORBIDDEN] {
+        cluster.refuse(CONFIG_MAPS, status);
+        tokio::time::sleep(Duration::from_secs(50)).await;
+        let (warnings, _) = wait_for(&server, spec(true, true, 1)).await;
+        assert_eq!(warnings, [""; 0]);
+        // It notices when it asks again.
+        tokio::time::sleep(Duration::from_secs(100)).await;
+        let (warnings, _) = wait_for(&server, spec(true, true, 1)).await;
+        let [warning] = &warnings[..] else { panic!("{warnings:?}") };
+        let (before, after) = (
+            "299 - \"configmaps are shown as they were ",
+            " seconds ago: the cluster does not show them now\"",
+        );
+        let age = warning.strip_prefix(before).and_then(|rest| rest.strip_suffix(after));
+        let age: u64 = age.unwrap_or_else(|| panic!("{warning}")).parse().unwrap();
+        assert!((60..=151).contains(&age), "{warning}");
+        cluster.allow(CONFIG_MAPS);
+        // It asks less and less often.
+        tokio::time::sleep(Duration::from_secs(120)).await;
+        assert_eq!(wait_for(&server, spec(true, true, 1)).await.0, [""; 0]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_in_scope_is_read_once() {
+    let cluster = cluster();
+    cluster.set("/api/v1/namespaces/n/configmaps", vec![named("b")]);
+    let kinds = Kinds::new().computed::<Viewed>().computed::<Narrow>();
+    let server = serve(&cluster, kinds).await;
+    server.wait_synced().await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let mut requests = cluster.requests();
+    requests.sort();
+    let metadata = "PartialObjectMetadata";
+    assert_eq!(
+        requests,
+        [
+            format!("list{metadata}List {CONFIG_MAPS}"),
+            format!("list{metadata}List /api/v1/namespaces/n/configmaps labelSelector=shown%3Dyes"),
+            format!("list{metadata}List {SECRETS}"),
+            format!("list {EVENTS} fieldSelector=involvedObject.kind%3DPod"),
+            format!("watch{metadata} {CONFIG_MAPS}"),
+            format!("watch{metadata} /api/v1/namespaces/n/configmaps labelSelector=shown%3Dyes"),
+            format!("watch{metadata} {SECRETS}"),
+            format!("watch {EVENTS} fieldSelector=involvedObject.kind%3DPod"),
+        ]
+        .into_iter()
+        .collect::<std::collections::BTreeSet<_>>()
+        .into_iter()
+        .collect::<Vec<_>>()
+    );
+    let (_, _, narrow) = ask(&server, "/apis/example.com/v1/narrows").await;
+    assert_eq!(narrow["items"][0]["metadata"]["name"], "b");
+}
+
+struct Guarded;
+
+impl Scoped for Guarded {
+    const SCOPE: SourceScope = SourceScope::ALL;
+    const NEEDS_RIGHT: bool = true;
+}
+
+/// What not everybody may see.
+#[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[kube(
+    group = "example.com",
+    version = "v1",
+    kind = "Seen",
+    namespaced,
+    selectable = ".spec.secret",
+    printcolumn(name = "Secret", type_ = "string", json_path = ".spec.secret")
+)]
+struct SeenSpec {
+    secret: Option<String>,
+    event: Option<String>,
+    service: Option<String>,
+}
+
+impl Computed for Seen {
+    type Source = ConfigMap;
+    type Related =
+        (Lookup<Service>, Lookup<Secret, Guarded>, Lookup<PartialObjectMeta<Event>, Guarded>);
+
+    fn compute(source: &ConfigMap, (services, secrets, events): &Self::Related) -> Option<Self> {
+        let name = source.metadata.name.as_deref()?;
+        let namespace = source.metadata.namespace.as_deref();
+        let uid = |metadata: &ObjectMeta| metadata.uid.clone();
+        let secret = secrets.get(namespace, name).and_then(|secret| uid(&secret.metadata));
+        let event = events.get(namespace, name).and_then(|event| uid(&event.metadata));
+        let service = services.get(namespace, name).and_then(|service| uid(&service.metadata));
+        Some(Self::new(name, SeenSpec { secret, event, service }))
+    }
+}
+
+fn user(name: &str) -> User {
+    User { name: name.to_owned(), ..User::default() }
+}
+
+async fn ask_as(server: &InProcess, name: &str, path: &str) -> (StatusCode, Vec<String>, Value) {
+    let request = Request::get(path).body(Body::empty()).unwrap();
+    read(server.respond(user(name), request).await).await
+}
+
+/// The next event of a watch, if there is one.
+async fn event(watch: &mut BodyDataStream) -> Option<Value> {
+    let bytes = tokio::time::timeout(Duration::from_secs(1), watch.next()).await.ok()??.unwrap();
+    Some(serde_json::from_slice(&bytes).unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_caller_may_not_read_is_left_out_for_that_caller() {
+    let cluster = cluster();
+    cluster.set(EVENTS, vec![named("a")]);
+    cluster.set("/api/v1/services", vec![named("a")]);
+    let server = serve(&cluster, Kinds::new().computed::<Seen>()).await;
+    server.wait_synced().await;
+    const SEEN: &str = "/apis/example.com/v1/namespaces/n/seens";
+    const A: &str = "/apis/example.com/v1/namespaces/n/seens/a";
+    let rights = [(false, false), (true, false), (false, true), (true, true)];
+    let name = |(secrets, events): (bool, bool)| format!("user-{secrets}-{events}");
+    for (secrets, events) in rights {
+        let name = name((secrets, events));
+        cluster.permit(&name, "seens", true);
+        cluster.permit(&name, "configmaps", true);
+        cluster.permit(&name, "secrets", secrets);
+        cluster.permit(&name, "events", events);
+    }
+    // Without a right on the source nothing is shown.
+    for resource in ["seens", "secrets", "events"] {
+        cluster.permit("stranger", resource, true);
+    }
+    assert_eq!(ask_as(&server, "stranger", SEEN).await.0, StatusCode::FORBIDDEN);
+    let mut watches = Vec::new();
+    for (secrets, events) in rights {
+        let name = name((secrets, events));
+        let expected = json!({
+            "secret": secrets.then_some("a"), "event": events.then_some("a"), "service": "a",
+        });
+        let (status, warnings, list) = ask_as(&server, &name, SEEN).await;
+        assert_eq!((status, &list["items"][0]["spec"]), (StatusCode::OK, &expected), "{name}");
+        let missing: Vec<&str> = [("secrets", secrets), ("events", events)]
+            .into_iter()
+            .filter_map(|(resource, is_allowed)| (!is_allowed).then_some(resource))
+            .collect();
+        let warning = |resource: &&str| {
+            format!(
+                "299 - \"User \\\"{name}\\\" cannot list resource \\\"{resource}\\\" in API group \\\"\\\" in the namespace \\\"n\\\": what that would add is left out\""
+            )
+        };
+        assert_eq!(warnings, missing.iter().map(warning).collect::<Vec<_>>());
+        assert_eq!(ask_as(&server, &name, A).await.2["spec"], expected);
+        // It is not selected by either, nor in a table.
+        let selected = ask_as(&server, &name, &format!("{SEEN}?fieldSelector=spec.secret=a")).await;
+        let selected = selected.2["items"].as_array().unwrap().len();
+        assert_eq!(selected, usize::from(secrets));
+        let request =
+            Request::get(SEEN).header("accept", "application/json;as=Table;g=meta.k8s.io;v=v1");
+        let response = server.respond(user(&name), request.body(Body::empty()).unwrap()).await;
+        let table = read(response).await.2;
+        let cell = &table["rows"][0]["cells"][1];
+        assert_eq!(*cell, if secrets { "a" } else { "<no value>" });
+        let revision = list["metadata"]["resourceVersion"].as_str().unwrap();
+        let request = Request::get(format!("{SEEN}?watch=true&resourceVersion={revision}"));
+        let request = request.body(Body::empty()).unwrap();
+        let watch = server.respond(user(&name), request).await;
+        assert_eq!(watch.status(), StatusCode::OK);
+        watches.push(((secrets, events), watch.into_body().into_data_stream()));
+    }
+    // Who may not see a Secret is not told that it has changed.
+    let mut secret = named("a");
+    secret["metadata"]["uid"] = "b".into();
+    cluster.tell(SECRETS, "MODIFIED", &secret);
+    for ((secrets, _), watch) in &mut watches {
+        let changed = event(watch).await.map(|event| event["object"]["spec"]["secret"].clone());
+        assert_eq!(changed, secrets.then_some("b".into()));
+    }
+    cluster.tell("/api/v1/services", "MODIFIED", &secret);
+    for (_, watch) in &mut watches {
+        assert_eq!(event(watch).await.unwrap()["object"]["spec"]["service"], "b");
+    }
+}
+
+/// More fields than a definition may have.
+#[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[kube(
+    group = "example.com",
+    version = "v1",
+    kind = "Broad",
+    namespaced,
+    selectable = ".spec.text",
+    selectable = ".spec.number",
+    selectable = ".spec.fraction",
+    selectable = ".spec.yes",
+    selectable = ".spec.a",
+    selectable = ".spec.b",
+    selectable = ".spec.c",
+    selectable = ".spec.d",
+    selectable = ".spec.e",
+    selectable = ".spec.f"
+)]
+struct BroadSpec {
+    text: String,
+    number: i64,
+    fraction: f64,
+    yes: bool,
+    a: Option<String>,
+    b: String,
+    c: String,
+    d: String,
+    e: String,
+    f: String,
+}
+
+impl Computed for Broad {
+    type Source = ConfigMap;
+    type Related = ();
+
+    fn compute(source: &ConfigMap, (): &()) -> Option<Self> {
+        let name = source.metadata.name.as_deref()?;
+        let text = |text: &str| format!("{text}-{name}");
+        let (b, c, d, e) = (text("b"), text("c"), text("d"), text("e"));
+        let number = i64::try_from(name.len()).ok()?;
+        let (f, yes) = ("f".repeat(100) + name, name == "aa");
+        let (text, fraction) = (name.to_owned(), 1.5);
+        Some(Self::new(name, BroadSpec { text, number, fraction, yes, a: None, b, c, d, e, f }))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn computed_kinds_are_selected_by_any_number_of_scalars() {
+    let cluster = FakeCluster::default();
+    cluster.set(CONFIG_MAPS, vec![named("a"), named("aa"), named("aaa")]);
+    let server = serve(&cluster, Kinds::new().computed::<Broad>()).await;
+    server.wait_synced().await;
+    for (selector, expected) in [
+        ("spec.text=aa", vec!["aa"]),
+        ("spec.text%3D%3Daa", vec!["aa"]),
+        ("spec.text!=aa", vec!["a", "aaa"]),
+        ("spec.number=3", vec!["aaa"]),
+        ("spec.fraction=1.5,spec.number!=3", vec!["a", "aa"]),
+        ("spec.yes=true", vec!["aa"]),
+        ("spec.yes!=true,spec.e=e-a", vec!["a"]),
+        ("spec.a=", vec!["a", "aa", "aaa"]),
+        ("spec.a!=", vec![]),
+        (&format!("spec.f={}aa", "f".repeat(100)), vec!["aa"]),
+    ] {
+        let path = format!("/apis/example.com/v1/broads?fieldSelector={selector}");
+        let (status, _, body) = ask(&server, &path).await;
+        assert_eq!(status, StatusCode::OK, "{body}");
+        let names = body["items"].as_array().unwrap().iter();
+        let names: Vec<&str> = names.map(|one| one["metadata"]["name"].as_str().unwrap()).collect();
+        assert_eq!(names, expected, "{selector}");
+    }
+    let path = "/apis/example.com/v1/broads?fieldSelector=spec.x=1";
+    assert_eq!(ask(&server, path).await.0, StatusCode::BAD_REQUEST);
+}
+
+const METRICS: &str = "/apis/metrics.k8s.io/v1beta1/pods";
+
+fn metrics(usage: i64) -> Value {
+    // As metrics-server: without a version to watch from.
+    json!({"metadata": {"namespace": "n", "name": "a"}, "usage": usage})
+}
+
+/// The price, opened so often: what it says, and then nothing, an error, or the end.
+fn prices(opened: usize) -> BoxStream<'static, Result<SourceEvent<Price>, String>> {
+    let price = |price| Price::new("a", PriceSpec { price });
+    let list = |one| {
+        let events = [SourceEvent::Init, SourceEvent::InitApply(price(one)), SourceEvent::InitDone];
+        stream::iter(events.map(Ok))
+    };
+    match opened {
+        0 => list(1).chain(stream::iter([Ok(SourceEvent::Apply(price(2)))])).boxed(),
+        1 => panic!("what the user wrote may panic"),
+        2 => stream::iter([Err("it does not answer".to_owned())]).chain(stream::pending()).boxed(),
+        _ => stream::pending().boxed(),
+    }
+}
+
+async fn used(server: &InProcess) -> (Value, Vec<String>) {
+    let (_, warnings, body) = ask(server, "/apis/example.com/v1/useds").await;
+    (body["items"][0]["spec"].clone(), warnings)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_knows_no_watch_is_polled_and_streams_are_opened_again() {
+    let cluster = cluster();
+    cluster.set(METRICS, vec![metrics(1)]);
+    let opened = Arc::new(AtomicUsize::new(0));
+    let kinds = {
+        let opened = Arc::clone(&opened);
+        let open = move || prices(opened.fetch_add(1, Ordering::Relaxed));
+        Kinds::new().computed::<Used>().with_source_stream(open)
+    };
+    let server = serve(&cluster, kinds).await;
+    server.wait_synced().await;
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(used(&server).await, (json!({"usage": 1, "price": 2}), vec![]));
+    cluster.set(METRICS, vec![metrics(2)]);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(used(&server).await.0["usage"], 1);
+    // The next list, and the distance from the last event.
+    tokio::time::sleep(Duration::from_secs(25)).await;
+    assert_eq!(used(&server).await.0["usage"], 2);
+    tokio::time::sleep(Duration::from_secs(1_000)).await;
+    let requests = cluster.requests();
+    let lists = requests.iter().filter(|request| **request == format!("list {METRICS}")).count();
+    assert!((63..=78).contains(&lists), "{lists} in 1035 seconds");
+    assert!(!requests.iter().any(|request| request.contains("watch /apis/metrics")));
+    assert!(!requests.iter().any(|request| request.contains("prices")));
+
+    // The stream has ended, panicked, and says that it is away; what it said last is shown on.
+    let (spec, warnings) = used(&server).await;
+    assert_eq!((spec["price"].as_i64(), opened.load(Ordering::Relaxed)), (Some(2), 3));
+    assert!(warnings[0].starts_with("299 - \"prices.prices.example.com are shown as they were 10"));
+
+    // There are no metrics any more.
+    let before = cluster.requests().len();
+    cluster.refuse(METRICS, StatusCode::NOT_FOUND);
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    let (spec, warnings) = used(&server).await;
+    assert_eq!(spec["usage"], Value::Null);
+    let warning =
+        "299 - \"pods.metrics.k8s.io cannot be read now: what they would add is left out\"";
+    assert!(warnings.contains(&warning.to_owned()), "{warnings:?}");
+    let asked = cluster.requests().len() - before;
+    assert!((15..60).contains(&asked), "{asked} times in ten minutes");
+    cluster.allow(METRICS);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(used(&server).await.0["usage"], 2);
+}
