@@ -184,7 +184,7 @@ mod tests {
         let missing = "MountVolume.SetUp failed for volume \"c\": configmap \"c\" not found";
         let mount = event("FailedMount", missing, EARLY, "");
         let late = event("FailedCreatePodSandBox", "no network", LATE, "");
-        check("ContainerCreating", &[mount.clone()], ("FailedMount", missing));
+        check("ContainerCreating", std::slice::from_ref(&mount), ("FailedMount", missing));
         check(
             "NotStarted",
             &[late.clone(), mount.clone()],
@@ -192,7 +192,7 @@ mod tests {
         );
         check("ContainerCreating", &[], ("ContainerCreating", "it is so"));
         // What was in the way is over when it runs.
-        check("ReadinessProbe", &[mount.clone()], ("ReadinessProbe", "it is so"));
+        check("ReadinessProbe", std::slice::from_ref(&mount), ("ReadinessProbe", "it is so"));
         let told = told(Why::new("NotStarted", "", None), &[mount]);
         assert_eq!(told.since.unwrap().0.to_string(), EARLY);
         let scheduling = event("FailedScheduling", "no nodes", EARLY, "");
@@ -204,7 +204,7 @@ mod tests {
         let of = |what: &str, part: &str| event("Unhealthy", what, EARLY, part);
         let readiness = of("Readiness probe failed: refused", "spec.containers{a}");
         let message = "it is so: Readiness probe failed: refused";
-        check("ReadinessProbe", &[readiness.clone()], ("ReadinessProbe", message));
+        check("ReadinessProbe", std::slice::from_ref(&readiness), ("ReadinessProbe", message));
         let other = of("Readiness probe failed: refused", "spec.containers{b}");
         check("ReadinessProbe", &[other], ("ReadinessProbe", "it is so"));
         let liveness = of("Liveness probe failed: refused", "spec.containers{a}");
@@ -213,7 +213,7 @@ mod tests {
         check("CrashLoopBackOff", &[readiness], ("CrashLoopBackOff", "it is so"));
         let startup = of("Startup probe failed: refused", "spec.containers{a}");
         let message = "it is so: Startup probe failed: refused";
-        check("StartupProbe", &[startup.clone()], ("StartupProbe", message));
+        check("StartupProbe", std::slice::from_ref(&startup), ("StartupProbe", message));
         check("CrashLoopBackOff", &[startup], ("StartupProbe", message));
     }
 

@@ -149,7 +149,7 @@ mod tests {
                     pod,
                     "resources",
                     json!({"requests": {"cpu": "1"}, "limits": {"memory": "1"}}),
-                )
+                );
             },
             &["NoRequests"],
         );
