@@ -1,25 +1,55 @@
 //! FarmPod: a Pod, with what one would otherwise join by hand.
 
-use aggregated_apiserver::{Cells, Computed, Lookup, age};
-use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::ReplicaSet;
-use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod};
+pub(crate) mod amounts;
+mod cells;
+mod compact;
+mod events;
+mod findings;
+mod images;
+mod metadata;
+pub(crate) mod node;
+mod owner;
+mod release;
+pub(crate) mod resources;
+mod restarts;
+mod services;
+mod status;
+pub(crate) mod usage;
+pub(crate) mod view;
+mod why;
+
+use std::sync::Arc;
+
+use aggregated_apiserver::{Cells, Computed, Lookup};
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
+use kube::CustomResource;
 use kube::api::{ObjectMeta, PartialObjectMeta};
-use kube::{CustomResource, Resource};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use events::{EventView, WarningsOfPods};
+pub use findings::Finding;
+pub use images::Image;
+pub use node::{NodeFacts, NodeView};
+pub use owner::Owner;
+pub use release::Release;
+pub use resources::{Amount, Resources};
+pub use restarts::LastEnd;
+pub use services::ServiceView;
+pub use usage::{NodeMetricsView, PodMetricsView, Polled};
+pub use view::PodView;
+pub use why::Why;
+
+use owner::{Chain, Owned};
+use status::Summary;
+use view::{Text, given};
+
 /// What a farm pod is called: this and the name of its Pod.
-const PREFIX: &str = "farm-";
+pub(crate) const PREFIX: &str = "farm-";
 
-/// Of a ReplicaSet only its owner is of interest.
-pub type ReplicaSetMetadata = PartialObjectMeta<ReplicaSet>;
-/// Of a Job only its owner is of interest.
-pub type JobMetadata = PartialObjectMeta<Job>;
-
-/// What a Pod is made of.
+/// What a Pod is, what it belongs to and where it runs.
 #[derive(CustomResource, Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[kube(
     group = "farm.example.com",
@@ -30,72 +60,247 @@ pub type JobMetadata = PartialObjectMeta<Job>;
     shortname = "fp",
     category = "farm",
     selectable = ".spec.containers",
-    selectable = ".status.node",
+    selectable = ".spec.pod",
+    selectable = ".status.ip",
+    selectable = ".status.lastEnd.container",
+    selectable = ".status.lastEnd.exitCode",
+    selectable = ".status.lastEnd.reason",
+    selectable = ".status.lastEnd.time",
+    selectable = ".status.lastRestartTime",
+    selectable = ".status.node.architecture",
+    selectable = ".status.node.cordoned",
+    selectable = ".status.node.instanceType",
+    selectable = ".status.node.name",
+    selectable = ".status.node.operatingSystem",
+    selectable = ".status.node.pool",
+    selectable = ".status.node.ready",
+    selectable = ".status.node.region",
+    selectable = ".status.node.spot",
+    selectable = ".status.node.zone",
+    selectable = ".status.owner.apiVersion",
     selectable = ".status.owner.kind",
     selectable = ".status.owner.name",
     selectable = ".status.phase",
+    selectable = ".status.priority",
+    selectable = ".status.priorityClass",
+    selectable = ".status.qosClass",
     selectable = ".status.ready",
+    selectable = ".status.release.chart",
+    selectable = ".status.release.name",
+    selectable = ".status.release.namespace",
+    selectable = ".status.release.tool",
+    selectable = ".status.resources.cpu.limit",
+    selectable = ".status.resources.cpu.percentOfLimit",
+    selectable = ".status.resources.cpu.percentOfRequest",
+    selectable = ".status.resources.cpu.request",
+    selectable = ".status.resources.cpu.usage",
+    selectable = ".status.resources.ephemeralStorage.limit",
+    selectable = ".status.resources.ephemeralStorage.request",
+    selectable = ".status.resources.memory.limit",
+    selectable = ".status.resources.memory.percentOfLimit",
+    selectable = ".status.resources.memory.percentOfRequest",
+    selectable = ".status.resources.memory.request",
+    selectable = ".status.resources.memory.usage",
     selectable = ".status.restarts",
-    printcolumn(
-        name = "Containers",
-        type_ = "integer",
-        json_path = ".spec.containers",
-        description = "How many containers the Pod has"
-    ),
+    selectable = ".status.serviceAccount",
+    selectable = ".status.state",
+    selectable = ".status.why.code",
+    selectable = ".status.why.container",
+    selectable = ".status.why.message",
+    selectable = ".status.why.since",
     printcolumn(
         name = "Ready",
         type_ = "string",
         json_path = ".status.ready",
-        description = "How many of them are ready"
+        description = "How many of its containers are ready"
     ),
     printcolumn(
-        name = "Phase",
+        name = "Status",
         type_ = "string",
-        json_path = ".status.phase",
-        description = "How far the Pod has come"
+        json_path = ".status.state",
+        description = "How it is, as `kubectl get pods` says it"
     ),
     printcolumn(
         name = "Restarts",
         type_ = "string",
         json_path = ".status.restarts",
-        description = "How often they were restarted, all together, and how long ago last"
+        description = "How often its containers were restarted, all together, and how long ago last"
     ),
     printcolumn(
         name = "Owner",
         type_ = "string",
         json_path = ".status.owner.name",
-        description = "The workload that the Pod belongs to"
+        description = "The workload that it belongs to"
+    ),
+    printcolumn(
+        name = "Node",
+        type_ = "string",
+        json_path = ".status.node.name",
+        description = "The node that it runs on"
+    ),
+    printcolumn(
+        name = "Zone",
+        type_ = "string",
+        json_path = ".status.node.zone",
+        description = "The zone that the node is in"
+    ),
+    printcolumn(
+        name = "CPU",
+        type_ = "string",
+        json_path = ".status.resources.cpu.request",
+        description = "What it uses of the processors that it requests; where that is not measured, how much it requests"
+    ),
+    printcolumn(
+        name = "Mem",
+        type_ = "string",
+        json_path = ".status.resources.memory.request",
+        description = "What it uses of the memory that it is limited to; where that is not measured, how much it requests"
     ),
     printcolumn(
         name = "Age",
         type_ = "date",
         json_path = ".metadata.creationTimestamp",
-        description = "How long ago the Pod was created"
+        description = "How long ago it was created"
     ),
     printcolumn(
         name = "Kind",
         type_ = "string",
         json_path = ".status.owner.kind",
         priority = 1,
-        description = "The kind of that workload"
-    ),
-    printcolumn(
-        name = "Node",
-        type_ = "string",
-        json_path = ".status.node",
-        priority = 1,
-        description = "The node that the Pod runs on"
+        description = "The kind of its owner"
     ),
     printcolumn(
         name = "Reason",
         type_ = "string",
-        json_path = ".status.lastRestart.reason",
+        json_path = ".status.lastEnd.reason",
         priority = 1,
-        description = "Why a container last ended and was restarted"
+        description = "Why one of its containers ended last"
+    ),
+    printcolumn(
+        name = "Exit",
+        type_ = "integer",
+        json_path = ".status.lastEnd.exitCode",
+        priority = 1,
+        description = "The exit code of that container"
+    ),
+    printcolumn(
+        name = "Images",
+        type_ = "string",
+        json_path = ".status.images[*].repository",
+        priority = 1,
+        description = "What its containers run, without the registries"
+    ),
+    printcolumn(
+        name = "CPU Used",
+        type_ = "string",
+        json_path = ".status.resources.cpu.usage",
+        priority = 1,
+        description = "The processors that it uses, and how much that is of the request and of the limit"
+    ),
+    printcolumn(
+        name = "Mem Used",
+        type_ = "string",
+        json_path = ".status.resources.memory.usage",
+        priority = 1,
+        description = "The memory that it uses, and how much that is of the request and of the limit"
+    ),
+    printcolumn(
+        name = "QoS",
+        type_ = "string",
+        json_path = ".status.qosClass",
+        priority = 1,
+        description = "Its quality of service: who goes first where memory is short"
+    ),
+    printcolumn(
+        name = "Instance",
+        type_ = "string",
+        json_path = ".status.node.instanceType",
+        priority = 1,
+        description = "What the cloud calls a machine like its node"
+    ),
+    printcolumn(
+        name = "Pool",
+        type_ = "string",
+        json_path = ".status.node.pool",
+        priority = 1,
+        description = "The pool that its node belongs to"
+    ),
+    printcolumn(
+        name = "Arch",
+        type_ = "string",
+        json_path = ".status.node.architecture",
+        priority = 1,
+        description = "The processors of its node"
+    ),
+    printcolumn(
+        name = "Spot",
+        type_ = "boolean",
+        json_path = ".status.node.spot",
+        priority = 1,
+        description = "Whether the cloud may take its node back at any time"
+    ),
+    printcolumn(
+        name = "Account",
+        type_ = "string",
+        json_path = ".status.serviceAccount",
+        priority = 1,
+        description = "The service account whose rights it has"
+    ),
+    printcolumn(
+        name = "IP",
+        type_ = "string",
+        json_path = ".status.ip",
+        priority = 1,
+        description = "Its address"
+    ),
+    printcolumn(
+        name = "GPU",
+        type_ = "string",
+        json_path = ".status.resources.extended",
+        priority = 1,
+        description = "What it requests of GPUs and other extended resources"
+    ),
+    printcolumn(
+        name = "Services",
+        type_ = "string",
+        json_path = ".status.services[*]",
+        priority = 1,
+        description = "The Services that send requests to it"
+    ),
+    printcolumn(
+        name = "Claims",
+        type_ = "string",
+        json_path = ".status.claims[*]",
+        priority = 1,
+        description = "The PersistentVolumeClaims that it mounts"
+    ),
+    printcolumn(
+        name = "Release",
+        type_ = "string",
+        json_path = ".status.release.name",
+        priority = 1,
+        description = "What it was installed by: Helm, Flux or Argo CD, and the name there"
+    ),
+    printcolumn(
+        name = "Findings",
+        type_ = "string",
+        json_path = ".status.findings[*]",
+        priority = 1,
+        description = "What is better not so"
+    ),
+    printcolumn(
+        name = "Why",
+        type_ = "string",
+        json_path = ".status.why.code",
+        priority = 1,
+        description = "Why it does not run well, and for how long"
     )
 )]
+#[serde(rename_all = "camelCase")]
 pub struct FarmPodSpec {
-    /// How many containers the Pod has.
+    /// The name of the Pod, which is in the same namespace.
+    pub pod: String,
+    /// How many containers it has, besides init containers.
     pub containers: i64,
 }
 
@@ -103,136 +308,137 @@ pub struct FarmPodSpec {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FarmPodStatus {
-    /// Its phase: Pending, Running, Succeeded, Failed or Unknown; Terminating
-    /// once it is being deleted.
+    /// How it is, in the word that `kubectl get pods` has for it: `Running`, or what keeps it from
+    /// that, as `CrashLoopBackOff`, `Init:1/2`, `ImagePullBackOff` or `Terminating`.
+    pub state: String,
+    /// How far it has come in its life: Pending, Running, Succeeded, Failed or Unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<String>,
-    /// The node that it runs on.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub node: Option<String>,
-    /// The workload that it belongs to: the Deployment behind the ReplicaSet,
-    /// the CronJob behind the Job.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub owner: Option<Owner>,
-    /// How many of its containers are ready, as `1/2`.
+    /// How many of its containers are ready, as `1/2`. Sidecars count.
     pub ready: String,
     /// How often its containers were restarted, all together.
     pub restarts: i64,
-    /// The last time that one of them ended and was restarted.
+    /// When the last of those that were restarted had ended.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub last_restart: Option<LastRestart>,
-}
-
-/// The workload that a Pod belongs to.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Owner {
-    /// As `apps/v1`.
-    pub api_version: String,
-    /// As `Deployment`.
-    pub kind: String,
-    /// Its name.
-    pub name: String,
-}
-
-/// The last time that a container ended and was restarted.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct LastRestart {
-    /// The container.
-    pub container: String,
-    /// When it ended.
+    pub last_restart_time: Option<Time>,
+    /// How one of its containers ended last.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub time: Option<Time>,
-    /// Why, as `OOMKilled` or `Error`.
+    pub last_end: Option<LastEnd>,
+    /// Why it does not run well. Not set if it does, or has done what it had to.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-    /// Its exit code.
-    pub exit_code: i32,
-}
-
-/// What is read of a Pod. A cluster has many, and most of a Pod is not shown.
-#[derive(Resource, Clone, Debug, Default, Deserialize, Serialize)]
-#[resource(inherit = Pod)]
-pub struct PodView {
-    /// Its metadata.
-    #[serde(default)]
-    pub metadata: ObjectMeta,
-    /// What it is made of.
-    #[serde(default)]
-    pub spec: PodViewSpec,
-    /// How it is.
-    #[serde(default)]
-    pub status: PodViewStatus,
-}
-
-/// What a Pod is made of.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct PodViewSpec {
-    /// Its containers: only their number is of interest.
-    pub containers: Vec<Nothing>,
+    pub why: Option<Why>,
+    /// The workload that it belongs to, at the top: the Deployment behind the ReplicaSet, the
+    /// CronJob behind the Job, and what is behind those.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner: Option<Owner>,
+    /// All that it belongs to, the nearest first, as `ReplicaSet/web-1`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub owners: Vec<String>,
+    /// What it was installed by.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub release: Option<Release>,
     /// The node that it runs on.
-    pub node_name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<NodeFacts>,
+    /// What it requests and may take at most, as the scheduler sums it.
+    #[serde(default)]
+    pub resources: Resources,
+    /// What its containers run, init containers first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub images: Vec<Image>,
+    /// The Services that send requests to it, once it is ready.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub services: Vec<String>,
+    /// The PersistentVolumeClaims that it mounts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub claims: Vec<String>,
+    /// What is better not so, as codes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub findings: Vec<Finding>,
+    /// Its quality of service: Guaranteed, Burstable or BestEffort. The last go first where memory
+    /// is short.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub qos_class: Option<String>,
+    /// How much it matters to the scheduler: the more the earlier it is put on a node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<i32>,
+    /// The name of its priority.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority_class: Option<String>,
+    /// The service account whose rights it has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service_account: Option<String>,
+    /// Its address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ip: Option<String>,
 }
 
-/// Whatever it is, nothing of it is kept.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-pub struct Nothing {}
-
-/// How a Pod is.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct PodViewStatus {
-    /// Its phase.
-    pub phase: Option<String>,
-    /// How its containers are.
-    pub container_statuses: Vec<ContainerView>,
-}
-
-/// How a container is.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct ContainerView {
-    /// Its name.
-    pub name: String,
-    /// Whether it is ready.
-    pub ready: bool,
-    /// How often it was restarted.
-    pub restart_count: i32,
-    /// How it was before that.
-    pub last_state: LastState,
-}
-
-/// How a container was before it was restarted.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-#[serde(default)]
-pub struct LastState {
-    /// How it ended.
-    pub terminated: Option<ContainerStateTerminated>,
-}
+/// Of what stands between a Pod and the top only the metadata are of interest.
+type Metadata<K> = Lookup<PartialObjectMeta<K>>;
+/// What Pods belong to.
+type Owners = (Metadata<ReplicaSet>, Metadata<Job>, Metadata<Deployment>, Metadata<CronJob>);
+/// What is measured of Pods.
+type Metrics = Lookup<PodMetricsView, Polled>;
+/// What is said of Pods in trouble.
+type Warnings = Lookup<EventView, WarningsOfPods>;
 
 impl Computed for FarmPod {
     type Source = PodView;
-    type Related = (Lookup<ReplicaSetMetadata>, Lookup<JobMetadata>);
+    type Related = (Owners, Lookup<NodeView>, Lookup<ServiceView>, Warnings, Metrics);
 
     fn compute(pod: &PodView, related: &Self::Related) -> Option<Self> {
-        let name = format!("{PREFIX}{}", pod.metadata.name.as_deref()?);
-        let containers = pod.spec.containers.len();
-        let mut farm_pod =
-            Self::new(&name, FarmPodSpec { containers: i64::try_from(containers).ok()? });
-        farm_pod.metadata.labels = pod.metadata.labels.clone();
-        let statuses = &pod.status.container_statuses;
-        let ready = statuses.iter().filter(|container| container.ready).count();
+        let (owners, nodes, services, events, metrics) = related;
+        let name = pod.metadata.name.as_deref()?;
+        let containers = i64::try_from(pod.spec.containers.len()).ok()?;
+        let spec = FarmPodSpec { pod: name.to_owned(), containers };
+        let mut farm_pod = Self::new(&format!("{PREFIX}{name}"), spec);
+        farm_pod.metadata.labels = metadata::map(&pod.labels);
+        let namespace = pod.metadata.namespace.as_deref();
+        let chain = Chain::follow(&pod.owners, |owner| look(owners, namespace, owner));
+        let node_name = given(pod.spec.node_name.as_ref());
+        let node = node_name.and_then(|name| nodes.get(None, name));
+        let node = node.as_deref();
+        let labelled = ObjectMeta {
+            labels: farm_pod.metadata.labels.clone(),
+            annotations: pod.metadata.annotations.clone(),
+            ..ObjectMeta::default()
+        };
+        let summary = Summary::of(pod);
+        let mut resources = resources::resources(pod);
+        if let Some(metrics) = metrics.get(namespace, name) {
+            usage::add(&mut resources, &metrics);
+        }
+        let owned = |text: Option<&Text>| given(text).map(str::to_owned);
         farm_pod.status = Some(FarmPodStatus {
-            phase: phase(pod),
-            node: pod.spec.node_name.clone(),
-            owner: owner(pod, related),
-            ready: format!("{ready}/{containers}"),
-            restarts: statuses.iter().map(|container| i64::from(container.restart_count)).sum(),
-            last_restart: last_restart(statuses),
+            ready: summary.readiness(),
+            state: summary.state,
+            phase: owned(pod.status.phase.as_ref()),
+            restarts: summary.restarts.count,
+            last_restart_time: summary.restarts.last,
+            last_end: restarts::last_end(pod),
+            why: why::why(pod, node).map(|why| events::told(why, &warnings(pod, events))),
+            owner: chain.top().cloned(),
+            owners: chain.texts(),
+            release: release::release(std::iter::once(&labelled).chain(chain.metadata())),
+            node: node_name.map(|name| node::facts(name, node)),
+            resources,
+            images: images::images(pod),
+            services: selecting(pod, services),
+            claims: claims(pod, name),
+            findings: findings::findings(pod),
+            qos_class: owned(pod.status.qos_class.as_ref()),
+            priority: pod.spec.priority,
+            priority_class: owned(pod.spec.priority_class_name.as_ref()),
+            service_account: owned(pod.spec.service_account_name.as_ref()),
+            ip: owned(pod.status.pod_ip.as_ref()),
         });
         Some(farm_pod)
+    }
+
+    fn is_worth_publishing(shown: &Self, computed: &Self) -> bool {
+        let resources = |of: &Self| of.status.as_ref().map(|status| status.resources.clone());
+        let (shown, computed) = (resources(shown), resources(computed));
+        usage::has_moved(&shown.unwrap_or_default(), &computed.unwrap_or_default())
     }
 
     fn source_name(name: &str) -> Option<String> {
@@ -240,193 +446,52 @@ impl Computed for FarmPod {
     }
 
     fn cells() -> Cells<Self> {
-        Cells::new().cell("Restarts", restarts)
+        cells::cells()
     }
 }
 
-/// As `3 (5m ago)`.
-fn restarts(farm_pod: &FarmPod, now: Timestamp) -> Option<String> {
-    let status = farm_pod.status.as_ref()?;
-    let last = status.last_restart.as_ref().and_then(|last| last.time.as_ref());
-    Some(match last {
-        Some(last) if status.restarts > 0 => {
-            format!("{} ({} ago)", status.restarts, age(last.0, now))
+/// The object of a reference to an owner, if its kind is one that is followed.
+fn look(
+    (sets, jobs, deployments, cron_jobs): &Owners,
+    namespace: Option<&str>,
+    owner: &OwnerReference,
+) -> Option<Arc<dyn Owned>> {
+    let name = &owner.name;
+    let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
+    match (group, owner.kind.as_str()) {
+        ("apps", "ReplicaSet") => sets.get(namespace, name).map(|found| found as Arc<dyn Owned>),
+        ("apps", "Deployment") => {
+            deployments.get(namespace, name).map(|found| found as Arc<dyn Owned>)
         }
-        _ => status.restarts.to_string(),
-    })
-}
-
-fn phase(pod: &PodView) -> Option<String> {
-    match pod.metadata.deletion_timestamp {
-        Some(_) => Some("Terminating".to_owned()),
-        None => pod.status.phase.clone(),
-    }
-}
-
-/// The workload that a Pod belongs to. Where what is between is not known
-/// (yet, or any more), that is the answer.
-fn owner(pod: &PodView, (sets, jobs): &<FarmPod as Computed>::Related) -> Option<Owner> {
-    let namespace = pod.metadata.namespace.as_deref();
-    let direct = controller(&pod.metadata)?;
-    let behind = match (direct.api_version.split('/').next(), direct.kind.as_str()) {
-        (Some("apps"), "ReplicaSet") => {
-            sets.get(namespace, &direct.name).and_then(|set| behind(&set.metadata, direct))
-        }
-        (Some("batch"), "Job") => {
-            jobs.get(namespace, &direct.name).and_then(|job| behind(&job.metadata, direct))
-        }
+        ("batch", "Job") => jobs.get(namespace, name).map(|found| found as Arc<dyn Owned>),
+        ("batch", "CronJob") => cron_jobs.get(namespace, name).map(|found| found as Arc<dyn Owned>),
         _ => None,
+    }
+}
+
+/// What is said of a Pod in warnings; it is asked only of one that is in trouble.
+fn warnings(pod: &PodView, events: &Warnings) -> Vec<Arc<EventView>> {
+    let namespace = pod.metadata.namespace.as_deref();
+    let uid = events::uid(pod);
+    uid.map(|uid| events.find_by(events::pod_uid, namespace, uid)).unwrap_or_default()
+}
+
+/// The names of the Services that select a Pod.
+fn selecting(pod: &PodView, services: &Lookup<ServiceView>) -> Vec<String> {
+    let namespace = pod.metadata.namespace.as_deref();
+    let Some(labels) = metadata::map(&pod.labels) else { return Vec::new() };
+    let found = services.find_selecting(services::selector, namespace, &labels);
+    found.iter().filter_map(|service| service.metadata.name.clone()).collect()
+}
+
+/// The claims that a Pod mounts; what is made for it alone is called as both.
+fn claims(pod: &PodView, name: &str) -> Vec<String> {
+    let claim = |volume: &view::VolumeView| match &volume.persistent_volume_claim {
+        Some(claim) => Some((*claim.claim_name).to_owned()),
+        None => volume.ephemeral.map(|_| format!("{name}-{}", volume.name)),
     };
-    let OwnerReference { api_version, kind, name, .. } = behind.unwrap_or_else(|| direct.clone());
-    Some(Owner { api_version, kind, name })
-}
-
-/// The controller of an object, if it is the one that a reference means and
-/// not a later one of the same name.
-fn behind(metadata: &ObjectMeta, reference: &OwnerReference) -> Option<OwnerReference> {
-    let is_meant = metadata.uid.as_deref() == Some(&reference.uid);
-    controller(metadata).filter(|_| is_meant).cloned()
-}
-
-fn controller(metadata: &ObjectMeta) -> Option<&OwnerReference> {
-    let owners = metadata.owner_references.as_deref().unwrap_or_default();
-    owners.iter().find(|owner| owner.controller == Some(true))
-}
-
-fn last_restart(statuses: &[ContainerView]) -> Option<LastRestart> {
-    let ended = statuses.iter().filter_map(|container| {
-        let terminated = container.last_state.terminated.as_ref()?;
-        Some((container, terminated))
-    });
-    let time = |terminated: &ContainerStateTerminated| -> Option<Timestamp> {
-        terminated.finished_at.as_ref().map(|time| time.0)
-    };
-    let (container, terminated) = ended.max_by_key(|(_, terminated)| time(terminated))?;
-    Some(LastRestart {
-        container: container.name.clone(),
-        time: terminated.finished_at.clone(),
-        reason: terminated.reason.clone().filter(|reason| !reason.is_empty()),
-        exit_code: terminated.exit_code,
-    })
+    pod.spec.volumes.iter().filter_map(claim).collect()
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::{Value, json};
-
-    fn related() -> <FarmPod as Computed>::Related {
-        let owned = |name: &str, uid: &str, owner: Value| json!({"metadata": {"name": name, "namespace": "n", "uid": uid, "ownerReferences": [owner]}});
-        let set = owned("web-1", "set", reference("apps/v1", "Deployment", "web", "d"));
-        let job = owned("nightly-1", "job", reference("batch/v1", "CronJob", "nightly", "c"));
-        let set: ReplicaSetMetadata = serde_json::from_value(set).unwrap();
-        let job: JobMetadata = serde_json::from_value(job).unwrap();
-        (Lookup::from_objects([set]), Lookup::from_objects([job]))
-    }
-
-    fn reference(api_version: &str, kind: &str, name: &str, uid: &str) -> Value {
-        json!({"apiVersion": api_version, "kind": kind, "name": name, "uid": uid, "controller": true})
-    }
-
-    fn compute(pod: Value) -> FarmPod {
-        let pod: PodView = serde_json::from_value(pod).unwrap();
-        FarmPod::compute(&pod, &related()).unwrap()
-    }
-
-    fn check_owner(reference: Value, expected: Option<(&str, &str)>) {
-        let pod =
-            json!({"metadata": {"name": "p", "namespace": "n", "ownerReferences": [reference]}});
-        let owner = compute(pod).status.unwrap().owner;
-        let found = owner.as_ref().map(|owner| (owner.kind.as_str(), owner.name.as_str()));
-        assert_eq!(found, expected);
-    }
-
-    #[test]
-    fn the_owner_is_the_workload() {
-        check_owner(
-            reference("apps/v1", "ReplicaSet", "web-1", "set"),
-            Some(("Deployment", "web")),
-        );
-        check_owner(reference("batch/v1", "Job", "nightly-1", "job"), Some(("CronJob", "nightly")));
-        check_owner(reference("apps/v1", "StatefulSet", "db", "s"), Some(("StatefulSet", "db")));
-        // Another ReplicaSet of the same name, one that is not there, one of another group.
-        check_owner(
-            reference("apps/v1", "ReplicaSet", "web-1", "old"),
-            Some(("ReplicaSet", "web-1")),
-        );
-        check_owner(
-            reference("apps/v1", "ReplicaSet", "web-2", "x"),
-            Some(("ReplicaSet", "web-2")),
-        );
-        check_owner(
-            reference("other/v1", "ReplicaSet", "web-1", "set"),
-            Some(("ReplicaSet", "web-1")),
-        );
-        let mut no_controller = reference("apps/v1", "StatefulSet", "db", "s");
-        no_controller["controller"] = json!(false);
-        check_owner(no_controller, None);
-    }
-
-    #[test]
-    fn containers_are_counted_and_the_last_end_is_shown() {
-        let ended = |time: &str, reason: &str| json!({"terminated": {"finishedAt": time, "reason": reason, "exitCode": 137}});
-        let farm_pod = compute(json!({
-            "metadata": {"name": "p", "namespace": "n", "labels": {"app": "web"}, "annotations": {"a": "b"}},
-            "spec": {"nodeName": "node-1", "containers": [{"name": "a", "image": "x"}, {"name": "b"}]},
-            "status": {"phase": "Running", "containerStatuses": [
-                {"name": "a", "ready": true, "restartCount": 2, "lastState": ended("2026-01-01T00:00:00Z", "Error")},
-                {"name": "b", "ready": false, "restartCount": 1, "lastState": ended("2026-01-02T00:00:00Z", "OOMKilled")},
-            ]},
-        }));
-        assert_eq!(
-            serde_json::to_value(&farm_pod).unwrap(),
-            json!({
-                "apiVersion": "farm.example.com/v1alpha",
-                "kind": "FarmPod",
-                "metadata": {"name": "farm-p", "labels": {"app": "web"}},
-                "spec": {"containers": 2},
-                "status": {
-                    "phase": "Running", "node": "node-1", "ready": "1/2", "restarts": 3,
-                    "lastRestart": {"container": "b", "time": "2026-01-02T00:00:00Z", "reason": "OOMKilled", "exitCode": 137},
-                },
-            })
-        );
-    }
-
-    #[test]
-    fn restarts_say_how_long_ago() {
-        let check = |restarts_: i64, last: Option<&str>, expected: &str| {
-            let mut farm_pod = FarmPod::new("farm-p", FarmPodSpec { containers: 1 });
-            let time = last.map(|time| Time(time.parse().unwrap()));
-            let (container, reason) = ("a".to_owned(), None);
-            let last_restart = Some(LastRestart { container, time, reason, exit_code: 1 });
-            let status = FarmPodStatus { restarts: restarts_, last_restart, ..Default::default() };
-            farm_pod.status = Some(status);
-            let now = "2026-01-01T00:05:00Z".parse().unwrap();
-            assert_eq!(restarts(&farm_pod, now).as_deref(), Some(expected));
-        };
-        check(3, Some("2026-01-01T00:00:00Z"), "3 (5m ago)");
-        check(3, None, "3");
-        check(0, Some("2026-01-01T00:00:00Z"), "0");
-    }
-
-    #[test]
-    fn a_pod_of_which_nothing_is_known_yet() {
-        let status = compute(json!({"metadata": {"name": "p"}})).status.unwrap();
-        assert_eq!(status, FarmPodStatus { ready: "0/0".to_owned(), ..FarmPodStatus::default() });
-    }
-
-    #[test]
-    fn a_pod_that_is_being_deleted() {
-        let metadata = json!({"name": "p", "deletionTimestamp": "2026-01-01T00:00:00Z"});
-        let farm_pod = compute(json!({"metadata": metadata, "status": {"phase": "Running"}}));
-        assert_eq!(farm_pod.status.unwrap().phase.as_deref(), Some("Terminating"));
-    }
-
-    #[test]
-    fn names() {
-        assert_eq!(FarmPod::source_name("farm-web-1").as_deref(), Some("web-1"));
-        assert_eq!(FarmPod::source_name("web-1"), None);
-        assert_eq!(FarmPod::source_name("farm-"), None);
-    }
-}
+mod tests;

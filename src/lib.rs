@@ -1,11 +1,14 @@
-//! Llamas and farm pods: the kinds of farm-operator.
+//! Llamas, farm pods and farm nodes: the kinds of farm-operator.
 
+mod farm_node;
 mod farm_pod;
 mod llama;
 
+pub use farm_node::{FarmNode, FarmNodeSpec, FarmNodeStatus, NotReady, Room, Versions};
 pub use farm_pod::{
-    FarmPod, FarmPodSpec, FarmPodStatus, JobMetadata, LastRestart, Owner, PodView,
-    ReplicaSetMetadata,
+    Amount, EventView, FarmPod, FarmPodSpec, FarmPodStatus, Finding, Image, LastEnd, NodeFacts,
+    NodeMetricsView, NodeView, Owner, PodMetricsView, PodView, Polled, Release, Resources,
+    ServiceView, WarningsOfPods, Why,
 };
 pub use llama::{Llama, LlamaSpec};
 
@@ -16,7 +19,7 @@ pub const NAME: &str = "farm-operator";
 
 /// Every kind that is served.
 pub fn kinds() -> Kinds {
-    Kinds::new().stored::<Llama>().computed::<FarmPod>()
+    Kinds::new().stored::<Llama>().computed::<FarmPod>().computed::<FarmNode>()
 }
 
 /// The server of these kinds.

@@ -62,6 +62,7 @@ const TESTS: Group<World> = &[
     ("kubectl_changes_llamas", changes::are_changed),
     ("llamas_own_and_are_owned", changes::own_and_are_owned),
     ("kubectl_reads_farm_pods", farm_pods::are_read),
+    ("farm_pods_are_shown_as_pods_are", farm_pods::are_shown_as_pods_are),
     ("a_deployment_is_scaled_up_and_down", farm_pods::follow_a_deployment),
     ("a_user_without_rights_is_refused", rights::are_needed),
     ("farm_pods_need_the_right_on_pods", rights::on_pods_are_needed),

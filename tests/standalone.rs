@@ -87,7 +87,8 @@ async fn the_farm_is_there_at_once() {
     let fed = pods.iter().find(|pod| pod.name_any() == "farm-feeder-7d9c-2xk4p").unwrap();
     let status = fed.status.as_ref().unwrap();
     assert_eq!(status.owner.as_ref().map(|owner| owner.name.as_str()), Some("feeder"));
-    assert_eq!((status.node.as_deref(), status.restarts), (Some("meadow"), 2));
+    let zone = status.node.as_ref().and_then(|node| node.zone.as_deref());
+    assert_eq!((zone, status.restarts), (Some("eu-1a"), 2));
     let llamas: Api<Llama> = Api::all(client);
     let names = llamas.list(&ListParams::default()).await.unwrap().items;
     let names: Vec<String> = names.iter().map(ResourceExt::name_any).collect();
@@ -325,6 +326,25 @@ fn kubectl_explains_describes_and_watches() {
         let printed = kubectl.run(arguments, None);
         assert!(printed.contains(expected), "{arguments}: {printed}");
     }
+    // What is shown of a Pod without asking for more fits on a screen.
+    let table = kubectl.run("get farmpods", None);
+    let widest = table.lines().map(str::len).max();
+    assert!(widest.is_some_and(|widest| widest <= 120), "{table}");
+    for heading in ["STATUS", "RESTARTS", "OWNER", "NODE", "ZONE", "CPU", "MEM"] {
+        assert!(table.contains(heading), "{table}");
+    }
+    for (selector, expected) in [
+        ("status.why.code=FailedAttachVolume", "farm-cellar"),
+        ("status.node.spot=true,status.restarts!=0", "farm-brewer"),
+        ("status.resources.memory.percentOfLimit=92", "farm-feeder-7d9c-2xk4p"),
+        ("status.lastEnd.reason=OOMKilled,status.release.tool=Helm", "farm-feeder-7d9c-2xk4p"),
+    ] {
+        let selected =
+            kubectl.run(&format!("get farmpods --field-selector {selector} -o name"), None);
+        assert_eq!(selected, format!("farmpod.farm.example.com/{expected}\n"), "{selector}");
+    }
+    let nodes = kubectl.run("get farmnodes --no-headers", None);
+    assert!(nodes.contains("4/29   2 (12%, 50%)   7Gi (1%, 29%)"), "{nodes}");
     let deployment = "
 apiVersion: apps/v1
 kind: Deployment
@@ -403,7 +423,7 @@ fn kubectl_is_at_home() {
         ),
         ("delete pod scarecrow", "pod \"scarecrow\" deleted from default namespace\n"),
         (
-            "get farmpods -o name",
+            "get farmpods -l app=feeder -o name",
             "farmpod.farm.example.com/farm-feeder-7d9c-2xk4p\nfarmpod.farm.example.com/farm-feeder-7d9c-9vbqt\n",
         ),
         ("delete ns meadow", "namespace \"meadow\" deleted\n"),

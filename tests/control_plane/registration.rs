@@ -20,6 +20,15 @@ pub fn discovery_names_the_kinds(world: &mut World) -> Result<()> {
     let rows: Vec<Vec<&str>> =
         printed.lines().map(|line| line.split_whitespace().collect()).collect();
     let expected = [
+        [
+            "farmnodes",
+            "fn",
+            "farm.example.com/v1alpha",
+            "false",
+            "FarmNode",
+            "get,list,watch",
+            "farm",
+        ],
         ["farmpods", "fp", "farm.example.com/v1alpha", "true", "FarmPod", "get,list,watch", "farm"],
         [
             "llamas",
@@ -69,7 +78,8 @@ pub fn kubectl_explains(world: &mut World) -> Result<()> {
         &["KIND:       Llama", "weight", "<number> -required-", "height"],
     )?;
     check(&["llamas.metadata.name"], &["FIELD: name <string>", "Name must be unique"])?;
-    check(&["farmpods.status.lastRestart"], &["exitCode", "Why, as `OOMKilled` or `Error`"])?;
+    check(&["farmpods.status.lastEnd"], &["exitCode", "Why, as `OOMKilled`, `Error`"])?;
+    check(&["farmpods.status.why.code"], &["FIELD: code <string>", "The cause in a word"])?;
     check(
         &["llamas.spec.weight", "--output=plaintext-openapiv2"],
         &["FIELD:    weight <number>", "How heavy it is, in kilograms"],

@@ -57,6 +57,19 @@ impl Quantity {
         Self { nanos: i128::from(number) * NANO, suffix: Suffix::Decimal }
     }
 
+    /// The sum of both, written as this one is, or as the other one if this one is nothing.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        let suffix = if self.nanos == 0 { other.suffix } else { self.suffix };
+        Self { nanos: self.nanos.saturating_add(other.nanos), suffix }
+    }
+
+    /// What is left of this one without the other, written as this one is; nothing, if the other is more.
+    #[must_use]
+    pub fn less(self, other: Self) -> Self {
+        Self { nanos: self.nanos.saturating_sub(other.nanos).max(0), ..self }
+    }
+
     /// The same in thousandths, rounded up: what containers can have of a resource.
     #[must_use]
     pub fn in_thousandths(self) -> Self {
@@ -174,6 +187,27 @@ impl fmt::Display for Quantity {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sums_are_exact() {
+        for (one, other, expected) in [
+            ("100m", "0.9", "1"),
+            ("1Gi", "1", "1073741825"),
+            ("1Gi", "512Mi", "1536Mi"),
+            ("0", "1Ki", "1Ki"),
+            ("1Ki", "0", "1Ki"),
+            ("1n", "9223372036854775807", "9223372036854775807000000001n"),
+        ] {
+            let quantity = |text| Quantity::parse(text).unwrap();
+            assert_eq!(quantity(one).plus(quantity(other)).to_string(), expected, "{one}");
+        }
+        for (one, other, expected) in
+            [("2", "250m", "1750m"), ("2Gi", "1Mi", "2047Mi"), ("1", "2", "0")]
+        {
+            let quantity = |text| Quantity::parse(text).unwrap();
+            assert_eq!(quantity(one).less(quantity(other)).to_string(), expected, "{one}");
+        }
+    }
 
     #[test]
     fn are_written_as_short_as_they_can_be() {

@@ -1,0 +1,286 @@
+//! FarmNode: a Node, with what the Pods on it come to.
+
+mod room;
+
+use std::sync::Arc;
+
+use aggregated_apiserver::{Cells, Computed, Lookup};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use room::Room;
+
+use crate::farm_pod::node::{NodeView, facts};
+use crate::farm_pod::view::{ConditionView, PodView, Text, given};
+use crate::farm_pod::{NodeFacts, NodeMetricsView, PREFIX, Polled, resources};
+
+/// What a Node is.
+#[derive(CustomResource, Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[kube(
+    group = "farm.example.com",
+    version = "v1alpha",
+    kind = "FarmNode",
+    status = "FarmNodeStatus",
+    shortname = "fn",
+    category = "farm",
+    selectable = ".spec.node",
+    selectable = ".status.cpu.percentRequested",
+    selectable = ".status.cpu.percentUsed",
+    selectable = ".status.memory.percentRequested",
+    selectable = ".status.memory.percentUsed",
+    selectable = ".status.node.architecture",
+    selectable = ".status.node.cordoned",
+    selectable = ".status.node.instanceType",
+    selectable = ".status.node.operatingSystem",
+    selectable = ".status.node.pool",
+    selectable = ".status.node.ready",
+    selectable = ".status.node.region",
+    selectable = ".status.node.spot",
+    selectable = ".status.node.zone",
+    selectable = ".status.pods",
+    selectable = ".status.state",
+    selectable = ".status.versions.containerRuntime",
+    selectable = ".status.versions.kernel",
+    selectable = ".status.versions.kubelet",
+    selectable = ".status.versions.operatingSystem",
+    selectable = ".status.why.code",
+    printcolumn(
+        name = "Status",
+        type_ = "string",
+        json_path = ".status.state",
+        description = "How it is, as `kubectl get nodes` says it"
+    ),
+    printcolumn(
+        name = "Zone",
+        type_ = "string",
+        json_path = ".status.node.zone",
+        description = "The zone that it is in"
+    ),
+    printcolumn(
+        name = "Pods",
+        type_ = "string",
+        json_path = ".status.pods",
+        description = "How many Pods are on it, and how many may be"
+    ),
+    printcolumn(
+        name = "CPU",
+        type_ = "string",
+        json_path = ".status.cpu.allocatable",
+        description = "The processors that Pods may take, and how much of that is requested and used"
+    ),
+    printcolumn(
+        name = "Mem",
+        type_ = "string",
+        json_path = ".status.memory.allocatable",
+        description = "The memory that Pods may take, and how much of that is requested and used"
+    ),
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp",
+        description = "How long ago it was created"
+    ),
+    printcolumn(
+        name = "Instance",
+        type_ = "string",
+        json_path = ".status.node.instanceType",
+        priority = 1,
+        description = "What the cloud calls a machine like it"
+    ),
+    printcolumn(
+        name = "Pool",
+        type_ = "string",
+        json_path = ".status.node.pool",
+        priority = 1,
+        description = "The pool that it belongs to"
+    ),
+    printcolumn(
+        name = "Arch",
+        type_ = "string",
+        json_path = ".status.node.architecture",
+        priority = 1,
+        description = "Its processors"
+    ),
+    printcolumn(
+        name = "Spot",
+        type_ = "boolean",
+        json_path = ".status.node.spot",
+        priority = 1,
+        description = "Whether the cloud may take it back at any time"
+    ),
+    printcolumn(
+        name = "Version",
+        type_ = "string",
+        json_path = ".status.versions.kubelet",
+        priority = 1,
+        description = "The version of its kubelet"
+    ),
+    printcolumn(
+        name = "Why",
+        type_ = "string",
+        json_path = ".status.why.message",
+        priority = 1,
+        description = "Why it is not ready"
+    )
+)]
+#[serde(rename_all = "camelCase")]
+pub struct FarmNodeSpec {
+    /// The name of the Node.
+    pub node: String,
+}
+
+/// How a Node is, and what the Pods on it come to.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FarmNodeStatus {
+    /// How it is, as `kubectl get nodes` says it: `Ready`, `NotReady` or `Unknown`, with
+    /// `,SchedulingDisabled` if it takes no more Pods.
+    pub state: String,
+    /// Why it is not ready. Not set if it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<NotReady>,
+    /// Where it is, and what.
+    pub node: NodeFacts,
+    /// How many Pods are on it that have not ended.
+    pub pods: i64,
+    /// How many there may be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub most_pods: Option<String>,
+    /// Processors.
+    pub cpu: Room,
+    /// Memory in bytes.
+    pub memory: Room,
+    /// What it runs.
+    pub versions: Versions,
+}
+
+/// Why a node is not ready.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NotReady {
+    /// The cause in a word, as `NodeStatusUnknown`.
+    pub code: String,
+    /// The cause in words.
+    pub message: String,
+    /// Since when it is so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Time>,
+}
+
+/// What a node runs.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Versions {
+    /// The version of its kubelet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kubelet: Option<String>,
+    /// Its operating system.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub operating_system: Option<String>,
+    /// The version of its kernel.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<String>,
+    /// What runs its containers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub container_runtime: Option<String>,
+}
+
+impl Computed for FarmNode {
+    type Source = NodeView;
+    type Related = (Lookup<PodView>, Lookup<NodeMetricsView, Polled>);
+
+    fn compute(node: &NodeView, (pods, metrics): &Self::Related) -> Option<Self> {
+        let name = node.metadata.name.as_deref()?;
+        let mut farm_node =
+            Self::new(&format!("{PREFIX}{name}"), FarmNodeSpec { node: name.to_owned() });
+        farm_node.metadata.labels = node.metadata.labels.clone();
+        let mut on_it = pods.find_by(node_name, None, name);
+        on_it.retain(|pod| !has_ended(pod));
+        let requests: Vec<_> = on_it.iter().map(|pod| resources::requests(pod)).collect();
+        let used = metrics.get(None, name);
+        let room = |resource: &str| {
+            let used = used.as_ref().and_then(|metrics| metrics.usage.get(resource));
+            Room::of(resource, &node.status.allocatable, &requests, used)
+        };
+        let info = &node.status.node_info;
+        let owned = |text: &Option<Text>| given(text.as_ref()).map(str::to_owned);
+        farm_node.status = Some(FarmNodeStatus {
+            state: state(node),
+            why: not_ready(node),
+            node: facts(name, Some(node)),
+            pods: i64::try_from(on_it.len()).ok()?,
+            most_pods: node.status.allocatable.get("pods").map(|most| most.to_string()),
+            cpu: room("cpu"),
+            memory: room("memory"),
+            versions: Versions {
+                kubelet: owned(&info.kubelet_version),
+                operating_system: owned(&info.os_image),
+                kernel: owned(&info.kernel_version),
+                container_runtime: owned(&info.container_runtime_version),
+            },
+        });
+        Some(farm_node)
+    }
+
+    fn is_worth_publishing(shown: &Self, computed: &Self) -> bool {
+        let (Some(shown), Some(computed)) = (&shown.status, &computed.status) else { return true };
+        computed.cpu.has_moved(&shown.cpu) || computed.memory.has_moved(&shown.memory)
+    }
+
+    fn source_name(name: &str) -> Option<String> {
+        name.strip_prefix(PREFIX).filter(|name| !name.is_empty()).map(str::to_owned)
+    }
+
+    fn cells() -> Cells<Self> {
+        let of = |cell: fn(&FarmNodeStatus) -> Option<String>| {
+            move |node: &Self, _| node.status.as_ref().and_then(cell)
+        };
+        Cells::new()
+            .cell(
+                "Pods",
+                of(|status| {
+                    Some(match &status.most_pods {
+                        Some(most) => format!("{}/{most}", status.pods),
+                        None => status.pods.to_string(),
+                    })
+                }),
+            )
+            .cell("CPU", of(|status| status.cpu.cell(resources::cpu_cell)))
+            .cell("Mem", of(|status| status.memory.cell(resources::memory_cell)))
+    }
+}
+
+/// An index of Pods: the node that each is on.
+fn node_name(pod: &PodView) -> Option<Text> {
+    pod.spec.node_name.clone()
+}
+
+fn has_ended(pod: &Arc<PodView>) -> bool {
+    matches!(pod.status.phase.as_deref(), Some("Succeeded" | "Failed"))
+}
+
+/// As `kubectl get nodes` has it.
+fn state(node: &NodeView) -> String {
+    let ready = match node.condition("Ready") {
+        Some(ready) if ready.is_true() => "Ready",
+        Some(_) => "NotReady",
+        None => "Unknown",
+    };
+    let disabled = if node.spec.unschedulable { ",SchedulingDisabled" } else { "" };
+    format!("{ready}{disabled}")
+}
+
+fn not_ready(node: &NodeView) -> Option<NotReady> {
+    let ready = node.condition("Ready").filter(|ready| !ready.is_true())?;
+    let ConditionView { reason, message, last_transition_time, .. } = ready;
+    Some(NotReady {
+        code: given(reason.as_ref()).unwrap_or("NotReady").to_owned(),
+        message: given(message.as_ref()).unwrap_or_default().to_owned(),
+        since: last_transition_time.clone(),
+    })
+}
+
+#[cfg(test)]
+mod tests;

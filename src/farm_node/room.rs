@@ -1,0 +1,79 @@
+//! How much of a resource a node has, and how much of that is taken.
+
+use aggregated_apiserver::Quantity;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::farm_pod::amounts::{Amounts, Written};
+
+/// What has moved by less than so many percent of what there is, is told later.
+const WORTH_PERCENT: i64 = 5;
+
+/// How much of a resource there is on a node, and how much of that is taken.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Room {
+    /// How much Pods may take.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allocatable: Option<String>,
+    /// How much they request, as the scheduler sums it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requested: Option<String>,
+    /// How much may still be requested. Nothing, if more is requested than there is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub free: Option<String>,
+    /// How much all that runs on the node takes, as last measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub used: Option<String>,
+    /// What is requested, in percent of what there is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub percent_requested: Option<i64>,
+    /// What is used, in percent of what there is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub percent_used: Option<i64>,
+}
+
+impl Room {
+    /// The room of a node for a resource of which its Pods make these requests.
+    pub fn of(
+        resource: &str,
+        allocatable: &Written,
+        requests: &[Amounts],
+        used: Option<Quantity>,
+    ) -> Self {
+        let all = allocatable.get(resource);
+        let requests = requests.iter().filter_map(|requests| requests.get(resource));
+        let requested = requests.fold(Quantity::from_whole(0), Quantity::plus);
+        let used = used.map(Quantity::in_thousandths);
+        let percent = |part: Quantity| {
+            let percent = part.nanos().saturating_mul(100).checked_div(all?.nanos())?;
+            i64::try_from(percent).ok()
+        };
+        Self {
+            allocatable: all.map(|all| all.to_string()),
+            requested: Some(requested.to_string()),
+            free: all.map(|all| all.less(requested).to_string()),
+            used: used.map(|used| used.to_string()),
+            percent_requested: percent(requested),
+            percent_used: used.and_then(percent),
+        }
+    }
+
+    /// Whether so much more or less is used that it is worth telling.
+    pub fn has_moved(&self, shown: &Self) -> bool {
+        match (self.percent_used, shown.percent_used) {
+            (Some(now), Some(before)) => now.abs_diff(before) >= WORTH_PERCENT.unsigned_abs(),
+            (now, before) => now != before || self.used.is_some() != shown.used.is_some(),
+        }
+    }
+
+    /// As `4 (75%, 30%)`: what there is, how much of it is requested, and used if that is measured.
+    pub fn cell(&self, text: fn(&str) -> Option<String>) -> Option<String> {
+        let all = text(self.allocatable.as_deref()?)?;
+        let requested = self.percent_requested?;
+        Some(match self.percent_used {
+            Some(used) => format!("{all} ({requested}%, {used}%)"),
+            None => format!("{all} ({requested}%)"),
+        })
+    }
+}

@@ -1,0 +1,140 @@
+//! Amounts of resources: `cpu`, `memory` and others, each exact.
+
+use std::fmt;
+
+use aggregated_apiserver::Quantity;
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+
+use super::compact::{List, Text};
+
+/// Amounts as they are written: how much there is of each resource.
+#[derive(Clone, Debug, Default)]
+pub struct Written {
+    cpu: Option<Text>,
+    memory: Option<Text>,
+    others: List<(Text, Text)>,
+}
+
+impl Written {
+    /// Every resource of which something is said.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        let common = [("cpu", &self.cpu), ("memory", &self.memory)];
+        let common = common.into_iter().filter_map(|(name, text)| Some((name, text.as_deref()?)));
+        common.chain(self.others.iter().map(|(name, text)| (&**name, &**text)))
+    }
+
+    /// How much there is of a resource, if that is said. What is no amount was never let in by
+    /// kube-apiserver, and is left out.
+    pub fn get(&self, resource: &str) -> Option<Quantity> {
+        let mut of_name = self.iter().filter(|(name, _)| *name == resource);
+        of_name.next().and_then(|(_, text)| Quantity::parse(text).ok())
+    }
+
+    /// The amounts.
+    pub fn read(&self) -> Amounts {
+        let read = self
+            .iter()
+            .filter_map(|(name, text)| Some((name.to_owned(), Quantity::parse(text).ok()?)));
+        Amounts(read.collect())
+    }
+}
+
+impl<'de> Deserialize<'de> for Written {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Written;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("amounts of resources")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Written, A::Error> {
+                let mut written = Written::default();
+                let mut others = Vec::new();
+                while let Some(name) = map.next_key::<String>()? {
+                    match name.as_str() {
+                        "cpu" => written.cpu = Some(map.next_value()?),
+                        "memory" => written.memory = Some(map.next_value()?),
+                        _ => others.push((name.into_boxed_str(), map.next_value()?)),
+                    }
+                }
+                written.others = List::from(others);
+                Ok(written)
+            }
+        }
+
+        // It is a struct: its common members are part of what holds it.
+        deserializer.deserialize_struct("Amounts", &[], Reader)
+    }
+}
+
+/// How much there is of each resource.
+#[derive(Clone, Debug, Default)]
+pub struct Amounts(Vec<(String, Quantity)>);
+
+impl Amounts {
+    /// How much there is of this resource, if that is said.
+    pub fn get(&self, resource: &str) -> Option<Quantity> {
+        self.iter().find(|(name, _)| *name == resource).map(|(_, amount)| amount)
+    }
+
+    /// Every resource, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, Quantity)> {
+        self.0.iter().map(|(name, amount)| (name.as_str(), *amount))
+    }
+
+    /// This much of a resource, instead of what there was.
+    pub fn set(&mut self, resource: &str, amount: Quantity) {
+        match self.0.iter_mut().find(|(name, _)| *name == resource) {
+            Some((_, known)) => *known = amount,
+            None => self.0.push((resource.to_owned(), amount)),
+        }
+    }
+
+    /// Adds others.
+    pub fn add(&mut self, others: &Self) {
+        for (resource, amount) in others.iter() {
+            let sum = self.get(resource).map_or(amount, |known| known.plus(amount));
+            self.set(resource, sum);
+        }
+    }
+
+    /// Of each resource the larger amount of both.
+    pub fn raise(&mut self, others: &Self) {
+        for (resource, amount) in others.iter() {
+            if self.get(resource).is_none_or(|known| known.nanos() < amount.nanos()) {
+                self.set(resource, amount);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn amounts(json: serde_json::Value) -> Amounts {
+        serde_json::from_value::<Written>(json).unwrap().read()
+    }
+
+    fn texts(amounts: &Amounts) -> Vec<String> {
+        amounts.iter().map(|(name, amount)| format!("{name}={amount}")).collect()
+    }
+
+    #[test]
+    fn are_added_and_raised() {
+        let mut sum = amounts(json!({"cpu": "100m", "memory": "1Gi"}));
+        sum.add(&amounts(json!({"cpu": "1", "example.com/gpu": "2"})));
+        assert_eq!(texts(&sum), ["cpu=1100m", "memory=1Gi", "example.com/gpu=2"]);
+        sum.raise(&amounts(json!({"cpu": "1", "memory": "2Gi", "pods": "1"})));
+        assert_eq!(texts(&sum), ["cpu=1100m", "memory=2Gi", "example.com/gpu=2", "pods=1"]);
+    }
+
+    #[test]
+    fn what_is_none_is_left_out() {
+        assert_eq!(texts(&amounts(json!({"cpu": "much", "memory": "1"}))), ["memory=1"]);
+    }
+}

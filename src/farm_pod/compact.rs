@@ -1,0 +1,208 @@
+//! Types that take no more room than what is read into them: of a cluster's Pods there are many, and
+//! a `BTreeMap` of one entry takes half a kilobyte, a `Vec` of one element the room of four.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Deref;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+
+/// A text that is read and never changed.
+pub type Text = Box<str>;
+
+/// A list that is read and never grows.
+#[derive(Clone, Debug)]
+pub struct List<T>(Box<[T]>);
+
+impl<T> Default for List<T> {
+    fn default() -> Self {
+        Self(Box::default())
+    }
+}
+
+impl<T> From<Vec<T>> for List<T> {
+    fn from(elements: Vec<T>) -> Self {
+        Self(elements.into_boxed_slice())
+    }
+}
+
+impl<T> Deref for List<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.0
+    }
+}
+
+impl<'a, T> IntoIterator for &'a List<T> {
+    type Item = &'a T;
+    type IntoIter = std::slice::Iter<'a, T>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.iter()
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for List<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Reader<T> {
+            type Value = List<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<List<T>, A::Error> {
+                let mut elements = Vec::new();
+                while list.next_element_seed(Push(&mut elements))?.is_some() {}
+                Ok(List::from(elements))
+            }
+        }
+
+        deserializer.deserialize_seq(Reader(PhantomData))
+    }
+}
+
+/// Reads an element into a list.
+struct Push<'a, T>(&'a mut Vec<T>);
+
+impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for Push<'_, T> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        self.0.push(T::deserialize(deserializer)?);
+        Ok(())
+    }
+}
+
+/// Texts by texts, as labels are.
+#[derive(Clone, Debug, Default)]
+pub struct Pairs(List<(Text, Text)>);
+
+impl Pairs {
+    /// All of them, in the order in which they were written.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(key, value)| (&**key, &**value))
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl<'de> Deserialize<'de> for Pairs {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Pairs;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("texts by texts")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Pairs, A::Error> {
+                let mut pairs = Vec::new();
+                while let Some(key) = map.next_key()? {
+                    pairs.push((key, Text::default()));
+                    if let Some((_, value)) = pairs.last_mut() {
+                        map.next_value_seed(Into(value))?;
+                    }
+                }
+                Ok(Pairs(List::from(pairs)))
+            }
+        }
+
+        deserializer.deserialize_map(Reader)
+    }
+}
+
+/// Reads a text into its place.
+struct Into<'a>(&'a mut Text);
+
+impl<'de> DeserializeSeed<'de> for Into<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        *self.0 = Text::deserialize(deserializer)?;
+        Ok(())
+    }
+}
+
+/// Reads something from a text of which nothing is kept but that: an identifier, to serde.
+pub fn parsed<'de, D: Deserializer<'de>, T>(
+    deserializer: D,
+    parse: fn(&str) -> Option<T>,
+) -> Result<Option<T>, D::Error> {
+    struct Reader<T>(fn(&str) -> Option<T>);
+
+    impl<'de, T> Visitor<'de> for Reader<T> {
+        type Value = Option<T>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a text")
+        }
+
+        fn visit_str<E>(self, text: &str) -> Result<Option<T>, E> {
+            Ok((self.0)(text))
+        }
+
+        fn visit_none<E>(self) -> Result<Option<T>, E> {
+            Ok(None)
+        }
+
+        fn visit_unit<E>(self) -> Result<Option<T>, E> {
+            Ok(None)
+        }
+
+        fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Option<T>, D::Error> {
+            deserializer.deserialize_identifier(self)
+        }
+    }
+
+    deserializer.deserialize_option(Reader(parse))
+}
+
+/// Reads a time; what is none is left out.
+pub fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Time>, D::Error> {
+    parsed(deserializer, |text| text.parse().ok().map(Time))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn lists_and_pairs_are_read() {
+        let list: List<u8> = serde_json::from_value(json!([1, 2, 3])).unwrap();
+        assert_eq!(&*list, [1, 2, 3]);
+        let pairs: Pairs = serde_json::from_str(r#"{"b": "1", "a": ""}"#).unwrap();
+        assert_eq!(pairs.iter().collect::<Vec<_>>(), [("b", "1"), ("a", "")]);
+        assert!(serde_json::from_str::<Pairs>(r#"{"b": 1}"#).is_err());
+        assert!(serde_json::from_str::<List<u8>>("[1,").is_err());
+    }
+
+    #[test]
+    fn times_are_read() {
+        #[derive(serde::Deserialize)]
+        struct At {
+            #[serde(default, deserialize_with = "time")]
+            at: Option<Time>,
+        }
+        for (text, expected) in [
+            (r#"{"at": "2026-01-01T00:00:00Z"}"#, Some("2026-01-01T00:00:00Z")),
+            (r#"{"at": "2026-01-01T01:00:00.5+01:00"}"#, Some("2026-01-01T00:00:00.5Z")),
+            (r#"{"at": null}"#, None),
+            (r#"{"at": "soon"}"#, None),
+            ("{}", None),
+        ] {
+            let at: At = serde_json::from_str(text).unwrap();
+            assert_eq!(at.at.map(|at| at.0.to_string()).as_deref(), expected, "{text}");
+        }
+    }
+}

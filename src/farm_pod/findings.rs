@@ -1,0 +1,228 @@
+//! What is better not so in a Pod: hygiene, as codes. None of it is trouble yet.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::images::Reference;
+use super::view::{ContainerView, PodView, given};
+
+/// What is better not so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+pub enum Finding {
+    /// A container has no memory limit: it may take what others need.
+    NoLimits,
+    /// A container requests no CPU or no memory: the node may have none to give.
+    NoRequests,
+    /// A container of a Pod that is to run for ever has no probe: nothing notices when it hangs.
+    NoProbes,
+    /// An image has no tag or `latest`, and no digest: it may be another one tomorrow.
+    LatestImage,
+    /// Nothing makes the Pod anew when its node is gone.
+    NakedPod,
+    /// It has the service account that all have who ask for none.
+    DefaultServiceAccount,
+    /// It mounts a folder of its node.
+    HostPath,
+    /// It is in the network of its node, or sees the processes of others there.
+    HostNamespaces,
+    /// A container may do all that its node may.
+    Privileged,
+    /// A container may run as root.
+    Root,
+}
+
+impl Finding {
+    /// As it is written.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::NoLimits => "NoLimits",
+            Self::NoRequests => "NoRequests",
+            Self::NoProbes => "NoProbes",
+            Self::LatestImage => "LatestImage",
+            Self::NakedPod => "NakedPod",
+            Self::DefaultServiceAccount => "DefaultServiceAccount",
+            Self::HostPath => "HostPath",
+            Self::HostNamespaces => "HostNamespaces",
+            Self::Privileged => "Privileged",
+            Self::Root => "Root",
+        }
+    }
+}
+
+/// Everything that is better not so, in the order of the codes.
+pub fn findings(pod: &PodView) -> Vec<Finding> {
+    let spec = &pod.spec;
+    // What runs before the others and ends needs no probes.
+    let lasting = || {
+        let sidecars = spec.init_containers.iter().filter(|container| container.is_sidecar());
+        sidecars.chain(&spec.containers)
+    };
+    let all = || spec.init_containers.iter().chain(&spec.containers);
+    // What is said for the Pod as a whole is for each of its containers.
+    let lacks = |resource: &str, is_limit: bool| {
+        let amounts = |of: &super::view::RequirementsView| {
+            let amounts = if is_limit { &of.limits } else { &of.requests };
+            amounts.get(resource).is_some()
+        };
+        !amounts(&spec.resources) && lasting().any(|container| !amounts(&container.resources))
+    };
+    let runs_for_ever = matches!(spec.restart_policy.as_deref(), None | Some("Always"));
+    let has_probe = |one: &ContainerView| {
+        one.liveness_probe.or(one.readiness_probe).or(one.startup_probe).is_some()
+    };
+    let account = given(spec.service_account_name.as_ref());
+    let found = [
+        (Finding::NoLimits, lacks("memory", true)),
+        (Finding::NoRequests, lacks("cpu", false) || lacks("memory", false)),
+        (Finding::NoProbes, runs_for_ever && !lasting().all(has_probe)),
+        (Finding::LatestImage, all().any(|one| Reference::parse(&one.image).is_latest())),
+        (Finding::NakedPod, pod.owners.is_empty()),
+        (Finding::DefaultServiceAccount, matches!(account, None | Some("default"))),
+        (Finding::HostPath, spec.volumes.iter().any(|volume| volume.host_path.is_some())),
+        (Finding::HostNamespaces, spec.host_network || spec.host_pid || spec.host_ipc),
+        (Finding::Privileged, all().any(|one| one.security_context.privileged == Some(true))),
+        (Finding::Root, all().any(|container| may_be_root(container, pod))),
+    ];
+    found.into_iter().filter(|(_, is_so)| *is_so).map(|(finding, _)| finding).collect()
+}
+
+/// Whether nothing keeps a container from running as root. What a container says stands above
+/// what its Pod says.
+fn may_be_root(container: &ContainerView, pod: &PodView) -> bool {
+    let (own, common) = (&container.security_context, &pod.spec.security_context);
+    match own.run_as_user.or(common.run_as_user) {
+        Some(user) => user == 0,
+        None => own.run_as_non_root.or(common.run_as_non_root) != Some(true),
+    }
+}
+
+/// The codes, as `NoLimits,Root`.
+pub fn cell(findings: &[Finding]) -> Option<String> {
+    let codes: Vec<&str> = findings.iter().map(|finding| finding.code()).collect();
+    (!codes.is_empty()).then(|| codes.join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    /// A Pod of which nothing is found.
+    fn clean() -> Value {
+        let amounts = json!({"cpu": "1", "memory": "1Gi"});
+        json!({
+            "metadata": {"name": "p", "ownerReferences": [
+                {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "s", "uid": "u", "controller": true},
+            ]},
+            "spec": {
+                "serviceAccountName": "feeder", "restartPolicy": "Always",
+                "securityContext": {"runAsNonRoot": true},
+                "containers": [{
+                    "name": "c", "image": "i:1", "readinessProbe": {"httpGet": {"port": 1}},
+                    "resources": {"limits": amounts, "requests": amounts},
+                }],
+            },
+        })
+    }
+
+    fn check(change: impl Fn(&mut Value), expected: &[&str]) {
+        let mut pod = clean();
+        change(&mut pod);
+        let pod: PodView = serde_json::from_value(pod).unwrap();
+        let found = findings(&pod);
+        let codes: Vec<&str> = found.iter().map(|finding| finding.code()).collect();
+        assert_eq!(codes, expected);
+        let written = serde_json::to_value(&found).unwrap();
+        assert_eq!(written, json!(codes));
+    }
+
+    #[test]
+    fn each_has_a_code() {
+        check(|_| (), &[]);
+        let container = |pod: &mut Value, field: &str, value: Value| {
+            pod["spec"]["containers"][0][field] = value;
+        };
+        check(|pod| container(pod, "resources", json!({})), &["NoLimits", "NoRequests"]);
+        check(
+            |pod| {
+                container(
+                    pod,
+                    "resources",
+                    json!({"requests": {"cpu": "1"}, "limits": {"memory": "1"}}),
+                );
+            },
+            &["NoRequests"],
+        );
+        check(|pod| container(pod, "readinessProbe", json!(null)), &["NoProbes"]);
+        check(|pod| container(pod, "startupProbe", json!({})), &[]);
+        check(|pod| container(pod, "image", json!("i")), &["LatestImage"]);
+        check(|pod| container(pod, "image", json!("i:latest")), &["LatestImage"]);
+        check(|pod| container(pod, "image", json!("i:latest@sha256:1")), &[]);
+        check(|pod| pod["metadata"]["ownerReferences"] = json!([]), &["NakedPod"]);
+        check(
+            |pod| pod["spec"]["serviceAccountName"] = json!("default"),
+            &["DefaultServiceAccount"],
+        );
+        check(
+            |pod| pod["spec"]["volumes"] = json!([{"name": "v", "hostPath": {"path": "/"}}]),
+            &["HostPath"],
+        );
+        check(|pod| pod["spec"]["volumes"] = json!([{"name": "v", "emptyDir": {}}]), &[]);
+        check(|pod| pod["spec"]["hostPID"] = json!(true), &["HostNamespaces"]);
+        check(
+            |pod| container(pod, "securityContext", json!({"privileged": true})),
+            &["Privileged"],
+        );
+    }
+
+    #[test]
+    fn root_is_what_nothing_forbids() {
+        let security = |of_pod: Value, own: Value, expected: &[&str]| {
+            check(
+                |pod| {
+                    pod["spec"]["securityContext"] = of_pod.clone();
+                    pod["spec"]["containers"][0]["securityContext"] = own.clone();
+                },
+                expected,
+            );
+        };
+        security(json!({}), json!({}), &["Root"]);
+        security(json!({"runAsUser": 0}), json!({}), &["Root"]);
+        security(json!({"runAsUser": 7}), json!({}), &[]);
+        security(json!({"runAsUser": 7}), json!({"runAsUser": 0}), &["Root"]);
+        security(json!({"runAsNonRoot": true}), json!({"runAsNonRoot": false}), &["Root"]);
+        security(json!({}), json!({"runAsNonRoot": true}), &[]);
+    }
+
+    #[test]
+    fn what_ends_needs_no_probes_and_a_sidecar_does() {
+        let bare = json!([{"name": "i", "image": "i:1"}]);
+        check(|pod| pod["spec"]["initContainers"] = bare.clone(), &[]);
+        check(
+            |pod| {
+                pod["spec"]["initContainers"] = bare.clone();
+                pod["spec"]["initContainers"][0]["restartPolicy"] = json!("Always");
+            },
+            &["NoLimits", "NoRequests", "NoProbes"],
+        );
+        check(
+            |pod| {
+                pod["spec"]["restartPolicy"] = json!("OnFailure");
+                pod["spec"]["containers"][0]["readinessProbe"] = json!(null);
+            },
+            &[],
+        );
+    }
+
+    #[test]
+    fn what_the_pod_says_is_said_for_its_containers() {
+        let amounts = json!({"cpu": "1", "memory": "1Gi"});
+        check(
+            |pod| {
+                pod["spec"]["containers"][0]["resources"] = json!({});
+                pod["spec"]["resources"] = json!({"limits": amounts, "requests": amounts});
+            },
+            &[],
+        );
+    }
+}

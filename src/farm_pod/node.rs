@@ -1,0 +1,261 @@
+//! The node that a Pod runs on: where it is, what it is, and how it is.
+
+use k8s_openapi::api::core::v1::Node;
+use kube::Resource;
+use kube::api::ObjectMeta;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::amounts::Written;
+use super::metadata;
+use super::view::{ConditionView, List, Text};
+
+/// What is read of a Node.
+#[derive(Resource, Clone, Debug, Default, Deserialize)]
+#[resource(inherit = Node)]
+pub struct NodeView {
+    /// Its metadata.
+    #[serde(default, deserialize_with = "metadata::read")]
+    pub metadata: ObjectMeta,
+    /// What is wanted of it.
+    #[serde(default)]
+    pub spec: NodeSpecView,
+    /// How it is.
+    #[serde(default)]
+    pub status: NodeStatusView,
+}
+
+/// What is wanted of a node.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeSpecView {
+    /// Whether no more Pods are put on it.
+    pub unschedulable: bool,
+}
+
+/// How a node is.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeStatusView {
+    /// What is so, and since when.
+    pub conditions: List<ConditionView>,
+    /// What Pods may take of it.
+    pub allocatable: Written,
+    /// What it runs.
+    pub node_info: NodeInfoView,
+}
+
+/// What a node runs.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeInfoView {
+    /// The version of its kubelet.
+    pub kubelet_version: Option<Text>,
+    /// Its operating system.
+    pub os_image: Option<Text>,
+    /// The version of its kernel.
+    pub kernel_version: Option<Text>,
+    /// What runs its containers.
+    pub container_runtime_version: Option<Text>,
+}
+
+/// The node that a Pod runs on, as its labels and conditions say.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeFacts {
+    /// Its name.
+    pub name: String,
+    /// The zone that it is in, as `eu-1a`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
+    /// The region that it is in, as `eu-1`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
+    /// What the cloud calls a machine of its size, as `m5.large`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub instance_type: Option<String>,
+    /// The pool or group of nodes that it belongs to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    /// Its processors, as `amd64` or `arm64`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub architecture: Option<String>,
+    /// Its operating system, as `linux`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub operating_system: Option<String>,
+    /// Whether the cloud may take it back at any time. Not set where the node is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spot: Option<bool>,
+    /// Whether it is ready. Not set where the node is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ready: Option<bool>,
+    /// Whether it takes no more Pods. Not set where the node is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cordoned: Option<bool>,
+    /// What it is short of: `MemoryPressure`, `DiskPressure`, `PIDPressure`, or that it has no
+    /// network.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pressure: Vec<String>,
+}
+
+const ZONE: &[&str] = &["topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"];
+const REGION: &[&str] =
+    &["topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region"];
+const INSTANCE_TYPE: &[&str] =
+    &["node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type"];
+const ARCHITECTURE: &[&str] = &["kubernetes.io/arch", "beta.kubernetes.io/arch"];
+const OPERATING_SYSTEM: &[&str] = &["kubernetes.io/os", "beta.kubernetes.io/os"];
+
+/// Every cloud and every autoscaler has a label of its own. What makes nodes of several pools
+/// (Karpenter) stands before what the cloud says.
+const POOL: &[&str] = &[
+    "karpenter.sh/nodepool",
+    "karpenter.sh/provisioner-name",
+    "eks.amazonaws.com/nodegroup",
+    "alpha.eksctl.io/nodegroup-name",
+    "cloud.google.com/gke-nodepool",
+    "kubernetes.azure.com/agentpool",
+    "agentpool",
+    "doks.digitalocean.com/node-pool",
+    "k8s.scaleway.com/pool-name",
+    "lke.linode.com/pool-id",
+    "node-pool.ovh.net/name",
+    "nodepool",
+    "kops.k8s.io/instancegroup",
+];
+
+/// Labels of nodes that may be taken back, and what they say then.
+const SPOT: &[(&str, &str)] = &[
+    ("karpenter.sh/capacity-type", "spot"),
+    ("eks.amazonaws.com/capacityType", "SPOT"),
+    ("cloud.google.com/gke-spot", "true"),
+    ("cloud.google.com/gke-preemptible", "true"),
+    ("kubernetes.azure.com/scalesetpriority", "spot"),
+    ("node.kubernetes.io/lifecycle", "spot"),
+];
+
+const PRESSURE: &[&str] = &["MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"];
+
+impl NodeView {
+    /// The condition of this type.
+    pub fn condition(&self, kind: &str) -> Option<&ConditionView> {
+        self.status.conditions.iter().find(|condition| &*condition.type_ == kind)
+    }
+
+    fn label(&self, keys: &[&str]) -> Option<String> {
+        let labels = self.metadata.labels.as_ref()?;
+        let mut values = keys.iter().filter_map(|key| labels.get(*key));
+        values.find(|value| !value.is_empty()).cloned()
+    }
+
+    fn is_spot(&self) -> bool {
+        SPOT.iter().any(|(key, value)| self.label(&[key]).as_deref() == Some(value))
+    }
+}
+
+/// What is known of the node of this name.
+pub fn facts(name: &str, node: Option<&NodeView>) -> NodeFacts {
+    let name = name.to_owned();
+    let Some(node) = node else { return NodeFacts { name, ..NodeFacts::default() } };
+    let is_true = |kind: &str| node.condition(kind).is_some_and(ConditionView::is_true);
+    let pressure = PRESSURE.iter().filter(|kind| is_true(kind));
+    NodeFacts {
+        name,
+        zone: node.label(ZONE),
+        region: node.label(REGION),
+        instance_type: node.label(INSTANCE_TYPE),
+        pool: node.label(POOL),
+        architecture: node.label(ARCHITECTURE),
+        operating_system: node.label(OPERATING_SYSTEM),
+        spot: Some(node.is_spot()),
+        ready: Some(is_true("Ready")),
+        cordoned: Some(node.spec.unschedulable),
+        pressure: pressure.map(|kind| (*kind).to_owned()).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn of(node: Value) -> NodeFacts {
+        facts("meadow", Some(&serde_json::from_value(node).unwrap()))
+    }
+
+    fn of_labels(labels: Value) -> NodeFacts {
+        of(json!({"metadata": {"name": "meadow", "labels": labels}}))
+    }
+
+    #[test]
+    fn labels_say_where_and_what_it_is() {
+        let facts = of(json!({
+            "metadata": {"name": "meadow", "labels": {
+                "topology.kubernetes.io/zone": "eu-1a", "topology.kubernetes.io/region": "eu-1",
+                "node.kubernetes.io/instance-type": "m5.large", "kubernetes.io/arch": "arm64",
+                "kubernetes.io/os": "linux", "karpenter.sh/nodepool": "general",
+                "karpenter.sh/capacity-type": "spot",
+            }},
+            "spec": {"unschedulable": true},
+            "status": {"conditions": [
+                {"type": "Ready", "status": "True"}, {"type": "DiskPressure", "status": "True"},
+                {"type": "MemoryPressure", "status": "False"},
+            ]},
+        }));
+        let expected = json!({
+            "name": "meadow", "zone": "eu-1a", "region": "eu-1", "instanceType": "m5.large",
+            "pool": "general", "architecture": "arm64", "operatingSystem": "linux",
+            "spot": true, "ready": true, "cordoned": true, "pressure": ["DiskPressure"],
+        });
+        assert_eq!(serde_json::to_value(facts).unwrap(), expected);
+    }
+
+    #[test]
+    fn older_labels_are_understood() {
+        let facts = of_labels(json!({
+            "failure-domain.beta.kubernetes.io/zone": "a", "topology.kubernetes.io/zone": "",
+            "beta.kubernetes.io/instance-type": "small",
+        }));
+        assert_eq!(
+            (facts.zone.as_deref(), facts.instance_type.as_deref()),
+            (Some("a"), Some("small"))
+        );
+    }
+
+    #[test]
+    fn clouds_have_pools_and_spot_nodes() {
+        for (labels, pool, spot) in [
+            (
+                json!({"eks.amazonaws.com/nodegroup": "a", "eks.amazonaws.com/capacityType": "SPOT"}),
+                Some("a"),
+                true,
+            ),
+            (json!({"eks.amazonaws.com/capacityType": "ON_DEMAND"}), None, false),
+            (
+                json!({"cloud.google.com/gke-nodepool": "b", "cloud.google.com/gke-spot": "true"}),
+                Some("b"),
+                true,
+            ),
+            (
+                json!({"kubernetes.azure.com/agentpool": "c", "kubernetes.azure.com/scalesetpriority": "spot"}),
+                Some("c"),
+                true,
+            ),
+            (
+                json!({"karpenter.sh/nodepool": "d", "karpenter.sh/capacity-type": "on-demand", "alpha.eksctl.io/nodegroup-name": "x"}),
+                Some("d"),
+                false,
+            ),
+        ] {
+            let facts = of_labels(labels.clone());
+            assert_eq!((facts.pool.as_deref(), facts.spot), (pool, Some(spot)), "{labels}");
+        }
+    }
+
+    #[test]
+    fn of_a_node_that_is_not_known_there_is_the_name() {
+        let expected = json!({"name": "gone"});
+        assert_eq!(serde_json::to_value(facts("gone", None)).unwrap(), expected);
+        assert_eq!(of(json!({"metadata": {"name": "meadow"}})).ready, Some(false));
+    }
+}

@@ -1,0 +1,153 @@
+//! What a Pod belongs to, up to the top.
+
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{ObjectMeta, PartialObjectMeta};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// So far is looked for the top. No workload is made of more, and owners may be a circle.
+const MOST_OWNERS: usize = 8;
+
+/// The workload that a Pod belongs to.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Owner {
+    /// As `apps/v1`.
+    pub api_version: String,
+    /// As `Deployment`.
+    pub kind: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl From<&OwnerReference> for Owner {
+    fn from(reference: &OwnerReference) -> Self {
+        let OwnerReference { api_version, kind, name, .. } = reference.clone();
+        Self { api_version, kind, name }
+    }
+}
+
+/// An object of which only the metadata are of interest.
+pub trait Owned {
+    /// Its metadata.
+    fn metadata(&self) -> &ObjectMeta;
+}
+
+impl<K> Owned for PartialObjectMeta<K> {
+    fn metadata(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+}
+
+/// The owners of an object, the nearest first, each with what was found under its name.
+pub struct Chain(Vec<(Owner, Option<Arc<dyn Owned>>)>);
+
+impl Chain {
+    /// Follows the controllers of an object with these owners, by `look`, which finds the object of a reference. Where
+    /// what is next is not known (yet, or any more), or is another one of that name, the chain ends.
+    pub fn follow(
+        owners: &[OwnerReference],
+        look: impl Fn(&OwnerReference) -> Option<Arc<dyn Owned>>,
+    ) -> Self {
+        let mut chain = Vec::new();
+        let mut uids = Vec::new();
+        let mut next = controller(owners).cloned();
+        while let Some(reference) = next.take() {
+            if chain.len() == MOST_OWNERS || uids.contains(&reference.uid) {
+                break;
+            }
+            let found = look(&reference);
+            let found =
+                found.filter(|one| one.metadata().uid.as_deref() == Some(reference.uid.as_str()));
+            let owners =
+                found.as_ref().and_then(|found| found.metadata().owner_references.as_deref());
+            next = owners.and_then(controller).cloned();
+            chain.push((Owner::from(&reference), found));
+            uids.push(reference.uid);
+        }
+        Self(chain)
+    }
+
+    /// The last one.
+    pub fn top(&self) -> Option<&Owner> {
+        self.0.last().map(|(owner, _)| owner)
+    }
+
+    /// All of them, the nearest first, as `ReplicaSet/web-1`.
+    pub fn texts(&self) -> Vec<String> {
+        self.0.iter().map(|(owner, _)| format!("{}/{}", owner.kind, owner.name)).collect()
+    }
+
+    /// The metadata of those that were found, the nearest first.
+    pub fn metadata(&self) -> impl Iterator<Item = &ObjectMeta> {
+        self.0.iter().filter_map(|(_, found)| found.as_deref().map(Owned::metadata))
+    }
+}
+
+fn controller(owners: &[OwnerReference]) -> Option<&OwnerReference> {
+    owners.iter().find(|owner| owner.controller == Some(true))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::apps::v1::ReplicaSet;
+    use serde_json::{Value, json};
+
+    fn reference(kind: &str, name: &str) -> Value {
+        json!({"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": format!("uid-{name}"), "controller": true})
+    }
+
+    /// The owners of an object whose owner is `first`, among objects of a name, uid and owner.
+    fn chain(first: Value, objects: &[(&str, &str, Option<Value>)]) -> Vec<String> {
+        let of = |name: &str, uid: &str, owner: Option<Value>| -> PartialObjectMeta<ReplicaSet> {
+            let owners: Vec<Value> = owner.into_iter().collect();
+            let metadata = json!({"name": name, "uid": uid, "ownerReferences": owners});
+            serde_json::from_value(json!({"metadata": metadata})).unwrap()
+        };
+        let object = of("p", "p", Some(first));
+        let owners = object.metadata.owner_references.unwrap_or_default();
+        let chain = Chain::follow(&owners, |reference| {
+            let (name, uid, owner) = objects.iter().find(|(name, ..)| *name == reference.name)?;
+            let found: Arc<dyn Owned> = Arc::new(of(name, uid, owner.clone()));
+            Some(found)
+        });
+        chain.texts()
+    }
+
+    #[test]
+    fn is_followed_to_the_top() {
+        let set = ("set", "uid-set", Some(reference("Rollout", "roll")));
+        let roll = ("roll", "uid-roll", Some(reference("App", "app")));
+        let found = chain(reference("ReplicaSet", "set"), &[set.clone(), roll]);
+        assert_eq!(found, ["ReplicaSet/set", "Rollout/roll", "App/app"]);
+        let found = chain(reference("ReplicaSet", "set"), &[set]);
+        assert_eq!(found, ["ReplicaSet/set", "Rollout/roll"]);
+    }
+
+    #[test]
+    fn ends_where_something_is_missing_or_another_one() {
+        let another = ("set", "another", Some(reference("Deployment", "web")));
+        assert_eq!(chain(reference("ReplicaSet", "set"), &[another]), ["ReplicaSet/set"]);
+        assert_eq!(chain(reference("ReplicaSet", "set"), &[]), ["ReplicaSet/set"]);
+        let mut no_controller = reference("ReplicaSet", "set");
+        no_controller["controller"] = json!(false);
+        assert_eq!(chain(no_controller, &[]), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn may_be_a_circle_or_long() {
+        let a = ("a", "uid-a", Some(reference("X", "b")));
+        let b = ("b", "uid-b", Some(reference("X", "a")));
+        assert_eq!(chain(reference("X", "a"), &[a, b]), ["X/a", "X/b"]);
+        let names: Vec<String> = (0..20).map(|index| index.to_string()).collect();
+        let uids: Vec<String> = (0..20).map(|index| format!("uid-{index}")).collect();
+        let next = |index: usize| Some(reference("X", &(index + 1).to_string()));
+        let long: Vec<(&str, &str, Option<Value>)> = (0..20)
+            .map(|index| (names[index].as_str(), uids[index].as_str(), next(index)))
+            .collect();
+        assert_eq!(chain(reference("X", "0"), &long).len(), MOST_OWNERS);
+    }
+}

@@ -1,0 +1,126 @@
+//! The release that a Pod belongs to, from the labels and annotations that Helm,
+//! Flux and Argo CD leave on what they make.
+
+use std::collections::BTreeMap;
+
+use kube::api::ObjectMeta;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+const HELM_NAME: &str = "meta.helm.sh/release-name";
+const HELM_NAMESPACE: &str = "meta.helm.sh/release-namespace";
+const ARGO_TRACKING: &str = "argocd.argoproj.io/tracking-id";
+
+/// The annotations that are looked at.
+pub const ANNOTATIONS: &[&str] = &[HELM_NAME, HELM_NAMESPACE, ARGO_TRACKING];
+
+/// What a Pod was installed by.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Release {
+    /// `Helm`, `Flux` (a Kustomization), `FluxHelm` (a HelmRelease) or `ArgoCD`.
+    pub tool: String,
+    /// The name of the release or application.
+    pub name: String,
+    /// The namespace that it is kept in, if that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Its chart with version, as `feeder-1.4.0`, if it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chart: Option<String>,
+}
+
+/// The release of the first of these objects that says one: the Pod, and what it belongs to.
+pub fn release<'a>(objects: impl IntoIterator<Item = &'a ObjectMeta>) -> Option<Release> {
+    objects.into_iter().find_map(of)
+}
+
+fn of(object: &ObjectMeta) -> Option<Release> {
+    let get = |of: &Option<BTreeMap<String, String>>, key: &str| {
+        of.as_ref()?.get(key).filter(|value| !value.is_empty()).cloned()
+    };
+    let label = |key| get(&object.labels, key);
+    let annotation = |key| get(&object.annotations, key);
+    let chart = label("helm.sh/chart");
+    let made = |tool: &str, name: String, namespace| Release {
+        tool: tool.to_owned(),
+        name,
+        namespace,
+        chart: chart.clone(),
+    };
+    // What drives Helm is named before Helm.
+    if let Some(name) = label("helm.toolkit.fluxcd.io/name") {
+        return Some(made("FluxHelm", name, label("helm.toolkit.fluxcd.io/namespace")));
+    }
+    if let Some(name) = label("kustomize.toolkit.fluxcd.io/name") {
+        return Some(made("Flux", name, label("kustomize.toolkit.fluxcd.io/namespace")));
+    }
+    // As `shop:apps/Deployment:default/web`.
+    let application = || {
+        let tracked = annotation(ARGO_TRACKING)?;
+        tracked.split(':').next().filter(|name| !name.is_empty()).map(str::to_owned)
+    };
+    if let Some(name) = label("argocd.argoproj.io/instance").or_else(application) {
+        return Some(made("ArgoCD", name, None));
+    }
+    let is_of_helm = label("app.kubernetes.io/managed-by").as_deref() == Some("Helm");
+    let instance = || label("app.kubernetes.io/instance").filter(|_| is_of_helm);
+    // Helm 2 had labels of its own.
+    let of_tiller = || label("release").filter(|_| label("heritage").as_deref() == Some("Tiller"));
+    let name = annotation(HELM_NAME).or_else(instance).or_else(of_tiller)?;
+    Some(made("Helm", name, annotation(HELM_NAMESPACE)))
+}
+
+/// As `Helm/feeder`.
+pub fn cell(release: &Release) -> String {
+    format!("{}/{}", release.tool, release.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn check(labels: Value, annotations: Value, expected: Option<(&str, Option<&str>)>) {
+        let object = json!({"labels": labels, "annotations": annotations});
+        let object: ObjectMeta = serde_json::from_value(object).unwrap();
+        let found = release([&ObjectMeta::default(), &object]);
+        let shown = found.as_ref().map(|found| (cell(found), found.namespace.as_deref()));
+        let expected = expected.map(|(text, namespace)| (text.to_owned(), namespace));
+        assert_eq!(shown, expected, "{labels} {annotations}");
+    }
+
+    #[test]
+    fn tools_leave_traces() {
+        let helm = json!({"app.kubernetes.io/managed-by": "Helm", "app.kubernetes.io/instance": "a", "helm.sh/chart": "feeder-1.4.0"});
+        let helm_annotations =
+            json!({"meta.helm.sh/release-name": "b", "meta.helm.sh/release-namespace": "n"});
+        check(helm.clone(), json!({}), Some(("Helm/a", None)));
+        check(helm.clone(), helm_annotations.clone(), Some(("Helm/b", Some("n"))));
+        check(json!({"app.kubernetes.io/instance": "a"}), json!({}), None);
+        check(json!({"release": "a", "heritage": "Tiller"}), json!({}), Some(("Helm/a", None)));
+        check(json!({"release": "stable"}), json!({}), None);
+        let mut flux = helm;
+        flux["helm.toolkit.fluxcd.io/name"] = json!("f");
+        flux["helm.toolkit.fluxcd.io/namespace"] = json!("flux-system");
+        check(flux, helm_annotations, Some(("FluxHelm/f", Some("flux-system"))));
+        let kustomization = json!({"kustomize.toolkit.fluxcd.io/name": "apps", "kustomize.toolkit.fluxcd.io/namespace": "flux-system"});
+        check(kustomization, json!({}), Some(("Flux/apps", Some("flux-system"))));
+        check(
+            json!({"argocd.argoproj.io/instance": "shop"}),
+            json!({}),
+            Some(("ArgoCD/shop", None)),
+        );
+        let tracked = json!({"argocd.argoproj.io/tracking-id": "shop:apps/Deployment:default/web"});
+        check(json!({}), tracked, Some(("ArgoCD/shop", None)));
+        check(json!({}), json!({"argocd.argoproj.io/tracking-id": ""}), None);
+        check(json!({}), json!({}), None);
+    }
+
+    #[test]
+    fn a_chart_has_a_version() {
+        let labels = json!({"app.kubernetes.io/managed-by": "Helm", "app.kubernetes.io/instance": "a", "helm.sh/chart": "feeder-1.4.0"});
+        let object: ObjectMeta = serde_json::from_value(json!({"labels": labels})).unwrap();
+        assert_eq!(release([&object]).unwrap().chart.as_deref(), Some("feeder-1.4.0"));
+    }
+}

@@ -1,0 +1,155 @@
+use super::*;
+use serde_json::{Value, json};
+
+fn container(cpu: &str) -> Value {
+    let amounts = json!({"cpu": cpu});
+    json!({"name": "c", "resources": {"requests": amounts, "limits": amounts}})
+}
+
+fn sidecar(cpu: &str) -> Value {
+    let mut container = container(cpu);
+    container["restartPolicy"] = json!("Always");
+    container
+}
+
+fn named(mut container: Value, name: &str) -> Value {
+    container["name"] = json!(name);
+    container
+}
+
+fn read(spec: Value, status: Value) -> PodView {
+    let pod = json!({"metadata": {"name": "p"}, "spec": spec, "status": status});
+    serde_json::from_value(pod).unwrap()
+}
+
+/// The sums of requests and of limits of cpu.
+fn cpu(spec: Value, status: Value) -> (String, String) {
+    let Amount { request, limit, .. } = resources(&read(spec, status)).cpu;
+    (request.unwrap_or_default(), limit.unwrap_or_default())
+}
+
+fn check(spec: Value, expected: &str) {
+    let (request, limit) = cpu(spec.clone(), json!({}));
+    assert_eq!((request.as_str(), limit.as_str()), (expected, expected), "{spec}");
+}
+
+#[test]
+fn containers_are_summed_and_init_containers_are_not() {
+    check(json!({"containers": [container("100m"), container("0.9")]}), "1");
+    check(json!({"containers": [container("1")], "initContainers": [container("500m")]}), "1");
+    check(
+        json!({"containers": [container("1")], "initContainers": [container("2"), container("3")]}),
+        "3",
+    );
+}
+
+#[test]
+fn sidecars_count_beside_what_comes_after_them() {
+    check(json!({"containers": [container("1")], "initContainers": [sidecar("2")]}), "3");
+    // The init container behind the sidecar runs together with it; the one before does not.
+    let init = json!([sidecar("1"), container("3")]);
+    check(json!({"containers": [container("2")], "initContainers": init}), "4");
+    let init = json!([container("3"), sidecar("1")]);
+    check(json!({"containers": [container("1")], "initContainers": init}), "3");
+    let init = json!([sidecar("1"), container("1"), sidecar("2")]);
+    check(json!({"containers": [container("1")], "initContainers": init}), "4");
+}
+
+#[test]
+fn overhead_is_added_to_what_is_limited() {
+    let spec = json!({"containers": [container("1")], "overhead": {"cpu": "250m"}});
+    check(spec, "1250m");
+    let requested = json!([{"name": "c", "resources": {"requests": {"cpu": "1"}}}]);
+    let spec = json!({"containers": requested, "overhead": {"cpu": "250m"}});
+    assert_eq!(cpu(spec, json!({})), ("1250m".to_owned(), String::new()));
+    let spec = json!({"containers": [{"name": "c"}], "overhead": {"cpu": "250m"}});
+    assert_eq!(cpu(spec, json!({})), ("250m".to_owned(), String::new()));
+}
+
+#[test]
+fn what_the_pod_says_stands_above() {
+    let amounts = json!({"cpu": "4", "example.com/gpu": "9"});
+    let own = json!({"requests": amounts, "limits": amounts});
+    let spec = json!({"containers": [container("1")], "resources": own, "overhead": {"cpu": "1"}});
+    check(spec.clone(), "5");
+    assert!(resources(&read(spec, json!({}))).extended.is_empty());
+}
+
+#[test]
+fn a_resize_counts_as_the_larger() {
+    let spec =
+        json!({"containers": [container("2")], "initContainers": [named(sidecar("1"), "s")]});
+    let resized = |given: &str, allocated: &str, condition: Value| {
+        let status = |name: &str| {
+            let given = json!({"requests": {"cpu": given}, "limits": {"cpu": given}});
+            json!({"name": name, "resources": given, "allocatedResources": {"cpu": allocated}})
+        };
+        let status = json!({
+            "containerStatuses": [status("c")], "initContainerStatuses": [status("s")],
+            "conditions": [condition],
+        });
+        cpu(spec.clone(), status)
+    };
+    let texts = |request: &str, limit: &str| (request.to_owned(), limit.to_owned());
+    let deferred = json!({"type": "PodResizePending", "reason": "Deferred"});
+    let infeasible = json!({"type": "PodResizePending", "reason": "Infeasible"});
+    assert_eq!(resized("1", "1", deferred.clone()), texts("3", "3"));
+    assert_eq!(resized("3", "1", deferred.clone()), texts("6", "6"));
+    assert_eq!(resized("1", "3", deferred), texts("6", "3"));
+    assert_eq!(resized("1", "500m", infeasible), texts("2", "2"));
+}
+
+#[test]
+fn every_resource_is_summed() {
+    let one = json!({"name": "c", "resources": {
+        "requests": {"memory": "1Gi", "ephemeral-storage": "1G", "example.com/gpu": "1"},
+        "limits": {"memory": "2Gi", "example.com/gpu": "1"},
+    }});
+    let found = resources(&read(json!({"containers": [one, one]}), json!({})));
+    let expected = json!({
+        "memory": {"request": "2Gi", "limit": "4Gi"}, "ephemeralStorage": {"request": "2G"},
+        "extended": {"example.com/gpu": "2"},
+    });
+    assert_eq!(serde_json::to_value(&found).unwrap(), expected);
+    assert_eq!(extended_cell(&found).as_deref(), Some("example.com/gpu=2"));
+    assert_eq!(extended_cell(&Resources::default()), None);
+}
+
+#[test]
+fn memory_is_shown_in_few_characters() {
+    for (amount, expected) in [
+        ("128Mi", "128Mi"),
+        ("1000Mi", "1Gi"),
+        ("1088Mi", "1.1Gi"),
+        ("1Gi", "1Gi"),
+        ("16Gi", "16Gi"),
+        ("100.5Gi", "100Gi"),
+        ("1000Gi", "1Ti"),
+        ("1.5Ti", "1.5Ti"),
+        ("100M", "95Mi"),
+        ("5k", "5k"),
+        ("0", "0"),
+    ] {
+        assert_eq!(memory_cell(amount).as_deref(), Some(expected), "{amount}");
+    }
+    assert_eq!(memory_cell("much"), None);
+}
+
+#[test]
+fn usage_is_shown_in_percent() {
+    let amount = |request: Option<&str>, usage: Option<&str>, percent| Amount {
+        request: request.map(str::to_owned),
+        usage: usage.map(str::to_owned),
+        percent_of_request: percent,
+        ..Amount::default()
+    };
+    for (amount, expected, used) in [
+        (amount(Some("1088Mi"), None, None), Some("1.1Gi"), None),
+        (amount(Some("1Gi"), Some("512Mi"), Some(50)), Some("50%"), Some("512Mi (50%, -)")),
+        (amount(None, Some("512Mi"), None), Some("512Mi"), Some("512Mi (-, -)")),
+        (Amount::default(), None, None),
+    ] {
+        let cell = usage_cell(&amount, amount.percent_of_request, memory_cell);
+        assert_eq!((cell.as_deref(), used_cell(&amount, memory_cell).as_deref()), (expected, used));
+    }
+}

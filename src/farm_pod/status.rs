@@ -1,0 +1,192 @@
+//! The state of a Pod in a word, and how many of its containers are ready, as
+//! `kubectl get pods` has them: kube-apiserver makes those columns, and what is
+//! here must say the same of every Pod.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::view::{ContainerStatusView, PodView, TerminatedView, given};
+
+/// What the containers of a Pod come to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Summary {
+    /// As `Running`, `CrashLoopBackOff` or `Init:1/2`.
+    pub state: String,
+    /// How many containers are ready.
+    pub ready: usize,
+    /// How many there are: sidecars too, but no other init containers.
+    pub containers: usize,
+    /// How often they were restarted, and when last.
+    pub restarts: Restarts,
+}
+
+/// How often containers were restarted.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Restarts {
+    /// All together.
+    pub count: i64,
+    /// When the last of them had ended before it was started again.
+    pub last: Option<Time>,
+}
+
+impl Restarts {
+    fn add(&mut self, container: &ContainerStatusView) {
+        self.count += i64::from(container.restart_count);
+        let ended = container.last_state.terminated.as_ref();
+        self.last = self.last.take().max(ended.and_then(|ended| ended.finished_at.clone()));
+    }
+}
+
+/// How far the init containers have come.
+#[derive(Default)]
+struct Initialization {
+    /// Where it is held up, if it is not over.
+    held_up: Option<String>,
+    ready: usize,
+    restarts: Restarts,
+    restarts_of_sidecars: Restarts,
+}
+
+/// What the other containers come to.
+#[derive(Default)]
+struct Run {
+    /// What the first of them waits for, or has ended with.
+    state: Option<String>,
+    /// What the first of those ended with that failed.
+    failure: Option<String>,
+    ready: usize,
+    restarts: Restarts,
+}
+
+impl Summary {
+    /// The summary of a Pod.
+    pub fn of(pod: &PodView) -> Self {
+        let spec = &pod.spec;
+        let sidecars = spec.init_containers.iter().filter(|container| container.is_sidecar());
+        let containers = spec.containers.len() + sidecars.count();
+        let initialization = Initialization::of(pod);
+        let (held_up, mut ready) = (initialization.held_up, initialization.ready);
+        let mut restarts = initialization.restarts;
+        // A Pod that was once initialized has begun, whatever its init containers say now.
+        let mut state = held_up.clone().unwrap_or_else(|| state_without_containers(pod));
+        if held_up.is_none() || pod.status.has("Initialized") {
+            let run = Run::of(pod, initialization.restarts_of_sidecars);
+            ready += run.ready;
+            state = run.state_in(pod, state);
+            restarts = run.restarts;
+        }
+        state = being_deleted(pod).map_or(state, str::to_owned);
+        Self { state, ready, containers, restarts }
+    }
+
+    /// As `1/2`.
+    pub fn readiness(&self) -> String {
+        format!("{}/{}", self.ready, self.containers)
+    }
+}
+
+impl Initialization {
+    fn of(pod: &PodView) -> Self {
+        let containers = &pod.spec.init_containers;
+        let mut found = Self::default();
+        for (index, status) in pod.status.init_container_statuses.iter().enumerate() {
+            let of_name = |name: &str| containers.iter().rfind(|one| *one.name == *name);
+            let is_sidecar = of_name(&status.name).is_some_and(|one| one.is_sidecar());
+            found.restarts.add(status);
+            if is_sidecar {
+                found.restarts_of_sidecars.add(status);
+            }
+            let ended = status.state.terminated.as_deref();
+            if ended.is_some_and(|ended| ended.exit_code == 0) {
+                continue;
+            }
+            if is_sidecar && status.started == Some(true) {
+                found.ready += usize::from(status.ready);
+                continue;
+            }
+            let waits = waits_for(status).filter(|reason| *reason != "PodInitializing");
+            let why = match (ended, waits) {
+                (Some(ended), _) => end(ended),
+                (None, Some(reason)) => reason.to_owned(),
+                (None, None) => format!("{index}/{}", containers.len()),
+            };
+            found.held_up = Some(format!("Init:{why}"));
+            break;
+        }
+        found
+    }
+}
+
+impl Run {
+    fn of(pod: &PodView, restarts: Restarts) -> Self {
+        let mut run = Self { restarts, ..Self::default() };
+        for status in pod.status.container_statuses.iter().rev() {
+            run.restarts.add(status);
+            if let Some(reason) = waits_for(status) {
+                run.state = Some(reason.to_owned());
+            } else if let Some(ended) = &status.state.terminated {
+                run.state = Some(end(ended));
+                if ended.exit_code != 0 {
+                    run.failure.clone_from(&run.state);
+                }
+            } else if status.ready && status.state.running.is_some() {
+                run.ready += 1;
+            }
+        }
+        run
+    }
+
+    /// What the containers make of a state; one that has ended well says nothing of the others.
+    fn state_in(&self, pod: &PodView, before: String) -> String {
+        let state = self.state.clone().unwrap_or(before);
+        if state != "Completed" {
+            return state;
+        }
+        match &self.failure {
+            _ if self.ready > 0 && has_true_condition(pod, "Ready") => "Running".to_owned(),
+            Some(failure) => failure.clone(),
+            None if self.ready > 0 => "NotReady".to_owned(),
+            None => state,
+        }
+    }
+}
+
+/// Whether one of the conditions of this type is true.
+fn has_true_condition(pod: &PodView, kind: &str) -> bool {
+    pod.status.conditions.iter().any(|one| *one.type_ == *kind && one.is_true())
+}
+
+/// What is said of a Pod that is being deleted: of one that has ended, nothing.
+fn being_deleted(pod: &PodView) -> Option<&'static str> {
+    pod.metadata.deletion_timestamp.as_ref()?;
+    if given(pod.status.reason.as_ref()) == Some("NodeLost") {
+        return Some("Unknown");
+    }
+    let is_over = matches!(pod.status.phase.as_deref(), Some("Succeeded" | "Failed"));
+    (!is_over).then_some("Terminating")
+}
+
+/// What is said of a Pod without a look at its containers.
+fn state_without_containers(pod: &PodView) -> String {
+    let is_gated = pod.status.conditions.iter().any(|condition| {
+        &*condition.type_ == "PodScheduled"
+            && condition.reason.as_deref() == Some("SchedulingGated")
+    });
+    if is_gated {
+        return "SchedulingGated".to_owned();
+    }
+    let reason = given(pod.status.reason.as_ref());
+    reason.or(pod.status.phase.as_deref()).unwrap_or_default().to_owned()
+}
+
+fn waits_for(status: &ContainerStatusView) -> Option<&str> {
+    given(status.state.waiting.as_ref()?.reason.as_ref())
+}
+
+/// How a container has ended: as `OOMKilled`, `Signal:9` or `ExitCode:3`.
+pub fn end(ended: &TerminatedView) -> String {
+    match (given(ended.reason.as_ref()), ended.signal) {
+        (Some(reason), _) => reason.to_owned(),
+        (None, Some(signal)) if signal != 0 => format!("Signal:{signal}"),
+        (None, _) => format!("ExitCode:{}", ended.exit_code),
+    }
+}

@@ -1,0 +1,368 @@
+use super::*;
+use aggregated_apiserver::{Scoped, SourceType};
+use jiff::Timestamp;
+use kube::CustomResourceExt;
+use kube::api::ObjectMeta;
+use serde_json::{Value, json};
+
+const PODS: &str = include_str!("../../tests/pods.yaml");
+
+/// Pods in every state.
+pub(super) fn pods() -> Vec<PodView> {
+    PODS.split("\n---\n").map(|pod| serde_saphyr::from_str(pod).unwrap()).collect()
+}
+
+fn lookup<K: SourceType, S: Scoped>(objects: &[Value]) -> Lookup<K, S> {
+    let read = |object: &Value| serde_json::from_value(object.clone()).unwrap();
+    Lookup::from_objects(objects.iter().map(read))
+}
+
+/// What there is besides the Pod.
+#[derive(Default)]
+struct Cluster {
+    sets: Vec<Value>,
+    jobs: Vec<Value>,
+    deployments: Vec<Value>,
+    cron_jobs: Vec<Value>,
+    nodes: Vec<Value>,
+    services: Vec<Value>,
+    events: Vec<Value>,
+    metrics: Vec<Value>,
+}
+
+impl Cluster {
+    fn show(&self, pod: &PodView) -> FarmPod {
+        let owners = (
+            lookup(&self.sets),
+            lookup(&self.jobs),
+            lookup(&self.deployments),
+            lookup(&self.cron_jobs),
+        );
+        let (nodes, services) = (lookup(&self.nodes), lookup(&self.services));
+        let (warnings, metrics) = (lookup(&self.events), lookup(&self.metrics));
+        FarmPod::compute(pod, &(owners, nodes, services, warnings, metrics)).unwrap()
+    }
+
+    fn status(&self, pod: Value) -> FarmPodStatus {
+        self.show(&serde_json::from_value(pod).unwrap()).status.unwrap()
+    }
+}
+
+/// Name, ready, status and restarts: what kube-apiserver shows of the same Pods, as
+/// `tests/control_plane/farm_pods.rs` makes sure. Then the code of why.
+const SHOWN: &[(&str, &str, &str, &str, &str)] = &[
+    ("runs", "1/1", "Running", "0", ""),
+    ("restarted", "2/2", "Running", "3 (24h ago)", ""),
+    ("crash-loop", "1/2", "CrashLoopBackOff", "7 (47h ago)", "CrashLoopBackOff"),
+    ("out-of-memory", "0/1", "CrashLoopBackOff", "3 (47h ago)", "OOMKilled"),
+    ("killed-just-now", "0/1", "OOMKilled", "0", "OOMKilled"),
+    ("ended-by-signal", "0/1", "Signal:9", "0", "Signal:9"),
+    ("ended-without-reason", "0/1", "ExitCode:127", "0", "ExitCode:127"),
+    ("image-missing", "0/1", "ImagePullBackOff", "0", "ImagePullBackOff"),
+    ("image-named-wrongly", "0/1", "InvalidImageName", "0", "InvalidImageName"),
+    ("config-missing", "0/1", "CreateContainerConfigError", "0", "CreateContainerConfigError"),
+    ("being-made", "0/1", "ContainerCreating", "0", "ContainerCreating"),
+    ("not-heard-of", "0/1", "Pending", "0", "NotStarted"),
+    ("unschedulable", "0/1", "Pending", "0", "Unschedulable"),
+    ("gated", "0/1", "SchedulingGated", "0", "SchedulingGated"),
+    ("not-looked-at", "0/1", "Pending", "0", "NotScheduled"),
+    ("init-second", "0/1", "Init:1/2", "1 (47h ago)", "Initializing"),
+    ("init-crash-loop", "0/1", "Init:CrashLoopBackOff", "4 (47h ago)", "CrashLoopBackOff"),
+    ("init-failed", "0/1", "Init:Error", "0", "Error"),
+    ("init-ended-by-signal", "0/1", "Init:Signal:11", "0", "Signal:11"),
+    ("init-image-missing", "0/1", "Init:ErrImagePull", "0", "ErrImagePull"),
+    ("sidecar", "2/2", "Running", "3 (47h ago)", ""),
+    ("sidecar-starts", "0/2", "Init:0/2", "0", "Initializing"),
+    ("sidecar-crashes", "1/2", "Init:CrashLoopBackOff", "5 (47h ago)", "CrashLoopBackOff"),
+    ("probe-fails", "0/1", "Running", "0", "ReadinessProbe"),
+    ("starts-slowly", "0/1", "Running", "0", "StartupProbe"),
+    ("readiness-gate", "1/1", "Running", "0", "ReadinessGatesNotReady"),
+    ("evicted", "0/1", "Error", "0", "Evicted"),
+    ("not-admitted", "0/1", "OutOfcpu", "0", "OutOfcpu"),
+    ("job-done", "0/1", "Completed", "0", ""),
+    ("half-done", "1/2", "NotReady", "0", "ContainersNotReady"),
+    ("one-of-two-failed", "0/2", "Error", "0", "Error"),
+    ("deadline-exceeded", "0/1", "DeadlineExceeded", "0", "DeadlineExceeded"),
+    ("ends", "1/1", "Terminating", "0", "Terminating"),
+    ("ends-and-is-done", "0/1", "Completed", "0", "Terminating"),
+    ("lost", "1/1", "Unknown", "0", "Terminating"),
+    ("resize-infeasible", "1/1", "Running", "0", "ResizeInfeasible"),
+];
+
+#[test]
+fn pods_are_shown_as_kubectl_shows_them() {
+    let now: Timestamp = "2026-01-03T00:00:00Z".parse().unwrap();
+    let cluster = Cluster::default();
+    let pods = pods();
+    assert_eq!(pods.len(), SHOWN.len());
+    for (pod, expected) in pods.iter().zip(SHOWN) {
+        let farm_pod = cluster.show(pod);
+        let status = farm_pod.status.as_ref().unwrap();
+        let restarts = restarts::cell(status.restarts, status.last_restart_time.as_ref(), now);
+        let why = status.why.as_ref().map_or("", |why| why.code.as_str());
+        let name = farm_pod.spec.pod.as_str();
+        let row = (name, status.ready.as_str(), status.state.as_str(), restarts.as_str(), why);
+        assert_eq!(row, *expected);
+    }
+}
+
+fn reference(api_version: &str, kind: &str, name: &str, uid: &str) -> Value {
+    json!({"apiVersion": api_version, "kind": kind, "name": name, "uid": uid, "controller": true})
+}
+
+fn owned(name: &str, uid: &str, owner: Value) -> Value {
+    json!({"metadata": {"name": name, "namespace": "n", "uid": uid, "ownerReferences": [owner]}})
+}
+
+fn workloads() -> Cluster {
+    let mut cron_job = owned("nightly", "c", reference("example.com/v1", "Backup", "all", "b"));
+    cron_job["metadata"]["labels"] = json!({"argocd.argoproj.io/instance": "shop"});
+    Cluster {
+        sets: vec![owned("web-1", "set", reference("apps/v1", "Deployment", "web", "d"))],
+        jobs: vec![owned("nightly-1", "job", reference("batch/v1", "CronJob", "nightly", "c"))],
+        cron_jobs: vec![cron_job],
+        ..Cluster::default()
+    }
+}
+
+fn check_owner(reference: Value, expected: Option<(&str, &str)>) {
+    let metadata = json!({"name": "p", "namespace": "n", "ownerReferences": [reference]});
+    let owner = workloads().status(json!({"metadata": metadata})).owner;
+    let found = owner.as_ref().map(|owner| (owner.kind.as_str(), owner.name.as_str()));
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn the_owner_is_the_workload() {
+    let set = |uid| reference("apps/v1", "ReplicaSet", "web-1", uid);
+    check_owner(set("set"), Some(("Deployment", "web")));
+    let job = reference("batch/v1", "Job", "nightly-1", "job");
+    check_owner(job, Some(("Backup", "all")));
+    check_owner(reference("apps/v1", "StatefulSet", "db", "s"), Some(("StatefulSet", "db")));
+    check_owner(reference("v1", "Node", "meadow", "m"), Some(("Node", "meadow")));
+    // Another ReplicaSet of the same name, one that is not there, one of another group.
+    check_owner(set("old"), Some(("ReplicaSet", "web-1")));
+    let missing = reference("apps/v1", "ReplicaSet", "web-2", "x");
+    check_owner(missing, Some(("ReplicaSet", "web-2")));
+    let other = reference("other/v1", "ReplicaSet", "web-1", "set");
+    check_owner(other, Some(("ReplicaSet", "web-1")));
+}
+
+#[test]
+fn the_release_may_be_that_of_its_owner() {
+    let job = reference("batch/v1", "Job", "nightly-1", "job");
+    let metadata = json!({"name": "p", "namespace": "n", "ownerReferences": [job]});
+    let status = workloads().status(json!({"metadata": metadata}));
+    assert_eq!(status.owners, ["Job/nightly-1", "CronJob/nightly", "Backup/all"]);
+    let release = status.release.unwrap();
+    assert_eq!((release.tool.as_str(), release.name.as_str()), ("ArgoCD", "shop"));
+}
+
+#[test]
+fn a_pod_of_which_nothing_is_known_yet() {
+    let farm_pod = Cluster::default()
+        .show(&serde_json::from_value(json!({"metadata": {"name": "p"}})).unwrap());
+    let shown = serde_json::to_value(&farm_pod).unwrap();
+    let expected = json!({
+        "apiVersion": "farm.example.com/v1alpha",
+        "kind": "FarmPod",
+        "metadata": {"name": "farm-p"},
+        "spec": {"pod": "p", "containers": 0},
+        "status": {
+            "state": "", "ready": "0/0", "restarts": 0, "resources": {},
+            "why": {"code": "NotScheduled", "message": "no scheduler has looked at it yet"},
+            "findings": ["NakedPod", "DefaultServiceAccount"],
+        },
+    });
+    assert_eq!(shown, expected);
+}
+
+#[test]
+fn everything_of_a_pod_is_shown() {
+    let cluster = Cluster {
+        nodes: vec![json!({
+            "metadata": {"name": "meadow", "labels": {"topology.kubernetes.io/zone": "north"}},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+        })],
+        ..Cluster::default()
+    };
+    let status = cluster.status(json!({
+        "metadata": {
+            "name": "p", "namespace": "n", "labels": {"app": "web"},
+            "annotations": {"a": "b", "meta.helm.sh/release-name": "farm"},
+        },
+        "spec": {
+            "nodeName": "meadow", "serviceAccountName": "feeder", "priority": 7,
+            "priorityClassName": "high",
+            "containers": [{
+                "name": "a", "image": "example.com/a:1",
+                "resources": {"requests": {"cpu": "250m", "memory": "1Gi", "example.com/gpu": "1"}},
+            }],
+            "volumes": [
+                {"name": "data", "persistentVolumeClaim": {"claimName": "grain"}},
+                {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}},
+                {"name": "config", "configMap": {"name": "c"}},
+            ],
+        },
+        "status": {
+            "phase": "Running", "podIP": "10.0.0.1", "qosClass": "Burstable",
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "containerStatuses": [{
+                "name": "a", "ready": true, "restartCount": 1, "state": {"running": {}},
+                "lastState": {"terminated": {
+                    "exitCode": 137, "reason": "OOMKilled", "finishedAt": "2026-01-01T00:00:00Z",
+                }},
+            }],
+        },
+    }));
+    let expected = json!({
+        "state": "Running", "phase": "Running", "ready": "1/1", "restarts": 1,
+        "lastRestartTime": "2026-01-01T00:00:00Z",
+        "lastEnd": {
+            "container": "a", "exitCode": 137, "reason": "OOMKilled",
+            "time": "2026-01-01T00:00:00Z",
+        },
+        "release": {"tool": "Helm", "name": "farm"},
+        "node": {"name": "meadow", "zone": "north", "spot": false, "ready": true, "cordoned": false},
+        "resources": {
+            "cpu": {"request": "250m"}, "memory": {"request": "1Gi"},
+            "extended": {"example.com/gpu": "1"},
+        },
+        "images": [{"container": "a", "repository": "example.com/a", "tag": "1"}],
+        "claims": ["grain", "p-scratch"],
+        "findings": ["NoLimits", "NoProbes", "NakedPod", "Root"],
+        "qosClass": "Burstable", "priority": 7, "priorityClass": "high",
+        "serviceAccount": "feeder", "ip": "10.0.0.1",
+    });
+    assert_eq!(serde_json::to_value(status).unwrap(), expected);
+}
+
+#[test]
+fn services_that_select_it_are_named() {
+    let service = |name: &str, namespace: &str, selector: Value| {
+        let metadata = json!({"name": name, "namespace": namespace});
+        json!({"metadata": metadata, "spec": {"selector": selector}})
+    };
+    let cluster = Cluster {
+        services: vec![
+            service("web", "n", json!({"app": "web"})),
+            service("other", "n", json!({"app": "other"})),
+            service("both", "n", json!({"app": "web", "tier": "front"})),
+            service("none", "n", json!({})),
+            service("by-hand", "n", json!(null)),
+            service("elsewhere", "m", json!({"app": "web"})),
+        ],
+        ..Cluster::default()
+    };
+    let services = |labels: Value| {
+        let metadata = json!({"name": "p", "namespace": "n", "labels": labels});
+        cluster.status(json!({"metadata": metadata})).services
+    };
+    assert_eq!(services(json!({"app": "web"})), ["web"]);
+    assert_eq!(services(json!({"app": "web", "tier": "front"})), ["both", "web"]);
+    assert_eq!(services(json!({})), [] as [&str; 0]);
+}
+
+#[test]
+fn usage_is_compared_with_what_is_requested() {
+    let usage = |cpu: &str| {
+        let containers = json!([{"name": "a", "usage": {"cpu": cpu, "memory": "512Mi"}}]);
+        let metadata = json!({"name": "p", "namespace": "n"});
+        let metrics = vec![json!({"metadata": metadata, "containers": containers})];
+        let amounts = json!({"cpu": "1", "memory": "1Gi"});
+        let resources = json!({"requests": amounts, "limits": amounts});
+        let spec = json!({"containers": [{"name": "a", "resources": resources}]});
+        let pod = serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap();
+        Cluster { metrics, ..Cluster::default() }.show(&pod)
+    };
+    let shown = usage("500m");
+    let expected = json!({
+        "cpu": {"request": "1", "limit": "1", "usage": "500m", "percentOfRequest": 50, "percentOfLimit": 50},
+        "memory": {"request": "1Gi", "limit": "1Gi", "usage": "512Mi", "percentOfRequest": 50, "percentOfLimit": 50},
+    });
+    let resources = &shown.status.as_ref().unwrap().resources;
+    assert_eq!(serde_json::to_value(resources).unwrap(), expected);
+    assert!(!FarmPod::is_worth_publishing(&shown, &usage("550m")));
+    assert!(FarmPod::is_worth_publishing(&shown, &usage("750m")));
+}
+
+#[test]
+fn warnings_say_more() {
+    let cluster = Cluster {
+        events: vec![json!({
+            "metadata": {"name": "e", "namespace": "n"}, "type": "Warning", "reason": "FailedMount",
+            "message": "no such claim", "firstTimestamp": "2026-01-01T00:00:00Z",
+            "involvedObject": {"kind": "Pod", "uid": "u"},
+        })],
+        ..Cluster::default()
+    };
+    let code = |uid: &str, phase: &str| {
+        let metadata = json!({"name": "p", "namespace": "n", "uid": uid});
+        let status = json!({"phase": phase});
+        let pod = json!({"metadata": metadata, "spec": {"nodeName": "m"}, "status": status});
+        cluster.status(pod).why.map(|why| why.code)
+    };
+    assert_eq!(code("u", "Pending").as_deref(), Some("FailedMount"));
+    assert_eq!(code("v", "Pending").as_deref(), Some("NotStarted"));
+    assert_eq!(code("u", "Running"), None);
+}
+
+#[test]
+fn labels_are_kept_and_most_annotations_are_not_read() {
+    let pod: PodView = serde_json::from_value(json!({
+        "metadata": {
+            "name": "p", "labels": {"app": "web"},
+            "annotations": {"a": "b", "meta.helm.sh/release-name": "farm"},
+            "managedFields": [{"manager": "kubectl"}],
+        },
+    }))
+    .unwrap();
+    let annotations = json!({"meta.helm.sh/release-name": "farm"});
+    assert_eq!(serde_json::to_value(&pod.metadata.annotations).unwrap(), annotations);
+    let ObjectMeta { labels, annotations, managed_fields, .. } =
+        Cluster::default().show(&pod).metadata;
+    assert_eq!(serde_json::to_value(labels).unwrap(), json!({"app": "web"}));
+    assert_eq!((annotations, managed_fields), (None, None));
+}
+
+#[test]
+fn names() {
+    assert_eq!(FarmPod::source_name("farm-web-1").as_deref(), Some("web-1"));
+    assert_eq!(FarmPod::source_name("web-1"), None);
+    assert_eq!(FarmPod::source_name("farm-"), None);
+}
+
+/// The paths of all scalars of a schema that are in no list or map.
+fn scalars(schema: &Value, path: &str, found: &mut Vec<String>) {
+    let properties = schema["properties"].as_object();
+    for (name, member) in properties.into_iter().flatten() {
+        let path = format!("{path}.{name}");
+        match member["type"].as_str() {
+            Some("object") => scalars(member, &path, found),
+            Some("array") | None => {}
+            Some(_) => found.push(path),
+        }
+    }
+}
+
+#[test]
+fn every_scalar_is_selectable() {
+    let definition = serde_json::to_value(FarmPod::crd()).unwrap();
+    let version = &definition["spec"]["versions"][0];
+    let schema = &version["schema"]["openAPIV3Schema"];
+    let mut expected = Vec::new();
+    for part in ["spec", "status"] {
+        scalars(&schema["properties"][part], &format!(".{part}"), &mut expected);
+    }
+    // Disk space has the same form as what is measured, and is not.
+    expected.retain(|path| {
+        !path.starts_with(".status.resources.ephemeralStorage")
+            || [".limit", ".request"].iter().any(|end| path.ends_with(end))
+    });
+    let fields = version["selectableFields"].as_array().unwrap();
+    let mut selectable: Vec<&str> =
+        fields.iter().map(|field| field["jsonPath"].as_str().unwrap()).collect();
+    selectable.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(selectable, expected);
+}

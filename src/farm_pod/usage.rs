@@ -1,0 +1,206 @@
+//! What a Pod uses, as the metrics API measures it every so often.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use aggregated_apiserver::{Quantity, Scoped, SourceScope};
+use kube::Resource;
+use kube::api::ObjectMeta;
+use kube::core::{ClusterResourceScope, NamespaceResourceScope};
+use serde::Deserialize;
+
+use super::amounts::{Amounts, Written};
+use super::metadata;
+use super::resources::{Amount, Resources};
+use super::view::List;
+
+/// What moved by less than this part of what is requested is told later, with what else changes.
+const WORTH_PERCENT: i128 = 10;
+
+/// What is read of the measurements of a Pod.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct PodMetricsView {
+    /// Its metadata.
+    #[serde(default, deserialize_with = "metadata::read")]
+    pub metadata: ObjectMeta,
+    /// What each container uses.
+    #[serde(default)]
+    pub containers: List<ContainerMetricsView>,
+}
+
+/// What a container uses.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ContainerMetricsView {
+    /// Of each resource.
+    pub usage: Written,
+}
+
+impl Resource for PodMetricsView {
+    type DynamicType = ();
+    type Scope = NamespaceResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        "PodMetrics".into()
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        "metrics.k8s.io".into()
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        "v1beta1".into()
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        "pods".into()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+/// What is read of the measurements of a node.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct NodeMetricsView {
+    /// Its metadata.
+    #[serde(default, deserialize_with = "metadata::read")]
+    pub metadata: ObjectMeta,
+    /// What all of it uses.
+    #[serde(default)]
+    pub usage: Written,
+}
+
+impl Resource for NodeMetricsView {
+    type DynamicType = ();
+    type Scope = ClusterResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        "NodeMetrics".into()
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        "metrics.k8s.io".into()
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        "v1beta1".into()
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        "nodes".into()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+/// The metrics API has no watch; metrics-server measures every fifteen seconds.
+pub struct Polled;
+
+impl Scoped for Polled {
+    const SCOPE: SourceScope = SourceScope::ALL.polled_every(Duration::from_secs(15));
+}
+
+/// Adds to what is requested and limited what all containers use.
+pub fn add(resources: &mut Resources, metrics: &PodMetricsView) {
+    let mut used = Amounts::default();
+    for container in &metrics.containers {
+        used.add(&container.usage.read());
+    }
+    for (name, amount) in [("cpu", &mut resources.cpu), ("memory", &mut resources.memory)] {
+        // Processors are measured in billionths, which say no more than thousandths.
+        if let Some(used) = used.get(name).map(Quantity::in_thousandths) {
+            *amount = measured(amount, used);
+        }
+    }
+}
+
+fn measured(amount: &Amount, used: Quantity) -> Amount {
+    let percent = |whole: &Option<String>| {
+        let whole = Quantity::parse(whole.as_deref()?).ok()?.nanos();
+        let percent = used.nanos().saturating_mul(100).checked_div(whole)?;
+        i64::try_from(percent).ok()
+    };
+    Amount {
+        usage: Some(used.to_string()),
+        percent_of_request: percent(&amount.request),
+        percent_of_limit: percent(&amount.limit),
+        ..amount.clone()
+    }
+}
+
+/// Whether one of the resources is used so much more or less that it is worth telling.
+pub fn has_moved(shown: &Resources, computed: &Resources) -> bool {
+    let pairs = [(&shown.cpu, &computed.cpu), (&shown.memory, &computed.memory)];
+    pairs.into_iter().any(|(shown, computed)| {
+        let nanos = |text: &Option<String>| {
+            Some(Quantity::parse(text.as_deref()?).ok()?.nanos()).filter(|nanos| *nanos != 0)
+        };
+        let (before, now) = (nanos(&shown.usage), nanos(&computed.usage));
+        let whole = nanos(&computed.request).or_else(|| nanos(&computed.limit)).or(before);
+        let moved = before.unwrap_or(0).abs_diff(now.unwrap_or(0));
+        let worth = whole.unwrap_or(0).unsigned_abs().saturating_mul(WORTH_PERCENT as u128) / 100;
+        before.is_some() != now.is_some() || (moved > 0 && moved >= worth)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn resources(request: Option<&str>, limit: Option<&str>) -> Resources {
+        let text = |text: Option<&str>| text.map(str::to_owned);
+        let amount = Amount { request: text(request), limit: text(limit), ..Amount::default() };
+        Resources { cpu: amount.clone(), memory: amount, ..Resources::default() }
+    }
+
+    fn used(mut resources: Resources, cpu: &[&str]) -> Resources {
+        let containers: Vec<_> = cpu.iter().map(|cpu| json!({"usage": {"cpu": cpu}})).collect();
+        let metrics = json!({"metadata": {"name": "p"}, "containers": containers});
+        add(&mut resources, &serde_json::from_value(metrics).unwrap());
+        resources
+    }
+
+    #[test]
+    fn containers_are_summed_and_compared_with_what_is_requested() {
+        let check = |request, limit, expected: (Option<i64>, Option<i64>)| {
+            let cpu = used(resources(request, limit), &["100000001n", "20m"]).cpu;
+            assert_eq!(cpu.usage.as_deref(), Some("121m"));
+            assert_eq!((cpu.percent_of_request, cpu.percent_of_limit), expected);
+        };
+        check(Some("250m"), Some("1"), (Some(48), Some(12)));
+        check(Some("60m"), None, (Some(201), None));
+        check(Some("0"), None, (None, None));
+        let unmeasured = used(resources(Some("1"), None), &[]);
+        assert_eq!(unmeasured, resources(Some("1"), None));
+    }
+
+    #[test]
+    fn small_changes_are_not_worth_an_event() {
+        let check = |request: Option<&str>, before: &[&str], now: &[&str], expected: bool| {
+            let of = |cpu: &[&str]| used(resources(request, None), cpu);
+            assert_eq!(has_moved(&of(before), &of(now)), expected, "{before:?} {now:?}");
+        };
+        check(Some("1"), &["500m"], &["599m"], false);
+        check(Some("1"), &["500m"], &["600m"], true);
+        check(Some("1"), &["500m"], &["400m"], true);
+        // Of what requests nothing, a tenth of what it used.
+        check(None, &["100m"], &["109m"], false);
+        check(None, &["100m"], &["110m"], true);
+        check(Some("1"), &["1m"], &["1m"], false);
+        check(Some("1"), &[], &["1m"], true);
+        check(Some("1"), &["1m"], &[], true);
+    }
+}

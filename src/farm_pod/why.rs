@@ -1,0 +1,184 @@
+//! Why a Pod does not run well: one cause, the one to look at first.
+//!
+//! A Pod in trouble says so in many places: what is wrong with a container makes
+//! it not ready too, and its node, when it is gone, all of it. So the causes are
+//! asked in an order, and the first that applies is the answer.
+
+mod containers;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use jiff::SignedDuration;
+
+use super::node::NodeView;
+use super::view::{ConditionView, PodView, given};
+
+/// A message is cut after so many characters: a container may have written four thousand.
+const MESSAGE_CHARACTERS: usize = 256;
+
+/// Why a Pod does not run well.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Why {
+    /// The cause in a word, as `OOMKilled`, `ImagePullBackOff` or `Unschedulable`.
+    pub code: String,
+    /// The cause in one line.
+    pub message: String,
+    /// Since when it is so, if that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Time>,
+    /// The container that it is about, if it is about one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
+}
+
+impl Why {
+    /// A cause that is about no container; the message becomes one line.
+    pub fn new(code: impl Into<String>, message: impl AsRef<str>, since: Option<Time>) -> Self {
+        let (code, message) = (code.into(), one_line(message.as_ref()));
+        Self { code, message, since, container: None }
+    }
+
+    /// The cause that a condition names, or else this code.
+    fn of_condition(condition: &ConditionView, code: &str) -> Self {
+        let code = given(condition.reason.as_ref()).unwrap_or(code);
+        let message = given(condition.message.as_ref()).unwrap_or_default();
+        Self::new(code, message, condition.last_transition_time.clone())
+    }
+}
+
+/// Why a Pod does not run well; nothing of one that does, or that has done what it had to.
+pub fn why(pod: &PodView, node: Option<&NodeView>) -> Option<Why> {
+    let deletion = being_deleted(pod, node);
+    if deletion.is_some() || pod.status.phase.as_deref() == Some("Succeeded") {
+        return deletion;
+    }
+    let causes: [&dyn Fn() -> Option<Why>; 7] = [
+        &|| said_of_the_pod(pod),
+        &|| not_scheduled(pod),
+        &|| node_not_ready(pod, node),
+        &|| containers::in_trouble(pod),
+        &|| not_started(pod),
+        &|| containers::not_ready(pod).or_else(|| not_ready(pod)),
+        &|| resize_pending(pod),
+    ];
+    causes.iter().find_map(|cause| cause())
+}
+
+/// It is to go, and is still there.
+fn being_deleted(pod: &PodView, node: Option<&NodeView>) -> Option<Why> {
+    let deadline = pod.metadata.deletion_timestamp.as_ref()?;
+    let grace = SignedDuration::from_secs(pod.metadata.deletion_grace_period_seconds.unwrap_or(0));
+    // The time in the object is that at which it has to be gone.
+    let since = deadline.0.checked_sub(grace).unwrap_or(deadline.0);
+    let finalizers = pod.metadata.finalizers.as_deref().unwrap_or_default();
+    let disruption = pod.status.condition("DisruptionTarget").filter(|one| one.is_true());
+    let disruption = disruption.and_then(|one| given(one.message.as_ref()));
+    let message = if let Some(node) = node_not_ready(pod, node) {
+        format!("being deleted, but {}", node.message)
+    } else if let Some(said) = given(pod.status.message.as_ref()) {
+        format!("being deleted: {said}")
+    } else if !finalizers.is_empty() {
+        format!("being deleted, held by {}", finalizers.join(", "))
+    } else if let Some(disruption) = disruption {
+        format!("being deleted: {disruption}")
+    } else {
+        "being deleted".to_owned()
+    };
+    Some(Why::new("Terminating", message, Some(Time(since))))
+}
+
+/// What kubelet and controllers say of the Pod as a whole, as `Evicted`.
+fn said_of_the_pod(pod: &PodView) -> Option<Why> {
+    let code = given(pod.status.reason.as_ref())?;
+    let message = given(pod.status.message.as_ref()).unwrap_or_default();
+    let conditions = ["DisruptionTarget", "Ready"].map(|kind| pod.status.condition(kind));
+    let since = conditions.into_iter().flatten().find_map(|one| one.last_transition_time.clone());
+    Some(Why::new(code, message, since))
+}
+
+/// It has no node yet.
+fn not_scheduled(pod: &PodView) -> Option<Why> {
+    if given(pod.spec.node_name.as_ref()).is_some() || !is_pending(pod) {
+        return None;
+    }
+    let since = pod.metadata.creation_timestamp.clone();
+    let unknown = || Why::new("NotScheduled", "no scheduler has looked at it yet", since);
+    let condition = pod.status.condition("PodScheduled").filter(|one| !one.is_true());
+    Some(condition.map_or_else(unknown, |one| Why::of_condition(one, "Unschedulable")))
+}
+
+/// What its node says of itself, or does not say any more.
+fn node_not_ready(pod: &PodView, node: Option<&NodeView>) -> Option<Why> {
+    let node = node.filter(|_| !is_over(pod))?;
+    let ready = node.condition("Ready").filter(|ready| !ready.is_true())?;
+    let name = given(pod.spec.node_name.as_ref()).unwrap_or_default();
+    let said = given(ready.message.as_ref()).or_else(|| given(ready.reason.as_ref()));
+    let message = match said {
+        Some(said) => format!("node {name} is not ready: {said}"),
+        None => format!("node {name} is not ready"),
+    };
+    Some(Why::new("NodeNotReady", message, ready.last_transition_time.clone()))
+}
+
+/// It has a node, and not one of its containers has begun.
+fn not_started(pod: &PodView) -> Option<Why> {
+    let status = &pod.status;
+    if !is_pending(pod) {
+        return None;
+    }
+    let scheduled = status.condition("PodScheduled");
+    let since = scheduled.and_then(|scheduled| scheduled.last_transition_time.clone());
+    if status.container_statuses.is_empty() && status.init_container_statuses.is_empty() {
+        let name = given(pod.spec.node_name.as_ref()).unwrap_or_default();
+        let message = format!("the kubelet of node {name} has said nothing of it yet");
+        return Some(Why::new("NotStarted", message, since));
+    }
+    let prepared = status.condition("PodReadyToStartContainers");
+    if prepared.is_none_or(ConditionView::is_true) {
+        return Some(Why::new("ContainerCreating", "its containers are being made", since));
+    }
+    let claims = pod.spec.volumes.iter().filter_map(|one| one.persistent_volume_claim.as_ref());
+    let claims: Vec<&str> = claims.map(|claim| &*claim.claim_name).collect();
+    let message = match claims.as_slice() {
+        [] => "its sandbox, network or volumes are being made".to_owned(),
+        claims => format!("its sandbox, network or volumes ({}) are being made", claims.join(", ")),
+    };
+    Some(Why::new("ContainerCreating", message, since))
+}
+
+/// All containers are ready, and the Pod is not.
+fn not_ready(pod: &PodView) -> Option<Why> {
+    let ready = pod.status.condition("Ready").filter(|ready| !ready.is_true() && !is_over(pod))?;
+    Some(Why::of_condition(ready, "NotReady"))
+}
+
+/// It is to have more or less than it has.
+fn resize_pending(pod: &PodView) -> Option<Why> {
+    let pending = pod.status.condition("PodResizePending").filter(|one| one.is_true())?;
+    let reason = given(pending.reason.as_ref()).unwrap_or("Pending");
+    let why = Why::of_condition(pending, "");
+    Some(Why { code: format!("Resize{reason}"), ..why })
+}
+
+fn is_pending(pod: &PodView) -> bool {
+    matches!(pod.status.phase.as_deref(), None | Some("" | "Pending"))
+}
+
+fn is_over(pod: &PodView) -> bool {
+    matches!(pod.status.phase.as_deref(), Some("Succeeded" | "Failed"))
+}
+
+/// The text in one line, cut where it is long.
+fn one_line(text: &str) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(MESSAGE_CHARACTERS) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
+}
+
+#[cfg(test)]
+mod tests;
