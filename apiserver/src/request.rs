@@ -32,7 +32,6 @@ use std::collections::HashMap;
 use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use axum::body::Body;
@@ -55,7 +54,7 @@ use crate::occasionally::{Occasionally, shown};
 use crate::openapi::OpenApi;
 use crate::quota::{Account, Quota};
 use crate::record::{Metrics, Record, SourceInView};
-use crate::served_kind::{Backing, LeftOut, ServedKind, ServedKinds};
+use crate::served_kind::{Backing, ServedKind, ServedKinds};
 use crate::user::User;
 use crate::verb::{self, DeleteOptions, Subresource, SubresourceResponse, Verb};
 use crate::watch_cache::SourceState;
@@ -308,7 +307,7 @@ impl Handler {
     async fn answer(
         &self,
         (peer, held): (&Peer, &Answer),
-        mut route: Route,
+        route: Route,
         head: &Parts,
         body: Body,
         record: &mut Record,
@@ -316,10 +315,7 @@ impl Handler {
         let user = Arc::new(self.user(peer, head, record).await?);
         let _head = self.throttle.head(&user, head)?;
         authorize::authorize(&self.cluster, &user, &route).await?;
-        let (left_out, warnings) = authorize::left_out(&self.cluster, &user, &route).await?;
-        let permission =
-            route.is_watch().then(|| Permission::of(&self.cluster, &user, &route, &left_out));
-        narrow(&mut route, &left_out).await?;
+        let permission = route.is_watch().then(|| Permission::of(&self.cluster, &user, &route));
         let caller = Caller { user: &user, answer: held, permission };
         let answer = match route.destination {
             Destination::Document(document) => {
@@ -339,13 +335,10 @@ impl Handler {
             },
             Destination::Target(target) => self.target(caller, target, head, body, record).await,
         };
-        let warnings: Vec<String> = route.deprecation.into_iter().chain(warnings).collect();
-        if warnings.is_empty() {
-            return answer;
-        }
+        let Some(warning) = route.deprecation else { return answer };
         let refuse = |error| refuse_as(&error, negotiate::refusal(head));
         let mut response = answer.unwrap_or_else(refuse);
-        encode::warn(&mut response, &warnings);
+        encode::warn(&mut response, &[warning]);
         Ok(response)
     }
 
@@ -655,33 +648,10 @@ impl Handler {
     }
 }
 
-/// How long a request waits for a view that is computed for those who may not see all.
-const NARROWING: Duration = Duration::from_secs(3);
-
-/// Has a kind be read without these lookups.
-async fn narrow(route: &mut Route, left_out: &LeftOut) -> Result<(), ApiError> {
-    let Destination::Target(target) = &mut route.destination else { return Ok(()) };
-    let Backing::Computed(_, Some(narrowed)) = &target.served.backing else { return Ok(()) };
-    if left_out.is_empty() {
-        return Ok(());
-    }
-    let Some(view) = narrowed.view(left_out) else {
-        let kind = target.served.kind.qualified();
-        let message = format!(
-            "{kind} are shown in as many forms as there may be to those who may not see all of them"
-        );
-        return Err(ApiError::new(Reason::ServiceUnavailable, message));
-    };
-    // If it takes longer, the caller is told to come back.
-    let _ = tokio::time::timeout(NARROWING, view.wait_synced()).await;
-    target.served.cache = view;
-    Ok(())
-}
-
 /// What readers of a kind are to know of what it is computed from.
 fn source_warnings(served: &ServedKind) -> Vec<String> {
     match served.backing {
-        Backing::Computed(..) => {
+        Backing::Computed(_) => {
             served.cache.sources().iter().filter_map(SourceState::warning).collect()
         }
         Backing::Stored(_) | Backing::Reviewed(_) => Vec::new(),

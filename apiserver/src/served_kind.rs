@@ -1,7 +1,5 @@
 //! ServedKind: one kind in service.
 
-mod narrowed;
-
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,8 +10,6 @@ use tokio_util::sync::CancellationToken;
 use crate::kind::{Kind, ReviewHandler, Version};
 use crate::storage::{self, Collection, Store, StoreError};
 use crate::watch_cache::WatchCache;
-
-pub use narrowed::{LeftOut, Narrowed};
 
 /// What a computed kind is computed from: callers need the same verb on it.
 #[derive(Clone)]
@@ -35,9 +31,8 @@ pub struct SourceResource {
 pub enum Backing {
     /// A store: the kind can be written.
     Stored(Arc<dyn Store>),
-    /// A computation: the kind can be read by whoever may read its source, and as far as they may
-    /// read what is looked up.
-    Computed(SourceResource, Option<Arc<Narrowed>>),
+    /// A computation: the kind can be read by whoever may read its source.
+    Computed(SourceResource),
     /// Code that answers questions: nothing is kept, and nothing can be read.
     Reviewed(Arc<ReviewHandler>),
 }
@@ -116,7 +111,7 @@ impl ServedKind {
     pub fn store(&self) -> Option<(&Arc<dyn Store>, Collection)> {
         match &self.backing {
             Backing::Stored(store) => Some((store, Collection::new(&self.kind.collection()))),
-            Backing::Computed(..) | Backing::Reviewed(_) => None,
+            Backing::Computed(_) | Backing::Reviewed(_) => None,
         }
     }
 }
@@ -135,7 +130,7 @@ impl ServedKind {
         match &self.backing {
             Backing::Stored(store) => storage::await_newest(&**store).await,
             // What is computed is the newest there is.
-            Backing::Computed(..) | Backing::Reviewed(_) => Ok(()),
+            Backing::Computed(_) | Backing::Reviewed(_) => Ok(()),
         }
     }
 }

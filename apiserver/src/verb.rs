@@ -78,7 +78,7 @@ pub fn verbs(served: &ServedKind) -> &'static [Verb] {
             Verb::Update,
             Verb::Watch,
         ],
-        Backing::Computed(..) => &[Verb::Get, Verb::List, Verb::Watch],
+        Backing::Computed(_) => &[Verb::Get, Verb::List, Verb::Watch],
         Backing::Reviewed(_) => &[Verb::Create],
     }
 }

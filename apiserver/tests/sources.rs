@@ -9,15 +9,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use aggregated_apiserver::{
-    ApiServer, Computed, InProcess, Kinds, Lookup, Scoped, SourceScope, User,
-};
-use axum::body::{Body, BodyDataStream};
+use aggregated_apiserver::{ApiServer, Computed, InProcess, Kinds, Lookup, Scoped, SourceScope};
+use axum::body::Body;
 use fake_cluster::FakeCluster;
 use futures::stream::{self, BoxStream, StreamExt};
-use http::{Request, Response, StatusCode};
+use http::{Request, StatusCode};
 use http_body_util::BodyExt;
-use k8s_openapi::api::core::v1::{ConfigMap, Event, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Secret};
 use kube::CustomResource;
 use kube::api::{ObjectMeta, PartialObjectMeta};
 use kube::runtime::watcher::Event as SourceEvent;
@@ -133,7 +131,7 @@ fn named(name: &str) -> Value {
     json!({"metadata": {"namespace": "n", "name": name, "uid": name, "resourceVersion": "1"}})
 }
 
-fn event_object() -> Value {
+fn event() -> Value {
     let mut event = named("event");
     event["involvedObject"] = json!({});
     event
@@ -143,7 +141,7 @@ fn cluster() -> FakeCluster {
     let cluster = FakeCluster::default();
     cluster.set(CONFIG_MAPS, vec![named("a")]);
     cluster.set(SECRETS, vec![named("a")]);
-    cluster.set(EVENTS, vec![event_object()]);
+    cluster.set(EVENTS, vec![event()]);
     cluster
 }
 
@@ -154,10 +152,7 @@ async fn serve(cluster: &FakeCluster, kinds: Kinds) -> InProcess {
 /// The status, the warnings and the body of an answer.
 async fn ask(server: &InProcess, path: &str) -> (StatusCode, Vec<String>, Value) {
     let request = Request::get(path).body(Body::empty()).unwrap();
-    read(server.respond(in_process::admin(), request).await).await
-}
-
-async fn read(response: Response<Body>) -> (StatusCode, Vec<String>, Value) {
+    let response = server.respond(in_process::admin(), request).await;
     let warnings = response.headers().get_all("warning").iter();
     let warnings = warnings.map(|warning| warning.to_str().unwrap().to_owned()).collect();
     let status = response.status();
@@ -303,133 +298,6 @@ async fn what_is_in_scope_is_read_once() {
     );
     let (_, _, narrow) = ask(&server, "/apis/example.com/v1/narrows").await;
     assert_eq!(narrow["items"][0]["metadata"]["name"], "b");
-}
-
-struct Guarded;
-
-impl Scoped for Guarded {
-    const SCOPE: SourceScope = SourceScope::ALL;
-    const NEEDS_RIGHT: bool = true;
-}
-
-/// What not everybody may see.
-#[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
-#[kube(
-    group = "example.com",
-    version = "v1",
-    kind = "Seen",
-    namespaced,
-    selectable = ".spec.secret",
-    printcolumn(name = "Secret", type_ = "string", json_path = ".spec.secret")
-)]
-struct SeenSpec {
-    secret: Option<String>,
-    event: Option<String>,
-    service: Option<String>,
-}
-
-impl Computed for Seen {
-    type Source = ConfigMap;
-    type Related =
-        (Lookup<Service>, Lookup<Secret, Guarded>, Lookup<PartialObjectMeta<Event>, Guarded>);
-
-    fn compute(source: &ConfigMap, (services, secrets, events): &Self::Related) -> Option<Self> {
-        let name = source.metadata.name.as_deref()?;
-        let namespace = source.metadata.namespace.as_deref();
-        let uid = |metadata: &ObjectMeta| metadata.uid.clone();
-        let secret = secrets.get(namespace, name).and_then(|secret| uid(&secret.metadata));
-        let event = events.get(namespace, name).and_then(|event| uid(&event.metadata));
-        let service = services.get(namespace, name).and_then(|service| uid(&service.metadata));
-        Some(Self::new(name, SeenSpec { secret, event, service }))
-    }
-}
-
-fn user(name: &str) -> User {
-    User { name: name.to_owned(), ..User::default() }
-}
-
-async fn ask_as(server: &InProcess, name: &str, path: &str) -> (StatusCode, Vec<String>, Value) {
-    let request = Request::get(path).body(Body::empty()).unwrap();
-    read(server.respond(user(name), request).await).await
-}
-
-/// The next event of a watch, if there is one.
-async fn event(watch: &mut BodyDataStream) -> Option<Value> {
-    let bytes = tokio::time::timeout(Duration::from_secs(1), watch.next()).await.ok()??.unwrap();
-    Some(serde_json::from_slice(&bytes).unwrap())
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_a_caller_may_not_read_is_left_out_for_that_caller() {
-    let cluster = cluster();
-    cluster.set(EVENTS, vec![named("a")]);
-    cluster.set("/api/v1/services", vec![named("a")]);
-    let server = serve(&cluster, Kinds::new().computed::<Seen>()).await;
-    server.wait_synced().await;
-    const SEEN: &str = "/apis/example.com/v1/namespaces/n/seens";
-    const A: &str = "/apis/example.com/v1/namespaces/n/seens/a";
-    let rights = [(false, false), (true, false), (false, true), (true, true)];
-    let name = |(secrets, events): (bool, bool)| format!("user-{secrets}-{events}");
-    for (secrets, events) in rights {
-        let name = name((secrets, events));
-        cluster.permit(&name, "seens", true);
-        cluster.permit(&name, "configmaps", true);
-        cluster.permit(&name, "secrets", secrets);
-        cluster.permit(&name, "events", events);
-    }
-    // Without a right on the source nothing is shown.
-    for resource in ["seens", "secrets", "events"] {
-        cluster.permit("stranger", resource, true);
-    }
-    assert_eq!(ask_as(&server, "stranger", SEEN).await.0, StatusCode::FORBIDDEN);
-    let mut watches = Vec::new();
-    for (secrets, events) in rights {
-        let name = name((secrets, events));
-        let expected = json!({
-            "secret": secrets.then_some("a"), "event": events.then_some("a"), "service": "a",
-        });
-        let (status, warnings, list) = ask_as(&server, &name, SEEN).await;
-        assert_eq!((status, &list["items"][0]["spec"]), (StatusCode::OK, &expected), "{name}");
-        let missing: Vec<&str> = [("secrets", secrets), ("events", events)]
-            .into_iter()
-            .filter_map(|(resource, is_allowed)| (!is_allowed).then_some(resource))
-            .collect();
-        let warning = |resource: &&str| {
-            format!(
-                "299 - \"User \\\"{name}\\\" cannot list resource \\\"{resource}\\\" in API group \\\"\\\" in the namespace \\\"n\\\": what that would add is left out\""
-            )
-        };
-        assert_eq!(warnings, missing.iter().map(warning).collect::<Vec<_>>());
-        assert_eq!(ask_as(&server, &name, A).await.2["spec"], expected);
-        // It is not selected by either, nor in a table.
-        let selected = ask_as(&server, &name, &format!("{SEEN}?fieldSelector=spec.secret=a")).await;
-        let selected = selected.2["items"].as_array().unwrap().len();
-        assert_eq!(selected, usize::from(secrets));
-        let request =
-            Request::get(SEEN).header("accept", "application/json;as=Table;g=meta.k8s.io;v=v1");
-        let response = server.respond(user(&name), request.body(Body::empty()).unwrap()).await;
-        let table = read(response).await.2;
-        let cell = &table["rows"][0]["cells"][1];
-        assert_eq!(*cell, if secrets { "a" } else { "<no value>" });
-        let revision = list["metadata"]["resourceVersion"].as_str().unwrap();
-        let request = Request::get(format!("{SEEN}?watch=true&resourceVersion={revision}"));
-        let request = request.body(Body::empty()).unwrap();
-        let watch = server.respond(user(&name), request).await;
-        assert_eq!(watch.status(), StatusCode::OK);
-        watches.push(((secrets, events), watch.into_body().into_data_stream()));
-    }
-    // Who may not see a Secret is not told that it has changed.
-    let mut secret = named("a");
-    secret["metadata"]["uid"] = "b".into();
-    cluster.tell(SECRETS, "MODIFIED", &secret);
-    for ((secrets, _), watch) in &mut watches {
-        let changed = event(watch).await.map(|event| event["object"]["spec"]["secret"].clone());
-        assert_eq!(changed, secrets.then_some("b".into()));
-    }
-    cluster.tell("/api/v1/services", "MODIFIED", &secret);
-    for (_, watch) in &mut watches {
-        assert_eq!(event(watch).await.unwrap()["object"]["spec"]["service"], "b");
-    }
 }
 
 /// More fields than a definition may have.

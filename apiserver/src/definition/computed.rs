@@ -20,7 +20,6 @@ use super::lookup::{self, Due, QuestionId, Related, Tracked};
 use super::{Cells, qualified, to_tree};
 use crate::cluster::{Changed, SourceInformer, SourceScope, Sources};
 use crate::object::{Key, Object};
-use crate::served_kind::LeftOut;
 use crate::watch_cache::{SourceState, WatchCache};
 use held_back::{HeldBack, Hold};
 
@@ -59,8 +58,7 @@ impl<K> SourceType for K where
 /// A kind that is a view of something else in the cluster: read-only, and as
 /// fresh as what it shows.
 ///
-/// Whoever reads it needs the same right on its [`Computed::Source`] too, and on what is looked up where
-/// [`NEEDS_RIGHT`](super::Scoped::NEEDS_RIGHT) says so: without that it is left out for that caller.
+/// Whoever reads it needs the same right on its [`Computed::Source`] too.
 ///
 /// There is one object for each source, if [`compute`](Self::compute) makes one of it, and what else it
 /// shows is looked up ([`Lookup`](super::Lookup)): by name, by what is in the other objects, by labels in
@@ -187,19 +185,10 @@ pub trait Computed:
     }
 }
 
-/// Keeps a cache as the sources say, for ever, as if nothing could be seen by some of the lookups.
-pub(super) async fn run<C: Computed>(
-    sources: Arc<Sources>,
-    cache: Arc<WatchCache>,
-    left_out: LeftOut,
-) {
+/// Keeps a cache as the sources say, for ever.
+pub(super) async fn run<C: Computed>(sources: Arc<Sources>, cache: Arc<WatchCache>) {
     let notify = Arc::new(Notify::new());
     let mut computation = Computation::<C>::new(&sources, cache, &notify);
-    for (place, lookup) in computation.related.lookups().into_iter().enumerate() {
-        if left_out.contains(&place) {
-            lookup.leave_out();
-        }
-    }
     let mut wake_at = None;
     loop {
         let changed = notify.notified();

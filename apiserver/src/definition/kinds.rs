@@ -29,7 +29,7 @@ use crate::kind::{
 };
 use crate::object::Tree;
 use crate::schema::Types;
-use crate::served_kind::{LeftOut, SourceResource};
+use crate::served_kind::SourceResource;
 use crate::user::User;
 use crate::watch_cache::WatchCache;
 
@@ -38,8 +38,6 @@ use crate::watch_cache::WatchCache;
 pub struct SourceKind {
     /// The API group; empty for the core group.
     pub group: String,
-    /// The version.
-    pub version: String,
     /// The plural.
     pub plural: String,
     /// Whether it lives in namespaces.
@@ -48,38 +46,20 @@ pub struct SourceKind {
     pub scope: SourceScope,
     /// The type that they are read as.
     pub type_id: TypeId,
-    /// Whether callers who may not read it are shown what is computed without it.
-    pub is_guarded: bool,
 }
 
 impl SourceKind {
     /// What this type is called.
-    pub(super) fn of<K: SourceType>(scope: SourceScope, is_guarded: bool) -> Self {
+    pub(super) fn of<K: SourceType>(scope: SourceScope) -> Self {
         Self {
             group: K::group(&()).into_owned(),
-            version: K::version(&()).into_owned(),
             plural: K::plural(&()).into_owned(),
             namespaced: TypeId::of::<K::Scope>() != TypeId::of::<ClusterResourceScope>(),
             scope,
             type_id: TypeId::of::<K>(),
-            is_guarded,
-        }
-    }
-
-    /// The same as callers need rights on it; an object of some name has its source under another.
-    fn resource(&self, name_of: fn(&str) -> Option<String>) -> SourceResource {
-        SourceResource {
-            group: self.group.clone(),
-            version: self.version.clone(),
-            resource: self.plural.clone(),
-            namespaced: self.namespaced,
-            name_of,
         }
     }
 }
-
-/// Keeps a cache of what is computed without some lookups, for ever.
-pub type RunComputed = fn(Arc<Sources>, Arc<WatchCache>, LeftOut) -> BoxFuture<'static, ()>;
 
 /// How a kind comes to its objects.
 pub enum Role {
@@ -92,12 +72,10 @@ pub enum Role {
     Computed {
         /// What callers need rights on.
         source: SourceResource,
-        /// What they need rights on to see what is looked up there, by the places of the lookups.
-        guarded: Vec<(usize, SourceResource)>,
         /// Everything that is watched for it.
         watched: Vec<SourceKind>,
-        /// Keeps a cache, for ever.
-        run: RunComputed,
+        /// Keeps the cache, for ever.
+        run: fn(Arc<Sources>, Arc<WatchCache>) -> BoxFuture<'static, ()>,
     },
     /// Its objects are reviews: code answers them, and nothing is stored.
     Reviewed(Arc<ReviewHandler>),
@@ -317,17 +295,18 @@ impl Kinds {
     /// Adds a kind that is computed.
     #[must_use]
     pub fn computed<K: Computed>(mut self) -> Self {
-        let main = SourceKind::of::<K::Source>(K::SCOPE, true);
-        let source = main.resource(K::source_name);
-        let lookups = K::Related::kinds().into_iter().enumerate();
-        let guarded = lookups.filter(|(_, lookup)| lookup.is_guarded);
-        // Right to one of them is no right to what they show.
-        let guarded = guarded.map(|(place, lookup)| (place, lookup.resource(|_| None))).collect();
+        let main = SourceKind::of::<K::Source>(K::SCOPE);
+        let source = SourceResource {
+            group: K::Source::group(&()).into_owned(),
+            version: K::Source::version(&()).into_owned(),
+            resource: K::Source::plural(&()).into_owned(),
+            namespaced: main.namespaced,
+            name_of: K::source_name,
+        };
         let mut watched = vec![main];
         watched.extend(K::Related::kinds());
-        let run: RunComputed =
-            |sources, cache, left_out| computed::run::<K>(sources, cache, left_out).boxed();
-        let role = Role::Computed { source, guarded, watched, run };
+        let run = |sources, cache| computed::run::<K>(sources, cache).boxed();
+        let role = Role::Computed { source, watched, run };
         self.add(K::crd(), K::cells().erased(), role);
         self
     }

@@ -119,16 +119,6 @@ pub struct Lookup<K, S = Everything> {
 pub trait Scoped: 'static {
     /// What is read.
     const SCOPE: SourceScope;
-
-    /// Whether those who read what is computed need the same right (to `get`, `list` or `watch`, in the
-    /// same namespace) on all objects of the type, to see what is looked up here. Who has not is
-    /// shown what is computed without it, as if it could not be read, and so are those who select by it
-    /// or watch it; a warning says so. If this is false, whatever `compute` shows of the objects is
-    /// declared harmless: all who may read the source see it.
-    ///
-    /// Each combination of missing rights that callers have is computed and kept once more, and of a
-    /// kind there are four at most: others are refused.
-    const NEEDS_RIGHT: bool = false;
 }
 
 /// All objects of a type.
@@ -150,8 +140,6 @@ struct Followed<K> {
 struct State<K> {
     /// What computations see; it changes only between them.
     availability: Availability,
-    /// Whether nothing is to be seen, whatever the cluster shows.
-    is_left_out: bool,
     /// What is more than found by name; made when it is first asked for.
     view: Option<View<K>>,
     /// How many bytes of the view the informer counts as taken.
@@ -311,8 +299,7 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
         view: Option<View<K>>,
     ) -> Self {
         let questions = Questions::default();
-        let state =
-            Mutex::new(State { availability, is_left_out: false, view, charged: 0, questions });
+        let state = Mutex::new(State { availability, view, charged: 0, questions });
         Self { followed, state, scope: PhantomData }
     }
 
@@ -373,8 +360,6 @@ pub trait Tracked {
     /// Takes in what changed since this was last called, and adds the sources that have asked for it.
     /// Answers when it has to be called at the latest, if nothing changes before.
     fn take_due(&self, due: &mut Due) -> Option<Instant>;
-    /// Has nothing be seen of the objects from now on.
-    fn leave_out(&self);
     /// Whether it is known if the objects can be looked at.
     fn is_settled(&self) -> bool;
     /// The state of the source, if the objects come from the cluster.
@@ -413,11 +398,8 @@ impl<K: SourceType, S: Scoped> Tracked for Lookup<K, S> {
     fn take_due(&self, due: &mut Due) -> Option<Instant> {
         let Followed { informer, changed, opened } = self.followed.as_ref()?;
         let mut state = self.state();
-        let changed = changed.take();
-        if state.is_left_out {
-            return None;
-        }
         let State { availability, view, questions, .. } = &mut *state;
+        let changed = changed.take();
         let (now, standing) = (Instant::now(), informer.standing());
         let (is, until) = Availability::at(now, &standing, *opened);
         if std::mem::replace(availability, is) != is {
@@ -440,23 +422,13 @@ impl<K: SourceType, S: Scoped> Tracked for Lookup<K, S> {
         until
     }
 
-    fn leave_out(&self) {
-        let mut state = self.state();
-        state.is_left_out = true;
-        state.availability = Availability::Unavailable;
-    }
-
     fn is_settled(&self) -> bool {
         self.state().availability != Availability::Unknown
     }
 
     fn source(&self) -> Option<SourceState> {
         let Followed { informer, .. } = self.followed.as_ref()?;
-        let state = self.state();
-        let is_left_out = state.availability == Availability::Unavailable;
-        if state.is_left_out {
-            return None;
-        }
+        let is_left_out = self.state().availability == Availability::Unavailable;
         Some(SourceState { is_left_out: Some(is_left_out), ..source(informer) })
     }
 

@@ -13,7 +13,7 @@ use super::route::{Destination, Route};
 use crate::clock::Clock;
 use crate::cluster::{Attributes, Cluster};
 use crate::error::ApiError;
-use crate::served_kind::{Backing, LeftOut, Narrowed, SourceResource};
+use crate::served_kind::{Backing, SourceResource};
 use crate::user::User;
 
 /// How often it is asked again whether a watch may go on, and up to as long again.
@@ -25,25 +25,15 @@ const UNANSWERED: Duration = Duration::from_secs(60 * 60);
 pub(super) struct Permission {
     cluster: Cluster,
     user: Arc<User>,
-    /// What was asked, and whether it was allowed: what is shown depends on it.
-    demands: Vec<(Arc<Attributes>, bool)>,
+    demands: Vec<Arc<Attributes>>,
 }
 
 impl Permission {
-    /// What this request was allowed to do; some lookups may be left out.
-    pub(super) fn of(
-        cluster: &Cluster,
-        user: &Arc<User>,
-        route: &Route,
-        left_out: &LeftOut,
-    ) -> Self {
-        let mut demands = vec![(Arc::clone(&route.attributes), true)];
-        if let Some((source, narrowed)) = source_of(route) {
-            demands.push((Arc::new(on_source(&route.attributes, source)), true));
-            for (place, lookup) in narrowed.iter().flat_map(|narrowed| narrowed.guarded()) {
-                let attributes = on_source(&route.attributes, lookup);
-                demands.push((Arc::new(attributes), !left_out.contains(place)));
-            }
+    /// What this request was allowed to do.
+    pub(super) fn of(cluster: &Cluster, user: &Arc<User>, route: &Route) -> Self {
+        let mut demands = vec![Arc::clone(&route.attributes)];
+        if let Some(source) = source_of(route) {
+            demands.push(Arc::new(on_source(&route.attributes, source)));
         }
         Self { cluster: cluster.clone(), user: Arc::clone(user), demands }
     }
@@ -67,8 +57,8 @@ impl Permission {
     }
 
     async fn holds(&self) -> Result<bool, ApiError> {
-        for (demand, was_allowed) in &self.demands {
-            if ask(&self.cluster, &self.user, demand).await?.is_none() != *was_allowed {
+        for demand in &self.demands {
+            if ask(&self.cluster, &self.user, demand).await?.is_some() {
                 return Ok(false);
             }
         }
@@ -77,10 +67,10 @@ impl Permission {
 }
 
 /// What the objects that are asked for are computed from.
-fn source_of(route: &Route) -> Option<(&SourceResource, Option<&Arc<Narrowed>>)> {
+fn source_of(route: &Route) -> Option<&SourceResource> {
     match &route.destination {
         Destination::Target(target) => match &target.served.backing {
-            Backing::Computed(source, narrowed) => Some((source, narrowed.as_ref())),
+            Backing::Computed(source) => Some(source),
             _ => None,
         },
         _ => None,
@@ -97,32 +87,13 @@ pub(super) async fn authorize(
     if user.is_master() {
         return Ok(());
     }
-    if let Some((source, _)) = source_of(route) {
+    if let Some(source) = source_of(route) {
         let attributes = on_source(&route.attributes, source);
         if let Some(why) = ask(cluster, user, &attributes).await? {
             return Err(forbidden(&route.attributes, &why));
         }
     }
     Ok(())
-}
-
-/// What a kind is read without, because the caller may not read that, and the warnings that say so.
-pub(super) async fn left_out(
-    cluster: &Cluster,
-    user: &User,
-    route: &Route,
-) -> Result<(LeftOut, Vec<String>), ApiError> {
-    let (mut left_out, mut warnings) = (LeftOut::new(), Vec::new());
-    let narrowed = source_of(route).and_then(|(_, narrowed)| narrowed);
-    for (place, lookup) in narrowed.iter().flat_map(|narrowed| narrowed.guarded()) {
-        let attributes = on_source(&route.attributes, lookup);
-        if !user.is_master() && ask(cluster, user, &attributes).await?.is_some() {
-            left_out.insert(*place);
-            let what = cannot(user, &attributes);
-            warnings.push(format!("{what}: what that would add is left out"));
-        }
-    }
-    Ok((left_out, warnings))
 }
 
 /// Refuses this, unless the user may do it.
@@ -211,35 +182,5 @@ fn forbidden(attributes: &Attributes, why: &str) -> ApiError {
             ApiError::forbidden(group, resource, name, why).of_authorization()
         }
         Attributes::Path { .. } => ApiError::forbidden_path(why).of_authorization(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::convert::Infallible;
-
-    use super::*;
-
-    /// What a watch shows depends on what its user might not do as well.
-    #[tokio::test]
-    async fn a_watch_ends_when_a_right_comes_or_goes() {
-        for is_allowed in [true, false] {
-            let review = serde_json::json!({
-                "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
-                "metadata": {}, "spec": {}, "status": {"allowed": is_allowed},
-            });
-            let answers = tower::service_fn(move |_: http::Request<kube::client::Body>| {
-                let body = axum::body::Body::from(review.to_string());
-                async { Ok::<_, Infallible>(http::Response::new(body)) }
-            });
-            let cluster = Cluster::new(kube::Client::new(answers, "default"));
-            let path = Attributes::Path { verb: "get".to_owned(), path: "/x".to_owned() };
-            for was_allowed in [true, false] {
-                let demands = vec![(Arc::new(path.clone()), was_allowed)];
-                let user = Arc::new(User { name: "jane".to_owned(), ..User::default() });
-                let permission = Permission { cluster: cluster.clone(), user, demands };
-                assert_eq!(permission.holds().await.unwrap(), is_allowed == was_allowed);
-            }
-        }
     }
 }

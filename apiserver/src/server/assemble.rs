@@ -21,7 +21,7 @@ use crate::error::{Reason, StartError};
 use crate::kind::{Kind, QuotaUsage};
 use crate::object::{Object, Shape, Tree};
 use crate::request::{Authentication, Documents, Handler, SharedHandler};
-use crate::served_kind::{Backing, CommitGate, Intake, LeftOut, Narrowed, ServedKind, ServedKinds};
+use crate::served_kind::{Backing, CommitGate, Intake, ServedKind, ServedKinds};
 use crate::storage::{
     Collection, Commit, Expected, Failure, MemoryStore, NamespaceShare, Store, Timeline, Versioned,
 };
@@ -211,19 +211,9 @@ impl Assembled {
             let is_view = shown.is_some();
             let backing = match &registered.role {
                 Role::Stored { .. } => Backing::Stored(store.clone()),
-                Role::Computed { source, guarded, run, .. } => {
-                    runs.push(run(Arc::clone(&sources), Arc::clone(&cache), LeftOut::new()));
-                    let narrowed = (!guarded.is_empty()).then(|| {
-                        let (sources, timeline) = (Arc::clone(&sources), Arc::clone(&of_process));
-                        let (run, window) = (*run, bounds.window);
-                        let open = move |left_out| {
-                            let cache = Arc::new(WatchCache::new(Arc::clone(&timeline), window));
-                            let run = run(Arc::clone(&sources), Arc::clone(&cache), left_out);
-                            (cache, tokio::spawn(run))
-                        };
-                        Arc::new(Narrowed::new(guarded.clone(), open))
-                    });
-                    Backing::Computed(source.clone(), narrowed)
+                Role::Computed { source, run, .. } => {
+                    runs.push(run(Arc::clone(&sources), Arc::clone(&cache)));
+                    Backing::Computed(source.clone())
                 }
                 Role::Reviewed(review) => {
                     cache.mark_synced();

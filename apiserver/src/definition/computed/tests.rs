@@ -94,7 +94,7 @@ fn start() -> Fixture {
         config_maps: sources.open(SourceScope::ALL, ""),
         secrets: sources.open(SourceScope::ALL, ""),
         cache: Arc::clone(&cache),
-        _running: tokio::spawn(run::<Joined>(sources, cache, LeftOut::new())),
+        _running: tokio::spawn(run::<Joined>(sources, cache)),
     }
 }
 

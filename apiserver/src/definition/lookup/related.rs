@@ -30,7 +30,7 @@ impl<K: SourceType, S: Scoped> Related for Lookup<K, S> {
     }
 
     fn kinds() -> Vec<SourceKind> {
-        vec![SourceKind::of::<K>(S::SCOPE, S::NEEDS_RIGHT)]
+        vec![SourceKind::of::<K>(S::SCOPE)]
     }
 }
 
