@@ -98,11 +98,29 @@ impl Environment {
 
     /// Reads an expression, checks its types and estimates what it may cost.
     ///
-    /// Deep expressions need about 4 MiB of stack in a build without optimization.
-    ///
     /// # Errors
     /// Where it is not well formed, its types do not fit, or it needs what is not supported.
     pub fn compile(&self, text: &str) -> Result<Program, CompileError> {
+        /// How many signs there may be that lead deeper, before the stack of the caller is not used.
+        const SIGNS: usize = 40;
+        /// What the deepest expression needs in a build without optimization, and as much again.
+        const STACK: usize = 16 << 20;
+        let deeper = text.chars().filter(|char| "([{?.+-*/%<>=!".contains(*char)).count();
+        if deeper <= SIGNS {
+            return self.compile_here(text);
+        }
+        let no_thread = |_| CompileError::Unsupported("no thread could be started".to_owned());
+        std::thread::scope(|scope| {
+            let builder = std::thread::Builder::new().stack_size(STACK);
+            let thread = builder.spawn_scoped(scope, || self.compile_here(text));
+            let compiled = thread.map_err(no_thread)?.join();
+            compiled.unwrap_or_else(|_| {
+                Err(CompileError::Unsupported("the compiler has failed".to_owned()))
+            })
+        })
+    }
+
+    fn compile_here(&self, text: &str) -> Result<Program, CompileError> {
         let source = Source::new(text);
         let mut faults = Faults::default();
         let parsed = parse(&source, &mut faults);
@@ -140,6 +158,36 @@ impl Environment {
     }
 }
 
+/// What an expression is evaluated on.
+#[derive(Clone, Copy, Debug)]
+pub enum Data<'v> {
+    /// Any value.
+    Value(&'v JsonValue),
+    /// An object.
+    Object(&'v serde_json::Map<String, JsonValue>),
+}
+
+impl<'v> From<&'v JsonValue> for Data<'v> {
+    fn from(value: &'v JsonValue) -> Self {
+        Self::Value(value)
+    }
+}
+
+impl<'v> From<&'v serde_json::Map<String, JsonValue>> for Data<'v> {
+    fn from(object: &'v serde_json::Map<String, JsonValue>) -> Self {
+        Self::Object(object)
+    }
+}
+
+impl<'v> Data<'v> {
+    fn read(self, declared: &'v Declared) -> Result<Value<'v>, Failure> {
+        match self {
+            Self::Value(value) => Value::of(value, declared),
+            Self::Object(members) => Value::of_object(members, declared),
+        }
+    }
+}
+
 impl Program {
     /// Whether it comes to `true` or `false`.
     pub fn is_bool(&self) -> bool {
@@ -162,14 +210,14 @@ impl Program {
     }
 
     /// Evaluates it on a value and on what that was before, and takes what it costs from the budget.
-    pub fn evaluate(
-        &self,
-        value: &JsonValue,
-        old: Option<&JsonValue>,
+    pub fn evaluate<'v>(
+        &'v self,
+        value: impl Into<Data<'v>>,
+        old: Option<Data<'v>>,
         budget: &mut Budget,
     ) -> Outcome {
         let mut meter = Meter::new(budget.per_call, budget.work);
-        let outcome = self.run(value, old, &mut meter);
+        let outcome = self.run(value.into(), old, &mut meter);
         budget.work = meter.work_left();
         match budget.left.checked_sub(meter.spent()) {
             Some(left) => budget.left = left,
@@ -185,16 +233,15 @@ impl Program {
         }
     }
 
-    /// What it costs on a value, and what it comes to.
-    pub(crate) fn run(
-        &self,
-        value: &JsonValue,
-        old: Option<&JsonValue>,
+    fn run<'v>(
+        &'v self,
+        value: Data<'v>,
+        old: Option<Data<'v>>,
         meter: &mut Meter,
     ) -> Result<Outcome, Failure> {
         let mut slots = vec![None; self.slots];
-        slots[0] = Some(Value::of(value, &self.declared));
-        let old = old.map(|old| Value::of(old, &self.declared)).transpose()?;
+        slots[0] = Some(value.read(&self.declared));
+        let old = old.map(|old| old.read(&self.declared)).transpose()?;
         slots[1] = match (self.has_optional_old, old) {
             (true, Some(old)) => Some(Ok(Value::optional(old))),
             (true, None) => Some(Ok(Value::Optional(None))),

@@ -22,22 +22,14 @@ impl<'v> Value<'v> {
             (Shape::IntOrString, JsonValue::Number(number)) if number.as_i64().is_some() => {
                 Ok(Self::Int(number.as_i64().unwrap_or_default()))
             }
-            (Shape::IntOrString, _) => Err(Failure::new(
-                "invalid data, expected XIntOrString value to be either a string or integer",
-            )),
-            (Shape::Object(_) | Shape::Map(_), JsonValue::Object(members)) => {
-                Ok(Self::Map(Map::Json(members, declared)))
-            }
-            (Shape::Object(_) | Shape::Map(_), _) => Err(Failure::new(
-                "invalid data, expected a map for the provided schema with type=object",
-            )),
+            (Shape::IntOrString, _) => Err(Failure::new(NO_INT_OR_STRING)),
+            (_, JsonValue::Object(members)) => Self::of_object(members, declared),
+            (Shape::Object(_) | Shape::Map(_), _) => Err(Failure::new(NO_MAP)),
             (Shape::List(of, equality), JsonValue::Array(items)) => Ok(Self::List(List {
                 items: Items::Json(items, of),
                 equality: ListEquality::Declared(equality),
             })),
-            (Shape::List(..), _) => Err(Failure::new(
-                "invalid data, expected an array for the provided schema with type=array",
-            )),
+            (Shape::List(..), _) => Err(Failure::new(NO_ARRAY)),
             (Shape::String(format), JsonValue::String(text)) => formatted(text, *format),
             (Shape::String(_), other) => {
                 let found = go_type(other);
@@ -65,6 +57,34 @@ impl<'v> Value<'v> {
         }
     }
 }
+
+const NO_MAP: &str = "invalid data, expected a map for the provided schema with type=object";
+
+impl<'v> Value<'v> {
+    /// The same of an object.
+    pub(crate) fn of_object(
+        members: &'v Json<String, JsonValue>,
+        declared: &'v Declared,
+    ) -> Outcome<'v> {
+        const FOUND: &str = "map[string]interface {}";
+        let wrong = |expected: &str| {
+            Err(Failure::new(format!("invalid data, expected {expected}, got {FOUND}")))
+        };
+        match &declared.shape {
+            Shape::Object(_) | Shape::Map(_) => Ok(Self::Map(Map::Json(members, declared))),
+            Shape::IntOrString => Err(Failure::new(NO_INT_OR_STRING)),
+            Shape::List(..) => Err(Failure::new(NO_ARRAY)),
+            Shape::String(_) => wrong("string"),
+            Shape::Double => wrong("float"),
+            Shape::Int => wrong("int"),
+            Shape::Bool => wrong("bool"),
+        }
+    }
+}
+
+const NO_ARRAY: &str = "invalid data, expected an array for the provided schema with type=array";
+const NO_INT_OR_STRING: &str =
+    "invalid data, expected XIntOrString value to be either a string or integer";
 
 /// What Go calls a value of JSON.
 fn go_type(value: &JsonValue) -> &'static str {

@@ -20,7 +20,8 @@
 //! let environment = Environment::new(Arc::new(Declared::object(vec![replicas])));
 //! let program = environment.compile("self.replicas < 5").unwrap();
 //! let mut budget = Budget::new(10_000, 1_000);
-//! let outcome = program.evaluate(&json!({"replicas": 7}), None, &mut budget);
+//! let llama = json!({"replicas": 7});
+//! let outcome = program.evaluate(&llama, None, &mut budget);
 //! assert_eq!(outcome, Outcome::Bool(false));
 //!
 //! let why = environment.compile("self.count < 5").unwrap_err();
@@ -55,5 +56,5 @@ mod value;
 
 pub use cost::Budget;
 pub use declared::{Declared, Field, ListKind};
-pub use environment::{CompileError, Environment, Outcome, Program};
+pub use environment::{CompileError, Data, Environment, Outcome, Program};
 pub use escape::escape;
