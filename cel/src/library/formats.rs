@@ -155,7 +155,10 @@ fn is_label(text: &str) -> bool {
 
 fn label_1123(text: &str) -> Vec<String> {
     const WHY: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
-    with_form(text, 63, is_label(text), WHY)
+    // A name that is longer than one may be is told first, as everywhere.
+    let is_subdomain = text.split('.').all(is_label);
+    let why = if is_subdomain { "must not contain dots" } else { WHY };
+    with_form(text, 63, is_label(text), why)
 }
 
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";

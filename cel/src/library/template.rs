@@ -1,6 +1,7 @@
 //! `format`: texts with places for values.
 
 use super::Invocation;
+use super::texts::quote;
 use crate::convert::{duration_text, timestamp_text};
 use crate::value::{Failure, Outcome, Value};
 
@@ -125,7 +126,7 @@ fn clause(verb: char, precision: Option<usize>, value: &Value<'_>) -> Result<Str
     let written = match (verb, value) {
         ('s', _) => return as_text(value),
         ('d', Value::Int(_) | Value::Uint(_)) => Some(value.to_string()),
-        ('f', Value::Double(number)) => Some(format!("{number:.precision$}")),
+        ('f', Value::Double(number)) => Some(grouped(&format!("{number:.precision$}"))),
         ('e', Value::Double(number)) => Some(scientific(*number, precision)),
         ('f' | 'e', Value::String(text))
             if ["NaN", "Infinity", "-Infinity"].contains(&text.as_str()) =>
@@ -144,6 +145,22 @@ fn clause(verb: char, precision: Option<usize>, value: &Value<'_>) -> Result<Str
         _ => None,
     };
     written.ok_or(value.type_name())
+}
+
+/// A number as English writes it, with a comma before each three digits.
+fn grouped(number: &str) -> String {
+    let end = number.find('.').unwrap_or(number.len());
+    let (whole, fraction) = number.split_at(end);
+    let mut grouped = String::with_capacity(number.len() + whole.len() / 3);
+    for (at, char) in whole.char_indices() {
+        let left = whole.len() - at;
+        if char.is_ascii_digit() && left % 3 == 0 && grouped.ends_with(|c: char| c.is_ascii_digit())
+        {
+            grouped.push(',');
+        }
+        grouped.push(char);
+    }
+    grouped + fraction
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -201,7 +218,7 @@ fn as_text(value: &Value<'_>) -> Result<String, &'static str> {
 /// A value within a list or a map: texts stand in quotation marks.
 fn within(value: &Value<'_>) -> Result<String, &'static str> {
     match value {
-        Value::String(text) => Ok(format!("\"{}\"", text.as_str())),
+        Value::String(text) => Ok(quote(text.as_str())),
         Value::Timestamp(at) => Ok(format!("timestamp(\"{}\")", timestamp_text(*at))),
         Value::Duration(nanoseconds) => {
             Ok(format!("duration(\"{}\")", duration_text(*nanoseconds)))

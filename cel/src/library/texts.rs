@@ -232,7 +232,8 @@ fn join<'v>(call: &mut Invocation<'_>, all: &[Value<'v>]) -> Outcome<'v> {
     Ok(Value::text(joined))
 }
 
-fn quote(text: &str) -> String {
+/// A text in quotation marks, with its escapes.
+pub(super) fn quote(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');
     for char in text.chars() {

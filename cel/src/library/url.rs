@@ -74,7 +74,8 @@ pub(super) fn parse(text: &str) -> Result<Url, String> {
             text: text.to_owned(),
         });
     }
-    let (scheme, rest) = scheme(text).map_err(|why| wrong(why))?;
+    let (scheme, rest) = scheme(text).map_err(wrong)?;
+    let rest = rest.split_once('#').map_or(rest, |(rest, _)| rest);
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
     if !rest.starts_with('/') {
         if scheme.is_empty() {
@@ -231,7 +232,6 @@ fn escaped_path(path: &str) -> Result<String, String> {
 fn query(query: &str) -> Value<'static> {
     let mut found: BTreeMap<String, Vec<Value<'static>>> = BTreeMap::new();
     let text = |part: &str| String::from_utf8_lossy(&unescape(part, true)).into_owned();
-    // A fragment is none of a request's URL: it belongs to the last value.
     for pair in query.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';')) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         if check_escapes(name).is_err() || check_escapes(value).is_err() {
