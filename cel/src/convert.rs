@@ -1,11 +1,9 @@
 //! Values made of other values, and how they are written.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 
+use crate::moment::Moment;
 use crate::value::{Failure, Outcome, Value};
-
-/// The first and the last second that a time may be in: the years 1 to 9999.
-const SECONDS: std::ops::RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
 
 /// `int(value)`
 pub(crate) fn to_int<'v>(value: &Value<'v>) -> Outcome<'v> {
@@ -20,7 +18,7 @@ pub(crate) fn to_int<'v>(value: &Value<'v>) -> Outcome<'v> {
             parse_int(text.as_str()).ok_or_else(|| no_conversion(value, "int"))?
         }
         Value::Duration(nanoseconds) => *nanoseconds,
-        Value::Timestamp(at) => at.as_second() - i64::from(at.subsec_nanosecond() < 0),
+        Value::Timestamp(at) => at.seconds(),
         other => return Err(no_conversion(other, "int")),
     }))
 }
@@ -115,14 +113,12 @@ pub(crate) fn to_duration<'v>(value: &Value<'v>) -> Outcome<'v> {
 pub(crate) fn to_timestamp<'v>(value: &Value<'v>) -> Outcome<'v> {
     match value {
         Value::Timestamp(_) => Ok(value.clone()),
-        Value::Int(seconds) => timestamp_of(i128::from(*seconds) * 1_000_000_000)
+        Value::Int(seconds) => Moment::new(i128::from(*seconds) * 1_000_000_000, 0)
             .map(Value::Timestamp)
             .ok_or_else(|| Failure::new("timestamp overflow")),
-        Value::String(text) => match parse_timestamp(text.as_str()) {
-            Some(at) if SECONDS.contains(&at.as_second()) => Ok(Value::Timestamp(at)),
-            Some(_) => Err(Failure::new("timestamp overflow")),
-            None => Err(no_conversion(value, "google.protobuf.Timestamp")),
-        },
+        Value::String(text) => Moment::parse(text.as_str())
+            .map(Value::Timestamp)
+            .ok_or_else(|| no_conversion(value, "google.protobuf.Timestamp")),
         other => Err(no_conversion(other, "google.protobuf.Timestamp")),
     }
 }
@@ -130,43 +126,6 @@ pub(crate) fn to_timestamp<'v>(value: &Value<'v>) -> Outcome<'v> {
 fn no_conversion(value: &Value<'_>, to: &str) -> Failure {
     let from = value.type_name();
     Failure::new(format!("type conversion error from '{from}' to '{to}'"))
-}
-
-/// The time so many nanoseconds after 1970 began, if it may be one.
-pub(crate) fn timestamp_of(nanoseconds: i128) -> Option<Timestamp> {
-    let at = Timestamp::from_nanosecond(nanoseconds).ok()?;
-    SECONDS.contains(&(nanoseconds.div_euclid(1_000_000_000) as i64)).then_some(at)
-}
-
-/// A time as RFC 3339 writes it.
-pub(crate) fn parse_timestamp(text: &str) -> Option<Timestamp> {
-    let bytes = text.as_bytes();
-    let digits = |at: usize, count: usize| {
-        bytes.get(at..at + count).is_some_and(|all| all.iter().all(u8::is_ascii_digit))
-    };
-    let form = bytes.len() >= 20
-        && digits(0, 4)
-        && bytes[4] == b'-'
-        && digits(5, 2)
-        && bytes[7] == b'-'
-        && digits(8, 2)
-        && bytes[10] == b'T'
-        && digits(11, 2)
-        && bytes[13] == b':'
-        && digits(14, 2)
-        && bytes[16] == b':'
-        && digits(17, 2);
-    if !form {
-        return None;
-    }
-    let zone = text[19..].trim_start_matches(|char: char| char == '.' || char.is_ascii_digit());
-    let is_zone = zone == "Z"
-        || (zone.len() == 6 && zone.starts_with(['+', '-']) && zone.as_bytes()[3] == b':');
-    // A leap second is none in Go.
-    if !is_zone || &text[17..19] == "60" {
-        return None;
-    }
-    text.parse().ok()
 }
 
 /// A duration as Go writes it: `1h30m`.
@@ -245,11 +204,6 @@ pub(crate) fn parse_schema_duration(text: &str) -> Option<i64> {
         rest = &after[end..];
     }
     total
-}
-
-/// A time as RFC 3339 writes it, with as many digits of a second as it has.
-pub(crate) fn timestamp_text(at: Timestamp) -> String {
-    at.to_string()
 }
 
 /// A duration in seconds: `90s`, `1.5s`.

@@ -114,7 +114,8 @@ fn of_lists(overload: &str, arguments: &[Value<'_>]) -> Option<u64> {
         making(size(at).saturating_mul(size(at)), factor)
     };
     Some(match overload {
-        "list_slice" if whole(2) > size(0) => making(1, 1.0),
+        // A failure counts as one item.
+        "list_slice" if whole(2) > size(0) || whole(1) > whole(2) => making(1, 1.0),
         "list_slice" => making(whole(2).saturating_sub(whole(1)), 1.0),
         "list_flatten" => making(size(0), 1.0),
         "list_flatten_int" => making(size(0), whole(1) as f64),

@@ -24,6 +24,10 @@ const SELF: &str = "self";
 const OLD_SELF: &str = "oldSelf";
 /// How deep an expression may be once its macros are expanded. Evaluation needs stack for each level.
 const DEEPEST: usize = 300;
+/// How deep one may be that is evaluated on the stack of the caller.
+const DEEPEST_HERE: usize = 40;
+/// What the deepest expression needs in a build without optimization, and as much again.
+const STACK: usize = 16 << 20;
 
 /// What expressions are about.
 #[derive(Clone, Debug)]
@@ -59,6 +63,7 @@ pub struct Program {
     declared: Arc<Declared>,
     plan: Plan,
     slots: usize,
+    is_deep: bool,
     has_optional_old: bool,
     uses_old: bool,
     is_bool: bool,
@@ -103,21 +108,13 @@ impl Environment {
     pub fn compile(&self, text: &str) -> Result<Program, CompileError> {
         /// How many signs there may be that lead deeper, before the stack of the caller is not used.
         const SIGNS: usize = 40;
-        /// What the deepest expression needs in a build without optimization, and as much again.
-        const STACK: usize = 16 << 20;
         let deeper = text.chars().filter(|char| "([{?.+-*/%<>=!".contains(*char)).count();
         if deeper <= SIGNS {
             return self.compile_here(text);
         }
-        let no_thread = |_| CompileError::Unsupported("no thread could be started".to_owned());
-        std::thread::scope(|scope| {
-            let builder = std::thread::Builder::new().stack_size(STACK);
-            let thread = builder.spawn_scoped(scope, || self.compile_here(text));
-            let compiled = thread.map_err(no_thread)?.join();
-            compiled.unwrap_or_else(|_| {
-                Err(CompileError::Unsupported("the compiler has failed".to_owned()))
-            })
-        })
+        let unsupported = |why: &str| Err(CompileError::Unsupported(why.to_owned()));
+        on_a_large_stack(|| self.compile_here(text))
+            .unwrap_or_else(|| unsupported("no thread could be started"))
     }
 
     fn compile_here(&self, text: &str) -> Result<Program, CompileError> {
@@ -143,11 +140,13 @@ impl Environment {
         if !faults.is_empty() {
             return Err(CompileError::Faults(faults.show(&source)));
         }
+        let is_deep = is_deeper(&checked.root, DEEPEST_HERE);
         let (plan, slots) = plan(&checked, &[SELF, OLD_SELF]).map_err(CompileError::Program)?;
         let output = checked.type_of(&checked.root);
         Ok(Program {
             plan,
             slots,
+            is_deep,
             has_optional_old: self.has_optional_old,
             uses_old: estimate::refers_to(&checked, OLD_SELF),
             is_bool: matches!(output, Type::Bool),
@@ -217,7 +216,13 @@ impl Program {
         budget: &mut Budget,
     ) -> Outcome {
         let mut meter = Meter::new(budget.per_call, budget.work);
-        let outcome = self.run(value.into(), old, &mut meter);
+        let value = value.into();
+        let outcome = if self.is_deep {
+            on_a_large_stack(|| self.run(value, old, &mut meter))
+                .unwrap_or_else(|| Err(Failure::new("no thread could be started")))
+        } else {
+            self.run(value, old, &mut meter)
+        };
         budget.work = meter.work_left();
         match budget.left.checked_sub(meter.spent()) {
             Some(left) => budget.left = left,
@@ -254,6 +259,14 @@ impl Program {
             other => Outcome::Other(other.to_string()),
         })
     }
+}
+
+/// Does something on a stack of its own, if there can be one.
+fn on_a_large_stack<T: Send>(run: impl FnOnce() -> T + Send) -> Option<T> {
+    std::thread::scope(|scope| {
+        let builder = std::thread::Builder::new().stack_size(STACK);
+        builder.spawn_scoped(scope, run).ok()?.join().ok()
+    })
 }
 
 fn is_deeper(expr: &Expr, than: usize) -> bool {

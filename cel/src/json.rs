@@ -2,12 +2,11 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use jiff::civil::Date;
-use jiff::tz::TimeZone;
 use serde_json::{Map as Json, Value as JsonValue};
 
 use crate::convert;
 use crate::declared::{Declared, Format, Shape};
+use crate::moment::Moment;
 use crate::value::{Failure, Items, List, ListEquality, Map, Outcome, Text, Value};
 
 impl<'v> Value<'v> {
@@ -110,13 +109,10 @@ fn formatted(text: &str, format: Format) -> Outcome<'_> {
         Format::Duration => convert::parse_schema_duration(text)
             .map(Value::Duration)
             .ok_or_else(|| Failure::new(format!("Invalid duration {text}"))),
-        Format::Date => text
-            .parse::<Date>()
-            .ok()
-            .and_then(|date| date.to_zoned(TimeZone::UTC).ok())
-            .map(|at| Value::Timestamp(at.timestamp()))
+        Format::Date => Moment::parse(&format!("{text}T00:00:00Z"))
+            .map(Value::Timestamp)
             .ok_or_else(|| wrong("date")),
-        Format::DateTime => convert::parse_timestamp(&text.to_uppercase())
+        Format::DateTime => Moment::parse(&text.to_uppercase())
             .map(Value::Timestamp)
             .ok_or_else(|| wrong("date-time")),
     }

@@ -46,6 +46,7 @@ mod lexer;
 mod library;
 mod literals;
 mod macros;
+mod moment;
 mod operate;
 mod parser;
 mod plan;

@@ -288,7 +288,9 @@ impl Macros<'_, '_> {
             let why = format!("{function}() variable name must be a simple identifier");
             return Err((variable.id, why));
         };
-        let copy = self.copy(&target);
+        let Some(copy) = self.copy(&target) else {
+            return Err((target.id, format!("{function}() makes the expression too large")));
+        };
         let has_value = self.method("hasValue", target, Vec::new());
         let value = self.method("value", copy, Vec::new());
         let mut bound = self.bind(name, value, body);
@@ -318,11 +320,17 @@ impl Macros<'_, '_> {
         Ok(self.bind(&SORTED.into(), target, sorted))
     }
 
-    /// The same expression with numbers of its own.
-    fn copy(&mut self, expr: &Expr) -> Expr {
+    /// The same expression with numbers of its own, if there may be so many of them: each macro within
+    /// another one doubles what it copies.
+    fn copy(&mut self, expr: &Expr) -> Option<Expr> {
+        /// Parts of an expression. The longest one that is admitted has fewer without copies.
+        const PARTS: usize = 200_000;
+        if self.parser.parts() + size(expr) > PARTS {
+            return None;
+        }
         let mut copy = expr.clone();
         self.renumber(&mut copy);
-        copy
+        Some(copy)
     }
 
     fn renumber(&mut self, expr: &mut Expr) {
@@ -354,6 +362,11 @@ impl Macros<'_, '_> {
             }
         }
     }
+}
+
+/// How many parts an expression has.
+fn size(expr: &Expr) -> usize {
+    1 + expr.children().into_iter().map(size).sum::<usize>()
 }
 
 fn simple_name(expr: &Expr, why: &str) -> Result<Arc<str>, Fault> {

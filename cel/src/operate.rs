@@ -4,7 +4,6 @@ use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::convert::timestamp_of;
 use crate::cost::Meter;
 use crate::declared::{Equality, Shape};
 use crate::value::{Failure, Items, List, ListEquality, Map, Outcome, Value};
@@ -205,7 +204,7 @@ pub(crate) fn add<'v>(one: &Value<'v>, other: &Value<'v>, meter: &mut Meter) -> 
         }
         (Value::Timestamp(at), Value::Duration(by))
         | (Value::Duration(by), Value::Timestamp(at)) => {
-            let moved = timestamp_of(at.as_nanosecond() + i128::from(*by));
+            let moved = at.plus(i128::from(*by));
             Value::Timestamp(moved.ok_or_else(|| overflow("timestamp"))?)
         }
         _ => return Err(Failure::no_such_overload()),
@@ -269,11 +268,11 @@ pub(crate) fn subtract<'v>(one: &Value<'v>, other: &Value<'v>) -> Outcome<'v> {
             Value::Duration(a.checked_sub(*b).ok_or_else(|| overflow("integer"))?)
         }
         (Value::Timestamp(at), Value::Duration(by)) => {
-            let moved = timestamp_of(at.as_nanosecond() - i128::from(*by));
+            let moved = at.plus(-i128::from(*by));
             Value::Timestamp(moved.ok_or_else(|| overflow("timestamp"))?)
         }
         (Value::Timestamp(a), Value::Timestamp(b)) => {
-            let between = i64::try_from(a.as_nanosecond() - b.as_nanosecond());
+            let between = i64::try_from(a.nanoseconds() - b.nanoseconds());
             Value::Duration(between.map_err(|_| overflow("integer"))?)
         }
         _ => return Err(Failure::no_such_overload()),

@@ -52,8 +52,16 @@ pub(crate) fn parse(source: &Source, faults: &mut Faults) -> Option<Parsed> {
         return None;
     }
     let tokens = tokens(source, faults);
-    let mut parser =
-        Parser { source, tokens, at: 0, offsets: Vec::new(), faults, depth: 0, open: 0 };
+    let mut parser = Parser {
+        source,
+        tokens,
+        at: 0,
+        offsets: Vec::new(),
+        faults,
+        brackets: 0,
+        operators: 0,
+        open: 0,
+    };
     let root = parser.whole().ok()?;
     let Parser { offsets, faults, .. } = parser;
     faults.is_empty().then_some(Parsed { root, offsets })
@@ -77,7 +85,10 @@ pub(crate) struct Parser<'a> {
     at: usize,
     offsets: Vec<usize>,
     faults: &'a mut Faults,
-    depth: usize,
+    /// How many expressions the present one is in.
+    brackets: usize,
+    /// How many operators, fields and calls the present one is an operand of.
+    operators: usize,
     /// How many brackets are open.
     open: usize,
 }
@@ -154,6 +165,11 @@ impl Parser<'_> {
         Expr { id: self.id(offset), kind }
     }
 
+    /// How many parts were made.
+    pub(crate) fn parts(&self) -> usize {
+        self.offsets.len()
+    }
+
     /// Where an expression begins.
     pub(crate) fn offset(&self, id: Id) -> usize {
         self.offsets[id]
@@ -165,9 +181,9 @@ impl Parser<'_> {
         self.expr(offset, Kind::Unspecified)
     }
 
+    /// One level deeper: as in kube-apiserver brackets are counted for themselves, and so are operators.
     fn deeper(&mut self) -> Read<()> {
-        self.depth += 1;
-        if self.depth > DEEPEST {
+        if self.brackets > DEEPEST || self.operators > DEEPEST {
             let message = format!("expression recursion limit exceeded: {DEEPEST}");
             self.faults.push(Place::NOWHERE, message);
             return Err(Stop);
@@ -176,6 +192,7 @@ impl Parser<'_> {
     }
 
     fn expression(&mut self) -> Read<Expr> {
+        self.brackets += 1;
         self.deeper()?;
         let condition = self.alternatives()?;
         let result = match self.take("?") {
@@ -188,7 +205,7 @@ impl Parser<'_> {
                 self.call_or_macro(id, operators::CONDITIONAL, None, vec![condition, yes, no])
             }
         };
-        self.depth -= 1;
+        self.brackets -= 1;
         Ok(result)
     }
 
@@ -237,16 +254,17 @@ impl Parser<'_> {
         signs: &[(&str, &str)],
         operand: fn(&mut Self) -> Read<Expr>,
     ) -> Read<Expr> {
-        let before = self.depth;
+        let before = self.operators;
         let mut left = operand(self)?;
         while let Some((sign, function)) = signs.iter().find(|(sign, _)| self.is(sign)) {
+            self.operators += 1;
             self.deeper()?;
             let offset = self.take(sign).unwrap_or_default();
             let id = self.id(offset);
             let right = operand(self)?;
             left = self.call_or_macro(id, function, None, vec![left, right]);
         }
-        self.depth = before;
+        self.operators = before;
         Ok(left)
     }
 
@@ -275,13 +293,15 @@ impl Parser<'_> {
     }
 
     fn member(&mut self) -> Read<Expr> {
-        let before = self.depth;
+        let before = self.operators;
         let mut operand = self.primary()?;
         loop {
             if let Some(offset) = self.take(".") {
+                self.operators += 1;
                 self.deeper()?;
                 operand = self.selection(operand, offset)?;
             } else if let Some(offset) = self.take("[") {
+                self.operators += 1;
                 self.deeper()?;
                 self.open += 1;
                 let id = self.id(offset);
@@ -301,7 +321,7 @@ impl Parser<'_> {
                 break;
             }
         }
-        self.depth = before;
+        self.operators = before;
         Ok(operand)
     }
 

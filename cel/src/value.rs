@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use serde_json::Map as Json;
 
 use crate::declared::{Declared, Equality};
 use crate::library::Extension;
+use crate::moment::Moment;
 
 /// A value. What stands in JSON is read where it is, for `'v`.
 #[derive(Clone, Debug)]
@@ -20,7 +20,7 @@ pub(crate) enum Value<'v> {
     Double(f64),
     String(Text<'v>),
     Bytes(Arc<[u8]>),
-    Timestamp(Timestamp),
+    Timestamp(Moment),
     /// In nanoseconds.
     Duration(i64),
     List(List<'v>),
@@ -278,7 +278,7 @@ impl fmt::Display for Value<'_> {
             Self::Double(number) => f.write_str(&crate::convert::double_text(*number)),
             Self::String(text) => f.write_str(text.as_str()),
             Self::Bytes(bytes) => f.write_str(&String::from_utf8_lossy(bytes)),
-            Self::Timestamp(at) => f.write_str(&crate::convert::timestamp_text(*at)),
+            Self::Timestamp(at) => write!(f, "{at}"),
             Self::Duration(nanoseconds) => {
                 f.write_str(&crate::convert::duration_text(*nanoseconds))
             }

@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::{Extension, Native, url};
-use crate::convert;
+use crate::moment::Moment;
 use crate::value::{Failure, Value};
 
 /// One of them.
@@ -116,7 +116,7 @@ fn faults(format: NamedFormat, text: &str) -> Vec<String> {
         "uuid" => one(is_uuid(text), "does not match the UUID format"),
         "byte" => one(!text.is_empty() && STANDARD.decode(text).is_ok(), "invalid base64"),
         "date" => one(text.len() == 10 && is_date(text), "invalid date"),
-        _ => one(convert::parse_timestamp(&text.to_uppercase()).is_some(), "invalid datetime"),
+        _ => one(Moment::parse(&text.to_uppercase()).is_some(), "invalid datetime"),
     }
 }
 

@@ -6,9 +6,20 @@ use std::sync::Arc;
 use super::{Extension, Native};
 use crate::value::{Failure, Outcome, Value};
 
-/// An amount, in billionths.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Quantity(i128);
+/// An amount.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Quantity {
+    /// In billionths.
+    amount: i128,
+    /// Whether Go keeps it as a whole number, not as one of smaller parts or of many digits.
+    is_whole: bool,
+}
+
+impl PartialEq for Quantity {
+    fn eq(&self, other: &Self) -> bool {
+        self.amount == other.amount
+    }
+}
 
 /// Billionths of one.
 const ONE: i128 = 1_000_000_000;
@@ -29,7 +40,7 @@ pub(super) fn native(name: &str) -> Option<Native> {
             [Value::String(text)] => Ok(Value::Bool(parse(text.as_str()).is_ok())),
             _ => Err(Failure::no_such_overload()),
         },
-        "sign" => |_, all| one(all, |of| Ok(Value::Int(of.0.signum() as i64))),
+        "sign" => |_, all| one(all, |of| Ok(Value::Int(of.amount.signum() as i64))),
         "isInteger" => |_, all| one(all, |of| Ok(Value::Bool(of.whole().is_some()))),
         "asInteger" => |_, all| {
             one(all, |of| {
@@ -39,12 +50,12 @@ pub(super) fn native(name: &str) -> Option<Native> {
         },
         "asApproximateFloat" => |_, all| {
             one(all, |of| {
-                let (whole, rest) = (of.0 / ONE, of.0 % ONE);
+                let (whole, rest) = (of.amount / ONE, of.amount % ONE);
                 Ok(Value::Double(whole as f64 + rest as f64 / ONE as f64))
             })
         },
-        "add" => |_, all| with(all, |a, b| a.0.saturating_add(b.0)),
-        "sub" => |_, all| with(all, |a, b| a.0.saturating_sub(b.0)),
+        "add" => |_, all| with(all, i128::saturating_add),
+        "sub" => |_, all| with(all, i128::saturating_sub),
         _ => return None,
     })
 }
@@ -63,9 +74,9 @@ fn one<'v>(all: &[Value<'v>], of: fn(Quantity) -> Outcome<'static>) -> Outcome<'
     }
 }
 
-fn with<'v>(all: &[Value<'v>], of: fn(Quantity, Quantity) -> i128) -> Outcome<'v> {
+fn with<'v>(all: &[Value<'v>], of: fn(i128, i128) -> i128) -> Outcome<'v> {
     let quantity = |value: &Value<'v>| match value {
-        Value::Int(number) => Some(Quantity(i128::from(*number) * ONE)),
+        Value::Int(number) => Some(Quantity { amount: i128::from(*number) * ONE, is_whole: true }),
         Value::Extension(of) => match **of {
             Extension::Quantity(quantity) => Some(quantity),
             _ => None,
@@ -74,7 +85,16 @@ fn with<'v>(all: &[Value<'v>], of: fn(Quantity, Quantity) -> i128) -> Outcome<'v
     };
     match all {
         [Value::Extension(_), _] => match (quantity(&all[0]), quantity(&all[1])) {
-            (Some(a), Some(b)) => Ok(value(Quantity(of(a, b)))),
+            (Some(a), Some(b)) => {
+                let amount = of(a.amount, b.amount);
+                // Nothing is added as nothing, whatever its parts are.
+                let is_whole = match (a.amount, b.amount) {
+                    (_, 0) => a.is_whole,
+                    (0, _) => b.is_whole,
+                    _ => a.is_whole && b.is_whole,
+                };
+                Ok(value(Quantity { amount, is_whole }))
+            }
             _ => Err(Failure::no_such_overload()),
         },
         _ => Err(Failure::no_such_overload()),
@@ -83,11 +103,11 @@ fn with<'v>(all: &[Value<'v>], of: fn(Quantity, Quantity) -> i128) -> Outcome<'v
 
 impl Quantity {
     fn whole(self) -> Option<i64> {
-        (self.0 % ONE == 0).then(|| i64::try_from(self.0 / ONE).ok())?
+        (self.is_whole && self.amount % ONE == 0).then(|| i64::try_from(self.amount / ONE).ok())?
     }
 
     pub(super) fn order(self, other: Self) -> Ordering {
-        self.cmp(&other)
+        self.amount.cmp(&other.amount)
     }
 }
 
@@ -147,8 +167,15 @@ fn parse(text: &str) -> Result<Quantity, &'static str> {
         rounds_up |= amount % divisor != 0;
         amount /= divisor;
     }
+    /// As many digits as Go surely keeps in a whole number.
+    const DIGITS: usize = 18;
+    let is_short = whole.len() + fraction.len() <= DIGITS && amount <= LARGEST;
+    let is_whole = match base {
+        10 => is_short && exponent >= fraction.len() as i32,
+        _ => is_short && fraction.is_empty(),
+    };
     amount = (amount + i128::from(rounds_up)).min(LARGEST);
-    Ok(Quantity(if is_negative { -amount } else { amount }))
+    Ok(Quantity { amount: if is_negative { -amount } else { amount }, is_whole })
 }
 
 /// What a suffix multiplies with: a power of ten or of two.

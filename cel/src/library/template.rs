@@ -2,7 +2,7 @@
 
 use super::Invocation;
 use super::texts::quote;
-use crate::convert::{duration_text, timestamp_text};
+use crate::convert::duration_text;
 use crate::value::{Failure, Outcome, Value};
 
 /// A piece of a template.
@@ -194,7 +194,7 @@ fn as_text(value: &Value<'_>) -> Result<String, &'static str> {
         Value::Double(number) => number.to_string(),
         Value::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
         Value::Duration(nanoseconds) => duration_text(*nanoseconds),
-        Value::Timestamp(at) => timestamp_text(*at),
+        Value::Timestamp(at) => at.to_string(),
         Value::List(list) => {
             let items: Vec<String> = list
                 .iter()
@@ -219,7 +219,7 @@ fn as_text(value: &Value<'_>) -> Result<String, &'static str> {
 fn within(value: &Value<'_>) -> Result<String, &'static str> {
     match value {
         Value::String(text) => Ok(quote(text.as_str())),
-        Value::Timestamp(at) => Ok(format!("timestamp(\"{}\")", timestamp_text(*at))),
+        Value::Timestamp(at) => Ok(format!("timestamp(\"{at}\")")),
         Value::Duration(nanoseconds) => {
             Ok(format!("duration(\"{}\")", duration_text(*nanoseconds)))
         }

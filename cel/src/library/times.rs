@@ -1,9 +1,10 @@
 //! Parts of times and durations.
 
-use jiff::tz::{Offset, TimeZone};
-use jiff::{Timestamp, Zoned};
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
 
 use super::Native;
+use crate::moment::Moment;
 use crate::value::{Failure, Outcome, Value};
 
 pub(super) fn native(name: &str) -> Option<Native> {
@@ -25,38 +26,41 @@ pub(super) fn native(name: &str) -> Option<Native> {
 }
 
 /// How often a unit fits into a duration, or the part of a time.
-fn whole_or_part<'v>(all: &[Value<'v>], unit: i64, of: fn(&Zoned) -> i64) -> Outcome<'v> {
+fn whole_or_part<'v>(all: &[Value<'v>], unit: i64, of: fn(&DateTime) -> i64) -> Outcome<'v> {
     match all {
         [Value::Duration(nanoseconds)] => Ok(Value::Int(nanoseconds / unit)),
         _ => part(all, of),
     }
 }
 
-fn part<'v>(all: &[Value<'v>], of: fn(&Zoned) -> i64) -> Outcome<'v> {
-    let zoned = match all {
-        [Value::Timestamp(at)] => at.to_zoned(TimeZone::UTC),
-        [Value::Timestamp(at), Value::String(zone)] => in_zone(*at, zone.as_str())?,
+fn part<'v>(all: &[Value<'v>], of: fn(&DateTime) -> i64) -> Outcome<'v> {
+    let civil = match all {
+        [Value::Timestamp(at)] => at.civil(0),
+        [Value::Timestamp(at), Value::String(zone)] => at.civil(offset(*at, zone.as_str())?),
         _ => return Err(Failure::no_such_overload()),
     };
-    Ok(Value::Int(of(&zoned)))
+    Ok(Value::Int(of(&civil)))
 }
 
-/// A time in a zone: one by its name, or `+01:30`.
-fn in_zone(at: Timestamp, zone: &str) -> Result<Zoned, Failure> {
+/// The offset of a zone at a time, in seconds: of one by its name, or of `+01:30`.
+fn offset(at: Moment, zone: &str) -> Result<i32, Failure> {
     let unknown = || Failure::new(format!("unknown time zone {zone}"));
     let Some((hours, minutes)) = zone.split_once(':') else {
-        let zone = match zone {
-            "" | "UTC" => TimeZone::UTC,
-            name => TimeZone::get(name).map_err(|_| unknown())?,
+        return match zone {
+            "" | "UTC" => Ok(0),
+            name => {
+                let zone = TimeZone::get(name).map_err(|_| unknown())?;
+                Ok(zone.to_offset(at.timestamp()).seconds())
+            }
         };
-        return Ok(at.to_zoned(zone));
     };
     let (sign, hours) = match hours.strip_prefix('-') {
         Some(hours) => (-1, hours),
         None => (1, hours.strip_prefix('+').unwrap_or(hours)),
     };
-    let number = |text: &str| text.parse::<i32>().map_err(|_| unknown());
-    let seconds = sign * (number(hours)? * 3_600 + number(minutes)? * 60);
-    let offset = Offset::from_seconds(seconds).map_err(|_| unknown())?;
-    Ok(at.to_zoned(offset.to_time_zone()))
+    /// More hours than a zone may be away.
+    const AWAY: i32 = 100;
+    let number = |text: &str| text.parse::<i32>().ok().filter(|number| number.abs() < AWAY);
+    let (hours, minutes) = number(hours).zip(number(minutes)).ok_or_else(unknown)?;
+    Ok(sign * (hours * 3_600 + minutes * 60))
 }
