@@ -56,7 +56,7 @@ fn collect_parameters(of: &Type, found: &mut Vec<Arc<str>>) {
             collect_parameters(&of.1, found);
         }
         Type::Opaque(_, of) => of.iter().for_each(|of| collect_parameters(of, found)),
-        Type::Type(Some(of)) => collect_parameters(of, found),
+        Type::Meta(Some(of)) => collect_parameters(of, found),
         _ => {}
     }
 }
@@ -75,7 +75,7 @@ fn parse(text: &str) -> Type {
         return Type::optional(parse(of));
     }
     if let Some(of) = inner("type(") {
-        return Type::Type(Some(Arc::new(parse(of))));
+        return Type::Meta(Some(Arc::new(parse(of))));
     }
     named(text).unwrap_or_else(|| Type::Parameter(text.into()))
 }
@@ -107,12 +107,12 @@ pub(crate) fn type_called(name: &str) -> Option<Type> {
         "google.protobuf.Duration" => Type::Duration,
         "list" => Type::list(Type::Dyn),
         "map" => Type::map(Type::Dyn, Type::Dyn),
-        "type" => return Some(Type::Type(Some(Arc::new(Type::Type(None))))),
+        "type" => return Some(Type::Meta(Some(Arc::new(Type::Meta(None))))),
         OPTIONAL => Type::optional(Type::Dyn),
         "bool" | "int" | "uint" | "double" | "string" | "bytes" | "net.IP" | "net.CIDR" => {
             named(name)?
         }
         _ => return None,
     };
-    Some(Type::Type(Some(Arc::new(of))))
+    Some(Type::Meta(Some(Arc::new(of))))
 }

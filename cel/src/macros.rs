@@ -23,14 +23,15 @@ pub(crate) fn expand(
     target: Option<Expr>,
     arguments: Vec<Expr>,
 ) -> Result<Expr, Call> {
-    let is_macro = match (function, arguments.len(), target.is_some()) {
-        ("has", 1, false) => true,
-        ("all" | "exists" | "exists_one", 2 | 3, true) => true,
-        ("existsOne", 3, true) => true,
-        ("map", 2 | 3, true) | ("filter" | "sortBy" | "optMap" | "optFlatMap", 2, true) => true,
-        ("transformList" | "transformMap" | "transformMapEntry", 3 | 4, true) => true,
-        _ => false,
-    };
+    let is_macro = matches!(
+        (function, arguments.len(), target.is_some()),
+        ("has", 1, false)
+            | ("all" | "exists" | "exists_one", 2 | 3, true)
+            | ("existsOne", 3, true)
+            | ("map", 2 | 3, true)
+            | ("filter" | "sortBy" | "optMap" | "optFlatMap", 2, true)
+            | ("transformList" | "transformMap" | "transformMapEntry", 3 | 4, true)
+    );
     if !is_macro {
         return Err(Call { function: function.into(), target, arguments });
     }

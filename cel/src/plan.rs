@@ -118,8 +118,11 @@ pub(crate) struct Loop {
 pub(crate) struct Planner<'a> {
     checked: &'a Checked,
     slots: usize,
-    names: HashMap<Arc<str>, Vec<(usize, Option<Arc<Plan>>)>>,
+    names: HashMap<Arc<str>, Vec<Named>>,
 }
+
+/// Where a value is remembered that has a name, and what makes it, if that waits until it is asked for.
+type Named = (usize, Option<Arc<Plan>>);
 
 /// A plan and how many values it has to remember, or why it cannot be made.
 pub(crate) fn plan(checked: &Checked, variables: &[&str]) -> Result<(Plan, usize), String> {

@@ -29,7 +29,7 @@ pub(crate) enum Type {
     /// An object whose fields a schema declares, or one of Kubernetes' own, without fields.
     Object(Object),
     /// The type of types.
-    Type(Option<Arc<Type>>),
+    Meta(Option<Arc<Type>>),
     /// What stands for a type in the signature of a function.
     Parameter(Arc<str>),
     /// What stands for a type until it is known.
@@ -89,7 +89,7 @@ impl Type {
             Self::Duration => "google.protobuf.Duration".to_owned(),
             Self::List(_) => "list".to_owned(),
             Self::Map(_) => "map".to_owned(),
-            Self::Type(_) => "type".to_owned(),
+            Self::Meta(_) => "type".to_owned(),
             Self::Opaque(name, _) => name.to_string(),
             other => other.to_string(),
         }
@@ -101,7 +101,7 @@ impl Type {
             Self::List(of) => vec![of],
             Self::Map(of) => vec![&of.0, &of.1],
             Self::Opaque(_, of) => of.iter().collect(),
-            Self::Type(Some(of)) => vec![of],
+            Self::Meta(Some(of)) => vec![of],
             _ => Vec::new(),
         }
     }
@@ -119,7 +119,7 @@ impl Type {
             }
             (Self::List(a), Self::List(b)) => a.is_same(b),
             (Self::Map(a), Self::Map(b)) => a.0.is_same(&b.0) && a.1.is_same(&b.1),
-            (Self::Type(Some(a)), Self::Type(Some(b))) => a.is_same(b),
+            (Self::Meta(Some(a)), Self::Meta(Some(b))) => a.is_same(b),
             (a, b) => {
                 std::mem::discriminant(a) == std::mem::discriminant(b)
                     && a.parameters().len() == b.parameters().len()
@@ -146,7 +146,7 @@ impl Type {
                 let of = of.iter().map(|of| of.map_leaves(replace)).collect();
                 Self::Opaque(Arc::clone(name), of)
             }
-            Self::Type(Some(of)) => Self::Type(Some(Arc::new(of.map_leaves(replace)))),
+            Self::Meta(Some(of)) => Self::Meta(Some(Arc::new(of.map_leaves(replace)))),
             other => other.clone(),
         }
     }
@@ -174,8 +174,8 @@ impl fmt::Display for Type {
                 write!(f, "{name}({})", of.join(", "))
             }
             Self::Object(object) => f.write_str(&object.name),
-            Self::Type(None) => f.write_str("type"),
-            Self::Type(Some(of)) => write!(f, "type({of})"),
+            Self::Meta(None) => f.write_str("type"),
+            Self::Meta(Some(of)) => write!(f, "type({of})"),
             Self::Parameter(name) => f.write_str(name),
             Self::Variable(number) => write!(f, "_var{number}"),
         }
@@ -258,7 +258,7 @@ impl Known {
                 nullable,
                 Type::Null | Type::Opaque(..) | Type::Object(_) | Type::Timestamp | Type::Duration
             ),
-            (Type::Type(_), Type::Type(_)) => true,
+            (Type::Meta(_), Type::Meta(_)) => true,
             (Type::List(a), Type::List(b)) => self.is_assignable(a, b),
             (Type::Map(a), Type::Map(b)) => {
                 self.is_assignable(&a.0, &b.0) && self.is_assignable(&a.1, &b.1)
@@ -329,7 +329,7 @@ fn is_as_general(one: &Type, other: &Type) -> bool {
         }
         (Type::List(a), Type::List(b)) => is_as_general(a, b),
         (Type::Map(a), Type::Map(b)) => is_as_general(&a.0, &b.0) && is_as_general(&a.1, &b.1),
-        (Type::Type(_), Type::Type(_)) => true,
+        (Type::Meta(_), Type::Meta(_)) => true,
         (a, b) => a.is_same(b),
     }
 }

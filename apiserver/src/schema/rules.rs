@@ -19,3 +19,6 @@ pub const RULES: &str = "x-kubernetes-validations";
 const PER_CALL: u64 = 1_000_000;
 /// What all rules of one object may cost, as in kube-apiserver: about a second there.
 const PER_OBJECT: u64 = 10_000_000;
+
+#[cfg(test)]
+mod tests;

@@ -118,7 +118,7 @@ impl Check {
             let factor = most_elements(written);
             Place {
                 most: place.most.zip(factor).map(|(most, factor)| most.saturating_mul(factor)),
-                uncorrelatable: uncorrelatable.or_else(|| place.uncorrelatable.clone()),
+                uncorrelatable: place.uncorrelatable.clone().or(uncorrelatable),
             }
         };
         if let Some((values, (_, of))) = child(written, "additionalProperties").zip(of.element()) {
@@ -135,6 +135,11 @@ impl Check {
             self.node(of, items, &format!("{path}.items"), &inner(uncorrelatable));
         }
         let Some(rules) = &of.node().rules else { return };
+        if rules.declared.is_none() {
+            const WHY: &str = "internal error: failed to construct type information for x-kubernetes-validations rules: unable to convert structural schema to CEL declarations";
+            self.errors.push(FieldError::internal(format!("{path}.{RULES}"), WHY));
+            return;
+        }
         for (at, rule) in rules.rules.iter().enumerate() {
             if self.errors.len() >= ERRORS_LIMIT {
                 return;
