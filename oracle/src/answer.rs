@@ -101,6 +101,10 @@ impl Placeholders {
             warnings.sort();
             sort_unknown(&mut body);
         }
+        // Go judges members in an order of chance.
+        if warnings.iter().all(|warning| warning.contains(" value: ")) {
+            warnings.sort();
+        }
         let mut warnings: Value = warnings.into();
         self.texts(&mut warnings, "");
         json!({

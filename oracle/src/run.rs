@@ -121,6 +121,7 @@ impl Side {
             (format!("{own}/gears"), ""),
             (format!("{own}/dials"), ""),
             (format!("{own}/demos"), ""),
+            (format!("{own}/verdicts"), ""),
             (format!("{group}/gadgets"), namespace),
         ];
         for (collection, prefix) in collections.into_iter().filter(|_| !row.is_built_in()) {
@@ -152,7 +153,7 @@ fn read_from_any_moment(path: &str) -> Option<String> {
         return None;
     }
     let segments: Vec<&str> = path.split('/').filter(|segment| *segment != "watch").collect();
-    let plurals = ["widgets", "gizmos", "gears", "dials", "demos", "gadgets"];
+    let plurals = ["widgets", "gizmos", "gears", "dials", "demos", "verdicts", "gadgets"];
     let end = segments.iter().position(|segment| plurals.contains(segment))?;
     Some(segments[..=end].join("/"))
 }

@@ -78,9 +78,19 @@ async fn said_by(reference: &Server, definition: &Value) -> Result<BTreeSet<Stri
     }
     let text = |cause: &Value| {
         let part = |key: &str| cause[key].as_str().unwrap_or_default().to_owned();
-        format!("{}: {}", part("field"), part("message"))
+        without_numbers(&format!("{}: {}", part("field"), part("message")))
     };
     Ok(causes.into_iter().flatten().map(text).collect())
+}
+
+/// kube-apiserver gives the type of `self` another number each time.
+fn without_numbers(text: &str) -> String {
+    const NAME: &str = "selfType";
+    let mut parts = text.split(NAME);
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| {
+        text + NAME + part.trim_start_matches(|char: char| char.is_ascii_digit())
+    })
 }
 
 fn said_by_us(definition: Value) -> Result<BTreeSet<String>> {

@@ -165,6 +165,7 @@ async fn wait_for_lists(server: &Server) -> Result<()> {
         "v1/gears",
         "v1/dials",
         "v1/demos",
+        "v1/verdicts",
     ];
     for path in paths {
         let path = format!("/apis/{GROUP}/{path}");

@@ -48,10 +48,40 @@ impl FieldError {
         Self { field: field.into(), reason: "FieldValueInvalid", body }
     }
 
+    /// The value breaks a rule, and is not shown.
+    pub fn invalid_unseen(field: impl Into<String>, detail: &str) -> Self {
+        let body = format!("Invalid value: {}", beginning(detail));
+        Self { field: field.into(), reason: "FieldValueInvalid", body }
+    }
+
+    /// Something could not be found out.
+    pub fn internal(field: impl Into<String>, detail: &str) -> Self {
+        let body = format!("Internal error: {}", beginning(detail));
+        Self { field: field.into(), reason: "InternalError", body }
+    }
+
+    /// The value is there twice, and is not shown.
+    pub fn duplicate_unseen(field: impl Into<String>) -> Self {
+        let body = "Duplicate value".to_owned();
+        Self { field: field.into(), reason: "FieldValueDuplicate", body }
+    }
+
+    /// Whether an object with it is not judged by the rules of its schema.
+    pub fn blocks_rules(&self) -> bool {
+        const BLOCKING: [&str; 5] = [
+            "FieldValueNotSupported",
+            "FieldValueRequired",
+            "FieldValueTooLong",
+            "FieldValueTooMany",
+            "FieldValueTypeInvalid",
+        ];
+        BLOCKING.contains(&self.reason)
+    }
+
     /// An error from its text: `spec.size: Invalid value: 0: must be positive`.
     /// What names no sort of error is an invalid value.
     pub(crate) fn from_text(text: &str) -> Self {
-        const SORTS: [(&str, &str); 7] = [
+        const SORTS: [(&str, &str); 8] = [
             ("Required value", "FieldValueRequired"),
             ("Forbidden", "FieldValueForbidden"),
             ("Unsupported value", "FieldValueNotSupported"),
@@ -59,6 +89,7 @@ impl FieldError {
             ("Too long", "FieldValueTooLong"),
             ("Too many", "FieldValueTooMany"),
             ("Invalid value", "FieldValueInvalid"),
+            ("Internal error", "InternalError"),
         ];
         let (field, body) = text.split_once(": ").unwrap_or(("<nil>", text));
         let sort = SORTS.into_iter().find(|(sort, _)| body.starts_with(sort));

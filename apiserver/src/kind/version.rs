@@ -10,9 +10,10 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use serde_json::Value;
 
 use super::{Columns, ErasedCells, Subresources, api_version, selectable_fields};
+use crate::error::FieldError;
 use crate::object::selector::SelectableFields;
 use crate::object::to_json;
-use crate::schema::{Schema, Types, check_structure};
+use crate::schema::{Schema, Types, check_rules, check_structure};
 
 /// One version of a kind.
 #[derive(Debug)]
@@ -78,6 +79,14 @@ impl Version {
             selectable,
             subresources,
         })
+    }
+
+    /// What is wrong with the rules of its schema, which stands at `path`.
+    pub fn faults_of_rules(&self, path: &str) -> Vec<FieldError> {
+        if !self.schema.root().subtree.rules {
+            return Vec::new();
+        }
+        check_rules(&self.schema, &self.open_api_schema(), path)
     }
 
     /// The schema as it was written, for those who read it.

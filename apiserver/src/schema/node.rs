@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::Pattern;
+use super::rules::NodeRules;
 use super::types::{TypeId, Types};
 use crate::error::Path;
 
@@ -71,6 +72,8 @@ pub struct Node {
     pub embedded: bool,
     /// What is demanded besides types: of types of Go, which members must be there.
     pub constraints: Option<Box<Constraints>>,
+    /// Expressions that judge its values.
+    pub rules: Option<Arc<NodeRules>>,
     /// What there is to do for walkers in it and below it.
     pub subtree: Subtree,
 }
@@ -86,6 +89,8 @@ pub struct Subtree {
     pub embedded: bool,
     /// Items that are found by their keys, and members that nothing is said of.
     pub correlation: bool,
+    /// Expressions that judge values.
+    pub rules: bool,
     /// How many steps the validation of one value may take at most, about.
     pub steps: usize,
 }
@@ -96,6 +101,7 @@ impl Subtree {
         self.list_types |= other.list_types;
         self.embedded |= other.embedded;
         self.correlation |= other.correlation;
+        self.rules |= other.rules;
         self.steps = self.steps.max(other.steps);
     }
 }

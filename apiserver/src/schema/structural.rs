@@ -11,13 +11,13 @@ use serde_json::{Map, Value};
 use super::ERRORS_LIMIT;
 use super::definition::{EMBEDDED, PRESERVE};
 use super::node::JsonType;
+use super::rules::{RULES, check_shape};
 use crate::error::{FieldError, quote};
 
 const INT_OR_STRING: &str = "x-kubernetes-int-or-string";
 const LIST_KEYS: &str = "x-kubernetes-list-map-keys";
 const LIST_TYPE: &str = "x-kubernetes-list-type";
 const MAP_TYPE: &str = "x-kubernetes-map-type";
-const RULES: &str = "x-kubernetes-validations";
 
 type Node = Map<String, Value>;
 
@@ -380,6 +380,7 @@ fn check_keywords(node: &Node, path: &str, place: &Place, errors: &mut Vec<Field
     }
     check_map_type(node, path, errors);
     check_list_type(node, path, errors);
+    check_shape(node, path, errors);
 }
 
 fn place_of(node: &Node, key: &str, place: &Place) -> Place {

@@ -405,7 +405,7 @@ fn type_name(value: &Value) -> &'static str {
 }
 
 /// A value as messages show it.
-fn show(value: &Value) -> String {
+pub(super) fn show(value: &Value) -> String {
     match value {
         Value::String(text) => quote(text),
         Value::Number(number) if number.is_f64() => go_float(number.as_f64().unwrap_or_default()),

@@ -132,7 +132,12 @@ pub(super) fn check_stored(
             write::validate_defaults(&parsed.schema, parsed.open_api_schema().get("default"))
                 .into_iter();
         let path = format!("spec.versions[{index}].schema.openAPIV3Schema");
+        let before = faults.len();
         faults.extend(of_defaults.map(|fault| format!("{path}{fault}")));
+        // Where defaults are at fault, nothing is said of rules.
+        if faults.len() == before {
+            faults.extend(parsed.faults_of_rules(&path).iter().map(ToString::to_string));
+        }
     }
     if !faults.is_empty() {
         return Err(StartError::Kind { kind: kind.qualified(), faults });

@@ -52,14 +52,54 @@ pub(super) fn validate(
             errors.push(ErasedRules::unfit(&why));
         }
     }
+    let of_rules = match attributes.part {
+        Part::Finalizers | Part::Handler(_) => Vec::new(),
+        Part::Status => judge_by_rules(version, tree, old, &mut errors),
+        Part::Main | Part::Scale if is_described(kind, version, draft, old) => {
+            judge_by_rules(version, tree, old, &mut errors)
+        }
+        Part::Main | Part::Scale => Vec::new(),
+    };
     errors.truncate(ERRORS_LIMIT);
     if !errors.is_empty() {
+        // What may stay is told also to whom something else is refused.
+        draft.warnings.extend(of_rules);
+        let tree = &draft.tree;
         return Err(invalid(kind, tree, old.is_some(), errors));
     }
+    warnings.extend(of_rules);
     // Of what is valid only.
     warnings.extend(metadata_rules::finalizer_warnings(tree, old));
     draft.warnings.extend(warnings);
     Ok(())
+}
+
+/// Asks the rules of the schema, if nothing is wrong that keeps kube-apiserver from asking them; warnings.
+fn judge_by_rules(
+    version: &Version,
+    tree: &Tree,
+    old: Option<&Tree>,
+    errors: &mut Vec<FieldError>,
+) -> Vec<String> {
+    const UNCHECKED: &str = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
+    if !version.schema.root().subtree.rules {
+        return Vec::new();
+    }
+    if errors.iter().any(FieldError::blocks_rules) {
+        errors.push(FieldError::invalid("<nil>", "null", UNCHECKED));
+        return Vec::new();
+    }
+    let verdict = schema::judge_by_rules(&version.schema, tree, old);
+    errors.extend(verdict.errors);
+    verdict.warnings
+}
+
+/// Whether a schema says something of an object. kube-apiserver looks one up by the version that the object
+/// says when it is changed: for another version of this group it finds none, and checks no more.
+fn is_described(kind: &Kind, version: &Version, draft: &Draft, old: Option<&Tree>) -> bool {
+    let given = text(&draft.tree, "apiVersion");
+    let is_of_group = given.split_once('/').is_some_and(|(group, _)| group == kind.group);
+    old.is_none() || given == kind.api_version(&version.name) || !draft.is_kind || !is_of_group
 }
 
 /// 422. A change names the group that the object says; a creation has been held to it.
@@ -148,10 +188,7 @@ fn faults(kind: &Kind, version: &Version, draft: &Draft, old: &Tree) -> Vec<Fiel
             errors.extend(scale::validate(paths, tree));
         }
     }
-    // kube-apiserver looks up the schema by the version that the object says: for another version
-    // of this group it finds none, and checks no more.
-    let is_of_group = given.split_once('/').is_some_and(|(group, _)| group == kind.group);
-    if given == api_version || !is_kind || !is_of_group {
+    if is_described(kind, version, draft, Some(old)) {
         errors.extend(embedded::validate(version.schema.root(), tree));
         errors.extend(faults_of_lists(version, tree, old));
     }

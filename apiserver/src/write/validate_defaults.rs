@@ -7,8 +7,8 @@ use crate::error::{FieldError, Path};
 
 use crate::object::to_json;
 use crate::schema::{
-    ERRORS_LIMIT, Faults, Schema, Type, normalize_embedded_metadata, normalize_numbers,
-    prune_value, validate_value,
+    ERRORS_LIMIT, Faults, Schema, Type, judge_default, normalize_embedded_metadata,
+    normalize_numbers, prune_value, validate_value,
 };
 
 /// What is wrong with the defaults of a schema, each with its path from there; `of_root`
@@ -83,6 +83,9 @@ fn of_default(
     let held = work.held();
     let of_schema = work.beside(|faults| validate_value(of, default, None, &Path::Root, faults));
     work.release(held);
+    if of_schema.is_empty() && errors.is_empty() {
+        return judge_default(of, default, &path);
+    }
     errors.extend(of_schema.into_iter().map(|error| {
         error.with_field(|field| match field {
             "" | "<nil>" => FIELD.to_owned(),

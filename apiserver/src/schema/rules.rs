@@ -1,0 +1,24 @@
+//! Rules: `x-kubernetes-validations`, expressions in CEL that judge values and what they were before.
+
+mod check;
+mod compile;
+mod declared;
+mod field_path;
+mod messages;
+mod run;
+
+pub use check::check as check_rules;
+pub(super) use check::check_shape;
+pub use compile::NodeRules;
+pub use run::{judge, judge_default};
+
+/// The keyword.
+pub const RULES: &str = "x-kubernetes-validations";
+
+/// What one call may cost, as in kube-apiserver: about a tenth of a second there.
+const PER_CALL: u64 = 1_000_000;
+/// What all rules of one object may cost, as in kube-apiserver: about a second there.
+const PER_OBJECT: u64 = 10_000_000;
+
+#[cfg(test)]
+mod tests;

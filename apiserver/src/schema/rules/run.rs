@@ -1,0 +1,284 @@
+//! Judges objects by the rules of their schema.
+
+use std::borrow::Cow;
+
+use kubernetes_cel::{Budget, Data, Outcome};
+use serde_json::Value;
+
+use super::super::faults::Faults;
+use super::super::list_types;
+use super::super::node::{ListType, Type};
+use super::super::unchanged::is_unchanged;
+use super::super::validate::show;
+use super::super::{ERRORS_LIMIT, Schema};
+use super::compile::{NodeRules, Rule};
+use super::messages::{self, Told};
+use super::{PER_CALL, PER_OBJECT};
+use crate::error::{FieldError, Path, quote};
+use crate::object::Tree;
+
+/// What rules say of an object.
+#[derive(Debug, Default)]
+pub struct RuleVerdict {
+    /// Why it is refused.
+    pub errors: Vec<FieldError>,
+    /// What is wrong with it as it was before, and may stay.
+    pub warnings: Vec<String>,
+}
+
+/// Judges a whole object in place of an old one, if there is one.
+pub fn judge(schema: &Schema, tree: &Tree, old: Option<&Tree>) -> RuleVerdict {
+    let of = schema.root();
+    if !of.subtree.rules {
+        return RuleVerdict::default();
+    }
+    let mut run = Run::new();
+    let old = old.map(Data::Object);
+    let found = Found { current: old, parent: None };
+    // Whether it came to an end is in what it found.
+    let _ = run.node(of, Data::Object(tree), old, found, &Path::Root);
+    run.verdict
+}
+
+/// Judges the default of a part of an object, which comes anew or stays as it is.
+pub fn judge_default(of: Type<'_>, default: &Value, path: &Path<'_>) -> Vec<FieldError> {
+    if !of.subtree.rules {
+        return Vec::new();
+    }
+    for old in [Some(Data::Value(default)), None] {
+        let mut run = Run::new();
+        let found = Found { current: None, parent: None };
+        let _ = run.node(of, Data::Value(default), old, found, path);
+        if !run.verdict.errors.is_empty() {
+            return run.verdict.errors;
+        }
+    }
+    Vec::new()
+}
+
+/// That no more rules are asked.
+struct Stop;
+
+/// A value, its type, and what it was.
+#[derive(Clone, Copy)]
+struct Before<'a> {
+    of: Type<'a>,
+    value: Data<'a>,
+    old: Data<'a>,
+}
+
+/// What was there before where a value is now, and around it.
+#[derive(Clone, Copy)]
+struct Found<'a> {
+    current: Option<Data<'a>>,
+    /// The nearest one around it that was found.
+    parent: Option<Before<'a>>,
+}
+
+struct Run {
+    verdict: RuleVerdict,
+    budget: Budget,
+    /// What it takes to find out whether values are as they were.
+    work: Faults,
+}
+
+impl Run {
+    fn new() -> Self {
+        let budget = Budget::new(PER_OBJECT, PER_CALL);
+        Self { verdict: RuleVerdict::default(), budget, work: Faults::new() }
+    }
+
+    fn node<'a>(
+        &mut self,
+        of: Type<'a>,
+        value: Data<'a>,
+        old: Option<Data<'a>>,
+        found: Found<'a>,
+        path: &Path<'_>,
+    ) -> Result<(), Stop> {
+        if !of.subtree.rules || matches!(value, Data::Value(Value::Null)) {
+            return Ok(());
+        }
+        if let Some(rules) = &of.node().rules {
+            let old = old.filter(|old| !matches!(old, Data::Value(Value::Null)));
+            self.rules(rules, of, (value, old), found, path)?;
+        }
+        // What is below is looked for in what was found here.
+        let here = found.current.map(|old| Before { of, value, old });
+        let below = |current: Option<&'a Value>| match here {
+            Some(here) => Found { current: current.map(Data::Value), parent: Some(here) },
+            None => Found { current: None, parent: found.parent },
+        };
+        if let Some(tree) = members(value) {
+            let (old, before) = (old.and_then(members), found.current.and_then(members));
+            for (name, member) in tree {
+                let Some((of_member, path)) = of.described(name, path) else { continue };
+                // Which version it is written in is never as it was.
+                let is_type = found.parent.is_none()
+                    && found.current.is_some()
+                    && ["apiVersion", "kind"].contains(&name.as_str());
+                let found = match is_type {
+                    true => Found { current: None, parent: None },
+                    false => below(before.and_then(|before| before.get(name))),
+                };
+                let old = old.and_then(|old| old.get(name)).map(Data::Value);
+                self.node(of_member, Data::Value(member), old, found, &path)?;
+            }
+        } else if let (Some(items), Some(of_item)) = (items_of(value), of.of_items()) {
+            let is_map = matches!(of.list_type, ListType::Map(_));
+            let list = |data: Option<Data<'a>>| data.and_then(items_of).filter(|_| is_map);
+            let old = list_types::by_key(&of.node().list_type, list(old));
+            let before = list_types::by_key(&of.node().list_type, list(found.current));
+            for (at, item) in items.iter().enumerate() {
+                let found = below(before.of(item));
+                let old = old.of(item).map(Data::Value);
+                self.node(of_item, Data::Value(item), old, found, &Path::Item(path, at))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn rules(
+        &mut self,
+        rules: &NodeRules,
+        of: Type<'_>,
+        (value, old): (Data<'_>, Option<Data<'_>>),
+        found: Found<'_>,
+        path: &Path<'_>,
+    ) -> Result<(), Stop> {
+        /// As kube-apiserver says it.
+        const EXHAUSTED: &str = "validation failed due to running out of cost budget, no further validation rules will be run";
+        let invalid =
+            |detail: &str| FieldError::invalid(shown(path), quote(&rules.type_name), detail);
+        if self.budget.left() == 0 {
+            self.verdict.errors.push(invalid(EXHAUSTED));
+            return Err(Stop);
+        }
+        for rule in &rules.rules {
+            if self.verdict.errors.len() >= ERRORS_LIMIT {
+                return Err(Stop);
+            }
+            let program = match &rule.program {
+                Ok(program) => program,
+                Err(why) => {
+                    self.verdict.errors.push(invalid(&format!("rule compile error: {why}")));
+                    continue;
+                }
+            };
+            if rule.uses_old() && old.is_none() && rule.optional_old_self != Some(true) {
+                continue;
+            }
+            let name = messages::name(rule);
+            let fault = match program.evaluate(value, old, &mut self.budget) {
+                Outcome::Bool(true) => continue,
+                Outcome::OutOfBudget => {
+                    self.verdict.errors.push(invalid(EXHAUSTED));
+                    return Err(Stop);
+                }
+                Outcome::CallTooDear => {
+                    self.verdict.errors.push(invalid(&format!(
+                        "'operation cancelled: actual cost limit exceeded': no further validation rules will be run due to call cost exceeds limit for rule: {name}"
+                    )));
+                    return Err(Stop);
+                }
+                Outcome::Failed(why) if why.starts_with("no such overload") => Some(format!(
+                    "'{why}': call arguments did not match a supported operator, function or macro signature for rule: {name}"
+                )),
+                Outcome::Failed(why) => Some(format!("{why} evaluating rule: {name}")),
+                Outcome::Bool(false) | Outcome::String(_) | Outcome::Other(_) => None,
+            };
+            match fault {
+                Some(why) => self.verdict.errors.push(invalid(&why)),
+                None => self.refuse(rule, rules, of, (value, old), found, path)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Says what a rule refuses: as a warning, if that is as it was.
+    fn refuse(
+        &mut self,
+        rule: &Rule,
+        rules: &NodeRules,
+        of: Type<'_>,
+        (value, old): (Data<'_>, Option<Data<'_>>),
+        found: Found<'_>,
+        path: &Path<'_>,
+    ) -> Result<(), Stop> {
+        let field = match (path, rule.shown_path.as_str()) {
+            (path, "") => shown(path),
+            (Path::Root, below) => below.to_owned(),
+            (path, below) => format!("{path}.{below}"),
+        };
+        let (error, stops) = match messages::evaluate(rule, value, old, &mut self.budget) {
+            Told::Stop(why) => (FieldError::invalid(field, quote(&rules.type_name), &why), true),
+            Told::Message(message) => (refusal(rule, rules, field, value, &message), false),
+            Told::Nothing => (refusal(rule, rules, field, value, &messages::plain(rule)), false),
+        };
+        if !rule.uses_old() && self.is_as_it_was(of, value, found) {
+            self.verdict.warnings.push(error.to_string());
+        } else {
+            self.verdict.errors.push(error);
+        }
+        if stops { Err(Stop) } else { Ok(()) }
+    }
+
+    fn is_as_it_was(&mut self, of: Type<'_>, value: Data<'_>, found: Found<'_>) -> bool {
+        let before = match (found.current, found.parent) {
+            (Some(old), _) => Before { of, value, old },
+            (None, Some(before)) => before,
+            (None, None) => return false,
+        };
+        let (old, value) = (whole(before.old), whole(before.value));
+        is_unchanged(before.of, &old, &value, &mut self.work)
+    }
+}
+
+/// It as a value. Only a whole object has to be copied for that.
+fn whole(data: Data<'_>) -> Cow<'_, Value> {
+    match data {
+        Data::Value(value) => Cow::Borrowed(value),
+        Data::Object(tree) => Cow::Owned(Value::Object(tree.clone())),
+    }
+}
+
+fn members(data: Data<'_>) -> Option<&Tree> {
+    match data {
+        Data::Value(value) => value.as_object(),
+        Data::Object(tree) => Some(tree),
+    }
+}
+
+fn items_of(data: Data<'_>) -> Option<&Vec<Value>> {
+    match data {
+        Data::Value(value) => value.as_array(),
+        Data::Object(_) => None,
+    }
+}
+
+/// A path as errors show it.
+fn shown(path: &Path<'_>) -> String {
+    match path {
+        Path::Root => "<nil>".to_owned(),
+        path => path.to_string(),
+    }
+}
+
+/// The error for the reason of a rule. Values of objects and lists are not shown.
+fn refusal(
+    rule: &Rule,
+    rules: &NodeRules,
+    field: String,
+    value: Data<'_>,
+    message: &str,
+) -> FieldError {
+    let hides_value = ["object", "array"].contains(&rules.type_name.as_str());
+    match rule.reason.as_deref() {
+        Some("FieldValueForbidden") => FieldError::forbidden(field, message),
+        Some("FieldValueRequired") => FieldError::required(field, message),
+        Some("FieldValueDuplicate") if hides_value => FieldError::duplicate_unseen(field),
+        Some("FieldValueDuplicate") => FieldError::duplicate(field, show(&whole(value))),
+        _ if hides_value => FieldError::invalid_unseen(field, message),
+        _ => FieldError::invalid(field, show(&whole(value)), message),
+    }
+}

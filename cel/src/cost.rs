@@ -1,0 +1,249 @@
+//! What evaluation costs, and when it ends for that.
+
+use crate::value::{Failure, Value};
+
+/// What a step of a walk over the characters of a text costs, for each character.
+pub(crate) const PER_CHARACTER: f64 = 0.1;
+/// What a pattern costs, for each of its characters.
+pub(crate) const PER_PATTERN_CHARACTER: f64 = 0.25;
+/// To write a list.
+pub(crate) const LIST: u64 = 10;
+/// To write a map.
+pub(crate) const MAP: u64 = 30;
+/// To write an object.
+pub(crate) const OBJECT: u64 = 40;
+/// How much may be done that costs do not count: what equality of large values looks at, say. A step
+/// takes 10 to 100 nanoseconds.
+const WORK: usize = 20_000_000;
+
+/// Counts what is spent.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    spent: u64,
+    limit: u64,
+    work: usize,
+}
+
+impl Meter {
+    pub(crate) fn new(limit: u64, work: usize) -> Self {
+        Self { spent: 0, limit, work }
+    }
+
+    /// Spends so much.
+    pub(crate) fn spend(&mut self, cost: u64) -> Result<(), Failure> {
+        self.spent = self.spent.saturating_add(cost);
+        if self.spent > self.limit { Err(Failure::Limit) } else { Ok(()) }
+    }
+
+    /// Does so many steps that cost nothing, and are bounded all the same.
+    pub(crate) fn work(&mut self, steps: usize) -> Result<(), Failure> {
+        self.work = self.work.checked_sub(steps).ok_or(Failure::Limit)?;
+        Ok(())
+    }
+
+    pub(crate) fn spent(&self) -> u64 {
+        self.spent
+    }
+
+    pub(crate) fn work_left(&self) -> usize {
+        self.work
+    }
+}
+
+/// What may be spent on one object or one message: see [`Program::evaluate`](crate::Program::evaluate).
+#[derive(Debug)]
+pub struct Budget {
+    pub(crate) left: u64,
+    pub(crate) per_call: u64,
+    pub(crate) work: usize,
+}
+
+impl Budget {
+    /// So much for all, and so much for each.
+    pub fn new(all: u64, per_call: u64) -> Self {
+        Self { left: all, per_call, work: WORK }
+    }
+
+    /// What may still be spent.
+    pub fn left(&self) -> u64 {
+        self.left
+    }
+}
+
+/// The cost of so many units at a price.
+pub(crate) fn at_price(units: u64, price: f64) -> u64 {
+    (units as f64 * price).ceil() as u64
+}
+
+fn size(value: &Value<'_>) -> u64 {
+    match value {
+        Value::Optional(Some(value)) => size(value),
+        value => value.size().unwrap_or(1),
+    }
+}
+
+/// What a call costs.
+pub(crate) fn of_call(
+    function: &str,
+    overload: &str,
+    arguments: &[Value<'_>],
+    result: Option<&Value<'_>>,
+) -> u64 {
+    of_lists(overload, arguments)
+        .or_else(|| of_extension(function, overload, arguments, result))
+        .unwrap_or_else(|| of_standard(overload, arguments))
+}
+
+/// What functions of lists and sets cost that make new lists, or compare all items to all.
+fn of_lists(overload: &str, arguments: &[Value<'_>]) -> Option<u64> {
+    let size = |at: usize| arguments.get(at).and_then(Value::size).unwrap_or(1);
+    let whole = |at: usize| match arguments.get(at) {
+        Some(Value::Int(number)) => u64::try_from(*number).unwrap_or_default(),
+        _ => 0,
+    };
+    let making = |items: u64, factor: f64| {
+        1_u64.saturating_add(LIST).saturating_add((items as f64 * factor) as u64)
+    };
+    let comparing = |at: usize| {
+        let first = match arguments.get(at) {
+            Some(Value::List(list)) => list.get(0),
+            _ => None,
+        };
+        let is_text = matches!(first, Some(Ok(Value::String(_) | Value::Bytes(_))));
+        let factor = if is_text { 2.0 + PER_CHARACTER } else { 2.0 };
+        making(size(at).saturating_mul(size(at)), factor)
+    };
+    Some(match overload {
+        // A failure counts as one item.
+        "list_slice" if whole(2) > size(0) || whole(1) > whole(2) => making(1, 1.0),
+        "list_slice" => making(whole(2).saturating_sub(whole(1)), 1.0),
+        "list_flatten" => making(size(0), 1.0),
+        "list_flatten_int" => making(size(0), whole(1) as f64),
+        "lists_range" => making(whole(0), 1.0),
+        "list_reverse" => making(size(0), 1.0),
+        "list_distinct" => comparing(0),
+        "list_sets_contains_list" | "list_sets_intersects_list" => {
+            size(0).saturating_mul(size(1)).saturating_add(1)
+        }
+        "list_sets_equivalent_list" => {
+            size(0).saturating_mul(size(1)).saturating_mul(2).saturating_add(1)
+        }
+        other if other.starts_with("list_") && other.ends_with("_sort") => comparing(0),
+        other if other.ends_with("_sortByAssociatedKeys") => comparing(1),
+        _ => return None,
+    })
+}
+
+fn of_standard(overload: &str, arguments: &[Value<'_>]) -> u64 {
+    let size = |at: usize| arguments.get(at).map_or(1, size);
+    match overload {
+        "starts_with_string" | "ends_with_string" | "string_to_bytes" | "bytes_to_string"
+        | "strings_quote" | "string_format" => at_price(size(0), PER_CHARACTER),
+        "in_list" => size(1),
+        "less_string"
+        | "greater_string"
+        | "less_equals_string"
+        | "greater_equals_string"
+        | "less_bytes"
+        | "greater_bytes"
+        | "less_equals_bytes"
+        | "greater_equals_bytes"
+        | "equals"
+        | "not_equals" => at_price(size(0).min(size(1)), PER_CHARACTER),
+        "add_string" | "add_bytes" => at_price(size(0) + size(1), PER_CHARACTER),
+        "matches_string" => of_pattern(size(0), size(1)),
+        "contains_string" => at_price(size(0), PER_CHARACTER) * at_price(size(1), PER_CHARACTER),
+        _ => 1,
+    }
+}
+
+fn of_pattern(text: u64, pattern: u64) -> u64 {
+    at_price(text + 1, PER_CHARACTER) * at_price(pattern, PER_PATTERN_CHARACTER)
+}
+
+fn of_extension(
+    function: &str,
+    overload: &str,
+    arguments: &[Value<'_>],
+    result: Option<&Value<'_>>,
+) -> Option<u64> {
+    let plain_size = |value: &Value<'_>| match value {
+        Value::Extension(of) => of.size(),
+        value => value.size().unwrap_or(1),
+    };
+    let size = |at: usize| arguments.get(at).map_or(1, plain_size);
+    let characters = |at: usize| at_price(size(at), PER_CHARACTER);
+    Some(match function {
+        "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" => {
+            arguments.first().map_or(0, of_traversal)
+        }
+        "url" | "lowerAscii" | "upperAscii" | "substring" | "trim" => characters(0),
+        "replace" | "split" => at_price(size(0), 2.0 * PER_CHARACTER),
+        "join" => at_price(result.map_or(1, plain_size), 2.0 * PER_CHARACTER),
+        "find" | "findAll" => of_pattern(size(0), size(1)),
+        "cidr" | "isIP" | "isCIDR" => characters(0),
+        "ip" if overload == "cidr_ip" => 1,
+        "ip" => characters(0),
+        "ip.isCanonical" => at_price(size(0), 2.0 * PER_CHARACTER),
+        "containsIP" => {
+            let own = at_price(2 * size(0), PER_CHARACTER);
+            own + if overload == "cidr_contains_ip_string" { characters(1) } else { 0 }
+        }
+        "containsCIDR" => {
+            let own = at_price(2 * size(0), PER_CHARACTER) + characters(0) + 1;
+            own + if overload == "cidr_contains_cidr_string" { characters(1) } else { 0 }
+        }
+        "quantity" | "isQuantity" | "semver" | "isSemver" => characters(0),
+        "validate" => match arguments.first() {
+            Some(Value::Extension(of)) => of_pattern(size(1), of.longest_pattern()?),
+            _ => return None,
+        },
+        "masked"
+        | "prefixLength"
+        | "family"
+        | "isUnspecified"
+        | "isLoopback"
+        | "isLinkLocalMulticast"
+        | "isLinkLocalUnicast"
+        | "isGlobalUnicast"
+        | "format.named"
+        | "sign"
+        | "asInteger"
+        | "isInteger"
+        | "asApproximateFloat"
+        | "isGreaterThan"
+        | "isLessThan"
+        | "compareTo"
+        | "add"
+        | "sub"
+        | "major"
+        | "minor"
+        | "patch"
+        | "getScheme"
+        | "getHostname"
+        | "getHost"
+        | "getPort"
+        | "getEscapedPath"
+        | "getQuery" => 1,
+        "_==_" if matches!(arguments.first(), Some(Value::Extension(_))) => 1,
+        _ => return None,
+    })
+}
+
+/// What it costs to look at all of a value.
+fn of_traversal(value: &Value<'_>) -> u64 {
+    match value {
+        Value::String(text) => (text.as_str().len() as f64 * PER_CHARACTER) as u64,
+        Value::Bytes(bytes) => (bytes.len() as f64 * PER_CHARACTER) as u64,
+        Value::List(list) => list.iter().flatten().map(|item| of_traversal(&item)).sum(),
+        Value::Map(map) => {
+            let keys = map.keys();
+            let of_entry = |key: &Value<'_>| {
+                let value = map.find(key).ok().flatten();
+                of_traversal(key) + value.map_or(1, |value| of_traversal(&value))
+            };
+            keys.iter().map(of_entry).sum()
+        }
+        _ => 1,
+    }
+}

@@ -1,0 +1,82 @@
+//! How expressions call members whose names are no names in them.
+
+/// Words of the language.
+const RESERVED: [&str; 21] = [
+    "true",
+    "false",
+    "null",
+    "in",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
+];
+
+/// The name by which expressions call a member; `None` if they cannot.
+///
+/// ```
+/// assert_eq!(kubernetes_cel::escape("a-b").as_deref(), Some("a__dash__b"));
+/// assert_eq!(kubernetes_cel::escape("namespace").as_deref(), Some("__namespace__"));
+/// assert_eq!(kubernetes_cel::escape("a b"), None);
+/// ```
+pub fn escape(name: &str) -> Option<String> {
+    if name.is_empty() || name.starts_with(|char: char| char.is_ascii_digit()) {
+        return None;
+    }
+    if RESERVED.contains(&name) {
+        return Some(format!("__{name}__"));
+    }
+    let mut escaped = String::with_capacity(name.len());
+    let mut rest = name.chars().peekable();
+    while let Some(char) = rest.next() {
+        match char {
+            '_' if rest.peek() == Some(&'_') => {
+                rest.next();
+                escaped.push_str("__underscores__");
+            }
+            '.' => escaped.push_str("__dot__"),
+            '-' => escaped.push_str("__dash__"),
+            '/' => escaped.push_str("__slash__"),
+            '_' => escaped.push('_'),
+            char if char.is_ascii_alphanumeric() => escaped.push(char),
+            _ => return None,
+        }
+    }
+    Some(escaped)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::escape;
+
+    #[test]
+    fn names_are_escaped_as_in_kubernetes() {
+        for (name, expected) in [
+            ("a", Some("a")),
+            ("a_b", Some("a_b")),
+            ("a__b", Some("a__underscores__b")),
+            ("___a", Some("__underscores___a")),
+            ("a.b/c-d", Some("a__dot__b__slash__c__dash__d")),
+            ("in", Some("__in__")),
+            ("inner", Some("inner")),
+            ("1a", None),
+            ("", None),
+            ("ä", None),
+        ] {
+            assert_eq!(escape(name).as_deref(), expected, "{name}");
+        }
+    }
+}

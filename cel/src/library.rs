@@ -1,0 +1,129 @@
+//! Functions: those of the language, and Kubernetes' own.
+
+mod addresses;
+mod formats;
+mod lists;
+mod quantity;
+mod semver;
+mod standard;
+mod template;
+mod texts;
+mod times;
+mod url;
+
+use std::fmt;
+use std::net::IpAddr;
+
+use regex::{Regex, RegexBuilder};
+
+use crate::cost::Meter;
+use crate::value::{Outcome, Value};
+
+pub(crate) use formats::NamedFormat;
+pub(crate) use quantity::Quantity;
+pub(crate) use semver::Version;
+pub(crate) use template::{clauses, misfit};
+pub(crate) use url::Url;
+
+/// What a call is given besides its arguments.
+pub(crate) struct Invocation<'a> {
+    pub meter: &'a mut Meter,
+    /// The pattern of a call whose pattern is constant.
+    pub pattern: Option<&'a Regex>,
+    /// The only signature that fits; empty if several do.
+    pub overload: &'static str,
+}
+
+/// A function, of any arguments: what does not fit it, it refuses.
+pub(crate) type Native = for<'v> fn(&mut Invocation<'_>, &[Value<'v>]) -> Outcome<'v>;
+
+/// The function of a name.
+pub(crate) fn native(name: &str) -> Option<Native> {
+    standard::native(name)
+        .or_else(|| texts::native(name))
+        .or_else(|| lists::native(name))
+        .or_else(|| times::native(name))
+        .or_else(|| addresses::native(name))
+        .or_else(|| url::native(name))
+        .or_else(|| quantity::native(name))
+        .or_else(|| semver::native(name))
+        .or_else(|| formats::native(name))
+}
+
+/// A value of one of Kubernetes' own types.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Extension {
+    Ip(IpAddr),
+    Cidr(IpAddr, u8),
+    Url(Url),
+    Quantity(Quantity),
+    Semver(Version),
+    Format(NamedFormat),
+}
+
+impl Extension {
+    pub(crate) fn type_name(&self) -> &'static str {
+        match self {
+            Self::Ip(_) => "net.IP",
+            Self::Cidr(..) => "net.CIDR",
+            Self::Url(_) => "kubernetes.URL",
+            Self::Quantity(_) => "kubernetes.Quantity",
+            Self::Semver(_) => "kubernetes.Semver",
+            Self::Format(_) => "kubernetes.NamedFormat",
+        }
+    }
+
+    /// It as a text, if `string()` makes one of it.
+    pub(crate) fn text(&self) -> Option<String> {
+        match self {
+            Self::Ip(_) | Self::Cidr(..) => Some(self.to_string()),
+            _ => None,
+        }
+    }
+
+    /// How large it is for costs.
+    pub(crate) fn size(&self) -> u64 {
+        match self {
+            Self::Ip(IpAddr::V4(_)) => 4,
+            Self::Ip(IpAddr::V6(_)) => 16,
+            Self::Cidr(_, bits) => u64::from(*bits).div_ceil(8),
+            _ => 1,
+        }
+    }
+
+    /// How long the pattern of a format is for costs.
+    pub(crate) fn longest_pattern(&self) -> Option<u64> {
+        match self {
+            Self::Format(format) => Some(format.longest_pattern()),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Extension {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ip(ip) => write!(f, "{ip}"),
+            Self::Cidr(ip, bits) => write!(f, "{ip}/{bits}"),
+            Self::Url(url) => write!(f, "{url:?}"),
+            Self::Quantity(quantity) => write!(f, "{quantity:?}"),
+            Self::Semver(version) => write!(f, "{version:?}"),
+            Self::Format(format) => f.write_str(format.name()),
+        }
+    }
+}
+
+/// How many bytes a compiled pattern may take.
+const PATTERN_BYTES: usize = 1 << 20;
+
+/// A pattern, whose searches take linear time.
+///
+/// # Errors
+/// Why it is none.
+pub(crate) fn compile_pattern(pattern: &str) -> Result<Regex, String> {
+    RegexBuilder::new(pattern)
+        .size_limit(PATTERN_BYTES)
+        .nest_limit(200)
+        .build()
+        .map_err(|why| format!("error parsing regexp: {why}"))
+}

@@ -1,0 +1,229 @@
+//! `format`: texts with places for values.
+
+use super::Invocation;
+use super::texts::quote;
+use crate::convert::duration_text;
+use crate::value::{Failure, Outcome, Value};
+
+/// A piece of a template.
+enum Piece<'a> {
+    Text(&'a str),
+    /// A place for a value: what is written there, and with how many digits.
+    Clause(char, Option<usize>),
+}
+
+/// The most digits behind a point.
+const PRECISION: usize = 1_000;
+
+/// The clauses of a template, in their order.
+///
+/// # Errors
+/// One that is none.
+pub(crate) fn clauses(template: &str) -> Result<Vec<char>, String> {
+    let verbs = pieces(template)?.into_iter().filter_map(|piece| match piece {
+        Piece::Text(_) => None,
+        Piece::Clause(verb, _) => Some(verb),
+    });
+    Ok(verbs.collect())
+}
+
+/// That a clause does not fit a value of this type.
+pub(crate) fn misfit(verb: char, given: &str) -> String {
+    let fits = match verb {
+        's' => {
+            "string clause can only be used on strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps"
+        }
+        'd' => "decimal clause can only be used on integers",
+        'f' => "fixed-point clause can only be used on doubles",
+        'e' => "scientific clause can only be used on doubles",
+        'b' => "only integers and bools can be formatted as binary",
+        'x' | 'X' => "only integers, byte buffers, and strings can be formatted as hex",
+        _ => "octal clause can only be used on integers",
+    };
+    format!("error during formatting: {fits}, was given {given}")
+}
+
+fn pieces(template: &str) -> Result<Vec<Piece<'_>>, String> {
+    let mut pieces = Vec::new();
+    let mut rest = template;
+    while let Some(at) = rest.find('%') {
+        pieces.push(Piece::Text(&rest[..at]));
+        let clause = &rest[at + 1..];
+        if let Some(after) = clause.strip_prefix('%') {
+            pieces.push(Piece::Text("%"));
+            rest = after;
+            continue;
+        }
+        let (precision, clause) = precision(clause)?;
+        let Some(verb) = clause.chars().next() else {
+            return Err("unexpected end of string".to_owned());
+        };
+        if !"sdfebxXo".contains(verb) {
+            return Err(format!(
+                "could not parse formatting clause: unrecognized formatting clause \"{verb}\""
+            ));
+        }
+        pieces.push(Piece::Clause(verb, precision));
+        rest = &clause[1..];
+    }
+    pieces.push(Piece::Text(rest));
+    Ok(pieces)
+}
+
+fn precision(clause: &str) -> Result<(Option<usize>, &str), String> {
+    let Some(after) = clause.strip_prefix('.') else { return Ok((None, clause)) };
+    let end = after.find(|char: char| !char.is_ascii_digit()).unwrap_or(after.len());
+    let precision = after[..end].parse::<usize>().ok().filter(|given| *given <= PRECISION);
+    match precision {
+        Some(precision) => Ok((Some(precision), &after[end..])),
+        None => Err("could not parse formatting clause: invalid precision".to_owned()),
+    }
+}
+
+pub(super) fn format<'v>(call: &mut Invocation<'_>, all: &[Value<'v>]) -> Outcome<'v> {
+    let [Value::String(template), Value::List(values)] = all else {
+        return Err(Failure::no_such_overload());
+    };
+    let mut written = String::new();
+    let mut next = 0;
+    for piece in pieces(template.as_str()).map_err(Failure::new)? {
+        match piece {
+            Piece::Text(text) => written.push_str(text),
+            Piece::Clause(verb, precision) => {
+                let value = values
+                    .get(next)
+                    .ok_or_else(|| Failure::new(format!("index {next} out of range")))??;
+                next += 1;
+                let text = clause(verb, precision, &value)
+                    .map_err(|given| Failure::new(misfit(verb, given)))?;
+                // Costs do not count what is written.
+                call.meter.work(1 + text.len() / 16)?;
+                written.push_str(&text);
+            }
+        }
+    }
+    if next < values.len() {
+        let given = values.len();
+        let message =
+            format!("too many arguments supplied to string.format (expected {next}, got {given})");
+        return Err(Failure::new(message));
+    }
+    Ok(Value::text(written))
+}
+
+/// What is written in the place of a clause.
+///
+/// # Errors
+/// The type of what it does not fit.
+fn clause(verb: char, precision: Option<usize>, value: &Value<'_>) -> Result<String, &'static str> {
+    let radix = |negative: fn(u64) -> String| match value {
+        Value::Int(number) if *number < 0 => Some(format!("-{}", negative(number.unsigned_abs()))),
+        Value::Int(number) => Some(negative(number.unsigned_abs())),
+        Value::Uint(number) => Some(negative(*number)),
+        _ => None,
+    };
+    let precision = precision.unwrap_or(6);
+    let written = match (verb, value) {
+        ('s', _) => return as_text(value),
+        ('d', Value::Int(_) | Value::Uint(_)) => Some(value.to_string()),
+        ('f', Value::Double(number)) => Some(grouped(&format!("{number:.precision$}"))),
+        ('e', Value::Double(number)) => Some(scientific(*number, precision)),
+        ('f' | 'e', Value::String(text))
+            if ["NaN", "Infinity", "-Infinity"].contains(&text.as_str()) =>
+        {
+            Some(text.as_str().to_owned())
+        }
+        ('b', Value::Bool(flag)) => Some(u8::from(*flag).to_string()),
+        ('b', _) => radix(|number| format!("{number:b}")),
+        ('o', _) => radix(|number| format!("{number:o}")),
+        ('x', Value::String(text)) => Some(hex(text.as_str().as_bytes())),
+        ('X', Value::String(text)) => Some(hex(text.as_str().as_bytes()).to_uppercase()),
+        ('x', Value::Bytes(bytes)) => Some(hex(bytes)),
+        ('X', Value::Bytes(bytes)) => Some(hex(bytes).to_uppercase()),
+        ('x', _) => radix(|number| format!("{number:x}")),
+        ('X', _) => radix(|number| format!("{number:X}")),
+        _ => None,
+    };
+    written.ok_or(value.type_name())
+}
+
+/// A number as English writes it, with a comma before each three digits.
+fn grouped(number: &str) -> String {
+    let end = number.find('.').unwrap_or(number.len());
+    let (whole, fraction) = number.split_at(end);
+    let mut grouped = String::with_capacity(number.len() + whole.len() / 3);
+    for (at, char) in whole.char_indices() {
+        let left = whole.len() - at;
+        if char.is_ascii_digit() && left % 3 == 0 && grouped.ends_with(|c: char| c.is_ascii_digit())
+        {
+            grouped.push(',');
+        }
+        grouped.push(char);
+    }
+    grouped + fraction
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A number and a power of ten, as it is written in English.
+fn scientific(number: f64, precision: usize) -> String {
+    let text = format!("{number:.precision$e}");
+    let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    let (sign, exponent) = match exponent.strip_prefix('-') {
+        Some(exponent) => ("\u{207b}", exponent),
+        None => ("", exponent),
+    };
+    let raised = format!("{exponent:0>2}");
+    let raised = raised.chars().map(|digit| match digit {
+        '1' => '\u{b9}',
+        '2' => '\u{b2}',
+        '3' => '\u{b3}',
+        digit => char::from_u32(0x2070 + digit.to_digit(10).unwrap_or_default()).unwrap_or(digit),
+    });
+    format!("{digits}\u{d7}10{sign}{}", raised.collect::<String>())
+}
+
+fn as_text(value: &Value<'_>) -> Result<String, &'static str> {
+    Ok(match value {
+        Value::String(text) => text.as_str().to_owned(),
+        Value::Bool(_) | Value::Int(_) | Value::Uint(_) | Value::Null | Value::Type(_) => {
+            value.to_string()
+        }
+        Value::Double(number) => number.to_string(),
+        Value::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        Value::Duration(nanoseconds) => duration_text(*nanoseconds),
+        Value::Timestamp(at) => at.to_string(),
+        Value::List(list) => {
+            let items: Vec<String> = list
+                .iter()
+                .map(|item| within(&item.map_err(|_| "error")?))
+                .collect::<Result<_, &'static str>>()?;
+            format!("[{}]", items.join(", "))
+        }
+        Value::Map(map) => {
+            let mut entries = Vec::new();
+            for key in map.keys() {
+                let value = map.find(&key).ok().flatten().unwrap_or(Value::Null);
+                entries.push(format!("{}:{}", within(&key)?, within(&value)?));
+            }
+            entries.sort();
+            format!("{{{}}}", entries.join(", "))
+        }
+        other => return Err(other.type_name()),
+    })
+}
+
+/// A value within a list or a map: texts stand in quotation marks.
+fn within(value: &Value<'_>) -> Result<String, &'static str> {
+    match value {
+        Value::String(text) => Ok(quote(text.as_str())),
+        Value::Timestamp(at) => Ok(format!("timestamp(\"{at}\")")),
+        Value::Duration(nanoseconds) => {
+            Ok(format!("duration(\"{}\")", duration_text(*nanoseconds)))
+        }
+        Value::Bytes(bytes) => Ok(format!("b\"{}\"", String::from_utf8_lossy(bytes))),
+        other => as_text(other),
+    }
+}

@@ -1,0 +1,397 @@
+//! Operators: equality, order, arithmetic, membership.
+
+use std::cmp::Ordering;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use crate::cost::Meter;
+use crate::declared::{Equality, Shape};
+use crate::value::{Failure, Items, List, ListEquality, Map, Outcome, Value};
+
+/// Whether two values are equal: numbers by their value, whatever their type.
+pub(crate) fn equal(
+    one: &Value<'_>,
+    other: &Value<'_>,
+    meter: &mut Meter,
+) -> Result<bool, Failure> {
+    meter.work(1)?;
+    Ok(match (one, other) {
+        (Value::Null, other) | (other, Value::Null) => matches!(other, Value::Null),
+        (Value::Bool(a), Value::Bool(b)) => a == b,
+        (
+            Value::Int(_) | Value::Uint(_) | Value::Double(_),
+            Value::Int(_) | Value::Uint(_) | Value::Double(_),
+        ) => order_of_numbers(one, other) == Some(Ordering::Equal),
+        (Value::String(a), Value::String(b)) => {
+            meter.work(a.as_str().len().min(b.as_str().len()) / 64)?;
+            a.as_str() == b.as_str()
+        }
+        (Value::Bytes(a), Value::Bytes(b)) => a == b,
+        (Value::Timestamp(a), Value::Timestamp(b)) => a == b,
+        (Value::Duration(a), Value::Duration(b)) => a == b,
+        (Value::Type(a), Value::Type(b)) => a == b,
+        (Value::Optional(a), Value::Optional(b)) => match (a, b) {
+            (Some(a), Some(b)) => equal(a, b, meter)?,
+            (a, b) => a.is_none() && b.is_none(),
+        },
+        (Value::Extension(a), Value::Extension(b)) => a == b,
+        (Value::List(a), Value::List(b)) => lists_are_equal(a, b, meter)?,
+        (Value::Map(a), Value::Map(b)) => maps_are_equal(a, b, meter)?,
+        // What has a schema is never compared to what is of another kind.
+        (Value::List(List { equality: ListEquality::Declared(_), .. }), _)
+        | (Value::Map(Map::Json(..)), _) => return Err(Failure::no_such_overload()),
+        _ => false,
+    })
+}
+
+fn lists_are_equal(a: &List<'_>, b: &List<'_>, meter: &mut Meter) -> Result<bool, Failure> {
+    if a.len() != b.len() {
+        return Ok(false);
+    }
+    meter.work(a.len())?;
+    match a.equality {
+        ListEquality::Declared(Equality::Set) => {
+            let set: HashSet<String> = a.iter().map(identity).collect::<Result<_, _>>()?;
+            for item in b.iter() {
+                if !set.contains(&identity(item)?) {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        }
+        ListEquality::Declared(Equality::ByKeys(keys)) => {
+            let mut by_key = HashMap::new();
+            for item in a.iter() {
+                let item = item?;
+                by_key.insert(identity_by(&item, keys)?, item);
+            }
+            for item in b.iter() {
+                let item = item?;
+                match by_key.get(&identity_by(&item, keys)?) {
+                    Some(known) if equal(known, &item, meter)? => {}
+                    _ => return Ok(false),
+                }
+            }
+            Ok(true)
+        }
+        _ => {
+            for (a, b) in a.iter().zip(b.iter()) {
+                if !equal(&a?, &b?, meter)? {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        }
+    }
+}
+
+/// What makes an item the same as another one of a set.
+fn identity(item: Outcome<'_>) -> Result<String, Failure> {
+    let item = item?;
+    Ok(format!("{}:{item}", item.type_name()))
+}
+
+/// What makes an item the same as another one of a list with keys.
+fn identity_by(item: &Value<'_>, keys: &[Box<str>]) -> Result<String, Failure> {
+    let Value::Map(map) = item else { return Err(Failure::no_such_overload()) };
+    let mut identity = String::new();
+    for key in keys {
+        let escaped = crate::escape(key);
+        let name = Value::text(escaped.as_deref().unwrap_or(key));
+        if let Some(value) = map.find(&name)? {
+            identity.push_str(&format!("{}:{value}", value.type_name()));
+        }
+        identity.push('\u{0}');
+    }
+    Ok(identity)
+}
+
+fn maps_are_equal(a: &Map<'_>, b: &Map<'_>, meter: &mut Meter) -> Result<bool, Failure> {
+    if a.len() != b.len() {
+        return Ok(false);
+    }
+    meter.work(a.len())?;
+    for key in a.keys() {
+        let (value, other) = (a.find(&key)?, b.find(&key)?);
+        match (value, other) {
+            (Some(value), Some(other)) if equal(&value, &other, meter)? => {}
+            (None, None) => {}
+            _ => return Ok(false),
+        }
+    }
+    // Members that expressions do not see count as well, where both objects have them.
+    if let (Map::Json(members, declared), Map::Json(others, _)) = (a, b) {
+        let Shape::Object(known) = &declared.shape else { return Ok(true) };
+        for (name, value) in members.iter() {
+            let is_known = known.by_name.values().any(|(seen, _)| **seen == **name);
+            if !is_known && others.get(name).is_some_and(|other| other != value) {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
+}
+
+fn order_of_numbers(one: &Value<'_>, other: &Value<'_>) -> Option<Ordering> {
+    match (one, other) {
+        (Value::Int(a), Value::Int(b)) => Some(a.cmp(b)),
+        (Value::Uint(a), Value::Uint(b)) => Some(a.cmp(b)),
+        (Value::Double(a), Value::Double(b)) => a.partial_cmp(b),
+        (Value::Int(a), Value::Uint(b)) => Some(i128::from(*a).cmp(&i128::from(*b))),
+        (Value::Uint(a), Value::Int(b)) => Some(i128::from(*a).cmp(&i128::from(*b))),
+        (Value::Double(a), Value::Int(b)) => order_of_double(*a, i128::from(*b)),
+        (Value::Double(a), Value::Uint(b)) => order_of_double(*a, i128::from(*b)),
+        (Value::Int(a), Value::Double(b)) => {
+            order_of_double(*b, i128::from(*a)).map(Ordering::reverse)
+        }
+        (Value::Uint(a), Value::Double(b)) => {
+            order_of_double(*b, i128::from(*a)).map(Ordering::reverse)
+        }
+        _ => None,
+    }
+}
+
+fn order_of_double(double: f64, whole: i128) -> Option<Ordering> {
+    if double.is_nan() {
+        return None;
+    }
+    let floor = double.floor();
+    match (floor as i128).cmp(&whole) {
+        Ordering::Equal if double > floor => Some(Ordering::Greater),
+        order => Some(order),
+    }
+}
+
+/// Which of two values comes first; `None` if neither does, because one is no number.
+pub(crate) fn order(one: &Value<'_>, other: &Value<'_>) -> Result<Option<Ordering>, Failure> {
+    Ok(match (one, other) {
+        (Value::Bool(a), Value::Bool(b)) => Some(a.cmp(b)),
+        (Value::String(a), Value::String(b)) => Some(a.as_str().cmp(b.as_str())),
+        (Value::Bytes(a), Value::Bytes(b)) => Some(a.cmp(b)),
+        (Value::Timestamp(a), Value::Timestamp(b)) => Some(a.cmp(b)),
+        (Value::Duration(a), Value::Duration(b)) => Some(a.cmp(b)),
+        (
+            Value::Int(_) | Value::Uint(_) | Value::Double(_),
+            Value::Int(_) | Value::Uint(_) | Value::Double(_),
+        ) => order_of_numbers(one, other),
+        _ => return Err(Failure::no_such_overload()),
+    })
+}
+
+/// `one + other`
+pub(crate) fn add<'v>(one: &Value<'v>, other: &Value<'v>, meter: &mut Meter) -> Outcome<'v> {
+    let overflow = |what: &str| Failure::new(format!("{what} overflow"));
+    Ok(match (one, other) {
+        (Value::Int(a), Value::Int(b)) => {
+            Value::Int(a.checked_add(*b).ok_or_else(|| overflow("integer"))?)
+        }
+        (Value::Uint(a), Value::Uint(b)) => {
+            Value::Uint(a.checked_add(*b).ok_or_else(|| overflow("unsigned integer"))?)
+        }
+        (Value::Double(a), Value::Double(b)) => Value::Double(a + b),
+        (Value::String(a), Value::String(b)) => {
+            let (a, b) = (a.as_str(), b.as_str());
+            meter.work((a.len() + b.len()) / 64)?;
+            Value::text([a, b].concat())
+        }
+        (Value::Bytes(a), Value::Bytes(b)) => {
+            meter.work((a.len() + b.len()) / 64)?;
+            Value::Bytes([&**a, &**b].concat().into())
+        }
+        (Value::List(a), Value::List(b)) => Value::List(join(a, b, meter)?),
+        (Value::Duration(a), Value::Duration(b)) => {
+            Value::Duration(a.checked_add(*b).ok_or_else(|| overflow("integer"))?)
+        }
+        (Value::Timestamp(at), Value::Duration(by))
+        | (Value::Duration(by), Value::Timestamp(at)) => {
+            let moved = at.plus(i128::from(*by));
+            Value::Timestamp(moved.ok_or_else(|| overflow("timestamp"))?)
+        }
+        _ => return Err(Failure::no_such_overload()),
+    })
+}
+
+/// The items of both lists; of a set, and of a list with keys, each once.
+fn join<'v>(a: &List<'v>, b: &List<'v>, meter: &mut Meter) -> Result<List<'v>, Failure> {
+    let items = match a.equality {
+        ListEquality::Declared(Equality::Set) => {
+            meter.work(a.len() + b.len())?;
+            let mut items = a.items()?;
+            let mut known: HashSet<String> =
+                items.iter().cloned().map(|item| identity(Ok(item))).collect::<Result<_, _>>()?;
+            for item in b.iter() {
+                let item = item?;
+                if known.insert(identity(Ok(item.clone()))?) {
+                    items.push(item);
+                }
+            }
+            Items::Own(Arc::new(items))
+        }
+        ListEquality::Declared(Equality::ByKeys(keys)) => {
+            meter.work(a.len() + b.len())?;
+            let mut items = a.items()?;
+            let mut known = HashMap::new();
+            for (at, item) in items.iter().enumerate() {
+                known.insert(identity_by(item, keys)?, at);
+            }
+            for item in b.iter() {
+                let item = item?;
+                match known.get(&identity_by(&item, keys)?) {
+                    Some(at) => items[*at] = item,
+                    None => items.push(item),
+                }
+            }
+            Items::Own(Arc::new(items))
+        }
+        _ if a.len() == 0 => b.items.clone(),
+        _ if b.len() == 0 => a.items.clone(),
+        _ => {
+            let length = a.len().checked_add(b.len()).ok_or(Failure::Limit)?;
+            Items::Joined(Arc::new((a.clone(), b.clone())), length)
+        }
+    };
+    Ok(List { items, equality: a.equality })
+}
+
+/// `one - other`
+pub(crate) fn subtract<'v>(one: &Value<'v>, other: &Value<'v>) -> Outcome<'v> {
+    let overflow = |what: &str| Failure::new(format!("{what} overflow"));
+    Ok(match (one, other) {
+        (Value::Int(a), Value::Int(b)) => {
+            Value::Int(a.checked_sub(*b).ok_or_else(|| overflow("integer"))?)
+        }
+        (Value::Uint(a), Value::Uint(b)) => {
+            Value::Uint(a.checked_sub(*b).ok_or_else(|| overflow("unsigned integer"))?)
+        }
+        (Value::Double(a), Value::Double(b)) => Value::Double(a - b),
+        (Value::Duration(a), Value::Duration(b)) => {
+            Value::Duration(a.checked_sub(*b).ok_or_else(|| overflow("integer"))?)
+        }
+        (Value::Timestamp(at), Value::Duration(by)) => {
+            let moved = at.plus(-i128::from(*by));
+            Value::Timestamp(moved.ok_or_else(|| overflow("timestamp"))?)
+        }
+        (Value::Timestamp(a), Value::Timestamp(b)) => {
+            let between = i64::try_from(a.nanoseconds() - b.nanoseconds());
+            Value::Duration(between.map_err(|_| overflow("integer"))?)
+        }
+        _ => return Err(Failure::no_such_overload()),
+    })
+}
+
+/// `one * other`
+pub(crate) fn multiply<'v>(one: &Value<'v>, other: &Value<'v>) -> Outcome<'v> {
+    let overflow = |what: &str| Failure::new(format!("{what} overflow"));
+    Ok(match (one, other) {
+        (Value::Int(a), Value::Int(b)) => {
+            Value::Int(a.checked_mul(*b).ok_or_else(|| overflow("integer"))?)
+        }
+        (Value::Uint(a), Value::Uint(b)) => {
+            Value::Uint(a.checked_mul(*b).ok_or_else(|| overflow("unsigned integer"))?)
+        }
+        (Value::Double(a), Value::Double(b)) => Value::Double(a * b),
+        _ => return Err(Failure::no_such_overload()),
+    })
+}
+
+/// `one / other`
+pub(crate) fn divide<'v>(one: &Value<'v>, other: &Value<'v>) -> Outcome<'v> {
+    Ok(match (one, other) {
+        (Value::Int(_), Value::Int(0)) | (Value::Uint(_), Value::Uint(0)) => {
+            return Err(Failure::new("division by zero"));
+        }
+        (Value::Int(a), Value::Int(b)) => {
+            Value::Int(a.checked_div(*b).ok_or_else(|| Failure::new("integer overflow"))?)
+        }
+        (Value::Uint(a), Value::Uint(b)) => Value::Uint(a / b),
+        (Value::Double(a), Value::Double(b)) => Value::Double(a / b),
+        _ => return Err(Failure::no_such_overload()),
+    })
+}
+
+/// `one % other`
+pub(crate) fn remainder<'v>(one: &Value<'v>, other: &Value<'v>) -> Outcome<'v> {
+    Ok(match (one, other) {
+        (Value::Int(_), Value::Int(0)) | (Value::Uint(_), Value::Uint(0)) => {
+            return Err(Failure::new("modulus by zero"));
+        }
+        (Value::Int(a), Value::Int(b)) => {
+            Value::Int(a.checked_rem(*b).ok_or_else(|| Failure::new("integer overflow"))?)
+        }
+        (Value::Uint(a), Value::Uint(b)) => Value::Uint(a % b),
+        _ => return Err(Failure::no_such_overload()),
+    })
+}
+
+/// `-value`
+pub(crate) fn negate<'v>(value: &Value<'v>) -> Outcome<'v> {
+    match value {
+        Value::Int(number) => {
+            number.checked_neg().map(Value::Int).ok_or_else(|| Failure::new("integer overflow"))
+        }
+        Value::Double(number) => Ok(Value::Double(-number)),
+        _ => Err(Failure::no_such_overload()),
+    }
+}
+
+/// `value in container`
+pub(crate) fn contains(
+    value: &Value<'_>,
+    container: &Value<'_>,
+    meter: &mut Meter,
+) -> Result<bool, Failure> {
+    match container {
+        Value::List(list) => {
+            let mut fault = None;
+            for item in list.iter() {
+                meter.work(1)?;
+                match item.and_then(|item| equal(&item, value, meter)) {
+                    Ok(true) => return Ok(true),
+                    Ok(false) => {}
+                    Err(Failure::Limit) => return Err(Failure::Limit),
+                    Err(why) => fault = fault.or(Some(why)),
+                }
+            }
+            fault.map_or(Ok(false), Err)
+        }
+        Value::Map(map) => Ok(map.find(value)?.is_some()),
+        _ => Err(Failure::no_such_overload()),
+    }
+}
+
+/// What is at a place of a list, or at a key of a map.
+///
+/// # Errors
+/// `None` where nothing is there; why, if nothing could be.
+pub(crate) fn at<'v>(
+    container: &Value<'v>,
+    index: &Value<'_>,
+) -> Result<Option<Value<'v>>, Failure> {
+    match container {
+        Value::Map(map) => map.find(index),
+        Value::List(list) => {
+            let place = match index {
+                Value::Int(place) => Some(*place),
+                Value::Uint(place) => i64::try_from(*place).ok(),
+                Value::Double(place) if place.fract() == 0.0 => Some(*place as i64),
+                other => {
+                    return Err(Failure::new(format!(
+                        "unsupported index type '{}' in list",
+                        other.type_name()
+                    )));
+                }
+            };
+            let item = place.and_then(|place| usize::try_from(place).ok());
+            item.and_then(|place| list.get(place)).transpose()
+        }
+        _ => Ok(None),
+    }
+}
+
+/// What is not there, in the words for the container that it was looked for in.
+pub(crate) fn missing(container: &Value<'_>, index: &Value<'_>) -> Failure {
+    match container {
+        Value::List(_) => Failure::new(format!("index out of bounds: {index}")),
+        _ => Failure::no_such_key(index),
+    }
+}

@@ -1,0 +1,651 @@
+//! Makes a tree of an expression.
+
+use std::sync::Arc;
+
+use crate::ast::{Call, Element, Entry, Expr, Id, Kind, Literal, operators};
+use crate::lexer::{Token, Word, tokens};
+use crate::macros;
+use crate::source::{Faults, Place, Source};
+use crate::unescape::unescape;
+
+/// How many characters an expression may have, as in kube-apiserver.
+const LONGEST: usize = 100_000;
+/// How deep expressions may stand in one another, as in kube-apiserver.
+const DEEPEST: usize = 250;
+
+/// Names that no variable may have.
+const RESERVED: [&str; 17] = [
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
+];
+
+/// An expression, and where its parts stand.
+#[derive(Debug)]
+pub(crate) struct Parsed {
+    pub root: Expr,
+    /// Where the expression of each number begins.
+    pub offsets: Vec<usize>,
+}
+
+/// Reads an expression; what is wrong with it is told to `faults`.
+pub(crate) fn parse(source: &Source, faults: &mut Faults) -> Option<Parsed> {
+    if source.chars.len() > LONGEST {
+        let size = source.chars.len();
+        let message =
+            format!("expression code point size exceeds limit: size: {size}, limit {LONGEST}");
+        faults.push(Place::NOWHERE, message);
+        return None;
+    }
+    let tokens = tokens(source, faults);
+    let mut parser = Parser {
+        source,
+        tokens,
+        at: 0,
+        offsets: Vec::new(),
+        faults,
+        brackets: 0,
+        operators: 0,
+        open: 0,
+    };
+    let root = parser.whole().ok()?;
+    let Parser { offsets, faults, .. } = parser;
+    faults.is_empty().then_some(Parsed { root, offsets })
+}
+
+/// What follows a fault that no further reading makes sense after. It was told.
+#[derive(Debug)]
+struct Stop;
+
+type Read<T> = Result<T, Stop>;
+
+/// What is expected where an expression begins.
+const BEGINNING: &str = "'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER";
+const BEGINNING_OR_END: &str = "'[', '{', '(', ')', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER";
+const BEGINNING_OR_OPTIONAL: &str = "'[', '{', '(', '.', '-', '!', '?', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER";
+
+/// Reads words, and makes expressions of them.
+pub(crate) struct Parser<'a> {
+    source: &'a Source,
+    tokens: Vec<Token>,
+    at: usize,
+    offsets: Vec<usize>,
+    faults: &'a mut Faults,
+    /// How many expressions the present one is in.
+    brackets: usize,
+    /// How many operators, fields and calls the present one is an operand of.
+    operators: usize,
+    /// How many brackets are open.
+    open: usize,
+}
+
+impl Parser<'_> {
+    fn whole(&mut self) -> Read<Expr> {
+        let root = self.expression()?;
+        if self.token().kind != Word::End {
+            let what = match self.tokens.get(self.at + 1).map(|token| &token.kind) {
+                Some(Word::End) => "extraneous input",
+                _ => "mismatched input",
+            };
+            self.complain(what, "<EOF>");
+            return Err(Stop);
+        }
+        Ok(root)
+    }
+
+    /// The next word; the last one is the end.
+    fn token(&self) -> &Token {
+        &self.tokens[self.at.min(self.tokens.len() - 1)]
+    }
+
+    fn is(&self, sign: &str) -> bool {
+        matches!(self.token().kind, Word::Sign(next) if next == sign)
+    }
+
+    /// Goes on behind a sign if it is the next word; where it was.
+    fn take(&mut self, sign: &str) -> Option<usize> {
+        let start = self.token().start;
+        self.is(sign).then(|| {
+            self.at += 1;
+            start
+        })
+    }
+
+    fn text(&self, token: &Token) -> String {
+        match token.kind {
+            Word::End => "<EOF>".to_owned(),
+            _ => self.source.chars[token.start..token.end].iter().collect(),
+        }
+    }
+
+    /// Tells what stands here instead of what is expected.
+    fn complain(&mut self, what: &str, expected: &str) {
+        let token = self.token().clone();
+        let text = self.text(&token);
+        let is_empty = self.source.chars.is_empty();
+        let place = if is_empty { Place::FIRST } else { self.source.place(token.start) };
+        let message = format!("Syntax error: {what} '{text}' expecting {expected}");
+        self.faults.push(place, message);
+    }
+
+    fn expect(&mut self, sign: &str) -> Read<usize> {
+        if let Some(start) = self.take(sign) {
+            return Ok(start);
+        }
+        let token = self.token().clone();
+        if token.kind == Word::End && self.open == 1 && [")", "]"].contains(&sign) {
+            let message = format!("Syntax error: missing '{sign}' at '<EOF>'");
+            self.faults.push(self.source.place(token.start), message);
+        } else {
+            self.complain("mismatched input", &format!("'{sign}'"));
+        }
+        Err(Stop)
+    }
+
+    pub(crate) fn id(&mut self, offset: usize) -> Id {
+        self.offsets.push(offset);
+        self.offsets.len() - 1
+    }
+
+    pub(crate) fn expr(&mut self, offset: usize, kind: Kind) -> Expr {
+        Expr { id: self.id(offset), kind }
+    }
+
+    /// How many parts were made.
+    pub(crate) fn parts(&self) -> usize {
+        self.offsets.len()
+    }
+
+    /// Where an expression begins.
+    pub(crate) fn offset(&self, id: Id) -> usize {
+        self.offsets[id]
+    }
+
+    /// Tells of a fault, and stands for the expression that it is in.
+    pub(crate) fn fault(&mut self, offset: usize, message: String) -> Expr {
+        self.faults.push(self.source.place(offset), message);
+        self.expr(offset, Kind::Unspecified)
+    }
+
+    /// One level deeper: as in kube-apiserver brackets are counted for themselves, and so are operators.
+    fn deeper(&mut self) -> Read<()> {
+        if self.brackets > DEEPEST || self.operators > DEEPEST {
+            let message = format!("expression recursion limit exceeded: {DEEPEST}");
+            self.faults.push(Place::NOWHERE, message);
+            return Err(Stop);
+        }
+        Ok(())
+    }
+
+    fn expression(&mut self) -> Read<Expr> {
+        self.brackets += 1;
+        self.deeper()?;
+        let condition = self.alternatives()?;
+        let result = match self.take("?") {
+            None => condition,
+            Some(offset) => {
+                let id = self.id(offset);
+                let yes = self.alternatives()?;
+                self.expect(":")?;
+                let no = self.expression()?;
+                self.call_or_macro(id, operators::CONDITIONAL, None, vec![condition, yes, no])
+            }
+        };
+        self.brackets -= 1;
+        Ok(result)
+    }
+
+    fn alternatives(&mut self) -> Read<Expr> {
+        let mut terms = Terms::new(self.conjunction()?);
+        while let Some(offset) = self.take("||") {
+            let next = self.conjunction()?;
+            terms.add(self.id(offset), next);
+        }
+        Ok(terms.balanced(operators::OR))
+    }
+
+    fn conjunction(&mut self) -> Read<Expr> {
+        let mut terms = Terms::new(self.relation()?);
+        while let Some(offset) = self.take("&&") {
+            let next = self.relation()?;
+            terms.add(self.id(offset), next);
+        }
+        Ok(terms.balanced(operators::AND))
+    }
+
+    fn relation(&mut self) -> Read<Expr> {
+        const RELATIONS: [(&str, &str); 7] = [
+            ("<", "_<_"),
+            ("<=", "_<=_"),
+            (">=", "_>=_"),
+            (">", "_>_"),
+            ("==", operators::EQUALS),
+            ("!=", operators::NOT_EQUALS),
+            ("in", operators::IN),
+        ];
+        self.binary(&RELATIONS, Self::sum)
+    }
+
+    fn sum(&mut self) -> Read<Expr> {
+        self.binary(&[("+", operators::ADD), ("-", "_-_")], Self::product)
+    }
+
+    fn product(&mut self) -> Read<Expr> {
+        self.binary(&[("*", "_*_"), ("/", "_/_"), ("%", "_%_")], Self::unary)
+    }
+
+    /// Operands of operators of one rank, from left to right.
+    fn binary(
+        &mut self,
+        signs: &[(&str, &str)],
+        operand: fn(&mut Self) -> Read<Expr>,
+    ) -> Read<Expr> {
+        let before = self.operators;
+        let mut left = operand(self)?;
+        while let Some((sign, function)) = signs.iter().find(|(sign, _)| self.is(sign)) {
+            self.operators += 1;
+            self.deeper()?;
+            let offset = self.take(sign).unwrap_or_default();
+            let id = self.id(offset);
+            let right = operand(self)?;
+            left = self.call_or_macro(id, function, None, vec![left, right]);
+        }
+        self.operators = before;
+        Ok(left)
+    }
+
+    fn unary(&mut self) -> Read<Expr> {
+        let sign = if self.is("!") { "!" } else { "-" };
+        if !self.is(sign) {
+            return self.member();
+        }
+        let next = self.tokens.get(self.at + 1).map(|token| &token.kind);
+        if sign == "-" && matches!(next, Some(Word::Int | Word::Float)) {
+            return self.member();
+        }
+        let start = self.token().start;
+        let mut count = 0;
+        while self.is(sign) {
+            self.at += 1;
+            count += 1;
+        }
+        let id = self.id(start);
+        let operand = self.member()?;
+        if count % 2 == 0 {
+            return Ok(operand);
+        }
+        let function = if sign == "!" { operators::NOT } else { operators::NEGATE };
+        Ok(self.call_or_macro(id, function, None, vec![operand]))
+    }
+
+    fn member(&mut self) -> Read<Expr> {
+        let before = self.operators;
+        let mut operand = self.primary()?;
+        loop {
+            if let Some(offset) = self.take(".") {
+                self.operators += 1;
+                self.deeper()?;
+                operand = self.selection(operand, offset)?;
+            } else if let Some(offset) = self.take("[") {
+                self.operators += 1;
+                self.deeper()?;
+                self.open += 1;
+                let id = self.id(offset);
+                let is_optional = self.take("?").is_some();
+                if !is_optional && !self.begins_expression() {
+                    return self.unexpected(BEGINNING_OR_OPTIONAL);
+                }
+                let index = self.expression()?;
+                self.expect("]")?;
+                self.open -= 1;
+                let function = match is_optional {
+                    true => operators::OPTIONAL_INDEX,
+                    false => operators::INDEX,
+                };
+                operand = self.call_or_macro(id, function, None, vec![operand, index]);
+            } else {
+                break;
+            }
+        }
+        self.operators = before;
+        Ok(operand)
+    }
+
+    /// What stands behind a dot: a field, or a method and its arguments.
+    fn selection(&mut self, operand: Expr, dot: usize) -> Read<Expr> {
+        let is_optional = self.take("?").is_some();
+        let token = self.token().clone();
+        let name = match &token.kind {
+            Word::Ident(name) => Arc::clone(name),
+            Word::EscapedIdent => {
+                let message = "unsupported syntax: '`'".to_owned();
+                self.at += 1;
+                return Ok(self.fault(token.start, message));
+            }
+            _ => {
+                let found = self.text(&token);
+                let found = if token.kind == Word::End { "" } else { &found };
+                let place = match token.kind {
+                    Word::End => self.source.place(dot + 1),
+                    _ => self.source.place(token.start),
+                };
+                // What was read since the dot.
+                let read: String = self.source.chars[dot..token.start].iter().collect();
+                let read = read.split_whitespace().collect::<String>();
+                let message = match found {
+                    "true" | "false" | "null" => {
+                        format!("Syntax error: mismatched input '{found}' expecting IDENTIFIER")
+                    }
+                    _ => format!("Syntax error: no viable alternative at input '{read}{found}'"),
+                };
+                self.faults.push(place, message);
+                return Err(Stop);
+            }
+        };
+        self.at += 1;
+        if is_optional {
+            let field = Kind::Literal(Literal::String(name));
+            let id = self.id(dot);
+            let field = self.expr(token.start, field);
+            let call = Call {
+                function: operators::OPTIONAL_SELECT.into(),
+                target: None,
+                arguments: vec![operand, field],
+            };
+            return Ok(Expr { id, kind: Kind::Call(Box::new(call)) });
+        }
+        if let Some(offset) = self.take("(") {
+            let id = self.id(offset);
+            let arguments = self.arguments()?;
+            return Ok(self.call_or_macro(id, &name, Some(operand), arguments));
+        }
+        let select = Kind::Select { operand: Box::new(operand), field: name, is_test: false };
+        Ok(self.expr(dot, select))
+    }
+
+    fn begins_expression(&self) -> bool {
+        match self.token().kind {
+            Word::End | Word::EscapedIdent => false,
+            Word::Sign(sign) => {
+                ["[", "{", "(", ".", "-", "!", "true", "false", "null"].contains(&sign)
+            }
+            _ => true,
+        }
+    }
+
+    /// Tells that something else was expected.
+    fn unexpected<T>(&mut self, expected: &str) -> Read<T> {
+        let after = self.tokens.get(self.at + 1).cloned();
+        let goes_on = after.is_some_and(|after| match after.kind {
+            Word::End | Word::EscapedIdent => false,
+            Word::Sign(sign) => expected.contains(&format!("'{sign}'")),
+            _ => true,
+        });
+        let what = if goes_on { "extraneous input" } else { "mismatched input" };
+        self.complain(what, &format!("{{{expected}}}"));
+        Err(Stop)
+    }
+
+    /// Arguments, behind the bracket that was opened.
+    fn arguments(&mut self) -> Read<Vec<Expr>> {
+        self.open += 1;
+        let mut arguments = Vec::new();
+        if self.take(")").is_none() {
+            if !self.begins_expression() {
+                return self.unexpected(BEGINNING_OR_END);
+            }
+            loop {
+                arguments.push(self.expression()?);
+                if self.take(",").is_none() {
+                    break;
+                }
+            }
+            self.expect(")")?;
+        }
+        self.open -= 1;
+        Ok(arguments)
+    }
+
+    fn primary(&mut self) -> Read<Expr> {
+        if !self.begins_expression() {
+            return self.unexpected(BEGINNING);
+        }
+        let token = self.token().clone();
+        match token.kind {
+            Word::Sign("(") => {
+                self.at += 1;
+                self.open += 1;
+                let inner = self.expression()?;
+                self.expect(")")?;
+                self.open -= 1;
+                Ok(inner)
+            }
+            Word::Sign("[") => self.list(),
+            Word::Sign("{") => self.map(),
+            Word::Ident(_) | Word::Sign(".") => self.name(),
+            _ => self.literal(),
+        }
+    }
+
+    /// A variable, a function and its arguments, or a message and its fields.
+    fn name(&mut self) -> Read<Expr> {
+        let start = self.token().start;
+        let leading = self.take(".").map_or("", |_| ".");
+        let token = self.token().clone();
+        let Word::Ident(name) = &token.kind else {
+            self.complain("mismatched input", "IDENTIFIER");
+            return Err(Stop);
+        };
+        if let Some(end) = self.message_name_end() {
+            return self.message(leading, end);
+        }
+        self.at += 1;
+        if RESERVED.contains(&&**name) {
+            return Ok(self.fault(start, format!("reserved identifier: {name}")));
+        }
+        let name = format!("{leading}{name}");
+        match self.take("(") {
+            Some(offset) => {
+                let id = self.id(offset);
+                let arguments = self.arguments()?;
+                Ok(self.call_or_macro(id, &name, None, arguments))
+            }
+            None => Ok(self.expr(token.start, Kind::Ident(name.into()))),
+        }
+    }
+
+    /// Where the name of a message ends that begins here: `a.b.C {`.
+    fn message_name_end(&self) -> Option<usize> {
+        let kind = |at: usize| self.tokens.get(at).map(|token| &token.kind);
+        let mut at = self.at + 1;
+        while kind(at) == Some(&Word::Sign(".")) && matches!(kind(at + 1), Some(Word::Ident(_))) {
+            at += 2;
+        }
+        (kind(at) == Some(&Word::Sign("{"))).then_some(at)
+    }
+
+    fn message(&mut self, leading: &str, end: usize) -> Read<Expr> {
+        let parts = self.tokens[self.at..end].iter().map(|token| self.text(token));
+        let name = format!("{leading}{}", parts.collect::<String>());
+        let id = self.id(self.tokens[end].start);
+        self.at = end + 1;
+        self.open += 1;
+        let mut fields = Vec::new();
+        while self.take("}").is_none() {
+            let token = self.token().clone();
+            let Word::Ident(field) = token.kind else {
+                self.complain("mismatched input", "{'}', ',', '?', IDENTIFIER, ESC_IDENTIFIER}");
+                return Err(Stop);
+            };
+            self.at += 1;
+            let offset = self.expect(":")?;
+            let field_id = self.id(offset);
+            let value = self.expression()?;
+            fields.push((field_id, field, value));
+            if self.take(",").is_none() && !self.is("}") {
+                self.complain("mismatched input", "{'}', ','}");
+                return Err(Stop);
+            }
+        }
+        self.open -= 1;
+        Ok(Expr { id, kind: Kind::Struct { name: name.into(), fields } })
+    }
+
+    fn list(&mut self) -> Read<Expr> {
+        let start = self.token().start;
+        let id = self.id(start);
+        self.at += 1;
+        self.open += 1;
+        let mut elements = Vec::new();
+        while self.take("]").is_none() {
+            let is_optional = self.take("?").is_some();
+            let value = self.expression()?;
+            elements.push(Element { value, is_optional });
+            if self.take(",").is_none() && !self.is("]") {
+                self.complain("mismatched input", "{']', ','}");
+                return Err(Stop);
+            }
+        }
+        self.open -= 1;
+        Ok(Expr { id, kind: Kind::List(elements) })
+    }
+
+    fn map(&mut self) -> Read<Expr> {
+        let start = self.token().start;
+        let id = self.id(start);
+        self.at += 1;
+        self.open += 1;
+        let mut entries = Vec::new();
+        while self.take("}").is_none() {
+            let is_optional = self.take("?").is_some();
+            let key = self.expression()?;
+            let colon = self.expect(":")?;
+            self.id(colon);
+            let value = self.expression()?;
+            entries.push(Entry { key, value, is_optional });
+            if self.take(",").is_none() && !self.is("}") {
+                self.complain("mismatched input", "{'}', ','}");
+                return Err(Stop);
+            }
+        }
+        self.open -= 1;
+        Ok(Expr { id, kind: Kind::Map(entries) })
+    }
+
+    fn literal(&mut self) -> Read<Expr> {
+        let start = self.token().start;
+        let sign = self.take("-").map_or("", |_| "-");
+        let token = self.token().clone();
+        let text = self.text(&token);
+        self.at += 1;
+        let parsed = match token.kind {
+            Word::Sign("true") => Ok(Literal::Bool(true)),
+            Word::Sign("false") => Ok(Literal::Bool(false)),
+            Word::Sign("null") => Ok(Literal::Null),
+            Word::Int => signed(sign, &text).map(Literal::Int).ok_or("invalid int literal".into()),
+            Word::Uint => unsigned(&text).map(Literal::Uint).ok_or("invalid uint literal".into()),
+            Word::Float => match format!("{sign}{text}").parse::<f64>() {
+                Ok(number) if number.is_finite() => Ok(Literal::Double(number)),
+                _ => Err("invalid double literal".to_owned()),
+            },
+            Word::String => unescape(&text, false)
+                .map(|bytes| Literal::String(String::from_utf8_lossy(&bytes).into())),
+            Word::Bytes => unescape(&text[1..], true).map(|bytes| Literal::Bytes(bytes.into())),
+            _ => {
+                self.at -= 1;
+                return self.unexpected(BEGINNING);
+            }
+        };
+        Ok(match parsed {
+            Ok(literal) => self.expr(start, Kind::Literal(literal)),
+            Err(why) => self.fault(start, why),
+        })
+    }
+
+    /// A call, or what it becomes if it is a macro.
+    fn call_or_macro(
+        &mut self,
+        id: Id,
+        function: &str,
+        target: Option<Expr>,
+        arguments: Vec<Expr>,
+    ) -> Expr {
+        match macros::expand(self, id, function, target, arguments) {
+            Ok(expanded) => expanded,
+            Err(call) => Expr { id, kind: Kind::Call(Box::new(call)) },
+        }
+    }
+}
+
+fn signed(sign: &str, text: &str) -> Option<i64> {
+    match text.strip_prefix("0x") {
+        Some(hex) => i64::from_str_radix(&format!("{sign}{hex}"), 16).ok(),
+        None => format!("{sign}{text}").parse().ok(),
+    }
+}
+
+fn unsigned(text: &str) -> Option<u64> {
+    let text = &text[..text.len() - 1];
+    match text.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+/// Terms between `&&` or `||`, which become a tree that is not deep.
+struct Terms {
+    terms: Vec<Option<Expr>>,
+    ids: Vec<Id>,
+}
+
+impl Terms {
+    fn new(first: Expr) -> Self {
+        Self { terms: vec![Some(first)], ids: Vec::new() }
+    }
+
+    fn add(&mut self, id: Id, term: Expr) {
+        self.ids.push(id);
+        self.terms.push(Some(term));
+    }
+
+    fn balanced(mut self, function: &str) -> Expr {
+        let last = self.ids.len();
+        match last {
+            0 => self.term(0),
+            _ => self.between(0, last - 1, function),
+        }
+    }
+
+    fn term(&mut self, at: usize) -> Expr {
+        let taken = self.terms.get_mut(at).and_then(Option::take);
+        taken.unwrap_or(Expr { id: 0, kind: Kind::Unspecified })
+    }
+
+    fn between(&mut self, low: usize, high: usize, function: &str) -> Expr {
+        let middle = (low + high).div_ceil(2);
+        let left = match middle == low {
+            true => self.term(middle),
+            false => self.between(low, middle - 1, function),
+        };
+        let right = match middle == high {
+            true => self.term(middle + 1),
+            false => self.between(middle + 1, high, function),
+        };
+        let call = Call { function: function.into(), target: None, arguments: vec![left, right] };
+        Expr { id: self.ids[middle], kind: Kind::Call(Box::new(call)) }
+    }
+}

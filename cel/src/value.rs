@@ -1,0 +1,313 @@
+//! Values of expressions: those that were computed, and those that stand in JSON and stay there.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use serde_json::Map as Json;
+
+use crate::declared::{Declared, Equality};
+use crate::library::Extension;
+use crate::moment::Moment;
+
+/// A value. What stands in JSON is read where it is, for `'v`.
+#[derive(Clone, Debug)]
+pub(crate) enum Value<'v> {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Uint(u64),
+    Double(f64),
+    String(Text<'v>),
+    Bytes(Arc<[u8]>),
+    Timestamp(Moment),
+    /// In nanoseconds.
+    Duration(i64),
+    List(List<'v>),
+    Map(Map<'v>),
+    Type(Arc<str>),
+    Optional(Option<Arc<Value<'v>>>),
+    /// A value of one of Kubernetes' own types.
+    Extension(Arc<Extension>),
+}
+
+/// A text.
+#[derive(Clone, Debug)]
+pub(crate) enum Text<'v> {
+    Borrowed(&'v str),
+    Owned(Arc<str>),
+}
+
+/// A list.
+#[derive(Clone, Debug)]
+pub(crate) struct List<'v> {
+    pub items: Items<'v>,
+    /// How it compares to others.
+    pub equality: ListEquality<'v>,
+}
+
+/// How a list compares to others.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ListEquality<'v> {
+    /// It was written or computed.
+    Computed,
+    /// As its schema says.
+    Declared(&'v Equality),
+}
+
+/// Items of a list.
+#[derive(Clone, Debug)]
+pub(crate) enum Items<'v> {
+    Json(&'v [serde_json::Value], &'v Declared),
+    Own(Arc<Vec<Value<'v>>>),
+    /// Those of two lists, and how many: to add lists takes no time, whatever they hold.
+    Joined(Arc<(List<'v>, List<'v>)>, usize),
+}
+
+/// A map or an object.
+#[derive(Clone, Debug)]
+pub(crate) enum Map<'v> {
+    Json(&'v Json<String, serde_json::Value>, &'v Declared),
+    Own(Arc<Entries<'v>>),
+}
+
+/// Entries by their keys, and each key as it was given.
+pub(crate) type Entries<'v> = BTreeMap<Key, (Value<'v>, Value<'v>)>;
+
+/// A key: whole numbers are the same key, whatever their type.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Key {
+    Bool(bool),
+    Number(i128),
+    String(Arc<str>),
+}
+
+/// Why there is no value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// Something is wrong with the values: `&&` and `||` may do without.
+    Error(String),
+    /// The limit of costs was reached.
+    Limit,
+}
+
+pub(crate) type Outcome<'v> = Result<Value<'v>, Failure>;
+
+impl Failure {
+    pub(crate) fn new(why: impl Into<String>) -> Self {
+        Self::Error(why.into())
+    }
+
+    pub(crate) fn no_such_overload() -> Self {
+        Self::new("no such overload")
+    }
+
+    pub(crate) fn no_such_key(key: &Value<'_>) -> Self {
+        Self::new(format!("no such key: {key}"))
+    }
+}
+
+impl Text<'_> {
+    pub(crate) fn as_str(&self) -> &str {
+        match self {
+            Self::Borrowed(text) => text,
+            Self::Owned(text) => text,
+        }
+    }
+}
+
+impl<'v> Value<'v> {
+    pub(crate) fn text(text: impl Into<Arc<str>>) -> Self {
+        Self::String(Text::Owned(text.into()))
+    }
+
+    pub(crate) fn list(items: Vec<Self>) -> Self {
+        Self::List(List::own(items))
+    }
+
+    pub(crate) fn optional(of: Self) -> Self {
+        Self::Optional(Some(Arc::new(of)))
+    }
+
+    pub(crate) fn as_str(&self) -> Option<&str> {
+        match self {
+            Self::String(text) => Some(text.as_str()),
+            _ => None,
+        }
+    }
+
+    /// How many characters, bytes, items or members it has, if it is of a kind that has some.
+    pub(crate) fn size(&self) -> Option<u64> {
+        match self {
+            Self::String(text) => Some(count_chars(text.as_str())),
+            Self::Bytes(bytes) => Some(bytes.len() as u64),
+            Self::List(list) => Some(list.len() as u64),
+            Self::Map(map) => Some(map.len() as u64),
+            _ => None,
+        }
+    }
+
+    /// The name of its type.
+    pub(crate) fn type_name(&self) -> &'static str {
+        match self {
+            Self::Null => "null_type",
+            Self::Bool(_) => "bool",
+            Self::Int(_) => "int",
+            Self::Uint(_) => "uint",
+            Self::Double(_) => "double",
+            Self::String(_) => "string",
+            Self::Bytes(_) => "bytes",
+            Self::Timestamp(_) => "google.protobuf.Timestamp",
+            Self::Duration(_) => "google.protobuf.Duration",
+            Self::List(_) => "list",
+            Self::Map(_) => "map",
+            Self::Type(_) => "type",
+            Self::Optional(_) => "optional_type",
+            Self::Extension(of) => of.type_name(),
+        }
+    }
+
+    /// It as a key of a map.
+    pub(crate) fn key(&self) -> Option<Key> {
+        match self {
+            Self::Bool(flag) => Some(Key::Bool(*flag)),
+            Self::Int(number) => Some(Key::Number(i128::from(*number))),
+            Self::Uint(number) => Some(Key::Number(i128::from(*number))),
+            Self::Double(number) if number.fract() == 0.0 && number.abs() < 1e19 => {
+                Some(Key::Number(*number as i128))
+            }
+            Self::String(Text::Owned(text)) => Some(Key::String(Arc::clone(text))),
+            Self::String(text) => Some(Key::String(text.as_str().into())),
+            _ => None,
+        }
+    }
+}
+
+/// How many characters a text has.
+pub(crate) fn count_chars(text: &str) -> u64 {
+    if text.is_ascii() { text.len() as u64 } else { text.chars().count() as u64 }
+}
+
+impl<'v> List<'v> {
+    pub(crate) fn own(items: Vec<Value<'v>>) -> Self {
+        Self { items: Items::Own(Arc::new(items)), equality: ListEquality::Computed }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        match &self.items {
+            Items::Json(items, _) => items.len(),
+            Items::Own(items) => items.len(),
+            Items::Joined(_, length) => *length,
+        }
+    }
+
+    /// The item of this number.
+    pub(crate) fn get(&self, at: usize) -> Option<Outcome<'v>> {
+        let (mut list, mut at) = (self, at);
+        loop {
+            match &list.items {
+                Items::Json(items, declared) => {
+                    return items.get(at).map(|item| Value::of(item, declared));
+                }
+                Items::Own(items) => return items.get(at).cloned().map(Ok),
+                Items::Joined(parts, _) => match at.checked_sub(parts.0.len()) {
+                    None => list = &parts.0,
+                    Some(after) => {
+                        at = after;
+                        list = &parts.1;
+                    }
+                },
+            }
+        }
+    }
+
+    /// All items.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Outcome<'v>> + '_ {
+        (0..self.len()).map_while(|at| self.get(at))
+    }
+
+    /// All items, if each of them can be read.
+    pub(crate) fn items(&self) -> Result<Vec<Value<'v>>, Failure> {
+        self.iter().collect()
+    }
+}
+
+impl<'v> Map<'v> {
+    pub(crate) fn own(entries: Entries<'v>) -> Self {
+        Self::Own(Arc::new(entries))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Json(members, _) => members.len(),
+            Self::Own(entries) => entries.len(),
+        }
+    }
+
+    /// The value of a key, if there is one.
+    pub(crate) fn find(&self, key: &Value<'_>) -> Result<Option<Value<'v>>, Failure> {
+        match self {
+            Self::Json(members, declared) => match key.as_str() {
+                Some(name) => declared.find(members, name),
+                None => Err(Failure::no_such_overload()),
+            },
+            Self::Own(entries) => {
+                let found = key.key().and_then(|key| entries.get(&key));
+                Ok(found.map(|(_, value)| value.clone()))
+            }
+        }
+    }
+
+    /// All keys that expressions see.
+    pub(crate) fn keys(&self) -> Vec<Value<'v>> {
+        match self {
+            Self::Json(members, declared) => declared.keys(members),
+            Self::Own(entries) => entries.values().map(|(key, _)| key.clone()).collect(),
+        }
+    }
+}
+
+impl fmt::Display for Value<'_> {
+    /// As messages of faults show it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Null => f.write_str("null"),
+            Self::Bool(flag) => write!(f, "{flag}"),
+            Self::Int(number) => write!(f, "{number}"),
+            Self::Uint(number) => write!(f, "{number}"),
+            Self::Double(number) => f.write_str(&crate::convert::double_text(*number)),
+            Self::String(text) => f.write_str(text.as_str()),
+            Self::Bytes(bytes) => f.write_str(&String::from_utf8_lossy(bytes)),
+            Self::Timestamp(at) => write!(f, "{at}"),
+            Self::Duration(nanoseconds) => {
+                f.write_str(&crate::convert::duration_text(*nanoseconds))
+            }
+            Self::List(list) => {
+                f.write_str("[")?;
+                for (at, item) in list.iter().enumerate() {
+                    let separator = if at > 0 { ", " } else { "" };
+                    match item {
+                        Ok(item) => write!(f, "{separator}{item}")?,
+                        Err(_) => write!(f, "{separator}error")?,
+                    }
+                }
+                f.write_str("]")
+            }
+            Self::Map(map) => {
+                f.write_str("{")?;
+                for (at, key) in map.keys().iter().enumerate() {
+                    let separator = if at > 0 { ", " } else { "" };
+                    match map.find(key) {
+                        Ok(Some(value)) => write!(f, "{separator}{key}: {value}")?,
+                        _ => write!(f, "{separator}{key}: error")?,
+                    }
+                }
+                f.write_str("}")
+            }
+            Self::Type(name) => f.write_str(name),
+            Self::Optional(Some(value)) => write!(f, "optional({value})"),
+            Self::Optional(None) => f.write_str("optional.none()"),
+            Self::Extension(of) => write!(f, "{of}"),
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! What expressions may do, whatever they are.
+
+#![allow(clippy::unwrap_used)] // all of it is a test
+
+use std::sync::Arc;
+
+use kubernetes_cel::{Budget, CompileError, Declared, Environment, ListKind, Outcome};
+use serde_json::{Value, json};
+
+fn environment() -> Environment {
+    let list = Declared::list(Arc::new(Declared::integer()), None, &ListKind::Atomic);
+    Environment::new(Arc::new(list))
+}
+
+fn outcome(text: &str, value: &Value) -> Outcome {
+    let program = environment().compile(text).unwrap();
+    program.evaluate(value, None, &mut Budget::new(10_000_000, 1_000_000))
+}
+
+/// So much stack as a worker of a server has, but for what its callers use.
+fn on_a_small_stack(run: impl FnOnce() + Send + 'static) {
+    let thread = std::thread::Builder::new().stack_size(1 << 20).spawn(run).unwrap();
+    thread.join().unwrap();
+}
+
+#[test]
+fn what_is_nested_deeper_than_kubernetes_admits_is_refused() {
+    on_a_small_stack(|| {
+        for (open, close) in [("(", ")"), ("[", "]"), ("-(", ")"), ("!(", ")"), ("{1:", "}")] {
+            for depth in [1_000, 20_000] {
+                let text = format!("{}1{}", open.repeat(depth), close.repeat(depth));
+                let why = environment().compile(&text).unwrap_err().to_string();
+                assert!(why.contains("recursion limit exceeded: 250"), "{open}: {why}");
+            }
+        }
+        for text in ["1".to_owned() + &"+1".repeat(1_000), "self".to_owned() + &".a".repeat(1_000)]
+        {
+            let why = environment().compile(&text).unwrap_err().to_string();
+            assert!(why.contains("recursion limit exceeded: 250"), "{why}");
+        }
+        let long = "a".repeat(100_001);
+        let why = environment().compile(&long).unwrap_err().to_string();
+        assert!(why.contains("expression code point size exceeds limit"), "{why}");
+    });
+}
+
+#[test]
+fn the_deepest_expression_is_evaluated_on_a_small_stack() {
+    on_a_small_stack(|| {
+        let parentheses = format!("{}true{}", "(".repeat(200), ")".repeat(200));
+        assert_eq!(outcome(&parentheses, &json!([])), Outcome::Bool(true));
+        let sum = format!("1{} == 200", "+1".repeat(199));
+        assert_eq!(outcome(&sum, &json!([])), Outcome::Bool(true));
+        let and = format!("true{}", " && true".repeat(5_000));
+        assert_eq!(outcome(&and, &json!([])), Outcome::Bool(true));
+        let lists = |depth| format!("{}1{}.size() == 1", "[".repeat(depth), "]".repeat(depth));
+        assert_eq!(outcome(&lists(200), &json!([])), Outcome::Bool(true));
+        // Macros make an expression deeper.
+        let nested = |depth: usize| {
+            let all: String = (0..depth).map(|at| format!("[1].all(x{at}, ")).collect();
+            format!("{all}true{}", ")".repeat(depth))
+        };
+        assert_eq!(outcome(&nested(70), &json!([])), Outcome::Bool(true));
+        let why = environment().compile(&nested(200)).unwrap_err();
+        assert!(matches!(why, CompileError::Unsupported(_)), "{why}");
+    });
+}
+
+#[test]
+fn lists_that_double_take_no_room() {
+    let mut text = "self.size() == 1".to_owned();
+    for _ in 0..40 {
+        text = format!("optional.of(self).optMap(l, l + l).hasValue() && {text}");
+    }
+    assert_eq!(outcome(&text, &json!([1])), Outcome::Bool(true));
+    let double = (0..40).fold("self".to_owned(), |list, at| {
+        format!("optional.of({list}).optMap(l{at}, l{at} + l{at}).value()")
+    });
+    // The copies that the macro makes are bounded, too.
+    assert!(environment().compile(&format!("{double}.size() > 0")).is_err());
+}
+
+#[test]
+fn loops_end_when_their_cost_is_spent() {
+    let many = json!((0..2_000).collect::<Vec<_>>());
+    let nested = "self.all(x, self.all(y, self.all(z, x >= 0 || y >= z)))";
+    assert_eq!(outcome(nested, &many), Outcome::CallTooDear);
+    let program = environment().compile("self.all(x, x >= 0)").unwrap();
+    let mut budget = Budget::new(20_000, 1_000_000);
+    assert_eq!(program.evaluate(&many, None, &mut budget), Outcome::Bool(true));
+    assert_eq!(program.evaluate(&many, None, &mut budget), Outcome::OutOfBudget);
+    assert_eq!(budget.left(), 0);
+}
+
+#[test]
+fn what_costs_do_not_count_is_bounded_all_the_same() {
+    let many = json!((0..100_000).collect::<Vec<_>>());
+    // Each comparison costs a tenth of the items, and looks at all of them.
+    let text = format!("lists.range(100000).all(x, {})", ["self == self"; 20].join(" && "));
+    assert_eq!(outcome(&text, &many), Outcome::CallTooDear);
+    assert_eq!(outcome("lists.range(5000000).size() == 1", &json!([])), Outcome::CallTooDear);
+    assert_eq!(outcome("lists.range(1000000000).size() == 1", &json!([])), Outcome::OutOfBudget);
+}
