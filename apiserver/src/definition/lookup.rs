@@ -12,6 +12,7 @@ mod view;
 
 use std::collections::{BTreeMap, HashSet};
 use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kube::core::Selector;
@@ -309,11 +310,13 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
         if state.availability != Availability::Available {
             return T::default();
         }
-        let view = state.view.get_or_insert_with(|| {
+        // One in which an index or a sum has panicked is not put back.
+        let mut view = state.view.take().unwrap_or_else(|| {
             let informer = self.followed.as_ref().map(|followed| &followed.informer);
             View::of(informer.map(|informer| informer.objects()).unwrap_or_default())
         });
-        let found = find(view);
+        let found = find(&mut view);
+        state.view = Some(view);
         self.charge(&mut state);
         found
     }
@@ -413,9 +416,20 @@ impl<K: SourceType, S: Scoped> Tracked for Lookup<K, S> {
             };
             for key in changed {
                 questions.find_named(&key, due);
-                let Some(view) = view else { continue };
-                let touched = view.replace(&key, informer.get(&key));
-                questions.find_touched(&key, &touched, due);
+                let Some(replaced) = view else { continue };
+                // Indexes and sums are the user's own.
+                let replace = || replaced.replace(&key, informer.get(&key));
+                match catch_unwind(AssertUnwindSafe(replace)) {
+                    Ok(touched) => questions.find_touched(&key, &touched, due),
+                    Err(_) => {
+                        let what = resource_name::<K>();
+                        tracing::error!(
+                            "an index or a sum of {what} has panicked at {key}: all that asks for them is computed again"
+                        );
+                        questions.find_all(due);
+                        *view = None;
+                    }
+                }
             }
         }
         self.charge(&mut state);

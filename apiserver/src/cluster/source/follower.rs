@@ -166,6 +166,7 @@ where
         }
     }
 
+    /// Waits, longer each time, until something goes well.
     async fn pause(&mut self) {
         if let Some(pause) = self.backoff.next() {
             tokio::time::sleep(pause).await;

@@ -49,8 +49,12 @@ impl SourceScope {
     /// They are listed every so often, and not watched: for what knows no watch, as the metrics of
     /// `metrics.k8s.io`. Times vary by a tenth, so that not all servers ask at once. They are
     /// [measured](Self::measured).
+    ///
+    /// # Panics
+    /// At most once a second: what is shorter does not compile where it is a constant.
     #[must_use]
     pub const fn polled_every(self, every: Duration) -> Self {
+        assert!(every.as_secs() >= 1, "the cluster is asked once a second at most");
         Self { every: Some(every), is_measured: true, ..self }
     }
 

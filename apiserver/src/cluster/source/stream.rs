@@ -97,10 +97,9 @@ where
                     self.informer.set_away(None);
                     self.take_event(event, text_of)
                 }
-                // The stream goes on by itself.
+                // The stream goes on by itself, and may have tried at once.
                 Err(error) => {
-                    self.tell(&error);
-                    self.informer.set_away(Some((&error, false)));
+                    self.wait(Interruption::Failed(error)).await;
                     Ok(())
                 }
             };
