@@ -59,7 +59,7 @@ impl SourceScope {
     }
 
     /// They are measurements, which change all the time: what only they have changed of an object is
-    /// told when it [is worth it](crate::Computed::is_worth_publishing), and not too often.
+    /// told when `Computed::is_worth_publishing` says so, and not too often.
     #[must_use]
     pub const fn measured(self) -> Self {
         Self { is_measured: true, ..self }
