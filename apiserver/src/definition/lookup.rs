@@ -55,6 +55,9 @@ use view::{IndexId, View};
 ///
 /// All objects of the type are read, unless `S` says which: see [`Scoped`].
 ///
+/// Those who read what is computed need a right to its source, and none to what is looked up: whatever
+/// `compute` shows of these objects all of them see.
+///
 /// Each of them takes a `namespace`, or `None` to look in all of them (and for objects that are in
 /// none), and answers in the order of namespaces and names.
 ///
