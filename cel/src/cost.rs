@@ -1,5 +1,7 @@
 //! What evaluation costs, and when it ends for that.
 
+use regex::Regex;
+
 use crate::value::{Failure, Value};
 
 /// What a step of a walk over the characters of a text costs, for each character.
@@ -14,7 +16,11 @@ pub(crate) const MAP: u64 = 30;
 pub(crate) const OBJECT: u64 = 40;
 /// How much may be done that costs do not count: what equality of large values looks at, say. A step
 /// takes 10 to 100 nanoseconds.
-const WORK: usize = 20_000_000;
+const WORK: usize = 5_000_000;
+/// How many bytes of texts and lists may be made that costs do not count.
+const MADE: usize = 32 << 20;
+/// Bytes that are looked at in a step.
+const BYTES_OF_STEP: usize = 64;
 
 /// Counts what is spent.
 #[derive(Debug)]
@@ -22,11 +28,33 @@ pub(crate) struct Meter {
     spent: u64,
     limit: u64,
     work: usize,
+    made: usize,
+    /// The pattern that was made last of a text that is no constant.
+    pattern: Option<(String, Result<Regex, String>)>,
 }
 
 impl Meter {
-    pub(crate) fn new(limit: u64, work: usize) -> Self {
-        Self { spent: 0, limit, work }
+    pub(crate) fn new(limit: u64, work: usize, made: usize) -> Self {
+        Self { spent: 0, limit, work, made, pattern: None }
+    }
+
+    /// The pattern of a text. It is nearly always that of the last time, and takes long to be made.
+    pub(crate) fn pattern(
+        &mut self,
+        text: &str,
+        make: fn(&str) -> Result<Regex, String>,
+    ) -> Result<Result<Regex, String>, Failure> {
+        /// Steps that it takes, and more for each byte.
+        const MADE: usize = 1_000;
+        if let Some((known, pattern)) = &self.pattern
+            && known == text
+        {
+            return Ok(pattern.clone());
+        }
+        self.work(MADE + 100 * text.len())?;
+        let pattern = make(text);
+        self.pattern = Some((text.to_owned(), pattern.clone()));
+        Ok(pattern)
     }
 
     /// Spends so much.
@@ -39,6 +67,35 @@ impl Meter {
     pub(crate) fn work(&mut self, steps: usize) -> Result<(), Failure> {
         self.work = self.work.checked_sub(steps).ok_or(Failure::Limit)?;
         Ok(())
+    }
+
+    /// Looks at so many bytes.
+    pub(crate) fn look(&mut self, bytes: usize) -> Result<(), Failure> {
+        self.work(1 + bytes / BYTES_OF_STEP)
+    }
+
+    /// Looks at what a value has at hand: the characters of a text.
+    pub(crate) fn look_at(&mut self, value: &Value<'_>) -> Result<(), Failure> {
+        match value {
+            Value::String(text) => self.look(text.as_str().len()),
+            Value::Bytes(bytes) => self.look(bytes.len()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes so many bytes, which takes room and time.
+    pub(crate) fn make(&mut self, bytes: usize) -> Result<(), Failure> {
+        self.made = self.made.checked_sub(bytes).ok_or(Failure::Limit)?;
+        self.look(bytes)
+    }
+
+    /// Makes a list of so many values.
+    pub(crate) fn make_list(&mut self, values: usize) -> Result<(), Failure> {
+        self.make(values.saturating_mul(size_of::<Value<'_>>()))
+    }
+
+    pub(crate) fn made_left(&self) -> usize {
+        self.made
     }
 
     pub(crate) fn spent(&self) -> u64 {
@@ -56,12 +113,13 @@ pub struct Budget {
     pub(crate) left: u64,
     pub(crate) per_call: u64,
     pub(crate) work: usize,
+    pub(crate) made: usize,
 }
 
 impl Budget {
     /// So much for all, and so much for each.
     pub fn new(all: u64, per_call: u64) -> Self {
-        Self { left: all, per_call, work: WORK }
+        Self { left: all, per_call, work: WORK, made: MADE }
     }
 
     /// What may still be spent.
@@ -88,10 +146,18 @@ pub(crate) fn of_call(
     overload: &str,
     arguments: &[Value<'_>],
     result: Option<&Value<'_>>,
-) -> u64 {
-    of_lists(overload, arguments)
-        .or_else(|| of_extension(function, overload, arguments, result))
-        .unwrap_or_else(|| of_standard(overload, arguments))
+    meter: &mut Meter,
+) -> Result<u64, Failure> {
+    // How many characters they have is counted.
+    arguments.iter().try_for_each(|argument| meter.look_at(argument))?;
+    if let Some(cost) = of_lists(overload, arguments) {
+        return Ok(cost);
+    }
+    if ["isSorted", "sum", "max", "min", "indexOf", "lastIndexOf"].contains(&function) {
+        return arguments.first().map_or(Ok(0), |first| of_traversal(first, meter));
+    }
+    let cost = of_extension(function, overload, arguments, result);
+    Ok(cost.unwrap_or_else(|| of_standard(overload, arguments)))
 }
 
 /// What functions of lists and sets cost that make new lists, or compare all items to all.
@@ -174,9 +240,6 @@ fn of_extension(
     let size = |at: usize| arguments.get(at).map_or(1, plain_size);
     let characters = |at: usize| at_price(size(at), PER_CHARACTER);
     Some(match function {
-        "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" => {
-            arguments.first().map_or(0, of_traversal)
-        }
         "url" | "lowerAscii" | "upperAscii" | "substring" | "trim" => characters(0),
         "replace" | "split" => at_price(size(0), 2.0 * PER_CHARACTER),
         "join" => at_price(result.map_or(1, plain_size), 2.0 * PER_CHARACTER),
@@ -230,20 +293,30 @@ fn of_extension(
     })
 }
 
-/// What it costs to look at all of a value.
-fn of_traversal(value: &Value<'_>) -> u64 {
-    match value {
+/// What it costs to look at all of a value. Parts that are shared count each time.
+fn of_traversal(value: &Value<'_>, meter: &mut Meter) -> Result<u64, Failure> {
+    meter.work(1)?;
+    Ok(match value {
         Value::String(text) => (text.as_str().len() as f64 * PER_CHARACTER) as u64,
         Value::Bytes(bytes) => (bytes.len() as f64 * PER_CHARACTER) as u64,
-        Value::List(list) => list.iter().flatten().map(|item| of_traversal(&item)).sum(),
+        Value::List(list) => {
+            let mut sum = 0_u64;
+            for item in list.iter().flatten() {
+                sum = sum.saturating_add(of_traversal(&item, meter)?);
+            }
+            sum
+        }
         Value::Map(map) => {
-            let keys = map.keys();
-            let of_entry = |key: &Value<'_>| {
-                let value = map.find(key).ok().flatten();
-                of_traversal(key) + value.map_or(1, |value| of_traversal(&value))
-            };
-            keys.iter().map(of_entry).sum()
+            let mut sum = 0_u64;
+            for key in &map.keys() {
+                let value = match map.find(key) {
+                    Ok(Some(value)) => of_traversal(&value, meter)?,
+                    _ => 1,
+                };
+                sum = sum.saturating_add(of_traversal(key, meter)?).saturating_add(value);
+            }
+            sum
         }
         _ => 1,
-    }
+    })
 }

@@ -106,10 +106,11 @@ impl Environment {
     /// # Errors
     /// Where it is not well formed, its types do not fit, or it needs what is not supported.
     pub fn compile(&self, text: &str) -> Result<Program, CompileError> {
-        /// How many signs there may be that lead deeper, before the stack of the caller is not used.
+        /// How many signs and words there may be that lead deeper, before the stack of the caller is not
+        /// used.
         const SIGNS: usize = 40;
-        let deeper = text.chars().filter(|char| "([{?.+-*/%<>=!".contains(*char)).count();
-        if deeper <= SIGNS {
+        let signs = text.chars().filter(|char| "([{?.+-*/%<>=!&|".contains(*char)).count();
+        if signs + text.matches("in").count() <= SIGNS {
             return self.compile_here(text);
         }
         let unsupported = |why: &str| Err(CompileError::Unsupported(why.to_owned()));
@@ -215,7 +216,7 @@ impl Program {
         old: Option<Data<'v>>,
         budget: &mut Budget,
     ) -> Outcome {
-        let mut meter = Meter::new(budget.per_call, budget.work);
+        let mut meter = Meter::new(budget.per_call, budget.work, budget.made);
         let value = value.into();
         let outcome = if self.is_deep {
             on_a_large_stack(|| self.run(value, old, &mut meter))
@@ -223,7 +224,7 @@ impl Program {
         } else {
             self.run(value, old, &mut meter)
         };
-        budget.work = meter.work_left();
+        (budget.work, budget.made) = (meter.work_left(), meter.made_left());
         match budget.left.checked_sub(meter.spent()) {
             Some(left) => budget.left = left,
             None => {

@@ -55,7 +55,8 @@ impl<'v> Evaluation<'_, 'v> {
                     true => (operators::NOT_EQUALS, "not_equals"),
                 };
                 let arguments = [left, right];
-                self.meter.spend(cost::of_call(function, overload, &arguments, None))?;
+                let cost = cost::of_call(function, overload, &arguments, None, self.meter)?;
+                self.meter.spend(cost)?;
                 let are_equal = equal(&arguments[0], &arguments[1], self.meter);
                 match are_equal {
                     Ok(are_equal) => Ok(Value::Bool(are_equal != *is_negated)),
@@ -66,6 +67,7 @@ impl<'v> Evaluation<'_, 'v> {
             }
             Plan::Among { value, keys } => {
                 let value = self.evaluate(value)?;
+                self.meter.look_at(&value)?;
                 let key = value.key();
                 Ok(Value::Bool(key.is_some_and(|key| keys.binary_search(&key).is_ok())))
             }
@@ -163,7 +165,12 @@ impl<'v> Evaluation<'_, 'v> {
                     &computed
                 }
             };
+            self.meter.look_at(index)?;
             let found = at(&value, index)?;
+            if let Some(found @ Value::Bytes(_)) = &found {
+                // They were made of their text.
+                self.meter.look_at(found)?;
+            }
             if qualifier.is_test() {
                 self.meter.spend(1)?;
                 return Ok(Value::Bool(found.is_some()));
@@ -216,7 +223,8 @@ impl<'v> Evaluation<'_, 'v> {
         let is_join = *call.function == *"join";
         if !is_join {
             // Before it is done, because what is too dear must not be.
-            let cost = cost::of_call(&call.function, call.overload, &arguments, None);
+            let (function, overload) = (&*call.function, call.overload);
+            let cost = cost::of_call(function, overload, &arguments, None, invocation.meter)?;
             invocation.meter.spend(cost)?;
         }
         let result = (call.native)(&mut invocation, &arguments).map_err(|why| match why {
@@ -228,7 +236,8 @@ impl<'v> Evaluation<'_, 'v> {
         });
         if is_join {
             let result = result.as_ref().ok();
-            let cost = cost::of_call(&call.function, call.overload, &arguments, result);
+            let (function, overload) = (&*call.function, call.overload);
+            let cost = cost::of_call(function, overload, &arguments, result, self.meter)?;
             self.meter.spend(cost)?;
         }
         result
@@ -269,6 +278,7 @@ impl<'v> Evaluation<'_, 'v> {
         for (key, value, is_optional) in entries {
             let given = self.evaluate(key)?;
             let value = self.evaluate(value)?;
+            self.meter.look_at(&given)?;
             let Some(key) = given.key() else {
                 let message = format!("unsupported key type: {}", given.type_name());
                 return Err(Failure::new(message));
@@ -301,6 +311,9 @@ impl<'v> Evaluation<'_, 'v> {
             Value::List(list) => {
                 for place in 0..list.len() {
                     let item = list.get(place).unwrap_or(Ok(Value::Null));
+                    if let Ok(item @ Value::Bytes(_)) = &item {
+                        self.meter.look_at(item)?;
+                    }
                     let index = Ok(Value::Int(place as i64));
                     let (first, second) = match all.has_two {
                         true => (index, Some(item)),

@@ -324,9 +324,7 @@ impl Macros<'_, '_> {
     /// The same expression with numbers of its own, if there may be so many of them: each macro within
     /// another one doubles what it copies.
     fn copy(&mut self, expr: &Expr) -> Option<Expr> {
-        /// Parts of an expression. The longest one that is admitted has fewer without copies.
-        const PARTS: usize = 200_000;
-        if self.parser.parts() + size(expr) > PARTS {
+        if !self.parser.may_copy(size(expr)) {
             return None;
         }
         let mut copy = expr.clone();

@@ -2,7 +2,10 @@
 
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
+use std::fmt::{self, Write as _};
 use std::sync::Arc;
+
+use serde_json::Value as JsonValue;
 
 use crate::cost::Meter;
 use crate::declared::{Equality, Shape};
@@ -26,7 +29,10 @@ pub(crate) fn equal(
             meter.work(a.as_str().len().min(b.as_str().len()) / 64)?;
             a.as_str() == b.as_str()
         }
-        (Value::Bytes(a), Value::Bytes(b)) => a == b,
+        (Value::Bytes(a), Value::Bytes(b)) => {
+            meter.look(a.len().min(b.len()))?;
+            a == b
+        }
         (Value::Timestamp(a), Value::Timestamp(b)) => a == b,
         (Value::Duration(a), Value::Duration(b)) => a == b,
         (Value::Type(a), Value::Type(b)) => a == b,
@@ -51,9 +57,12 @@ fn lists_are_equal(a: &List<'_>, b: &List<'_>, meter: &mut Meter) -> Result<bool
     meter.work(a.len())?;
     match a.equality {
         ListEquality::Declared(Equality::Set) => {
-            let set: HashSet<String> = a.iter().map(identity).collect::<Result<_, _>>()?;
+            let mut set = HashSet::new();
+            for item in a.iter() {
+                set.insert(identity(item, meter)?);
+            }
             for item in b.iter() {
-                if !set.contains(&identity(item)?) {
+                if !set.contains(&identity(item, meter)?) {
                     return Ok(false);
                 }
             }
@@ -63,11 +72,11 @@ fn lists_are_equal(a: &List<'_>, b: &List<'_>, meter: &mut Meter) -> Result<bool
             let mut by_key = HashMap::new();
             for item in a.iter() {
                 let item = item?;
-                by_key.insert(identity_by(&item, keys)?, item);
+                by_key.insert(identity_by(&item, keys, meter)?, item);
             }
             for item in b.iter() {
                 let item = item?;
-                match by_key.get(&identity_by(&item, keys)?) {
+                match by_key.get(&identity_by(&item, keys, meter)?) {
                     Some(known) if equal(known, &item, meter)? => {}
                     _ => return Ok(false),
                 }
@@ -86,20 +95,47 @@ fn lists_are_equal(a: &List<'_>, b: &List<'_>, meter: &mut Meter) -> Result<bool
 }
 
 /// What makes an item the same as another one of a set.
-fn identity(item: Outcome<'_>) -> Result<String, Failure> {
-    let item = item?;
-    Ok(format!("{}:{item}", item.type_name()))
+fn identity(item: Outcome<'_>, meter: &mut Meter) -> Result<String, Failure> {
+    let mut identity = String::new();
+    identify(&item?, &mut identity, meter)?;
+    Ok(identity)
+}
+
+/// Writes what a value is, all of it.
+fn identify(value: &Value<'_>, into: &mut String, meter: &mut Meter) -> Result<(), Failure> {
+    let written = {
+        let mut counted = Counted { into, meter };
+        counted
+            .write_str(value.type_name())
+            .and_then(|()| counted.write_str(":"))
+            .and_then(|()| value.write(&mut counted))
+    };
+    written.map_err(|_| Failure::Limit)
+}
+
+/// A text for which the meter runs while it is written.
+struct Counted<'a> {
+    into: &'a mut String,
+    meter: &'a mut Meter,
+}
+
+impl fmt::Write for Counted<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.meter.make(text.len()).map_err(|_| fmt::Error)?;
+        self.into.push_str(text);
+        Ok(())
+    }
 }
 
 /// What makes an item the same as another one of a list with keys.
-fn identity_by(item: &Value<'_>, keys: &[Box<str>]) -> Result<String, Failure> {
+fn identity_by(item: &Value<'_>, keys: &[Box<str>], meter: &mut Meter) -> Result<String, Failure> {
     let Value::Map(map) = item else { return Err(Failure::no_such_overload()) };
     let mut identity = String::new();
     for key in keys {
         let escaped = crate::escape(key);
         let name = Value::text(escaped.as_deref().unwrap_or(key));
         if let Some(value) = map.find(&name)? {
-            identity.push_str(&format!("{}:{value}", value.type_name()));
+            identify(&value, &mut identity, meter)?;
         }
         identity.push('\u{0}');
     }
@@ -122,14 +158,53 @@ fn maps_are_equal(a: &Map<'_>, b: &Map<'_>, meter: &mut Meter) -> Result<bool, F
     // Members that expressions do not see count as well, where both objects have them.
     if let (Map::Json(members, declared), Map::Json(others, _)) = (a, b) {
         let Shape::Object(known) = &declared.shape else { return Ok(true) };
-        for (name, value) in members.iter() {
-            let is_known = known.by_name.values().any(|(seen, _)| **seen == **name);
-            if !is_known && others.get(name).is_some_and(|other| other != value) {
+        meter.work(known.by_name.len())?;
+        let seen: HashSet<&str> = known.by_name.values().map(|(seen, _)| &**seen).collect();
+        for (name, value) in members.iter().filter(|(name, _)| !seen.contains(name.as_str())) {
+            if let Some(other) = others.get(name)
+                && !is_same_json(value, other, meter)?
+            {
                 return Ok(false);
             }
         }
     }
     Ok(true)
+}
+
+/// Whether JSON is the same to the letter.
+fn is_same_json(one: &JsonValue, other: &JsonValue, meter: &mut Meter) -> Result<bool, Failure> {
+    match (one, other) {
+        (JsonValue::Array(one), JsonValue::Array(other)) if one.len() == other.len() => {
+            for (one, other) in one.iter().zip(other) {
+                if !is_same_json(one, other, meter)? {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        }
+        (JsonValue::Object(one), JsonValue::Object(other)) if one.len() == other.len() => {
+            for (name, one) in one {
+                meter.look(name.len())?;
+                match other.get(name) {
+                    Some(other) if is_same_json(one, other, meter)? => {}
+                    _ => return Ok(false),
+                }
+            }
+            Ok(true)
+        }
+        (JsonValue::String(one), JsonValue::String(other)) => {
+            meter.look(one.len().min(other.len()))?;
+            Ok(one == other)
+        }
+        (
+            JsonValue::Array(_) | JsonValue::Object(_),
+            JsonValue::Array(_) | JsonValue::Object(_),
+        ) => Ok(false),
+        (one, other) => {
+            meter.work(1)?;
+            Ok(one == other)
+        }
+    }
 }
 
 fn order_of_numbers(one: &Value<'_>, other: &Value<'_>) -> Option<Ordering> {
@@ -191,11 +266,11 @@ pub(crate) fn add<'v>(one: &Value<'v>, other: &Value<'v>, meter: &mut Meter) -> 
         (Value::Double(a), Value::Double(b)) => Value::Double(a + b),
         (Value::String(a), Value::String(b)) => {
             let (a, b) = (a.as_str(), b.as_str());
-            meter.work((a.len() + b.len()) / 64)?;
+            meter.make(a.len() + b.len())?;
             Value::text([a, b].concat())
         }
         (Value::Bytes(a), Value::Bytes(b)) => {
-            meter.work((a.len() + b.len()) / 64)?;
+            meter.make(a.len() + b.len())?;
             Value::Bytes([&**a, &**b].concat().into())
         }
         (Value::List(a), Value::List(b)) => Value::List(join(a, b, meter)?),
@@ -217,11 +292,13 @@ fn join<'v>(a: &List<'v>, b: &List<'v>, meter: &mut Meter) -> Result<List<'v>, F
         ListEquality::Declared(Equality::Set) => {
             meter.work(a.len() + b.len())?;
             let mut items = a.items()?;
-            let mut known: HashSet<String> =
-                items.iter().cloned().map(|item| identity(Ok(item))).collect::<Result<_, _>>()?;
+            let mut known = HashSet::new();
+            for item in &items {
+                known.insert(identity(Ok(item.clone()), meter)?);
+            }
             for item in b.iter() {
                 let item = item?;
-                if known.insert(identity(Ok(item.clone()))?) {
+                if known.insert(identity(Ok(item.clone()), meter)?) {
                     items.push(item);
                 }
             }
@@ -232,11 +309,11 @@ fn join<'v>(a: &List<'v>, b: &List<'v>, meter: &mut Meter) -> Result<List<'v>, F
             let mut items = a.items()?;
             let mut known = HashMap::new();
             for (at, item) in items.iter().enumerate() {
-                known.insert(identity_by(item, keys)?, at);
+                known.insert(identity_by(item, keys, meter)?, at);
             }
             for item in b.iter() {
                 let item = item?;
-                match known.get(&identity_by(&item, keys)?) {
+                match known.get(&identity_by(&item, keys, meter)?) {
                     Some(at) => items[*at] = item,
                     None => items.push(item),
                 }

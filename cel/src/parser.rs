@@ -61,6 +61,7 @@ pub(crate) fn parse(source: &Source, faults: &mut Faults) -> Option<Parsed> {
         brackets: 0,
         operators: 0,
         open: 0,
+        copied: 0,
     };
     let root = parser.whole().ok()?;
     let Parser { offsets, faults, .. } = parser;
@@ -91,6 +92,8 @@ pub(crate) struct Parser<'a> {
     operators: usize,
     /// How many brackets are open.
     open: usize,
+    /// How many parts macros have copied.
+    copied: usize,
 }
 
 impl Parser<'_> {
@@ -165,9 +168,13 @@ impl Parser<'_> {
         Expr { id: self.id(offset), kind }
     }
 
-    /// How many parts were made.
-    pub(crate) fn parts(&self) -> usize {
-        self.offsets.len()
+    /// Whether so many parts more may be copies of others: not much more than there is text, because a
+    /// definition has many expressions.
+    pub(crate) fn may_copy(&mut self, parts: usize) -> bool {
+        const PER_CHARACTER: usize = 2;
+        const MORE: usize = 1_000;
+        self.copied = self.copied.saturating_add(parts);
+        self.copied <= MORE + PER_CHARACTER * self.source.chars.len()
     }
 
     /// Where an expression begins.

@@ -295,7 +295,8 @@ impl Planner<'_> {
         if CONVERSIONS.contains(&&*call.function)
             && matches!(&call.arguments[..], [Plan::Constant(_)])
         {
-            return call_constant(&call, &mut Meter::new(u64::MAX, usize::MAX)).map(Plan::Constant);
+            return call_constant(&call, &mut Meter::new(u64::MAX, usize::MAX, usize::MAX))
+                .map(Plan::Constant);
         }
         Ok(Plan::Call(Box::new(call)))
     }

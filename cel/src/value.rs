@@ -183,6 +183,11 @@ impl<'v> Value<'v> {
     }
 }
 
+/// The last place up to this one at which a character of a text begins, or the text ends.
+pub(crate) fn char_boundary(text: &str, at: usize) -> usize {
+    (0..=at.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default()
+}
+
 /// How many characters a text has.
 pub(crate) fn count_chars(text: &str) -> u64 {
     if text.is_ascii() { text.len() as u64 } else { text.chars().count() as u64 }
@@ -267,9 +272,40 @@ impl<'v> Map<'v> {
     }
 }
 
+/// How much of a value messages show, in bytes. Its parts may be shared, so it may be without end.
+const SHOWN: usize = 16 << 10;
+
+/// Takes so many bytes, and no more.
+struct Cut<'a, 'f> {
+    sink: &'a mut fmt::Formatter<'f>,
+    left: usize,
+    is_full: bool,
+}
+
+impl fmt::Write for Cut<'_, '_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let end = char_boundary(text, self.left);
+        self.left -= end;
+        self.is_full = end < text.len();
+        self.sink.write_str(&text[..end])?;
+        if self.is_full { Err(fmt::Error) } else { Ok(()) }
+    }
+}
+
 impl fmt::Display for Value<'_> {
-    /// As messages of faults show it.
+    /// As messages of faults show it, the beginning of what is long.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut cut = Cut { sink: f, left: SHOWN, is_full: false };
+        match self.write(&mut cut) {
+            Err(_) if cut.is_full => Ok(()),
+            written => written,
+        }
+    }
+}
+
+impl Value<'_> {
+    /// Writes all of it.
+    pub(crate) fn write(&self, f: &mut dyn fmt::Write) -> fmt::Result {
         match self {
             Self::Null => f.write_str("null"),
             Self::Bool(flag) => write!(f, "{flag}"),
@@ -286,9 +322,10 @@ impl fmt::Display for Value<'_> {
                 f.write_str("[")?;
                 for (at, item) in list.iter().enumerate() {
                     let separator = if at > 0 { ", " } else { "" };
+                    f.write_str(separator)?;
                     match item {
-                        Ok(item) => write!(f, "{separator}{item}")?,
-                        Err(_) => write!(f, "{separator}error")?,
+                        Ok(item) => item.write(f)?,
+                        Err(_) => f.write_str("error")?,
                     }
                 }
                 f.write_str("]")
@@ -297,15 +334,22 @@ impl fmt::Display for Value<'_> {
                 f.write_str("{")?;
                 for (at, key) in map.keys().iter().enumerate() {
                     let separator = if at > 0 { ", " } else { "" };
+                    f.write_str(separator)?;
+                    key.write(f)?;
+                    f.write_str(": ")?;
                     match map.find(key) {
-                        Ok(Some(value)) => write!(f, "{separator}{key}: {value}")?,
-                        _ => write!(f, "{separator}{key}: error")?,
+                        Ok(Some(value)) => value.write(f)?,
+                        _ => f.write_str("error")?,
                     }
                 }
                 f.write_str("}")
             }
             Self::Type(name) => f.write_str(name),
-            Self::Optional(Some(value)) => write!(f, "optional({value})"),
+            Self::Optional(Some(value)) => {
+                f.write_str("optional(")?;
+                value.write(f)?;
+                f.write_str(")")
+            }
             Self::Optional(None) => f.write_str("optional.none()"),
             Self::Extension(of) => write!(f, "{of}"),
         }

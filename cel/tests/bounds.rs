@@ -101,3 +101,69 @@ fn what_costs_do_not_count_is_bounded_all_the_same() {
     assert_eq!(outcome("lists.range(5000000).size() == 1", &json!([])), Outcome::CallTooDear);
     assert_eq!(outcome("lists.range(1000000000).size() == 1", &json!([])), Outcome::OutOfBudget);
 }
+
+/// An expression whose value has very many parts, which are the same ones.
+fn shared(times: usize) -> String {
+    let ten = ".map(x, [x, x, x, x, x, x, x, x, x, x])";
+    format!("[0]{}", ten.repeat(times))
+}
+
+#[test]
+fn parts_that_are_shared_count_each_time() {
+    let stopped = |text: &str, value: &Value| {
+        let outcome = outcome(text, value);
+        let is_stopped = matches!(outcome, Outcome::CallTooDear | Outcome::OutOfBudget);
+        assert!(is_stopped, "{text}: {outcome:?}");
+    };
+    let lists = shared(12);
+    stopped(&format!("'%s'.format([{lists}]) != ''"), &json!([]));
+    stopped(&format!("dyn({lists}).indexOf(dyn([])) == -1"), &json!([]));
+    stopped(&format!("{lists} == {lists}"), &json!([]));
+    // Of what messages show there is a beginning.
+    for text in [format!("[?{}].size() == 1", shared(8)), format!("[dyn({lists})].join() == ''")] {
+        let Ok(program) = environment().compile(&text) else { continue };
+        let failed = program.evaluate(&json!([]), None, &mut Budget::new(10_000_000, 1_000_000));
+        let Outcome::Failed(why) = failed else { panic!("{text}: {failed:?}") };
+        assert!(why.len() < 20_000, "{}", why.len());
+    }
+}
+
+#[test]
+fn words_lead_deeper_too() {
+    on_a_small_stack(|| {
+        let text = format!("true{}", " in [true]".repeat(100));
+        let _ = environment().compile(&text);
+        let text = format!("self{}", " in self".repeat(240));
+        assert!(environment().compile(&text).is_err(), "a flag is in no list of numbers");
+    });
+}
+
+#[test]
+fn what_is_made_is_bounded() {
+    let text = Declared::string("", None, &[]);
+    let environment = Environment::new(Arc::new(text));
+    let long = Value::from("x".repeat(1 << 20));
+    let outcome = |text: &str, value: &Value| {
+        let program = environment.compile(text).unwrap();
+        program.evaluate(value, None, &mut Budget::new(10_000_000, 1_000_000))
+    };
+    let hundred = "y".repeat(100);
+    assert_eq!(
+        outcome(&format!("self.replace('', '{hundred}').size() > 0"), &long),
+        Outcome::CallTooDear
+    );
+    assert_eq!(outcome("self.split('').size() > 0", &long), Outcome::CallTooDear);
+    assert_eq!(outcome("[1, 2].all(x, self != 'x')", &long), Outcome::Bool(true));
+    let many = "lists.range(50000).all(x, self != 'x')";
+    assert_eq!(outcome(many, &long), Outcome::CallTooDear);
+    assert_eq!(outcome(many, &json!("short")), Outcome::Bool(true));
+    for (text, expected) in [
+        ("self.lastIndexOf('abb', 1) == 0", true),
+        ("self.lastIndexOf('abb', 3) == 0", true),
+        ("self.lastIndexOf('abb', 4) == 4", true),
+        ("self.lastIndexOf('é', 2) == -1", true),
+        ("self.lastIndexOf('é', 3) == 3", true),
+    ] {
+        assert_eq!(outcome(text, &json!("abbéabb")), Outcome::Bool(expected), "{text}");
+    }
+}

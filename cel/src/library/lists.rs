@@ -21,6 +21,7 @@ pub(super) fn native(name: &str) -> Option<Native> {
             [Value::Int(count)] => {
                 let count = usize::try_from(*count).unwrap_or_default();
                 call.meter.work(count)?;
+                call.meter.make_list(count)?;
                 Ok(Value::list((0..count).map(|at| Value::Int(at as i64)).collect()))
             }
             _ => Err(Failure::no_such_overload()),

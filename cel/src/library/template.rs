@@ -3,6 +3,7 @@
 use super::Invocation;
 use super::texts::quote;
 use crate::convert::duration_text;
+use crate::cost::Meter;
 use crate::value::{Failure, Outcome, Value};
 
 /// A piece of a template.
@@ -94,10 +95,13 @@ pub(super) fn format<'v>(call: &mut Invocation<'_>, all: &[Value<'v>]) -> Outcom
                     .get(next)
                     .ok_or_else(|| Failure::new(format!("index {next} out of range")))??;
                 next += 1;
-                let text = clause(verb, precision, &value)
-                    .map_err(|given| Failure::new(misfit(verb, given)))?;
+                let text =
+                    clause(verb, precision, &value, call.meter).map_err(|unfit| match unfit {
+                        Unfit::Type(given) => Failure::new(misfit(verb, given)),
+                        Unfit::Limit => Failure::Limit,
+                    })?;
                 // Costs do not count what is written.
-                call.meter.work(1 + text.len() / 16)?;
+                call.meter.make(text.len())?;
                 written.push_str(&text);
             }
         }
@@ -111,11 +115,30 @@ pub(super) fn format<'v>(call: &mut Invocation<'_>, all: &[Value<'v>]) -> Outcom
     Ok(Value::text(written))
 }
 
+/// Why a value is not written.
+enum Unfit {
+    /// What is of this type does not fit.
+    Type(&'static str),
+    /// It is too much.
+    Limit,
+}
+
+impl From<Failure> for Unfit {
+    fn from(_: Failure) -> Self {
+        Self::Limit
+    }
+}
+
 /// What is written in the place of a clause.
 ///
 /// # Errors
-/// The type of what it does not fit.
-fn clause(verb: char, precision: Option<usize>, value: &Value<'_>) -> Result<String, &'static str> {
+/// The type of what it does not fit, or that it is too much.
+fn clause(
+    verb: char,
+    precision: Option<usize>,
+    value: &Value<'_>,
+    meter: &mut Meter,
+) -> Result<String, Unfit> {
     let radix = |negative: fn(u64) -> String| match value {
         Value::Int(number) if *number < 0 => Some(format!("-{}", negative(number.unsigned_abs()))),
         Value::Int(number) => Some(negative(number.unsigned_abs())),
@@ -124,7 +147,7 @@ fn clause(verb: char, precision: Option<usize>, value: &Value<'_>) -> Result<Str
     };
     let precision = precision.unwrap_or(6);
     let written = match (verb, value) {
-        ('s', _) => return as_text(value),
+        ('s', _) => return as_text(value, meter),
         ('d', Value::Int(_) | Value::Uint(_)) => Some(value.to_string()),
         ('f', Value::Double(number)) => Some(grouped(&format!("{number:.precision$}"))),
         ('e', Value::Double(number)) => Some(scientific(*number, precision)),
@@ -144,7 +167,7 @@ fn clause(verb: char, precision: Option<usize>, value: &Value<'_>) -> Result<Str
         ('X', _) => radix(|number| format!("{number:X}")),
         _ => None,
     };
-    written.ok_or(value.type_name())
+    written.ok_or(Unfit::Type(value.type_name()))
 }
 
 /// A number as English writes it, with a comma before each three digits.
@@ -185,8 +208,9 @@ fn scientific(number: f64, precision: usize) -> String {
     format!("{digits}\u{d7}10{sign}{}", raised.collect::<String>())
 }
 
-fn as_text(value: &Value<'_>) -> Result<String, &'static str> {
-    Ok(match value {
+fn as_text(value: &Value<'_>, meter: &mut Meter) -> Result<String, Unfit> {
+    meter.look_at(value)?;
+    let text = match value {
         Value::String(text) => text.as_str().to_owned(),
         Value::Bool(_) | Value::Int(_) | Value::Uint(_) | Value::Null | Value::Type(_) => {
             value.to_string()
@@ -196,34 +220,43 @@ fn as_text(value: &Value<'_>) -> Result<String, &'static str> {
         Value::Duration(nanoseconds) => duration_text(*nanoseconds),
         Value::Timestamp(at) => at.to_string(),
         Value::List(list) => {
-            let items: Vec<String> = list
-                .iter()
-                .map(|item| within(&item.map_err(|_| "error")?))
-                .collect::<Result<_, &'static str>>()?;
+            let mut items = Vec::new();
+            for item in list.iter() {
+                items.push(within(&item.map_err(|_| Unfit::Type("error"))?, meter)?);
+            }
             format!("[{}]", items.join(", "))
         }
         Value::Map(map) => {
             let mut entries = Vec::new();
             for key in map.keys() {
                 let value = map.find(&key).ok().flatten().unwrap_or(Value::Null);
-                entries.push(format!("{}:{}", within(&key)?, within(&value)?));
+                entries.push(format!("{}:{}", within(&key, meter)?, within(&value, meter)?));
             }
             entries.sort();
             format!("{{{}}}", entries.join(", "))
         }
-        other => return Err(other.type_name()),
-    })
+        other => return Err(Unfit::Type(other.type_name())),
+    };
+    // Of what is within it, too: so what lies deep counts for each level.
+    meter.make(text.len())?;
+    Ok(text)
 }
 
 /// A value within a list or a map: texts stand in quotation marks.
-fn within(value: &Value<'_>) -> Result<String, &'static str> {
+fn within(value: &Value<'_>, meter: &mut Meter) -> Result<String, Unfit> {
     match value {
-        Value::String(text) => Ok(quote(text.as_str())),
+        Value::String(text) => {
+            meter.make(text.as_str().len())?;
+            Ok(quote(text.as_str()))
+        }
         Value::Timestamp(at) => Ok(format!("timestamp(\"{at}\")")),
         Value::Duration(nanoseconds) => {
             Ok(format!("duration(\"{}\")", duration_text(*nanoseconds)))
         }
-        Value::Bytes(bytes) => Ok(format!("b\"{}\"", String::from_utf8_lossy(bytes))),
-        other => as_text(other),
+        Value::Bytes(bytes) => {
+            meter.make(bytes.len())?;
+            Ok(format!("b\"{}\"", String::from_utf8_lossy(bytes)))
+        }
+        other => as_text(other, meter),
     }
 }

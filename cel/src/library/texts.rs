@@ -1,7 +1,7 @@
 //! Functions of texts, by their characters.
 
 use super::{Invocation, Native, compile_pattern, template};
-use crate::value::{Failure, List, Outcome, Value, count_chars};
+use crate::value::{Failure, List, Outcome, Value, char_boundary, count_chars};
 
 pub(super) fn native(name: &str) -> Option<Native> {
     Some(match name {
@@ -53,15 +53,19 @@ fn matches<'v>(call: &mut Invocation<'_>, all: &[Value<'v>]) -> Outcome<'v> {
     };
     Ok(Value::Bool(match call.pattern {
         Some(pattern) => pattern.is_match(text.as_str()),
-        None => compile_pattern(pattern.as_str()).map_err(Failure::new)?.is_match(text.as_str()),
+        None => {
+            let made = call.meter.pattern(pattern.as_str(), compile_pattern)?;
+            made.map_err(Failure::new)?.is_match(text.as_str())
+        }
     }))
 }
 
-fn compiled(call: &Invocation<'_>, pattern: &str) -> Result<regex::Regex, Failure> {
+fn compiled(call: &mut Invocation<'_>, pattern: &str) -> Result<regex::Regex, Failure> {
     match call.pattern {
         Some(pattern) => Ok(pattern.clone()),
         None => {
-            compile_pattern(pattern).map_err(|why| Failure::new(format!("Illegal regex: {why}")))
+            let found = call.meter.pattern(pattern, compile_pattern)?;
+            found.map_err(|why| Failure::new(format!("Illegal regex: {why}")))
         }
     }
 }
@@ -84,8 +88,14 @@ fn find_all<'v>(call: &mut Invocation<'_>, all: &[Value<'v>]) -> Outcome<'v> {
         _ => return Err(Failure::no_such_overload()),
     };
     let pattern = compiled(call, pattern.as_str())?;
-    let found = pattern.find_iter(text.as_str()).take(most);
-    Ok(Value::list(found.map(|found| Value::text(found.as_str())).collect()))
+    let mut all = Vec::new();
+    for found in pattern.find_iter(text.as_str()).take(most) {
+        // Each of them is a text of its own.
+        call.meter.make_list(2)?;
+        call.meter.make(found.len())?;
+        all.push(Value::text(found.as_str()));
+    }
+    Ok(Value::list(all))
 }
 
 fn out_of_range(index: i64) -> Failure {
@@ -133,17 +143,17 @@ fn index_of<'v>(all: &[Value<'v>], is_last: bool) -> Outcome<'v> {
     }
     let found = if is_last {
         let last = offset.unwrap_or(length - 1).min(length - count_chars(part) as i64);
-        let end = byte_of(text, last).map(|start| start + part.len());
-        // What begins at that character is still found.
-        end.and_then(|end| text.get(..end.min(text.len())).or(Some(text)))
-            .and_then(|head| head.rfind(part))
+        // What begins at that character is still found, and ends where a character does.
+        byte_of(text, last).and_then(|start| {
+            let end = char_boundary(text, start + part.len());
+            text[..end].rfind(part)
+        })
     } else {
         let start = byte_of(text, offset.unwrap_or_default()).unwrap_or(text.len());
         text[start..].find(part).map(|found| start + found)
     };
     let found = found.map(|at| count_chars(&text[..at]) as i64);
-    let is_late = |found: i64| is_last && offset.is_some_and(|offset| found > offset);
-    Ok(Value::Int(found.filter(|found| !is_late(*found)).unwrap_or(-1)))
+    Ok(Value::Int(found.unwrap_or(-1)))
 }
 
 fn replace<'v>(call: &mut Invocation<'_>, all: &[Value<'v>]) -> Outcome<'v> {
@@ -158,11 +168,12 @@ fn replace<'v>(call: &mut Invocation<'_>, all: &[Value<'v>]) -> Outcome<'v> {
     let most = usize::try_from(most).unwrap_or(usize::MAX);
     // What it becomes may be much longer than what it costs says.
     let count = if from.is_empty() { text.len() + 1 } else { text.matches(from).count() };
-    call.meter.work(count.min(most).saturating_mul(to.len()) / 16)?;
+    let added = count.min(most).saturating_mul(to.len());
+    call.meter.make(added.saturating_add(text.len()).saturating_mul(2))?;
     Ok(Value::text(text.replacen(from, to, most)))
 }
 
-fn split<'v>(_: &mut Invocation<'_>, all: &[Value<'v>]) -> Outcome<'v> {
+fn split<'v>(call: &mut Invocation<'_>, all: &[Value<'v>]) -> Outcome<'v> {
     let (text, separator, most) = match all {
         [Value::String(text), Value::String(separator)] => (text, separator, -1),
         [Value::String(text), Value::String(separator), Value::Int(most)] => {
@@ -175,6 +186,10 @@ fn split<'v>(_: &mut Invocation<'_>, all: &[Value<'v>]) -> Outcome<'v> {
     if most == 0 {
         return Ok(Value::list(Vec::new()));
     }
+    // Each of them is a text of its own.
+    let count = if separator.is_empty() { text.len() } else { text.matches(separator).count() + 1 };
+    call.meter.make_list(count.min(most).saturating_mul(2))?;
+    call.meter.make(text.len())?;
     let parts: Vec<Value<'v>> = if separator.is_empty() {
         let ends = text.char_indices().map(|(at, char)| (at, at + char.len_utf8()));
         let numbered = ends.enumerate().take(most);
@@ -218,17 +233,19 @@ fn join<'v>(call: &mut Invocation<'_>, all: &[Value<'v>]) -> Outcome<'v> {
     };
     let mut joined = String::new();
     for (at, item) in list.iter().enumerate() {
+        // Costs are told when it is done.
         if at > 0 {
+            call.meter.make(separator.len())?;
             joined.push_str(separator);
         }
         match item? {
-            Value::String(text) => joined.push_str(text.as_str()),
+            Value::String(text) => {
+                call.meter.make(text.as_str().len())?;
+                joined.push_str(text.as_str());
+            }
             other => return Err(Failure::new(format!("join: invalid input: {other}"))),
         }
-        // Costs are told when it is done.
-        call.meter.work(1 + separator.len() / 16)?;
     }
-    call.meter.work(joined.len() / 16)?;
     Ok(Value::text(joined))
 }
 
