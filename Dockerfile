@@ -3,6 +3,7 @@ FROM rust:1.95-bookworm AS build
 WORKDIR /source
 COPY Cargo.toml Cargo.lock ./
 COPY apiserver apiserver
+COPY cel cel
 COPY load load
 COPY oracle oracle
 COPY standalone standalone
