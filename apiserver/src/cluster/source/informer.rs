@@ -11,6 +11,8 @@ use crate::object::Key;
 
 /// What an object takes besides itself: its key, twice, and its places in maps.
 const PER_OBJECT: usize = 256;
+/// What was too much is kept again when so much of the bound would be left, a sixteenth of it.
+const SLACK: usize = 16;
 
 /// Objects of one type, as the cluster last showed them.
 pub struct SourceInformer<K> {
@@ -20,6 +22,8 @@ pub struct SourceInformer<K> {
     pub(super) bound: usize,
     /// How many of them what finds the objects takes.
     charged: AtomicUsize,
+    /// How many must be left for that before objects are kept again that were too much.
+    reserved: AtomicUsize,
 }
 
 struct Shelf<K> {
@@ -83,6 +87,7 @@ impl<K> SourceInformer<K> {
             followers: Mutex::default(),
             bound,
             charged: AtomicUsize::new(0),
+            reserved: AtomicUsize::new(0),
         }
     }
 
@@ -192,6 +197,7 @@ impl<K> SourceInformer<K> {
         let shelf = self.shelf.read().unwrap_or_else(PoisonError::into_inner);
         let others = shelf.bytes - shelf.objects.get(key).map_or(0, |kept| kept.bytes);
         let charged = self.charged.load(Ordering::Relaxed);
+        let charged = charged.max(self.reserved.load(Ordering::Relaxed));
         self.bound.saturating_sub(others + charged + PER_OBJECT)
     }
 
@@ -235,12 +241,17 @@ impl<K> SourceInformer<K> {
         shelf.excess = None;
         shelf.away = None;
         drop(shelf);
+        self.reserved.store(0, Ordering::Relaxed);
         tell(followers, told);
     }
 
     /// Says that there is more than may be kept: nothing is kept, until everything there is has
-    /// arrived again.
+    /// arrived again, and fits beside the indexes of before and a little more. Otherwise it would come
+    /// and go for ever.
     pub(crate) fn exceed(&self, why: String) {
+        let slack = self.bound / SLACK;
+        let reserved = self.charged.load(Ordering::Relaxed).saturating_add(slack);
+        self.reserved.fetch_max(reserved, Ordering::Relaxed);
         let followers = self.followers();
         let mut shelf = self.shelf.write().unwrap_or_else(PoisonError::into_inner);
         let objects = std::mem::take(&mut shelf.objects);
@@ -286,4 +297,26 @@ fn tell(
         }
         None => false,
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_too_much_comes_back_where_its_indexes_fit_too() {
+        let informer = SourceInformer::<String>::new(32_000);
+        let key = Key::of_text("a");
+        let free = informer.room(&key);
+        informer.charge(0, 8_000);
+        assert_eq!(informer.room(&key), free - 8_000);
+        informer.exceed("it is too much".to_owned());
+        // Nobody has an index of what is not there.
+        informer.charge(8_000, 0);
+        assert_eq!(informer.room(&key), free - 8_000 - 32_000 / SLACK);
+        informer.exceed("it is too much".to_owned());
+        assert_eq!(informer.room(&key), free - 8_000 - 32_000 / SLACK);
+        informer.complete(&HashSet::new());
+        assert_eq!(informer.room(&key), free);
+    }
 }
