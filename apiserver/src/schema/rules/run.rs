@@ -75,8 +75,14 @@ struct Found<'a> {
     parent: Option<Before<'a>>,
 }
 
+/// How many bytes of messages are told of one object. Rules write them, and each may do so for each item of
+/// a list.
+const TOLD: usize = 1 << 20;
+
 struct Run {
     verdict: RuleVerdict,
+    /// How many bytes of messages may still be told.
+    left: usize,
     budget: Budget,
     /// What it takes to find out whether values are as they were.
     work: Faults,
@@ -85,7 +91,7 @@ struct Run {
 impl Run {
     fn new() -> Self {
         let budget = Budget::new(PER_OBJECT, PER_CALL);
-        Self { verdict: RuleVerdict::default(), budget, work: Faults::new() }
+        Self { verdict: RuleVerdict::default(), left: TOLD, budget, work: Faults::new() }
     }
 
     fn node<'a>(
@@ -216,11 +222,24 @@ impl Run {
             Told::Nothing => (refusal(rule, rules, field, value, &messages::plain(rule)), false),
         };
         if !rule.uses_old() && self.is_as_it_was(of, value, found) {
-            self.verdict.warnings.push(error.to_string());
-        } else {
+            // What may stay is judged on, and no more is said of it than of what may not.
+            let warning = error.to_string();
+            if self.verdict.warnings.len() < ERRORS_LIMIT && self.tells(warning.len()) {
+                self.verdict.warnings.push(warning);
+            }
+        } else if self.tells(error.to_string().len()) || self.verdict.errors.is_empty() {
             self.verdict.errors.push(error);
+        } else {
+            return Err(Stop);
         }
         if stops { Err(Stop) } else { Ok(()) }
+    }
+
+    /// Whether so many bytes more may be told.
+    fn tells(&mut self, bytes: usize) -> bool {
+        let left = self.left.checked_sub(bytes);
+        self.left = left.unwrap_or(self.left);
+        left.is_some()
     }
 
     fn is_as_it_was(&mut self, of: Type<'_>, value: Data<'_>, found: Found<'_>) -> bool {
