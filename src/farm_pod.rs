@@ -286,7 +286,7 @@ pub(crate) const PREFIX: &str = "farm-";
         type_ = "string",
         json_path = ".status.findings[*]",
         priority = 1,
-        description = "What is better not so"
+        description = "What could be better"
     ),
     printcolumn(
         name = "Why",
@@ -352,7 +352,7 @@ pub struct FarmPodStatus {
     /// The PersistentVolumeClaims that it mounts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub claims: Vec<String>,
-    /// What is better not so, as codes.
+    /// What could be better, as codes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub findings: Vec<Finding>,
     /// Its quality of service: Guaranteed, Burstable or BestEffort. The last go first where memory
@@ -407,6 +407,7 @@ impl Computed for FarmPod {
         let mut resources = resources::resources(pod);
         if let Some(metrics) = metrics.get(namespace, name) {
             usage::add(&mut resources, &metrics);
+            resources::drop_partial_limits(pod, &mut resources);
         }
         let owned = |text: Option<&Text>| given(text).map(str::to_owned);
         farm_pod.status = Some(FarmPodStatus {
@@ -416,7 +417,10 @@ impl Computed for FarmPod {
             restarts: summary.restarts.count,
             last_restart_time: summary.restarts.last,
             last_end: restarts::last_end(pod),
-            why: why::why(pod, node).map(|why| events::told(why, &warnings(pod, events))),
+            why: why::why(pod, node).map(|why| {
+                let was_killed = why::was_killed(pod, why.container.as_deref());
+                events::told(why, was_killed, &warnings(pod, events))
+            }),
             owner: chain.top().cloned(),
             owners: chain.texts(),
             release: release::release(std::iter::once(&labelled).chain(chain.metadata())),

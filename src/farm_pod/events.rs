@@ -104,8 +104,9 @@ const PROBES: &[&str] = &["Unhealthy", "ProbeWarning"];
 /// What is said of images, and of containers that cannot be made.
 const FAILED: &[&str] = &["Failed", "InspectFailed"];
 
-/// The cause, as the warnings of a Pod tell it.
-pub fn told(why: Why, warnings: &[Arc<EventView>]) -> Why {
+/// The cause, as the warnings of a Pod tell it. `was_killed` says whether the container that it is about did not
+/// end by itself.
+pub fn told(why: Why, was_killed: bool, warnings: &[Arc<EventView>]) -> Why {
     let container = why.container.clone().unwrap_or_default();
     let newest = |reasons: &[&str], begin: &str| {
         let of_reason = warnings.iter().filter(|event| {
@@ -124,7 +125,8 @@ pub fn told(why: Why, warnings: &[Arc<EventView>]) -> Why {
             failed.map(|event| beside(event, &why))
         }
         "StartupProbe" => newest(PROBES, "Startup probe").map(|event| beside(event, &why)),
-        "CrashLoopBackOff" | "Error" => {
+        // A probe may have failed long before, for once.
+        "CrashLoopBackOff" | "Error" if was_killed => {
             // One that was killed for what its probe said did not fail by itself.
             let killed = newest(PROBES, "Liveness probe").or(newest(PROBES, "Startup probe"));
             let code = |event: &EventView| match event.message.as_deref() {
@@ -172,7 +174,7 @@ mod tests {
 
     fn check(code: &str, events: &[Arc<EventView>], expected: (&str, &str)) {
         let why = Why::new(code, "it is so", Some(Time("2026-01-01T00:00:00Z".parse().unwrap())));
-        let told = told(Why { container: Some("a".to_owned()), ..why }, events);
+        let told = told(Why { container: Some("a".to_owned()), ..why }, true, events);
         assert_eq!((told.code.as_str(), told.message.as_str()), expected);
     }
 
@@ -193,7 +195,7 @@ mod tests {
         check("ContainerCreating", &[], ("ContainerCreating", "it is so"));
         // What was in the way is over when it runs.
         check("ReadinessProbe", std::slice::from_ref(&mount), ("ReadinessProbe", "it is so"));
-        let told = told(Why::new("NotStarted", "", None), &[mount]);
+        let told = told(Why::new("NotStarted", "", None), false, &[mount]);
         assert_eq!(told.since.unwrap().0.to_string(), EARLY);
         let scheduling = event("FailedScheduling", "no nodes", EARLY, "");
         check("NotScheduled", &[scheduling], ("FailedScheduling", "no nodes"));

@@ -1,4 +1,4 @@
-//! What is better not so in a Pod: hygiene, as codes. None of it is trouble yet.
+//! What could be better in a Pod: hygiene, as codes. None of it is trouble yet.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::images::Reference;
 use super::view::{ContainerView, PodView, given};
 
-/// What is better not so.
+/// What could be better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub enum Finding {
     /// A container has no memory limit: it may take what others need.
@@ -49,7 +49,7 @@ impl Finding {
     }
 }
 
-/// Everything that is better not so, in the order of the codes.
+/// Everything that could be better, in the order of the codes.
 pub fn findings(pod: &PodView) -> Vec<Finding> {
     let spec = &pod.spec;
     // What runs before the others and ends needs no probes.

@@ -47,7 +47,7 @@ pub struct Amount {
     /// The usage in percent of the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub percent_of_request: Option<i64>,
-    /// The usage in percent of the limit.
+    /// The usage in percent of the limit, if all that is used is limited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub percent_of_limit: Option<i64>,
 }
@@ -73,6 +73,19 @@ pub fn resources(pod: &PodView) -> Resources {
         memory: of("memory"),
         ephemeral_storage: of("ephemeral-storage"),
         extended: extended.map(|(name, amount)| (name.to_owned(), amount.to_string())).collect(),
+    }
+}
+
+/// Does not compare what is used with limits that only some containers have.
+pub fn drop_partial_limits(pod: &PodView, resources: &mut Resources) {
+    let own = pod.spec.resources.limits.read();
+    for (name, amount) in [("cpu", &mut resources.cpu), ("memory", &mut resources.memory)] {
+        let sidecars = pod.spec.init_containers.iter().filter(|one| one.is_sidecar());
+        let mut lasting = pod.spec.containers.iter().chain(sidecars);
+        let has_limit = |one: &ContainerView| one.resources.limits.read().get(name).is_some();
+        if own.get(name).is_none() && !lasting.all(has_limit) {
+            amount.percent_of_limit = None;
+        }
     }
 }
 

@@ -67,6 +67,11 @@ pub fn why(pod: &PodView, node: Option<&NodeView>) -> Option<Why> {
     causes.iter().find_map(|cause| cause())
 }
 
+/// Whether the container that a cause is about, if it is about one, did not end by itself.
+pub fn was_killed(pod: &PodView, container: Option<&str>) -> bool {
+    container.is_some_and(|name| containers::was_killed(pod, name))
+}
+
 /// It is to go, and is still there.
 fn being_deleted(pod: &PodView, node: Option<&NodeView>) -> Option<Why> {
     let deadline = pod.metadata.deletion_timestamp.as_ref()?;
@@ -149,7 +154,7 @@ fn not_started(pod: &PodView) -> Option<Why> {
     Some(Why::new("ContainerCreating", message, since))
 }
 
-/// All containers are ready, and the Pod is not.
+/// The Pod is not ready, and no container says why.
 fn not_ready(pod: &PodView) -> Option<Why> {
     let ready = pod.status.condition("Ready").filter(|ready| !ready.is_true() && !is_over(pod))?;
     Some(Why::of_condition(ready, "NotReady"))

@@ -153,3 +153,21 @@ fn usage_is_shown_in_percent() {
         assert_eq!((cell.as_deref(), used_cell(&amount, memory_cell).as_deref()), (expected, used));
     }
 }
+
+#[test]
+fn what_is_used_is_compared_with_limits_that_all_containers_have() {
+    let percent = |spec: Value| {
+        let pod = read(spec, json!({}));
+        let mut resources = resources(&pod);
+        resources.cpu.percent_of_limit = Some(80);
+        drop_partial_limits(&pod, &mut resources);
+        resources.cpu.percent_of_limit
+    };
+    let (limited, free) = (container("1"), json!({"name": "free"}));
+    assert_eq!(percent(json!({"containers": [limited]})), Some(80));
+    assert_eq!(percent(json!({"containers": [limited, free]})), None);
+    let own = json!({"limits": {"cpu": "2"}});
+    assert_eq!(percent(json!({"containers": [limited, free], "resources": own})), Some(80));
+    // What is over when they begin uses nothing any more.
+    assert_eq!(percent(json!({"containers": [limited], "initContainers": [free]})), Some(80));
+}

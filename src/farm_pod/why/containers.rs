@@ -28,15 +28,36 @@ pub fn in_trouble(pod: &PodView) -> Option<Why> {
     let containers = || status.container_statuses.iter();
     let waiting = containers().filter(|container| container.state.terminated.is_none());
     let ended = containers().filter(|container| container.state.terminated.is_some());
-    waiting.chain(ended).find_map(|container| trouble(container, pod))
+    // Sidecars last: those of a Pod that is over were stopped because it is.
+    let sidecars = status.init_container_statuses.iter().filter(|one| is_sidecar(one, pod));
+    let all = waiting.chain(ended).chain(sidecars);
+    all.into_iter().find_map(|container| trouble(container, pod))
+}
+
+/// Whether a container was killed, as one is that does not pass its liveness probe.
+pub fn was_killed(pod: &PodView, name: &str) -> bool {
+    const KILLED: [i32; 2] = [137, 143];
+    let status = &pod.status;
+    let mut all = status.init_container_statuses.iter().chain(&status.container_statuses);
+    let container = all.find(|container| *container.name == *name);
+    let end = container.and_then(|one| ended(one).or(one.last_state.terminated.as_deref()));
+    end.is_some_and(|end| KILLED.contains(&end.exit_code))
+}
+
+fn is_sidecar(status: &ContainerStatusView, pod: &PodView) -> bool {
+    spec_of(status, pod).is_some_and(ContainerView::is_sidecar)
 }
 
 /// Whether an init container holds up nothing any more.
 fn is_done(status: &ContainerStatusView, pod: &PodView) -> bool {
-    let is_sidecar = spec_of(status, pod).is_some_and(ContainerView::is_sidecar);
     let has_ended_well = ended(status).is_some_and(|ended| ended.exit_code == 0);
-    let runs_beside = is_sidecar && status.started == Some(true) && status.state.running.is_some();
-    has_ended_well || runs_beside
+    let runs_beside = status.started == Some(true) && status.state.running.is_some();
+    // Those that come behind it have begun: a sidecar keeps them from nothing any more.
+    let has_let_go = pod.status.container_statuses.iter().any(|container| {
+        let StateView { running, terminated, .. } = &container.state;
+        running.is_some() || terminated.is_some() || container.last_state.terminated.is_some()
+    });
+    has_ended_well || (is_sidecar(status, pod) && (runs_beside || has_let_go))
 }
 
 fn trouble(container: &ContainerStatusView, pod: &PodView) -> Option<Why> {

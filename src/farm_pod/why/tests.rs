@@ -205,3 +205,39 @@ fn a_message_is_one_line_and_bounded() {
     assert_eq!(one_line(&long), long);
     assert_eq!(one_line(&format!("{long}!")), format!("{long}…"));
 }
+
+#[test]
+fn a_sidecar_that_was_stopped_is_not_the_cause() {
+    let ended = |name: &str, exit_code: i32| json!({"name": name, "state": {"terminated": {"exitCode": exit_code, "reason": "Error"}}});
+    let cause = |init: Value, main: Value, phase: &str| {
+        let pod: PodView = serde_json::from_value(json!({
+            "metadata": {"name": "p"},
+            "spec": {
+                "nodeName": "meadow", "restartPolicy": "Never", "containers": [{"name": "main"}],
+                "initContainers": [{"name": "proxy", "restartPolicy": "Always"}],
+            },
+            "status": {"phase": phase, "initContainerStatuses": [init], "containerStatuses": [main]},
+        }))
+        .unwrap();
+        why(&pod, None).and_then(|why| why.container)
+    };
+    assert_eq!(cause(ended("proxy", 143), ended("main", 1), "Failed").as_deref(), Some("main"));
+    // Where nothing has begun behind it, it is.
+    let waiting = json!({"name": "main", "state": {"waiting": {"reason": "PodInitializing"}}});
+    assert_eq!(cause(ended("proxy", 1), waiting, "Pending").as_deref(), Some("proxy"));
+    let running = json!({"name": "main", "ready": true, "state": {"running": {}}});
+    assert_eq!(cause(ended("proxy", 1), running, "Running").as_deref(), Some("proxy"));
+}
+
+#[test]
+fn what_was_killed_did_not_end_by_itself() {
+    let pod = |exit_code: i32| -> PodView {
+        let last = json!({"terminated": {"exitCode": exit_code}});
+        let state = json!({"waiting": {"reason": "CrashLoopBackOff"}});
+        let status = json!({"name": "a", "state": state, "lastState": last});
+        serde_json::from_value(json!({"status": {"containerStatuses": [status]}})).unwrap()
+    };
+    assert!(was_killed(&pod(137), Some("a")) && was_killed(&pod(143), Some("a")));
+    assert!(!was_killed(&pod(1), Some("a")) && !was_killed(&pod(137), Some("b")));
+    assert!(!was_killed(&pod(137), None));
+}
