@@ -227,6 +227,40 @@ fn of_pattern(text: u64, pattern: u64) -> u64 {
     at_price(text + 1, PER_CHARACTER) * at_price(pattern, PER_PATTERN_CHARACTER)
 }
 
+/// Whether a function of Kubernetes costs the same whatever it is given.
+pub(crate) fn costs_one(function: &str) -> bool {
+    matches!(
+        function,
+        "masked"
+            | "prefixLength"
+            | "family"
+            | "isUnspecified"
+            | "isLoopback"
+            | "isLinkLocalMulticast"
+            | "isLinkLocalUnicast"
+            | "isGlobalUnicast"
+            | "format.named"
+            | "sign"
+            | "asInteger"
+            | "isInteger"
+            | "asApproximateFloat"
+            | "isGreaterThan"
+            | "isLessThan"
+            | "compareTo"
+            | "add"
+            | "sub"
+            | "major"
+            | "minor"
+            | "patch"
+            | "getScheme"
+            | "getHostname"
+            | "getHost"
+            | "getPort"
+            | "getEscapedPath"
+            | "getQuery"
+    )
+}
+
 fn of_extension(
     function: &str,
     overload: &str,
@@ -261,33 +295,7 @@ fn of_extension(
             Some(Value::Extension(of)) => of_pattern(size(1), of.longest_pattern()?),
             _ => return None,
         },
-        "masked"
-        | "prefixLength"
-        | "family"
-        | "isUnspecified"
-        | "isLoopback"
-        | "isLinkLocalMulticast"
-        | "isLinkLocalUnicast"
-        | "isGlobalUnicast"
-        | "format.named"
-        | "sign"
-        | "asInteger"
-        | "isInteger"
-        | "asApproximateFloat"
-        | "isGreaterThan"
-        | "isLessThan"
-        | "compareTo"
-        | "add"
-        | "sub"
-        | "major"
-        | "minor"
-        | "patch"
-        | "getScheme"
-        | "getHostname"
-        | "getHost"
-        | "getPort"
-        | "getEscapedPath"
-        | "getQuery" => 1,
+        name if costs_one(name) => 1,
         "_==_" if matches!(arguments.first(), Some(Value::Extension(_))) => 1,
         _ => return None,
     })

@@ -1,29 +1,9 @@
 //! How expressions call members whose names are no names in them.
 
-/// Words of the language.
-const RESERVED: [&str; 21] = [
-    "true",
-    "false",
-    "null",
-    "in",
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-];
+use crate::parser::RESERVED;
+
+/// Words of the language that are values or operators.
+const WORDS: [&str; 4] = ["true", "false", "null", "in"];
 
 /// The name by which expressions call a member; `None` if they cannot.
 ///
@@ -36,7 +16,7 @@ pub fn escape(name: &str) -> Option<String> {
     if name.is_empty() || name.starts_with(|char: char| char.is_ascii_digit()) {
         return None;
     }
-    if RESERVED.contains(&name) {
+    if WORDS.contains(&name) || RESERVED.contains(&name) {
         return Some(format!("__{name}__"));
     }
     let mut escaped = String::with_capacity(name.len());

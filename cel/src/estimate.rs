@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::ast::{ACCUMULATOR, Call, Comprehension, Expr, Id, Kind, Literal, operators};
 use crate::checker::{Checked, Reference};
-use crate::cost::{LIST, MAP, OBJECT, PER_CHARACTER, PER_PATTERN_CHARACTER};
+use crate::cost::{LIST, MAP, OBJECT, PER_CHARACTER, PER_PATTERN_CHARACTER, costs_one};
 use crate::declared::{Declared, Shape};
 use crate::types::Type;
 
@@ -646,33 +646,7 @@ impl<'a> Estimator<'a> {
                 let cost = walk(argument(self, 0)?).at_price(PATTERN * PER_PATTERN_CHARACTER);
                 CallCost::of(cost)
             }
-            "masked"
-            | "prefixLength"
-            | "family"
-            | "isUnspecified"
-            | "isLoopback"
-            | "isLinkLocalMulticast"
-            | "isLinkLocalUnicast"
-            | "isGlobalUnicast"
-            | "format.named"
-            | "sign"
-            | "asInteger"
-            | "isInteger"
-            | "asApproximateFloat"
-            | "isGreaterThan"
-            | "isLessThan"
-            | "compareTo"
-            | "add"
-            | "sub"
-            | "major"
-            | "minor"
-            | "patch"
-            | "getScheme"
-            | "getHostname"
-            | "getHost"
-            | "getPort"
-            | "getEscapedPath"
-            | "getQuery" => CallCost::of(Range::ONE),
+            name if costs_one(name) => CallCost::of(Range::ONE),
             operators::EQUALS => CallCost::of(self.of_equality(call)?),
             _ => return None,
         })

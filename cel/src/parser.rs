@@ -14,7 +14,7 @@ const LONGEST: usize = 100_000;
 const DEEPEST: usize = 250;
 
 /// Names that no variable may have.
-const RESERVED: [&str; 17] = [
+pub(crate) const RESERVED: [&str; 17] = [
     "as",
     "break",
     "const",
