@@ -202,7 +202,7 @@ impl<K> SourceInformer<K> {
     }
 
     /// Replaces one object, which takes so many bytes, or removes it. While not everything has
-    /// arrived nobody is told: objects come and go then, of which nobody has heard.
+    /// arrived no follower is told: objects may come and go then that were never shown.
     pub(super) fn replace(&self, key: Key, object: Option<(K, usize)>) {
         let followers = self.followers();
         let mut shelf = self.shelf.write().unwrap_or_else(PoisonError::into_inner);
@@ -260,7 +260,7 @@ impl<K> SourceInformer<K> {
         shelf.away = None;
         shelf.excess = Some(why);
         drop(shelf);
-        // What was shown must be looked at again. What came since nobody has heard of.
+        // What was shown must be looked at again. Followers were not told of what came since.
         let told = objects.into_keys().filter(|_| was_synced);
         tell(followers, told.collect::<Vec<Key>>());
     }
@@ -311,7 +311,7 @@ mod tests {
         informer.charge(0, 8_000);
         assert_eq!(informer.room(&key), free - 8_000);
         informer.exceed("it is too much".to_owned());
-        // Nobody has an index of what is not there.
+        // An index of what is not there takes nothing.
         informer.charge(8_000, 0);
         assert_eq!(informer.room(&key), free - 8_000 - 32_000 / SLACK);
         informer.exceed("it is too much".to_owned());
