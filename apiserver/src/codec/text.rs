@@ -4,21 +4,18 @@
 //! `fieldValidation=Strict` they are an error. The depth of a document is
 //! bounded by the parsers, at 128.
 
-use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fmt;
-use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::future::Either;
-use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
-use serde_json::value::RawValue;
+use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use tokio::sync::Semaphore;
 
 use super::go_text;
+use super::managed_fields::{self, ManagedFieldsText, Met};
 use crate::error::{ApiError, Path};
 use crate::queue::{Busy, Queue};
 use crate::quota::{self, Account, Growth, Portion};
@@ -32,33 +29,6 @@ pub struct Parsed {
     pub duplicates: Vec<String>,
     /// What an object says of its managers, as [`object_from_json`] sets it apart.
     pub managed_fields: Option<ManagedFieldsText>,
-}
-
-/// `metadata.managedFields` as servers write it, with nothing in it that would be dropped, refused or written
-/// otherwise.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ManagedFieldsText {
-    /// All of it, as JSON.
-    pub text: Bytes,
-    /// Its entries, one at least.
-    pub entries: Vec<ManagedFieldsEntry>,
-}
-
-/// An entry of `metadata.managedFields`. All texts but the subresource say something.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ManagedFieldsEntry {
-    /// As `example.com/v1`.
-    pub api_version: String,
-    /// Who manages the fields.
-    pub manager: String,
-    /// Whether they were applied, or updated.
-    pub is_applied: bool,
-    /// By which subresource; empty for the object itself.
-    pub subresource: String,
-    /// When, as Go writes it.
-    pub time: String,
-    /// Where in the text the fields are: an object.
-    pub fields: Range<usize>,
 }
 
 /// Why a body cannot be parsed.
@@ -205,7 +175,7 @@ pub fn from_json(bytes: &[u8], account: &Account) -> Result<Parsed, ParseError> 
 /// # Errors
 /// As [`from_json`].
 pub fn object_from_json(bytes: &[u8], account: &Account) -> Result<Parsed, ParseError> {
-    let seen = Seen { sets_managers_apart: true, ..Seen::new(account.clone()) };
+    let seen = Seen { managers: Managers::SetApart, ..Seen::new(account.clone()) };
     let seen = RefCell::new(seen);
     let value = read(bytes, &seen)?;
     let Seen { duplicates, managed_fields, .. } = seen.into_inner();
@@ -239,8 +209,19 @@ pub struct Within {
 /// Reads JSON as Go does: what is no text there becomes U+FFFD.
 fn read(bytes: &[u8], seen: &RefCell<Seen>) -> Result<Value, ParseError> {
     let before = seen.borrow().values;
+    let again = |bytes: &[u8]| {
+        // What became of the first reading is gone.
+        let account = seen.borrow().growth.give_back();
+        let managers = seen.borrow().managers;
+        *seen.borrow_mut() = Seen { values: before, managers, ..Seen::new(account) };
+        parse(bytes, seen)
+    };
     let mut read = parse(bytes, seen);
     seen.borrow_mut().settle()?;
+    if seen.borrow().managers == Managers::NeedSecondLook {
+        read = again(bytes);
+        seen.borrow_mut().settle()?;
+    }
     let mended;
     let mut bytes = bytes;
     if read.is_err()
@@ -248,11 +229,7 @@ fn read(bytes: &[u8], seen: &RefCell<Seen>) -> Result<Value, ParseError> {
     {
         mended = text;
         bytes = &mended;
-        // What became of the first reading is gone.
-        let account = seen.borrow().growth.give_back();
-        let sets_managers_apart = seen.borrow().sets_managers_apart;
-        *seen.borrow_mut() = Seen { values: before, sets_managers_apart, ..Seen::new(account) };
-        read = parse(bytes, seen);
+        read = again(bytes);
         seen.borrow_mut().settle()?;
     }
     let read = read.map_err(|error| {
@@ -279,7 +256,19 @@ fn parse(bytes: &[u8], seen: &RefCell<Seen>) -> Result<Value, serde_json::Error>
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let value = Node { path: &Path::Root, seen }.deserialize(&mut deserializer)?;
     deserializer.end()?;
+    seen.borrow_mut().set_apart(bytes)?;
     Ok(value)
+}
+
+/// What becomes of what an object says of its managers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Managers {
+    /// A part of the tree.
+    Read,
+    /// It stays as it is written, if it is written as servers write it.
+    SetApart,
+    /// It was to stay, and is written in another way: the document is read again.
+    NeedSecondLook,
 }
 
 /// What was seen so far.
@@ -294,9 +283,10 @@ struct Seen {
     /// Members given more than once, listed or not.
     repeated: usize,
     duplicates: Vec<String>,
-    /// Whether what an object says of its managers stays as it is written.
-    sets_managers_apart: bool,
-    /// That, once it was met.
+    managers: Managers,
+    /// What is set apart, once it was met.
+    met: Option<Met>,
+    /// The same at the end of the document.
     managed_fields: Option<ManagedFieldsText>,
 }
 
@@ -310,7 +300,8 @@ impl Seen {
             texts: 0,
             repeated: 0,
             duplicates: Vec::new(),
-            sets_managers_apart: false,
+            managers: Managers::Read,
+            met: None,
             managed_fields: None,
         }
     }
@@ -350,6 +341,25 @@ impl Seen {
         self.grow(quota::of_text(text))
     }
 
+    /// Sets apart what an object says of its managers.
+    fn set_apart(&mut self, document: &[u8]) -> Result<(), serde_json::Error> {
+        let Some(met) = self.met.take() else { return Ok(()) };
+        let Some(said) = met.text_in(document) else { return Err(self.need_second_look()) };
+        // What it may become counts: paths of sets.
+        let paths = managed_fields::most_in(&said.text);
+        self.values += paths;
+        self.value()?;
+        self.grow(paths * PATH)?;
+        self.text(std::str::from_utf8(&said.text).map_err(serde_json::Error::custom)?)?;
+        self.managed_fields = Some(said);
+        Ok(())
+    }
+
+    fn need_second_look<E: serde::de::Error>(&mut self) -> E {
+        self.managers = Managers::NeedSecondLook;
+        E::custom("managers need a second look")
+    }
+
     fn repeat(&mut self, path: &Path<'_>) {
         self.repeated += 1;
         if self.repeated > DUPLICATES_LIMIT {
@@ -365,27 +375,6 @@ impl Seen {
 struct Node<'a> {
     path: &'a Path<'a>,
     seen: &'a RefCell<Seen>,
-}
-
-impl Node<'_> {
-    /// Sets apart what an object says of its managers.
-    fn managers<E: serde::de::Error>(self, json: &str) -> Result<Value, E> {
-        let Some(entries) = plain_entries(json) else {
-            self.seen.borrow_mut().managed_fields = None;
-            let mut deserializer = serde_json::Deserializer::from_str(json);
-            return deserializer.deserialize_any(self).map_err(E::custom);
-        };
-        let mut seen = self.seen.borrow_mut();
-        // What it may become counts: paths of sets.
-        let paths = json.bytes().filter(|byte| matches!(byte, b'{' | b'[')).count();
-        seen.values += paths;
-        seen.value()?;
-        seen.grow(paths * PATH)?;
-        seen.text(json)?;
-        let text = Bytes::copy_from_slice(json.as_bytes());
-        seen.managed_fields = Some(ManagedFieldsText { text, entries });
-        Ok(Value::Null)
-    }
 }
 
 /// Whether this is where an object says who manages its fields.
@@ -404,94 +393,6 @@ fn is_within_fields(path: &Path<'_>) -> bool {
     }
 }
 
-/// An entry of `metadata.managedFields` with all that servers write, and nothing else.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct PlainEntry<'a> {
-    #[serde(borrow)]
-    api_version: Cow<'a, str>,
-    #[serde(borrow)]
-    fields_type: Cow<'a, str>,
-    #[serde(borrow, rename = "fieldsV1")]
-    fields: &'a RawValue,
-    #[serde(borrow)]
-    manager: Cow<'a, str>,
-    #[serde(borrow)]
-    operation: Cow<'a, str>,
-    #[serde(borrow, default)]
-    subresource: Cow<'a, str>,
-    #[serde(borrow)]
-    time: Cow<'a, str>,
-}
-
-/// More entries than this are not set apart, nor those with longer texts: servers write some ten.
-const ENTRIES_LIMIT: usize = 64;
-const TEXT_LIMIT: usize = 512;
-
-/// The entries of a list, if there are not too many.
-struct PlainEntries;
-
-impl<'de> Visitor<'de> for PlainEntries {
-    type Value = Vec<PlainEntry<'de>>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list of managers")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
-        let mut entries = Vec::new();
-        while let Some(entry) = items.next_element()? {
-            if entries.len() == ENTRIES_LIMIT {
-                return Err(serde::de::Error::custom("too many"));
-            }
-            entries.push(entry);
-        }
-        Ok(entries)
-    }
-}
-
-/// The entries of what is said of managers, if it needs no second look.
-fn plain_entries(json: &str) -> Option<Vec<ManagedFieldsEntry>> {
-    let entries = serde_json::Deserializer::from_str(json).deserialize_seq(PlainEntries).ok()?;
-    if entries.is_empty() {
-        return None;
-    }
-    let plain = |entry: PlainEntry<'_>| {
-        let is_said = !entry.api_version.is_empty() && !entry.manager.is_empty();
-        let texts = [&entry.api_version, &entry.manager, &entry.subresource];
-        let is_said = is_said && texts.iter().all(|text| text.len() <= TEXT_LIMIT);
-        let is_plain = is_said && entry.fields_type == "FieldsV1" && is_plain_time(&entry.time);
-        let is_applied = match &*entry.operation {
-            "Apply" => true,
-            "Update" => false,
-            _ => return None,
-        };
-        let fields = entry.fields.get();
-        let start = fields.as_ptr().addr().checked_sub(json.as_ptr().addr())?;
-        (is_plain && fields.starts_with('{')).then(|| ManagedFieldsEntry {
-            api_version: entry.api_version.into_owned(),
-            manager: entry.manager.into_owned(),
-            is_applied,
-            subresource: entry.subresource.into_owned(),
-            time: entry.time.into_owned(),
-            fields: start..start + fields.len(),
-        })
-    };
-    entries.into_iter().map(plain).collect()
-}
-
-/// Whether a time is written as Go writes it: `2026-01-31T23:59:59Z`.
-fn is_plain_time(time: &str) -> bool {
-    const FORM: &[u8] = b"0000-00-00T00:00:00Z";
-    let has_form = time.len() == FORM.len()
-        && time.bytes().zip(FORM).all(|(byte, form)| match form {
-            b'0' => byte.is_ascii_digit(),
-            form => byte == *form,
-        });
-    // A second 60 is read, and is another time.
-    has_form && time.parse::<jiff::Timestamp>().is_ok_and(|read| read.to_string() == time)
-}
-
 impl<'de> DeserializeSeed<'de> for Node<'_> {
     type Value = Value;
 
@@ -502,16 +403,20 @@ impl<'de> DeserializeSeed<'de> for Node<'_> {
         if seen.depth > DEPTH_LIMIT {
             return Err(serde::de::Error::custom(format_args!("nests deeper than {DEPTH_LIMIT}")));
         }
-        let is_set_apart = seen.sets_managers_apart && is_managers(self.path);
+        let is_set_apart = seen.managers == Managers::SetApart && is_managers(self.path);
         if matches!(self.path, Path::Member(Path::Root, "metadata")) {
             // Of two the last one counts.
-            seen.managed_fields = None;
+            seen.met = None;
         }
         drop(seen);
         let shared = self.seen;
-        let value = match is_set_apart {
-            true => self.managers(<&RawValue>::deserialize(deserializer)?.get())?,
-            false => deserializer.deserialize_any(self)?,
+        let value = if is_set_apart {
+            let met = Met::read(deserializer);
+            let mut seen = shared.borrow_mut();
+            seen.met = Some(met.ok_or_else(|| seen.need_second_look())?);
+            Value::Null
+        } else {
+            deserializer.deserialize_any(self)?
         };
         shared.borrow_mut().depth -= 1;
         Ok(value)

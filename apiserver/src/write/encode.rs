@@ -5,6 +5,7 @@ use super::deletion::can_be_removed;
 use super::draft::Draft;
 use super::extent::{DEPTH_LIMIT, Extent};
 use super::live::Live;
+use crate::codec;
 use crate::error::{ApiError, Reason};
 use crate::object::{Object, Tree};
 
@@ -58,7 +59,13 @@ fn encode_within(limit: usize, tree: &Tree, managed_fields: &[u8]) -> Result<Obj
         let message = format!("Request entity too large: {what}");
         Err(ApiError::new(Reason::RequestEntityTooLarge, message))
     };
-    let extent = Extent::of(tree).with_managed_fields(managed_fields);
+    let extent = Extent::of(tree);
+    // Nearly always so little is said of managers that no limit can be met: then it is not walked.
+    let most = codec::most_in(managed_fields);
+    let extent = match 2 + most <= DEPTH_LIMIT && extent.values + most <= VALUES_LIMIT {
+        true => extent,
+        false => extent.with_managed_fields(managed_fields),
+    };
     if extent.depth > DEPTH_LIMIT {
         return too_large(format!("an object nests at most {DEPTH_LIMIT} levels deep"));
     }
