@@ -1,6 +1,6 @@
 //! A bare control plane to look at: prints its kubeconfig, and lives until
 //! its standard input ends. With the argument `--without-controllers` nothing
-//! happens in it by itself.
+//! happens in it by itself; with a file as argument, an audit policy, it is audited, too.
 
 use std::io::Read;
 
@@ -8,10 +8,13 @@ use test_cluster::{ControlPlane, Programs};
 
 fn main() -> anyhow::Result<()> {
     let programs = Programs::find()?;
-    let bare = std::env::args().any(|argument| argument == "--without-controllers");
-    let control_plane = match bare {
-        true => ControlPlane::start_without_controllers(&programs)?,
-        false => ControlPlane::start(&programs, &[])?,
+    let control_plane = match std::env::args().nth(1).as_deref() {
+        None => ControlPlane::start(&programs, &[])?,
+        Some("--without-controllers") => ControlPlane::start_without_controllers(&programs)?,
+        Some(policy) => {
+            let policy = std::fs::read_to_string(policy)?;
+            ControlPlane::start_audited(&programs, &policy)?
+        }
     };
     println!("export KUBECONFIG={}", control_plane.kubeconfig().display());
     std::io::stdin().read_to_end(&mut Vec::new())?;

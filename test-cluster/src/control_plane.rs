@@ -59,6 +59,10 @@ pub struct ControlPlane {
     folder: TempDir,
 }
 
+/// By which policy it is audited, if it is, and where its events are.
+const AUDIT_POLICY: &str = "audit-policy.yaml";
+const AUDIT_LOG: &str = "audit.log";
+
 /// What happens by itself.
 #[derive(Clone, Copy)]
 enum Controllers {
@@ -80,7 +84,7 @@ impl ControlPlane {
     /// # Errors
     /// When a program does not start; with the end of what it printed.
     pub fn start(programs: &Programs, tokens: &[Token]) -> Result<Self> {
-        Self::start_with(programs, tokens, Controllers::All)
+        Self::start_with(programs, tokens, Controllers::All, None)
     }
 
     /// Starts a control plane in which nothing happens by itself: an API server
@@ -89,13 +93,26 @@ impl ControlPlane {
     /// # Errors
     /// As [`ControlPlane::start`].
     pub fn start_without_controllers(programs: &Programs) -> Result<Self> {
-        Self::start_with(programs, &[], Controllers::None)
+        Self::start_with(programs, &[], Controllers::None, None)
     }
 
-    fn start_with(programs: &Programs, tokens: &[Token], controllers: Controllers) -> Result<Self> {
+    /// The same, audited by a policy: events are lines of [`ControlPlane::audit_log`].
+    ///
+    /// # Errors
+    /// As [`ControlPlane::start`].
+    pub fn start_audited(programs: &Programs, policy: &str) -> Result<Self> {
+        Self::start_with(programs, &[], Controllers::None, Some(policy))
+    }
+
+    fn start_with(
+        programs: &Programs,
+        tokens: &[Token],
+        controllers: Controllers,
+        audit_policy: Option<&str>,
+    ) -> Result<Self> {
         let mut attempt = 1;
         loop {
-            match Self::try_start(programs, tokens, controllers) {
+            match Self::try_start(programs, tokens, controllers, audit_policy) {
                 Err(error) if attempt < ATTEMPTS && format!("{error:?}").contains("in use") => {
                     attempt += 1;
                 }
@@ -104,7 +121,12 @@ impl ControlPlane {
         }
     }
 
-    fn try_start(programs: &Programs, tokens: &[Token], controllers: Controllers) -> Result<Self> {
+    fn try_start(
+        programs: &Programs,
+        tokens: &[Token],
+        controllers: Controllers,
+        audit_policy: Option<&str>,
+    ) -> Result<Self> {
         sweep();
         let folder = tempfile::Builder::new().prefix(PREFIX).tempdir()?;
         let path = folder.path().to_owned();
@@ -122,6 +144,9 @@ impl ControlPlane {
         fs::write(path.join("service-account.key"), key.serialize_pem())?;
         fs::write(path.join("service-account.pub"), key.public_key_pem())?;
         fs::write(path.join("tokens.csv"), token_file(tokens))?;
+        if let Some(policy) = audit_policy {
+            fs::write(path.join(AUDIT_POLICY), policy)?;
+        }
         let kubeconfig = |name: &str, certificate: &Certificate| -> Result<()> {
             let user = json!({
                 "client-certificate": certificate.certificate,
@@ -155,6 +180,11 @@ impl ControlPlane {
     /// The folder that goes with the control plane.
     pub fn folder(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// The events of a control plane that is audited.
+    pub fn audit_log(&self) -> PathBuf {
+        self.folder().join(AUDIT_LOG)
     }
 
     /// The kubeconfig of an administrator.
@@ -379,6 +409,10 @@ fn spawn_api_server(programs: &Programs, folder: &Path, ports: Ports) -> Result<
     ];
     let mut command = Command::new(programs.path("kube-apiserver"));
     command.args(flags.map(|(name, value)| format!("--{name}={value}")));
+    if folder.join(AUDIT_POLICY).exists() {
+        command.arg(format!("--audit-policy-file={}", file(AUDIT_POLICY)));
+        command.arg(format!("--audit-log-path={}", file(AUDIT_LOG)));
+    }
     Process::spawn(&command, &folder.join("kube-apiserver.log"))
 }
 

@@ -97,6 +97,16 @@ impl Programs {
         Self::built(module, "./types", &["go.mod", "go.sum", "types/main.go"])
     }
 
+    /// Builds `promlint`, which reads metrics as Prometheus does, and says what `promtool check
+    /// metrics` says of them: a line for each problem.
+    ///
+    /// # Errors
+    /// As [`Programs::informer`].
+    pub fn promlint() -> Result<PathBuf> {
+        let module = Path::new(MODULE);
+        Self::built(module, "./promlint", &["go.mod", "go.sum", "promlint/main.go"])
+    }
+
     /// Builds `typed`, which does with every kind what programs written in Go
     /// do, unless it was built before: `typed KUBECONFIG json|protobuf`.
     ///
