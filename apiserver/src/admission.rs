@@ -20,6 +20,7 @@ pub use request::{AdmissionOperation, AdmissionRequest, OldObject};
 pub use resource_quota::{QuotaLimits, QuotaUsages, Reservation, ResourceQuota};
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::{BoxFuture, ready};
 
@@ -117,7 +118,26 @@ pub trait AdmissionPlugin: Send + Sync + 'static {
 pub struct AdmissionChain {
     plugins: Vec<Arc<dyn AdmissionPlugin>>,
     last: Option<Arc<dyn AdmissionPlugin>>,
+    observer: Option<AdmissionObserver>,
 }
+
+/// How long a plugin, or all of them, took over a write.
+#[derive(Clone, Copy, Debug)]
+pub struct AdmissionTime<'a> {
+    /// The plugin; `None` for all of them together.
+    pub plugin: Option<&'a str>,
+    /// What was to be done.
+    pub operation: AdmissionOperation,
+    /// Whether it validated; else it could change the object.
+    pub validates: bool,
+    /// Whether it has refused the write.
+    pub rejected: bool,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// Is told how long plugins took.
+pub type AdmissionObserver = Arc<dyn Fn(&AdmissionTime<'_>) + Send + Sync>;
 
 impl AdmissionChain {
     /// Adds a plugin, behind the others.
@@ -133,6 +153,18 @@ impl AdmissionChain {
     /// Sets the plugin that judges when all others have, also the rules of the kind.
     pub fn set_last(&mut self, plugin: Arc<dyn AdmissionPlugin>) {
         self.last = Some(plugin);
+    }
+
+    /// Tells this observer how long plugins took.
+    pub fn set_observer(&mut self, observer: AdmissionObserver) {
+        self.observer = Some(observer);
+    }
+
+    /// Tells the observer how long a plugin, or all of them, took.
+    pub fn observe(&self, time: &AdmissionTime<'_>) {
+        if let Some(observer) = &self.observer {
+            observer(time);
+        }
     }
 
     /// The plugins but the last one, in the order in which they are asked.

@@ -6,6 +6,7 @@ mod bounded_client;
 mod namespaces;
 mod request_header_ca;
 mod resource_quotas;
+mod review_observer;
 mod serving_secret;
 mod source;
 mod stored_objects;
@@ -16,6 +17,7 @@ pub use api_service::Registration;
 pub use namespaces::{NamespaceState, Namespaces};
 pub use request_header_ca::{DelegatedAuthentication, RequestHeader};
 pub use resource_quotas::ResourceQuotas;
+pub use review_observer::{Review, ReviewKind, ReviewObserver, ReviewSource};
 pub use serving_secret::{KeptCertificates, SecretError};
 pub use source::{
     Changed, LEAST_SOURCE_MEMORY, SOURCE_MEMORY, SourceInformer, SourceScope, SourceStreams,
@@ -25,7 +27,7 @@ pub use source::{
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kube::api::{Api, PostParams};
 use kube::{Client, Resource};
@@ -91,6 +93,7 @@ pub struct Cluster {
     access_places: Reviews,
     token_places: Reviews,
     namespace_places: Reviews,
+    observed: review_observer::Observed,
 }
 
 /// Who wants to know.
@@ -141,6 +144,7 @@ impl Cluster {
             access_places: Reviews::new(),
             token_places: Reviews::new(),
             namespace_places: Reviews::new(),
+            observed: review_observer::Observed::default(),
         }
     }
 
@@ -151,11 +155,17 @@ impl Cluster {
         Self { source_memory, ..self }
     }
 
+    /// Tells this observer of every review from now on, also of those that copies ask for.
+    pub fn observe_reviews(&self, observer: ReviewObserver) {
+        self.observed.by(observer);
+    }
+
     /// Asks the cluster to answer a review, within its time and its bounds.
     async fn review<K>(
         &self,
         asked: &'static str,
-        (places, asker): (&Reviews, Asker<'_>),
+        kind: ReviewKind,
+        asker: Asker<'_>,
         review: &K,
     ) -> Result<K, ClusterError>
     where
@@ -164,10 +174,22 @@ impl Cluster {
         let api: Api<K> = Api::all(self.client.clone());
         // Boxed: a request has room for all that it may wait for, and seldom waits for this.
         let answered = Box::pin(async {
-            api.create(&PostParams::default(), review).await.map_err(|error| {
+            let (began, mut code) = (Instant::now(), None);
+            let answer = api.create(&PostParams::default(), review).await;
+            match &answer {
+                Ok(_) => code = Some(201),
+                Err(kube::Error::Api(status)) => code = Some(status.code),
+                Err(_) => {}
+            }
+            self.observed.tell(kind, ReviewSource::Cluster { code, took: began.elapsed() });
+            answer.map_err(|error| {
                 format!("{error} (a ClusterRoleBinding to system:auth-delegator allows it)")
             })
         });
+        let places = match kind {
+            ReviewKind::Token => &self.token_places,
+            ReviewKind::Access => &self.access_places,
+        };
         Self::within_bounds(asked, (places, asker), answered).await
     }
 

@@ -119,9 +119,9 @@ pub use object::selector::SelectableFields;
 pub use object::{Key, names};
 pub use schema::{GoType, ListMerge, Member, Presence, Quantity, Type, TypeId, TypeRef, Types};
 pub use server::{
-    AdmissionPluginName, ApiServer, Args as ServeArgs, Bound, ClusterClient, Drained, EtcdArgs,
-    InProcess, LoggingFormat, RestoreError, Running, RuntimeKinds, StoredKind, TakenNames, Unready,
-    start_logging,
+    AdmissionPluginName, ApiServer, Args as ServeArgs, AuditArgs, Bound, ClusterClient, Drained,
+    EtcdArgs, InProcess, LoggingFormat, RestoreError, Running, RuntimeKinds, StoredKind,
+    TakenNames, Unready, start_logging,
 };
 pub use storage::NamespaceShare;
 pub use transfer::TransferOptions;

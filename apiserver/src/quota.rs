@@ -200,7 +200,7 @@ impl Account {
         if let Some((quota, user)) = quota
             && !quota.take(user, bytes)
         {
-            return Err(ApiError::too_many_requests());
+            return Err(ApiError::too_many_requests().bounded_by("memory"));
         }
         *taken += bytes;
         Ok(())

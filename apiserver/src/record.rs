@@ -1,27 +1,39 @@
 //! What happened to a request: made when it comes, filled in by the steps that it goes
 //! through, and read when its answer has been sent or the client has disconnected.
 //!
-//! Its readers are the metrics (`metrics`), and the access log (`access_log`).
+//! Its readers are the metrics (`metrics`), the access log (`access_log`), the audit log (`audit`),
+//! and the lines about requests that took long (`slow`).
 
 mod access_log;
+mod audit;
 mod body;
 mod metrics;
+mod slow;
+mod steps;
 
 pub use access_log::TARGET as ACCESS_LOG;
-pub use metrics::{Inflight, Metrics, SourceInView, WatchEventCounter};
+pub use audit::{Audit, Destination, Policy, RequestObject, Rotation};
+pub use metrics::{
+    Admission, CertificateEnds, KeptKind, Metrics, Observed, SourceInView, WatchEventCounter,
+};
+pub use steps::Step;
 
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use axum::body::{Body, HttpBody};
+use axum::body::{Body, Bytes, HttpBody};
 use http::request::Parts;
-use http::{HeaderValue, Method, Response};
+use http::{HeaderValue, Method, Response, Uri};
 use tokio::time::Instant;
 
 use crate::cluster::Attributes;
+use crate::error::{ApiError, Reason};
 use crate::user::User;
 use access_log::Said;
+use audit::{Arrival, Trail};
 use body::Recorded;
 use metrics::Running;
+use steps::Steps;
 
 /// The status code of a request whose client disconnected before the answer.
 const CLIENT_CLOSED_REQUEST: u16 = 499;
@@ -33,6 +45,12 @@ pub struct Record {
     metrics: Option<Arc<Metrics>>,
     received: Instant,
     method: Method,
+    uri: Uri,
+    audit_id: HeaderValue,
+    steps: Steps,
+    audit: Option<Arc<Audit>>,
+    /// What the audit log says of it, once it is known who asks.
+    trail: Option<Box<Trail>>,
     /// What only the access log says, if it is written.
     said: Option<Box<Said>>,
     caller: Option<User>,
@@ -50,19 +68,31 @@ pub struct Record {
 
 impl Record {
     /// The record of a request that has just come.
-    pub fn new(head: &Parts, audit_id: &HeaderValue, metrics: &Arc<Metrics>) -> Self {
+    pub fn new(
+        head: &Parts,
+        audit_id: &HeaderValue,
+        metrics: &Arc<Metrics>,
+        audit: Option<&Arc<Audit>>,
+    ) -> Self {
         let mut record = Self::unread(head);
         record.said = Said::of(head, audit_id);
+        record.audit_id = audit_id.clone();
+        record.audit = audit.map(Arc::clone);
         record.metrics = Some(Arc::clone(metrics));
         record
     }
 
-    /// A record for neither the metrics nor the access log.
+    /// A record that nobody reads.
     pub fn unread(head: &Parts) -> Self {
         Self {
             metrics: None,
             received: Instant::now(),
             method: head.method.clone(),
+            uri: head.uri.clone(),
+            audit_id: HeaderValue::from_static(""),
+            steps: Steps::default(),
+            audit: None,
+            trail: None,
             said: None,
             caller: None,
             impersonated: None,
@@ -71,6 +101,92 @@ impl Record {
             is_dry_run: false,
             code: CLIENT_CLOSED_REQUEST,
             bytes: 0,
+        }
+    }
+
+    /// Records that the request has come to the end of a step.
+    pub fn reached(&mut self, step: Step) {
+        self.steps.reached(step, self.received.elapsed());
+    }
+
+    /// Records whether it is known who asks; `address` is the other end of the connection.
+    pub fn authenticated(
+        &mut self,
+        answer: &Result<User, ApiError>,
+        (head, address): (&Parts, Option<IpAddr>),
+        has_credentials: bool,
+    ) {
+        self.reached(Step::Authenticated);
+        let result = match answer {
+            Ok(_) => "success",
+            Err(error) if error.reason() == Reason::Unauthorized && !has_credentials => "failure",
+            Err(_) => "error",
+        };
+        if let Some(metrics) = &self.metrics {
+            metrics.authenticated(result, self.steps.took(Step::Authenticated));
+        }
+        if let (Some(audit), Some(attributes)) = (&self.audit, &self.attributes) {
+            let arrival = Arrival {
+                head,
+                audit_id: &self.audit_id,
+                address,
+                attributes,
+                is_long: self.is_watch(),
+                received: self.received.elapsed(),
+            };
+            self.trail = Trail::begin(audit, &arrival, answer.as_ref().ok());
+        }
+    }
+
+    /// Records whether the user may do it, and what was said of that.
+    pub fn authorized(&mut self, answer: &Result<(), ApiError>, reason: &str) {
+        self.reached(Step::Authorized);
+        if let Some(trail) = &mut self.trail {
+            trail.authorized(answer, reason);
+        }
+        let Some(metrics) = &self.metrics else { return };
+        let result = match answer {
+            Ok(()) => "allowed",
+            Err(error) if error.is_of_authorization() => "no-opinion",
+            Err(_) => "error",
+        };
+        metrics.authorized(result, self.steps.took(Step::Authorized));
+    }
+
+    /// Whether what the request brings is looked at by somebody.
+    pub fn wants_request_object(&self) -> bool {
+        self.trail.is_some()
+    }
+
+    /// Records what the request brings.
+    pub fn requested(&mut self, object: RequestObject<'_>) {
+        if let Some(trail) = &mut self.trail {
+            trail.requested(object);
+        }
+    }
+
+    /// Records that code has failed over it.
+    pub fn panicked(&mut self, why: &str) {
+        if let Some(trail) = &mut self.trail {
+            trail.panicked(why);
+        }
+    }
+
+    /// Records that a piece of the answer is sent.
+    fn sends(&mut self, piece: &Bytes) {
+        self.bytes += piece.len() as u64;
+        if let Some(trail) = &mut self.trail {
+            trail.sends(piece);
+        }
+    }
+
+    /// Records why it is refused.
+    pub fn refused(&mut self, error: &ApiError) {
+        if let (Some(metrics), Some(bound)) = (&self.metrics, error.bound()) {
+            metrics.rejected(bound);
+        }
+        if let Some(trail) = &mut self.trail {
+            trail.refused(error);
         }
     }
 
@@ -83,18 +199,27 @@ impl Record {
     /// Records the user who is impersonated.
     pub fn set_impersonated_user(&mut self, user: &User) {
         self.impersonated = self.said.is_some().then(|| user.clone());
+        if let Some(trail) = &mut self.trail {
+            trail.impersonates(user);
+        }
     }
 
     /// Records the answer, until it has been sent or the client has disconnected.
     pub fn answered(mut self, response: Response<Body>) -> Response<Body> {
         self.code = response.status().as_u16();
+        self.reached(Step::Answered);
+        let mut is_followed = false;
+        if let Some(trail) = &mut self.trail {
+            trail.answered(self.code, response.headers());
+            is_followed = trail.wants_response();
+        }
         if let Some(upgraded) = response.extensions().get::<Upgraded>() {
             let running = self.running();
             *upgraded.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((running, self));
             return response;
         }
         // Mostly its size is known, and nothing has to be followed.
-        match response.body().size_hint().exact() {
+        match response.body().size_hint().exact().filter(|_| !is_followed) {
             Some(bytes) => {
                 self.bytes = bytes;
                 response
@@ -106,6 +231,11 @@ impl Record {
         }
     }
 
+    /// Whether it lasts as long as its client wants.
+    fn is_watch(&self) -> bool {
+        matches!(self.attributes.as_deref(), Some(Attributes::Resource { verb: "watch", .. }))
+    }
+
     fn running(&self) -> Option<Running> {
         self.metrics.as_ref().and_then(|metrics| metrics.long_running(self))
     }
@@ -115,6 +245,7 @@ impl Drop for Record {
     fn drop(&mut self) {
         if let Some(metrics) = self.metrics.take() {
             metrics.observe(self);
+            slow::write(self);
             access_log::write(self);
         }
     }

@@ -32,6 +32,7 @@ use std::collections::HashMap;
 use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use axum::body::Body;
@@ -42,7 +43,7 @@ use http::{Method, Request, Response, StatusCode};
 use tokio::sync::Mutex;
 use tracing::Instrument;
 
-use crate::admission::AdmissionChain;
+use crate::admission::{AdmissionChain, AdmissionTime};
 use crate::clock::Clock;
 use crate::cluster::Cluster;
 use crate::codec::YamlParsers;
@@ -53,7 +54,9 @@ use crate::kind::Kind;
 use crate::occasionally::{Occasionally, shown};
 use crate::openapi::OpenApi;
 use crate::quota::{Account, Quota};
-use crate::record::{Metrics, Record, SourceInView};
+use crate::record::{
+    Admission, Audit, CertificateEnds, KeptKind, Metrics, Observed, Record, SourceInView, Step,
+};
 use crate::served_kind::{Backing, ServedKind, ServedKinds};
 use crate::user::User;
 use crate::verb::{self, DeleteOptions, Subresource, SubresourceResponse, Verb};
@@ -113,6 +116,38 @@ fn in_view(source: &SourceState) -> SourceInView {
     }
 }
 
+/// What the metrics say of what is served.
+fn observed(served: &Served, inflight: (usize, usize)) -> Observed {
+    // A view shows the objects of another kind.
+    let kept = served
+        .kinds
+        .iter()
+        .filter(|one| one.kind.view.is_none() && !matches!(one.backing, Backing::Reviewed(_)));
+    let kinds = kept.map(|one| {
+        let extent = one.cache.extent();
+        KeptKind {
+            group: one.kind.group.clone(),
+            resource: one.kind.names.plural.clone(),
+            is_synced: one.cache.is_synced(),
+            objects: extent.objects,
+            bytes: extent.bytes,
+            revision: extent.revision.number(),
+            window: extent.window,
+            window_bytes: extent.window_bytes,
+            window_age: extent.window_age,
+        }
+    });
+    let mut stores = served.kinds.iter().filter_map(ServedKind::store);
+    let store = stores.next().map(|(store, _)| store);
+    Observed {
+        inflight,
+        sources: served.sources().iter().map(in_view).collect(),
+        kinds: kinds.collect(),
+        store: store.and_then(|store| store.extent()),
+        behind: store.map_or(0, |store| store.behind()),
+    }
+}
+
 /// Whose request it is, and where its answer is counted.
 struct Caller<'a> {
     user: &'a Arc<User>,
@@ -138,6 +173,7 @@ pub struct Handler {
     quota: Quota,
     yaml: YamlParsers,
     metrics: Arc<Metrics>,
+    audit: Option<Arc<Audit>>,
     documents: Documents,
     openapi_turn: Mutex<()>,
     /// Where writes wait that take long.
@@ -160,20 +196,28 @@ impl Handler {
         kinds: ServedKinds,
         authentication: Authentication,
         cluster: Cluster,
-        admission: AdmissionChain,
+        mut admission: AdmissionChain,
         clock: Clock,
         bounds: &Bounds,
     ) -> Self {
         let throttle = Throttle::new(bounds.throttle);
         let served = Arc::new(ArcSwap::from_pointee(Served::new(kinds)));
-        let in_view = {
-            let served = Arc::clone(&served);
-            let in_view = move || served.load().sources().iter().map(in_view).collect();
-            Arc::new(in_view)
+        let look = {
+            let (served, inflight) = (Arc::clone(&served), throttle.inflight());
+            Arc::new(move || observed(&served.load(), inflight()))
         };
-        let metrics = Arc::new(Metrics::new(throttle.inflight(), in_view));
+        let metrics = Arc::new(Metrics::new(look));
+        let observer = Arc::clone(&metrics);
+        cluster.observe_reviews(Arc::new(move |review| observer.reviewed(review)));
+        let observer = Arc::clone(&metrics);
+        admission.set_observer(Arc::new(move |time| {
+            let AdmissionTime { plugin, operation, validates, rejected, took } = *time;
+            let operation = operation.name();
+            observer.admitted(Admission { plugin, operation, validates, rejected, took });
+        }));
         Self {
             metrics,
+            audit: None,
             served,
             authentication,
             cluster,
@@ -200,6 +244,15 @@ impl Handler {
         Self { managed_fields, ..self }
     }
 
+    /// The same handler, whose requests are written down in this log, if there is one.
+    #[must_use]
+    pub fn with_audit(self, audit: Option<Arc<Audit>>) -> Self {
+        if let Some(audit) = &audit {
+            self.metrics.set_audit(Arc::clone(audit));
+        }
+        Self { audit, ..self }
+    }
+
     /// Whether objects say who owns which of their fields.
     pub fn managed_fields(&self) -> ManagedFields {
         self.managed_fields
@@ -222,6 +275,11 @@ impl Handler {
     /// The answer to `/metrics`.
     pub fn metrics(&self) -> Response<Body> {
         encode::metrics(self.metrics.text())
+    }
+
+    /// Says in metrics from now on when certificates end.
+    pub fn set_certificate_ends(&self, ends: CertificateEnds) {
+        self.metrics.set_certificate_ends(ends);
     }
 
     /// Where writes wait that take long.
@@ -259,21 +317,23 @@ impl Handler {
     ) -> Response<Body> {
         let (head, body) = request.into_parts();
         let audit_id = self.audit_id(&head);
-        let mut record = Record::new(&head, &audit_id, &self.metrics);
+        let mut record = Record::new(&head, &audit_id, &self.metrics, self.audit.as_ref());
         let span = tracing::debug_span!("request", method = %head.method, ?audit_id);
         // Rules are written by users of this library.
         let answer = self.answer_in_time((peer, held), &head, body, &mut record);
         let answer = AssertUnwindSafe(answer.instrument(span)).catch_unwind().await;
         let mut response = match answer {
-            Ok(answer) => {
-                answer.unwrap_or_else(|error| refuse_as(&error, negotiate::refusal(&head)))
-            }
+            Ok(answer) => answer.unwrap_or_else(|error| {
+                record.refused(&error);
+                refuse_as(&error, negotiate::refusal(&head))
+            }),
             Err(what) => {
                 FAILURES.log(|left_out| {
                     let path = shown(&head.uri);
                     let method = &head.method;
                     tracing::error!(left_out, "{method} {path} is about to fail: {audit_id:?}");
                 });
+                record.panicked(panic_text(&*what));
                 panicked(&*what)
             }
         };
@@ -314,7 +374,10 @@ impl Handler {
     ) -> Result<Response<Body>, ApiError> {
         let user = Arc::new(self.user(peer, head, record).await?);
         let _head = self.throttle.head(&user, head)?;
-        authorize::authorize(&self.cluster, &user, &route).await?;
+        let mut reason = String::new();
+        let authorized = authorize::authorize(&self.cluster, &user, &route, &mut reason).await;
+        record.authorized(&authorized, &reason);
+        authorized?;
         let permission = route.is_watch().then(|| Permission::of(&self.cluster, &user, &route));
         let caller = Caller { user: &user, answer: held, permission };
         let answer = match route.destination {
@@ -348,7 +411,10 @@ impl Handler {
             let network = peer.unknown_from();
             let head_of = |network| self.throttle.head_of_stranger(network, head);
             let _head = network.map(head_of).transpose()?;
-            authenticate::authenticate(&self.authentication, peer, head).await?
+            let answer = authenticate::authenticate(&self.authentication, peer, head).await;
+            let has_credentials = authenticate::has_credentials(peer, head);
+            record.authenticated(&answer, (head, peer.address()), has_credentials);
+            answer?
         };
         record.set_user(&caller);
         let impersonation = self.authentication.impersonation;
@@ -396,6 +462,7 @@ impl Handler {
         // Before it has a place: nobody waits for those who send slowly, and what waits unread
         // would be in the way of others on its connection.
         let body = decode::read(&target, head, body, &self.yaml).await?;
+        record.reached(Step::Read);
         let mut permit = self.throttle.throttle(user, &target).await?;
         let waited = permit.waited;
         let is_json_patch = decode::is_json_patch(&target, head);
@@ -403,17 +470,28 @@ impl Handler {
         if is_costly {
             permit.turn = self.throttle.turn(user).await?;
         }
+        record.reached(Step::Admitted);
         let is_watch = target.verb == Verb::Watch;
         // Boxed: requests that wait for their turn need no room for it yet.
         let mut executed = Box::pin(async {
             let operation = decode::decode(&target, head, &body, &account, &self.yaml).await?;
+            if record.wants_request_object()
+                && let Some(object) = operation.brings(&body)
+            {
+                record.requested(object);
+            }
             record.is_dry_run = operation.is_dry_run();
+            record.reached(Step::Decoded);
             let freshness = operation.freshness();
             if !freshness.is_at_hand(&target.served) {
                 // A place is for those who can be answered.
                 drop(std::mem::take(&mut permit));
-                verb::await_freshness(&target.served, freshness).await?;
+                let (began, kind) = (Instant::now(), &target.served.kind);
+                let fresh = verb::await_freshness(&target.served, freshness).await;
+                self.metrics.waited(&kind.group, &kind.names.plural, began.elapsed());
+                fresh?;
                 permit = self.throttle.throttle(user, &target).await?;
+                record.reached(Step::Fresh);
             }
             if let Some(selector) = operation.selector() {
                 self.throttle.reader(user, selector, &mut permit)?;
@@ -552,7 +630,7 @@ impl Handler {
             let user = self.user(peer, head, &mut record).await?;
             let _head = self.throttle.head(&user, head)?;
             let route = route::route(&self.served.load().kinds, head)?;
-            authorize::authorize(&self.cluster, &user, &route).await
+            authorize::authorize(&self.cluster, &user, &route, &mut String::new()).await
         };
         permitted.await.map_err(|error| {
             let mut response = refuse(&error);
@@ -702,10 +780,14 @@ fn refuse_as(error: &ApiError, presentation: Presentation) -> Response<Body> {
     response
 }
 
+fn panic_text(what: &(dyn std::any::Any + Send)) -> &str {
+    let text = what.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| what.downcast_ref::<&str>().copied()).unwrap_or("no message")
+}
+
 /// What answers a request after its handler panicked.
 pub fn panicked(what: &(dyn std::any::Any + Send)) -> Response<Body> {
-    let text = what.downcast_ref::<String>().map(String::as_str);
-    let text = text.or_else(|| what.downcast_ref::<&str>().copied()).unwrap_or("no message");
+    let text = panic_text(what);
     FAILURES.log(|left_out| tracing::error!(left_out, "a request panicked: {text}"));
     refuse(&ApiError::internal("this request caused the server to panic; its log says more"))
 }

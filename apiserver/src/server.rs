@@ -30,7 +30,7 @@ mod tls;
 mod version;
 
 pub(crate) use args::encryption;
-pub use args::{AdmissionPluginName, Args, EtcdArgs, LoggingFormat};
+pub use args::{AdmissionPluginName, Args, AuditArgs, EtcdArgs, LoggingFormat};
 pub use logging::start_logging;
 pub use runtime_kinds::{RestoreError, RuntimeKinds, StoredKind, TakenNames};
 
@@ -52,6 +52,7 @@ use crate::document::Document;
 use crate::error::StartError;
 use crate::kind::Kind;
 use crate::manifests;
+use crate::record::Audit;
 use crate::request::{Authentication, Documents, Impersonation, Peer, StreamReset};
 use crate::storage::{self, NamespaceShare, Store, StoreOptions};
 use crate::user::User;
@@ -87,6 +88,7 @@ pub struct ApiServer {
     memory_limit: Option<usize>,
     managed_fields: ManagedFields,
     store: Option<Arc<dyn Store>>,
+    audit: Option<Arc<Audit>>,
 }
 
 /// What a server takes for the cluster: what it computes from, asks for
@@ -120,6 +122,7 @@ impl ApiServer {
             memory_limit: None,
             managed_fields: ManagedFields::default(),
             store: None,
+            audit: None,
         }
     }
 
@@ -208,6 +211,16 @@ impl ApiServer {
         self
     }
 
+    /// The same server, whose requests are written down as these flags say; those of the command
+    /// line come first.
+    ///
+    /// # Errors
+    /// When the policy says something wrong, or the file cannot be opened.
+    pub fn with_audit(mut self, args: &AuditArgs) -> Result<Self, StartError> {
+        self.audit = args.open(&self.clock)?;
+        Ok(self)
+    }
+
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -236,6 +249,7 @@ impl ApiServer {
             namespace_share: self.namespace_share,
             managed_fields: self.managed_fields,
             store: self.store.clone(),
+            audit: self.audit.clone(),
             bounds,
         }
     }
@@ -346,6 +360,7 @@ impl ApiServer {
         if args.drop_managed_fields {
             self.managed_fields = ManagedFields::Dropped;
         }
+        self.audit = args.audit.open(&self.clock)?.or(self.audit);
         let trusted = Trusted::new(args, cluster.clone())?;
         let identity = Identity {
             service: args.service_name.clone().unwrap_or_else(|| self.name.clone()),
@@ -500,6 +515,7 @@ impl Bound {
         loopback.connect(&assembled.handler);
         let address = listening.address();
         let handler = Arc::clone(&assembled.handler);
+        handler.set_certificate_ends(certificate.ends());
         bounds.tell(server.memory_limit.or_else(memory::limit));
         let trust = trusted.trust();
         let known = trusted.known();

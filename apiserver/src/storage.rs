@@ -260,6 +260,16 @@ pub trait Store: Send + Sync + 'static {
         format!("at revision {}", self.timeline().current())
     }
 
+    /// How many bytes of objects it holds, and how many it takes, if that is bounded.
+    fn extent(&self) -> Option<(usize, usize)> {
+        None
+    }
+
+    /// Revisions that it is known to have come to, and that are not seen here yet.
+    fn behind(&self) -> u64 {
+        0
+    }
+
     /// What is wrong with it at the moment, and may pass.
     fn trouble(&self) -> Option<String> {
         None

@@ -111,6 +111,23 @@ impl SourceState {
     }
 }
 
+/// How much a cache holds.
+#[derive(Clone, Copy, Debug)]
+pub struct Extent {
+    /// Objects.
+    pub objects: usize,
+    /// Bytes that they take.
+    pub bytes: usize,
+    /// The revision up to which it shows everything.
+    pub revision: Revision,
+    /// Changes of the recent past.
+    pub window: usize,
+    /// Bytes that they take.
+    pub window_bytes: usize,
+    /// How old the oldest of them is.
+    pub window_age: Duration,
+}
+
 /// The objects of one kind now, and their recent past.
 pub struct WatchCache {
     timeline: Arc<Timeline>,
@@ -138,6 +155,21 @@ impl WatchCache {
             damaged: RwLock::default(),
             synced: watch::Sender::new(false),
             sources: RwLock::default(),
+        }
+    }
+
+    /// How much it holds.
+    pub fn extent(&self) -> Extent {
+        let visible = self.timeline.current();
+        let state = self.read();
+        let (window, window_bytes, window_age) = state.window.extent(std::time::Instant::now());
+        Extent {
+            objects: state.objects.len(),
+            bytes: state.objects.bytes(),
+            revision: visible.max(state.revision),
+            window,
+            window_bytes,
+            window_age,
         }
     }
 

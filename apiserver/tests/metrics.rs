@@ -6,7 +6,7 @@ mod in_process;
 
 use std::convert::Infallible;
 
-use aggregated_apiserver::InProcess;
+use aggregated_apiserver::{InProcess, User};
 use axum::body::Body;
 use futures::FutureExt;
 use http::{Request, StatusCode};
@@ -113,4 +113,82 @@ async fn requests_are_counted_by_what_is_served() {
     assert!(text.lines().count() < 1_000, "{}", text.lines().count());
     assert!(text.contains("# TYPE apiserver_request_total counter\n"), "{text}");
     assert!(text.contains("# HELP apiserver_request_duration_seconds "), "{text}");
+}
+
+/// Names, users, paths and methods that nobody has sent before make no new series.
+#[tokio::test]
+async fn what_clients_make_up_adds_no_series() {
+    let server = in_process::server(DEFINITION).await;
+    let send = async |user: &str, method: &str, path: &str| {
+        let user = User { name: user.to_owned(), ..admin() };
+        let request = Request::builder().method(method).uri(path).body(Body::empty()).unwrap();
+        server.respond(user, request).await.into_body().collect().await.unwrap();
+    };
+    let round = async |number: usize| {
+        let user = format!("user-{number}");
+        send(&user, "GET", &format!("{FOOS}/name-{number}")).await;
+        send(&user, "GET", &format!("/path-{number}/{number}")).await;
+        send(&user, &format!("VERB{number}"), FOOS).await;
+        let group = format!("/apis/group-{number}/v{number}/namespaces/n-{number}/plural-{number}");
+        send(&user, "GET", &format!("{group}/name/sub-{number}")).await;
+    };
+    let series = async || {
+        let (_, text) = ask(&server, "GET", "/metrics", "").await;
+        text.lines().filter(|line| !line.starts_with('#')).count()
+    };
+    round(0).await;
+    series().await;
+    let before = series().await;
+    for number in 1..=25_000 {
+        round(number).await;
+    }
+    assert_eq!(series().await, before);
+    let (_, text) = ask(&server, "GET", "/metrics", "").await;
+    let of = [("verb", "GET"), ("resource", "foos"), ("code", "404")];
+    assert_eq!(value(&text, "apiserver_request_total", &of), Some(25_001.0));
+}
+
+#[tokio::test]
+async fn what_is_kept_and_waited_for_is_measured() {
+    let server = in_process::server(DEFINITION).await;
+    let foo = r#"{"apiVersion":"example.com/v1","kind":"Foo","metadata":{"name":"a"}}"#;
+    ask(&server, "POST", FOOS, foo).await;
+    ask(&server, "GET", &format!("{FOOS}?watch=true&timeoutSeconds=1"), "").await;
+    let (_, text) = ask(&server, "GET", "/metrics", "").await;
+    let of = [("group", "example.com"), ("resource", "foos")];
+    assert_eq!(value(&text, "apiserver_resource_objects", &of), Some(1.0), "{text}");
+    let bytes = value(&text, "apiserver_resource_size_estimate_bytes", &of).unwrap();
+    assert!((100.0..5_000.0).contains(&bytes), "{bytes}");
+    assert_eq!(value(&text, "apiserver_watch_cache_synced", &of), Some(1.0));
+    assert_eq!(value(&text, "apiserver_watch_cache_window_events", &of), Some(1.0));
+    let size = value(&text, "apiserver_storage_size_bytes", &[]).unwrap();
+    assert!(size >= bytes, "{size}");
+    assert_eq!(value(&text, "apiserver_watch_events_sizes_count", &of), Some(1.0));
+    let authenticated = value(&text, "authentication_attempts", &[("result", "success")]);
+    assert_eq!(authenticated, Some(3.0));
+    let allowed = [("result", "allowed")];
+    assert_eq!(value(&text, "authorization_attempts_total", &allowed), Some(3.0));
+    let admission = "apiserver_admission_step_admission_duration_seconds_count";
+    let of = [("operation", "CREATE"), ("rejected", "false"), ("type", "validate")];
+    assert_eq!(value(&text, admission, &of), Some(1.0));
+    assert!(text.contains("\nprocess_resident_memory_bytes "), "{text}");
+}
+
+#[tokio::test]
+async fn reviews_are_counted_by_whether_they_were_known() {
+    let server = in_process::server_of_all(DEFINITION).await;
+    let jane = || User { name: "jane".to_owned(), ..User::default() };
+    for _ in 0..3 {
+        let request = Request::get(FOOS).body(Body::empty()).unwrap();
+        let response = server.respond(jane(), request).await;
+        assert_eq!(response.status(), StatusCode::OK);
+    }
+    let (_, text) = ask(&server, "GET", "/metrics", "").await;
+    let cache = "apiserver_delegated_authz_cache_request_total";
+    assert_eq!(value(&text, cache, &[("status", "hit")]), Some(2.0), "{text}");
+    assert_eq!(value(&text, cache, &[("status", "miss")]), Some(1.0));
+    let asked = "apiserver_delegated_authz_request_total";
+    assert_eq!(value(&text, asked, &[("code", "201")]), Some(1.0));
+    let took = "apiserver_delegated_authz_request_duration_seconds_bucket";
+    assert_eq!(value(&text, took, &[("code", "201"), ("le", "10.0")]), Some(1.0));
 }

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use aggregated_apiserver::{
-    ApiServer, Clock, ClusterClient, InProcess, Kinds, NamespaceShare, Running, RuntimeKinds,
-    ServeArgs, StartError, User,
+    ApiServer, AuditArgs, Clock, ClusterClient, InProcess, Kinds, NamespaceShare, Running,
+    RuntimeKinds, ServeArgs, StartError, User,
 };
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -59,6 +59,7 @@ pub struct TestServerBuilder {
     objects: Vec<Result<Value, serde_json::Error>>,
     time: Option<Timestamp>,
     listens: bool,
+    audit: Option<AuditArgs>,
 }
 
 impl TestServerBuilder {
@@ -67,6 +68,13 @@ impl TestServerBuilder {
     #[must_use]
     pub fn listen(mut self) -> Self {
         self.listens = true;
+        self
+    }
+
+    /// Writes down its requests, as these flags say.
+    #[must_use]
+    pub fn audit(mut self, args: AuditArgs) -> Self {
+        self.audit = Some(args);
         self
     }
 
@@ -125,7 +133,10 @@ impl TestServerBuilder {
             .with_kubernetes_version(KUBERNETES)
             .with_store_namespace_share(NamespaceShare::WHOLE)
             .with_clock(server_clock);
-        let server = with_documents(server, &accounts);
+        let mut server = with_documents(server, &accounts);
+        if let Some(audit) = &self.audit {
+            server = server.with_audit(audit)?;
+        }
         let server = if self.listens {
             Server::listening(server).await?
         } else {

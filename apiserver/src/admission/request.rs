@@ -26,6 +26,17 @@ pub enum AdmissionOperation {
     Delete,
 }
 
+impl AdmissionOperation {
+    /// Its name in Kubernetes.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Create => "CREATE",
+            Self::Update => "UPDATE",
+            Self::Delete => "DELETE",
+        }
+    }
+}
+
 /// What a plugin is told about a write, besides the object.
 #[derive(Debug)]
 #[non_exhaustive]

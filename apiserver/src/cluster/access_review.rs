@@ -7,7 +7,7 @@ use k8s_openapi::api::authorization::v1::{
 };
 use moka::future::Cache;
 
-use super::{Asker, Cluster, ClusterError, REVIEW_BYTES, REVIEW_TTL};
+use super::{Asker, Cluster, ClusterError, REVIEW_BYTES, REVIEW_TTL, ReviewKind, ReviewSource};
 use crate::user::User;
 
 /// Answers to longer questions are not remembered: who asks could fill the
@@ -79,17 +79,23 @@ impl Cluster {
             return Box::pin(self.ask(user, attributes)).await;
         }
         let key = Arc::new((user.clone(), attributes.clone()));
-        self.access_reviews
-            .try_get_with(key, Box::pin(self.ask(user, attributes)))
-            .await
+        let answer = self
+            .access_reviews
+            .entry(key)
+            .or_try_insert_with(Box::pin(self.ask(user, attributes)))
+            .await;
+        let hit = answer.as_ref().is_ok_and(|entry| !entry.is_fresh());
+        self.observed.tell(ReviewKind::Access, ReviewSource::Cache { hit });
+        answer
+            .map(moka::Entry::into_value)
             .map_err(|error: Arc<ClusterError>| ClusterError::clone(&error))
     }
 
     async fn ask(&self, user: &User, attributes: &Attributes) -> Result<Decision, ClusterError> {
         let review = SubjectAccessReview { spec: spec(user, attributes), ..Default::default() };
         let asker = if user.is_anonymous() { Asker::Stranger } else { Asker::User(&user.name) };
-        let places = (&self.access_places, asker);
-        let answer = self.review("SubjectAccessReview", places, &review).await?;
+        let kind = ReviewKind::Access;
+        let answer = self.review("SubjectAccessReview", kind, asker, &review).await?;
         let status = answer.status.unwrap_or_default();
         Ok(Decision {
             allowed: status.allowed && !status.denied.unwrap_or_default(),

@@ -7,7 +7,7 @@ use moka::future::Cache;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use super::{Asker, Cluster, ClusterError, REVIEW_BYTES, REVIEW_TTL};
+use super::{Asker, Cluster, ClusterError, REVIEW_BYTES, REVIEW_TTL, ReviewKind, ReviewSource};
 use crate::user::User;
 
 /// What an answer costs besides the groups of its user.
@@ -48,10 +48,16 @@ impl Cluster {
         token: &str,
         asker: Asker<'_>,
     ) -> Result<Option<User>, ClusterError> {
-        self.token_reviews
+        let answer = self
+            .token_reviews
             .users
-            .try_get_with(self.token_reviews.key(token), Box::pin(self.ask_for_user(token, asker)))
-            .await
+            .entry(self.token_reviews.key(token))
+            .or_try_insert_with(Box::pin(self.ask_for_user(token, asker)))
+            .await;
+        let hit = answer.as_ref().is_ok_and(|entry| !entry.is_fresh());
+        self.observed.tell(ReviewKind::Token, ReviewSource::Cache { hit });
+        answer
+            .map(moka::Entry::into_value)
             .map_err(|error: Arc<ClusterError>| ClusterError::clone(&error))
     }
 
@@ -64,7 +70,7 @@ impl Cluster {
             spec: TokenReviewSpec { token: token.to_owned(), ..Default::default() },
             ..Default::default()
         };
-        let answer = self.review("TokenReview", (&self.token_places, asker), &review).await?;
+        let answer = self.review("TokenReview", ReviewKind::Token, asker, &review).await?;
         let status = answer.status.unwrap_or_default();
         let user = status.user.filter(|_| status.authenticated.unwrap_or_default());
         Ok(user.map(|user| User {

@@ -116,7 +116,9 @@ impl YamlParsers {
         let place = match account.user() {
             Some(user) => {
                 let taken = self.threads.take(user).await;
-                let refused = |busy: Busy| ApiError::too_many_requests_for(busy.retry_after);
+                let refused = |busy: Busy| {
+                    ApiError::too_many_requests_for(busy.retry_after).bounded_by("yaml")
+                };
                 Either::Left(taken.map_err(refused).map_err(ParseError::Refused)?)
             }
             None => {

@@ -66,6 +66,8 @@ pub struct ApiError {
     continue_token: Option<String>,
     /// Whether authorization failed.
     is_of_authorization: bool,
+    /// The bound that was reached, if it was one.
+    bound: Option<&'static str>,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
@@ -82,6 +84,7 @@ impl ApiError {
             warnings: Vec::new(),
             continue_token: None,
             is_of_authorization: false,
+            bound: None,
             source: None,
         }
     }
@@ -288,6 +291,18 @@ impl ApiError {
             retry_after_seconds: 1,
             ..Details::default()
         })
+    }
+
+    /// The same refusal, because this bound was reached; one of a few words, for metrics.
+    #[must_use]
+    pub fn bounded_by(mut self, bound: &'static str) -> Self {
+        self.bound = Some(bound);
+        self
+    }
+
+    /// The bound that was reached, if it was one.
+    pub fn bound(&self) -> Option<&'static str> {
+        self.bound
     }
 
     /// The reason of this refusal.

@@ -34,7 +34,7 @@ impl http_body::Body for Recorded {
         if let Poll::Ready(Some(Ok(frame))) = &polled
             && let Some(data) = frame.data_ref()
         {
-            self.record.bytes += data.len() as u64;
+            self.record.sends(data);
         }
         polled
     }

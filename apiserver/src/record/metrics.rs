@@ -1,459 +1,127 @@
-//! Metrics of requests, called as those of kube-apiserver are.
+//! Metrics, called as those of kube-apiserver are where it has them.
 //!
 //! What stands in a label is one of what this server serves, or of a few words: clients
-//! cannot make new time series.
+//! cannot make new time series without end.
 
-use std::collections::HashMap;
-use std::fmt;
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Arc, PoisonError, RwLock};
+mod looked_at;
+mod per_resource;
+mod process;
+mod requests;
+mod steps;
+mod text;
+mod watch_events;
+
+pub use looked_at::{CertificateEnds, KeptKind, Look, Observed, SourceInView};
+pub(super) use requests::Running;
+pub use steps::Admission;
+pub use watch_events::WatchEventCounter;
+
+use std::sync::Arc;
 use std::time::Duration;
 
-use http::Method;
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
-use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::encoding::text as open_metrics;
 use prometheus_client::registry::Registry;
 
 use super::Record;
-use crate::cluster::Attributes;
-
-/// The component that kube-apiserver calls itself in its metrics; dashboards ask for it.
-const COMPONENT: &str = "apiserver";
-/// Seconds, as kube-apiserver.
-const SECONDS: [f64; 23] = [
-    0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0,
-    10.0, 15.0, 20.0, 30.0, 45.0, 60.0,
-];
-/// Bytes, as kube-apiserver.
-const BYTES: [f64; 7] = [1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
-
-/// What a request was for.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct RequestLabels<'a> {
-    dry_run: &'static str,
-    verb: &'static str,
-    group: &'a str,
-    version: &'a str,
-    resource: &'a str,
-    subresource: &'a str,
-    scope: &'static str,
-}
-
-/// Names and values of labels.
-type Labels<'a> = Vec<(&'static str, &'a str)>;
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Resource {
-    group: String,
-    version: String,
-    resource: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RequestKind {
-    request_kind: &'static str,
-}
-
-/// Counts the events of watches on one resource.
-pub type WatchEventCounter = Counter;
-
-/// What is counted of requests that are for the same: looked for once a request.
-#[derive(Debug)]
-struct Series {
-    dry_run: &'static str,
-    verb: &'static str,
-    group: String,
-    version: String,
-    resource: String,
-    subresource: String,
-    scope: &'static str,
-    /// By code; there are few.
-    codes: RwLock<Vec<(u16, Counter)>>,
-    duration: Histogram,
-    size: Histogram,
-    long_running: Gauge,
-}
-
-impl Series {
-    fn of(labels: &RequestLabels<'_>) -> Self {
-        Self {
-            dry_run: labels.dry_run,
-            verb: labels.verb,
-            group: labels.group.to_owned(),
-            version: labels.version.to_owned(),
-            resource: labels.resource.to_owned(),
-            subresource: labels.subresource.to_owned(),
-            scope: labels.scope,
-            codes: RwLock::default(),
-            duration: Histogram::new(SECONDS),
-            size: Histogram::new(BYTES),
-            long_running: Gauge::default(),
-        }
-    }
-
-    fn labels(&self) -> RequestLabels<'_> {
-        RequestLabels {
-            dry_run: self.dry_run,
-            verb: self.verb,
-            group: &self.group,
-            version: &self.version,
-            resource: &self.resource,
-            subresource: &self.subresource,
-            scope: self.scope,
-        }
-    }
-
-    /// What the request was for.
-    fn target(&self) -> Labels<'_> {
-        vec![
-            ("verb", self.verb),
-            ("group", &self.group),
-            ("version", &self.version),
-            ("resource", &self.resource),
-            ("subresource", &self.subresource),
-            ("scope", self.scope),
-            ("component", COMPONENT),
-        ]
-    }
-
-    /// The same, with the label `dry_run`.
-    fn target_and_dry_run(&self) -> Labels<'_> {
-        let mut labels = self.target();
-        labels.push(("dry_run", self.dry_run));
-        labels
-    }
-
-    fn count(&self, code: u16) {
-        let known = |codes: &[(u16, Counter)]| {
-            let counter = codes.iter().find(|(known, _)| *known == code);
-            counter.map(|(_, counter)| counter.inc()).is_some()
-        };
-        if known(&self.codes.read().unwrap_or_else(PoisonError::into_inner)) {
-            return;
-        }
-        let mut codes = self.codes.write().unwrap_or_else(PoisonError::into_inner);
-        if !known(&codes) {
-            let counter = Counter::default();
-            counter.inc();
-            codes.push((code, counter));
-        }
-    }
-}
-
-/// All series, by the hash of their labels.
-#[derive(Clone, Debug, Default)]
-struct Requests(Arc<RwLock<HashMap<u64, Vec<Arc<Series>>>>>);
-
-impl Requests {
-    fn series(&self, labels: &RequestLabels<'_>) -> Arc<Series> {
-        let mut hasher = DefaultHasher::new();
-        labels.hash(&mut hasher);
-        let hash = hasher.finish();
-        let find = |all: &HashMap<u64, Vec<Arc<Series>>>| {
-            all.get(&hash)?.iter().find(|series| series.labels() == *labels).map(Arc::clone)
-        };
-        if let Some(known) = find(&self.0.read().unwrap_or_else(PoisonError::into_inner)) {
-            return known;
-        }
-        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = find(&all) {
-            return known;
-        }
-        let series = Arc::new(Series::of(labels));
-        all.entry(hash).or_default().push(Arc::clone(&series));
-        series
-    }
-}
-
-impl Collector for Requests {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let all: Vec<Arc<Series>> = {
-            let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
-            all.values().flatten().map(Arc::clone).collect()
-        };
-        let codes =
-            |series: &Series| series.codes.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let help = "Requests that were answered, by verb, resource and code";
-        let mut family = encoder.encode_descriptor("request", help, None, MetricType::Counter)?;
-        for series in &all {
-            for (code, counter) in codes(series) {
-                let (mut labels, code) = (series.target_and_dry_run(), code.to_string());
-                labels.push(("code", &code));
-                counter.encode(family.encode_family(&labels)?)?;
-            }
-        }
-        let help = "Requests that were refused or ended because there was no room or no time";
-        let name = "request_terminations";
-        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-        for series in all.iter().filter(|series| series.dry_run.is_empty()) {
-            let ended = codes(series).into_iter().filter(|(code, _)| TERMINATIONS.contains(code));
-            for (code, counter) in ended {
-                let (mut labels, code) = (series.target(), code.to_string());
-                labels.push(("code", &code));
-                counter.encode(family.encode_family(&labels)?)?;
-            }
-        }
-        let help = "Time from the head of a request to the end of its answer";
-        let name = "request_duration_seconds";
-        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
-        for series in all.iter().filter(|series| !codes(series).is_empty()) {
-            series.duration.encode(family.encode_family(&series.target_and_dry_run())?)?;
-        }
-        let help = "Bytes of answers to GET and LIST";
-        let name = "response_sizes";
-        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
-        for series in all.iter().filter(|series| has_size(series.verb) && !codes(series).is_empty())
-        {
-            series.size.encode(family.encode_family(&series.target())?)?;
-        }
-        let help = "Watches that are open";
-        let name = "longrunning_requests";
-        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        for series in all.iter().filter(|series| series.verb == WATCH) {
-            series.long_running.encode(family.encode_family(&series.target())?)?;
-        }
-        Ok(())
-    }
-}
-
-/// The verb of requests that last.
-const WATCH: &str = "WATCH";
-/// What is answered where there is no room, and no time.
-const TERMINATIONS: [u16; 2] = [429, 504];
-
-fn has_size(verb: &str) -> bool {
-    verb == "GET" || verb == "LIST"
-}
-
-/// Requests in flight: those that change something, and those that do not.
-pub type Inflight = Arc<dyn Fn() -> (usize, usize) + Send + Sync>;
-
-/// What kinds are computed from.
-pub(super) type SourcesInView = Arc<dyn Fn() -> Vec<SourceInView> + Send + Sync>;
-
-/// Something that kinds are computed from.
-pub struct SourceInView {
-    /// What it is: `replicasets.apps`.
-    pub resource: String,
-    /// Whether it is in view.
-    pub is_in_view: bool,
-    /// How long the cluster has not shown it.
-    pub age: Duration,
-}
+use super::audit::Audit;
+use crate::cluster::Review;
+use looked_at::{AuditLog, Certificates, LookedAt};
+use process::Process;
+use requests::Requests;
+use steps::Steps;
+use watch_events::{ReadWaits, WatchEvents};
 
 /// The metrics of a server.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
     requests: Requests,
-    watch_events: Family<Resource, WatchEventCounter>,
-}
-
-/// A request that lasts, as long as it does.
-pub(super) struct Running(Arc<Series>);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.0.long_running.dec();
-    }
+    watch_events: WatchEvents,
+    read_waits: ReadWaits,
+    steps: Steps,
+    certificates: Certificates,
+    audit: AuditLog,
 }
 
 impl Metrics {
-    /// Metrics of which nothing is known yet; `inflight` and `sources` are asked when they are read.
-    pub fn new(inflight: Inflight, sources: SourcesInView) -> Self {
-        let mut registry = Registry::with_prefix("apiserver");
-        let (requests, watch_events) = (Requests::default(), Family::default());
-        registry.register_collector(Box::new(requests.clone()));
-        let help = "Events that were sent to watches";
-        registry.register("watch_events", help, watch_events.clone());
-        registry.register_collector(Box::new(InflightRequests(inflight)));
-        registry.register_collector(Box::new(Sources(sources)));
-        Self { registry, requests, watch_events }
+    /// Metrics of which nothing is known yet; `look` is asked when they are read.
+    pub fn new(look: Look) -> Self {
+        let mut registry = Registry::default();
+        let steps = Steps::new(&mut registry);
+        registry.register_collector(Box::new(Process::new()));
+        let (requests, watch_events) = (Requests::default(), WatchEvents::default());
+        let certificates = Certificates::default();
+        let of_server = registry.sub_registry_with_prefix("apiserver");
+        of_server.register_collector(Box::new(requests.clone()));
+        of_server.register_collector(Box::new(watch_events.clone()));
+        let read_waits = ReadWaits::default();
+        of_server.register_collector(Box::new(read_waits.clone()));
+        let audit = AuditLog::default();
+        let looked_at = LookedAt { look, certificates: certificates.clone(), audit: audit.clone() };
+        of_server.register_collector(Box::new(looked_at));
+        Self { registry, requests, watch_events, read_waits, steps, certificates, audit }
     }
 
     /// All of them, in version 0.0.4 of the text format, as kube-apiserver.
     pub fn text(&self) -> String {
-        let mut open_metrics = String::new();
+        let mut all = String::new();
         // Texts and numbers always encode.
-        let _ = text::encode(&mut open_metrics, &self.registry);
-        as_0_0_4(&open_metrics)
+        let _ = open_metrics::encode(&mut all, &self.registry);
+        text::as_0_0_4(&all)
+    }
+
+    /// Says from now on when certificates end; only the first time.
+    pub fn set_certificate_ends(&self, ends: CertificateEnds) {
+        let _ = self.certificates.0.set(ends);
+    }
+
+    /// Says from now on what becomes of audit events; only the first time.
+    pub fn set_audit(&self, audit: Arc<Audit>) {
+        let _ = self.audit.0.set(audit);
     }
 
     /// The events of watches on a resource.
     pub fn watch_events(&self, group: &str, version: &str, resource: &str) -> WatchEventCounter {
-        let resource = Resource {
-            group: group.to_owned(),
-            version: version.to_owned(),
-            resource: resource.to_owned(),
-        };
-        self.watch_events.get_or_create_owned(&resource)
+        self.watch_events.of([group, version, resource])
+    }
+
+    /// Takes note of a review.
+    pub fn reviewed(&self, review: &Review) {
+        self.steps.reviewed(review);
+    }
+
+    /// Takes note of admission.
+    pub fn admitted(&self, admission: Admission<'_>) {
+        self.steps.admitted(admission);
+    }
+
+    /// Takes note of an authentication: `success`, `failure` without credentials, or `error`.
+    pub(super) fn authenticated(&self, result: &'static str, took: Duration) {
+        self.steps.authenticated(result, took);
+    }
+
+    /// Takes note of an authorization: `allowed`, `no-opinion` or `error`.
+    pub(super) fn authorized(&self, result: &'static str, took: Duration) {
+        self.steps.authorized(result, took);
+    }
+
+    /// Takes note of a read of a group and resource that has waited for newer data.
+    pub fn waited(&self, group: &str, resource: &str, took: Duration) {
+        self.read_waits.observe([group, resource], took.as_secs_f64());
+    }
+
+    /// Takes note of a request that was refused because of a bound.
+    pub(super) fn rejected(&self, bound: &'static str) {
+        self.steps.rejected(bound);
     }
 
     /// Takes note of a watch that begins.
     pub(super) fn long_running(&self, record: &Record) -> Option<Running> {
-        let series = self.series(record);
-        // 101 is a watch over a WebSocket.
-        if series.verb != WATCH || ![101, 200].contains(&record.code) {
-            return None;
-        }
-        series.long_running.inc();
-        Some(Running(series))
+        self.requests.long_running(record)
     }
 
     /// Takes note of a request that is over.
     pub(super) fn observe(&self, record: &Record) {
-        let series = self.series(record);
-        if has_size(series.verb) {
-            #[allow(clippy::cast_precision_loss)] // buckets are powers of ten
-            series.size.observe(record.bytes as f64);
-        }
-        series.duration.observe(record.received.elapsed().as_secs_f64());
-        series.count(record.code);
-    }
-
-    /// What is counted of a request. Of what is not served here only the method is said.
-    fn series(&self, record: &Record) -> Arc<Series> {
-        let of_method = match record.method {
-            Method::GET | Method::HEAD => "GET",
-            Method::POST => "POST",
-            Method::PUT => "PUT",
-            Method::PATCH => "PATCH",
-            Method::DELETE => "DELETE",
-            _ => "unknown",
-        };
-        let unknown = RequestLabels {
-            dry_run: if record.is_dry_run { "All" } else { "" },
-            verb: of_method,
-            group: "",
-            version: "",
-            resource: "",
-            subresource: "",
-            scope: "",
-        };
-        match record.attributes.as_deref().filter(|_| record.is_served) {
-            Some(Attributes::Resource {
-                verb,
-                group,
-                version,
-                resource,
-                subresource,
-                namespace,
-                name,
-            }) => {
-                let verb = match *verb {
-                    "create" => "POST",
-                    "delete" => "DELETE",
-                    "deletecollection" => "DELETECOLLECTION",
-                    "get" => "GET",
-                    "list" => "LIST",
-                    "patch" => "PATCH",
-                    "update" => "PUT",
-                    "watch" => WATCH,
-                    _ => of_method,
-                };
-                let scope = match () {
-                    () if !name.is_empty() || verb == "POST" => "resource",
-                    () if !namespace.is_empty() => "namespace",
-                    () => "cluster",
-                };
-                let labels =
-                    RequestLabels { verb, group, version, resource, subresource, scope, ..unknown };
-                self.requests.series(&labels)
-            }
-            Some(Attributes::Path { path, .. }) => {
-                // However many slashes there are.
-                let path = format!("/{}", path.trim_matches('/'));
-                self.requests.series(&RequestLabels { subresource: &path, ..unknown })
-            }
-            None => self.requests.series(&unknown),
-        }
-    }
-}
-
-/// A text of OpenMetrics in the older format: there a counter is called by its whole name
-/// where it is described, and nothing says that the text has ended.
-fn as_0_0_4(open_metrics: &str) -> String {
-    let mut text = String::with_capacity(open_metrics.len());
-    let mut lines = open_metrics.lines().peekable();
-    while let Some(line) = lines.next() {
-        let help = line.strip_prefix("# HELP ").and_then(|rest| rest.split_once(' '));
-        let counter = line.strip_prefix("# TYPE ").and_then(|rest| rest.strip_suffix(" counter"));
-        if let Some((name, words)) = help {
-            let next = lines.peek().copied().unwrap_or_default();
-            let total = if next.ends_with(" counter") { "_total" } else { "" };
-            text.push_str(&format!("# HELP {name}{total} {words}"));
-        } else if let Some(name) = counter {
-            text.push_str(&format!("# TYPE {name}_total counter"));
-        } else if line == "# EOF" {
-            continue;
-        } else {
-            text.push_str(line);
-        }
-        text.push('\n');
-    }
-    text
-}
-
-/// Looked at when they are asked for.
-struct Sources(SourcesInView);
-
-impl fmt::Debug for Sources {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Sources")
-    }
-}
-
-impl Collector for Sources {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let sources = (self.0)();
-        let help = "Whether what kinds are computed from is in view (1), or is not (0)";
-        let name = "computed_source_in_view";
-        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        for source in &sources {
-            let gauge = ConstGauge::new(i64::from(source.is_in_view));
-            gauge.encode(family.encode_family(&[("source", source.resource.as_str())])?)?;
-        }
-        let help = "How old the view of it is, while the cluster does not show it";
-        let name = "computed_source_age_seconds";
-        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        for source in &sources {
-            let gauge = ConstGauge::new(source.age.as_secs_f64());
-            gauge.encode(family.encode_family(&[("source", source.resource.as_str())])?)?;
-        }
-        Ok(())
-    }
-}
-
-/// Counted when it is asked for.
-struct InflightRequests(Inflight);
-
-impl fmt::Debug for InflightRequests {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("InflightRequests")
-    }
-}
-
-impl Collector for InflightRequests {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let (mutating, read_only) = (self.0)();
-        let counts = [("mutating", mutating), ("readOnly", read_only)];
-        let gauge = ConstGauge::new(0_i64);
-        let help = "Requests in flight that count against a limit";
-        let mut metrics = encoder.encode_descriptor(
-            "current_inflight_requests",
-            help,
-            None,
-            gauge.metric_type(),
-        )?;
-        for (request_kind, count) in counts {
-            let gauge = ConstGauge::new(i64::try_from(count).unwrap_or(i64::MAX));
-            gauge.encode(metrics.encode_family(&RequestKind { request_kind })?)?;
-        }
-        Ok(())
+        self.requests.observe(record);
     }
 }

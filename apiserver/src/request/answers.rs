@@ -225,7 +225,9 @@ impl Answer {
                 Err(_) => pool.make_room(None, Lack::Place),
             }
         };
-        let refused = |Busy { retry_after }| ApiError::too_many_requests_for(retry_after);
+        let refused = |Busy { retry_after }| {
+            ApiError::too_many_requests_for(retry_after).bounded_by("streaming")
+        };
         let (place, _) = taken.map_err(refused)?;
         let _ = self.0.streaming_since.set(now());
         Ok(Some(place))
@@ -504,7 +506,7 @@ impl UserShare {
     fn wait(&self) -> Result<Waiting<'_>, ApiError> {
         let waiting = Waiting(self);
         if self.waiting.fetch_add(1, Ordering::Relaxed) >= WAITING {
-            return Err(ApiError::too_many_requests());
+            return Err(ApiError::too_many_requests().bounded_by("answers"));
         }
         Ok(waiting)
     }

@@ -5,6 +5,7 @@
 //! not ignored.
 
 use std::borrow::Cow;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -37,6 +38,14 @@ pub enum Peer {
 }
 
 impl Peer {
+    /// The other end of the connection.
+    pub(super) fn address(&self) -> Option<IpAddr> {
+        match self {
+            Self::Connection { standing, .. } => standing.address(),
+            Self::InProcess(_) => None,
+        }
+    }
+
     /// Where it comes from, if it is not known who it is before somebody is asked.
     pub(super) fn unknown_from(&self) -> Option<&str> {
         match self {
@@ -97,6 +106,15 @@ pub(super) async fn authenticate(
     Ok(user)
 }
 
+/// Whether a request says who asks, truly or not.
+pub(super) fn has_credentials(peer: &Peer, head: &Parts) -> bool {
+    let has_certificate = match peer {
+        Peer::InProcess(_) => true,
+        Peer::Connection { presented, .. } => presented.any,
+    };
+    has_certificate || head.headers.contains_key(AUTHORIZATION)
+}
+
 async fn identify(
     authentication: &Authentication,
     peer: &Peer,
@@ -132,7 +150,9 @@ async fn identify(
                 standing.mark_failed();
                 refused = true;
             }
-            Err(error) if error.is_busy() => return Err(ApiError::too_many_requests()),
+            Err(error) if error.is_busy() => {
+                return Err(ApiError::too_many_requests().bounded_by("reviews"));
+            }
             Err(error) => {
                 tracing::warn!("{error}, so a token is refused: {}", error.why());
                 return Err(ApiError::unauthorized());

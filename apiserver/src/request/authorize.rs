@@ -77,15 +77,18 @@ fn source_of(route: &Route) -> Option<&SourceResource> {
     }
 }
 
-/// Refuses what the caller may not do.
+/// Refuses what the caller may not do. `reason` gains what the authorizer said of it.
 pub(super) async fn authorize(
     cluster: &Cluster,
     user: &User,
     route: &Route,
+    reason: &mut String,
 ) -> Result<(), ApiError> {
-    demand(cluster, user, &route.attributes).await?;
     if user.is_master() {
         return Ok(());
+    }
+    if let Some(why) = ask_why(cluster, user, &route.attributes, reason).await? {
+        return Err(forbidden(&route.attributes, &why));
     }
     if let Some(source) = source_of(route) {
         let attributes = on_source(&route.attributes, source);
@@ -117,14 +120,25 @@ async fn ask(
     user: &User,
     attributes: &Attributes,
 ) -> Result<Option<String>, ApiError> {
+    ask_why(cluster, user, attributes, &mut String::new()).await
+}
+
+/// The same; `reason` gains what the authorizer said.
+async fn ask_why(
+    cluster: &Cluster,
+    user: &User,
+    attributes: &Attributes,
+    reason: &mut String,
+) -> Result<Option<String>, ApiError> {
     // Boxed: requests and watches that do not ask now need no room for it.
     let decision = Box::pin(cluster.authorize(user, attributes)).await.map_err(|error| {
         if error.is_busy() {
-            return ApiError::too_many_requests();
+            return ApiError::too_many_requests().bounded_by("reviews");
         }
         let what = cannot(user, attributes);
         ApiError::internal(format!("{error}; until it does, {what}")).caused_by(error.why())
     })?;
+    reason.clone_from(&decision.reason);
     if decision.allowed {
         return Ok(None);
     }

@@ -22,6 +22,7 @@ use crate::kind::SubresourceHandler;
 use crate::object::Key;
 use crate::object::selector::Selector;
 use crate::quota::Account;
+use crate::record::RequestObject;
 use crate::schema::Types;
 use crate::served_kind::Backing;
 use crate::verb::{
@@ -72,6 +73,22 @@ impl Operation {
             Self::Get(_, options) => options.freshness,
             Self::List(_, options) => options.moment.freshness(),
             _ => Freshness::Any,
+        }
+    }
+
+    /// What the request brings, for who writes it down; `None` if that cannot be read.
+    pub(super) fn brings<'a>(&'a self, body: &'a Bytes) -> Option<RequestObject<'a>> {
+        match self {
+            Self::Review(submitted, _)
+            | Self::CreateSubresource(_, submitted, _)
+            | Self::Write(Change::Create(submitted) | Change::Update(submitted), _) => {
+                Some(RequestObject::Object(&submitted.tree))
+            }
+            Self::Write(Change::Patch(_) | Change::Apply(_), _) => Some(RequestObject::Patch(body)),
+            Self::Delete(..) | Self::DeleteCollection(..) if !body.is_empty() => {
+                Some(RequestObject::DeleteOptions(body))
+            }
+            _ => None,
         }
     }
 

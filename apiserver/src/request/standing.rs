@@ -1,5 +1,6 @@
 //! What is known of a connection: by it the server decides which one gives way.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -11,6 +12,7 @@ pub struct Standing(Arc<Known>);
 struct Known {
     /// The network that it comes from.
     from: String,
+    address: Option<IpAddr>,
     is_authenticated: AtomicBool,
     has_failed: AtomicBool,
     /// The number of its last request, among those of all connections.
@@ -22,8 +24,20 @@ static REQUESTS: AtomicU64 = AtomicU64::new(0);
 
 impl Standing {
     /// Of a connection from this network.
+    #[cfg(test)]
     pub fn new(from: String) -> Self {
         Self(Arc::new(Known { from, ..Known::default() }))
+    }
+
+    /// Of a connection from this address, in this network.
+    pub fn of_address(address: IpAddr, network: String) -> Self {
+        let address = Some(address.to_canonical());
+        Self(Arc::new(Known { from: network, address, ..Known::default() }))
+    }
+
+    /// The other end, if it is known.
+    pub fn address(&self) -> Option<IpAddr> {
+        self.0.address
     }
 
     /// Where it comes from.

@@ -21,7 +21,6 @@ use crate::error::ApiError;
 use crate::object::selector::Selector;
 use crate::queue::{Busy, Queue, QueuePlace};
 use crate::quota::{self, Account, Place, Places, Portion, Quota};
-use crate::record::Inflight;
 use crate::user::User;
 use crate::verb::Verb;
 
@@ -167,15 +166,15 @@ impl Throttle {
     }
 
     /// Counts what is in flight: writes, and reads that do not last.
-    pub(super) fn inflight(&self) -> Inflight {
+    pub(super) fn inflight(&self) -> impl Fn() -> (usize, usize) + Send + Sync + use<> {
         let (writes, reads) = (Arc::clone(&self.writes), Arc::clone(&self.reads));
-        Arc::new(move || (writes.taken(), reads.taken()))
+        move || (writes.taken(), reads.taken())
     }
 
     /// Room for the head of a request by somebody from this network who is not known yet.
     pub(super) fn head_of_stranger(&self, network: &str, head: &Parts) -> Result<Place, ApiError> {
         let place = self.heads_of_strangers.take(network, head_units(head));
-        place.ok_or_else(ApiError::too_many_requests)
+        place.ok_or_else(|| full("heads"))
     }
 
     /// Room for the head of a request, until it is answered.
@@ -184,7 +183,7 @@ impl Throttle {
             return Ok(None);
         }
         let place = self.heads.take(&user.name, head_units(head));
-        place.map(Some).ok_or_else(ApiError::too_many_requests)
+        place.map(Some).ok_or_else(|| full("heads"))
     }
 
     /// A place among what is in flight; waits for it.
@@ -195,20 +194,17 @@ impl Throttle {
         if user.is_master() {
             return Ok(Permit::default());
         }
-        let levels = match target.verb {
+        let (levels, bound) = match target.verb {
             Verb::Watch => {
                 let place = self.watches.take(&user.name, 1);
-                let place = place.ok_or_else(ApiError::too_many_requests)?;
+                let place = place.ok_or_else(|| full("watches"))?;
                 return Ok(Permit { _place: Some(place), ..Permit::default() });
             }
-            Verb::Get | Verb::List => &self.reads,
-            _ => &self.writes,
+            Verb::Get | Verb::List => (&self.reads, "reads"),
+            _ => (&self.writes, "writes"),
         };
-        let queue = levels.of(user).ok_or_else(ApiError::too_many_requests)?;
-        let (place, waited) = queue
-            .take(&user.name)
-            .await
-            .map_err(|Busy { retry_after }| ApiError::too_many_requests_for(retry_after))?;
+        let queue = levels.of(user).ok_or_else(|| full(bound))?;
+        let (place, waited) = queue.take(&user.name).await.map_err(|busy| refused(busy, bound))?;
         Ok(Permit { _queued: Some(place), waited, ..Permit::default() })
     }
 
@@ -221,7 +217,7 @@ impl Throttle {
             return Ok(None);
         }
         let turn = self.costly.take(&user.name).await;
-        turn.map(|(place, _)| Some(place)).map_err(refused)
+        turn.map(|(place, _)| Some(place)).map_err(|busy| refused(busy, "costly"))
     }
 
     /// Room for a reader and its selector, for as long as it has its place.
@@ -234,7 +230,7 @@ impl Throttle {
         let size = selector.size() + user.size();
         if size > SMALL_READER {
             let account = self.readers.account(&user.name, user.is_master());
-            account.take(size)?;
+            account.take(size).map_err(|error| error.bounded_by("readers"))?;
             permit.reader = Some(account);
         }
         Ok(())
@@ -250,7 +246,7 @@ impl Throttle {
         let units = length.div_ceil(BODY_UNIT).max(1);
         let bodies = if length <= SMALL_BODY { &self.small_bodies } else { &self.large_bodies };
         let place = bodies.take(&user.name, units);
-        place.map(Some).ok_or_else(ApiError::too_many_requests)
+        place.map(Some).ok_or_else(|| full("bodies"))
     }
 }
 
@@ -262,8 +258,14 @@ pub(super) fn is_costly(target: &Target, body: &Bytes, is_json_patch: bool) -> b
         || (is_json_patch && body.len() > COSTLY_JSON_PATCH)
 }
 
-fn refused(Busy { retry_after }: Busy) -> ApiError {
-    ApiError::too_many_requests_for(retry_after)
+/// 429, because no place has become free in time, or too many wait.
+fn refused(Busy { retry_after }: Busy, bound: &'static str) -> ApiError {
+    ApiError::too_many_requests_for(retry_after).bounded_by(bound)
+}
+
+/// 429, because there is no room.
+fn full(bound: &'static str) -> ApiError {
+    ApiError::too_many_requests().bounded_by(bound)
 }
 
 /// What a head takes, in units.

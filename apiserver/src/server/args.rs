@@ -1,5 +1,6 @@
 //! Flags, under the names that Kubernetes uses.
 
+mod audit;
 mod etcd;
 
 use std::net::{IpAddr, SocketAddr};
@@ -11,6 +12,7 @@ use clap::{ArgAction, ValueEnum};
 use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
+pub use audit::AuditArgs;
 pub use etcd::EtcdArgs;
 
 use super::memory::Said;
@@ -172,6 +174,10 @@ pub struct Args {
     /// Without it 64, or less in a container that may take less than everything together
     #[arg(long, value_name = "MIB")]
     pub source_memory_mib: Option<u32>,
+
+    /// What is written down of requests.
+    #[command(flatten)]
+    pub audit: AuditArgs,
 
     /// How long to serve on, not ready, after a signal to stop: seconds, or 500ms, 1m
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]

@@ -20,6 +20,7 @@ use crate::definition::{Kinds, Role};
 use crate::error::{Reason, StartError};
 use crate::kind::{Kind, QuotaUsage};
 use crate::object::{Object, Shape, Tree};
+use crate::record::Audit;
 use crate::request::{Authentication, Documents, Handler, SharedHandler};
 use crate::served_kind::{Backing, CommitGate, Intake, ServedKind, ServedKinds};
 use crate::storage::{
@@ -56,6 +57,8 @@ const RESOURCE_QUOTAS: &str = "resourcequotas";
 pub(super) struct Limits {
     /// Where objects are kept; in memory, if nothing is said.
     pub store: Option<Arc<dyn Store>>,
+    /// Where requests are written down, if they are.
+    pub audit: Option<Arc<Audit>>,
     /// Whether a namespace must be there, and stay.
     pub looks_at_namespaces: bool,
     /// Whether ResourceQuotas hold.
@@ -185,7 +188,7 @@ impl Assembled {
         let random = clock.random();
         // Of what is computed, and of what is kept in memory.
         let of_process = Arc::new(Timeline::starting(clock.now(), random));
-        let Limits { store, namespace_share, managed_fields, bounds, .. } = limits;
+        let Limits { store, audit, namespace_share, managed_fields, bounds, .. } = limits;
         let store = store.unwrap_or_else(|| {
             Arc::new(MemoryStore::new(bounds.objects, Arc::clone(&of_process), namespace_share))
         });
@@ -294,6 +297,7 @@ impl Assembled {
             &bounds.requests,
         );
         let handler = handler.with_documents(documents).with_managed_fields(managed_fields);
+        let handler = handler.with_audit(audit);
         let handler = Arc::new(handler);
         let runtime = RuntimeKinds::new(
             &handler,

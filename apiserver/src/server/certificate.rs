@@ -77,6 +77,11 @@ pub(super) fn fault(certificate: &str, name: &str, now: Timestamp) -> Option<Str
     Some(format!("has expired at {expired}"))
 }
 
+/// When the first certificate of a PEM text ends: seconds since 1970.
+pub(super) fn end(pem: &str) -> Option<i64> {
+    Life::of(pem).map(|life| life.to)
+}
+
 /// Makes a CA and a serving certificate. Callers who know the CA of
 /// `previous` go on trusting: it stays in the bundle.
 pub(super) fn make(

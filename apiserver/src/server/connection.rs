@@ -189,7 +189,7 @@ impl Connections {
     async fn connect(&self, stream: TcpStream) -> io::Result<Connected> {
         let too_many = || io::Error::other("too many connections");
         let address = stream.peer_addr()?.ip();
-        let standing = Standing::new(network(address).to_string());
+        let standing = Standing::of_address(address, network(address).to_string());
         let entry = self.entry(address, &standing).ok_or_else(too_many)?;
         let handshake = timeout(entry.handshake_timeout(), self.tls.accept(stream, ()));
         let handshake = entry.evicted().run_until_cancelled_owned(handshake).await;

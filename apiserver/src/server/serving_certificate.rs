@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use axum_server::tls_rustls::RustlsConfig;
@@ -15,6 +16,7 @@ use super::certificate::{self, Renewal};
 use super::{Args, tls};
 use crate::cluster::{Cluster, KeptCertificates, Registration, SecretError};
 use crate::error::StartError;
+use crate::record::CertificateEnds;
 
 /// How often files are read again.
 const REREAD_EVERY: Duration = Duration::from_secs(10);
@@ -55,15 +57,32 @@ pub(super) struct Opened {
     source: Source,
     tls: RustlsConfig,
     ready: Arc<watch::Sender<bool>>,
+    ends: Ends,
+}
+
+/// When what is served ends, and its CA, if that is ours: seconds since 1970; 0 if it is not known.
+#[derive(Clone, Default)]
+struct Ends(Arc<[AtomicI64; 2]>);
+
+impl Ends {
+    fn set(&self, certificate: &str, ca_bundle: Option<&str>) {
+        let [serving, ca] = &*self.0;
+        let end = |pem: &str| certificate::end(pem).unwrap_or_default();
+        serving.store(end(certificate), Ordering::Relaxed);
+        ca.store(ca_bundle.map_or(0, end), Ordering::Relaxed);
+    }
 }
 
 /// Reads the files that flags name; without them a certificate is made that
 /// serves until the Secret has been read.
 pub(super) fn open(args: &Args, identity: Identity) -> Result<Opened, StartError> {
     let files = args.tls_cert_file.clone().zip(args.tls_private_key_file.clone());
+    let ends = Ends::default();
     let (source, config) = match files {
         Some((certificate, key)) => {
-            let config = read(&certificate, &key)?.config;
+            let read = read(&certificate, &key)?;
+            ends.set(&read.pems.0, None);
+            let config = read.config;
             let names = certificate::names(&identity.service, &identity.namespace);
             let is_called = !identity.api_services.is_empty();
             let name = names.into_iter().next().filter(|_| is_called);
@@ -73,6 +92,7 @@ pub(super) fn open(args: &Args, identity: Identity) -> Result<Opened, StartError
             let names = certificate::names(&identity.service, &identity.namespace);
             let made = certificate::make(&names, None, Timestamp::now())
                 .map_err(|error| StartError::Tls(error.to_string()))?;
+            ends.set(&made.certificate, Some(&made.ca_bundle));
             let config =
                 tls::server_config(&made.certificate, &made.key).map_err(StartError::Tls)?;
             (Source::Secret(identity), config)
@@ -83,6 +103,7 @@ pub(super) fn open(args: &Args, identity: Identity) -> Result<Opened, StartError
         source,
         tls: RustlsConfig::from_config(config),
         ready: Arc::new(watch::Sender::new(is_final)),
+        ends,
     })
 }
 
@@ -106,6 +127,17 @@ impl Opened {
     /// What TLS is spoken with.
     pub(super) fn tls(&self) -> RustlsConfig {
         self.tls.clone()
+    }
+
+    /// When certificates end, for metrics.
+    pub(super) fn ends(&self) -> CertificateEnds {
+        let ends = self.ends.clone();
+        Arc::new(move || {
+            let [serving, ca] = &*ends.0;
+            let ends = [("serving", serving), ("ca", ca)];
+            let ends = ends.map(|(what, end)| (what, end.load(Ordering::Relaxed)));
+            ends.into_iter().filter(|(_, end)| *end > 0).collect()
+        })
     }
 
     /// Whether it is the certificate that callers expect.
@@ -133,6 +165,7 @@ impl Opened {
                         tracing::info!("{} has changed and is served now", file.display());
                     }
                     self.tls.reload_from_config(now.config);
+                    self.ends.set(&now.pems.0, None);
                     if let Some(why) = name
                         .and_then(|name| certificate::fault(&now.pems.0, name, Timestamp::now()))
                     {
@@ -211,6 +244,7 @@ impl Opened {
     fn serve(&self, kept: &KeptCertificates, state: &mut State) -> Result<(), String> {
         if state.served.as_ref() != Some(kept) {
             self.tls.reload_from_config(tls::server_config(&kept.certificate, &kept.key)?);
+            self.ends.set(&kept.certificate, Some(&kept.ca_bundle));
             state.served = Some(kept.clone());
         }
         self.ready.send_replace(true);

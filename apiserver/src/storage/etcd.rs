@@ -269,6 +269,15 @@ impl Store for EtcdStore {
         .boxed()
     }
 
+    fn extent(&self) -> Option<(usize, usize)> {
+        Some(self.shared.lock().extent())
+    }
+
+    fn behind(&self) -> u64 {
+        let (current, seen) = (self.shared.timeline.current(), self.shared.seen());
+        seen.number().saturating_sub(current.number())
+    }
+
     fn describe(&self) -> String {
         let (current, seen) = (self.shared.timeline.current(), self.shared.seen());
         let behind = seen.number().saturating_sub(current.number());

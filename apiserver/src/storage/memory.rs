@@ -76,6 +76,10 @@ impl Store for MemoryStore {
         Arc::clone(&self.timeline)
     }
 
+    fn extent(&self) -> Option<(usize, usize)> {
+        Some(self.lock().extent())
+    }
+
     fn describe(&self) -> String {
         format!("memory, at revision {}", self.timeline.current())
     }

@@ -74,6 +74,11 @@ impl Shares {
         Ok(())
     }
 
+    /// The bytes that are taken, and how many there are.
+    pub fn extent(&self) -> (usize, usize) {
+        (self.all, self.limit)
+    }
+
     /// Counts an object of so many bytes in the place of another one.
     pub fn replace(&mut self, namespace: Option<&str>, before: usize, after: usize) {
         let used = (self.used(namespace) + after).saturating_sub(before);

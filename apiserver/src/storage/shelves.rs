@@ -43,6 +43,11 @@ impl Shelves {
         Self { by_collection: HashMap::new(), shares: Shares::new(limit, share), past_begins: None }
     }
 
+    /// The bytes that are taken, and how many there are.
+    pub fn extent(&self) -> (usize, usize) {
+        self.shares.extent()
+    }
+
     /// What is kept under a key.
     ///
     /// # Errors

@@ -225,6 +225,10 @@ impl Store for SqliteStore {
         self.shared.failed.why()
     }
 
+    fn extent(&self) -> Option<(usize, usize)> {
+        Some(self.shared.lock().extent())
+    }
+
     fn describe(&self) -> String {
         let (folder, current) = (self.folder.display(), self.shared.timeline.current());
         format!("a folder, {folder}, at revision {current}")

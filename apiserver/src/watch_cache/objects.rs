@@ -15,6 +15,7 @@ pub(super) struct Objects {
     by_key: OrdMap<Key, Versioned>,
     /// Only of namespaces that have some.
     in_namespace: OrdMap<Arc<str>, u64>,
+    bytes: usize,
 }
 
 impl Objects {
@@ -22,9 +23,21 @@ impl Objects {
         self.by_key.get(key)
     }
 
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.by_key.len()
+    }
+
+    /// Bytes that they take.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Keeps an object; answers with what was there before.
     pub fn insert(&mut self, key: &Key, object: Versioned) -> Option<Versioned> {
+        self.bytes += object.object.size();
         let before = self.by_key.insert(key.clone(), object);
+        self.bytes -= before.as_ref().map_or(0, |before| before.object.size());
         if let (None, Some(namespace)) = (&before, key.namespace()) {
             let count = self.in_namespace.get(namespace).copied().unwrap_or_default();
             self.in_namespace.insert(namespace.into(), count + 1);
@@ -35,6 +48,7 @@ impl Objects {
     /// Removes an object; answers with it.
     pub fn remove(&mut self, key: &Key) -> Option<Versioned> {
         let before = self.by_key.remove(key);
+        self.bytes -= before.as_ref().map_or(0, |before| before.object.size());
         if let (Some(_), Some(namespace)) = (&before, key.namespace()) {
             match self.in_namespace.get(namespace).copied() {
                 Some(count) if count > 1 => {

@@ -110,6 +110,12 @@ impl Window {
         Self { changes: VecDeque::new(), bytes: 0, limit, start }
     }
 
+    /// How many changes it holds, their bytes, and how old the oldest one is.
+    pub(super) fn extent(&self, now: Instant) -> (usize, usize, Duration) {
+        let age = self.changes.front().map(|(at, _)| now.duration_since(*at));
+        (self.changes.len(), self.bytes, age.unwrap_or_default())
+    }
+
     /// How many bytes of objects only it may still hold.
     pub(super) fn limit(&self) -> usize {
         self.limit

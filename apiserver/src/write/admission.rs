@@ -1,6 +1,7 @@
 //! The two stages of admission, and what follows from the first.
 
 use std::sync::OnceLock;
+use std::time::Instant;
 
 use super::attributes::{Attributes, Origin};
 use super::decode::{check_identity, check_namespace};
@@ -9,8 +10,8 @@ use super::live::Live;
 use super::sent_managers::without_managed_fields;
 use super::{owners, reset, text};
 use crate::admission::{
-    AdmissionObject, AdmissionOperation, AdmissionPlugin, AdmissionRequest, KindRules, OldObject,
-    Reservation,
+    AdmissionChain, AdmissionObject, AdmissionOperation, AdmissionPlugin, AdmissionRequest,
+    AdmissionTime, KindRules, OldObject, Reservation,
 };
 use crate::error::ApiError;
 use crate::object::{Key, Tree, metadata};
@@ -39,8 +40,11 @@ pub(super) async fn mutate(
     let mut outcome = Ok(());
     let before = draft_type(draft);
     let mut object = AdmissionObject::new(&mut draft.tree);
+    let clock = AdmissionClock::new(attributes, request.operation, false);
     for plugin in plugins(attributes, rules.as_ref()).filter(|one| one.handles(&request)) {
+        let began = Instant::now();
         outcome = plugin.mutate(&request, &mut object).await;
+        clock.observe(Some(plugin.name()), began, outcome.is_err());
         if object.take_touched() {
             touched = Some(plugin.name());
         }
@@ -48,6 +52,7 @@ pub(super) async fn mutate(
             break;
         }
     }
+    clock.finish(outcome.is_err());
     draft.warnings.extend(request.take_warnings());
     outcome.map_err(|error| error.into_answer(&request, &draft.tree))?;
     let Some(plugin) = touched else { return Ok(()) };
@@ -143,14 +148,44 @@ async fn ask(
     let last = attributes.environment.admission.last();
     let last = last.filter(|_| is_asked(attributes));
     let plugins = plugins(attributes, rules).chain(last);
+    let clock = AdmissionClock::new(attributes, request.operation, true);
+    let mut outcome = Ok(());
     for plugin in plugins.filter(|one| one.handles(request)) {
-        let nothing = Tree::new();
-        plugin
-            .validate(request, object)
-            .await
-            .map_err(|error| error.into_answer(request, object.unwrap_or(&nothing)))?;
+        let began = Instant::now();
+        outcome = plugin.validate(request, object).await;
+        clock.observe(Some(plugin.name()), began, outcome.is_err());
+        if outcome.is_err() {
+            break;
+        }
     }
-    Ok(())
+    clock.finish(outcome.is_err());
+    let nothing = Tree::new();
+    outcome.map_err(|error| error.into_answer(request, object.unwrap_or(&nothing)))
+}
+
+/// Says how long plugins take.
+struct AdmissionClock<'a> {
+    chain: &'a AdmissionChain,
+    operation: AdmissionOperation,
+    validates: bool,
+    began: Instant,
+}
+
+impl<'a> AdmissionClock<'a> {
+    fn new(attributes: &Attributes<'a>, operation: AdmissionOperation, validates: bool) -> Self {
+        let chain = attributes.environment.admission;
+        Self { chain, operation, validates, began: Instant::now() }
+    }
+
+    fn observe(&self, plugin: Option<&str>, began: Instant, rejected: bool) {
+        let (operation, validates, took) = (self.operation, self.validates, began.elapsed());
+        self.chain.observe(&AdmissionTime { plugin, operation, validates, rejected, took });
+    }
+
+    /// All have been asked, or one has refused.
+    fn finish(&self, rejected: bool) {
+        self.observe(None, self.began, rejected);
+    }
 }
 
 /// The plugins of the server, and the rules of the kind behind them.

@@ -25,7 +25,8 @@ impl Turns {
     /// # Errors
     /// 429, when too many wait or they take too long.
     pub async fn take(&self, user: &str) -> Result<QueuePlace, ApiError> {
-        let refused = |busy: Busy| ApiError::too_many_requests_for(busy.retry_after);
+        let refused =
+            |busy: Busy| ApiError::too_many_requests_for(busy.retry_after).bounded_by("turns");
         self.0.take(user).await.map(|(place, _)| place).map_err(refused)
     }
 

@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 
 use aggregated_apiserver::{
-    AdmissionPluginName, ApiServer, InProcess, Kinds, NamespaceShare, User,
+    AdmissionPluginName, ApiServer, AuditArgs, InProcess, Kinds, NamespaceShare, User,
 };
 use axum::body::Body;
 use http::{Request, Response, StatusCode};
@@ -13,12 +13,22 @@ use kube::Client;
 /// A server of the kinds that a YAML text defines.
 #[allow(dead_code)] // some tests have users
 pub async fn server(definitions: &str) -> InProcess {
+    server_with(definitions, away(), None).await
+}
+
+/// The same, whose requests are written down.
+#[allow(dead_code)] // most are not
+pub async fn audited_server(definitions: &str, audit: &AuditArgs) -> InProcess {
+    server_with(definitions, away(), Some(audit)).await
+}
+
+fn away() -> Client {
     let away = tower::service_fn(|_: Request<kube::client::Body>| async {
         let mut response = Response::new(Body::empty());
         *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
         Ok::<_, Infallible>(response)
     });
-    server_with(definitions, Client::new(away, "default")).await
+    Client::new(away, "default")
 }
 
 /// The same behind a cluster that allows everybody everything.
@@ -28,15 +38,18 @@ pub async fn server_of_all(definitions: &str) -> InProcess {
         let review = r#"{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{},"status":{"allowed":true}}"#;
         Ok::<_, Infallible>(Response::new(Body::from(review)))
     });
-    server_with(definitions, Client::new(allows, "default")).await
+    server_with(definitions, Client::new(allows, "default"), None).await
 }
 
-async fn server_with(definitions: &str, client: Client) -> InProcess {
+async fn server_with(definitions: &str, client: Client, audit: Option<&AuditArgs>) -> InProcess {
     let kinds = Kinds::new().crds_from_yaml(definitions).unwrap();
     let server = ApiServer::new("foos", kinds);
     let server = server.without_admission_plugin(AdmissionPluginName::NamespaceLifecycle);
     // Their objects live in one namespace.
-    let server = server.with_store_namespace_share(NamespaceShare::WHOLE);
+    let mut server = server.with_store_namespace_share(NamespaceShare::WHOLE);
+    if let Some(audit) = audit {
+        server = server.with_audit(audit).unwrap();
+    }
     server.in_process(client).await.unwrap()
 }
 

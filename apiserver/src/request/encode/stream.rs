@@ -446,9 +446,11 @@ impl Beginning {
         let sent = &self.sent;
         let mut failure = None;
         self.initial.as_mut()?.look(|event| {
-            sent.inc();
             match encoder.event(&event, std::mem::take(is_first)) {
-                Ok(event) => chunk.extend_from_slice(&event),
+                Ok(event) => {
+                    sent.count(event.len());
+                    chunk.extend_from_slice(&event);
+                }
                 Err(error) => failure = Some(error),
             }
             failure.is_none() && chunk.len() < CHUNK
@@ -521,7 +523,6 @@ async fn next_event(mut state: Box<WatchState>) -> Option<(Chunk, Box<WatchState
         _ => None,
     };
     let frame = event.and_then(|event| {
-        state.sent.inc();
         if matches!(state.encoder.format().form, Form::Table(_)) {
             // Cells say how old something is.
             state.encoder.set_time(state.clock.now());
@@ -532,6 +533,7 @@ async fn next_event(mut state: Box<WatchState>) -> Option<(Chunk, Box<WatchState
         state.has_failed = true;
         state.encoder.error_event(&error)
     });
+    state.sent.count(frame.len());
     state.first = false;
     let frame = state.reader.answer.charge(frame);
     Some((Ok(frame), state))

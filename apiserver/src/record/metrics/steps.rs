@@ -1,0 +1,212 @@
+//! What requests wait for on their way: who they are, what they may, reviews by the cluster
+//! and admission. Every label is one of a few words, or the name of a plugin.
+
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+use crate::cluster::{Review, ReviewKind, ReviewSource};
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByResult {
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByCode {
+    code: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByStatus {
+    status: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByBound {
+    bound: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByOperation {
+    operation: &'static str,
+    rejected: &'static str,
+    r#type: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByPlugin {
+    name: String,
+    operation: &'static str,
+    rejected: &'static str,
+    r#type: &'static str,
+}
+
+/// Something that is counted and takes time.
+#[derive(Debug)]
+struct Timed<L> {
+    count: Family<L, Counter>,
+    took: Family<L, Histogram>,
+}
+
+impl<L: Clone + std::fmt::Debug + EncodeLabelSet + Eq + std::hash::Hash + Send + Sync + 'static>
+    Timed<L>
+{
+    fn new(make: fn() -> Histogram) -> Self {
+        Self { count: Family::default(), took: Family::new_with_constructor(make) }
+    }
+
+    fn register(&self, registry: &mut Registry, [count, took]: [&str; 2], what: &str) {
+        registry.register(count, what, self.count.clone());
+        registry.register(took, format!("Time that they took: {what}"), self.took.clone());
+    }
+
+    fn observe(&self, labels: &L, took: Duration) {
+        self.count.get_or_create(labels).inc();
+        self.took.get_or_create(labels).observe(took.as_secs_f64());
+    }
+}
+
+/// Seconds, as kube-apiserver's for authentication and authorization.
+fn local() -> Histogram {
+    Histogram::new(exponential_buckets(0.001, 2.0, 15))
+}
+
+/// Seconds, as kube-apiserver's for what another server is asked.
+fn remote() -> Histogram {
+    Histogram::new([0.25, 0.5, 0.7, 1.0, 1.5, 3.0, 5.0, 10.0])
+}
+
+/// Seconds, as kube-apiserver's for admission.
+fn admission() -> Histogram {
+    Histogram::new([0.005, 0.025, 0.1, 0.5, 1.0, 2.5])
+}
+
+/// A plugin that was asked about a write.
+#[derive(Clone, Copy, Debug)]
+pub struct Admission<'a> {
+    /// The plugin; `None` for all of them together.
+    pub plugin: Option<&'a str>,
+    /// `CREATE`, `UPDATE` or `DELETE`.
+    pub operation: &'static str,
+    /// Whether it validates; else it may change the object.
+    pub validates: bool,
+    /// Whether it has refused the write.
+    pub rejected: bool,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// What requests wait for.
+#[derive(Debug)]
+pub(super) struct Steps {
+    authentication: Timed<ByResult>,
+    authorization: Timed<ByResult>,
+    token_reviews: Timed<ByCode>,
+    access_reviews: Timed<ByCode>,
+    token_cache: Family<ByStatus, Counter>,
+    access_cache: Family<ByStatus, Counter>,
+    admission: Family<ByOperation, Histogram>,
+    plugins: Family<ByPlugin, Histogram>,
+    rejected: Family<ByBound, Counter>,
+}
+
+impl Steps {
+    /// Nothing has happened yet.
+    pub(super) fn new(registry: &mut Registry) -> Self {
+        let steps = Self {
+            authentication: Timed::new(local),
+            authorization: Timed::new(local),
+            token_reviews: Timed::new(remote),
+            access_reviews: Timed::new(remote),
+            token_cache: Family::default(),
+            access_cache: Family::default(),
+            admission: Family::new_with_constructor(admission),
+            plugins: Family::new_with_constructor(admission),
+            rejected: Family::default(),
+        };
+        let names = ["authentication_attempts", "authentication_duration_seconds"];
+        steps.authentication.register(registry, names, "Requests that were authenticated, or not");
+        let names = ["authorization_attempts", "authorization_duration_seconds"];
+        steps.authorization.register(registry, names, "Requests that were authorized, or not");
+        let help = "Tokens whose user was known (hit), or had to be asked for (miss)";
+        let cache = steps.token_cache.clone();
+        registry.register("authentication_token_cache_request", help, cache);
+        let registry = registry.sub_registry_with_prefix("apiserver");
+        let names = ["delegated_authn_request", "delegated_authn_request_duration_seconds"];
+        steps.token_reviews.register(
+            registry,
+            names,
+            "TokenReviews that the cluster was asked for",
+        );
+        let names = ["delegated_authz_request", "delegated_authz_request_duration_seconds"];
+        let what = "SubjectAccessReviews that the cluster was asked for";
+        steps.access_reviews.register(registry, names, what);
+        let help = "Rights that were known (hit), or had to be asked for (miss)";
+        registry.register("delegated_authz_cache_request", help, steps.access_cache.clone());
+        let help = "Time that all admission plugins took together";
+        let name = "admission_step_admission_duration_seconds";
+        registry.register(name, help, steps.admission.clone());
+        let help = "Time that one admission plugin took";
+        let name = "admission_controller_admission_duration_seconds";
+        registry.register(name, help, steps.plugins.clone());
+        let help = "Requests that were refused because a bound was reached";
+        registry.register("rejected_requests", help, steps.rejected.clone());
+        steps
+    }
+
+    /// Somebody was authenticated.
+    pub(super) fn authenticated(&self, result: &'static str, took: Duration) {
+        self.authentication.observe(&ByResult { result }, took);
+    }
+
+    /// Somebody was authorized.
+    pub(super) fn authorized(&self, result: &'static str, took: Duration) {
+        self.authorization.observe(&ByResult { result }, took);
+    }
+
+    /// A request was refused because this bound was reached.
+    pub(super) fn rejected(&self, bound: &'static str) {
+        self.rejected.get_or_create(&ByBound { bound }).inc();
+    }
+
+    /// A review was needed.
+    pub(super) fn reviewed(&self, review: &Review) {
+        let (cache, asked) = match review.kind {
+            ReviewKind::Token => (&self.token_cache, &self.token_reviews),
+            ReviewKind::Access => (&self.access_cache, &self.access_reviews),
+        };
+        match review.source {
+            ReviewSource::Cache { hit } => {
+                let status = if hit { "hit" } else { "miss" };
+                cache.get_or_create(&ByStatus { status }).inc();
+            }
+            ReviewSource::Cluster { code, took } => {
+                // As kube-apiserver says that there was no answer.
+                let code = code.map_or_else(|| "<error>".to_owned(), |code| code.to_string());
+                asked.observe(&ByCode { code }, took);
+            }
+        }
+    }
+
+    /// A plugin, or all of them, were asked about a write.
+    pub(super) fn admitted(&self, admission: Admission<'_>) {
+        let Admission { plugin, operation, validates, rejected, took } = admission;
+        let rejected = if rejected { "true" } else { "false" };
+        let r#type = if validates { "validate" } else { "admit" };
+        match plugin {
+            None => {
+                let labels = ByOperation { operation, rejected, r#type };
+                self.admission.get_or_create(&labels).observe(took.as_secs_f64());
+            }
+            Some(name) => {
+                let labels = ByPlugin { name: name.to_owned(), operation, rejected, r#type };
+                self.plugins.get_or_create(&labels).observe(took.as_secs_f64());
+            }
+        }
+    }
+}

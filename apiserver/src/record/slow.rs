@@ -1,0 +1,77 @@
+//! A line for each request that took long, with its steps, as the traces of kube-apiserver.
+
+use std::time::Duration;
+
+use super::Record;
+use crate::occasionally::{Occasionally, shown};
+
+/// What takes longer is said; as kube-apiserver.
+const SLOW: Duration = Duration::from_millis(500);
+/// Clients make requests slow, by how they send and read: so many lines a minute are enough.
+static LINES: Occasionally = Occasionally::at_most(30);
+
+/// Writes the line of a request that is over, if it took long.
+pub(super) fn write(record: &Record) {
+    let took = record.received.elapsed();
+    if is_slow(record, took) {
+        LINES.log(|left_out| tracing::info!(left_out, "{}", line(record, took)));
+    }
+}
+
+/// A watch takes as long as its client wants, and is never slow.
+fn is_slow(record: &Record, took: Duration) -> bool {
+    took >= SLOW && !record.is_watch()
+}
+
+fn line(record: &Record, took: Duration) -> String {
+    format!(
+        "slow request: {} {} took {}ms ({}), code {}, {} bytes, audit id {:?}",
+        record.method,
+        shown(&record.uri),
+        took.as_millis(),
+        record.steps.describe(took),
+        record.code,
+        record.bytes,
+        record.audit_id,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use http::{HeaderValue, Request};
+
+    use super::super::Step;
+    use super::*;
+    use crate::cluster::Attributes;
+
+    fn record(verb: &'static str) -> Record {
+        let request = Request::get("/apis/example.com/v1/foos?limit=5").body(()).unwrap();
+        let mut record = Record::unread(&request.into_parts().0);
+        record.audit_id = HeaderValue::from_static("id");
+        record.attributes = Some(Arc::new(Attributes::Resource {
+            verb,
+            group: String::new(),
+            version: String::new(),
+            resource: String::new(),
+            subresource: String::new(),
+            namespace: String::new(),
+            name: String::new(),
+        }));
+        record
+    }
+
+    #[test]
+    fn a_slow_request_is_said_with_its_steps() {
+        let mut slow = record("list");
+        slow.steps.reached(Step::Authenticated, Duration::from_millis(1));
+        slow.steps.reached(Step::Authorized, Duration::from_millis(601));
+        slow.code = 200;
+        let expected = "slow request: GET \"/apis/example.com/v1/foos?limit=5\" took 700ms (authentication 1ms, authorization 600ms, sending 99ms), code 200, 0 bytes, audit id \"id\"";
+        assert_eq!(line(&slow, Duration::from_millis(700)), expected);
+        assert!(is_slow(&slow, Duration::from_millis(500)));
+        assert!(!is_slow(&slow, Duration::from_millis(499)));
+        assert!(!is_slow(&record("watch"), Duration::from_secs(60)));
+    }
+}

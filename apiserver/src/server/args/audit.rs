@@ -1,0 +1,78 @@
+//! Flags of the audit log, as kube-apiserver has them.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::error::StartError;
+use crate::record::{Audit, Destination, Policy, Rotation};
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// What is written down of requests, and where.
+#[derive(Clone, Debug, clap::Args)]
+#[non_exhaustive]
+pub struct AuditArgs {
+    /// Which requests are written down, and how much of them: a Policy of audit.k8s.io/v1, as
+    /// kube-apiserver has it
+    #[arg(long, value_name = "FILE", env = "AUDIT_POLICY_FILE", requires = "audit_log_path")]
+    pub audit_policy_file: Option<PathBuf>,
+
+    /// Where they are written down, a line of JSON for each event; - is standard output
+    #[arg(long, value_name = "FILE", env = "AUDIT_LOG_PATH", requires = "audit_policy_file")]
+    pub audit_log_path: Option<PathBuf>,
+
+    /// How large the file becomes before another one is begun: MB; 0 lets it grow
+    #[arg(long, value_name = "MB", default_value_t = 100)]
+    pub audit_log_maxsize: u32,
+
+    /// How many days old files are kept; 0 for ever
+    #[arg(long, value_name = "DAYS", default_value_t = 366)]
+    pub audit_log_maxage: u32,
+
+    /// How many old files are kept; 0 all
+    #[arg(long, value_name = "FILES", default_value_t = 100)]
+    pub audit_log_maxbackup: u32,
+}
+
+impl Default for AuditArgs {
+    fn default() -> Self {
+        super::Args::default().audit
+    }
+}
+
+impl AuditArgs {
+    /// The log, if one is wanted.
+    ///
+    /// # Errors
+    /// When the policy says something wrong, or the file cannot be opened.
+    pub(in crate::server) fn open(&self, clock: &Clock) -> Result<Option<Arc<Audit>>, StartError> {
+        let (Some(policy_file), Some(path)) = (&self.audit_policy_file, &self.audit_log_path)
+        else {
+            return Ok(None);
+        };
+        let unusable = |why: String| StartError::file("audit-policy-file", policy_file, why);
+        let text =
+            std::fs::read_to_string(policy_file).map_err(|error| unusable(error.to_string()))?;
+        let policy = Policy::parse(&text).map_err(unusable)?;
+        let destination = match path.as_os_str() == "-" {
+            true => Destination::StandardOutput,
+            false => Destination::File(path.clone(), self.rotation()),
+        };
+        tracing::info!("requests are written down to {}: {policy}", path.display());
+        let audit = Audit::open(policy, destination, clock.clone());
+        let audit = audit.map_err(|why| StartError::file("audit-log-path", path, why))?;
+        Ok(Some(Arc::new(audit)))
+    }
+
+    fn rotation(&self) -> Rotation {
+        let some = |number: u32| Some(number).filter(|&number| number > 0);
+        let size = some(self.audit_log_maxsize).map(|size| u64::from(size) << 20);
+        Rotation {
+            size: size.unwrap_or(u64::MAX),
+            age: some(self.audit_log_maxage).map(|days| DAY * days),
+            count: some(self.audit_log_maxbackup).and_then(|count| usize::try_from(count).ok()),
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! What is written down of requests, where a policy wants it.
+
+#![allow(clippy::unwrap_used)] // all of it is a test
+
+mod in_process;
+
+use std::path::Path;
+
+use aggregated_apiserver::{AuditArgs, InProcess, User};
+use axum::body::Body;
+use http::{Request, StatusCode};
+use http_body_util::BodyExt;
+use in_process::admin;
+use serde_json::{Value, json};
+
+const DEFINITION: &str = "
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: foos.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {plural: foos, kind: Foo}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+";
+const FOOS: &str = "/apis/example.com/v1/namespaces/default/foos";
+
+async fn server(folder: &Path, rules: &str) -> InProcess {
+    let policy = folder.join("policy.yaml");
+    std::fs::write(&policy, format!("apiVersion: audit.k8s.io/v1\nkind: Policy\n{rules}")).unwrap();
+    let mut args = AuditArgs::default();
+    args.audit_policy_file = Some(policy);
+    args.audit_log_path = Some(folder.join("audit.log"));
+    in_process::audited_server(DEFINITION, &args).await
+}
+
+async fn ask(server: &InProcess, method: &str, path: &str, body: &str) -> StatusCode {
+    ask_as(server, admin(), method, path, body).await
+}
+
+async fn ask_as(
+    server: &InProcess,
+    user: User,
+    method: &str,
+    path: &str,
+    body: &str,
+) -> StatusCode {
+    let content_type = match method {
+        "PATCH" => "application/merge-patch+json",
+        _ => "application/json",
+    };
+    let request = Request::builder().method(method).uri(path);
+    let request = request.header("content-type", content_type).header("audit-id", "my-id");
+    let request = request.body(Body::from(body.to_owned())).unwrap();
+    let response = server.respond(user, request).await;
+    let status = response.status();
+    response.into_body().collect().await.unwrap();
+    status
+}
+
+/// The events; the server must be gone, so that all are there.
+fn events(folder: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(folder.join("audit.log")).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[tokio::test]
+async fn levels_say_how_much_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let rules = "omitStages: [RequestReceived]\nrules:\n- {level: None, verbs: [list]}\n- {level: RequestResponse, verbs: [create], omitManagedFields: true}\n- {level: Request, verbs: [patch]}\n- {level: Metadata}";
+    let server = server(folder.path(), rules).await;
+    let foo =
+        json!({"apiVersion": "example.com/v1", "kind": "Foo", "metadata": {"name": "a"}, "x": 1});
+    assert_eq!(ask(&server, "POST", FOOS, &foo.to_string()).await, StatusCode::CREATED);
+    ask(&server, "GET", FOOS, "").await;
+    ask(&server, "PATCH", &format!("{FOOS}/a"), r#"{"x": 2}"#).await;
+    ask(&server, "GET", &format!("{FOOS}/a"), "").await;
+    ask(&server, "DELETE", &format!("{FOOS}/a"), "").await;
+    ask(&server, "GET", &format!("{FOOS}/a"), "").await;
+    let metrics = server.respond(admin(), Request::get("/metrics").body(Body::empty()).unwrap());
+    let metrics = metrics.await.into_body().collect().await.unwrap().to_bytes();
+    let metrics = String::from_utf8(metrics.to_vec()).unwrap();
+    for line in [
+        "apiserver_audit_level_total{level=\"None\"} 1",
+        "apiserver_audit_level_total{level=\"RequestResponse\"} 1",
+        "apiserver_audit_error_total{plugin=\"buffered\"} 0",
+        "apiserver_audit_event_total 5",
+    ] {
+        assert!(metrics.contains(line), "{line}: {metrics}");
+    }
+    drop(server);
+    let events = events(folder.path());
+    let [create, patch, get, delete, none, last] = &events[..] else { panic!("{events:?}") };
+    assert_eq!(create["level"], "RequestResponse");
+    assert_eq!(create["auditID"], "my-id");
+    assert_eq!(create["requestObject"], foo);
+    assert_eq!(create["responseObject"]["metadata"]["name"], "a");
+    assert_eq!(create["responseObject"]["metadata"]["managedFields"], Value::Null);
+    assert_eq!(create["objectRef"]["name"], "a");
+    assert_eq!(create["responseStatus"], json!({"metadata": {}, "code": 201}));
+    let allow =
+        json!({"authorization.k8s.io/decision": "allow", "authorization.k8s.io/reason": ""});
+    assert_eq!(create["annotations"], allow);
+    assert_eq!(patch["requestObject"], json!({"x": 2}));
+    assert_eq!(patch["responseObject"], Value::Null);
+    assert_eq!(get["requestObject"], Value::Null);
+    assert_eq!(delete["responseStatus"]["status"], "Success");
+    assert_eq!(none["responseStatus"]["reason"], "NotFound");
+    assert_eq!(last["requestURI"], "/metrics");
+    assert!(events.iter().all(|event| event["stage"] == "ResponseComplete"));
+}
+
+#[tokio::test]
+async fn a_watch_has_three_stages_and_a_large_body_is_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = server(folder.path(), "rules:\n- {level: RequestResponse}").await;
+    ask(&server, "GET", &format!("{FOOS}?watch=true&timeoutSeconds=1"), "").await;
+    let large = "x".repeat(1_100_000);
+    let foo = json!({"apiVersion": "example.com/v1", "kind": "Foo", "metadata": {"name": "a"}, "x": large});
+    assert_eq!(ask(&server, "POST", FOOS, &foo.to_string()).await, StatusCode::CREATED);
+    drop(server);
+    let events = events(folder.path());
+    let stages: Vec<&Value> = events.iter().map(|event| &event["stage"]).collect();
+    let [received, started, complete] = ["RequestReceived", "ResponseStarted", "ResponseComplete"];
+    assert_eq!(stages, [received, started, complete, received, complete]);
+    let create = &events[4];
+    assert_eq!((&create["requestObject"], &create["responseObject"]), (&Value::Null, &Value::Null));
+    assert_eq!(create["annotations"]["audit.k8s.io/truncated"], "true");
+    assert_eq!(create["responseStatus"]["code"], 201);
+}
+
+#[tokio::test]
+async fn a_wrong_policy_stops_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let policy = folder.path().join("policy.yaml");
+    std::fs::write(&policy, "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: All}]")
+        .unwrap();
+    let mut args = AuditArgs::default();
+    args.audit_policy_file = Some(policy);
+    args.audit_log_path = Some(folder.path().join("audit.log"));
+    let server = aggregated_apiserver::ApiServer::new("foos", aggregated_apiserver::Kinds::new());
+    let error = server.with_audit(&args).map(|_| ()).unwrap_err().to_string();
+    assert!(
+        error.starts_with("--audit-policy-file ") && error.contains("rules[0].level"),
+        "{error}"
+    );
+    assert!(!error.contains('\n'), "{error}");
+}
