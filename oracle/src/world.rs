@@ -121,11 +121,7 @@ impl World {
 }
 
 fn cluster(name: &'static str, control_plane: &ControlPlane) -> Result<Side> {
-    let address = control_plane.url();
-    let address = address.strip_prefix("https://").context("an URL of https")?.parse()?;
-    let authority = &control_plane.authority().file;
-    let server = Server::new(name, address, authority, control_plane.front_proxy())?;
-    let server = Arc::new(server.without_protobuf());
+    let server = Arc::new(of_control_plane(name, control_plane)?.without_protobuf());
     Ok(Side { cluster: Arc::clone(&server), server })
 }
 
@@ -237,6 +233,34 @@ async fn serve(control_plane: &ControlPlane) -> Result<(Server, Running)> {
 /// Our server without a cluster, which is given the definitions at run time.
 async fn without_a_cluster(folder: &Path) -> Result<(Server, TestServer)> {
     let running = TestServer::builder().listen().start().await?;
+    let server = of_test_server(&running, folder)?;
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    for definition in
+        serde_saphyr::from_multiple::<Value>(&std::fs::read_to_string(definitions_file())?)?
+    {
+        server.demand("POST", definitions, Some(definition.to_string())).await?;
+    }
+    wait_for_lists(&server).await?;
+    Ok((server, running))
+}
+
+/// How a kube-apiserver is asked.
+///
+/// # Errors
+/// When its files cannot be read.
+pub fn of_control_plane(name: &'static str, control_plane: &ControlPlane) -> Result<Server> {
+    let address = control_plane.url();
+    let address = address.strip_prefix("https://").context("an URL of https")?.parse()?;
+    let authority = &control_plane.authority().file;
+    Server::new(name, address, authority, control_plane.front_proxy())
+}
+
+/// How our server without a cluster is asked, by its administrator; certificates are put in this
+/// folder.
+///
+/// # Errors
+/// When its kubeconfig cannot be read.
+pub fn of_test_server(running: &TestServer, folder: &Path) -> Result<Server> {
     let kubeconfig = running.kubeconfig().context("it listens")?;
     let kubeconfig: Value = serde_saphyr::from_str(&std::fs::read_to_string(kubeconfig)?)?;
     let (cluster, user) = (&kubeconfig["clusters"][0]["cluster"], &kubeconfig["users"][0]["user"]);
@@ -252,13 +276,5 @@ async fn without_a_cluster(folder: &Path) -> Result<(Server, TestServer)> {
     };
     let address = cluster["server"].as_str().and_then(|url| url.strip_prefix("https://"));
     let address = address.context("an URL of https")?.parse()?;
-    let server = Server::new("standalone-apiserver", address, &authority, &admin)?;
-    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    for definition in
-        serde_saphyr::from_multiple::<Value>(&std::fs::read_to_string(definitions_file())?)?
-    {
-        server.demand("POST", definitions, Some(definition.to_string())).await?;
-    }
-    wait_for_lists(&server).await?;
-    Ok((server, running))
+    Server::new("standalone-apiserver", address, &authority, &admin)
 }
