@@ -17,6 +17,10 @@ use aggregated_apiserver::{ApiServer, Kinds};
 /// The name of the program, its Service and its objects in the cluster.
 pub const NAME: &str = "farm-operator";
 
+/// The commit that the program is built of, if whoever has built it has said so, by `$FARM_OPERATOR_COMMIT`: the
+/// build itself asks nobody.
+pub const COMMIT: Option<&str> = option_env!("FARM_OPERATOR_COMMIT");
+
 /// Every kind that is served.
 pub fn kinds() -> Kinds {
     Kinds::new().stored::<Llama>().computed::<FarmPod>().computed::<FarmNode>()
@@ -24,5 +28,9 @@ pub fn kinds() -> Kinds {
 
 /// The server of these kinds.
 pub fn server() -> ApiServer {
-    ApiServer::new(NAME, kinds())
+    let server = ApiServer::new(NAME, kinds());
+    match COMMIT {
+        Some(commit) => server.with_commit(commit),
+        None => server,
+    }
 }

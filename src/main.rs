@@ -1,6 +1,8 @@
 //! farm-operator: serves llamas and farm pods behind kube-apiserver, or without
 //! a cluster.
 
+use std::sync::LazyLock;
+
 use aggregated_apiserver::{
     BackupOptions, ManifestOptions, ServeArgs, TransferOptions, start_logging,
 };
@@ -11,8 +13,14 @@ use standalone_apiserver::{Standalone, StandaloneArgs};
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
+/// What `--version` says.
+static VERSION: LazyLock<String> = LazyLock::new(|| {
+    let version = env!("CARGO_PKG_VERSION");
+    farm_operator::COMMIT.map_or(version.to_owned(), |commit| format!("{version} ({commit})"))
+});
+
 #[derive(Parser)]
-#[command(version, about = "Serves llamas and farm pods behind kube-apiserver")]
+#[command(version = VERSION.as_str(), about = "Serves llamas and farm pods behind kube-apiserver")]
 struct Program {
     #[command(subcommand)]
     command: Option<Command>,

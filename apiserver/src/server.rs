@@ -82,6 +82,7 @@ pub struct ApiServer {
     clock: Clock,
     disabled: Vec<AdmissionPluginName>,
     kubernetes: Option<String>,
+    commit: String,
     documents: Vec<(String, Document)>,
     copied: Copied,
     namespace_share: NamespaceShare,
@@ -116,6 +117,7 @@ impl ApiServer {
             clock: Clock::system(),
             disabled: Vec::new(),
             kubernetes: None,
+            commit: String::new(),
             documents: Vec::new(),
             copied: Copied::new(),
             namespace_share: NamespaceShare::default(),
@@ -131,6 +133,13 @@ impl ApiServer {
     #[must_use]
     pub fn with_kubernetes_version(mut self, release: &str) -> Self {
         self.kubernetes = Some(release.to_owned());
+        self
+    }
+
+    /// The same server, which says in `/version` that it is built of this commit.
+    #[must_use]
+    pub fn with_commit(mut self, commit: &str) -> Self {
+        commit.clone_into(&mut self.commit);
         self
     }
 
@@ -151,7 +160,7 @@ impl ApiServer {
     /// `/version`, and what else was given.
     fn documents(&self) -> Documents {
         Documents {
-            version: version::document(&self.name, self.kubernetes.as_deref()),
+            version: version::document(&self.name, self.kubernetes.as_deref(), &self.commit),
             others: self.documents.iter().cloned().collect(),
         }
     }
