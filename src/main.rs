@@ -4,7 +4,7 @@
 use std::sync::LazyLock;
 
 use aggregated_apiserver::{
-    BackupOptions, ManifestOptions, ServeArgs, TransferOptions, start_logging,
+    BackupOptions, DoctorOptions, ManifestOptions, ServeArgs, TransferOptions, start_logging,
 };
 use clap::{Parser, Subcommand};
 use mimalloc::MiMalloc;
@@ -34,6 +34,8 @@ struct Program {
 enum Command {
     /// Print everything to deploy, as YAML
     Manifests(ManifestOptions),
+    /// Look at a cluster in which this is installed, and say in order what is wrong and what to do
+    Doctor(DoctorOptions),
     /// Copy the objects that a server keeps in a folder, while it serves
     Backup(BackupOptions),
     /// Print all objects that are kept in a folder or in etcd, a line each
@@ -51,6 +53,11 @@ async fn main() -> anyhow::Result<()> {
     match program.command {
         Some(Command::Manifests(options)) => {
             print!("{}", farm_operator::server().manifests(&options)?);
+        }
+        Some(Command::Doctor(options)) => {
+            let (diagnosis, is_healthy) = options.run(&farm_operator::server()).await?;
+            print!("{diagnosis}");
+            std::process::exit(i32::from(!is_healthy));
         }
         Some(Command::Backup(options)) => eprintln!("copied {}", options.run()?),
         Some(Command::Export(options)) => {

@@ -3,6 +3,7 @@
 mod access_review;
 mod api_service;
 mod bounded_client;
+mod look;
 mod namespaces;
 mod request_header_ca;
 mod resource_quotas;

@@ -70,6 +70,7 @@ mod write;
 mod admission;
 mod apply;
 mod backup;
+mod doctor;
 mod transfer;
 
 mod served_kind;
@@ -109,6 +110,7 @@ pub use definition::{
     Cells, Computed, DefinitionError, Everything, Kinds, Lookup, Related, Rules, Scoped,
     SourceScope, SourceType, Stored, Total,
 };
+pub use doctor::{Diagnosis, DoctorOptions, DoctorOutput, Finding, Outcome};
 pub use error::{FieldError, StartError};
 pub use kind::{
     Completed, Filled, NameRule, QuotaUsage, ReviewError, Routing, RuleContext, StoragePrefix,

@@ -158,6 +158,71 @@ fn api_services(name: &str, namespace: &str, parsed: &[Arc<Kind>]) -> Vec<Value>
         .collect()
 }
 
+/// A right that a server cannot do without, as its manifests grant it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// The API group; empty for the core group.
+    pub group: String,
+    /// The plural.
+    pub resource: String,
+    /// What may be done.
+    pub verb: String,
+    /// Where; everywhere, if it is empty.
+    pub namespace: String,
+    /// With which object; with all, if it is empty.
+    pub name: String,
+    /// The object of the manifests that grants it, as `ClusterRole farm-operator`.
+    pub by: String,
+}
+
+/// Every right that the manifests grant to a server.
+pub fn grants(name: &str, namespace: &str, parsed: &[Arc<Kind>], kinds: &Kinds) -> Vec<Grant> {
+    let mut grants = Vec::new();
+    for object in rights(name, namespace, kinds, &api_service_names(parsed)) {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let (own, place) =
+            (text(&object["metadata"]["name"]), text(&object["metadata"]["namespace"]));
+        let by = format!("{} {own}", text(&object["kind"]));
+        let texts = |value: &Value| -> Vec<String> {
+            value.as_array().map(|all| all.iter().map(text).collect()).unwrap_or_default()
+        };
+        let rules = match object["roleRef"]["name"].as_str() {
+            // Of these roles Kubernetes itself says the rules: what a server needs of them.
+            Some("system:auth-delegator") => json!([
+                {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]},
+                {"apiGroups": ["authorization.k8s.io"], "resources": ["subjectaccessreviews"], "verbs": ["create"]},
+            ]),
+            Some("extension-apiserver-authentication-reader") => json!([{
+                "apiGroups": [""], "resources": ["configmaps"],
+                "resourceNames": ["extension-apiserver-authentication"],
+                "verbs": ["get", "list", "watch"],
+            }]),
+            _ => object["rules"].clone(),
+        };
+        for rule in rules.as_array().into_iter().flatten() {
+            let mut names = texts(&rule["resourceNames"]);
+            if names.is_empty() {
+                names.push(String::new());
+            }
+            for group in texts(&rule["apiGroups"]) {
+                for resource in texts(&rule["resources"]) {
+                    for name in &names {
+                        grants.extend(texts(&rule["verbs"]).into_iter().map(|verb| Grant {
+                            group: group.clone(),
+                            resource: resource.clone(),
+                            verb,
+                            namespace: place.clone(),
+                            name: name.clone(),
+                            by: by.clone(),
+                        }));
+                    }
+                }
+            }
+        }
+    }
+    grants
+}
+
 /// What the server itself may do.
 fn rights(name: &str, namespace: &str, kinds: &Kinds, api_services: &[String]) -> Vec<Value> {
     const RBAC: &str = "rbac.authorization.k8s.io/v1";

@@ -22,6 +22,7 @@ mod open_files;
 mod peer_identity;
 mod places;
 mod plain;
+mod presented;
 mod router;
 mod runtime_kinds;
 mod serving_certificate;
@@ -32,9 +33,11 @@ mod version;
 pub(crate) use args::encryption;
 pub use args::{AdmissionPluginName, Args, AuditArgs, EtcdArgs, LoggingFormat};
 pub use logging::start_logging;
+pub(crate) use presented::{is_bundle, presented, refusal};
 pub use runtime_kinds::{RestoreError, RuntimeKinds, StoredKind, TakenNames};
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -232,6 +235,30 @@ impl ApiServer {
 
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    pub(crate) fn kinds(&self) -> &Kinds {
+        &self.kinds
+    }
+
+    /// Its kinds, parsed and held against each other.
+    pub(crate) fn parsed_kinds(&self) -> Result<Vec<Arc<Kind>>, StartError> {
+        assemble::parse(&self.kinds)
+    }
+
+    /// A client of the cluster that a kubeconfig names, or that is found without one, which asks once: who
+    /// looks at a cluster wants to see a 503, and not to have it tried again for minutes.
+    pub(crate) async fn cluster(kubeconfig: Option<&Path>) -> Result<Cluster, StartError> {
+        tls::install_provider();
+        let mut config = args::cluster_config(kubeconfig).await?;
+        config.default_retry = false;
+        let client =
+            Client::try_from(config).map_err(|error| StartError::Cluster(error.to_string()))?;
+        Ok(Cluster::new(client))
     }
 
     /// Its kinds whose objects are stored, as a store that outlives the process has them; those of

@@ -247,24 +247,31 @@ impl Args {
 
     /// How to reach the cluster.
     pub(super) async fn cluster_config(&self) -> Result<Config, StartError> {
-        let mut config = match &self.kubeconfig {
-            None => {
-                Config::infer().await.map_err(|error| StartError::Cluster(error.to_string()))?
-            }
-            Some(path) => {
-                let unusable = |error: String| StartError::file("kubeconfig", path, error);
-                let kubeconfig =
-                    Kubeconfig::read_from(path).map_err(|error| unusable(error.to_string()))?;
-                Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-                    .await
-                    .map_err(|error| unusable(error.to_string()))?
-            }
-        };
-        // A cluster that takes a request and never answers is away.
-        config.read_timeout = Some(CLUSTER_SILENCE);
-        config.reset_reader_on_write = true;
-        Ok(config)
+        cluster_config(self.kubeconfig.as_deref()).await
     }
+}
+
+/// How to reach the cluster that a kubeconfig names; without one, what `$KUBECONFIG`, `~/.kube/config` or the
+/// service account of a Pod say.
+///
+/// # Errors
+/// When there is none, or it cannot be used.
+pub(super) async fn cluster_config(kubeconfig: Option<&Path>) -> Result<Config, StartError> {
+    let mut config = match kubeconfig {
+        None => Config::infer().await.map_err(|error| StartError::Cluster(error.to_string()))?,
+        Some(path) => {
+            let unusable = |error: String| StartError::file("kubeconfig", path, error);
+            let kubeconfig =
+                Kubeconfig::read_from(path).map_err(|error| unusable(error.to_string()))?;
+            Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+                .await
+                .map_err(|error| unusable(error.to_string()))?
+        }
+    };
+    // A cluster that takes a request and never answers is away.
+    config.read_timeout = Some(CLUSTER_SILENCE);
+    config.reset_reader_on_write = true;
+    Ok(config)
 }
 
 /// How objects are encrypted where they are kept; not at all, if no file says so.

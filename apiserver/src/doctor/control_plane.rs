@@ -1,0 +1,118 @@
+//! The control plane itself: whether it answers, which release it is, what time it has.
+
+use jiff::Timestamp;
+use jiff::fmt::rfc2822;
+
+use super::finding::{Check, Finding};
+use super::{Installation, text};
+
+/// The release of Kubernetes that the program is tested with, and the oldest one whose kube-apiserver has
+/// all that is asked of it, in its minor versions.
+const TESTED: u32 = 36;
+const OLDEST: u32 = 30;
+/// Seconds by which clocks may differ: headers tell whole ones, and an answer takes some.
+const SKEW: i64 = 10;
+
+/// Whether kube-apiserver answers, and knows aggregated servers.
+pub(super) async fn is_there(installation: &Installation) -> Vec<Finding> {
+    let mut check = Check::new("control-plane");
+    let version = match installation.cluster.look("/version").await {
+        Ok(look) if look.status.is_success() => look.json,
+        Ok(look) => {
+            let message = format!("kube-apiserver refuses to tell its version: {}", look.message());
+            check.fault(message, "kubectl auth whoami: are these the credentials that you mean?");
+            return check.done("");
+        }
+        Err(why) => {
+            let message = format!("kube-apiserver does not answer: {why}");
+            check
+                .fault(message, "kubectl get --raw /readyz: nothing can be seen before that works");
+            return check.done("");
+        }
+    };
+    let release = text(&version["gitVersion"]);
+    if let Some(why) = unusual(text(&version["major"]), text(&version["minor"])) {
+        check.warn(
+            format!("kube-apiserver is {release}: {why}"),
+            format!("try this release where nothing depends on it first, or use 1.{OLDEST} to 1.{TESTED}"),
+        );
+    }
+    if let Ok(look) = installation.cluster.look("/apis/apiregistration.k8s.io/v1").await
+        && !look.status.is_success()
+    {
+        check.fault(
+            format!("kube-apiserver has no aggregation layer: {}", look.message()),
+            "kube-apiserver must serve apiregistration.k8s.io/v1: remove it from --runtime-config",
+        );
+    }
+    check.done(format!("kube-apiserver {release} answers"))
+}
+
+/// Why a release is not one that the program is known to work with.
+fn unusual(major: &str, minor: &str) -> Option<String> {
+    let digits = |text: &str| text.trim_end_matches(|c: char| !c.is_ascii_digit()).parse::<u32>();
+    match (digits(major), digits(minor)) {
+        (Ok(1), Ok(minor)) if minor < OLDEST => Some(format!("it is older than 1.{OLDEST}")),
+        (Ok(1), Ok(minor)) if minor > TESTED => Some(format!("1.{TESTED} is what is tested")),
+        (Ok(1), Ok(_)) => None,
+        _ => Some("its release is not known".to_owned()),
+    }
+}
+
+/// Whether our clock is that of kube-apiserver: certificates are judged by it.
+pub(super) async fn clock(installation: &Installation) -> Vec<Finding> {
+    let mut check = Check::new("clock");
+    match installation.cluster.look("/version").await {
+        Ok(look) => match skew(look.date.as_deref(), installation.clock.now()) {
+            Some(seconds) if seconds.abs() > SKEW => check.fault(
+                format!("this machine's clock is {} that of kube-apiserver", direction(seconds)),
+                "run it in the Pod too (kubectl exec); set the clocks of the nodes: timedatectl set-ntp true",
+            ),
+            Some(_) => {}
+            None => check.unknown("the time", "kube-apiserver sends no header Date"),
+        },
+        Err(why) => check.unknown("the time", &why),
+    }
+    check.done(format!("it goes within {SKEW} s as kube-apiserver's"))
+}
+
+/// By how many seconds this time is later than that of a header `Date`.
+pub(super) fn skew(date: Option<&str>, now: Timestamp) -> Option<i64> {
+    let date = rfc2822::DateTimeParser::new().parse_timestamp(date?).ok()?;
+    Some(now.as_second() - date.as_second())
+}
+
+/// By how much two clocks may differ at most, and what is said if it is more.
+pub(super) fn difference(seconds: i64) -> Option<String> {
+    (seconds.abs() > SKEW).then(|| direction(seconds))
+}
+
+fn direction(seconds: i64) -> String {
+    let (seconds, direction) = (seconds.abs(), if seconds > 0 { "ahead of" } else { "behind" });
+    format!("{seconds} s {direction}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_are_known_or_not() {
+        assert_eq!(unusual("1", "36"), None);
+        assert_eq!(unusual("1", "30+"), None);
+        assert_eq!(unusual("1", "29").unwrap(), "it is older than 1.30");
+        assert_eq!(unusual("1", "37").unwrap(), "1.36 is what is tested");
+        assert_eq!(unusual("2", "0").unwrap(), "its release is not known");
+        assert_eq!(unusual("", "").unwrap(), "its release is not known");
+    }
+
+    #[test]
+    fn clocks_are_held_against_headers() {
+        let now: Timestamp = "2026-01-01T12:00:30Z".parse().unwrap();
+        assert_eq!(skew(Some("Thu, 01 Jan 2026 12:00:00 GMT"), now), Some(30));
+        assert_eq!(skew(Some("yesterday"), now), None);
+        assert_eq!(difference(30).unwrap(), "30 s ahead of");
+        assert_eq!(difference(-11).unwrap(), "11 s behind");
+        assert_eq!(difference(10), None);
+    }
+}

@@ -1,0 +1,116 @@
+//! Whom kube-apiserver tells aggregated servers to believe: the ConfigMap
+//! `kube-system/extension-apiserver-authentication`.
+
+use serde_json::Value;
+
+use super::finding::{Check, Finding};
+use super::{Found, Installation};
+use crate::server;
+
+const CONFIG_MAP: &str = "ConfigMap kube-system/extension-apiserver-authentication";
+const PATH: &str = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
+
+pub(super) async fn check(installation: &Installation) -> Vec<Finding> {
+    let mut check = Check::new("front-proxy");
+    judge(&installation.find(PATH).await, &mut check);
+    check.done(format!("{CONFIG_MAP} says whom to believe"))
+}
+
+fn judge(found: &Found, check: &mut Check) {
+    match found {
+        Found::Object(found) => judge_data(&found["data"], check),
+        Found::Absent => check.fault(
+            format!("{CONFIG_MAP} is missing: nobody knows whom to believe"),
+            "kube-apiserver makes it at once: kubectl -n kube-system get configmap extension-apiserver-authentication, and if it stays away, see in the log of kube-apiserver why it cannot be written",
+        ),
+        Found::Hidden(why) => check.unknown(CONFIG_MAP, why),
+    }
+}
+
+fn judge_data(data: &Value, check: &mut Check) {
+    let filled = |key: &str| data[key].as_str().filter(|text| !text.trim().is_empty());
+    let Some(ca) = filled("requestheader-client-ca-file") else {
+        check.fault(
+            format!("{CONFIG_MAP} has no requestheader-client-ca-file: this control plane aggregates no servers"),
+            "start kube-apiserver with --requestheader-client-ca-file, --requestheader-username-headers=X-Remote-User, --requestheader-group-headers=X-Remote-Group, --requestheader-extra-headers-prefix=X-Remote-Extra-, --proxy-client-cert-file and --proxy-client-key-file",
+        );
+        return;
+    };
+    let again = "kubectl -n kube-system delete configmap extension-apiserver-authentication: kube-apiserver makes it anew";
+    for (key, pem) in
+        [("requestheader-client-ca-file", Some(ca)), ("client-ca-file", filled("client-ca-file"))]
+    {
+        if pem.is_some_and(|pem| !server::is_bundle(pem)) {
+            check.fault(format!("{CONFIG_MAP}: {key} is not PEM of certificates"), again);
+        }
+    }
+    let lists = [
+        ("requestheader-allowed-names", None),
+        ("requestheader-username-headers", Some("X-Remote-User")),
+        ("requestheader-group-headers", Some("X-Remote-Group")),
+        ("requestheader-extra-headers-prefix", Some("X-Remote-Extra-")),
+    ];
+    for (key, usual) in lists {
+        let names = serde_json::from_str::<Vec<String>>(filled(key).unwrap_or("[]"));
+        match (names, usual) {
+            (Err(_), _) => {
+                check.fault(format!("{CONFIG_MAP}: {key} is not a JSON list of texts"), again);
+            }
+            (Ok(names), Some(usual)) if names.is_empty() && key.ends_with("headers") => check
+                .fault(
+                    format!("{CONFIG_MAP}: {key} is empty: no user can be told to us"),
+                    format!("start kube-apiserver with --{key}={usual}"),
+                ),
+            (Ok(names), None) if names.is_empty() && Some(ca) == filled("client-ca-file") => {
+                check.warn(
+                    format!("{CONFIG_MAP}: any client certificate of the cluster may say that it is the front proxy: it has the CA of users, and {key} is empty"),
+                    "give the front proxy a CA of its own (--requestheader-client-ca-file), or name it (--requestheader-allowed-names)",
+                );
+            }
+            (Ok(_), _) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn messages(data: &Value) -> Vec<String> {
+        let mut check = Check::new("front-proxy");
+        judge(&Found::Object(json!({"data": data})), &mut check);
+        check.done("well").into_iter().map(|finding| finding.message).collect()
+    }
+
+    /// kube-apiserver makes it again before anybody can look, so this is tried here.
+    #[test]
+    fn without_it_nobody_is_believed() {
+        let mut check = Check::new("front-proxy");
+        judge(&Found::Absent, &mut check);
+        let found = check.done("");
+        assert_eq!(found[0].outcome, crate::doctor::Outcome::Fault);
+        assert!(found[0].message.contains("extension-apiserver-authentication is missing"));
+        assert!(found[0].remedy.as_ref().unwrap().contains("kubectl -n kube-system get configmap"));
+    }
+
+    #[test]
+    fn what_is_missing_or_damaged_is_named() {
+        assert!(messages(&json!({}))[0].contains("has no requestheader-client-ca-file"));
+        let damaged = messages(&json!({
+            "requestheader-client-ca-file": "x",
+            "requestheader-allowed-names": "everybody",
+            "requestheader-username-headers": "[]",
+        }));
+        let expected = [
+            "is not PEM of certificates",
+            "requestheader-allowed-names is not a JSON list",
+            "requestheader-username-headers is empty",
+            "requestheader-group-headers is empty",
+        ];
+        assert_eq!(damaged.len(), expected.len(), "{damaged:?}");
+        for (message, expected) in damaged.iter().zip(expected) {
+            assert!(message.contains(expected), "{message}");
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Our APIServices: how they stand to us, and what kube-apiserver says of us there.
+
+use serde_json::Value;
+
+use super::finding::{Check, Finding};
+use super::{Found, Installation, items, text};
+
+/// Whether each APIService is there, leads to our Service, and is to be verified.
+pub(super) async fn registered(installation: &Installation) -> Vec<Finding> {
+    let mut check = Check::new("api-service");
+    let Installation { namespace, service, .. } = installation;
+    for name in &installation.api_services {
+        match installation.find_api_service(name).await {
+            Found::Object(found) => {
+                let spec = &found["spec"];
+                let place = (text(&spec["service"]["namespace"]), text(&spec["service"]["name"]));
+                if place != (namespace.as_str(), service.as_str()) {
+                    let what = match place {
+                        ("", "") => "is of kube-apiserver itself, as for a CustomResourceDefinition of this group and version".to_owned(),
+                        (namespace, service) => format!("leads to Service {namespace}/{service}"),
+                    };
+                    check.fault(
+                        format!("APIService {name} {what}, not to {namespace}/{service}"),
+                        format!("if it should be this one: kubectl delete apiservice {name}, then {}; if not: --namespace and --service-name say which one is meant", installation.install()),
+                    );
+                } else if spec["insecureSkipTLSVerify"] == true {
+                    check.warn(
+                        format!("APIService {name} has insecureSkipTLSVerify: anybody in between can read and write"),
+                        format!("kubectl patch apiservice {name} --type=json -p '[{{\"op\":\"remove\",\"path\":\"/spec/insecureSkipTLSVerify\"}}]': the server sets its caBundle then"),
+                    );
+                }
+            }
+            Found::Absent => check.fault(
+                format!("APIService {name} is missing: kube-apiserver does not know the server"),
+                installation.install(),
+            ),
+            Found::Hidden(why) => check.unknown(&format!("APIService {name}"), &why),
+        }
+    }
+    check.done(format!(
+        "{} {} to Service {namespace}/{service}",
+        installation.api_services.join(", "),
+        if installation.api_services.len() == 1 { "leads" } else { "lead" }
+    ))
+}
+
+/// Whether kube-apiserver finds us well.
+pub(super) async fn available(installation: &Installation) -> Vec<Finding> {
+    let mut check = Check::new("available");
+    for name in &installation.api_services {
+        // What is missing was told already.
+        let Found::Object(found) = installation.find_api_service(name).await else { continue };
+        let conditions = items(&found["status"]["conditions"]);
+        match conditions.iter().find(|condition| condition["type"] == "Available") {
+            Some(condition) if condition["status"] == "True" => {}
+            Some(condition) => {
+                let (reason, message) = (text(&condition["reason"]), text(&condition["message"]));
+                check.fault(
+                    format!("APIService {name} is not Available: {reason}: {message}"),
+                    advice(installation, name, reason, message),
+                );
+            }
+            None => check.fault(
+                format!("APIService {name} has no condition yet: kube-apiserver has not looked"),
+                "look again in half a minute",
+            ),
+        }
+    }
+    check.done("kube-apiserver finds the server well")
+}
+
+/// What to do about what kube-apiserver says of a server.
+fn advice(installation: &Installation, api_service: &str, reason: &str, message: &str) -> String {
+    let Installation { namespace, service, .. } = installation;
+    let logs = installation.logs();
+    let says = |words: &[&str]| words.iter().any(|word| message.contains(word));
+    match reason {
+        "ServiceNotFound" => installation.install(),
+        "ServicePortError" => format!(
+            "kubectl -n {namespace} get service {service} -o yaml: it must have the port that the APIService names"
+        ),
+        "EndpointsNotFound" | "MissingEndpoints" => {
+            format!("kubectl -n {namespace} get pods: none of them is ready; {logs}")
+        }
+        _ if says(&[
+            "x509: certificate is valid for",
+            "not valid for any names",
+            "doesn't contain any",
+        ]) =>
+        {
+            format!(
+                "issue the serving certificate for {service}.{namespace}.svc (--tls-cert-file), or leave that flag out: the server makes one"
+            )
+        }
+        _ if says(&["has expired", "not yet valid"]) => format!(
+            "renew the serving certificate (--tls-cert-file is read again every ten seconds), and set the clocks; {logs}"
+        ),
+        _ if says(&["unknown authority", "x509:"]) => format!(
+            "a server with a certificate of its own making sets the caBundle within ten seconds: {logs}; with --tls-cert-file set it yourself: kubectl patch apiservice {api_service} --type=merge -p '{{\"spec\":{{\"caBundle\":\"'$(base64 -w0 ca.crt)'\"}}}}'"
+        ),
+        _ if says(&["bad status"]) && says(&["401"]) => format!(
+            "the server does not believe kube-apiserver: its log names what was shown and what is allowed ({logs}); the certificate of --proxy-client-cert-file must be signed by --requestheader-client-ca-file and named in --requestheader-allowed-names, and the server must be able to read ConfigMap kube-system/extension-apiserver-authentication"
+        ),
+        _ if says(&["bad status"]) => logs,
+        _ if says(&["connection refused"]) => format!(
+            "nothing listens at that port: kubectl -n {namespace} get pods,endpointslices; --secure-port and the Service's targetPort must be the same"
+        ),
+        _ if says(&[
+            "deadline exceeded",
+            "timeout",
+            "timed out",
+            "no route to host",
+            "Timeout",
+        ]) =>
+        {
+            format!(
+                "the control plane cannot reach the Pods: let its addresses (an ipBlock, they are no Pods) in at port 3000 in firewalls and NetworkPolicies: kubectl -n {namespace} get networkpolicies"
+            )
+        }
+        _ if says(&["no such host"]) => format!(
+            "the control plane cannot find {service}.{namespace}.svc: kubectl -n {namespace} get service {service} -o yaml"
+        ),
+        _ => logs,
+    }
+}
+
+/// The port of our Service that an APIService names.
+pub(super) fn port(api_service: &Value) -> u64 {
+    api_service["spec"]["service"]["port"].as_u64().unwrap_or(443)
+}

@@ -1,0 +1,78 @@
+//! What the server answers through kube-apiserver, as its clients reach it.
+
+use super::control_plane::{difference, skew};
+use super::finding::{Check, Finding};
+use super::{Installation, items, text};
+
+pub(super) async fn check(installation: &Installation) -> Vec<Finding> {
+    let mut check = Check::new("served");
+    let mut count = 0;
+    for api_service in &installation.api_services {
+        let Some((version, group)) = api_service.split_once('.') else { continue };
+        let path = format!("/apis/{group}/{version}");
+        let look = match installation.cluster.look(&path).await {
+            Ok(look) if look.status.is_success() => look,
+            Ok(look) => {
+                let remedy = match look.status.as_u16() {
+                    401 => format!("the server does not believe kube-apiserver: {}", installation.logs()),
+                    403 => "kubectl auth whoami: your user may not discover what there is (ClusterRole system:discovery)".to_owned(),
+                    404 => format!("kubectl get apiservice {api_service} -o yaml"),
+                    _ => format!("kubectl get apiservice {api_service} -o jsonpath='{{.status.conditions}}'; {}", installation.logs()),
+                };
+                let why = format!("{path} is answered with {}: {}", look.status, look.message());
+                check.fault(why, remedy);
+                continue;
+            }
+            Err(why) => {
+                let remedy = format!(
+                    "the control plane does not reach the Pods, or they hang: {}",
+                    installation.logs()
+                );
+                check.fault(format!("{path} is not answered: {why}"), remedy);
+                continue;
+            }
+        };
+        let served: Vec<&str> =
+            items(&look.json["resources"]).iter().map(|resource| text(&resource["name"])).collect();
+        let is_wanted = |kind: &&std::sync::Arc<crate::kind::Kind>| {
+            kind.group == group && kind.versions.iter().any(|known| known.name == version)
+        };
+        let wanted = installation.kinds.iter().filter(is_wanted);
+        let wanted: Vec<&str> = wanted.map(|kind| kind.names.plural.as_str()).collect();
+        count += wanted.len();
+        let missing: Vec<&str> =
+            wanted.into_iter().filter(|plural| !served.contains(plural)).collect();
+        if !missing.is_empty() {
+            check.warn(
+                format!(
+                    "another release than this one is deployed: {api_service} serves no {}",
+                    missing.join(", ")
+                ),
+                format!(
+                    "{}, with the image of this release; or look with the program that is deployed",
+                    installation.install()
+                ),
+            );
+        }
+        clock(installation, look.date.as_deref(), &mut check).await;
+    }
+    check.done(format!("{count} kinds are served through kube-apiserver"))
+}
+
+/// Whether the server's clock is that of kube-apiserver. What kube-apiserver passes on has the `Date` of the
+/// server that has answered.
+async fn clock(installation: &Installation, date: Option<&str>, check: &mut Check) {
+    let Ok(look) = installation.cluster.look("/version").await else { return };
+    let known = skew(look.date.as_deref(), installation.clock.now());
+    let own = skew(date, installation.clock.now());
+    let Some(difference) = known.zip(own).and_then(|(known, own)| difference(known - own)) else {
+        return;
+    };
+    check.fault(
+        format!("the server's clock is {difference} that of kube-apiserver"),
+        format!(
+            "kubectl -n {} get pods -o wide: set the clock of that node (timedatectl set-ntp true)",
+            installation.namespace
+        ),
+    );
+}

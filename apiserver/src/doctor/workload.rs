@@ -1,0 +1,256 @@
+//! What runs the server: its namespace, its Service, and the Pods behind that.
+
+use serde_json::Value;
+
+use super::finding::{Check, Finding};
+use super::registration::port;
+use super::{Found, Installation, items, text};
+
+/// Slices, and Pods, that are looked at.
+const LIMIT: u32 = 50;
+
+/// Whether the namespace is there and stays.
+pub(super) async fn namespace(installation: &Installation) -> Vec<Finding> {
+    let mut check = Check::new("namespace");
+    let Installation { namespace, .. } = installation;
+    match installation.find(&format!("/api/v1/namespaces/{namespace}")).await {
+        Found::Object(found) if found["status"]["phase"] == "Terminating" => check.fault(
+            format!("Namespace {namespace} is being deleted"),
+            format!(
+                "if it stays so: kubectl delete apiservice {}; then {}",
+                installation.api_services.join(" "),
+                installation.install()
+            ),
+        ),
+        Found::Object(_) => {}
+        Found::Absent => {
+            check.fault(format!("Namespace {namespace} is missing"), installation.install());
+        }
+        Found::Hidden(why) => check.unknown(&format!("Namespace {namespace}"), &why),
+    }
+    check.done(format!("Namespace {namespace} is there"))
+}
+
+/// Whether the Service is there, with the port that APIServices name.
+pub(super) async fn service(installation: &Installation) -> Vec<Finding> {
+    let mut check = Check::new("service");
+    let Installation { namespace, service, .. } = installation;
+    let what = format!("Service {namespace}/{service}");
+    let found = match installation.find_service().await {
+        Found::Object(found) => found,
+        Found::Absent => {
+            check.fault(format!("{what} is missing"), installation.install());
+            return check.done("");
+        }
+        Found::Hidden(why) => {
+            check.unknown(&what, &why);
+            return check.done("");
+        }
+    };
+    if is_external(&found) {
+        let to = text(&found["spec"]["externalName"]);
+        return check.done(format!("{what} leads out of the cluster, to {to}"));
+    }
+    let ports: Vec<u64> =
+        items(&found["spec"]["ports"]).iter().filter_map(|port| port["port"].as_u64()).collect();
+    for name in &installation.api_services {
+        let Found::Object(api_service) = installation.find_api_service(name).await else {
+            continue;
+        };
+        let port = port(&api_service);
+        if !ports.contains(&port) {
+            check.fault(
+                format!("{what} has no port {port}, which APIService {name} names, but {ports:?}"),
+                installation.install(),
+            );
+        }
+    }
+    check.done(format!("{what} is there"))
+}
+
+/// Whether a Pod behind the Service is ready, and if not, why.
+pub(super) async fn endpoints(installation: &Installation) -> Vec<Finding> {
+    let mut check = Check::new("endpoints");
+    let Installation { namespace, service, .. } = installation;
+    // What is missing was told already.
+    let Found::Object(found) = installation.find_service().await else {
+        check.unknown("endpoints", "there is no Service to have some");
+        return check.done("");
+    };
+    if is_external(&found) {
+        return check.done("the Service needs none");
+    }
+    let what = format!("endpoints of Service {namespace}/{service}");
+    match ready_addresses(installation).await {
+        Ok(ready) if ready.is_empty() => {
+            let (why, remedy) = why_not_ready(installation, &found).await;
+            check.fault(
+                format!("no Pod behind Service {namespace}/{service} is ready: {why}"),
+                remedy,
+            );
+            check.done("")
+        }
+        Ok(ready) => {
+            check.done(format!("{} ready behind Service {namespace}/{service}", ready.len()))
+        }
+        Err(why) => {
+            check.unknown(&what, &why);
+            check.done("")
+        }
+    }
+}
+
+fn is_external(service: &Value) -> bool {
+    service["spec"]["type"] == "ExternalName"
+}
+
+/// Where the ready Pods behind the Service are, as `10.0.0.1:3000`.
+pub(super) async fn ready_addresses(installation: &Installation) -> Result<Vec<String>, String> {
+    let Installation { namespace, service, .. } = installation;
+    let path = format!(
+        "/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices?limit={LIMIT}&labelSelector=kubernetes.io%2Fservice-name%3D{service}"
+    );
+    match installation.find(&path).await {
+        Found::Object(list) => Ok(items(&list["items"]).iter().flat_map(ready).collect()),
+        Found::Absent => Err("the cluster has no EndpointSlices".to_owned()),
+        Found::Hidden(why) => Err(why),
+    }
+}
+
+fn ready(slice: &Value) -> Vec<String> {
+    let port = slice["ports"][0]["port"].as_u64().unwrap_or(443);
+    let is_ready = |endpoint: &&Value| endpoint["conditions"]["ready"] != false;
+    let ready = items(&slice["endpoints"]).iter().filter(is_ready);
+    let addresses = ready.flat_map(|endpoint| items(&endpoint["addresses"]).iter().take(1));
+    let is_v6 = slice["addressType"] == "IPv6";
+    addresses
+        .map(|address| match is_v6 {
+            true => format!("[{}]:{port}", text(address)),
+            false => format!("{}:{port}", text(address)),
+        })
+        .collect()
+}
+
+/// Where the server may be reached, if it can be from here.
+pub(super) async fn addresses(installation: &Installation) -> Vec<String> {
+    if let Some(address) = &installation.server_address {
+        return vec![address.clone()];
+    }
+    let Found::Object(service) = installation.find_service().await else { return Vec::new() };
+    if !is_external(&service) {
+        return ready_addresses(installation).await.unwrap_or_default();
+    }
+    let Some(name) = installation.api_services.first() else { return Vec::new() };
+    let Found::Object(api_service) = installation.find_api_service(name).await else {
+        return Vec::new();
+    };
+    vec![format!("{}:{}", text(&service["spec"]["externalName"]), port(&api_service))]
+}
+
+/// Why no Pod is ready, and what to do.
+async fn why_not_ready(installation: &Installation, service: &Value) -> (String, String) {
+    let Installation { namespace, name, .. } = installation;
+    let terms = service["spec"]["selector"].as_object();
+    let terms = terms.into_iter().flatten();
+    let selector: Vec<String> =
+        terms.map(|(key, value)| format!("{key}={}", text(value))).collect();
+    let selector = selector.join(",");
+    if selector.is_empty() {
+        let remedy = installation.install();
+        return ("the Service has no selector, and nobody has made endpoints".to_owned(), remedy);
+    }
+    let query: String = form_urlencoded::byte_serialize(selector.as_bytes()).collect();
+    let path = format!("/api/v1/namespaces/{namespace}/pods?limit={LIMIT}&labelSelector={query}");
+    let pods = match installation.find(&path).await {
+        Found::Object(list) => list,
+        Found::Absent => Value::Null,
+        Found::Hidden(why) => {
+            let remedy = "look again as an administrator of the cluster (--kubeconfig)";
+            return (format!("Pods cannot be seen: {why}"), remedy.to_owned());
+        }
+    };
+    if let Some(pod) = items(&pods["items"]).first() {
+        let pod_name = text(&pod["metadata"]["name"]);
+        return (
+            format!("Pod {namespace}/{pod_name}: {}", state(pod)),
+            format!("kubectl -n {namespace} describe pod {pod_name}; {}", installation.logs()),
+        );
+    }
+    for plural in ["deployments", "statefulsets"] {
+        let path = format!("/apis/apps/v1/namespaces/{namespace}/{plural}/{name}");
+        let Found::Object(workload) = installation.find(&path).await else { continue };
+        let failure = items(&workload["status"]["conditions"])
+            .iter()
+            .find(|condition| condition["type"] == "ReplicaFailure");
+        let why = match failure {
+            Some(failure) => text(&failure["message"]).to_owned(),
+            None if workload["spec"]["replicas"] == 0 => "it is scaled to no replicas".to_owned(),
+            None => "its Pods are not made".to_owned(),
+        };
+        let singular = plural.trim_end_matches('s');
+        return (
+            format!("{singular} {namespace}/{name}: {why}"),
+            format!(
+                "kubectl -n {namespace} describe {singular} {name}; kubectl -n {namespace} scale {singular} {name} --replicas=1"
+            ),
+        );
+    }
+    (format!("there are no Pods with {selector}"), installation.install())
+}
+
+/// What keeps a Pod from being ready.
+fn state(pod: &Value) -> String {
+    for container in items(&pod["status"]["containerStatuses"]) {
+        let waiting = &container["state"]["waiting"];
+        if waiting.is_object() {
+            return format!("{} {}", text(&waiting["reason"]), text(&waiting["message"]));
+        }
+        let ended = &container["state"]["terminated"];
+        if ended.is_object() {
+            return format!(
+                "its container has ended: {} (exit code {})",
+                text(&ended["reason"]),
+                ended["exitCode"]
+            );
+        }
+    }
+    let conditions = items(&pod["status"]["conditions"]);
+    let failing = conditions.iter().find(|condition| condition["status"] == "False");
+    match failing {
+        Some(condition) => {
+            format!("{} {}", text(&condition["reason"]), text(&condition["message"]))
+        }
+        None => format!("it is {}", text(&pod["status"]["phase"])),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn addresses_are_those_of_ready_endpoints() {
+        let slice = json!({
+            "addressType": "IPv6", "ports": [{"port": 3000}],
+            "endpoints": [
+                {"addresses": ["fd00::1"], "conditions": {"ready": true}},
+                {"addresses": ["fd00::2"], "conditions": {"ready": false}},
+                {"addresses": ["fd00::3"], "conditions": {}},
+            ],
+        });
+        assert_eq!(ready(&slice), ["[fd00::1]:3000", "[fd00::3]:3000"]);
+        assert!(ready(&json!({"endpoints": null})).is_empty());
+    }
+
+    #[test]
+    fn a_pod_says_what_keeps_it() {
+        let waiting = json!({"status": {"containerStatuses": [{"state": {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}}]}});
+        assert_eq!(state(&waiting), "ImagePullBackOff not found");
+        let unschedulable = json!({"status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/0 nodes"}]}});
+        assert_eq!(state(&unschedulable), "Unschedulable 0/0 nodes");
+        assert_eq!(state(&json!({"status": {"phase": "Pending"}})), "it is Pending");
+        let ended = json!({"status": {"containerStatuses": [{"state": {"terminated": {"reason": "Error", "exitCode": 1}}}]}});
+        assert_eq!(state(&ended), "its container has ended: Error (exit code 1)");
+    }
+}

@@ -1,0 +1,41 @@
+//! `farm-operator doctor`: what it says of a cluster in which all is well, and of each fault, made on purpose
+//! behind a real control plane. Every fault has to be told with what to do about it.
+
+#[path = "doctor/faults.rs"]
+mod faults;
+#[path = "control_plane/harness.rs"]
+mod harness;
+#[path = "doctor/ward.rs"]
+mod ward;
+#[allow(dead_code)] // of what all tests behind a control plane share
+#[path = "control_plane/world.rs"]
+mod world;
+
+use harness::Group;
+use ward::Ward;
+
+/// One control plane for all of them: each takes back what it has broken.
+const FAULTS: Group<Ward> = &[
+    ("all_is_well", faults::all_is_well),
+    ("there_is_no_control_plane", faults::there_is_no_control_plane),
+    ("a_user_without_rights_looks", faults::a_user_without_rights_looks),
+    ("clocks_differ", faults::clocks_differ),
+    ("the_front_proxy_is_not_described", faults::the_front_proxy_is_not_described),
+    ("rights_are_missing", faults::rights_are_missing),
+    ("a_webhook_is_in_the_way", faults::a_webhook_is_in_the_way),
+    ("the_api_service_is_missing", faults::the_api_service_is_missing),
+    ("the_api_service_is_of_another", faults::the_api_service_is_of_another),
+    ("tls_is_not_verified", faults::tls_is_not_verified),
+    ("the_service_is_missing", faults::the_service_is_missing),
+    ("no_pod_is_ready", faults::no_pod_is_ready),
+    ("another_authority_is_trusted", faults::another_authority_is_trusted),
+    ("the_certificate_is_of_another", faults::the_certificate_is_of_another),
+    ("the_front_proxy_has_another_name", faults::the_front_proxy_has_another_name),
+    ("nothing_listens", faults::nothing_listens),
+    ("another_release_is_deployed", faults::another_release_is_deployed),
+    ("nothing_is_installed", faults::nothing_is_installed),
+];
+
+fn main() {
+    harness::run(&[FAULTS], &[]);
+}

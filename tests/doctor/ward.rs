@@ -1,0 +1,137 @@
+//! An installation that is well, and the doctor, who is asked as people ask it.
+
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use test_cluster::{Kubectl, Programs};
+
+use crate::harness::Shared;
+use crate::world::{API_SERVICE, NAMESPACE, PATIENCE, World, install};
+
+/// Longer than the doctor may take in any cluster.
+const ROUND: std::time::Duration = std::time::Duration::from_secs(100);
+/// Of so many looks of the doctor's one makes kube-apiserver look too.
+const LOOKS: u32 = 12;
+
+pub struct Ward {
+    pub world: World,
+    number: AtomicU32,
+}
+
+impl Shared for Ward {
+    fn start(programs: &Programs) -> Result<Self> {
+        Ok(Self { world: World::start(programs)?, number: AtomicU32::new(0) })
+    }
+
+    fn server_log(&self) -> String {
+        self.world.server_log()
+    }
+
+    fn mend(&mut self) -> Result<()> {
+        install(&self.world.control_plane)?;
+        self.world.restart_server()?;
+        self.lead_to(self.world.port)?;
+        self.wait_well()
+    }
+}
+
+impl Ward {
+    pub fn kubectl<const N: usize>(&self, arguments: [&str; N]) -> Kubectl {
+        self.world.kubectl(arguments)
+    }
+
+    /// Makes this object, or these.
+    pub fn apply(&self, objects: &Value) -> Result<()> {
+        self.kubectl(["apply", "-f", "-"]).input(&objects.to_string()).run()?;
+        Ok(())
+    }
+
+    /// Leads APIService and Service to a port of this machine.
+    pub fn lead_to(&self, port: u16) -> Result<()> {
+        let service = (NAMESPACE, farm_operator::NAME);
+        self.world.control_plane.lead_to_localhost(API_SERVICE, service, port)
+    }
+
+    pub fn patch_api_service(&self, patch: &Value) -> Result<()> {
+        let patch = patch.to_string();
+        self.kubectl(["patch", "apiservice", API_SERVICE, "--type=merge", "-p", &patch]).run()?;
+        Ok(())
+    }
+
+    /// What the program prints, and its exit code.
+    pub fn ask(&self, arguments: &[&str]) -> Result<(String, i32)> {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_farm-operator"));
+        command.arg("doctor").args(arguments).env_remove("KUBECONFIG");
+        if !arguments.contains(&"--kubeconfig") {
+            command.arg("--kubeconfig").arg(self.world.control_plane.kubeconfig());
+        }
+        let started = Instant::now();
+        let output = command.output()?;
+        ensure!(started.elapsed() < ROUND, "it took {:?}", started.elapsed());
+        let printed = String::from_utf8(output.stdout)?;
+        let errors = String::from_utf8_lossy(&output.stderr);
+        let code = output.status.code().with_context(|| format!("it was killed: {errors}"))?;
+        Ok((printed, code))
+    }
+
+    /// Asks until this check has an outcome with these words and a remedy with those.
+    pub fn wait_for(&self, check: &str, outcome: &str, words: &str, remedy: &str) -> Result<()> {
+        let arguments = ["-o", "json"];
+        let mut looks = 0;
+        self.world.eventually(|| {
+            self.make_kube_apiserver_look(&mut looks)?;
+            let (printed, code) = self.ask(&arguments)?;
+            let said: Value = serde_json::from_str(&printed)?;
+            let findings = said["findings"].as_array().context("no findings")?;
+            let contains =
+                |value: &Value, part: &str| value.as_str().is_some_and(|text| text.contains(part));
+            let found = findings.iter().find(|finding| {
+                finding["check"] == check
+                    && finding["outcome"] == outcome
+                    && contains(&finding["message"], words)
+                    && contains(&finding["remedy"], remedy)
+            });
+            ensure!(
+                found.is_some(),
+                "no {outcome} of {check} with {words:?} and {remedy:?}: {printed}"
+            );
+            ensure!(said["healthy"] == json!(code == 0), "{code}: {printed}");
+            ensure!(outcome != "fault" || code == 1, "{code}: {printed}");
+            // Whoever reads a fault knows what to do.
+            let is_mute =
+                |finding: &&Value| finding["outcome"] != "ok" && !contains(&finding["remedy"], " ");
+            ensure!(!findings.iter().any(|finding| is_mute(&finding)), "{printed}");
+            Ok(())
+        })
+    }
+
+    /// kube-apiserver looks whether a server is well when the APIService changes; by itself it does so every half a
+    /// minute. What it finds is lost if the APIService changes meanwhile, so not each of our looks makes it look.
+    fn make_kube_apiserver_look(&self, looks: &mut u32) -> Result<()> {
+        if *looks % LOOKS == 0 {
+            let number = self.number.fetch_add(1, Ordering::Relaxed);
+            let annotation = format!("example.com/looked={number}");
+            let annotate = ["annotate", "--overwrite", "apiservice", API_SERVICE, &annotation];
+            // There may be none.
+            self.kubectl(annotate).output()?;
+        }
+        *looks += 1;
+        Ok(())
+    }
+
+    /// Waits until nothing is wrong.
+    pub fn wait_well(&self) -> Result<()> {
+        let mut looks = 0;
+        self.world
+            .eventually(|| {
+                self.make_kube_apiserver_look(&mut looks)?;
+                let (printed, code) = self.ask(&[])?;
+                ensure!(code == 0 && !printed.contains("FAULT"), "{printed}");
+                Ok(())
+            })
+            .with_context(|| format!("it is not well after {PATIENCE:?}"))
+    }
+}
