@@ -13,6 +13,14 @@ fn app_yaml_is_what_the_program_prints() {
 }
 
 #[test]
+fn the_chart_has_the_same_manifests() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let [kept, of_chart] = ["app.yaml", "chart/files/manifests.yaml"]
+        .map(|file| std::fs::read_to_string(root.join(file)).unwrap());
+    assert!(kept == of_chart, "copy it: cp app.yaml chart/files/manifests.yaml");
+}
+
+#[test]
 fn the_api_service_goes_first_and_is_verified() {
     let printed = farm_operator::server().manifests(&ManifestOptions::default()).unwrap();
     let documents: Vec<serde_json::Value> = serde_saphyr::from_multiple(&printed).unwrap();

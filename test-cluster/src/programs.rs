@@ -123,6 +123,19 @@ impl Programs {
         Self::built(module, "./typed", &sources)
     }
 
+    /// Finds Helm: the program that `$HELM` names, or one that is built, once and in a minute or two, from the
+    /// sources that Go's module proxy serves.
+    ///
+    /// # Errors
+    /// [`Missing`] when there is neither, nor a `go` to build it.
+    pub fn helm() -> Result<PathBuf> {
+        if let Some(program) = env::var_os("HELM") {
+            return Ok(program.into());
+        }
+        let module = Path::new(env!("CARGO_MANIFEST_DIR")).join("helm");
+        Self::built(&module, "helm.sh/helm/v3/cmd/helm", &["go.mod", "go.sum"])
+    }
+
     /// Builds a program from a package of a Go module, unless it was built
     /// before from the same `sources`, which are files of the module.
     ///

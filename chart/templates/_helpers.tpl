@@ -1,0 +1,42 @@
+{{/* What `farm-operator manifests` prints, as a list, in the namespace of the release. */}}
+{{- define "farm-operator.manifests" -}}
+{{- $namespace := .Release.Namespace }}
+{{- $objects := list }}
+{{- range $text := rest (splitList "\n---\n" (.Files.Get "files/manifests.yaml")) }}
+{{- $object := fromYaml $text }}
+{{- if eq $object.kind "Namespace" }}
+{{- $_ := set $object.metadata "name" $namespace }}
+{{- end }}
+{{- if eq (get $object.metadata "namespace") "farm-operator" }}
+{{- $_ := set $object.metadata "namespace" $namespace }}
+{{- end }}
+{{- range $subject := (get $object "subjects" | default list) }}
+{{- $_ := set $subject "namespace" $namespace }}
+{{- end }}
+{{- if eq $object.kind "APIService" }}
+{{- $_ := set $object.spec.service "namespace" $namespace }}
+{{- end }}
+{{- $objects = append $objects $object }}
+{{- end }}
+{{- dict "objects" $objects | toYaml }}
+{{- end }}
+
+{{/* The image. */}}
+{{- define "farm-operator.image" -}}
+{{- with .Values.image }}
+{{- if .digest }}{{ .repository }}@{{ .digest }}
+{{- else if .tag }}{{ .repository }}:{{ .tag }}
+{{- else }}{{ .repository }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* The Secret that the serving certificate is read from, if the server does not make it. */}}
+{{- define "farm-operator.certificate" -}}
+{{- if .Values.certManager.create }}farm-operator-tls{{ else }}{{ .Values.certificate.secretName }}{{ end }}
+{{- end }}
+
+{{/* Whether etcd is spoken to over TLS. */}}
+{{- define "farm-operator.etcd-tls" -}}
+{{- range .Values.store.etcd.servers }}{{ if hasPrefix "https:" . }}yes{{ end }}{{ end }}
+{{- end }}

@@ -1,0 +1,360 @@
+//! The Helm chart: it says what `farm-operator manifests` says, refuses values that make no sense, and can be
+//! installed, upgraded and removed in a real control plane.
+//!
+//! Helm is the program that `$HELM` names, or is built from the sources that Go's module proxy serves.
+
+#[path = "control_plane/harness.rs"]
+mod harness;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use aggregated_apiserver::{DeployedStore, ManifestOptions};
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Value, json};
+use test_cluster::{ControlPlane, Programs};
+
+use harness::{Group, Needs, Shared};
+
+const TESTS: Group<Chart> = &[
+    ("it_says_what_the_manifests_say", it_says_what_the_manifests_say),
+    ("every_value_has_its_place", every_value_has_its_place),
+    ("values_that_make_no_sense_are_refused", values_that_make_no_sense_are_refused),
+    ("what_is_watched_is_measured", what_is_watched_is_measured),
+    ("it_is_installed_upgraded_and_removed", it_is_installed_upgraded_and_removed),
+];
+const NAMESPACE: &str = "farm-operator";
+/// The release of the control plane; a Helm that is built from its sources knows of none.
+const RELEASE: &str = "--kube-version=1.36.3";
+/// The last part of an installation that is no kind of Kubernetes itself.
+const OF_OTHERS: [&str; 4] = ["Certificate", "Issuer", "PrometheusRule", "ServiceMonitor"];
+
+fn main() {
+    let needs = TESTS.iter().map(|(name, _)| (*name, no_helm as Needs));
+    harness::run(&[TESTS], &needs.collect::<Vec<_>>());
+}
+
+fn no_helm() -> Option<&'static str> {
+    let error = Programs::helm().err()?;
+    error.is::<test_cluster::Missing>().then_some("no Helm")
+}
+
+struct Chart {
+    helm: PathBuf,
+    control_plane: ControlPlane,
+}
+
+impl Shared for Chart {
+    fn start(programs: &Programs) -> Result<Self> {
+        Ok(Self { helm: Programs::helm()?, control_plane: ControlPlane::start(programs, &[])? })
+    }
+
+    fn server_log(&self) -> String {
+        "no server runs".to_owned()
+    }
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("chart")
+}
+
+impl Chart {
+    fn helm(&self, arguments: &[&str]) -> Result<String> {
+        let home = self.control_plane.folder().join("helm");
+        let mut command = Command::new(&self.helm);
+        command.args(arguments).env("HELM_CACHE_HOME", &home).env("HELM_CONFIG_HOME", &home);
+        command.env("HELM_DATA_HOME", &home).env("KUBECONFIG", self.control_plane.kubeconfig());
+        let output = command.output()?;
+        let errors = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "helm {arguments:?}: {errors}");
+        Ok(String::from_utf8(output.stdout)?)
+    }
+
+    /// The objects that are rendered with these values.
+    fn render(&self, namespace: &str, values: &Value) -> Result<Vec<Value>> {
+        let file = self.control_plane.folder().join("values.json");
+        fs::write(&file, values.to_string())?;
+        let (folder, file) = (folder().display().to_string(), file.display().to_string());
+        let template =
+            ["template", "farm-operator", &folder, "-f", &file, "-n", namespace, RELEASE];
+        let printed = self.helm(&template)?;
+        let documents: Vec<Value> = serde_saphyr::from_multiple(&printed)?;
+        Ok(documents.into_iter().filter(|document| !document.is_null()).collect())
+    }
+}
+
+type ByName = BTreeMap<(String, String), Value>;
+
+fn by_name(objects: Vec<Value>) -> Result<ByName> {
+    let mut all = ByName::new();
+    for object in objects {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let place = format!(
+            "{}/{}",
+            text(&object["metadata"]["namespace"]),
+            text(&object["metadata"]["name"])
+        );
+        let key = (text(&object["kind"]), place);
+        ensure!(all.insert(key.clone(), object).is_none(), "{key:?} twice");
+    }
+    Ok(all)
+}
+
+/// Object by object, for each store, in two namespaces.
+fn it_says_what_the_manifests_say(chart: &mut Chart) -> Result<()> {
+    let etcd = |servers: &[&str]| {
+        let servers: Vec<String> = servers.iter().map(|&server| server.to_owned()).collect();
+        let values = json!({"store": {"type": "etcd", "etcd": {"servers": servers}}});
+        let store = DeployedStore::Etcd;
+        (values, ManifestOptions { store, etcd_servers: servers, ..ManifestOptions::default() })
+    };
+    let image = "registry.example.com/farm-operator:0.1.0";
+    let cases = [
+        (json!({}), ManifestOptions::default()),
+        (
+            json!({"image": {"repository": "registry.example.com/farm-operator", "tag": "0.1.0"}}),
+            ManifestOptions { image: Some(image.to_owned()), ..ManifestOptions::default() },
+        ),
+        (
+            json!({"store": {"type": "sqlite"}}),
+            ManifestOptions { store: DeployedStore::Sqlite, ..ManifestOptions::default() },
+        ),
+        etcd(&["http://etcd:2379"]),
+        etcd(&["https://etcd-0:2379", "https://etcd-1:2379"]),
+    ];
+    for (mut values, options) in cases {
+        for namespace in [NAMESPACE, "elsewhere"] {
+            values["createNamespace"] = true.into();
+            let options =
+                ManifestOptions { namespace: Some(namespace.to_owned()), ..options.clone() };
+            let printed = farm_operator::server().manifests(&options)?;
+            let mut printed = by_name(serde_saphyr::from_multiple(&printed)?)?;
+            let mut rendered = by_name(chart.render(namespace, &values)?)?;
+            for (key, object) in &printed {
+                let other =
+                    rendered.get(key).with_context(|| format!("{key:?} is not rendered"))?;
+                ensure!(object == other, "{values}: {key:?}:\n{object:#}\n{other:#}");
+            }
+            ensure!(rendered.len() == printed.len(), "{values}: more is rendered");
+            // Without the flag of `helm template` nothing but the namespace is left out.
+            values["createNamespace"] = false.into();
+            rendered = by_name(chart.render(namespace, &values)?)?;
+            printed.retain(|(kind, _), _| kind != "Namespace");
+            ensure!(rendered == printed, "{values}: more than the namespace is left out");
+        }
+    }
+    Ok(())
+}
+
+/// Each value at another one than its default, and where it must be found.
+fn every_value_has_its_place(chart: &mut Chart) -> Result<()> {
+    let values = json!({
+        "image": {"digest": format!("sha256:{}", "0".repeat(64)), "pullPolicy": "Always"},
+        "imagePullSecrets": [{"name": "pull"}],
+        "replicas": 5,
+        "store": {"type": "etcd", "etcd": {"servers": ["http://etcd:2379"]}},
+        "extraArgs": ["--store-memory-mib=256"],
+        "extraEnv": [{"name": "RUST_LOG", "value": "debug"}],
+        "extraVolumes": [{"name": "policy", "configMap": {"name": "policy"}}],
+        "extraVolumeMounts": [{"name": "policy", "mountPath": "/etc/policy"}],
+        "resources": {"limits": {"memory": "2Gi"}},
+        "nodeSelector": {"disk": "fast"},
+        "tolerations": [{"key": "infra", "operator": "Exists"}],
+        "affinity": {"nodeAffinity": {}},
+        "topologySpreadConstraints": [{"maxSkew": 2, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}],
+        "priorityClassName": "system-cluster-critical",
+        "podAnnotations": {"team": "farm"},
+        "podDisruptionBudget": {"maxUnavailable": 2},
+        "networkPolicy": {"create": true, "from": [{"ipBlock": {"cidr": "10.0.0.0/28"}}]},
+        "certificate": {"secretName": "own", "caBundle": "Y2E="},
+        "serviceMonitor": {"create": true, "labels": {"release": "p"}, "interval": "15s"},
+        "prometheusRule": {"create": true, "labels": {"release": "p"}},
+        "dashboard": {"create": true},
+    });
+    let objects = chart.render(NAMESPACE, &values)?;
+    let of_kind = |kind: &str| {
+        let found = objects.iter().find(|object| object["kind"] == kind);
+        found.with_context(|| format!("no {kind}"))
+    };
+    let image = format!("farm-operator@sha256:{}", "0".repeat(64));
+    let pod = "/spec/template/spec";
+    let container = "/spec/template/spec/containers/0";
+    let expected = [
+        ("Deployment", "/spec/replicas".to_owned(), json!(5)),
+        ("Deployment", "/spec/template/metadata/annotations/team".to_owned(), json!("farm")),
+        ("Deployment", format!("{pod}/imagePullSecrets/0/name"), json!("pull")),
+        ("Deployment", format!("{pod}/priorityClassName"), json!("system-cluster-critical")),
+        ("Deployment", format!("{pod}/nodeSelector/disk"), json!("fast")),
+        ("Deployment", format!("{pod}/tolerations/0/key"), json!("infra")),
+        ("Deployment", format!("{pod}/affinity/nodeAffinity"), json!({})),
+        ("Deployment", format!("{pod}/topologySpreadConstraints/0/maxSkew"), json!(2)),
+        ("Deployment", format!("{pod}/volumes/0/secret/secretName"), json!("own")),
+        ("Deployment", format!("{pod}/volumes/1/name"), json!("policy")),
+        ("Deployment", format!("{container}/image"), json!(image)),
+        ("Deployment", format!("{container}/imagePullPolicy"), json!("Always")),
+        (
+            "Deployment",
+            format!("{container}/args/2"),
+            json!("--tls-cert-file=/etc/serving/tls.crt"),
+        ),
+        ("Deployment", format!("{container}/args/4"), json!("--store-memory-mib=256")),
+        ("Deployment", format!("{container}/env/1/name"), json!("RUST_LOG")),
+        ("Deployment", format!("{container}/volumeMounts/1/mountPath"), json!("/etc/policy")),
+        ("Deployment", format!("{container}/resources/limits/memory"), json!("2Gi")),
+        ("PodDisruptionBudget", "/spec/maxUnavailable".to_owned(), json!(2)),
+        ("NetworkPolicy", "/spec/ingress/0/from/0/ipBlock/cidr".to_owned(), json!("10.0.0.0/28")),
+        ("APIService", "/spec/caBundle".to_owned(), json!("Y2E=")),
+        ("ServiceMonitor", "/spec/endpoints/0/tlsConfig/ca/secret/name".to_owned(), json!("own")),
+        ("ServiceMonitor", "/spec/endpoints/0/interval".to_owned(), json!("15s")),
+        ("ServiceMonitor", "/metadata/labels/release".to_owned(), json!("p")),
+        ("Service", "/metadata/labels/app.kubernetes.io~1name".to_owned(), json!("farm-operator")),
+        (
+            "PrometheusRule",
+            "/spec/groups/0/rules/0/alert".to_owned(),
+            json!("FarmOperatorUnavailable"),
+        ),
+        ("ConfigMap", "/metadata/labels/grafana_dashboard".to_owned(), json!("1")),
+    ];
+    for (kind, path, value) in expected {
+        let object = of_kind(kind)?;
+        ensure!(object.pointer(&path) == Some(&value), "{kind} {path}: {object:#}");
+    }
+    let dashboard = of_kind("ConfigMap")?["data"]["farm-operator.json"].as_str();
+    let dashboard: Value = serde_json::from_str(dashboard.context("no dashboard")?)?;
+    ensure!(dashboard["panels"].as_array().is_some_and(|panels| panels.len() > 5), "{dashboard}");
+    // What is of Kubernetes itself is taken by a real kube-apiserver, with no field that it does not know.
+    let kubectl = |arguments: &[&str]| chart.control_plane.kubectl(arguments.to_vec());
+    let _ = kubectl(&["create", "namespace", NAMESPACE]).output()?;
+    let known: Vec<&Value> = objects
+        .iter()
+        .filter(|object| !OF_OTHERS.iter().any(|kind| object["kind"] == *kind))
+        .collect();
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": known});
+    let apply = ["apply", "--dry-run=server", "--validate=strict", "-f", "-"];
+    kubectl(&apply).input(&list.to_string()).run()?;
+    // Certificates of cert-manager.
+    let values = json!({"certManager": {"create": true, "issuerRef": {"name": "ca", "kind": "ClusterIssuer"}}});
+    let objects = by_name(chart.render("elsewhere", &values)?)?;
+    let object = |kind: &str, name: &str| {
+        objects
+            .get(&(kind.to_owned(), name.to_owned()))
+            .with_context(|| format!("no {kind} {name}"))
+    };
+    let certificate = object("Certificate", "elsewhere/farm-operator")?;
+    ensure!(certificate["spec"]["dnsNames"][0] == "farm-operator.elsewhere.svc", "{certificate}");
+    ensure!(certificate["spec"]["issuerRef"]["kind"] == "ClusterIssuer", "{certificate}");
+    let api_service = object("APIService", "/v1alpha.farm.example.com")?;
+    let annotations = &api_service["metadata"]["annotations"];
+    ensure!(
+        annotations["cert-manager.io/inject-ca-from"] == "elsewhere/farm-operator",
+        "{api_service}"
+    );
+    let pod = &object("Deployment", "elsewhere/farm-operator")?["spec"]["template"]["spec"];
+    ensure!(
+        pod["volumes"][0]["secret"]["secretName"] == certificate["spec"]["secretName"],
+        "{pod}"
+    );
+    Ok(())
+}
+
+fn values_that_make_no_sense_are_refused(chart: &mut Chart) -> Result<()> {
+    let folder = folder().display().to_string();
+    let linted = chart.helm(&["lint", "--strict", &folder, RELEASE])?;
+    ensure!(linted.contains("1 chart(s) linted, 0 chart(s) failed"), "{linted}");
+    let refused = [
+        (json!({"imagee": {}}), "imagee"),
+        (json!({"image": {"tag": "a b"}}), "tag"),
+        (json!({"image": {"pullPolicy": "Sometimes"}}), "pullPolicy"),
+        (json!({"store": {"type": "disk"}}), "type"),
+        (json!({"store": {"type": "etcd"}}), "servers"),
+        (json!({"store": {"type": "etcd", "etcd": {"servers": ["etcd:2379"]}}}), "servers"),
+        (json!({"replicas": 3}), "replicas"),
+        (json!({"replicas": 2, "store": {"type": "sqlite"}}), "replicas"),
+        (json!({"extraArgs": ["v=3"]}), "extraArgs"),
+        (json!({"certificate": {"secretName": "own"}}), "caBundle"),
+        (
+            json!({"certManager": {"create": true}, "certificate": {"secretName": "own", "caBundle": "Y2E="}}),
+            "secretName",
+        ),
+        (json!({"serviceMonitor": {"interval": "often"}}), "interval"),
+    ];
+    for (values, word) in refused {
+        match chart.render(NAMESPACE, &values) {
+            Ok(_) => bail!("{values} is taken"),
+            Err(error) => {
+                let error = error.to_string();
+                let says = error.contains("values don't meet the specifications of the schema");
+                ensure!(says && error.contains(word), "{values}: {error}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What alerts and dashboard ask for is what the server, or kube-apiserver, counts.
+fn what_is_watched_is_measured(_: &mut Chart) -> Result<()> {
+    let mut known = String::new();
+    let record = Path::new(env!("CARGO_MANIFEST_DIR")).join("apiserver/src/record");
+    let mut folders = vec![record];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder)? {
+            let path = entry?.path();
+            match path.is_dir() {
+                true => folders.push(path),
+                false => known += &fs::read_to_string(path)?,
+            }
+        }
+    }
+    let mut asked = 0;
+    for file in ["alerts.yaml", "dashboard.json"] {
+        let text = fs::read_to_string(folder().join("files").join(file))?;
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        for name in words.filter_map(|word| word.strip_prefix("apiserver_")) {
+            let name =
+                ["_total", "_bucket"].iter().fold(name, |name, end| name.trim_end_matches(end));
+            let is_known = known.contains(&format!("\"{name}\""));
+            ensure!(is_known, "{file}: nobody measures apiserver_{name}");
+            asked += 1;
+        }
+    }
+    ensure!(asked > 10, "only {asked} names were found");
+    Ok(())
+}
+
+/// Helm itself, as people use it. What the server has written into the Secret survives an upgrade; removing it
+/// leaves nothing that a namespace would wait for.
+fn it_is_installed_upgraded_and_removed(chart: &mut Chart) -> Result<()> {
+    let kubectl = |arguments: &[&str]| chart.control_plane.kubectl(arguments.to_vec());
+    kubectl(&["delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=90s"]).run()?;
+    let folder = folder().display().to_string();
+    let place = ["-n", NAMESPACE, "--create-namespace"];
+    let mut install = vec!["install", "farm-operator", &folder];
+    install.extend(place);
+    chart.helm(&install)?;
+    let secret = "secret/farm-operator-serving-certificate";
+    let patch = ["patch", secret, "-n", NAMESPACE, "-p", r#"{"data":{"tls.crt":"eA=="}}"#];
+    kubectl(&patch).run()?;
+    let bundle = r#"{"spec":{"caBundle":"Y2E="}}"#;
+    let api_service = "apiservice/v1alpha.farm.example.com";
+    kubectl(&["patch", api_service, "--type=merge", "-p", bundle]).run()?;
+    let upgrade = ["upgrade", "farm-operator", &folder, "-n", NAMESPACE, "--set=extraArgs={-v=3}"];
+    chart.helm(&upgrade)?;
+    let args = "-o=jsonpath={.spec.template.spec.containers[0].args}";
+    let args = kubectl(&["get", "deployment/farm-operator", "-n", NAMESPACE, args]).run()?;
+    ensure!(args.contains("-v=3"), "{args}");
+    let kept = kubectl(&["get", secret, "-n", NAMESPACE, r"-o=jsonpath={.data.tls\.crt}"]).run()?;
+    ensure!(kept == "eA==", "the certificate is gone: {kept:?}");
+    let kept = kubectl(&["get", api_service, "-o=jsonpath={.spec.caBundle}"]).run()?;
+    ensure!(kept == "Y2E=", "the caBundle is gone: {kept:?}");
+    chart.helm(&["uninstall", "farm-operator", "-n", NAMESPACE])?;
+    let left = kubectl(&["get", api_service, "--ignore-not-found"]).run()?;
+    ensure!(left.is_empty(), "{left}");
+    let roles = ["get", "clusterroles,clusterrolebindings", "-o=name"];
+    let left = kubectl(&roles).run()?;
+    ensure!(!left.contains("farm"), "{left}");
+    // No APIService holds it up.
+    kubectl(&["delete", "namespace", NAMESPACE, "--timeout=90s"]).run()?;
+    Ok(())
+}
