@@ -27,6 +27,7 @@ pub use bounds::Bounds;
 pub use impersonate::Impersonation;
 pub use standing::Standing;
 pub use stream_reset::StreamReset;
+pub use throttle::Inflights;
 
 use std::collections::HashMap;
 use std::future::poll_fn;

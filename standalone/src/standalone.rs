@@ -23,32 +23,35 @@ use crate::{built_in, cluster_objects, kubeconfig, reviews, token_auth_file};
 /// The release of Kubernetes whose behaviour is compared with that of this server.
 pub(crate) const KUBERNETES: &str = "v1.36.3";
 
+/// The group of these flags, as `--help` shows them.
+const GROUP: &str = "Without a cluster";
+
 /// Flags of a server without a cluster.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[non_exhaustive]
 pub struct StandaloneArgs {
     /// Serve on this machine alone, without a cluster, with built-in kinds too
-    #[arg(long)]
+    #[arg(help_heading = GROUP, long)]
     pub standalone: bool,
 
     /// Have the objects of a YAML file, or of the files in a folder, from the start; may be
     /// given several times. Kinds of CustomResourceDefinitions among them are served. What --data-dir
     /// or etcd has kept stays as it is
-    #[arg(long, value_name = "PATH", requires = "standalone")]
+    #[arg(help_heading = GROUP, long, value_name = "PATH", requires = "standalone")]
     pub load: Vec<PathBuf>,
 
     /// Keep certificates, keys and the kubeconfig in this folder. Without it they are in --data-dir, or gone with
     /// the process. Servers of the same etcd share it, so that each knows the callers of the others
-    #[arg(long, value_name = "FOLDER", requires = "standalone")]
+    #[arg(help_heading = GROUP, long, value_name = "FOLDER", requires = "standalone")]
     pub cert_dir: Option<PathBuf>,
 
     /// Write the kubeconfig to this file; without it into the folder of the certificates, where servers that share
     /// it write the same file: the last one to start is in it. Give each of them a file of its own
-    #[arg(long, value_name = "FILE", requires = "standalone")]
+    #[arg(help_heading = GROUP, long, value_name = "FILE", requires = "standalone")]
     pub write_kubeconfig: Option<PathBuf>,
 
     /// Tokens of callers: lines of token,user,uid,"group,group"
-    #[arg(long, value_name = "FILE", requires = "standalone")]
+    #[arg(help_heading = GROUP, long, value_name = "FILE", requires = "standalone")]
     pub token_auth_file: Option<PathBuf>,
 }
 

@@ -1,6 +1,6 @@
 //! What requests and their answers may take of memory.
 
-use super::{answers, encode, throttle};
+use super::{Inflights, answers, encode, throttle};
 use crate::codec;
 use crate::quota::{self, Portion};
 
@@ -20,11 +20,11 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// So large a portion of all of them.
-    pub fn of(portion: Portion) -> Self {
+    /// So large a portion of all of them, and room for so many requests.
+    pub fn of(portion: Portion, inflights: Inflights) -> Self {
         Self {
             trees: quota::trees(portion),
-            throttle: throttle::Bounds::of(portion),
+            throttle: throttle::Bounds::of(portion, inflights),
             yaml_parsers: codec::yaml_parsers(portion),
             answers: answers::limit(portion),
             forms: encode::shared_forms_limit(portion),

@@ -62,9 +62,27 @@ const LEAST_HEAD_UNITS_OF_STRANGERS: usize = HEAD_UNITS_OF_STRANGERS / 4;
 /// A body whose length is not announced may be as long as any.
 const LONGEST_BODY: usize = 3 << 20;
 
-/// What heads, bodies and selectors of requests may take.
+/// How many requests may be in flight: what operators may say of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inflights {
+    /// Reads that do not last.
+    pub reads: usize,
+    /// Writes.
+    pub writes: usize,
+    /// Watches.
+    pub watches: usize,
+}
+
+impl Default for Inflights {
+    fn default() -> Self {
+        Self { reads: READS, writes: WRITES, watches: WATCHES }
+    }
+}
+
+/// What requests may take: places, and what their heads, bodies and selectors take of memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
+    inflights: Inflights,
     large_body_units: usize,
     small_body_units: usize,
     head_units: usize,
@@ -74,8 +92,9 @@ pub(super) struct Bounds {
 }
 
 impl Bounds {
-    pub(super) fn of(portion: Portion) -> Self {
+    pub(super) fn of(portion: Portion, inflights: Inflights) -> Self {
         Self {
+            inflights,
             large_body_units: portion.between(LEAST_BODY_UNITS, BODY_UNITS),
             small_body_units: portion.between(LEAST_SMALL_BODY_UNITS, BODY_UNITS),
             head_units: portion.between(LEAST_HEAD_UNITS, HEAD_UNITS),
@@ -153,9 +172,9 @@ impl Throttle {
     /// Nothing is in flight.
     pub(super) fn new(bounds: Bounds) -> Self {
         Self {
-            reads: Arc::new(Levels::new(READS)),
-            writes: Arc::new(Levels::new(WRITES)),
-            watches: Places::new(WATCHES),
+            reads: Arc::new(Levels::new(bounds.inflights.reads)),
+            writes: Arc::new(Levels::new(bounds.inflights.writes)),
+            watches: Places::new(bounds.inflights.watches),
             costly: Queue::new(COSTLY).with_waiting_of_user(COSTLY_WAITING),
             large_bodies: Places::new(bounds.large_body_units),
             small_bodies: Places::new(bounds.small_body_units),
@@ -280,7 +299,7 @@ mod tests {
 
     #[test]
     fn heads_are_bounded_by_their_size_and_by_user() {
-        let throttle = Throttle::new(Bounds::of(Portion::ALL));
+        let throttle = Throttle::new(Bounds::of(Portion::ALL, Inflights::default()));
         let head = |length: usize| {
             let request = http::Request::get("/x").header("x", "x".repeat(length));
             request.body(()).unwrap().into_parts().0
@@ -315,7 +334,7 @@ mod tests {
 
     #[test]
     fn the_largest_head_and_body_fit_the_smallest_room() {
-        let throttle = Throttle::new(Bounds::of(Portion::largest(|_| false)));
+        let throttle = Throttle::new(Bounds::of(Portion::largest(|_| false), Inflights::default()));
         let largest = http::Request::get("/x").header("x", "x".repeat((2 << 20) - 200));
         let (head, ()) = largest.body(()).unwrap().into_parts();
         let held = ["jane", "joe", "jim", "jill"].map(|name| {
@@ -331,7 +350,7 @@ mod tests {
 
     #[test]
     fn watches_of_a_user_of_many_groups_are_bounded_by_their_size() {
-        let throttle = Throttle::new(Bounds::of(Portion::ALL));
+        let throttle = Throttle::new(Bounds::of(Portion::ALL, Inflights::default()));
         let watches = |count: usize| {
             let groups = (0..count).map(|number| format!("group-{number}-{}", "x".repeat(40)));
             let user =
@@ -348,7 +367,7 @@ mod tests {
 
     #[test]
     fn an_empty_body_needs_no_room_and_an_unknown_one_the_most() {
-        let throttle = Throttle::new(Bounds::of(Portion::ALL));
+        let throttle = Throttle::new(Bounds::of(Portion::ALL, Inflights::default()));
         let user = User { name: "jane".to_owned(), ..User::default() };
         let unknown = || Body::from_stream(futures::stream::pending::<Result<String, String>>());
         let held: Vec<_> = std::iter::from_fn(|| throttle.body(&user, &unknown()).ok()).collect();

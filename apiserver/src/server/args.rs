@@ -4,6 +4,7 @@ mod audit;
 mod etcd;
 
 use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,56 +19,70 @@ pub use etcd::EtcdArgs;
 use super::memory::Said;
 use crate::error::StartError;
 use crate::manifests;
+use crate::request::Inflights;
 use crate::storage::{Encryption, NamespaceShare};
+
+/// How many places there may be for requests: each level of users needs one, and more than memory has room
+/// for would be no bound.
+const PLACES: RangeInclusive<i64> = 20..=1_000_000;
 
 /// Longer than a watch of the cluster is quiet.
 const CLUSTER_SILENCE: Duration = Duration::from_secs(320);
+
+/// The groups of flags, as `--help` shows them.
+const SERVING: &str = "Where and how it serves";
+const CLUSTER: &str = "The cluster";
+const CALLERS: &str = "Who calls";
+const OBJECTS: &str = "Objects, and where they are kept";
+const LIMITS: &str = "Limits";
+const LOG: &str = "The log";
+/// Of `audit`.
+const AUDIT: &str = "The audit log";
 
 /// Flags of a server. Their defaults are those of the command line.
 #[derive(Clone, Debug, clap::Args)]
 #[non_exhaustive]
 pub struct Args {
     /// The address to listen on
-    #[arg(long, default_value = "0.0.0.0", value_name = "IP")]
+    #[arg(help_heading = SERVING, long, default_value = "0.0.0.0", value_name = "IP")]
     pub bind_address: IpAddr,
 
     /// The port to serve HTTPS on; 0 takes a free one
-    #[arg(long, default_value_t = manifests::PORT, value_name = "PORT")]
+    #[arg(help_heading = SERVING, long, default_value_t = manifests::PORT, value_name = "PORT")]
     pub secure_port: u16,
 
     /// The serving certificate, PEM, leaf first; read again when it changes. Without it a
     /// certificate is made and kept in a Secret
-    #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
+    #[arg(help_heading = SERVING, long, value_name = "FILE", requires = "tls_private_key_file")]
     pub tls_cert_file: Option<PathBuf>,
 
     /// The key of the serving certificate, PEM
-    #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
+    #[arg(help_heading = SERVING, long, value_name = "FILE", requires = "tls_cert_file")]
     pub tls_private_key_file: Option<PathBuf>,
 
     /// How to reach the cluster. Without it: $KUBECONFIG, ~/.kube/config, then the service
     /// account of the pod
-    #[arg(long, value_name = "FILE")]
+    #[arg(help_heading = CLUSTER, long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
 
     /// The namespace of our Service and Secret; without it that of the kubeconfig or the pod
-    #[arg(long, value_name = "NAME")]
+    #[arg(help_heading = CLUSTER, long, value_name = "NAME")]
     pub namespace: Option<String>,
 
     /// The name of our Service; without it the name of the server
-    #[arg(long, value_name = "NAME")]
+    #[arg(help_heading = CLUSTER, long, value_name = "NAME")]
     pub service_name: Option<String>,
 
     /// CAs of client certificates, PEM; without it those of the cluster
-    #[arg(long, value_name = "FILE")]
+    #[arg(help_heading = CALLERS, long, value_name = "FILE")]
     pub client_ca_file: Option<PathBuf>,
 
     /// CAs of the front proxy's client certificate, PEM; without it what the cluster says
-    #[arg(long, value_name = "FILE")]
+    #[arg(help_heading = CALLERS, long, value_name = "FILE")]
     pub requestheader_client_ca_file: Option<PathBuf>,
 
     /// Common names that the front proxy's certificate may have; none means any
-    #[arg(
-        long,
+    #[arg(help_heading = CALLERS, long,
         value_name = "NAMES",
         value_delimiter = ',',
         requires = "requestheader_client_ca_file"
@@ -75,8 +90,7 @@ pub struct Args {
     pub requestheader_allowed_names: Vec<String>,
 
     /// Headers that hold the user's name
-    #[arg(
-        long,
+    #[arg(help_heading = CALLERS, long,
         value_name = "NAMES",
         value_delimiter = ',',
         requires = "requestheader_client_ca_file",
@@ -85,8 +99,7 @@ pub struct Args {
     pub requestheader_username_headers: Vec<String>,
 
     /// Headers that hold the user's uid
-    #[arg(
-        long,
+    #[arg(help_heading = CALLERS, long,
         value_name = "NAMES",
         value_delimiter = ',',
         requires = "requestheader_client_ca_file"
@@ -94,8 +107,7 @@ pub struct Args {
     pub requestheader_uid_headers: Vec<String>,
 
     /// Headers that hold the user's groups
-    #[arg(
-        long,
+    #[arg(help_heading = CALLERS, long,
         value_name = "NAMES",
         value_delimiter = ',',
         requires = "requestheader_client_ca_file",
@@ -104,8 +116,7 @@ pub struct Args {
     pub requestheader_group_headers: Vec<String>,
 
     /// Prefixes of headers that hold further attributes of the user
-    #[arg(
-        long,
+    #[arg(help_heading = CALLERS, long,
         value_name = "PREFIXES",
         value_delimiter = ',',
         requires = "requestheader_client_ca_file",
@@ -115,47 +126,47 @@ pub struct Args {
 
     /// Where to answer /healthz, /livez and /readyz over plain HTTP too, to anybody; they are
     /// always answered over HTTPS
-    #[arg(long, value_name = "IP:PORT")]
+    #[arg(help_heading = SERVING, long, value_name = "IP:PORT")]
     pub health_probe_bind_address: Option<SocketAddr>,
 
     /// Where to show /metrics over plain HTTP too, to anybody; over HTTPS they are shown to
     /// whoever may get them
-    #[arg(long, value_name = "IP:PORT")]
+    #[arg(help_heading = SERVING, long, value_name = "IP:PORT")]
     pub metrics_bind_address: Option<SocketAddr>,
 
     /// Whether requests without credentials are somebody's, system:anonymous, who may do what
     /// RBAC says; if not they are refused. Health checks are answered anyway
-    #[arg(long, default_value_t = true, action = ArgAction::Set, value_name = "BOOL")]
+    #[arg(help_heading = CALLERS, long, default_value_t = true, action = ArgAction::Set, value_name = "BOOL")]
     pub anonymous_auth: bool,
 
     /// Admission plugins to disable
-    #[arg(long, value_enum, value_name = "NAMES", value_delimiter = ',')]
+    #[arg(help_heading = OBJECTS, long, value_enum, value_name = "NAMES", value_delimiter = ',')]
     pub disable_admission_plugins: Vec<AdmissionPluginName>,
 
     /// The part of the store that the objects of one namespace may take. Cluster-scoped objects count
     /// as one namespace more; 100% is for a server whose objects all live in one
-    #[arg(long, value_name = "PERCENT", default_value = "25%")]
+    #[arg(help_heading = LIMITS, long, value_name = "PERCENT", default_value = "25%")]
     pub store_namespace_share: NamespaceShare,
 
     /// How much memory the objects that are stored may take: MiB. Without it 128, or less in a container
     /// that may take less than everything together
-    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(16..))]
+    #[arg(help_heading = LIMITS, long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(16..))]
     pub store_memory_mib: Option<u32>,
 
     /// Keep nothing of who owns which field of an object: metadata.managedFields, which may take
     /// as much as all the rest. Nobody can apply server-side then (415)
-    #[arg(long)]
+    #[arg(help_heading = OBJECTS, long)]
     pub drop_managed_fields: bool,
 
     /// Keep objects in this folder, so that they outlive the process: an embedded database, for one
     /// process at a time, on a disk of this machine. Without it they are kept in memory. A server
     /// without a cluster keeps its certificates and its kubeconfig there, too
-    #[arg(long, value_name = "FOLDER", env = "DATA_DIR")]
+    #[arg(help_heading = OBJECTS, long, value_name = "FOLDER", env = "DATA_DIR")]
     pub data_dir: Option<PathBuf>,
 
     /// How objects are encrypted in the folder or in etcd: an EncryptionConfiguration, as kube-apiserver
     /// has it, with the providers aesgcm, secretbox, kms (v2) and identity
-    #[arg(long, value_name = "FILE", env = "ENCRYPTION_PROVIDER_CONFIG")]
+    #[arg(help_heading = OBJECTS, long, value_name = "FILE", env = "ENCRYPTION_PROVIDER_CONFIG")]
     pub encryption_provider_config: Option<PathBuf>,
 
     /// Where etcd is, if objects are kept there.
@@ -165,31 +176,45 @@ pub struct Args {
     /// Copy the objects of stored kinds from the deployed server, through kube-apiserver,
     /// before listening: for a process that takes its place for a while, as with mirrord.
     /// Never for the deployed one, which would ask itself
-    #[arg(long, env = "COPY_STORED_OBJECTS", conflicts_with_all = ["data_dir", "etcd_servers"])]
+    #[arg(help_heading = CLUSTER, long, env = "COPY_STORED_OBJECTS", conflicts_with_all = ["data_dir", "etcd_servers"])]
     pub copy_stored_objects: bool,
 
     /// How much memory the objects of each type that kinds are computed from may take: MiB. When
     /// there are more of them, what is computed from them is not served until there are less, and
     /// what only looks them up is served without them.
     /// Without it 64, or less in a container that may take less than everything together
-    #[arg(long, value_name = "MIB")]
+    #[arg(help_heading = LIMITS, long, value_name = "MIB")]
     pub source_memory_mib: Option<u32>,
+
+    /// How many reads may be in flight at a time, of all users; more wait, users in turns, and are refused (429) if
+    /// too many do. Cluster administrators (system:masters) are not counted
+    #[arg(help_heading = LIMITS, long, value_name = "COUNT", default_value_t = 400, value_parser = clap::value_parser!(u32).range(PLACES))]
+    pub max_requests_inflight: u32,
+
+    /// The same of writes
+    #[arg(help_heading = LIMITS, long, value_name = "COUNT", default_value_t = 200, value_parser = clap::value_parser!(u32).range(PLACES))]
+    pub max_mutating_requests_inflight: u32,
+
+    /// How many watches may be open at a time, of all users: kube-apiserver needs one for each of its clients'
+    /// watches. More are refused (429)
+    #[arg(help_heading = LIMITS, long, value_name = "COUNT", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(PLACES))]
+    pub max_watches: u32,
 
     /// What is written down of requests.
     #[command(flatten)]
     pub audit: AuditArgs,
 
     /// How long to serve on, not ready, after a signal to stop: seconds, or 500ms, 1m
-    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
+    #[arg(help_heading = SERVING, long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
     pub shutdown_delay_duration: Duration,
 
     /// How much to log: 0 what operators need, 3 a line for each request too, 4 and above
     /// for debugging, 6 and above everything. $RUST_LOG says it in more detail
-    #[arg(short, long, value_name = "LEVEL", default_value_t = 0)]
+    #[arg(help_heading = LOG, short, long, value_name = "LEVEL", default_value_t = 0)]
     pub v: u8,
 
     /// The form of the log
-    #[arg(long, value_enum, default_value_t = LoggingFormat::Text)]
+    #[arg(help_heading = LOG, long, value_enum, default_value_t = LoggingFormat::Text)]
     pub logging_format: LoggingFormat,
 }
 
@@ -230,6 +255,11 @@ impl Args {
         Said {
             source_memory: bytes(self.source_memory_mib),
             store_memory: bytes(self.store_memory_mib),
+            inflights: Inflights {
+                reads: self.max_requests_inflight as usize,
+                writes: self.max_mutating_requests_inflight as usize,
+                watches: self.max_watches as usize,
+            },
         }
     }
 

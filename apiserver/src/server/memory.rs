@@ -6,7 +6,7 @@ use super::connection;
 use crate::cluster::{LEAST_SOURCE_MEMORY, SOURCE_MEMORY};
 use crate::definition::{Kinds, Role, SourceKind};
 use crate::quota::Portion;
-use crate::request;
+use crate::request::{self, Inflights};
 use crate::storage::{LEAST_MEMORY_STORE_LIMIT, MEMORY_STORE_LIMIT};
 use crate::watch_cache::{LEAST_WINDOW_LIMIT, WINDOW_LIMIT};
 
@@ -23,13 +23,15 @@ pub(super) struct Contents {
     said: Said,
 }
 
-/// What was said of bounds, in bytes.
+/// What was said of bounds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Said {
-    /// What the objects of each type of the cluster may take.
+    /// What the objects of each type of the cluster may take, in bytes.
     pub source_memory: Option<usize>,
-    /// What all objects that are stored may take.
+    /// What all objects that are stored may take, in bytes.
     pub store_memory: Option<usize>,
+    /// How many requests may be in flight.
+    pub inflights: Inflights,
 }
 
 impl Contents {
@@ -80,11 +82,11 @@ impl Bounds {
     fn of(portion: Portion, contents: Contents) -> Self {
         let source_memory = portion.between(LEAST_SOURCE_MEMORY, SOURCE_MEMORY);
         let objects = portion.between(LEAST_MEMORY_STORE_LIMIT, MEMORY_STORE_LIMIT);
-        let Said { source_memory: of_source, store_memory: of_store } = contents.said;
+        let Said { source_memory: of_source, store_memory: of_store, inflights } = contents.said;
         Self {
             contents,
             connections: connection::Bounds::of(portion),
-            requests: request::Bounds::of(portion),
+            requests: request::Bounds::of(portion, inflights),
             objects: of_store.unwrap_or(objects),
             window: portion.between(LEAST_WINDOW_LIMIT, WINDOW_LIMIT),
             source_memory: of_source.unwrap_or(source_memory),
@@ -155,8 +157,15 @@ mod tests {
     use crate::manifests::MEMORY_LIMIT_MIB;
 
     /// More than farm-operator has.
-    const CONTENTS: Contents =
-        Contents { stored: 2, sources: 4, said: Said { source_memory: None, store_memory: None } };
+    const CONTENTS: Contents = Contents {
+        stored: 2,
+        sources: 4,
+        said: Said {
+            source_memory: None,
+            store_memory: None,
+            inflights: Inflights { reads: 400, writes: 200, watches: 20_000 },
+        },
+    };
     const FLOOR_MIB: usize = 256;
 
     fn within(mebibytes: usize) -> Bounds {
@@ -210,7 +219,11 @@ mod tests {
 
     #[test]
     fn what_was_said_holds() {
-        let said = Said { source_memory: Some(32 << 20), store_memory: Some(200 << 20) };
+        let said = Said {
+            source_memory: Some(32 << 20),
+            store_memory: Some(200 << 20),
+            ..Said::default()
+        };
         let bounds = Bounds::within(Some(768 << 20), Contents { said, ..CONTENTS });
         assert_eq!((bounds.source_memory, bounds.objects), (32 << 20, 200 << 20));
         assert!(bounds.sum() <= 768 << 20, "the other rooms share what is left");

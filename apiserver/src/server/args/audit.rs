@@ -16,23 +16,23 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 pub struct AuditArgs {
     /// Which requests are written down, and how much of them: a Policy of audit.k8s.io/v1, as
     /// kube-apiserver has it
-    #[arg(long, value_name = "FILE", env = "AUDIT_POLICY_FILE", requires = "audit_log_path")]
+    #[arg(help_heading = super::AUDIT, long, value_name = "FILE", env = "AUDIT_POLICY_FILE", requires = "audit_log_path")]
     pub audit_policy_file: Option<PathBuf>,
 
     /// Where they are written down, a line of JSON for each event; - is standard output
-    #[arg(long, value_name = "FILE", env = "AUDIT_LOG_PATH", requires = "audit_policy_file")]
+    #[arg(help_heading = super::AUDIT, long, value_name = "FILE", env = "AUDIT_LOG_PATH", requires = "audit_policy_file")]
     pub audit_log_path: Option<PathBuf>,
 
     /// How large the file becomes before another one is begun: MB; 0 lets it grow
-    #[arg(long, value_name = "MB", default_value_t = 100)]
+    #[arg(help_heading = super::AUDIT, long, value_name = "MB", default_value_t = 100)]
     pub audit_log_maxsize: u32,
 
     /// How many days old files are kept; 0 for ever
-    #[arg(long, value_name = "DAYS", default_value_t = 366)]
+    #[arg(help_heading = super::AUDIT, long, value_name = "DAYS", default_value_t = 366)]
     pub audit_log_maxage: u32,
 
     /// How many old files are kept; 0 all
-    #[arg(long, value_name = "FILES", default_value_t = 100)]
+    #[arg(help_heading = super::AUDIT, long, value_name = "FILES", default_value_t = 100)]
     pub audit_log_maxbackup: u32,
 }
 

@@ -12,8 +12,7 @@ use crate::storage::EtcdOptions;
 pub struct EtcdArgs {
     /// Keep objects in this etcd, 3.5.13 or later, so that several replicas can serve them: the URLs of
     /// its members
-    #[arg(
-        long,
+    #[arg(help_heading = super::OBJECTS, long,
         value_name = "URLS",
         value_delimiter = ',',
         env = "ETCD_SERVERS",
@@ -22,24 +21,24 @@ pub struct EtcdArgs {
     pub etcd_servers: Vec<String>,
 
     /// What all keys in etcd begin with. Without it /registry/ and the name of the server
-    #[arg(long, value_name = "PREFIX", requires = "etcd_servers")]
+    #[arg(help_heading = super::OBJECTS, long, value_name = "PREFIX", requires = "etcd_servers")]
     pub etcd_prefix: Option<String>,
 
     /// CAs of etcd's certificates, PEM
-    #[arg(long, value_name = "FILE", env = "ETCD_CAFILE", requires = "etcd_servers")]
+    #[arg(help_heading = super::OBJECTS, long, value_name = "FILE", env = "ETCD_CAFILE", requires = "etcd_servers")]
     pub etcd_cafile: Option<PathBuf>,
 
     /// The certificate that is shown to etcd, PEM
-    #[arg(long, value_name = "FILE", env = "ETCD_CERTFILE", requires_all = ["etcd_servers", "etcd_cafile", "etcd_keyfile"])]
+    #[arg(help_heading = super::OBJECTS, long, value_name = "FILE", env = "ETCD_CERTFILE", requires_all = ["etcd_servers", "etcd_cafile", "etcd_keyfile"])]
     pub etcd_certfile: Option<PathBuf>,
 
     /// The key of the certificate that is shown to etcd, PEM
-    #[arg(long, value_name = "FILE", env = "ETCD_KEYFILE", requires_all = ["etcd_servers", "etcd_certfile"])]
+    #[arg(help_heading = super::OBJECTS, long, value_name = "FILE", env = "ETCD_KEYFILE", requires_all = ["etcd_servers", "etcd_certfile"])]
     pub etcd_keyfile: Option<PathBuf>,
 
     /// How long etcd keeps old revisions, from which interrupted watches go on; 0 turns compaction off, where
     /// another server at the same etcd does it, as kube-apiserver
-    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
+    #[arg(help_heading = super::OBJECTS, long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
     pub etcd_compaction_interval: Duration,
 }
 
