@@ -8,6 +8,7 @@
 
 mod applied;
 mod compare;
+mod complete;
 mod conflicts;
 mod field_set;
 mod fields;

@@ -5,18 +5,24 @@
 
 mod cells;
 mod computed;
+mod convert;
 mod kinds;
 mod lookup;
+mod round_trips;
 mod rules;
 mod stored;
+mod versions;
 mod yaml;
 
 pub use cells::Cells;
 pub use computed::{Computed, SourceType};
+pub use convert::{ConversionFailure, Convert};
 pub use kinds::{Kinds, Registered, Role, SourceKind};
 pub use lookup::{Everything, Lookup, Related, Scoped, Total};
+pub use round_trips::{RoundTripFault, check_round_trips};
 pub use rules::Rules;
 pub use stored::Stored;
+pub use versions::Versions;
 pub use yaml::DefinitionError;
 
 pub use crate::cluster::SourceScope;

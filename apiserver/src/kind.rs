@@ -8,6 +8,7 @@ mod columns;
 mod conversion;
 mod converted;
 mod erased_cells;
+mod erased_conversion;
 mod erased_rules;
 mod filled;
 mod json_path;
@@ -25,6 +26,7 @@ mod view;
 pub use age::age;
 pub use columns::Columns;
 pub use erased_cells::ErasedCells;
+pub use erased_conversion::{ErasedConversion, Hub, VersionCode};
 pub use erased_rules::{ErasedRules, Prepared, RuleContext, Verdict};
 pub use filled::{Filled, Said};
 pub use names::Names;
@@ -89,6 +91,8 @@ pub struct Kind {
     unserved: Vec<Arc<Version>>,
     /// What of the definition says what objects hold.
     shape: Shape,
+    /// How objects of one version become those of another, if code says it.
+    conversion: Option<Arc<ErasedConversion>>,
     /// Rules of a user, if there are any: admission asks them.
     pub admission_rules: Option<Arc<ErasedRules>>,
     /// How its objects are named, written and deleted.
@@ -109,7 +113,7 @@ impl Kind {
     /// columns; names each field.
     pub fn parse(
         definition: &CustomResourceDefinition,
-        cells: Option<Arc<ErasedCells>>,
+        cells: impl IntoIterator<Item = Arc<ErasedCells>>,
     ) -> Result<Self, StartError> {
         let group = &definition.spec.group;
         let mut faults = Vec::new();
@@ -127,7 +131,7 @@ impl Kind {
     /// As `parse`; when there is no such type.
     pub fn parse_built_in(
         definition: &CustomResourceDefinition,
-        cells: Option<Arc<ErasedCells>>,
+        cells: impl IntoIterator<Item = Arc<ErasedCells>>,
         types: &Arc<Types>,
     ) -> Result<Self, StartError> {
         let group = &definition.spec.group;
@@ -138,7 +142,7 @@ impl Kind {
 
     fn parse_in(
         definition: &CustomResourceDefinition,
-        cells: Option<Arc<ErasedCells>>,
+        cells: impl IntoIterator<Item = Arc<ErasedCells>>,
         types: Option<&Arc<Types>>,
         mut faults: Vec<String>,
     ) -> Result<Self, StartError> {
@@ -165,7 +169,8 @@ impl Kind {
             ));
             return Err(StartError::Kind { kind: qualified, faults });
         }
-        let versions = parse_versions(spec, cells.as_ref(), types, &mut faults);
+        let cells: Vec<_> = cells.into_iter().collect();
+        let versions = parse_versions(spec, &cells, types, &mut faults);
         if let Some((served, unserved, storage)) = &versions {
             let all = served.iter().chain(unserved).chain([storage]);
             let patterns: BTreeMap<String, usize> =
@@ -187,6 +192,7 @@ impl Kind {
                 storage,
                 unserved,
                 shape: Shape::default(),
+                conversion: None,
                 admission_rules: None,
                 strategy: Strategy::default(),
                 subresource_handlers: Vec::new(),
@@ -205,6 +211,12 @@ impl Kind {
             true => Self { strategy_rules: rules, ..self },
             false => Self { admission_rules: rules, ..self },
         }
+    }
+
+    /// The same kind, whose versions code converts.
+    #[must_use]
+    pub fn with_conversion(self, conversion: Option<Arc<ErasedConversion>>) -> Self {
+        Self { conversion, ..self }
     }
 
     /// The same kind with another strategy.
@@ -307,8 +319,12 @@ impl Kind {
         self.strategy_rules.as_deref().filter(|rules| rules.is_about(&version.name))
     }
 
-    /// A version that is served and that the rules, if there are any, do not look at.
+    /// A version that is served and that the rules, if there are any, do not look at, because nothing
+    /// makes one of theirs of its objects.
     pub fn version_without_rules(&self) -> Option<&str> {
+        if self.conversion.is_some() {
+            return None;
+        }
         let rules = self.admission_rules.as_ref().or(self.strategy_rules.as_ref())?;
         let names = self.versions.iter().map(|version| version.name.as_str());
         names.into_iter().find(|name| !rules.is_about(name))
@@ -375,7 +391,7 @@ type Versions = (Vec<Arc<Version>>, Vec<Arc<Version>>, Arc<Version>);
 /// The versions, the preferred one first.
 fn parse_versions(
     spec: &CustomResourceDefinitionSpec,
-    cells: Option<&Arc<ErasedCells>>,
+    cells: &[Arc<ErasedCells>],
     types: Option<&Arc<Types>>,
     faults: &mut Vec<String>,
 ) -> Option<Versions> {
@@ -392,7 +408,7 @@ fn parse_versions(
             faults.push(format!("{path}.name: a second version of this name"));
         }
         names.push(&version.name);
-        let cells = cells.filter(|cells| cells.version() == version.name).cloned();
+        let cells = cells.iter().find(|cells| cells.version() == version.name).cloned();
         let parsed = Version::parse(spec, version, cells, types, &path, faults);
         let Some(parsed) = parsed.map(Arc::new) else { continue };
         if version.storage && storage.replace(Arc::clone(&parsed)).is_some() {
@@ -404,10 +420,10 @@ fn parse_versions(
             unserved.push(parsed);
         }
     }
-    if let Some(cells) = cells
-        && !names.contains(&cells.version())
-    {
-        let version = cells.version();
+    for version in cells.iter().map(|cells| cells.version()) {
+        if names.contains(&version) {
+            continue;
+        }
         faults.push(format!(
             "spec.versions: there is no {version:?}, whose cells are computed by code"
         ));

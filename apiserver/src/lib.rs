@@ -107,8 +107,9 @@ pub use backup::BackupOptions;
 pub use clock::{Clock, truncate_to_seconds};
 pub use codec::{read_protobuf, write_protobuf};
 pub use definition::{
-    Cells, Computed, DefinitionError, Everything, Kinds, Lookup, Related, Rules, Scoped,
-    SourceScope, SourceType, Stored, Total,
+    Cells, Computed, ConversionFailure, Convert, DefinitionError, Everything, Kinds, Lookup,
+    Related, RoundTripFault, Rules, Scoped, SourceScope, SourceType, Stored, Total, Versions,
+    check_round_trips,
 };
 pub use doctor::{Diagnosis, DoctorOptions, DoctorOutput, Finding, Outcome};
 pub use error::{FieldError, StartError};

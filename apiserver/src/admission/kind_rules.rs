@@ -1,18 +1,21 @@
 //! KindRules: the rules of one kind as an admission plugin.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
+use serde_json::Value;
 
 use super::{
     AdmissionError, AdmissionObject, AdmissionOperation, AdmissionPlugin, AdmissionRequest,
 };
-use crate::kind::{ErasedRules, RuleContext};
+use crate::kind::{ErasedRules, Prepared, RuleContext};
 use crate::object::Tree;
 
 /// The rules that a user wrote for one kind. They are about objects, so they are not asked
-/// about deletions, nor about a `status` alone.
+/// about deletions, nor about a `status` alone. They look at objects of one version: those of others are
+/// converted, and what the rules have prepared is converted back.
 #[derive(Debug)]
 pub struct KindRules(pub Arc<ErasedRules>);
 
@@ -20,7 +23,8 @@ impl AdmissionPlugin for KindRules {
     fn handles(&self, request: &AdmissionRequest<'_>) -> bool {
         let is_of_object = matches!(request.subresource, "" | "scale");
         let is_deletion = request.operation == AdmissionOperation::Delete;
-        is_of_object && !is_deletion && self.0.is_about(request.version)
+        let is_known = self.0.is_about(request.version) || request.converts_by_code();
+        is_of_object && !is_deletion && is_known
     }
 
     fn mutate<'a>(
@@ -28,11 +32,26 @@ impl AdmissionPlugin for KindRules {
         request: &'a AdmissionRequest<'_>,
         object: &'a mut AdmissionObject<'_>,
     ) -> BoxFuture<'a, Result<(), AdmissionError>> {
-        // What does not fit its type is told when the object is validated.
-        if let Ok(Some(prepared)) = self.0.prepared(object, &context(request)) {
+        // What does not fit its type, or cannot be converted, is told when the object is validated.
+        let (Ok(converted), Ok(old)) = (self.converted(request, object), self.old(request)) else {
+            return ready(Ok(())).boxed();
+        };
+        let prepared = self.0.prepared(&converted, &context(request, old.as_deref()));
+        let Ok(Some(prepared)) = prepared else { return ready(Ok(())).boxed() };
+        if let Cow::Borrowed(_) = converted {
             prepared.apply_to(object);
+            return ready(Ok(())).boxed();
         }
-        ready(Ok(())).boxed()
+        let mut after = converted.clone().into_owned();
+        prepared.apply_to(&mut after);
+        let back = |tree: &Tree| -> Result<Value, AdmissionError> {
+            Ok(Value::Object(request.convert(tree, request.version)?.into_owned()))
+        };
+        // What the rules have changed is changed, and nothing that a conversion makes anew.
+        let prepared = back(&converted)
+            .and_then(|before| Ok(Prepared { before, after: back(&after)? }))
+            .map(|prepared| prepared.apply_to(object));
+        ready(prepared).boxed()
     }
 
     fn validate<'a>(
@@ -41,7 +60,13 @@ impl AdmissionPlugin for KindRules {
         object: Option<&'a Tree>,
     ) -> BoxFuture<'a, Result<(), AdmissionError>> {
         let Some(object) = object else { return ready(Ok(())).boxed() };
-        let verdict = self.0.judge(object, request.old_object(), &context(request));
+        let converted = match self.converted(request, object) {
+            Ok(converted) => converted,
+            Err(error) => return ready(Err(error)).boxed(),
+        };
+        // An old one that cannot be converted is none, as one that does not fit the type.
+        let old = self.old(request).unwrap_or_default();
+        let verdict = self.0.judge(&converted, old.as_deref(), &context(request, old.as_deref()));
         for warning in verdict.warnings {
             request.warn(warning);
         }
@@ -53,9 +78,28 @@ impl AdmissionPlugin for KindRules {
     }
 }
 
-fn context<'a>(request: &'a AdmissionRequest<'_>) -> RuleContext<'a> {
+impl KindRules {
+    /// An object of the request, in the version of the rules.
+    fn converted<'a>(
+        &self,
+        request: &AdmissionRequest<'_>,
+        object: &'a Tree,
+    ) -> Result<Cow<'a, Tree>, AdmissionError> {
+        request.convert(object, self.0.version())
+    }
+
+    /// The object that is there, in the version of the rules.
+    fn old<'a>(
+        &self,
+        request: &'a AdmissionRequest<'_>,
+    ) -> Result<Option<Cow<'a, Tree>>, AdmissionError> {
+        request.old_object().map(|old| self.converted(request, old)).transpose()
+    }
+}
+
+fn context<'a>(request: &'a AdmissionRequest<'_>, old: Option<&'a Tree>) -> RuleContext<'a> {
     let context = RuleContext::new(request.user, request.now, request.dry_run);
-    match request.old_object() {
+    match old {
         Some(old) => context.changing(old),
         None => context,
     }

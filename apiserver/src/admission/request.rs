@@ -1,5 +1,6 @@
 //! AdmissionRequest: what a plugin is told about a write.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -9,7 +10,7 @@ use serde_json::Value;
 
 use super::{AdmissionError, Reservation};
 use crate::kind::RuleContext;
-use crate::object::{Key, Tree};
+use crate::object::{Key, Tree, metadata};
 use crate::served_kind::{ServedKind, ServedKinds};
 use crate::user::User;
 
@@ -159,6 +160,26 @@ impl<'a> AdmissionRequest<'a> {
     /// What was to be told.
     pub(crate) fn take_warnings(&self) -> Vec<String> {
         std::mem::take(&mut *self.warnings.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether code converts objects of the request into other versions.
+    pub(super) fn converts_by_code(&self) -> bool {
+        self.served.kind.is_converted_by_code()
+    }
+
+    /// An object of the kind in another version; as it is, if no code converts.
+    ///
+    /// # Errors
+    /// 500 when it cannot be converted.
+    pub(super) fn convert<'t>(
+        &self,
+        tree: &'t Tree,
+        version: &str,
+    ) -> Result<Cow<'t, Tree>, AdmissionError> {
+        let kind = &self.served.kind;
+        kind.convert_tree(tree, &kind.api_version(version)).map_err(|why| {
+            AdmissionError::answer(kind.unconvertible(metadata::name(tree), version, why).into())
+        })
     }
 
     /// The kind in service.

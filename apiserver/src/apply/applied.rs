@@ -40,6 +40,8 @@ pub enum Refused {
     Conflicts(Conflicts),
     /// An object cannot be taken apart as its type says.
     Untyped(String),
+    /// An object cannot be compared in another version.
+    Inconvertible(String),
 }
 
 impl From<String> for Refused {
@@ -88,13 +90,17 @@ pub fn apply(application: &Application<'_>, managers: &Managers) -> Result<Outco
             let mut owners: Vec<(String, FieldSet)> = managers.iter().map(owner).collect();
             // Fields that are never recorded, such as `metadata.name`, are kept too.
             owners.push((manager.api_version.clone(), set.union(of_nobody)));
-            prune(versions, merged, (&last.manager.api_version, &last.fields.set()), &owners)
+            let pruned =
+                prune(versions, merged, (&last.manager.api_version, &last.fields.set()), &owners);
+            pruned
+                .map_err(|why| Refused::Inconvertible(format!("failed to prune fields: {why}")))?
         }
         None => merged,
     };
     let mut of_others = managers.clone();
     let compared = compare(place, live, &new)?;
-    let (_, taken) = take_changed(versions, (live, &new), compared, &mut of_others, Some(manager))?;
+    let taken = take_changed(versions, (live, &new), compared, &mut of_others, Some(manager));
+    let (_, taken) = taken.map_err(Refused::Inconvertible)?;
     if !taken.is_empty() && !force {
         return Err(Refused::Conflicts(Conflicts::of(taken)));
     }
@@ -112,16 +118,23 @@ impl Managed {
     }
 }
 
-/// Without what its manager has applied before and nobody owns any more.
+/// Without what its manager has applied before and nobody owns any more. Each set is looked at in its own
+/// version, of which the object is made.
+///
+/// # Errors
+/// When it cannot be converted.
 fn prune(
     versions: &Versions<'_>,
     merged: Map<String, Value>,
     (version, last): (&String, &FieldSet),
     owners: &[(String, FieldSet)],
-) -> Map<String, Value> {
-    let Some(place) = versions.place(version) else { return merged };
+) -> Result<Map<String, Value>, String> {
+    let Some(place) = versions.place(version) else { return Ok(merged) };
     let with_parents = |place: Place<'_>, set: &FieldSet| with_declared_parents(place, set.clone());
     let last_set = with_parents(place, last);
+    let failed =
+        |why: String| format!("failed to convert merged object to last applied version: {why}");
+    let merged = versions.convert(&merged, version).map_err(failed)?.into_owned();
     let mut pruned = remove(place, &merged, &last_set);
     // What somebody owns is added back, one version after the other.
     let mut seen: Vec<&String> = vec![version];
@@ -130,20 +143,40 @@ fn prune(
             seen.push(other);
         }
     }
-    for version in seen {
-        let Some(place) = versions.place(version) else { continue };
-        let sets = owners.iter().filter(|(of, _)| of == version).map(|(_, set)| (*set).clone());
+    // Both as the version that is looked at has them.
+    let (mut of_version, mut at) = (merged.clone(), version);
+    for other in seen {
+        let Some(place) = versions.place(other) else { continue };
+        let sets = owners.iter().filter(|(of, _)| of == other).map(|(_, set)| (*set).clone());
         let owned_by_all = FieldSet::union_of(sets);
         if owned_by_all.is_empty() {
             continue;
         }
-        let of_merged = with_parents(place, &owned(place, &merged));
+        let failed = |which: &str, why: String| {
+            format!(
+                "failed add back owned items: failed to convert {which} object at version {other}: {why}"
+            )
+        };
+        let converted = versions.convert(&of_version, other);
+        let converted = converted.map_err(|why| failed("merged", why))?.into_owned();
+        pruned = versions
+            .convert_part((&of_version, pruned), (at, other))
+            .map_err(|why| failed("pruned", why))?;
+        (of_version, at) = (converted, other);
+        let of_merged = with_parents(place, &owned(place, &of_version));
         let of_pruned = with_parents(place, &owned(place, &pruned));
         let kept = of_pruned.union(with_parents(place, &owned_by_all));
-        pruned = remove(place, &merged, &of_merged.difference(&kept));
+        pruned = remove(place, &of_version, &of_merged.difference(&kept));
     }
     // And so is what was not its own.
+    let failed = |why: String| {
+        format!(
+            "failed add back dangling items: failed to convert pruned object to last applied version: {why}"
+        )
+    };
+    let pruned = versions.convert_part((&of_version, pruned), (at, version)).map_err(failed)?;
     let of_merged = with_parents(place, &owned(place, &merged));
     let of_pruned = with_parents(place, &owned(place, &pruned));
-    remove(place, &merged, &of_merged.difference(&of_pruned).intersection(&last_set))
+    let left = remove(place, &merged, &of_merged.difference(&of_pruned).intersection(&last_set));
+    versions.convert_part((&merged, left), (version, versions.requested()))
 }

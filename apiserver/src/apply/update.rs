@@ -99,8 +99,16 @@ pub(super) fn take_changed(
         let version = &manager.api_version;
         if !compared.iter().any(|(known, _)| known == version) {
             let place = versions.place(version)?;
-            let checked = check(place, live).and_then(|()| check(place, new));
-            match checked.and_then(|()| compare(place, live, new)) {
+            let compare_there = || {
+                let live = versions.convert(live, version);
+                let live = live.map_err(|why| format!("failed to convert old object: {why}"))?;
+                let new = versions.convert(new, version);
+                let new = new.map_err(|why| format!("failed to convert new object: {why}"))?;
+                check(place, &live)?;
+                check(place, &new)?;
+                compare(place, &live, &new)
+            };
+            match compare_there() {
                 Ok(comparison) => {
                     let comparison = comparison.without(versions.ignored(version));
                     compared.push((version.clone(), comparison));

@@ -1,5 +1,10 @@
 //! Versions: the types of a kind by the names of its versions, and what a write of each sets back.
 
+use std::borrow::Cow;
+
+use serde_json::{Map, Value};
+
+use super::complete::complete;
 use super::field_set::FieldSet;
 use super::path_element::PathElement;
 use super::place::Place;
@@ -11,7 +16,12 @@ pub struct Versions<'a> {
     all: Vec<Version<'a>>,
     nothing: FieldSet,
     may_go: bool,
+    convert: Option<Box<Convert<'a>>>,
 }
+
+/// Makes an object of any version one of the version of this name.
+type Convert<'a> = dyn for<'t> Fn(&'t Map<String, Value>, &str) -> Result<Cow<'t, Map<String, Value>>, String>
+    + 'a;
 
 struct Version<'a> {
     /// As `example.com/v1`.
@@ -24,7 +34,36 @@ impl<'a> Versions<'a> {
     /// The versions of a kind, and which one a request is about.
     pub fn new(requested: &str) -> Self {
         let requested = requested.to_owned();
-        Self { requested, all: Vec::new(), nothing: FieldSet::default(), may_go: false }
+        let nothing = FieldSet::default();
+        Self { requested, all: Vec::new(), nothing, may_go: false, convert: None }
+    }
+
+    /// The same; an object of one version becomes one of another by this.
+    #[must_use]
+    pub fn converted_by(
+        self,
+        convert: impl for<'t> Fn(
+            &'t Map<String, Value>,
+            &str,
+        ) -> Result<Cow<'t, Map<String, Value>>, String>
+        + 'a,
+    ) -> Self {
+        Self { convert: Some(Box::new(convert)), ..self }
+    }
+
+    /// An object as this version has it.
+    ///
+    /// # Errors
+    /// When it cannot be converted.
+    pub fn convert<'t>(
+        &self,
+        tree: &'t Map<String, Value>,
+        name: &str,
+    ) -> Result<Cow<'t, Map<String, Value>>, String> {
+        match &self.convert {
+            Some(convert) => convert(tree, name),
+            None => Ok(Cow::Borrowed(tree)),
+        }
     }
 
     /// The same; `may_go` says whether managers of a missing version are dropped without an error.
@@ -36,6 +75,26 @@ impl<'a> Versions<'a> {
     /// Whether some may go.
     pub fn may_go(&self) -> bool {
         self.may_go
+    }
+
+    /// A part of an object of one version as another has it. What its type demands, and the part does not
+    /// have, is taken from the whole object: code that reads types cannot convert it otherwise.
+    ///
+    /// # Errors
+    /// When it cannot be converted.
+    pub fn convert_part(
+        &self,
+        (whole, mut part): (&Map<String, Value>, Map<String, Value>),
+        (from, to): (&str, &str),
+    ) -> Result<Map<String, Value>, String> {
+        let (Some(convert), Some(version)) = (&self.convert, self.find(from)) else {
+            return Ok(part);
+        };
+        if from == to {
+            return Ok(part);
+        }
+        complete(version.schema.root(), whole, &mut part);
+        convert(&part, to).map(Cow::into_owned)
     }
 
     /// Adds a version, with the fields that writes of it set back: JSON pointers.

@@ -18,14 +18,15 @@ use super::computed::{self, Computed, SourceType};
 use super::lookup::Related;
 use super::stored::Stored;
 use super::to_tree;
+use super::versions::Merged;
 use super::yaml::{self, DefinitionError};
 use super::{Cells, Rules};
 use crate::admission::{AdmissionChain, AdmissionPlugin};
 use crate::cluster::{SourceScope, SourceStreams, Sources};
 use crate::error::StartError;
 use crate::kind::{
-    ErasedCells, ErasedRules, Kind, ReviewError, ReviewHandler, Strategy, SubresourceError,
-    SubresourceHandler, SubresourceOutcome, SubresourceRequest, View,
+    ErasedCells, ErasedConversion, ErasedRules, Kind, ReviewError, ReviewHandler, Strategy,
+    SubresourceError, SubresourceHandler, SubresourceOutcome, SubresourceRequest, View,
 };
 use crate::object::Tree;
 use crate::schema::Types;
@@ -85,8 +86,12 @@ pub enum Role {
 pub struct Registered {
     /// Its description.
     pub definition: CustomResourceDefinition,
-    /// Cells of its tables that are computed by code.
-    pub cells: Option<Arc<ErasedCells>>,
+    /// What is wrong with it, which stops the start.
+    pub faults: Vec<String>,
+    /// Cells of its tables that are computed by code, of each version that has some.
+    pub cells: Vec<Arc<ErasedCells>>,
+    /// How objects of one version become those of another, if code says it.
+    pub conversion: Option<Arc<ErasedConversion>>,
     /// Rules that are written in Rust.
     pub rules: Option<Arc<ErasedRules>>,
     /// How its objects are named, written and deleted.
@@ -130,9 +135,13 @@ impl Kinds {
     #[must_use]
     pub fn stored<K: Stored>(mut self) -> Self {
         let initial = K::initial().iter().map(to_tree).collect();
-        self.add(K::crd(), K::cells().erased(), Role::Stored { initial });
+        let Merged { definition, cells, conversion, faults } = K::versions().merged();
+        self.add(definition, K::cells().erased(), Role::Stored { initial });
         if let Some(registered) = self.registered.last_mut() {
             registered.rules = K::rules().erased().map(Arc::new);
+            registered.cells.extend(cells.into_iter().map(Arc::new));
+            registered.conversion = conversion.map(Arc::new);
+            registered.faults = faults;
         }
         self
     }
@@ -362,10 +371,12 @@ impl Kinds {
         cells: Option<ErasedCells>,
         role: Role,
     ) {
-        let cells = cells.map(Arc::new);
+        let cells = cells.map(Arc::new).into_iter().collect();
         self.registered.push(Registered {
             definition,
+            faults: Vec::new(),
             cells,
+            conversion: None,
             rules: None,
             types: None,
             strategy: Strategy::default(),

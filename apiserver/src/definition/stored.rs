@@ -4,7 +4,7 @@ use kube::{CustomResourceExt, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{Cells, Rules};
+use super::{Cells, Rules, Versions};
 
 /// A kind whose objects the server keeps. Every method has a default.
 ///
@@ -33,6 +33,15 @@ pub trait Stored:
         Self: Sized,
     {
         Vec::new()
+    }
+
+    /// The other versions in which its objects are served, and how they are converted. The version of
+    /// this type is the hub: objects of every other one become this type, and are made of it.
+    fn versions() -> Versions<Self>
+    where
+        Self: Sized,
+    {
+        Versions::new()
     }
 
     /// Rules that no schema can say.

@@ -1,6 +1,8 @@
-//! Between what is kept and what is shown: another version is another `apiVersion`, and what
-//! it does not know is dropped; the strategy `None` of a definition.
+//! Between what is kept and what is shown. Where code converts, it makes the object of the other
+//! version; otherwise that is another `apiVersion`, the strategy `None` of a definition. What a version
+//! does not know is dropped.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -18,7 +20,7 @@ pub struct ConversionError {
     resource: String,
     name: String,
     version: String,
-    why: ObjectError,
+    why: String,
 }
 
 impl From<ConversionError> for ApiError {
@@ -69,6 +71,47 @@ impl Kind {
         }
     }
 
+    /// Whether code makes objects of one version those of another.
+    pub fn is_converted_by_code(&self) -> bool {
+        self.conversion.is_some()
+    }
+
+    /// An object for those who look at its metadata alone, as this version shows them; as it is kept, if it
+    /// cannot be converted.
+    pub fn with_metadata_in_version(&self, object: &Arc<Object>, version: &Version) -> Arc<Object> {
+        match self.is_converted_by_code() {
+            true => self.in_version(object, version).unwrap_or_else(|_| Arc::clone(object)),
+            // Nothing else changes metadata.
+            false => Arc::clone(object),
+        }
+    }
+
+    /// An object of one version as one of another, as `example.com/v1`, on its way through a write: as it
+    /// is, if no code converts.
+    ///
+    /// # Errors
+    /// Why it cannot be converted.
+    pub fn convert_tree<'a>(
+        &self,
+        tree: &'a Tree,
+        api_version: &str,
+    ) -> Result<Cow<'a, Tree>, String> {
+        let said = tree.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+        let Some(conversion) = &self.conversion else { return Ok(Cow::Borrowed(tree)) };
+        if said == api_version {
+            return Ok(Cow::Borrowed(tree));
+        }
+        let is_type = |name: &String| matches!(name.as_str(), "apiVersion" | "kind");
+        if tree.keys().all(is_type) {
+            // Of nothing becomes nothing, as in kube-apiserver.
+            let mut tree = tree.clone();
+            tree.insert("apiVersion".to_owned(), api_version.into());
+            return Ok(Cow::Owned(tree));
+        }
+        let versions = (version_name(said), version_name(api_version));
+        conversion.convert(tree, versions, api_version.to_owned()).map(Cow::Owned)
+    }
+
     /// Whether an object is kept in a version that its kind has, served or not; or says of none.
     pub fn knows_version_of(&self, object: &Object) -> bool {
         let version = object.api_version();
@@ -98,9 +141,14 @@ impl Kind {
     }
 
     fn cannot_convert(&self, object: &Object, version: &str, why: ObjectError) -> ConversionError {
+        self.unconvertible(object.key().name(), version, why.to_string())
+    }
+
+    /// What is said of an object of this name that cannot be converted to a version.
+    pub fn unconvertible(&self, name: &str, version: &str, why: String) -> ConversionError {
         ConversionError {
             resource: self.qualified(),
-            name: object.key().name().to_owned(),
+            name: name.to_owned(),
             version: self.api_version(version),
             why,
         }
@@ -111,7 +159,7 @@ impl Kind {
     /// that one has defaults for is filled in when it is written.
     fn converted(&self, object: &Object, version: &Version) -> Result<Object, ObjectError> {
         let (mut tree, managed_fields) = object.to_parts();
-        let kept_in = self.convert(&mut tree, version);
+        let kept_in = self.version_of(&tree);
         if kept_in.is_none() && !self.knows_version_of(object) {
             let version = object.api_version();
             // A guess would be shown, and be kept by the next write.
@@ -121,14 +169,19 @@ impl Kind {
         }
         let of = version.schema.root();
         if of.go.is_some() {
+            self.convert(&mut tree, version)?;
             // It was of its types before.
             let _ = coerce(of, &mut tree);
             return Object::from_parts(&tree, &managed_fields);
         }
         if !self.is_current(object) {
-            let kept_in = kept_in.unwrap_or(&self.storage);
-            fill_defaults(kept_in.schema.root(), &mut tree);
+            let kept_in = kept_in.unwrap_or(&self.storage).schema.root();
+            if self.is_converted_by_code() {
+                prune(kept_in, &mut tree);
+            }
+            fill_defaults(kept_in, &mut tree);
         }
+        self.convert(&mut tree, version)?;
         prune(of, &mut tree);
         Object::from_parts(&tree, &managed_fields)
     }
@@ -136,7 +189,7 @@ impl Kind {
     /// An object of any version as it is kept.
     ///
     /// # Errors
-    /// Never in practice: the tree was an object before.
+    /// When code cannot convert it.
     pub fn to_storage(&self, object: Object, version: &Version) -> Result<Object, ObjectError> {
         if let Some(view) = &self.view {
             return self.seen(&object, view.to_stored, view.group, view.version);
@@ -145,7 +198,7 @@ impl Kind {
             return Ok(object.of_shape(self.shape));
         }
         let (mut tree, managed_fields) = object.to_parts();
-        self.convert(&mut tree, &self.storage);
+        self.convert(&mut tree, &self.storage)?;
         // Nothing is refused: the other version did not ask for more.
         let _ = normalize(self.storage.schema.root(), &mut tree, Malformed::Dropped);
         Ok(Object::from_parts(&tree, &managed_fields)?.of_shape(self.shape))
@@ -170,15 +223,33 @@ impl Kind {
         Object::from_parts(&tree, &managed_fields)
     }
 
-    /// Makes an object of any version one of this version; answers with the version that it
-    /// was of, if it is known. By the strategy `None` nothing else changes.
-    fn convert(&self, tree: &mut Tree, version: &Version) -> Option<&Arc<Version>> {
-        let api_version = self.api_version(&version.name).into();
-        let before = tree.insert("apiVersion".to_owned(), api_version);
-        let before = before.as_ref().and_then(Value::as_str).unwrap_or_default();
-        let name = before.rsplit('/').next().unwrap_or_default();
-        self.all_versions().find(|version| version.name == name)
+    /// Makes an object of any version one of this version. By the strategy `None` nothing but its
+    /// `apiVersion` changes. An object that says of no version is one of the kept version.
+    fn convert(&self, tree: &mut Tree, version: &Version) -> Result<(), ObjectError> {
+        let from = self.version_of(tree).unwrap_or(&self.storage);
+        let api_version = self.api_version(&version.name);
+        match &self.conversion {
+            Some(conversion) if from.name != version.name => {
+                let versions = (from.name.as_str(), version.name.as_str());
+                let converted = conversion.convert(tree, versions, api_version);
+                *tree = converted.map_err(ObjectError::new)?;
+            }
+            _ => drop(tree.insert("apiVersion".to_owned(), api_version.into())),
+        }
+        Ok(())
     }
+
+    /// The version that an object is of, if it is known.
+    pub fn version_of(&self, tree: &Tree) -> Option<&Arc<Version>> {
+        let said = tree.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+        let name = version_name(said);
+        self.all_versions().chain([&self.storage]).find(|version| version.name == name)
+    }
+}
+
+/// The `v1` of `example.com/v1`.
+fn version_name(api_version: &str) -> &str {
+    api_version.rsplit('/').next().unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -94,6 +94,11 @@ impl ErasedRules {
         FieldError::invalid("<nil>", "\"\"", &format!("does not fit its type: {why}"))
     }
 
+    /// The version whose objects they are given.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
     /// Whether they are about objects of this version.
     pub fn is_about(&self, version: &str) -> bool {
         self.version == version
@@ -141,7 +146,7 @@ impl ErasedRules {
 
 /// An object as its type reads it: to JSON `1.0` is a whole number, to Rust it
 /// is none.
-fn typed(tree: &Tree) -> Value {
+pub(super) fn typed(tree: &Tree) -> Value {
     Value::Object(
         tree.iter().map(|(name, value)| (name.clone(), whole_floats_to_integers(value))).collect(),
     )

@@ -196,8 +196,8 @@ impl Encoder {
         }
     }
 
-    /// One of a list. Metadata needs no conversion, so a list of metadata also holds objects that
-    /// cannot be converted: the garbage collector and the namespace controller read these lists.
+    /// One of a list. A list of metadata also holds objects that cannot be converted, with their metadata
+    /// as they are kept: the garbage collector and the namespace controller read these lists.
     ///
     /// # Errors
     /// 500 when it cannot be converted to the version that was asked for.
@@ -208,7 +208,11 @@ impl Encoder {
     ) -> Result<(), ApiError> {
         match self.format.form {
             Form::Object => json::write_item(&self.kind, &self.in_version(versioned)?, out),
-            Form::PartialMetadata(version) => partial_metadata::write(version, versioned, out),
+            Form::PartialMetadata(version) => {
+                let object = self.kind.with_metadata_in_version(&versioned.object, &self.version);
+                let versioned = Versioned { revision: versioned.revision, object };
+                partial_metadata::write(version, &versioned, out);
+            }
             Form::Table(version) => {
                 table::write_row(self, version, &self.in_version(versioned)?, out);
             }

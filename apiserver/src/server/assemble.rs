@@ -81,8 +81,13 @@ pub(super) fn parse(kinds: &Kinds) -> Result<Vec<Arc<Kind>>, StartError> {
             Some(types) => Kind::parse_built_in(definition, cells, types)?,
             None => Kind::parse(definition, cells)?,
         };
+        if !registered.faults.is_empty() {
+            let faults = registered.faults.clone();
+            return Err(StartError::Kind { kind: kind.qualified(), faults });
+        }
         let kind = kind
             .with_rules(registered.rules.clone())
+            .with_conversion(registered.conversion.clone())
             .with_strategy(registered.strategy.clone())
             .with_subresources(registered.subresources.clone())
             .with_view(registered.view.clone());
@@ -397,7 +402,8 @@ async fn begin(
         for (index, tree) in initial.iter().enumerate() {
             let field = format!("initial object {index}");
             let tree = tree.clone().map_err(|error| fault(kind, &field, &error))?;
-            match write::restore(served, &kind.storage, managed_fields.of(tree), clock).await {
+            let version = kind.version_of(&tree).unwrap_or(&kind.storage);
+            match write::restore(served, version, managed_fields.of(tree), clock).await {
                 Err(error) if error.reason() != Reason::AlreadyExists => {
                     return Err(fault(kind, &field, &error.to_string()));
                 }

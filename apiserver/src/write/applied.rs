@@ -256,6 +256,7 @@ fn apply_to(
     };
     outcome.map_err(|refused| match refused {
         Refused::Conflicts(conflicts) => conflict(&conflicts),
+        Refused::Inconvertible(why) => untyped(why),
         Refused::Untyped(why) => {
             untyped(format!("failed to create typed live object ({of}): {why}"))
         }

@@ -50,15 +50,22 @@ pub(super) fn encode(
             encoded => encoded?,
         }
     };
-    let object = kind.to_storage(object, attributes.version).map_err(ApiError::internal)?;
+    let name = object.key().name().to_owned();
+    let object = kind.to_storage(object, attributes.version).map_err(|why| {
+        ApiError::from(kind.unconvertible(&name, &kind.storage.name, why.to_string()))
+    })?;
+    let limit = OBJECT_LIMIT.max(live.map_or(0, |live| live.kept.object.json_size()));
+    if !goes && kind.is_converted_by_code() && object.json_size() > limit {
+        return Err(too_large(format!("limit is {limit}")));
+    }
     Ok(Encoded { object, goes })
 }
 
+fn too_large(what: String) -> ApiError {
+    ApiError::new(Reason::RequestEntityTooLarge, format!("Request entity too large: {what}"))
+}
+
 fn encode_within(limit: usize, tree: &Tree, managed_fields: &[u8]) -> Result<Object, ApiError> {
-    let too_large = |what: String| {
-        let message = format!("Request entity too large: {what}");
-        Err(ApiError::new(Reason::RequestEntityTooLarge, message))
-    };
     let extent = Extent::of(tree);
     // Nearly always so little is said of managers that no limit can be met: then it is not walked.
     let most = codec::most_in(managed_fields);
@@ -67,18 +74,18 @@ fn encode_within(limit: usize, tree: &Tree, managed_fields: &[u8]) -> Result<Obj
         false => extent.with_managed_fields(managed_fields),
     };
     if extent.depth > DEPTH_LIMIT {
-        return too_large(format!("an object nests at most {DEPTH_LIMIT} levels deep"));
+        return Err(too_large(format!("an object nests at most {DEPTH_LIMIT} levels deep")));
     }
     if extent.values > VALUES_LIMIT {
-        return too_large(format!("an object holds at most {VALUES_LIMIT} values"));
+        return Err(too_large(format!("an object holds at most {VALUES_LIMIT} values")));
     }
     if extent.texts > limit {
         // It is not encoded: six bytes may become of one.
-        return too_large(format!("limit is {limit}"));
+        return Err(too_large(format!("limit is {limit}")));
     }
     let object = Object::from_parts(tree, managed_fields).map_err(ApiError::internal)?;
     if object.json_size() > limit {
-        return too_large(format!("limit is {limit}"));
+        return Err(too_large(format!("limit is {limit}")));
     }
     Ok(object)
 }

@@ -220,6 +220,10 @@ pub(super) fn versions<'a>(attributes: &Attributes<'a>) -> Versions<'a> {
     let kind: &'a Kind = attributes.kind();
     let named = |name: &str| api_version(&kind.group, name);
     let empty = Versions::new(&named(&attributes.version.name)).that_may_go(kind.is_typed());
+    let empty = match kind.is_converted_by_code() {
+        true => empty.converted_by(|tree, api_version| kind.convert_tree(tree, api_version)),
+        false => empty,
+    };
     // Also those that are not served any more: what was written in them is still somebody's.
     kind.all_versions().fold(empty, |versions, version| {
         let is_requested = version.name == attributes.version.name;

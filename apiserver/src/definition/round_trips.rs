@@ -1,0 +1,183 @@
+//! Round trips: whether a conversion loses anything.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use super::{Convert, Stored, to_tree};
+use crate::kind::Kind;
+use crate::object::to_json;
+
+/// An object that is another one after it was converted and back.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct RoundTripFault {
+    /// The version that it is of.
+    pub from: String,
+    /// The version that it was converted to.
+    pub through: String,
+    /// The object, as JSON.
+    pub object: String,
+    /// What is wrong: where both differ, or why it cannot be converted.
+    pub why: String,
+}
+
+impl fmt::Display for RoundTripFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { from, through, object, why } = self;
+        write!(f, "from {from} to {through} and back: {why}: {object}")
+    }
+}
+
+impl std::error::Error for RoundTripFault {}
+
+/// Tests that objects of a version become themselves when they are converted to the hub and back,
+/// and those of the hub when they are converted to the version and back, with everything that a server asks of
+/// a conversion: that it neither fails nor panics, and leaves names, labels and the rest of the metadata alone.
+/// Give it values from a generator, such as those of `proptest` or `arbitrary`, and the corners that you know.
+/// The first object that is not itself again is told.
+///
+/// An annotation that one direction writes and the other takes away again is no difference.
+///
+/// ```
+/// # mod v1 {
+/// #     use kube::CustomResource;
+/// #     use schemars::JsonSchema;
+/// #     use serde::{Deserialize, Serialize};
+/// #     #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+/// #     #[kube(group = "example.com", version = "v1", kind = "Herd", namespaced)]
+/// #     pub struct HerdSpec { pub heads: u32 }
+/// # }
+/// # mod v1alpha {
+/// #     use kube::CustomResource;
+/// #     use schemars::JsonSchema;
+/// #     use serde::{Deserialize, Serialize};
+/// #     #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+/// #     #[kube(group = "example.com", version = "v1alpha", kind = "Herd", namespaced)]
+/// #     pub struct HerdSpec { pub heads: String }
+/// # }
+/// # use aggregated_apiserver::{ConversionFailure, Convert, Stored, Versions};
+/// # impl Stored for v1::Herd {
+/// #     fn versions() -> Versions<Self> { Versions::new().version::<v1alpha::Herd>() }
+/// # }
+/// # impl Convert<v1::Herd> for v1alpha::Herd {
+/// #     fn into_hub(self) -> Result<v1::Herd, ConversionFailure> {
+/// #         let spec = v1::HerdSpec { heads: self.spec.heads.parse()? };
+/// #         Ok(v1::Herd { metadata: self.metadata, spec })
+/// #     }
+/// #     fn from_hub(hub: v1::Herd) -> Result<Self, ConversionFailure> {
+/// #         let spec = v1alpha::HerdSpec { heads: hub.spec.heads.to_string() };
+/// #         Ok(Self { metadata: hub.metadata, spec })
+/// #     }
+/// # }
+/// use aggregated_apiserver::check_round_trips;
+///
+/// let of_hub = [0, 1, u32::MAX].map(|heads| v1::Herd::new("a", v1::HerdSpec { heads }));
+/// let spec = |heads: &str| v1alpha::HerdSpec { heads: heads.to_owned() };
+/// let of_version = ["0", "31"].map(|heads| v1alpha::Herd::new("a", spec(heads)));
+/// check_round_trips(of_version, of_hub).unwrap();
+/// // One that is written in another way than it would be:
+/// let fault = check_round_trips([v1alpha::Herd::new("a", spec("031"))], []).unwrap_err();
+/// assert!(fault.to_string().contains(r#".spec.heads: "031" became "31""#));
+/// ```
+///
+/// # Errors
+/// The first object that is another one afterwards, and where.
+pub fn check_round_trips<V: Convert<H>, H: Stored>(
+    of_version: impl IntoIterator<Item = V>,
+    of_hub: impl IntoIterator<Item = H>,
+) -> Result<(), RoundTripFault> {
+    let (version, hub) = (V::version(&()), H::version(&()));
+    let merged = H::versions().merged();
+    let fault = |why: String| RoundTripFault {
+        from: hub.to_string(),
+        through: version.to_string(),
+        object: String::new(),
+        why,
+    };
+    if !merged.faults.is_empty() {
+        return Err(fault(merged.faults.join(", ")));
+    }
+    let kind = Kind::parse(&merged.definition, None).map_err(|error| fault(error.to_string()))?;
+    let kind = kind.with_conversion(merged.conversion.map(Into::into));
+    for object in of_version {
+        check(&kind, to_tree(&object).map(Value::Object), &version, &hub)?;
+    }
+    for object in of_hub {
+        check(&kind, to_tree(&object).map(Value::Object), &hub, &version)?;
+    }
+    Ok(())
+}
+
+fn check(
+    kind: &Kind,
+    object: Result<Value, String>,
+    from: &str,
+    through: &str,
+) -> Result<(), RoundTripFault> {
+    let fault = |object: &Value, why: String| RoundTripFault {
+        from: from.to_owned(),
+        through: through.to_owned(),
+        object: to_json(object),
+        why,
+    };
+    let object = object.map_err(|why| fault(&Value::Null, why))?;
+    let Value::Object(tree) = &object else { return Ok(()) };
+    let there = kind.convert_tree(tree, &kind.api_version(through));
+    let there = there.map_err(|why| fault(&object, why))?;
+    let back = kind.convert_tree(&there, &kind.api_version(from));
+    let back = back.map_err(|why| fault(&object, format!("on the way back: {why}")))?;
+    match difference("", &object, &Value::Object(back.into_owned())) {
+        Some(why) => Err(fault(&object, why)),
+        None => Ok(()),
+    }
+}
+
+/// Where two values differ, if they do. Numbers are the same if they are as floats.
+fn difference(path: &str, before: &Value, after: &Value) -> Option<String> {
+    match (before, after) {
+        (Value::Object(before), Value::Object(after)) => {
+            let names =
+                before.keys().chain(after.keys().filter(|name| !before.contains_key(*name)));
+            names.into_iter().find_map(|name| {
+                let at = format!("{path}.{name}");
+                let value =
+                    |tree: &crate::object::Tree| tree.get(name).cloned().unwrap_or_default();
+                match (before.contains_key(name), after.contains_key(name)) {
+                    (true, false) => Some(format!("{at}: {} is gone", to_json(&value(before)))),
+                    (false, _) => Some(format!("{at}: {} was not there", to_json(&value(after)))),
+                    _ => difference(&at, &value(before), &value(after)),
+                }
+            })
+        }
+        (Value::Array(before), Value::Array(after)) if before.len() == after.len() => {
+            let mut pairs = before.iter().zip(after).enumerate();
+            pairs.find_map(|(at, (before, after))| {
+                difference(&format!("{path}[{at}]"), before, after)
+            })
+        }
+        (Value::Number(one), Value::Number(other)) if one.as_f64() == other.as_f64() => None,
+        _ if before == after => None,
+        _ => Some(format!("{path}: {} became {}", to_json(before), to_json(after))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn differences_are_told_by_their_path() {
+        let rows = [
+            (json!({"a": 1}), json!({"a": 1.0}), None),
+            (json!({"a": [1, {"b": 2}]}), json!({"a": [1, {"b": 3}]}), Some(".a[1].b: 2 became 3")),
+            (json!({"a": [1]}), json!({"a": []}), Some(".a: [1] became []")),
+            (json!({"a": null}), json!({}), Some(".a: null is gone")),
+            (json!({}), json!({"a": "x"}), Some(".a: \"x\" was not there")),
+        ];
+        for (before, after, expected) in rows {
+            assert_eq!(difference("", &before, &after).as_deref(), expected);
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Versions: in which versions the objects of a kind are served, and how they are converted.
+
+use std::any::Any;
+use std::marker::PhantomData;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Resource;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::{Convert, Stored};
+use crate::kind::{ErasedCells, ErasedConversion, Hub, VersionCode};
+
+/// The versions of a kind besides that of its type, which is the hub.
+///
+/// Every version has a type of its own: its schema, columns, selectable fields, subresources, and whether
+/// it is served or deprecated (`#[kube(deprecated = "…", served = false)]`). Discovery names the most
+/// stable version first, whatever the hub is. Rules in Rust are those of the hub, and look at objects of all versions.
+///
+/// # Which version is kept
+///
+/// Objects are kept in the version of the hub, unless [`kept_version`](Self::kept_version) names another one.
+/// Nothing is written again when that changes: what was kept in a version is read in it for as
+/// long as it is among the versions, served or not. So a release that brings a new version first goes on keeping the
+/// old one, because a replica of the release before it, or a return to that, could not read the new one. The release
+/// after it may keep the new one, and the command `migrate` writes again what is still kept in the old one, before that is
+/// left out.
+pub struct Versions<H> {
+    others: Vec<Other>,
+    kept: Option<String>,
+    hub: PhantomData<fn() -> H>,
+}
+
+struct Other {
+    definition: CustomResourceDefinition,
+    cells: Option<ErasedCells>,
+    code: VersionCode,
+}
+
+/// A kind with all its versions.
+pub(super) struct Merged {
+    pub definition: CustomResourceDefinition,
+    /// Those of versions besides the hub.
+    pub cells: Vec<ErasedCells>,
+    pub conversion: Option<ErasedConversion>,
+    /// What is wrong.
+    pub faults: Vec<String>,
+}
+
+impl<H> Default for Versions<H> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<H> Versions<H> {
+    /// No version besides that of the type.
+    pub fn new() -> Self {
+        Self { others: Vec::new(), kept: None, hub: PhantomData }
+    }
+}
+
+impl<H: Stored> Versions<H> {
+    /// Adds a version.
+    #[must_use]
+    pub fn version<V: Convert<H>>(mut self) -> Self {
+        let definition = V::crd();
+        let cells = V::cells().erased();
+        self.others.push(Other { definition, cells, code: code::<V, H>() });
+        self
+    }
+
+    /// Adds a version, in which objects are kept.
+    #[must_use]
+    pub fn kept_version<V: Convert<H>>(self) -> Self {
+        Self { kept: Some(V::version(&()).into_owned()), ..self.version::<V>() }
+    }
+
+    /// One definition of all versions.
+    pub(super) fn merged(self) -> Merged {
+        let mut definition = H::crd();
+        let mut faults = Vec::new();
+        if self.others.is_empty() {
+            return Merged { definition, cells: Vec::new(), conversion: None, faults };
+        }
+        let hub = H::version(&()).into_owned();
+        let (mut cells, mut codes) = (Vec::new(), vec![code_of_hub::<H>()]);
+        for Other { definition: other, cells: of_other, code } in self.others {
+            let (spec, own) = (&other.spec, &definition.spec);
+            for (field, of_other, of_hub) in [
+                ("spec.group", &spec.group, &own.group),
+                ("spec.scope", &spec.scope, &own.scope),
+                ("spec.names.kind", &spec.names.kind, &own.names.kind),
+                ("spec.names.plural", &spec.names.plural, &own.names.plural),
+            ] {
+                if of_other != of_hub {
+                    let version = &code.version;
+                    faults.push(format!(
+                        "{field}: is {of_hub:?} in {hub}, and {of_other:?} in {version}"
+                    ));
+                }
+            }
+            definition.spec.versions.extend(other.spec.versions);
+            cells.extend(of_other);
+            codes.push(code);
+        }
+        let kept = self.kept.unwrap_or(hub);
+        for version in &mut definition.spec.versions {
+            version.storage = version.name == kept;
+        }
+        Merged { definition, cells, conversion: Some(ErasedConversion::new(codes)), faults }
+    }
+}
+
+fn code_of_hub<H: Stored>() -> VersionCode {
+    VersionCode {
+        version: H::version(&()).into_owned(),
+        read: Box::new(|object| Ok(Box::new(read::<H>(object)?) as Hub)),
+        write: Box::new(|hub| written(&*of_type::<H>(hub)?)),
+    }
+}
+
+fn code<V: Convert<H>, H: Stored>() -> VersionCode {
+    VersionCode {
+        version: V::version(&()).into_owned(),
+        read: Box::new(|object| {
+            let hub = read::<V>(object)?.into_hub();
+            Ok(Box::new(hub.map_err(|why| why.to_string())?) as Hub)
+        }),
+        write: Box::new(|hub| {
+            let object = V::from_hub(*of_type::<H>(hub)?);
+            written(&object.map_err(|why| why.to_string())?)
+        }),
+    }
+}
+
+fn of_type<H: Any>(hub: Hub) -> Result<Box<H>, String> {
+    // All codes of a kind are made for one hub.
+    hub.downcast().map_err(|_| "it is of another hub".to_owned())
+}
+
+fn read<K: Resource<DynamicType = ()> + DeserializeOwned>(object: &Value) -> Result<K, String> {
+    serde_path_to_error::deserialize(object)
+        .map_err(|why| format!("does not fit the type of {}: {why}", K::version(&())))
+}
+
+fn written<K: Serialize>(object: &K) -> Result<Value, String> {
+    serde_json::to_value(object).map_err(|error| error.to_string())
+}

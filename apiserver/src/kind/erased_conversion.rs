@@ -1,0 +1,270 @@
+//! Conversion between versions of a kind that is written in Rust. The types are erased: it is given
+//! JSON, and goes through one type, the hub.
+
+use std::any::Any;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use serde_json::Value;
+
+use super::erased_rules::typed;
+use crate::object::names::check_label_key;
+use crate::object::{Tree, metadata};
+
+/// An object as the type that all versions are converted to and from.
+pub type Hub = Box<dyn Any>;
+
+type Read = Box<dyn Fn(&Value) -> Result<Hub, String> + Send + Sync>;
+type Write = Box<dyn Fn(Hub) -> Result<Value, String> + Send + Sync>;
+
+/// All annotations of an object together, in bytes; as kube-apiserver.
+const ANNOTATIONS_LIMIT: usize = 256 << 10;
+
+/// How objects of one version become the hub, and are made of it.
+pub struct VersionCode {
+    /// `v1alpha`
+    pub version: String,
+    /// Reads an object of the version.
+    pub read: Read,
+    /// Makes one.
+    pub write: Write,
+}
+
+/// Conversion between all versions of a kind.
+pub struct ErasedConversion(Vec<VersionCode>);
+
+impl ErasedConversion {
+    /// The conversion between these versions.
+    pub fn new(versions: Vec<VersionCode>) -> Self {
+        Self(versions)
+    }
+
+    /// Makes of an object of one version one of another; both are named as `v1alpha`, and
+    /// `api_version` is what the object says then. Of its metadata only annotations may become
+    /// others.
+    ///
+    /// # Errors
+    /// When the code refuses or panics, or makes another object of it: why.
+    pub fn convert(
+        &self,
+        tree: &Tree,
+        (from, to): (&str, &str),
+        api_version: String,
+    ) -> Result<Tree, String> {
+        let code = |name: &str| {
+            let found = self.0.iter().find(|code| code.version == name);
+            found.ok_or_else(|| format!("there is no conversion of version {name}"))
+        };
+        let (from, to) = (code(from)?, code(to)?);
+        let converted = || (from.read)(&typed(tree)).and_then(&to.write);
+        // What the user wrote may panic, and answers are made where nothing else would catch it.
+        let converted = catch_unwind(AssertUnwindSafe(converted)).map_err(|_| {
+            tracing::error!("converting {} to {api_version} panicked", metadata::name(tree));
+            "the conversion panicked".to_owned()
+        });
+        let Value::Object(mut converted) = converted?? else {
+            return Err("the conversion has made no object".to_owned());
+        };
+        converted.insert("apiVersion".to_owned(), api_version.into());
+        check_same(tree, &converted)?;
+        restore_metadata(tree, &mut converted)?;
+        Ok(converted)
+    }
+}
+
+impl fmt::Debug for ErasedConversion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let versions = self.0.iter().map(|code| &code.version);
+        f.debug_list().entries(versions).finish()
+    }
+}
+
+/// Refuses another object, in kube-apiserver's words for webhooks.
+fn check_same(original: &Tree, converted: &Tree) -> Result<(), String> {
+    fn kind(tree: &Tree) -> &str {
+        tree.get("kind").and_then(Value::as_str).unwrap_or_default()
+    }
+    let compared = [
+        ("kind", kind(original), kind(converted)),
+        ("name", metadata::name(original), metadata::name(converted)),
+        (
+            "namespace",
+            metadata::text(original, "namespace"),
+            metadata::text(converted, "namespace"),
+        ),
+        ("UID", metadata::text(original, "uid"), metadata::text(converted, "uid")),
+    ];
+    match compared.into_iter().find(|(_, before, after)| before != after) {
+        Some((what, before, after)) => {
+            Err(format!("must have the same {what}: {before} != {after}"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Gives a converted object its metadata back; annotations are the only ones that a conversion may
+/// have changed. Objects are found by their labels in all versions at once.
+fn restore_metadata(original: &Tree, converted: &mut Tree) -> Result<(), String> {
+    let Some(metadata) = original.get("metadata") else {
+        converted.remove("metadata");
+        return Ok(());
+    };
+    let mut kept = metadata.clone();
+    let Some(Value::Object(mut made)) = converted.remove("metadata") else {
+        return Err("missing metadata in converted object".to_owned());
+    };
+    let is_empty = |value: &Value| value.as_object().is_some_and(Tree::is_empty);
+    let given =
+        |value: Option<&Value>| value.filter(|one| !one.is_null() && !is_empty(one)).cloned();
+    if given(metadata.get("labels")) != given(made.get("labels")) {
+        return Err("metadata.labels: a conversion may not change them".to_owned());
+    }
+    let annotations = given(made.remove("annotations").as_ref());
+    if let Some(members) = kept.as_object_mut()
+        && given(members.get("annotations")) != annotations
+    {
+        match annotations {
+            Some(annotations) => {
+                check_annotations(&annotations)?;
+                members.insert("annotations".to_owned(), annotations);
+            }
+            None => drop(members.remove("annotations")),
+        }
+    }
+    converted.insert("metadata".to_owned(), kept);
+    Ok(())
+}
+
+fn check_annotations(annotations: &Value) -> Result<(), String> {
+    let mut size = 0;
+    for (key, value) in annotations.as_object().into_iter().flatten() {
+        if let Some(why) = check_label_key(&key.to_lowercase()).first() {
+            return Err(format!("metadata.annotations: Invalid value: {key:?}: {why}"));
+        }
+        size += key.len() + value.as_str().unwrap_or_default().len();
+    }
+    if size > ANNOTATIONS_LIMIT {
+        let limit = ANNOTATIONS_LIMIT;
+        return Err(format!("metadata.annotations: Too long: may not be more than {limit} bytes"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// A conversion whose code makes this of an object of `v1`.
+    fn conversion(change: fn(Value) -> Result<Value, String>) -> ErasedConversion {
+        let code = |version: &str, write: Write| VersionCode {
+            version: version.to_owned(),
+            read: Box::new(|object| Ok(Box::new(object.clone()) as Hub)),
+            write,
+        };
+        let value = |hub: Hub| hub.downcast::<Value>().map(|value| *value).unwrap();
+        ErasedConversion::new(vec![
+            code("v1", Box::new(move |hub| Ok(value(hub)))),
+            code("v2", Box::new(move |hub| change(value(hub)))),
+        ])
+    }
+
+    fn object() -> Value {
+        json!({
+            "apiVersion": "example.com/v1", "kind": "Foo",
+            "metadata": {
+                "name": "a", "namespace": "n", "uid": "u", "generation": 3,
+                "labels": {"x": "y"}, "annotations": {"a": "b"},
+            },
+            "size": 1,
+        })
+    }
+
+    fn convert(change: fn(Value) -> Result<Value, String>) -> Result<Value, String> {
+        let tree = object().as_object().cloned().unwrap();
+        let converted =
+            conversion(change).convert(&tree, ("v1", "v2"), "example.com/v2".to_owned());
+        converted.map(Value::Object)
+    }
+
+    #[test]
+    fn what_the_code_makes_keeps_its_metadata() {
+        let converted = convert(|mut object| {
+            object["size"] = json!("1");
+            object["metadata"]["generation"] = json!(99);
+            object["metadata"]["creationTimestamp"] = json!("2026-01-01T00:00:00Z");
+            object["metadata"]["annotations"] = json!({"c": "d"});
+            Ok(object)
+        });
+        let mut expected = object();
+        expected["apiVersion"] = json!("example.com/v2");
+        expected["size"] = json!("1");
+        expected["metadata"]["annotations"] = json!({"c": "d"});
+        assert_eq!(converted, Ok(expected));
+    }
+
+    #[test]
+    fn another_object_is_refused() {
+        let rows: [(fn(Value) -> Result<Value, String>, &str); 9] = [
+            (|_| Err("it is too heavy".to_owned()), "it is too heavy"),
+            (|_| panic!("wrong"), "the conversion panicked"),
+            (|_| Ok(json!(3)), "the conversion has made no object"),
+            (
+                |mut object| {
+                    object["kind"] = json!("Bar");
+                    Ok(object)
+                },
+                "must have the same kind: Foo != Bar",
+            ),
+            (
+                |mut object| {
+                    object["metadata"]["name"] = json!("b");
+                    Ok(object)
+                },
+                "must have the same name: a != b",
+            ),
+            (
+                |mut object| {
+                    object["metadata"]["namespace"] = json!("m");
+                    Ok(object)
+                },
+                "must have the same namespace: n != m",
+            ),
+            (
+                |mut object| {
+                    object["metadata"]["uid"] = json!("v");
+                    Ok(object)
+                },
+                "must have the same UID: u != v",
+            ),
+            (
+                |mut object| {
+                    object["metadata"]["labels"] = json!({"x": "z"});
+                    Ok(object)
+                },
+                "metadata.labels: a conversion may not change them",
+            ),
+            (
+                |mut object| {
+                    object["metadata"]["annotations"] = json!({"-": "b"});
+                    Ok(object)
+                },
+                "metadata.annotations: Invalid value: \"-\": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')",
+            ),
+        ];
+        for (change, expected) in rows {
+            assert_eq!(convert(change), Err(expected.to_owned()));
+        }
+    }
+
+    #[test]
+    fn numbers_are_whole_to_the_code_if_they_are() {
+        let mut tree = object().as_object().cloned().unwrap();
+        tree.insert("size".to_owned(), json!(2.0));
+        let whole = conversion(|object| match object["size"].is_i64() {
+            true => Ok(object),
+            false => Err("is no whole number".to_owned()),
+        });
+        assert!(whole.convert(&tree, ("v1", "v2"), "example.com/v2".to_owned()).is_ok());
+    }
+}
