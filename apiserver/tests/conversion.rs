@@ -47,7 +47,7 @@ spec:
 
 const KEPT: &str = "/apis/example.com/v1/namespaces/n/kept";
 const SHOWN: &str = "/apis/view.example.com/v1/namespaces/n/shown";
-const WHY: &str = "Internal error occurred: shown.view.example.com \"broken\" cannot be converted to \
+const WHY: &str = "shown.view.example.com \"broken\" cannot be converted to \
                    view.example.com/v1: metadata: must be an object";
 
 /// What cannot be shown becomes no object.

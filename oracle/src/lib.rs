@@ -10,9 +10,12 @@ pub mod answer;
 pub mod applies;
 pub mod built_in_applies;
 pub mod compare;
+pub mod conversion_webhook;
 pub mod each;
 pub mod formats;
 pub mod generate;
+#[path = "../../apiserver/tests/versions/herd.rs"]
+pub mod herd;
 pub mod kubectl;
 pub mod metrics;
 

@@ -122,9 +122,15 @@ impl Side {
             (format!("{own}/dials"), ""),
             (format!("{own}/demos"), ""),
             (format!("{own}/verdicts"), ""),
+            (format!("{own}/seals"), ""),
             (format!("{group}/gadgets"), namespace),
+            (format!("/apis/example.com/v1/namespaces/{namespace}/herds"), ""),
         ];
-        for (collection, prefix) in collections.into_iter().filter(|_| !row.is_built_in()) {
+        // Not every server has herds.
+        let is_ours =
+            |(path, _): &(String, &str)| row.topic == "conversion" || !path.ends_with("/herds");
+        let collections = collections.into_iter().filter(is_ours);
+        for (collection, prefix) in collections.filter(|_| !row.is_built_in()) {
             let list = self.server.demand("GET", &collection, None).await?;
             for object in list["items"].as_array().into_iter().flatten() {
                 let Some(name) = object["metadata"]["name"].as_str() else { continue };
@@ -153,7 +159,8 @@ fn read_from_any_moment(path: &str) -> Option<String> {
         return None;
     }
     let segments: Vec<&str> = path.split('/').filter(|segment| *segment != "watch").collect();
-    let plurals = ["widgets", "gizmos", "gears", "dials", "demos", "verdicts", "gadgets"];
+    let plurals =
+        ["widgets", "gizmos", "gears", "dials", "demos", "verdicts", "seals", "gadgets", "herds"];
     let end = segments.iter().position(|segment| plurals.contains(segment))?;
     Some(segments[..=end].join("/"))
 }

@@ -16,6 +16,8 @@ use serde_json::{Value, json};
 use standalone_apiserver::TestServer;
 use test_cluster::{Certificate, ControlPlane, Programs};
 
+use crate::conversion_webhook::ConversionWebhook;
+use crate::herd;
 use crate::row::GROUP;
 use crate::run::Side;
 use crate::server::{Sent, Server};
@@ -45,6 +47,7 @@ pub struct World {
     /// We without a cluster: its kinds, and the definitions at run time.
     pub standalone: Side,
     _running: Option<Running>,
+    _webhooks: Vec<ConversionWebhook>,
     test_server: Option<TestServer>,
     control_planes: [ControlPlane; 3],
 }
@@ -74,8 +77,10 @@ impl World {
             plane.kubectl(["apply", "-f", "-"]).input(&rights()).run()?;
         }
         define(there, &reference.server).await?;
+        let mut webhooks = vec![define_herds(there, &reference.server).await?];
         let (direct, running) = if twice {
             define(here, &other.server).await?;
+            webhooks.push(define_herds(here, &other.server).await?);
             (cluster("another kube-apiserver", here)?, None)
         } else {
             let (server, running) = serve(here).await?;
@@ -99,6 +104,7 @@ impl World {
             plain,
             standalone,
             _running: running,
+            _webhooks: webhooks,
             test_server,
             control_planes,
         })
@@ -150,9 +156,20 @@ async fn define(control_plane: &ControlPlane, server: &Server) -> Result<()> {
     wait_for_lists(server).await
 }
 
+/// Makes herds a custom resource, whose versions a webhook converts.
+async fn define_herds(control_plane: &ControlPlane, server: &Server) -> Result<ConversionWebhook> {
+    let folder = control_plane.folder();
+    let webhook = ConversionWebhook::start(control_plane.authority(), folder).await?;
+    let definition = webhook.definition()?.to_string();
+    control_plane.kubectl(["create", "-f", "-"]).input(&definition).run()?;
+    for version in ["v1", "v1alpha"] {
+        wait_for_list(server, format!("/apis/example.com/{version}/herds")).await?;
+    }
+    Ok(webhook)
+}
+
 /// Returns when every kind can be listed, in every version.
 async fn wait_for_lists(server: &Server) -> Result<()> {
-    let deadline = Instant::now() + PATIENCE;
     let paths = [
         "v1/widgets",
         "v1beta1/widgets",
@@ -162,20 +179,25 @@ async fn wait_for_lists(server: &Server) -> Result<()> {
         "v1/dials",
         "v1/demos",
         "v1/verdicts",
+        "v1/seals",
     ];
     for path in paths {
-        let path = format!("/apis/{GROUP}/{path}");
-        let sent = Sent { method: "GET".to_owned(), path, ..Sent::default() };
-        loop {
-            let answer = server.ask(&sent).await?;
-            if answer.status == 200 && answer.body["items"].is_array() {
-                break;
-            }
-            ensure!(Instant::now() < deadline, "{}: {}", sent.path, answer.body);
-            tokio::time::sleep(ASK).await;
-        }
+        wait_for_list(server, format!("/apis/{GROUP}/{path}")).await?;
     }
     Ok(())
+}
+
+async fn wait_for_list(server: &Server, path: String) -> Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    let sent = Sent { method: "GET".to_owned(), path, ..Sent::default() };
+    loop {
+        let answer = server.ask(&sent).await?;
+        if answer.status == 200 && answer.body["items"].is_array() {
+            return Ok(());
+        }
+        ensure!(Instant::now() < deadline, "{}: {}", sent.path, answer.body);
+        tokio::time::sleep(ASK).await;
+    }
 }
 
 /// Serves the definitions ourselves, behind an APIService per version.
@@ -196,7 +218,7 @@ async fn serve(control_plane: &ControlPlane) -> Result<(Server, Running)> {
     args.requestheader_client_ca_file = Some(folder.join("front-proxy-ca.crt"));
     args.requestheader_uid_headers = vec!["x-remote-uid".to_owned()];
     let yaml = std::fs::read_to_string(definitions_file())?;
-    let kinds = Kinds::new().crds_from_yaml(&yaml)?.allow_partial();
+    let kinds = Kinds::new().crds_from_yaml(&yaml)?.stored::<herd::v1::Herd>().allow_partial();
     let running = ApiServer::new(NAME, kinds).bind(&args).await?.start().await?;
     let address = running.address();
     let ca = STANDARD.encode(std::fs::read(&authority.file)?);

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::{Convert, Stored};
 use crate::kind::{ErasedCells, ErasedConversion, Hub, VersionCode};
+use crate::object::Tree;
 
 /// The versions of a kind besides that of its type, which is the hub.
 ///
@@ -140,7 +141,7 @@ fn of_type<H: Any>(hub: Hub) -> Result<Box<H>, String> {
     hub.downcast().map_err(|_| "it is of another hub".to_owned())
 }
 
-fn read<K: Resource<DynamicType = ()> + DeserializeOwned>(object: &Value) -> Result<K, String> {
+fn read<K: Resource<DynamicType = ()> + DeserializeOwned>(object: &Tree) -> Result<K, String> {
     serde_path_to_error::deserialize(object)
         .map_err(|why| format!("does not fit the type of {}: {why}", K::version(&())))
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use super::{Kind, Version};
-use crate::error::{ApiError, quote};
+use crate::error::{ApiError, Reason, quote};
 use crate::object::{Object, ObjectError, Shape, Tree};
 use crate::schema::{Malformed, coerce, fill_defaults, normalize, prune};
 
@@ -23,9 +23,10 @@ pub struct ConversionError {
     why: String,
 }
 
+/// 500 without a reason, as kube-apiserver answers where a webhook fails.
 impl From<ConversionError> for ApiError {
     fn from(error: ConversionError) -> Self {
-        Self::internal(error)
+        Self::new(Reason::Unknown, error.to_string())
     }
 }
 
@@ -109,7 +110,7 @@ impl Kind {
             return Ok(Cow::Owned(tree));
         }
         let versions = (version_name(said), version_name(api_version));
-        conversion.convert(tree, versions, api_version.to_owned()).map(Cow::Owned)
+        conversion.convert(tree.clone(), versions, api_version.to_owned()).map(Cow::Owned)
     }
 
     /// Whether an object is kept in a version that its kind has, served or not; or says of none.
@@ -231,7 +232,7 @@ impl Kind {
         match &self.conversion {
             Some(conversion) if from.name != version.name => {
                 let versions = (from.name.as_str(), version.name.as_str());
-                let converted = conversion.convert(tree, versions, api_version);
+                let converted = conversion.convert(std::mem::take(tree), versions, api_version);
                 *tree = converted.map_err(ObjectError::new)?;
             }
             _ => drop(tree.insert("apiVersion".to_owned(), api_version.into())),

@@ -7,14 +7,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use serde_json::Value;
 
-use super::erased_rules::typed;
+use super::erased_rules::whole_floats_to_integers;
 use crate::object::names::check_label_key;
 use crate::object::{Tree, metadata};
 
 /// An object as the type that all versions are converted to and from.
 pub type Hub = Box<dyn Any>;
 
-type Read = Box<dyn Fn(&Value) -> Result<Hub, String> + Send + Sync>;
+type Read = Box<dyn Fn(&Tree) -> Result<Hub, String> + Send + Sync>;
 type Write = Box<dyn Fn(Hub) -> Result<Value, String> + Send + Sync>;
 
 /// All annotations of an object together, in bytes; as kube-apiserver.
@@ -47,7 +47,7 @@ impl ErasedConversion {
     /// When the code refuses or panics, or makes another object of it: why.
     pub fn convert(
         &self,
-        tree: &Tree,
+        mut tree: Tree,
         (from, to): (&str, &str),
         api_version: String,
     ) -> Result<Tree, String> {
@@ -56,17 +56,18 @@ impl ErasedConversion {
             found.ok_or_else(|| format!("there is no conversion of version {name}"))
         };
         let (from, to) = (code(from)?, code(to)?);
-        let converted = || (from.read)(&typed(tree)).and_then(&to.write);
+        whole_floats_to_integers(&mut tree);
+        let converted = || (from.read)(&tree).and_then(&to.write);
         // What the user wrote may panic, and answers are made where nothing else would catch it.
         let converted = catch_unwind(AssertUnwindSafe(converted)).map_err(|_| {
-            tracing::error!("converting {} to {api_version} panicked", metadata::name(tree));
+            tracing::error!("converting {} to {api_version} panicked", metadata::name(&tree));
             "the conversion panicked".to_owned()
         });
         let Value::Object(mut converted) = converted?? else {
             return Err("the conversion has made no object".to_owned());
         };
         converted.insert("apiVersion".to_owned(), api_version.into());
-        check_same(tree, &converted)?;
+        check_same(&tree, &converted)?;
         restore_metadata(tree, &mut converted)?;
         Ok(converted)
     }
@@ -104,26 +105,25 @@ fn check_same(original: &Tree, converted: &Tree) -> Result<(), String> {
 
 /// Gives a converted object its metadata back; annotations are the only ones that a conversion may
 /// have changed. Objects are found by their labels in all versions at once.
-fn restore_metadata(original: &Tree, converted: &mut Tree) -> Result<(), String> {
-    let Some(metadata) = original.get("metadata") else {
+fn restore_metadata(mut original: Tree, converted: &mut Tree) -> Result<(), String> {
+    let Some(mut kept) = original.remove("metadata") else {
         converted.remove("metadata");
         return Ok(());
     };
-    let mut kept = metadata.clone();
     let Some(Value::Object(mut made)) = converted.remove("metadata") else {
         return Err("missing metadata in converted object".to_owned());
     };
-    let is_empty = |value: &Value| value.as_object().is_some_and(Tree::is_empty);
-    let given =
-        |value: Option<&Value>| value.filter(|one| !one.is_null() && !is_empty(one)).cloned();
-    if given(metadata.get("labels")) != given(made.get("labels")) {
+    // To Rust types what is empty is missing.
+    fn given(value: Option<&Value>) -> Option<&Value> {
+        value.filter(|value| value.as_object().is_none_or(|members| !members.is_empty()))
+    }
+    if given(kept.get("labels")) != given(made.get("labels")) {
         return Err("metadata.labels: a conversion may not change them".to_owned());
     }
-    let annotations = given(made.remove("annotations").as_ref());
     if let Some(members) = kept.as_object_mut()
-        && given(members.get("annotations")) != annotations
+        && given(members.get("annotations")) != given(made.get("annotations"))
     {
-        match annotations {
+        match made.remove("annotations") {
             Some(annotations) => {
                 check_annotations(&annotations)?;
                 members.insert("annotations".to_owned(), annotations);
@@ -159,7 +159,7 @@ mod tests {
     fn conversion(change: fn(Value) -> Result<Value, String>) -> ErasedConversion {
         let code = |version: &str, write: Write| VersionCode {
             version: version.to_owned(),
-            read: Box::new(|object| Ok(Box::new(object.clone()) as Hub)),
+            read: Box::new(|object| Ok(Box::new(Value::Object(object.clone())) as Hub)),
             write,
         };
         let value = |hub: Hub| hub.downcast::<Value>().map(|value| *value).unwrap();
@@ -182,8 +182,7 @@ mod tests {
 
     fn convert(change: fn(Value) -> Result<Value, String>) -> Result<Value, String> {
         let tree = object().as_object().cloned().unwrap();
-        let converted =
-            conversion(change).convert(&tree, ("v1", "v2"), "example.com/v2".to_owned());
+        let converted = conversion(change).convert(tree, ("v1", "v2"), "example.com/v2".to_owned());
         converted.map(Value::Object)
     }
 
@@ -265,6 +264,6 @@ mod tests {
             true => Ok(object),
             false => Err("is no whole number".to_owned()),
         });
-        assert!(whole.convert(&tree, ("v1", "v2"), "example.com/v2".to_owned()).is_ok());
+        assert!(whole.convert(tree, ("v1", "v2"), "example.com/v2".to_owned()).is_ok());
     }
 }

@@ -146,26 +146,30 @@ impl ErasedRules {
 
 /// An object as its type reads it: to JSON `1.0` is a whole number, to Rust it
 /// is none.
-pub(super) fn typed(tree: &Tree) -> Value {
-    Value::Object(
-        tree.iter().map(|(name, value)| (name.clone(), whole_floats_to_integers(value))).collect(),
-    )
+fn typed(tree: &Tree) -> Value {
+    let mut tree = tree.clone();
+    whole_floats_to_integers(&mut tree);
+    Value::Object(tree)
 }
 
-/// Goes as far as floats are exact, because the result is only read by Rust types. That of
-/// `schema::normalize_numbers` is also shown to clients, and has another limit.
-fn whole_floats_to_integers(value: &Value) -> Value {
+/// Makes numbers integers that are. Goes as far as floats are exact, because the result is only read by
+/// Rust types. That of `schema::normalize_numbers` is also shown to clients, and has another limit.
+pub(super) fn whole_floats_to_integers(tree: &mut Tree) {
+    tree.values_mut().for_each(to_integers);
+}
+
+fn to_integers(value: &mut Value) {
     match value {
-        Value::Object(tree) => typed(tree),
-        Value::Array(items) => items.iter().map(whole_floats_to_integers).collect(),
-        Value::Number(number) => match number.as_f64() {
+        Value::Object(tree) => whole_floats_to_integers(tree),
+        Value::Array(items) => items.iter_mut().for_each(to_integers),
+        Value::Number(number) if number.is_f64() => match number.as_f64() {
             #[allow(clippy::cast_possible_truncation)] // it is whole, and small enough
-            Some(float) if number.is_f64() && float.fract() == 0.0 && float.abs() < 9e15 => {
-                (float as i64).into()
+            Some(float) if float.fract() == 0.0 && float.abs() < 9e15 => {
+                *value = (float as i64).into();
             }
-            _ => value.clone(),
+            _ => {}
         },
-        other => other.clone(),
+        _ => {}
     }
 }
 

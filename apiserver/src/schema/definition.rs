@@ -274,8 +274,6 @@ fn unenforced(path: &str, schema: &Map<String, Value>) -> Vec<String> {
                 let pattern = schema.get("pattern").and_then(Value::as_str);
                 pattern.is_some_and(|pattern| Pattern::parse(pattern).is_none())
             }
-            // Of a whole object nobody has asked for them.
-            "minProperties" | "maxProperties" | "enum" => path.is_empty(),
             key => !KNOWN.contains(&key),
         })
         .map(|(key, _)| format!("{path}.{key}"))

@@ -42,6 +42,10 @@ struct Patterns {
     compiled_bytes: usize,
 }
 
+/// Where no word of ASCII begins or ends. It may stand between the bytes of a letter too, where
+/// nothing is told to be found.
+const NO_BOUNDARY: &str = "(?-u:\\B)";
+
 static PATTERNS: Mutex<Option<Patterns>> = Mutex::new(None);
 
 impl Pattern {
@@ -136,8 +140,7 @@ fn translate(text: &str) -> Option<String> {
             match of_ascii(escape) {
                 Some(ascii) => out.extend(["[", ascii, "]"]),
                 None if escape == "b" => out.push_str("(?-u:\\b)"),
-                // That of ASCII may stand between the bytes of a letter.
-                None if escape == "B" => return None,
+                None if escape == "B" => out.push_str(NO_BOUNDARY),
                 // Here these are the ends of words.
                 None if ["<", ">"].contains(&escape) => out.push_str(escape),
                 None => out.extend(["\\", escape]),
@@ -280,6 +283,10 @@ mod tests {
             ("^[---]$", &["-"], &["a"]),
             ("^[^<>]\\<a\\>$", &["x<a>"], &["<<a>", "xa"]),
             ("^{x}a{2}b{,3}$", &["{x}aab{,3}"], &["xaab"]),
+            ("a\\Bb", &["ab", "xaby"], &["a b", "a"]),
+            ("\\Bcat\\B", &["concats", "_cat_"], &["cat", "cats", "écat"]),
+            ("\\B", &["", "é", "ab", "aé"], &["a", "aéb"]),
+            ("é\\B", &["é", "é ", "éé"], &["éa"]),
         ];
         for (text, good, bad) in rows {
             let pattern = Pattern::parse(text).unwrap();
@@ -287,7 +294,7 @@ mod tests {
             good.iter().for_each(|good| assert!(is_match(&pattern, good), "{text} {good}"));
             bad.iter().for_each(|bad| assert!(!is_match(&pattern, bad), "{text} {bad}"));
         }
-        for other in ["(?=a)", "[a--b]", "[a-\\d]", "[a", "(", "\\", "\\x", "a\\Bb"] {
+        for other in ["(?=a)", "[a--b]", "[a-\\d]", "[a", "(", "\\", "\\x"] {
             assert!(Pattern::parse(other).is_none(), "{other}");
         }
     }

@@ -20,6 +20,7 @@ const CHECKED_ELSEWHERE: [&str; 1] = ["metadata"];
 /// What is wrong with an object, member by member. `metadata` is checked elsewhere.
 pub fn validate(of: Type<'_>, tree: &Tree) -> Vec<FieldError> {
     let mut faults = Faults::new();
+    validate_whole(of, tree, None, &mut faults);
     members(of, tree, None, &Path::Root, &CHECKED_ELSEWHERE, &mut faults);
     names(of, tree, None, &mut faults);
     validate_junctors(of, tree, &mut faults);
@@ -31,10 +32,31 @@ pub fn validate(of: Type<'_>, tree: &Tree) -> Vec<FieldError> {
 /// objects.
 pub fn validate_change(of: Type<'_>, tree: &Tree, old: &Tree) -> Vec<FieldError> {
     let mut faults = Faults::new();
+    validate_whole(of, tree, Some(old), &mut faults);
     members(of, tree, Some(old), &Path::Root, &CHECKED_ELSEWHERE, &mut faults);
     names(of, tree, Some(old), &mut faults);
     validate_junctors(of, tree, &mut faults);
     faults.into_errors()
+}
+
+/// What is wrong with a whole object, besides its members.
+fn validate_whole(of: Type<'_>, tree: &Tree, old: Option<&Tree>, faults: &mut Faults) {
+    let Some(constraints) = of.constraints().filter(|_| of.go.is_none()) else { return };
+    if old == Some(tree) {
+        return;
+    }
+    if let Some(allowed) = &constraints.enumeration {
+        // It has a uid, a name and times, so that it is hardly ever one of them.
+        validate_allowed(allowed, &Value::Object(tree.clone()), &Path::Root, faults);
+    }
+    member_count(constraints, tree.len(), &Path::Root, faults);
+}
+
+fn validate_allowed(allowed: &[Value], value: &Value, path: &Path<'_>, faults: &mut Faults) {
+    if !is_allowed(allowed, value, faults) {
+        let supported: Vec<String> = allowed.iter().map(plain).collect();
+        faults.push(FieldError::not_supported(path, show(value), &supported));
+    }
 }
 
 /// The same of names, of which alone a schema may say more than ObjectMeta does.
@@ -130,11 +152,8 @@ pub fn node(
         return;
     }
     let constraints = of.constraints();
-    if let Some(allowed) = constraints.and_then(|constraints| constraints.enumeration.as_ref())
-        && !is_allowed(allowed, value, faults)
-    {
-        let supported: Vec<String> = allowed.iter().map(plain).collect();
-        faults.push(FieldError::not_supported(path, show(value), &supported));
+    if let Some(allowed) = constraints.and_then(|constraints| constraints.enumeration.as_ref()) {
+        validate_allowed(allowed, value, path, faults);
     }
     if value.is_null() && of.nullable {
         return;

@@ -8,9 +8,10 @@ use std::sync::{Mutex, PoisonError};
 use regex_automata::hybrid::dfa::{Cache, DFA};
 use regex_automata::nfa::thompson::pikevm::PikeVM;
 use regex_automata::nfa::thompson::{Config, WhichCaptures};
+use regex_automata::util::syntax;
 use regex_automata::{Input, MatchErrorKind};
 
-use super::SIZE_LIMIT;
+use super::{NO_BOUNDARY, SIZE_LIMIT};
 
 /// What a search may remember of what it has met, besides twice the size of the pattern: with less it
 /// takes more steps.
@@ -49,7 +50,10 @@ impl Compiled {
             .minimum_bytes_per_state(Some(NOT_FAR));
         let states =
             Config::new().nfa_size_limit(Some(SIZE_LIMIT)).which_captures(WhichCaptures::None);
-        let automaton = DFA::builder().configure(search).thompson(states).build(translated).ok()?;
+        let syntax = syntax::Config::new().utf8(!translated.contains(NO_BOUNDARY));
+        let mut builder = DFA::builder();
+        let builder = builder.configure(search).syntax(syntax).thompson(states);
+        let automaton = builder.build(translated).ok()?;
         Some(Self { automaton, remembered: Mutex::default() })
     }
 

@@ -3,6 +3,8 @@
 use regex_syntax::hir::{Class, Hir, HirKind};
 use regex_syntax::utf8::Utf8Sequences;
 
+use super::NO_BOUNDARY;
+
 /// A state of the automaton, and its way to the next one. More ways, and states that are shared,
 /// make less of it, never more.
 const STATE: usize = 40;
@@ -11,7 +13,9 @@ const LEAST: usize = 1_024;
 
 /// How many bytes a pattern takes at most; nothing if it is none.
 pub(super) fn size(translated: &str) -> Option<usize> {
-    let parsed = regex_syntax::Parser::new().parse(translated).ok()?;
+    let mut parser = regex_syntax::ParserBuilder::new();
+    let parser = parser.utf8(!translated.contains(NO_BOUNDARY));
+    let parsed = parser.build().parse(translated).ok()?;
     Some(states(&parsed).saturating_mul(STATE).saturating_add(LEAST))
 }
 
