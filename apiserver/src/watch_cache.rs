@@ -71,6 +71,8 @@ pub struct SourceState {
     pub excess: Option<String>,
     /// Of what objects can be computed without, whether they are computed without it now.
     pub is_left_out: Option<bool>,
+    /// Whether the cluster does not have it, as clusters may: clients are not warned of that.
+    pub is_rightly_absent: bool,
 }
 
 /// How old a view may be before clients are warned.
@@ -94,12 +96,15 @@ impl SourceState {
 
     /// How bad it is.
     pub fn severity(&self) -> impl Ord {
-        (!self.is_in_view(), self.watch_error.is_some(), self.age())
+        (!self.is_in_view(), !self.is_rightly_absent, self.watch_error.is_some(), self.age())
     }
 
     /// What clients are to know of it, if anything.
     pub fn warning(&self) -> Option<String> {
         let resource = &self.resource;
+        if self.is_rightly_absent {
+            return None;
+        }
         if self.is_left_out == Some(true) {
             return Some(format!("{resource} cannot be read now: what they would add is left out"));
         }

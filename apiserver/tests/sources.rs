@@ -97,7 +97,7 @@ struct PodMetricsResourceSpec {}
 struct Polled;
 
 impl Scoped for Polled {
-    const SCOPE: SourceScope = SourceScope::ALL.polled_every(Duration::from_secs(15));
+    const SCOPE: SourceScope = SourceScope::ALL.polled_every(Duration::from_secs(15)).if_served();
 }
 
 /// What is used by what is called like a ConfigMap, and what that costs.
@@ -434,17 +434,30 @@ async fn what_knows_no_watch_is_polled_and_streams_are_opened_again() {
     assert_eq!((spec["price"].as_i64(), opened.load(Ordering::Relaxed)), (Some(2), 3));
     assert!(warnings[0].starts_with("299 - \"prices.prices.example.com are shown as they were 10"));
 
-    // There are no metrics any more.
-    let before = cluster.requests().len();
-    cluster.refuse(METRICS, StatusCode::NOT_FOUND);
-    tokio::time::sleep(Duration::from_secs(600)).await;
-    let (spec, warnings) = used(&server).await;
-    assert_eq!(spec["usage"], Value::Null);
-    let warning =
-        "299 - \"pods.metrics.k8s.io cannot be read now: what they would add is left out\"";
-    assert!(warnings.contains(&warning.to_owned()), "{warnings:?}");
-    let asked = cluster.requests().len() - before;
-    assert!((15..60).contains(&asked), "{asked} times in ten minutes");
+    // They may not be read any more, or there are none; of the latter clients are not warned.
+    let of_metrics = |warnings: Vec<String>| {
+        let of_metrics = warnings.into_iter().filter(|warning| warning.contains("metrics"));
+        of_metrics.collect::<Vec<_>>()
+    };
+    for (status, expected) in [
+        (StatusCode::FORBIDDEN, vec![NO_SECRETS.replace("secrets", "pods.metrics.k8s.io")]),
+        (StatusCode::NOT_FOUND, vec![]),
+    ] {
+        let before = cluster.requests().len();
+        cluster.refuse(METRICS, status);
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        let (spec, warnings) = used(&server).await;
+        assert_eq!((&spec["usage"], of_metrics(warnings)), (&Value::Null, expected));
+        let asked = cluster.requests().len() - before;
+        assert!((9..60).contains(&asked), "{asked} times in ten minutes");
+        let (_, _, metrics) = ask(&server, "/metrics").await;
+        let line = "apiserver_computed_source_in_view{source=\"pods.metrics.k8s.io\"} 0";
+        assert!(metrics.as_str().unwrap().contains(line), "{metrics}");
+    }
+    // What is installed and does not answer is warned of, when what it said last is old.
+    cluster.refuse(METRICS, StatusCode::SERVICE_UNAVAILABLE);
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert_eq!(of_metrics(used(&server).await.1).len(), 1);
     cluster.allow(METRICS);
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(used(&server).await.0["usage"], 2);

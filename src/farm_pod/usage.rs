@@ -105,11 +105,11 @@ impl Resource for NodeMetricsView {
     }
 }
 
-/// The metrics API has no watch; metrics-server measures every fifteen seconds.
+/// The metrics API has no watch; metrics-server measures every fifteen seconds, where there is one.
 pub struct Polled;
 
 impl Scoped for Polled {
-    const SCOPE: SourceScope = SourceScope::ALL.polled_every(Duration::from_secs(15));
+    const SCOPE: SourceScope = SourceScope::ALL.polled_every(Duration::from_secs(15)).if_served();
 }
 
 /// Adds to what is requested and limited what all containers use.

@@ -144,9 +144,7 @@ pub fn follow_a_deployment(world: &mut World) -> Result<()> {
         watch.wait_for(&["DELETED", "farm-web-"])?;
     }
     let left = world.kubectl(["get", "farmpods"]).output()?;
-    // This cluster has no metrics-server, and every list says so.
-    ensure!(left.errors.ends_with("No resources found in default namespace.\n"), "{left:?}");
-    let missing = "Warning: pods.metrics.k8s.io cannot be read now";
-    ensure!(left.errors.starts_with(missing), "{left:?}");
+    // This cluster has no metrics-server, as clusters may: no warning says so.
+    ensure!(left.errors == "No resources found in default namespace.\n", "{left:?}");
     Ok(())
 }

@@ -54,7 +54,7 @@ impl Sources {
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
     {
         let mut informers = self.informers.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = (TypeId::of::<K>(), scope);
+        let place = (TypeId::of::<K>(), scope.as_read());
         let known = informers.get(&place).map(Arc::clone);
         if let Some(Ok(informer)) = known.map(Arc::downcast) {
             return informer;

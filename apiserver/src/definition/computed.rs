@@ -286,7 +286,7 @@ impl<C: Computed> Computation<C> {
     /// The state of every source.
     fn sources(&self) -> Vec<SourceState> {
         let of_lookups = self.related.lookups().into_iter().filter_map(Tracked::source);
-        std::iter::once(lookup::source(&self.informer)).chain(of_lookups).collect()
+        std::iter::once(lookup::source(&self.informer, false)).chain(of_lookups).collect()
     }
 
     /// The sources that must be computed again, and when to look for more at the latest.

@@ -50,7 +50,8 @@ use view::{IndexId, View};
 ///
 /// What cannot be read (the right to it is missing, the cluster does not have it, or there is more of
 /// it than may be kept) is looked for in vain: then nothing is found, [`is_available`](Self::is_available)
-/// says so, and so do warnings of the server, its metrics and `/readyz`. When it can be read again,
+/// says so, and so do warnings of the server, its metrics and `/readyz`; of an API that clusters may do
+/// without ([`SourceScope::if_served`]) no client is warned as long as there is none. When it can be read again,
 /// what asked for it is computed again. No kind waits for its lookups longer than ten seconds.
 ///
 /// All objects of the type are read, unless `S` says which: see [`Scoped`].
@@ -375,13 +376,19 @@ pub trait Tracked {
     fn questions(&self) -> usize;
 }
 
-/// The state of the source of an informer.
-pub(super) fn source<K: SourceType>(informer: &SourceInformer<K>) -> SourceState {
+/// The state of the source of an informer, which the cluster may not have if it `may_be_absent`.
+pub(super) fn source<K: SourceType>(
+    informer: &SourceInformer<K>,
+    may_be_absent: bool,
+) -> SourceState {
     let standing = informer.standing();
     SourceState {
         resource: resource_name::<K>(),
         is_synced: standing.is_synced,
         watch_error: standing.away.as_ref().map(|away| away.why.clone()),
+        is_rightly_absent: may_be_absent
+            && standing.away.as_ref().is_some_and(|away| away.is_absent)
+            && standing.excess.is_none(),
         unseen_since: standing.away.map(|away| away.since),
         excess: standing.excess,
         is_left_out: None,
@@ -446,7 +453,8 @@ impl<K: SourceType, S: Scoped> Tracked for Lookup<K, S> {
     fn source(&self) -> Option<SourceState> {
         let Followed { informer, .. } = self.followed.as_ref()?;
         let is_left_out = self.state().availability == Availability::Unavailable;
-        Some(SourceState { is_left_out: Some(is_left_out), ..source(informer) })
+        let source = source(informer, S::SCOPE.may_be_absent());
+        Some(SourceState { is_left_out: Some(is_left_out), ..source })
     }
 
     #[cfg(test)]

@@ -222,6 +222,7 @@ mod tests {
                 unseen_since: None,
                 excess: None,
                 is_left_out: None,
+                is_rightly_absent: false,
             }]
         };
         let store: Response<String> = health.answer_one("readyz", "store", Vec::new());

@@ -10,6 +10,7 @@ use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::DefaultBackoff;
 use serde::de::DeserializeOwned;
 
+use super::informer::Cause;
 use super::list_watch::{Change, Excess, Interruption, Keeper, ListWatch};
 use super::{SourceInformer, resource_name};
 use crate::cluster::bounded_client::ANSWER_BYTES;
@@ -132,13 +133,16 @@ where
                 self.informer.exceed(why);
                 tokio::time::sleep(AGAIN).await;
             }
-            Interruption::Failed(ref error) | Interruption::Refused(ref error) => {
-                self.tell(error);
-                let is_refused = matches!(interruption, Interruption::Refused(_));
-                self.informer.set_away(Some((error, is_refused)));
-                self.pause().await;
-            }
+            Interruption::Failed(error) => self.be_away(&error, Cause::Failure).await,
+            Interruption::Refused(error) => self.be_away(&error, Cause::Refusal).await,
+            Interruption::Absent(error) => self.be_away(&error, Cause::Absence).await,
         }
+    }
+
+    async fn be_away(&mut self, error: &str, cause: Cause) {
+        self.tell(error);
+        self.informer.set_away(Some((error, cause)));
+        self.pause().await;
     }
 
     /// Says in the log why the objects are not in view.

@@ -53,6 +53,17 @@ pub struct Standing {
     pub excess: Option<String>,
 }
 
+/// Why the cluster does not show objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// It did not work.
+    Failure,
+    /// It does not let them be read.
+    Refusal,
+    /// It has no such API.
+    Absence,
+}
+
 /// What the cluster does not show now.
 #[derive(Clone, Debug)]
 pub struct Away {
@@ -60,8 +71,10 @@ pub struct Away {
     pub why: String,
     /// Since when; what is kept is as old.
     pub since: Instant,
-    /// Since when it refuses to show them, if it does.
+    /// Since when it refuses to show them or does not have them, if so.
     pub refused_since: Option<Instant>,
+    /// Whether it has said last that it has no such API.
+    pub is_absent: bool,
 }
 
 /// Which objects changed since they were last asked for. At most one entry
@@ -130,20 +143,21 @@ impl<K> SourceInformer<K> {
         self.shelf.read().unwrap_or_else(PoisonError::into_inner).excess.clone()
     }
 
-    /// Says why the cluster does not show the objects now, and whether it refuses to, or that it does
-    /// again.
-    pub(super) fn set_away(&self, why: Option<(&str, bool)>) {
+    /// Says why the cluster does not show the objects now, or that it does again.
+    pub(super) fn set_away(&self, why: Option<(&str, Cause)>) {
         let followers = self.followers();
         let mut shelf = self.shelf.write().unwrap_or_else(PoisonError::into_inner);
         let before = shelf.away.take();
         let had_any = before.is_some();
         let now = Instant::now();
-        shelf.away = why.map(|(why, is_refused)| {
+        shelf.away = why.map(|(why, cause)| {
             let refused_before = before.as_ref().and_then(|before| before.refused_since);
+            let is_refused = cause != Cause::Failure;
             // What it refuses is not allowed because something else is wrong, too.
             let refused_since = refused_before.or(is_refused.then_some(now));
             let since = before.map_or(now, |before| before.since);
-            Away { why: why.to_owned(), since, refused_since }
+            let is_absent = cause == Cause::Absence;
+            Away { why: why.to_owned(), since, refused_since, is_absent }
         });
         let is_news = had_any || shelf.away.is_some();
         drop(shelf);
@@ -279,7 +293,8 @@ impl<K> SourceInformer<K> {
 
     /// Says why the cluster does not show them, and whether it refuses to.
     pub(crate) fn go_away(&self, why: Option<(&str, bool)>) {
-        self.set_away(why);
+        let cause = |is_refused| if is_refused { Cause::Refusal } else { Cause::Failure };
+        self.set_away(why.map(|(why, is_refused)| (why, cause(is_refused))));
     }
 }
 

@@ -35,13 +35,9 @@ const STATUS_BYTES: usize = 64 << 10;
 /// How long a watch may be quiet: what kube asks the cluster for, and a little.
 const QUIET: Duration = Duration::from_secs(295);
 
-/// What is answered to a request for what is not there, or not for us. To ask again does not mend it.
-const REFUSALS: [StatusCode; 4] = [
-    StatusCode::UNAUTHORIZED,
-    StatusCode::FORBIDDEN,
-    StatusCode::NOT_FOUND,
-    StatusCode::METHOD_NOT_ALLOWED,
-];
+/// What is answered to a request for what is not for us. To ask again does not mend it.
+const REFUSALS: [StatusCode; 3] =
+    [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN, StatusCode::METHOD_NOT_ALLOWED];
 
 /// Why objects were not listed or watched.
 #[derive(Debug)]
@@ -50,8 +46,10 @@ pub(super) enum Interruption {
     Expired,
     /// There is more than may be read, or kept.
     TooLarge(Excess),
-    /// The cluster does not let them be read, or does not have them.
+    /// The cluster does not let them be read.
     Refused(String),
+    /// The cluster has no such API: a list of what is not there is empty, and no 404.
+    Absent(String),
     /// It did not work.
     Failed(String),
 }
@@ -264,6 +262,7 @@ impl<K: Resource<DynamicType = ()> + DeserializeOwned> ListWatch<K> {
         match answer.status() {
             status if status.is_success() => Ok(answer),
             StatusCode::GONE => Err(Interruption::Expired),
+            status @ StatusCode::NOT_FOUND => Err(Interruption::Absent(why(status, answer).await)),
             status if REFUSALS.contains(&status) => {
                 Err(Interruption::Refused(why(status, answer).await))
             }

@@ -20,12 +20,19 @@ pub struct SourceScope {
     /// How often they are listed, if they are not watched.
     every: Option<Duration>,
     is_measured: bool,
+    may_be_absent: bool,
 }
 
 impl SourceScope {
     /// All objects.
-    pub const ALL: Self =
-        Self { namespace: None, labels: None, fields: None, every: None, is_measured: false };
+    pub const ALL: Self = Self {
+        namespace: None,
+        labels: None,
+        fields: None,
+        every: None,
+        is_measured: false,
+        may_be_absent: false,
+    };
 
     /// Only those in this namespace. The manifests ask for rights in it alone.
     #[must_use]
@@ -63,6 +70,34 @@ impl SourceScope {
     #[must_use]
     pub const fn measured(self) -> Self {
         Self { is_measured: true, ..self }
+    }
+
+    /// A cluster may do without this API, as one without a metrics-server does without
+    /// `metrics.k8s.io`. As long as it answers that there is no such API (404), clients are not warned of
+    /// what is left out; metrics, the log and `/readyz` say it. What is there and cannot be read (403, away,
+    /// too much) is warned of all the same. It makes a difference only to what is looked up.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use aggregated_apiserver::SourceScope;
+    ///
+    /// /// What metrics-server measures, where there is one.
+    /// const METRICS: SourceScope = SourceScope::ALL.polled_every(Duration::from_secs(15)).if_served();
+    /// ```
+    #[must_use]
+    pub const fn if_served(self) -> Self {
+        Self { may_be_absent: true, ..self }
+    }
+
+    /// Whether a cluster may do without this API.
+    pub fn may_be_absent(&self) -> bool {
+        self.may_be_absent
+    }
+
+    /// The same without what does not matter to how they are read.
+    pub(super) fn as_read(self) -> Self {
+        Self { is_measured: false, may_be_absent: false, ..self }
     }
 
     /// Whether they are measurements.
