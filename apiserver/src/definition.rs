@@ -12,6 +12,7 @@ mod round_trips;
 mod rules;
 mod stored;
 mod versions;
+mod visibility;
 mod yaml;
 
 pub use cells::Cells;
@@ -23,6 +24,7 @@ pub use round_trips::{RoundTripFault, check_round_trips};
 pub use rules::Rules;
 pub use stored::Stored;
 pub use versions::Versions;
+pub use visibility::Visibility;
 pub use yaml::DefinitionError;
 
 pub use crate::cluster::SourceScope;

@@ -22,6 +22,7 @@ mod subresource_handler;
 mod subresources;
 mod version;
 mod view;
+mod visibility;
 
 pub use age::age;
 pub use columns::Columns;
@@ -39,6 +40,7 @@ pub use subresource_handler::{
 pub use subresources::{FieldPath, ScalePaths, Subresources};
 pub use version::{Version, compare as compare_versions};
 pub use view::View;
+pub use visibility::{ErasedVisibility, ObjectIdentity};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -103,6 +105,8 @@ pub struct Kind {
     strategy_rules: Option<Arc<ErasedRules>>,
     /// Whose objects it shows, if they are not its own.
     pub view: Option<View>,
+    /// Which of its objects each reader sees, if not all.
+    visibility: Option<Arc<ErasedVisibility>>,
 }
 
 impl Kind {
@@ -198,6 +202,7 @@ impl Kind {
                 subresource_handlers: Vec::new(),
                 strategy_rules: None,
                 view: None,
+                visibility: None,
             }),
             _ => Err(StartError::Kind { kind: qualified, faults }),
         }
@@ -235,6 +240,12 @@ impl Kind {
     #[must_use]
     pub fn with_view(self, view: Option<View>) -> Self {
         Self { view, ..self }
+    }
+
+    /// The same kind, of which each reader sees only some objects.
+    #[must_use]
+    pub fn with_visibility(self, visibility: Option<Arc<ErasedVisibility>>) -> Self {
+        Self { visibility, ..self }
     }
 
     /// Where its objects are kept.

@@ -109,13 +109,13 @@ pub use codec::{read_protobuf, write_protobuf};
 pub use definition::{
     Cells, Computed, ConversionFailure, Convert, DefinitionError, Everything, Kinds, Lookup,
     Related, RoundTripFault, Rules, Scoped, SourceScope, SourceType, Stored, Total, Versions,
-    check_round_trips,
+    Visibility, check_round_trips,
 };
 pub use doctor::{Diagnosis, DoctorOptions, DoctorOutput, Finding, Outcome};
 pub use error::{FieldError, StartError};
 pub use kind::{
-    Completed, Filled, NameRule, QuotaUsage, ReviewError, Routing, RuleContext, StoragePrefix,
-    Strategy, SubresourceError, SubresourceOutcome, SubresourceRequest, View, age,
+    Completed, Filled, NameRule, ObjectIdentity, QuotaUsage, ReviewError, Routing, RuleContext,
+    StoragePrefix, Strategy, SubresourceError, SubresourceOutcome, SubresourceRequest, View, age,
 };
 pub use manifests::{DeployedStore, Options as ManifestOptions};
 pub use object::selector::SelectableFields;

@@ -475,11 +475,14 @@ impl Handler {
         let is_watch = target.verb == Verb::Watch;
         // Boxed: requests that wait for their turn need no room for it yet.
         let mut executed = Box::pin(async {
-            let operation = decode::decode(&target, head, &body, &account, &self.yaml).await?;
+            let mut operation = decode::decode(&target, head, &body, &account, &self.yaml).await?;
             if record.wants_request_object()
                 && let Some(object) = operation.brings(&body)
             {
                 record.requested(object);
+            }
+            if target.served.kind.hides_from(user) {
+                operation.show_to(user);
             }
             record.is_dry_run = operation.is_dry_run();
             record.reached(Step::Decoded);

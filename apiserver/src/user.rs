@@ -11,6 +11,11 @@ pub const ANONYMOUS: &str = "system:anonymous";
 /// The group that may do everything.
 pub const MASTERS: &str = "system:masters";
 
+/// The name of a controller manager that does not use service accounts.
+const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
+/// The group of the service accounts of the namespace that holds the control plane.
+const SYSTEM_ACCOUNTS: &str = "system:serviceaccounts:kube-system";
+
 /// A caller, as authentication found it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct User {
@@ -58,6 +63,13 @@ impl User {
         let of_list = |texts: &[String]| texts.iter().map(of_text).sum::<usize>();
         let extra = self.extra.iter().map(|(key, values)| of_text(key) + of_list(values));
         self.name.len() + of_list(&self.groups) + extra.sum::<usize>()
+    }
+
+    /// Whether the user keeps the cluster in order: collects garbage, empties namespaces, counts. Nothing may
+    /// be hidden from it, because what it does not find it takes for gone.
+    pub(crate) fn is_of_control_plane(&self) -> bool {
+        let is_in = |wanted: &str| self.groups.iter().any(|group| group == wanted);
+        self.is_master() || self.name == CONTROLLER_MANAGER || is_in(SYSTEM_ACCOUNTS)
     }
 
     /// Whether the user is exempt from authorization.

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::lookup::{self, Due, QuestionId, Related, Tracked};
-use super::{Cells, qualified, to_tree};
+use super::{Cells, Visibility, qualified, to_tree};
 use crate::cluster::{Changed, SourceInformer, SourceScope, Sources};
 use crate::object::{Key, Object};
 use crate::watch_cache::{SourceState, WatchCache};
@@ -182,6 +182,14 @@ pub trait Computed:
         Self: Sized,
     {
         Cells::new()
+    }
+
+    /// Which objects each reader sees, among those that rights let it read.
+    fn visibility() -> Visibility<Self>
+    where
+        Self: Sized,
+    {
+        Visibility::everything()
     }
 }
 

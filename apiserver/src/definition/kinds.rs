@@ -25,8 +25,8 @@ use crate::admission::{AdmissionChain, AdmissionPlugin};
 use crate::cluster::{SourceScope, SourceStreams, Sources};
 use crate::error::StartError;
 use crate::kind::{
-    ErasedCells, ErasedConversion, ErasedRules, Kind, ReviewError, ReviewHandler, Strategy,
-    SubresourceError, SubresourceHandler, SubresourceOutcome, SubresourceRequest, View,
+    ErasedCells, ErasedConversion, ErasedRules, ErasedVisibility, Kind, ReviewError, ReviewHandler,
+    Strategy, SubresourceError, SubresourceHandler, SubresourceOutcome, SubresourceRequest, View,
 };
 use crate::object::Tree;
 use crate::schema::Types;
@@ -100,6 +100,8 @@ pub struct Registered {
     pub subresources: Vec<Arc<SubresourceHandler>>,
     /// Whose objects it shows, if they are not its own.
     pub view: Option<View>,
+    /// Which of its objects each reader sees, if not all.
+    pub visibility: Option<Arc<ErasedVisibility>>,
     /// The types of Kubernetes, if it is one of its own kinds: then its group need not
     /// be a domain.
     pub types: Option<Arc<Types>>,
@@ -142,6 +144,7 @@ impl Kinds {
             registered.cells.extend(cells.into_iter().map(Arc::new));
             registered.conversion = conversion.map(Arc::new);
             registered.faults = faults;
+            registered.visibility = K::visibility().erased().map(Arc::new);
         }
         self
     }
@@ -317,6 +320,9 @@ impl Kinds {
         let run = |sources, cache| computed::run::<K>(sources, cache).boxed();
         let role = Role::Computed { source, watched, run };
         self.add(K::crd(), K::cells().erased(), role);
+        if let Some(registered) = self.registered.last_mut() {
+            registered.visibility = K::visibility().erased().map(Arc::new);
+        }
         self
     }
 
@@ -382,6 +388,7 @@ impl Kinds {
             strategy: Strategy::default(),
             subresources: Vec::new(),
             view: None,
+            visibility: None,
             role,
         });
     }

@@ -4,7 +4,7 @@ use kube::{CustomResourceExt, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{Cells, Rules, Versions};
+use super::{Cells, Rules, Versions, Visibility};
 
 /// A kind whose objects the server keeps. Every method has a default.
 ///
@@ -58,5 +58,13 @@ pub trait Stored:
         Self: Sized,
     {
         Cells::new()
+    }
+
+    /// Which objects each reader sees, among those that rights let it read.
+    fn visibility() -> Visibility<Self>
+    where
+        Self: Sized,
+    {
+        Visibility::everything()
     }
 }

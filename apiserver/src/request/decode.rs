@@ -25,6 +25,7 @@ use crate::quota::Account;
 use crate::record::RequestObject;
 use crate::schema::Types;
 use crate::served_kind::Backing;
+use crate::user::User;
 use crate::verb::{
     Action, DeleteOptions, Freshness, GetOptions, ListOptions, Subresource, Verb, WatchOptions,
 };
@@ -90,6 +91,21 @@ impl Operation {
             }
             _ => None,
         }
+    }
+
+    /// Says who reads, because the kind may hide objects from this user. Writes know their user.
+    pub(super) fn show_to(&mut self, user: &Arc<User>) {
+        let viewer = match self {
+            Self::Get(_, options) => &mut options.viewer,
+            Self::List(_, options) | Self::DeleteCollection(_, options, _) => {
+                &mut options.selection.viewer
+            }
+            Self::Watch(_, options, _) => &mut options.selection.viewer,
+            Self::Review(..) | Self::CreateSubresource(..) | Self::Write(..) | Self::Delete(..) => {
+                return;
+            }
+        };
+        *viewer = Some(Arc::clone(user));
     }
 
     /// Which objects a reader wants.

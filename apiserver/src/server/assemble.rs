@@ -90,7 +90,8 @@ pub(super) fn parse(kinds: &Kinds) -> Result<Vec<Arc<Kind>>, StartError> {
             .with_conversion(registered.conversion.clone())
             .with_strategy(registered.strategy.clone())
             .with_subresources(registered.subresources.clone())
-            .with_view(registered.view.clone());
+            .with_view(registered.view.clone())
+            .with_visibility(registered.visibility.clone());
         let names = &kind.names;
         let own = [
             ("spec.names.plural", &names.plural),

@@ -97,7 +97,7 @@ async fn current(attributes: &Attributes<'_>, key: &Key) -> Result<(Tree, Room),
     let kind = attributes.kind();
     let absent = || ApiError::not_found(&kind.group, &kind.names.plural, key.name());
     let (store, collection) = attributes.served.store().ok_or_else(absent)?;
-    let kept = attributes.stored((&**store, &collection), key).await?;
+    let kept = attributes.visible((&**store, &collection), key).await?;
     let kept = kept.ok_or_else(absent)?;
     let shown = kind.in_version(&kept.object, attributes.version)?;
     // What becomes of it stands beside it.

@@ -28,7 +28,7 @@ pub enum Deleted {
 /// Removes an object. `warnings` gains what the client is to be told, whatever becomes of it.
 ///
 /// # Errors
-/// 404 when it is not there, 409 when a precondition is not met, and what admission refuses.
+/// 404 when it is not there or is hidden from the user, 409 when a precondition is not met, and what admission refuses.
 pub async fn delete(
     attributes: &Attributes<'_>,
     key: &Key,
@@ -43,7 +43,7 @@ pub async fn delete(
     // The outcome of the first write of this deletion.
     let mut ended: Option<Deleted> = None;
     loop {
-        let kept = attributes.stored((&**store, &collection), key).await?;
+        let kept = attributes.visible((&**store, &collection), key).await?;
         let Some(kept) = kept else { return ended.ok_or_else(absent) };
         // That write changed the resourceVersion, so the precondition is not checked again.
         let asked = match &ended {

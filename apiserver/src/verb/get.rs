@@ -1,23 +1,28 @@
 //! GET: read one object.
 
+use std::sync::Arc;
+
 use super::list::{Freshness, ensure_fresh, ensure_readable, ensure_synced};
 use crate::error::ApiError;
 use crate::object::Key;
 use crate::served_kind::ServedKind;
 use crate::storage::Versioned;
+use crate::user::User;
 use crate::watch_cache::Scope;
 
 /// How an object is read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct GetOptions {
     /// How new the answer must be. For the latest, whoever reads has [waited](super::await_freshness).
     pub freshness: Freshness,
+    /// Who reads, if the kind may hide objects from this user.
+    pub viewer: Option<Arc<User>>,
 }
 
 /// Reads one object.
 ///
 /// # Errors
-/// 404 when it is not there, 429 before the kind is synced, 410 and 504 when
+/// 404 when it is not there or is hidden from who reads, 429 before the kind is synced, 410 and 504 when
 /// the asked revision is unknown or does not arrive.
 pub async fn get(
     served: &ServedKind,
@@ -29,10 +34,17 @@ pub async fn get(
         ensure_fresh(served, revision).await?;
     }
     if let Some(found) = served.cache.get(key) {
-        return Ok(found);
+        let is_hidden = |viewer: &Arc<User>| !served.kind.is_visible_to(viewer, &found.object);
+        return match options.viewer.as_ref().is_some_and(is_hidden) {
+            true => Err(not_found(served, key)),
+            false => Ok(found),
+        };
     }
     // A damaged object is in no cache.
     ensure_readable(served, &Scope::Object(key.clone()))?;
-    let (group, plural) = (&served.kind.group, &served.kind.names.plural);
-    Err(ApiError::not_found(group, plural, key.name()))
+    Err(not_found(served, key))
+}
+
+fn not_found(served: &ServedKind, key: &Key) -> ApiError {
+    ApiError::not_found(&served.kind.group, &served.kind.names.plural, key.name())
 }

@@ -120,7 +120,7 @@ impl ListPage {
                     let Some(end) = end else { return };
                     let left = match left {
                         Some(left) => left,
-                        // With a selector, `remainingItemCount` is not reported.
+                        // With a selector, or where objects are hidden, `remainingItemCount` is not reported.
                         None if !self.selection.is_everything() => 0,
                         None => self.count().await,
                     };

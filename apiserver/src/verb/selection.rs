@@ -6,6 +6,7 @@ use crate::error::ApiError;
 use crate::kind::{Kind, Version};
 use crate::object::Object;
 use crate::object::selector::Selector;
+use crate::user::User;
 
 /// Which objects a reader wants, in the version that it reads.
 #[derive(Clone, Debug)]
@@ -16,6 +17,8 @@ pub struct Selection {
     pub version: Arc<Version>,
     /// What is asked of labels and fields.
     pub selector: Selector,
+    /// Who reads, if the kind may hide objects from this user.
+    pub viewer: Option<Arc<User>>,
 }
 
 impl Selection {
@@ -23,6 +26,10 @@ impl Selection {
     pub fn matches(&self, object: &Arc<Object>) -> bool {
         let Selector { labels, fields } = &self.selector;
         if !labels.matches(object.labels()) {
+            return false;
+        }
+        // First: what is hidden may not show by its fields, or by having none that can be read.
+        if self.viewer.as_ref().is_some_and(|viewer| !self.kind.is_visible_to(viewer, object)) {
             return false;
         }
         let selectable = self.kind.selectable(&self.version);
@@ -47,8 +54,8 @@ impl Selection {
         Ok(())
     }
 
-    /// Whether everything is wanted.
+    /// Whether everything is wanted, and shown.
     pub fn is_everything(&self) -> bool {
-        self.selector.is_empty()
+        self.selector.is_empty() && self.viewer.is_none()
     }
 }

@@ -119,6 +119,7 @@ impl World {
             version: Arc::clone(&kind.storage),
             kind,
             selector: Selector { labels, fields },
+            viewer: None,
         }
     }
 

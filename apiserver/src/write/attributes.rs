@@ -1,5 +1,7 @@
 //! Attributes: everything about a write but its object.
 
+use std::sync::Arc;
+
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 
@@ -9,7 +11,7 @@ use crate::admission::{AdmissionChain, AdmissionOperation, AdmissionRequest};
 use crate::clock::Clock;
 use crate::error::ApiError;
 use crate::kind::{Kind, RuleContext, Version};
-use crate::object::Key;
+use crate::object::{Key, Object};
 use crate::quota::Account;
 use crate::served_kind::{ServedKind, ServedKinds};
 use crate::storage::{Collection, Store, Versioned};
@@ -135,6 +137,23 @@ impl<'a> Attributes<'a> {
     ) -> Result<Option<Versioned>, ApiError> {
         let kept = store.get(collection, key).await;
         kept.map_err(|error| store_error(self.kind(), key, error))
+    }
+
+    /// What a store keeps under a key, unless it is hidden from the user.
+    ///
+    /// # Errors
+    /// As [`stored`](Self::stored).
+    pub async fn visible(
+        &self,
+        place: (&dyn Store, &Collection),
+        key: &Key,
+    ) -> Result<Option<Versioned>, ApiError> {
+        Ok(self.stored(place, key).await?.filter(|kept| self.sees(&kept.object)))
+    }
+
+    /// Whether an object is not hidden from the user.
+    pub fn sees(&self, object: &Arc<Object>) -> bool {
+        self.origin == Origin::Restored || self.kind().is_visible_to(self.user, object)
     }
 
     /// Where the object of the path is.

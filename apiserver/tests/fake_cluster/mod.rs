@@ -13,6 +13,10 @@ use kube::Client;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
+const REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+/// Everybody may do everything.
+const ALLOWED: &str = r#"{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{},"status":{"allowed":true}}"#;
+
 /// The cluster, by the paths of its objects.
 #[derive(Clone, Default)]
 pub struct FakeCluster(Arc<Mutex<State>>);
@@ -28,6 +32,13 @@ struct State {
 
 #[allow(dead_code)] // each test uses what it needs
 impl FakeCluster {
+    /// A cluster that lists nothing at a path.
+    pub fn without_objects(path: &str) -> Self {
+        let cluster = Self::default();
+        cluster.set(path, Vec::new());
+        cluster
+    }
+
     /// Says what is listed at a path; watches are not told.
     pub fn set(&self, path: &str, objects: Vec<Value>) {
         self.0.lock().unwrap().objects.insert(path.to_owned(), objects);
@@ -71,6 +82,9 @@ impl FakeCluster {
 
     fn answer(&self, request: &Request<kube::client::Body>) -> Response<Body> {
         let path = request.uri().path();
+        if path == REVIEWS {
+            return Response::new(Body::from(ALLOWED));
+        }
         let query = request.uri().query().unwrap_or_default();
         let is_watch = query.contains("watch=true");
         let accept = request.headers().get("accept").map(|accept| accept.to_str().unwrap());

@@ -76,6 +76,7 @@ impl Parameters {
                 kind: kind.clone(),
                 version: target.version.clone(),
                 selector: Selector { labels, fields },
+                viewer: None,
             },
         };
         let is_any = ["", "0"].contains(&query.resource_version);

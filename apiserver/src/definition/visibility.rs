@@ -1,0 +1,152 @@
+//! Visibility: which of a kind's objects each reader sees.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use kube::Resource;
+use serde::de::DeserializeOwned;
+
+use super::qualified;
+use crate::kind::{ErasedVisibility, ObjectIdentity};
+use crate::user::User;
+
+/// Which objects of a kind each reader sees, among those that rights let it read.
+///
+/// What a user does not see is not there for it: it is in no list, page or table and not counted in
+/// any, a GET of it and every write to it answer 404, no watch tells of it, and no deletion of a collection
+/// takes it along. In a watch an object that comes into sight is `ADDED`, and one that goes out of sight
+/// `DELETED`, as with selectors. That a name is taken can be learned: whoever may create objects gets 409.
+///
+/// The control plane sees everything, because it collects garbage, empties namespaces and counts:
+/// members of `system:masters`, `system:kube-controller-manager`, and the service accounts of the namespace
+/// `kube-system`. Whatever else has to see all objects, as a backup, the rule has to let see them.
+///
+/// A rule is a pure function: of the user, as it was authenticated when its request began, and of the
+/// object. It must not look at a clock or at anything else that changes: who watches is told of changes
+/// of objects only, and would not learn that one came or went for another reason. A rule that
+/// panics shows nothing; the first time is logged.
+///
+/// ```
+/// use aggregated_apiserver::{Stored, Visibility};
+/// use kube::CustomResource;
+/// use schemars::JsonSchema;
+/// use serde::{Deserialize, Serialize};
+///
+/// /// A letter, which is seen by whom it is for.
+/// #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+/// #[kube(group = "example.com", version = "v1", kind = "Letter", namespaced)]
+/// pub struct LetterSpec {
+///     pub to: String,
+/// }
+///
+/// impl Stored for Letter {
+///     fn visibility() -> Visibility<Self> {
+///         Visibility::by_object(|user, letter: &Self| letter.spec.to == user.name)
+///     }
+/// }
+/// ```
+pub struct Visibility<K>(Rule<K>);
+
+enum Rule<K> {
+    Everything,
+    ByIdentity(Box<dyn Fn(&User, &ObjectIdentity<'_>) -> bool + Send + Sync>),
+    ByObject(Box<dyn Fn(&User, &K) -> bool + Send + Sync>),
+}
+
+impl<K> Default for Visibility<K> {
+    fn default() -> Self {
+        Self::everything()
+    }
+}
+
+impl<K> Visibility<K> {
+    /// Everybody who may read objects sees all of them.
+    pub fn everything() -> Self {
+        Self(Rule::Everything)
+    }
+
+    /// Users see an object if this rule says so of its namespace, name and labels. It costs readers
+    /// about as much as a label selector.
+    ///
+    /// ```
+    /// use aggregated_apiserver::Visibility;
+    ///
+    /// // Each team, which is a group of users, sees what has its label.
+    /// # fn of<K>() -> Visibility<K> {
+    /// Visibility::by_identity(|user, object| {
+    ///     object.label("team").is_some_and(|team| user.groups.iter().any(|group| group == team))
+    /// })
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn by_identity(
+        rule: impl Fn(&User, &ObjectIdentity<'_>) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        Self(Rule::ByIdentity(Box::new(rule)))
+    }
+
+    /// Users see an object if this rule says so of it. The object is read for every reader that it
+    /// might be shown to, some microseconds each time: where labels can say the same, prefer
+    /// [`by_identity`](Self::by_identity). What cannot be read as this type is hidden.
+    #[must_use]
+    pub fn by_object(rule: impl Fn(&User, &K) -> bool + Send + Sync + 'static) -> Self {
+        Self(Rule::ByObject(Box::new(rule)))
+    }
+}
+
+impl<K: Resource<DynamicType = ()> + DeserializeOwned + 'static> Visibility<K> {
+    /// The same without the type, for objects as they are kept; `None` if all are seen.
+    pub(super) fn erased(self) -> Option<ErasedVisibility> {
+        let told = AtomicBool::new(false);
+        let guarded = move |judge: &dyn Fn() -> bool| {
+            catch_unwind(AssertUnwindSafe(judge)).unwrap_or_else(|_| {
+                if !told.swap(true, Ordering::Relaxed) {
+                    tracing::error!("the visibility of {} panicked", qualified::<K>());
+                }
+                false
+            })
+        };
+        match self.0 {
+            Rule::Everything => None,
+            Rule::ByIdentity(rule) => {
+                let judge =
+                    move |user: &User, object: &ObjectIdentity<'_>| guarded(&|| rule(user, object));
+                Some(ErasedVisibility::ByIdentity(Box::new(judge)))
+            }
+            Rule::ByObject(rule) => {
+                let judge = move |user: &User, json: &[u8]| {
+                    guarded(&|| {
+                        let object = serde_json::from_slice::<K>(json);
+                        object.is_ok_and(|object| rule(user, &object))
+                    })
+                };
+                Some(ErasedVisibility::ByContent(K::version(&()).into_owned(), Box::new(judge)))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::ConfigMap;
+
+    #[test]
+    fn what_cannot_be_judged_is_hidden() {
+        let visibility = Visibility::by_object(|user, map: &ConfigMap| {
+            assert!(user.name != "nobody", "what the user wrote is wrong");
+            map.immutable == Some(true)
+        });
+        let Some(ErasedVisibility::ByContent(version, judge)) = visibility.erased() else {
+            panic!("it looks at objects")
+        };
+        assert_eq!(version, "v1");
+        let sees = |name: &str, json: &[u8]| {
+            judge(&User { name: name.to_owned(), ..User::default() }, json)
+        };
+        assert!(sees("jane", br#"{"immutable": true}"#));
+        assert!(!sees("jane", br#"{"immutable": false}"#));
+        assert!(!sees("jane", br#"{"immutable": 3}"#));
+        assert!(!sees("nobody", br#"{"immutable": true}"#));
+    }
+}
