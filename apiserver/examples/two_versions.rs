@@ -8,6 +8,7 @@ use aggregated_apiserver::{
     Versions, start_logging,
 };
 use clap::{Parser, Subcommand};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WrittenQuantity;
 
 mod v1 {
     use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -83,11 +84,9 @@ impl Convert<v1::Alpaca> for v1alpha::Alpaca {
     }
 }
 
-type Text = k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-
 /// The shortest decimal that reads as this float.
-fn to_quantity(float: f64) -> Text {
-    Text(float.to_string())
+fn to_quantity(float: f64) -> WrittenQuantity {
+    WrittenQuantity(float.to_string())
 }
 
 /// A quantity as a float, if that says the same.
@@ -143,7 +142,7 @@ mod tests {
     }
 
     fn of_hub(weight: &str) -> v1::Alpaca {
-        let quantity = |text: &str| Text(text.to_owned());
+        let quantity = |text: &str| WrittenQuantity(text.to_owned());
         v1::Alpaca::new("a", v1::AlpacaSpec { weight: quantity(weight), height: quantity("0.9") })
     }
 
