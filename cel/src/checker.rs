@@ -1,11 +1,13 @@
 //! Types of all parts of an expression, and what does not fit.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::ast::{Call, Comprehension, Element, Entry, Expr, Id, Kind, Literal, operators};
 use crate::functions::{overloads, type_called};
 use crate::parser::Parsed;
+use crate::parser::RESERVED;
 use crate::source::{Faults, Source};
 use crate::types::{Known, Type, most_general};
 
@@ -184,7 +186,7 @@ impl Checker<'_> {
             Type::Object(object) => {
                 let member = object.declared.as_ref().and_then(|declared| declared.member(field));
                 match member {
-                    Some((_, of)) => of.of_type(&format!("{}.{field}", object.name)),
+                    Some((_, of)) => of.of_type(&format!("{}.{}", object.name, written(field))),
                     None => {
                         self.complain(id, format!("undefined field '{field}'"));
                         Type::Error
@@ -441,5 +443,13 @@ fn qualified_name(expr: &Expr) -> Option<String> {
             Some(format!("{}.{field}", qualified_name(operand)?))
         }
         _ => None,
+    }
+}
+
+/// How a field is called in names of types.
+fn written(field: &str) -> Cow<'_, str> {
+    match RESERVED.contains(&field) {
+        true => format!("__{field}__").into(),
+        false => field.into(),
     }
 }

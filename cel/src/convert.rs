@@ -48,7 +48,13 @@ pub(crate) fn to_double<'v>(value: &Value<'v>) -> Outcome<'v> {
         Value::Double(number) => *number,
         Value::Int(number) => *number as f64,
         Value::Uint(number) => *number as f64,
-        Value::String(text) => text.as_str().parse().map_err(|_| no_conversion(value, "double"))?,
+        Value::String(text) => {
+            let number: f64 = text.as_str().parse().map_err(|_| no_conversion(value, "double"))?;
+            // What is written in digits and is too large is none.
+            let is_too_large =
+                number.is_infinite() && text.as_str().contains(|c: char| c.is_ascii_digit());
+            if is_too_large { Err(no_conversion(value, "double"))? } else { number }
+        }
         other => return Err(no_conversion(other, "double")),
     }))
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::parser::RESERVED;
 use crate::types::{Object, Type};
 
 /// How large a request may be, in bytes: it bounds what no schema bounds.
@@ -66,6 +67,18 @@ pub(crate) enum Equality {
 pub(crate) struct Members {
     /// By the names that expressions call them by.
     pub by_name: BTreeMap<Box<str>, (Box<str>, Arc<Declared>)>,
+}
+
+impl Members {
+    /// A member by its name in an expression. Of a word of the language it may be written as it is, too:
+    /// `self.namespace`.
+    pub(crate) fn get(&self, name: &str) -> Option<&(Box<str>, Arc<Declared>)> {
+        let as_it_is = || {
+            let word = RESERVED.contains(&name).then(|| crate::escape(name))??;
+            self.by_name.get(&*word)
+        };
+        self.by_name.get(name).or_else(as_it_is)
+    }
 }
 
 /// How a list is compared with another one.
@@ -207,7 +220,7 @@ impl Declared {
     /// A member of an object, by the name that expressions call it by.
     pub(crate) fn member(&self, name: &str) -> Option<&(Box<str>, Arc<Self>)> {
         match &self.shape {
-            Shape::Object(members) => members.by_name.get(name),
+            Shape::Object(members) => members.get(name),
             _ => None,
         }
     }

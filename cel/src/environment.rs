@@ -34,6 +34,7 @@ const STACK: usize = 16 << 20;
 pub struct Environment {
     declared: Arc<Declared>,
     has_optional_old: bool,
+    wraps_old: bool,
 }
 
 /// Why an expression cannot be evaluated.
@@ -64,7 +65,7 @@ pub struct Program {
     plan: Plan,
     slots: usize,
     is_deep: bool,
-    has_optional_old: bool,
+    wraps_old: bool,
     uses_old: bool,
     is_bool: bool,
     is_string: bool,
@@ -91,13 +92,21 @@ pub enum Outcome {
 impl Environment {
     /// Expressions about values of this type, called `self`, and, where they change, `oldSelf`.
     pub fn new(declared: Arc<Declared>) -> Self {
-        Self { declared, has_optional_old: false }
+        Self { declared, has_optional_old: false, wraps_old: true }
     }
 
     /// The same, where `oldSelf` is an optional value.
     #[must_use]
     pub fn with_optional_old(mut self) -> Self {
         self.has_optional_old = true;
+        self
+    }
+
+    /// The same, where `oldSelf` is of an optional type and yet given as it is, or not at all: what
+    /// kube-apiserver does with expressions that make messages.
+    #[must_use]
+    pub fn with_old_as_it_is(mut self) -> Self {
+        self.wraps_old = false;
         self
     }
 
@@ -148,7 +157,7 @@ impl Environment {
             plan,
             slots,
             is_deep,
-            has_optional_old: self.has_optional_old,
+            wraps_old: self.has_optional_old && self.wraps_old,
             uses_old: estimate::refers_to(&checked, OLD_SELF),
             is_bool: matches!(output, Type::Bool),
             is_string: matches!(output, Type::String),
@@ -235,6 +244,7 @@ impl Program {
         match outcome {
             Ok(outcome) => outcome,
             Err(Failure::Error(why)) => Outcome::Failed(why),
+            Err(Failure::Broken(why)) => Outcome::Failed(why.to_owned()),
             Err(Failure::Limit) => Outcome::CallTooDear,
         }
     }
@@ -248,7 +258,7 @@ impl Program {
         let mut slots = vec![None; self.slots];
         slots[0] = Some(value.read(&self.declared));
         let old = old.map(|old| old.read(&self.declared)).transpose()?;
-        slots[1] = match (self.has_optional_old, old) {
+        slots[1] = match (self.wraps_old, old) {
             (true, Some(old)) => Some(Ok(Value::optional(old))),
             (true, None) => Some(Ok(Value::Optional(None))),
             (false, old) => old.map(Ok),

@@ -119,10 +119,13 @@ impl<'a> Place<'a> {
     fn member(self, name: &str, root: &'a Declared) -> Self {
         match self {
             Self::Unnamed => Self::At(root),
-            Self::At(declared) => match declared.member(name) {
-                Some((_, of)) => Self::At(of),
-                None => Self::Nowhere,
-            },
+            // Only by the name that is escaped is its size known.
+            Self::At(Declared { shape: Shape::Object(members), .. }) => {
+                match members.by_name.get(name) {
+                    Some((_, of)) => Self::At(of),
+                    None => Self::Nowhere,
+                }
+            }
             _ => Self::Nowhere,
         }
     }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use crate::ast::operators;
 use crate::cost::{self, Meter};
-use crate::library::Invocation;
+use crate::functions::takes;
+use crate::library::{Invocation, is_standard};
 use crate::operate::{at, equal, missing};
 use crate::plan::{Attribute, Base, Loop, Plan, PlannedCall, Qualifier, Step};
 use crate::value::{Entries, Failure, Items, List, Map, Outcome, Value};
@@ -16,6 +17,10 @@ pub(crate) struct Evaluation<'m, 'v> {
     pub meter: &'m mut Meter,
 }
 
+/// What Go says of a function that counts its cost by a list which is none.
+const NO_LIST: &str =
+    "internal error: interface conversion: *types.Err is not traits.Lister: missing method Add";
+
 /// What a call of a function of constants comes to.
 pub(crate) fn call_constant(
     call: &PlannedCall,
@@ -24,6 +29,7 @@ pub(crate) fn call_constant(
     let mut evaluation = Evaluation { slots: Vec::new(), meter };
     evaluation.call(call).map_err(|failure| match failure {
         Failure::Error(why) => why,
+        Failure::Broken(why) => why.to_owned(),
         Failure::Limit => "operation cancelled: actual cost limit exceeded".to_owned(),
     })
 }
@@ -88,7 +94,8 @@ impl<'v> Evaluation<'_, 'v> {
     /// Both operands: the second is evaluated also where the first has failed.
     fn both(&mut self, left: &Plan, right: &Plan) -> Result<(Value<'v>, Value<'v>), Failure> {
         match (self.evaluate(left), self.evaluate(right)) {
-            (Err(Failure::Limit), _) | (_, Err(Failure::Limit)) => Err(Failure::Limit),
+            (Err(why @ (Failure::Limit | Failure::Broken(_))), _)
+            | (_, Err(why @ (Failure::Limit | Failure::Broken(_)))) => Err(why),
             (Ok(left), Ok(right)) => Ok((left, right)),
             (Err(why), _) | (_, Err(why)) => {
                 self.meter.spend(1)?;
@@ -112,7 +119,7 @@ impl<'v> Evaluation<'_, 'v> {
                 Ok(Value::Bool(value)) if value == decisive => return Ok(Value::Bool(decisive)),
                 Ok(Value::Bool(_)) => {}
                 Ok(_) => fault = fault.or(Some(Failure::no_such_overload())),
-                Err(Failure::Limit) => return Err(Failure::Limit),
+                Err(why @ (Failure::Limit | Failure::Broken(_))) => return Err(why),
                 Err(why) => fault = fault.or(Some(why)),
             }
         }
@@ -196,7 +203,7 @@ impl<'v> Evaluation<'_, 'v> {
             let value = call.arguments.first().map(|argument| self.evaluate(argument));
             self.meter.spend(1)?;
             return match value {
-                Some(Err(Failure::Limit)) => Err(Failure::Limit),
+                Some(Err(why @ (Failure::Limit | Failure::Broken(_)))) => Err(why),
                 Some(Ok(Value::Bool(flag))) => Ok(Value::Bool(flag)),
                 _ => Ok(Value::Bool(true)),
             };
@@ -208,6 +215,9 @@ impl<'v> Evaluation<'_, 'v> {
             }
             [only] => match self.evaluate(only) {
                 Ok(value) => vec![value],
+                Err(Failure::Error(_)) if ["distinct", "sort"].contains(&&*call.function) => {
+                    return Err(Failure::Broken(NO_LIST));
+                }
                 Err(why) => {
                     self.meter.spend(1)?;
                     return Err(why);
@@ -228,9 +238,19 @@ impl<'v> Evaluation<'_, 'v> {
             invocation.meter.spend(cost)?;
         }
         let result = (call.native)(&mut invocation, &arguments).map_err(|why| match why {
-            // In Go this function alone says its name.
+            // In Go this function of the language alone says its name.
             Failure::Error(why) if why == "no such overload" && *call.function == *"size" => {
                 Failure::new("no such overload: size")
+            }
+            // Those of libraries say what they were called with, if that is what does not fit.
+            Failure::Error(why) if why == "no such overload" && !is_standard(&call.function) => {
+                let types: Vec<&str> = arguments.iter().map(Value::type_name).collect();
+                match takes(&call.function, &types) {
+                    true => Failure::Error(why),
+                    false => {
+                        Failure::new(format!("{why}: {}({})", call.function, types.join(", ")))
+                    }
+                }
             }
             why => why,
         });
@@ -343,7 +363,7 @@ impl<'v> Evaluation<'_, 'v> {
     /// Remembers what a plan comes to, also if that is a fault.
     fn set(&mut self, slot: usize, plan: &Plan) -> Result<(), Failure> {
         match self.evaluate(plan) {
-            Err(Failure::Limit) => Err(Failure::Limit),
+            Err(why @ (Failure::Limit | Failure::Broken(_))) => Err(why),
             outcome => {
                 self.slots[slot] = Some(outcome);
                 Ok(())
@@ -366,7 +386,7 @@ impl<'v> Evaluation<'_, 'v> {
         }
         match self.evaluate(&all.condition) {
             Ok(Value::Bool(false)) => return Ok(false),
-            Err(Failure::Limit) => return Err(Failure::Limit),
+            Err(why @ (Failure::Limit | Failure::Broken(_))) => return Err(why),
             _ => {}
         }
         self.set(all.accumulator, &all.step)?;

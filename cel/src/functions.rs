@@ -47,6 +47,18 @@ pub(crate) fn overloads(name: &str) -> Option<&'static [Overload]> {
     FUNCTIONS.get(name).map(Vec::as_slice)
 }
 
+/// Whether a function takes values of these types, by the names that types have at run time. What is in
+/// lists and maps is not looked at.
+pub(crate) fn takes(name: &str, given: &[&str]) -> bool {
+    let fits = |(expected, given): (&Type, &&str)| {
+        matches!(expected, Type::Parameter(_) | Type::Dyn) || expected.run_time_name() == **given
+    };
+    let takes = |one: &Overload| {
+        one.arguments.len() == given.len() && one.arguments.iter().zip(given).all(fits)
+    };
+    overloads(name).is_some_and(|all| all.iter().any(takes))
+}
+
 fn collect_parameters(of: &Type, found: &mut Vec<Arc<str>>) {
     match of {
         Type::Parameter(name) if !found.contains(name) => found.push(Arc::clone(name)),

@@ -103,6 +103,11 @@ fn formatted(text: &str, format: Format) -> Outcome<'_> {
     match format {
         Format::None => Ok(Value::String(Text::Borrowed(text))),
         Format::Bytes => {
+            // Go reads it in the alphabet of URLs, in which these two are none.
+            if let Some(at) = text.find(['+', '/']) {
+                let why = format!("illegal base64 data at input byte {at}");
+                return Err(Failure::new(format!("Invalid byte formatted string {text}: {why}")));
+            }
             let bytes = STANDARD.decode(text).map_err(|_| wrong("byte"))?;
             Ok(Value::Bytes(bytes.into()))
         }
@@ -127,7 +132,7 @@ impl Declared {
     ) -> Result<Option<Value<'v>>, Failure> {
         let (value, declared) = match &self.shape {
             Shape::Map(values) => (members.get(name), &**values),
-            Shape::Object(known) => match known.by_name.get(name) {
+            Shape::Object(known) => match known.get(name) {
                 // What is null is as if it were not there.
                 Some((name, of)) => (members.get(&**name).filter(|value| !value.is_null()), &**of),
                 None => return Ok(None),

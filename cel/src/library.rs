@@ -50,6 +50,12 @@ pub(crate) fn native(name: &str) -> Option<Native> {
         .or_else(|| formats::native(name))
 }
 
+/// Whether a function is the language's own: these do not say what they were called with.
+pub(crate) fn is_standard(name: &str) -> bool {
+    const OF_TEXTS: [&str; 4] = ["contains", "startsWith", "endsWith", "matches"];
+    OF_TEXTS.contains(&name) || standard::native(name).is_some() || times::native(name).is_some()
+}
+
 /// A value of one of Kubernetes' own types.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Extension {

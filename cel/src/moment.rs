@@ -46,6 +46,11 @@ impl Moment {
         SECONDS.contains(&nanoseconds.div_euclid(SECOND)).then_some(Self { nanoseconds, offset })
     }
 
+    /// Whether it is the first one there is, which Go's zero value is.
+    pub(crate) fn is_first(&self) -> bool {
+        self.nanoseconds == SECONDS.start() * SECOND
+    }
+
     /// As RFC 3339 writes it.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (at, zone) = text.split_at_checked(19)?;

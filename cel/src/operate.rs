@@ -425,7 +425,7 @@ pub(crate) fn contains(
                 match item.and_then(|item| equal(&item, value, meter)) {
                     Ok(true) => return Ok(true),
                     Ok(false) => {}
-                    Err(Failure::Limit) => return Err(Failure::Limit),
+                    Err(why @ (Failure::Limit | Failure::Broken(_))) => return Err(why),
                     Err(why) => fault = fault.or(Some(why)),
                 }
             }

@@ -62,6 +62,7 @@ pub(crate) fn parse(source: &Source, faults: &mut Faults) -> Option<Parsed> {
         operators: 0,
         open: 0,
         copied: 0,
+        height: 0,
     };
     let root = parser.whole().ok()?;
     let Parser { offsets, faults, .. } = parser;
@@ -94,6 +95,9 @@ pub(crate) struct Parser<'a> {
     open: usize,
     /// How many parts macros have copied.
     copied: usize,
+    /// How deep what was read last is, as kube-apiserver counts it: operators but those of logic, fields,
+    /// indices and calls of methods, and not brackets.
+    height: usize,
 }
 
 impl Parser<'_> {
@@ -105,6 +109,10 @@ impl Parser<'_> {
                 _ => "mismatched input",
             };
             self.complain(what, "<EOF>");
+            return Err(Stop);
+        }
+        if self.height > DEEPEST && self.faults.is_empty() {
+            self.faults.push(Place::NOWHERE, "max recursion depth exceeded".to_owned());
             return Err(Stop);
         }
         Ok(root)
@@ -201,6 +209,7 @@ impl Parser<'_> {
     fn expression(&mut self) -> Read<Expr> {
         self.brackets += 1;
         self.deeper()?;
+        let beside = std::mem::take(&mut self.height);
         let condition = self.alternatives()?;
         let result = match self.take("?") {
             None => condition,
@@ -209,10 +218,12 @@ impl Parser<'_> {
                 let yes = self.alternatives()?;
                 self.expect(":")?;
                 let no = self.expression()?;
+                self.height += 1;
                 self.call_or_macro(id, operators::CONDITIONAL, None, vec![condition, yes, no])
             }
         };
         self.brackets -= 1;
+        self.height = self.height.max(beside);
         Ok(result)
     }
 
@@ -262,6 +273,7 @@ impl Parser<'_> {
         operand: fn(&mut Self) -> Read<Expr>,
     ) -> Read<Expr> {
         let before = self.operators;
+        let beside = std::mem::take(&mut self.height);
         let mut left = operand(self)?;
         while let Some((sign, function)) = signs.iter().find(|(sign, _)| self.is(sign)) {
             self.operators += 1;
@@ -269,9 +281,11 @@ impl Parser<'_> {
             let offset = self.take(sign).unwrap_or_default();
             let id = self.id(offset);
             let right = operand(self)?;
+            self.height += 1;
             left = self.call_or_macro(id, function, None, vec![left, right]);
         }
         self.operators = before;
+        self.height = self.height.max(beside);
         Ok(left)
     }
 
@@ -301,12 +315,14 @@ impl Parser<'_> {
 
     fn member(&mut self) -> Read<Expr> {
         let before = self.operators;
+        let beside = std::mem::take(&mut self.height);
         let mut operand = self.primary()?;
         loop {
             if let Some(offset) = self.take(".") {
                 self.operators += 1;
                 self.deeper()?;
                 operand = self.selection(operand, offset)?;
+                self.height += 1;
             } else if let Some(offset) = self.take("[") {
                 self.operators += 1;
                 self.deeper()?;
@@ -324,11 +340,13 @@ impl Parser<'_> {
                     false => operators::INDEX,
                 };
                 operand = self.call_or_macro(id, function, None, vec![operand, index]);
+                self.height += 1;
             } else {
                 break;
             }
         }
         self.operators = before;
+        self.height = self.height.max(beside);
         Ok(operand)
     }
 

@@ -79,6 +79,8 @@ pub(crate) type Entries<'v> = BTreeMap<Key, (Value<'v>, Value<'v>)>;
 pub(crate) enum Key {
     Bool(bool),
     Number(i128),
+    /// One that is not whole, by its bits.
+    Fraction(u64),
     String(Arc<str>),
 }
 
@@ -87,6 +89,8 @@ pub(crate) enum Key {
 pub(crate) enum Failure {
     /// Something is wrong with the values: `&&` and `||` may do without.
     Error(String),
+    /// It ends everything, as what panics in Go does: nothing does without it.
+    Broken(&'static str),
     /// The limit of costs was reached.
     Limit,
 }
@@ -176,6 +180,7 @@ impl<'v> Value<'v> {
             Self::Double(number) if number.fract() == 0.0 && number.abs() < 1e19 => {
                 Some(Key::Number(*number as i128))
             }
+            Self::Double(number) if !number.is_nan() => Some(Key::Fraction(number.to_bits())),
             Self::String(Text::Owned(text)) => Some(Key::String(Arc::clone(text))),
             Self::String(text) => Some(Key::String(text.as_str().into())),
             _ => None,

@@ -116,6 +116,12 @@ impl FieldError {
         &self.field
     }
 
+    /// The same fault in other words.
+    #[must_use]
+    pub fn with_words(self, change: impl FnOnce(&str) -> String) -> Self {
+        Self { body: change(&self.body), ..self }
+    }
+
     /// The same error of another field, which is made of the one that it has.
     #[must_use]
     pub fn with_field(self, change: impl FnOnce(&str) -> String) -> Self {

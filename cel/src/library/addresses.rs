@@ -41,11 +41,7 @@ pub(super) fn native(name: &str) -> Option<Native> {
         },
         "cidr" => |_, all| match all {
             [Value::String(text)] => {
-                // kube-apiserver says it twice.
-                let parsed = parse_cidr(text.as_str()).map_err(|why| match why {
-                    Failure::Error(why) => Failure::new(format!("{PARSING}: {why}")),
-                    other => other,
-                });
+                let parsed = parse_cidr(text.as_str()).map_err(told_twice);
                 parsed.map(|(ip, bits)| cidr_value(ip, bits))
             }
             _ => Err(Failure::no_such_overload()),
@@ -83,9 +79,7 @@ pub(super) fn native(name: &str) -> Option<Native> {
                 return Err(Failure::no_such_overload());
             };
             let (other, other_bits) = match other {
-                Value::String(text) => {
-                    parse_cidr(text.as_str()).map_err(|_| Failure::no_such_overload())?
-                }
+                Value::String(text) => parse_cidr(text.as_str()).map_err(told_twice)?,
                 Value::Extension(other) => match **other {
                     Extension::Cidr(ip, bits) => (ip, bits),
                     _ => return Err(Failure::no_such_overload()),
@@ -97,6 +91,14 @@ pub(super) fn native(name: &str) -> Option<Native> {
         },
         _ => return None,
     })
+}
+
+/// kube-apiserver says twice what is wrong with a network.
+fn told_twice(why: Failure) -> Failure {
+    match why {
+        Failure::Error(why) => Failure::new(format!("{PARSING}: {why}")),
+        other => other,
+    }
 }
 
 const PARSING: &str = "network address parse error during conversion from string";
@@ -161,30 +163,37 @@ fn is_mapped(ip: IpAddr) -> bool {
 fn why_no_ip(text: &str) -> String {
     let first = text.find(['.', ':', '%']);
     match first.map(|at| &text[at..=at]) {
-        Some(".") => why_no_ipv4(text).to_owned(),
+        Some(".") => why_no_ipv4(text),
         Some(":") => "unable to parse IP".to_owned(),
         Some(_) => "missing IPv6 address".to_owned(),
         None => "unable to parse IP".to_owned(),
     }
 }
 
-fn why_no_ipv4(text: &str) -> &'static str {
-    let fields: Vec<&str> = text.split('.').collect();
-    for field in &fields {
-        if field.is_empty() {
-            return "IPv4 field must have at least one digit";
-        }
-        if !field.bytes().all(|byte| byte.is_ascii_digit()) {
-            return "unexpected character";
-        }
-        if field.len() > 1 && field.starts_with('0') {
-            return "IPv4 field has octet with leading zero";
-        }
-        if field.parse::<u8>().is_err() {
-            return "IPv4 field has value >255";
+/// What Go says of the first character that is not as it should be.
+fn why_no_ipv4(text: &str) -> String {
+    let (mut fields, mut digits, mut value) = (1, 0, 0_u32);
+    for (at, char) in text.char_indices() {
+        let told = |why: &str| format!("{why} (at {})", quoted(&text[at..]));
+        match char.to_digit(10) {
+            Some(_) if digits == 1 && value == 0 => {
+                return "IPv4 field has octet with leading zero".to_owned();
+            }
+            Some(digit) => {
+                (value, digits) = (value * 10 + digit, digits + 1);
+                if value > 255 {
+                    return "IPv4 field has value >255".to_owned();
+                }
+            }
+            None if char == '.' && (digits == 0 || at + 1 == text.len()) => {
+                return told("IPv4 field must have at least one digit");
+            }
+            None if char == '.' && fields == 4 => return "IPv4 address too long".to_owned(),
+            None if char == '.' => (fields, digits, value) = (fields + 1, 0, 0),
+            None => return told("unexpected character"),
         }
     }
-    if fields.len() < 4 { "IPv4 address too short" } else { "IPv4 address too long" }
+    "IPv4 address too short".to_owned()
 }
 
 fn parse_cidr(text: &str) -> Result<(IpAddr, u8), Failure> {

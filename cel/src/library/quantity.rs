@@ -120,7 +120,8 @@ fn parse(text: &str) -> Result<Quantity, &'static str> {
     let end = rest.find(|char: char| !char.is_ascii_digit() && char != '.').unwrap_or(rest.len());
     let (number, suffix) = rest.split_at(end);
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
+    // Without a digit it is nothing of the unit: Go takes `k` and `-`.
+    if text.is_empty() || fraction.contains('.') {
         return Err(WRONG_FORM);
     }
     let (base, exponent) = scale(suffix)?;

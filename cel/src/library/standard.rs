@@ -114,6 +114,7 @@ fn is_zero(value: &Value<'_>) -> bool {
         Value::Uint(number) => *number == 0,
         Value::Double(number) => *number == 0.0,
         Value::Optional(value) => value.is_none(),
+        Value::Timestamp(moment) => moment.is_first(),
         other => other.size() == Some(0),
     }
 }

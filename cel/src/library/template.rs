@@ -74,6 +74,12 @@ fn pieces(template: &str) -> Result<Vec<Piece<'_>>, String> {
 fn precision(clause: &str) -> Result<(Option<usize>, &str), String> {
     let Some(after) = clause.strip_prefix('.') else { return Ok((None, clause)) };
     let end = after.find(|char: char| !char.is_ascii_digit()).unwrap_or(after.len());
+    if end == 0 {
+        let why = "error while converting precision to integer: strconv.Atoi: parsing \"\": invalid syntax";
+        return Err(format!(
+            "could not parse formatting clause: error while parsing precision: {why}"
+        ));
+    }
     let precision = after[..end].parse::<usize>().ok().filter(|given| *given <= PRECISION);
     match precision {
         Some(precision) => Ok((Some(precision), &after[end..])),
@@ -105,12 +111,6 @@ pub(super) fn format<'v>(call: &mut Invocation<'_>, all: &[Value<'v>]) -> Outcom
                 written.push_str(&text);
             }
         }
-    }
-    if next < values.len() {
-        let given = values.len();
-        let message =
-            format!("too many arguments supplied to string.format (expected {next}, got {given})");
-        return Err(Failure::new(message));
     }
     Ok(Value::text(written))
 }

@@ -77,6 +77,7 @@ impl Rule {
         if let Some(environment) = environment {
             program = compile(&environment, &expression);
             if program.is_ok() && !message_expression.is_empty() {
+                let environment = environment.with_old_as_it_is();
                 message_program = Some(compile_message(&environment, &message_expression));
             }
         }

@@ -216,6 +216,8 @@ impl Run {
             (Path::Root, below) => below.to_owned(),
             (path, below) => format!("{path}.{below}"),
         };
+        // A message knows what was there only beside a rule that looks at it.
+        let old = old.filter(|_| rules.rules.iter().any(Rule::uses_old));
         let (error, stops) = match messages::evaluate(rule, value, old, &mut self.budget) {
             Told::Stop(why) => (FieldError::invalid(field, quote(&rules.type_name), &why), true),
             Told::Message(message) => (refusal(rule, rules, field, value, &message), false),

@@ -36,7 +36,13 @@ pub(crate) fn validate(
         let of_schemas = RuntimeKinds::check(definition).into_iter();
         faults.extend(of_schemas.filter_map(|fault| {
             let at = hoisted(spec, fault.field())?;
-            Some(fault.with_field(|_| at))
+            let is_hoisted = at != fault.field();
+            let fault = fault.with_field(|_| at);
+            // Some name a place in their words, too.
+            let hoist = |words: &str| {
+                words.replace(" within spec.versions[0].schema.", " within spec.validation.")
+            };
+            Some(if is_hoisted { fault.with_words(hoist) } else { fault })
         }));
     }
     faults
