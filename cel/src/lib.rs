@@ -50,6 +50,7 @@ mod moment;
 mod operate;
 mod parser;
 mod plan;
+mod re2;
 mod source;
 mod types;
 mod unescape;

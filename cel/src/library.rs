@@ -127,7 +127,7 @@ const PATTERN_BYTES: usize = 1 << 20;
 /// # Errors
 /// Why it is none.
 pub(crate) fn compile_pattern(pattern: &str) -> Result<Regex, String> {
-    RegexBuilder::new(pattern)
+    RegexBuilder::new(&crate::re2::translate(pattern)?)
         .size_limit(PATTERN_BYTES)
         .nest_limit(200)
         .build()
