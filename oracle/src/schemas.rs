@@ -84,7 +84,7 @@ async fn said_by(reference: &Server, definition: &Value) -> Result<BTreeSet<Stri
 }
 
 /// kube-apiserver gives the type of `self` another number each time.
-fn without_numbers(text: &str) -> String {
+pub(crate) fn without_numbers(text: &str) -> String {
     const NAME: &str = "selfType";
     let mut parts = text.split(NAME);
     let first = parts.next().unwrap_or_default().to_owned();
