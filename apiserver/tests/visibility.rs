@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use aggregated_apiserver::{
-    AdmissionPluginName, ApiServer, Computed, InProcess, Kinds, Stored, User, Visibility,
+    AdmissionPluginName, ApiServer, Computed, InProcess, Kinds, Stored, User, View, Visibility,
 };
 use axum::body::Body;
 use fake_cluster::FakeCluster;
@@ -61,6 +61,13 @@ impl Stored for Note {
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[kube(group = "example.com", version = "v1", kind = "Board", namespaced)]
 struct BoardSpec {}
+
+/// A view of notes.
+#[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[kube(group = "example.com", version = "v1", kind = "Copied", plural = "copied", namespaced)]
+struct CopiedSpec {}
+
+impl Stored for Copied {}
 
 impl Computed for Board {
     type Source = PartialObjectMeta<ConfigMap>;
@@ -162,10 +169,22 @@ async fn what_is_hidden_is_in_no_list_and_counted_in_none() {
     let token = page["metadata"]["continue"].as_str().unwrap();
     let (_, page) = get(&server, &alice(), &format!("{NOTES}?limit=1&continue={token}")).await;
     assert_eq!(names(&page), ["d"]);
-    // The bytes of the token name what was seen last, and no more.
-    let said = base64::Engine::decode(&base64::prelude::BASE64_URL_SAFE_NO_PAD, token).unwrap();
-    let said: Value = serde_json::from_slice(&said).unwrap();
-    assert_eq!((&said["start"], &said["left"]), (&json!("/b\0"), &json!(0)));
+    // Behind it there is only what is hidden, so no page is promised.
+    assert_eq!(page["metadata"]["continue"], "");
+    // The bytes of the token name what was seen last, and no more; also where a client has made it.
+    let engine = base64::prelude::BASE64_URL_SAFE_NO_PAD;
+    let of_token = |token: &str| -> Value {
+        serde_json::from_slice(&base64::Engine::decode(&engine, token).unwrap()).unwrap()
+    };
+    let mut said = of_token(token);
+    assert_eq!((&said["start"], &said["left"]), (&json!("/b\0"), &Value::Null));
+    said["start"] = json!("/a");
+    said["left"] = json!(1000);
+    let forged = base64::Engine::encode(&engine, said.to_string());
+    let (_, page) = get(&server, &alice(), &format!("{NOTES}?limit=1&continue={forged}")).await;
+    assert_eq!(names(&page), ["b"]);
+    let next = page["metadata"]["continue"].as_str().unwrap();
+    assert_eq!(of_token(next)["left"], Value::Null);
 
     let request = Request::get(NOTES)
         .header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
@@ -234,6 +253,18 @@ async fn what_is_hidden_is_not_there_for_whoever_names_it() {
     ] {
         assert_eq!(names(&get(&server, &keeper, NOTES).await.1), ["a", "b"]);
     }
+}
+
+#[tokio::test]
+async fn no_view_shows_what_is_hidden() {
+    let same = |tree| tree;
+    let (group, version, plural) = ("example.com", "v1", "notes");
+    let view = View { group, version, plural, to_stored: same, from_stored: same };
+    let kinds = Kinds::new().stored::<Note>().stored::<Copied>().with_view(view);
+    let server = ApiServer::new("notes", kinds);
+    let cluster = FakeCluster::without_objects(CONFIG_MAPS);
+    let refused = server.in_process(cluster.client()).await.err().unwrap().to_string();
+    assert!(refused.contains("is a view of notes.example.com"), "{refused}");
 }
 
 /// A watch, and what it has shown: by name the texts of the objects.

@@ -1,13 +1,14 @@
 //! Visibility: which of a kind's objects each reader sees.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use kube::Resource;
+use kube::api::{ObjectMeta, PartialObjectMeta};
 use serde::de::DeserializeOwned;
 
 use super::qualified;
 use crate::kind::{ErasedVisibility, ObjectIdentity};
+use crate::occasionally::Occasionally;
 use crate::user::User;
 
 /// Which objects of a kind each reader sees, among those that rights let it read.
@@ -24,7 +25,12 @@ use crate::user::User;
 /// A rule is a pure function: of the user, as it was authenticated when its request began, and of the
 /// object. It must not look at a clock or at anything else that changes: who watches is told of changes
 /// of objects only, and would not learn that one came or went for another reason. A rule that
-/// panics shows nothing; the first time is logged.
+/// panics shows nothing, nor what cannot be read as the type: such an object is there for the control plane alone, and
+/// a line of the log names it.
+///
+/// It hides objects, and not that there are some: quotas, sizes of stores and revisions count all of them. A watch shows what
+/// its user saw when the watch began until it ends, as long as the user may watch at all. What a program computes from
+/// objects, and answers of its own admission plugins, are shown to whoever may see those. A [view](super::Kinds::with_view) of such a kind is refused.
 ///
 /// ```
 /// use aggregated_apiserver::{Stored, Visibility};
@@ -97,33 +103,47 @@ impl<K> Visibility<K> {
 impl<K: Resource<DynamicType = ()> + DeserializeOwned + 'static> Visibility<K> {
     /// The same without the type, for objects as they are kept; `None` if all are seen.
     pub(super) fn erased(self) -> Option<ErasedVisibility> {
-        let told = AtomicBool::new(false);
-        let guarded = move |judge: &dyn Fn() -> bool| {
-            catch_unwind(AssertUnwindSafe(judge)).unwrap_or_else(|_| {
-                if !told.swap(true, Ordering::Relaxed) {
-                    tracing::error!("the visibility of {} panicked", qualified::<K>());
-                }
+        let failures = Occasionally::default();
+        let guarded = move |judge: &dyn Fn() -> Result<bool, String>| {
+            let judged = catch_unwind(AssertUnwindSafe(judge));
+            judged.unwrap_or_else(|_| Err("its rule panicked".to_owned())).unwrap_or_else(|why| {
+                failures.log(|left_out| {
+                    let kind = qualified::<K>();
+                    tracing::error!(left_out, "an object of {kind} is hidden from users: {why}");
+                });
                 false
             })
         };
         match self.0 {
             Rule::Everything => None,
             Rule::ByIdentity(rule) => {
-                let judge =
-                    move |user: &User, object: &ObjectIdentity<'_>| guarded(&|| rule(user, object));
+                let judge = move |user: &User, object: &ObjectIdentity<'_>| {
+                    guarded(&|| Ok(rule(user, object)))
+                };
                 Some(ErasedVisibility::ByIdentity(Box::new(judge)))
             }
             Rule::ByObject(rule) => {
                 let judge = move |user: &User, json: &[u8]| {
                     guarded(&|| {
                         let object = serde_json::from_slice::<K>(json);
-                        object.is_ok_and(|object| rule(user, &object))
+                        let object = object.map_err(|error| {
+                            format!("{} is not of its type: {error}", named(json))
+                        })?;
+                        Ok(rule(user, &object))
                     })
                 };
                 Some(ErasedVisibility::ByContent(K::version(&()).into_owned(), Box::new(judge)))
             }
         }
     }
+}
+
+/// What an object is called, for the log.
+fn named(json: &[u8]) -> String {
+    let object = serde_json::from_slice::<PartialObjectMeta>(json);
+    let ObjectMeta { namespace, name, .. } =
+        object.map(|object| object.metadata).unwrap_or_default();
+    format!("{}/{}", namespace.unwrap_or_default(), name.unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -60,6 +60,11 @@ impl fmt::Debug for ErasedVisibility {
 }
 
 impl Kind {
+    /// Whether some of its objects may be hidden from somebody.
+    pub fn hides(&self) -> bool {
+        self.visibility.is_some()
+    }
+
     /// Whether some of its objects may be hidden from a user.
     pub fn hides_from(&self, user: &User) -> bool {
         self.visibility.is_some() && !user.is_of_control_plane()

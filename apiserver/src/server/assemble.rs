@@ -111,6 +111,16 @@ pub(super) fn parse(kinds: &Kinds) -> Result<Vec<Arc<Kind>>, StartError> {
             );
             return Err(fault(&kind, "spec.versions", &why));
         }
+        let shown = kind.view.as_ref().and_then(|view| {
+            parsed.iter().find(|kind| kind.group == view.group && kind.names.plural == view.plural)
+        });
+        if let Some(shown) = shown.filter(|shown| shown.hides()) {
+            let why = format!(
+                "is a view of {}, of which each user sees only some objects: it would show all of them",
+                shown.qualified()
+            );
+            return Err(fault(&kind, "spec.names", &why));
+        }
         match &registered.role {
             Role::Stored { .. } => {
                 check_stored(&kind, &registered.definition, kinds.is_partial_allowed())?;

@@ -103,6 +103,7 @@ impl ListPage {
     /// Ends the page behind `limit` objects that match. `left` are on this page
     /// and those after it, if that is known.
     async fn end_after(&mut self, limit: usize, left: Option<u64>) {
+        let hides = self.selection.viewer.is_some();
         let (mut seen, mut matching) = (0_u64, 0);
         let mut end: Option<Key> = None;
         let mut start = self.start.clone();
@@ -116,24 +117,27 @@ impl ListPage {
                     start = Some(key.clone());
                     break;
                 }
-                if matching == limit {
+                // Where objects are hidden, another page is promised only if something is on it.
+                if matching == limit && (!hides || self.selection.matches(&versioned.object)) {
                     let Some(end) = end else { return };
                     let left = match left {
-                        Some(left) => left,
-                        // With a selector, or where objects are hidden, `remainingItemCount` is not reported.
-                        None if !self.selection.is_everything() => 0,
-                        None => self.count().await,
+                        // A token may be forged, and what is counted from there on would tell how many are hidden.
+                        _ if hides => None,
+                        Some(left) => Some(left.saturating_sub(seen)),
+                        // With a selector, `remainingItemCount` is not reported.
+                        None if !self.selection.is_everything() => Some(0),
+                        None => Some(self.count().await.saturating_sub(seen)),
                     };
                     self.next = Some(ContinueToken {
                         revision: Some(self.snapshot.revision()),
                         start: end.following(),
-                        left: Some(left.saturating_sub(seen)),
+                        left,
                     });
                     self.end = Some(end);
                     return;
                 }
                 seen += 1;
-                if self.selection.matches(&versioned.object) {
+                if matching < limit && self.selection.matches(&versioned.object) {
                     matching += 1;
                     end = Some(key.clone());
                 }

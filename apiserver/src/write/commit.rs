@@ -170,7 +170,9 @@ fn taken(
     let make = if name.has_prefix { no_unique_name } else { ApiError::already_exists };
     let kind = attributes.kind();
     let error = make(&kind.group, &kind.names.plural, key.name());
-    let is_going = |other: &Versioned| metadata::is_being_deleted(&other.object.to_tree());
+    let is_going = |other: &Versioned| {
+        attributes.sees(&other.object) && metadata::is_being_deleted(&other.object.to_tree())
+    };
     Err(if other.is_some_and(is_going) { error.because("object is being deleted") } else { error })
 }
 

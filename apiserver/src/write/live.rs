@@ -87,7 +87,7 @@ pub(super) fn set_revision(tree: &mut Tree, revision: &str) {
 /// The object that is to be changed; `None` if one is to be created.
 ///
 /// # Errors
-/// 404 when there is none, or it is hidden, and the write does not create it; 409 if it does.
+/// 404 when there is none, or it is hidden from the user, and the write does not create it.
 pub(super) async fn current(
     attributes: &Attributes<'_>,
     decoded: &DecodedChange<'_>,
@@ -110,12 +110,8 @@ pub(super) async fn current(
         _ => false,
     };
     let creates = may_create && attributes.part == Part::Main;
-    if kept.as_ref().is_some_and(|kept| !attributes.sees(&kept.object)) {
-        // That its name is taken is what whoever creates objects learns.
-        let refused = if creates { ApiError::already_exists } else { ApiError::not_found };
-        return Err(refused(&kind.group, &kind.names.plural, key.name()));
-    }
-    let Some(kept) = kept else {
+    // What is hidden is not there: whoever may create learns at the end of its creation that the name is taken.
+    let Some(kept) = kept.filter(|kept| attributes.sees(&kept.object)) else {
         if creates {
             return ensure_open(attributes).map(|()| None);
         }
