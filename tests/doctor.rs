@@ -29,6 +29,7 @@ const FAULTS: Group<Ward> = &[
     ("the_service_is_missing", faults::the_service_is_missing),
     ("no_pod_is_ready", faults::no_pod_is_ready),
     ("another_authority_is_trusted", faults::another_authority_is_trusted),
+    ("the_secret_is_missing", faults::the_secret_is_missing),
     ("the_certificate_is_of_another", faults::the_certificate_is_of_another),
     ("the_front_proxy_has_another_name", faults::the_front_proxy_has_another_name),
     ("nothing_listens", faults::nothing_listens),

@@ -33,6 +33,14 @@ pub(super) async fn check(installation: &Installation) -> Vec<Finding> {
             return check.done("");
         }
     };
+    // What is served stays while the process lives, so nobody else notices.
+    let (what, path) = secret(installation);
+    if let Found::Absent = installation.find(&path).await {
+        check.warn(
+            format!("{what} is missing: the next process that starts makes another CA"),
+            format!("{}; the server fills it within a minute", create_secret(installation)),
+        );
+    }
     for api_service in &installation.api_services {
         // What is missing was told already.
         let Found::Object(found) = installation.find_api_service(api_service).await else {
@@ -94,10 +102,8 @@ async fn seen(installation: &Installation, name: &str) -> Result<Seen, (String, 
         }
     }
     let unreachable = unreachable.unwrap_or_else(|| "no address is known".to_owned());
-    let Installation { namespace, .. } = installation;
-    let secret = manifests::secret(&installation.name);
-    let what = format!("Secret {namespace}/{secret}");
-    match installation.find(&format!("/api/v1/namespaces/{namespace}/secrets/{secret}")).await {
+    let (what, path) = secret(installation);
+    match installation.find(&path).await {
         Found::Object(found) => {
             let kept = STANDARD.decode(text(&found["data"]["tls.crt"])).unwrap_or_default();
             let kept = String::from_utf8(kept).unwrap_or_default();
@@ -114,9 +120,25 @@ async fn seen(installation: &Installation, name: &str) -> Result<Seen, (String, 
         Found::Absent => Err((
             String::new(),
             format!(
-                "{what} is missing, in which the server keeps its certificate ({unreachable}): kubectl -n {namespace} create secret generic {secret}"
+                "{what} is missing, in which the server keeps its certificate ({unreachable}): {}",
+                create_secret(installation)
             ),
         )),
         Found::Hidden(why) => Err((format!("the certificate that is served ({unreachable})"), why)),
     }
+}
+
+/// The Secret that keeps the certificate: what it is called, and where it is.
+fn secret(installation: &Installation) -> (String, String) {
+    let Installation { namespace, .. } = installation;
+    let secret = manifests::secret(&installation.name);
+    (
+        format!("Secret {namespace}/{secret}"),
+        format!("/api/v1/namespaces/{namespace}/secrets/{secret}"),
+    )
+}
+
+fn create_secret(installation: &Installation) -> String {
+    let secret = manifests::secret(&installation.name);
+    format!("kubectl -n {} create secret generic {secret}", installation.namespace)
 }
