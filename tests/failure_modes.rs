@@ -84,6 +84,7 @@ const REGISTRATION: Group<Stage> = &[
     ("another_authority_is_named", install::another_authority_is_named),
     ("the_api_service_is_made_anew", install::the_api_service_is_made_anew),
     ("the_api_service_is_left_behind", install::the_api_service_is_left_behind),
+    ("everything_is_removed_in_another_order", install::everything_is_removed_in_another_order),
     ("everything_is_removed", install::everything_is_removed),
 ];
 

@@ -177,6 +177,30 @@ pub fn the_api_service_is_left_behind(stage: &mut Stage) -> Result<()> {
     rest::is_silent(stage)
 }
 
+/// Object by object, the APIService last: namespaces wait for it at most until then. And then, installed anew, in
+/// the order of `kubectl delete namespace` first.
+pub fn everything_is_removed_in_another_order(stage: &mut Stage) -> Result<()> {
+    let objects: Vec<Value> = serde_saphyr::from_multiple(&manifest()?)?;
+    let is_namespace = |object: &Value| object["kind"] == "Namespace";
+    let backwards: Vec<&Value> = objects.iter().rev().collect();
+    let (namespace, others): (Vec<&Value>, Vec<&Value>) =
+        backwards.iter().partition(|object| is_namespace(object));
+    for order in [backwards.clone(), [namespace, others].concat()] {
+        for object in order {
+            let delete = ["delete", "--wait=false", "--ignore-not-found", "-f", "-"];
+            stage.kubectl(delete).input(&object.to_string()).run()?;
+        }
+        stage.world.server.kill();
+        rest::is_gone(stage, NAMESPACE)?;
+        rest::is_undisturbed_without_llamas(stage, "backwards")?;
+        install(&stage.world.control_plane)?;
+        stage.world.restart_server()?;
+        stage.lead_through_the_switch()?;
+        rest::is_silent(stage)?;
+    }
+    Ok(())
+}
+
 /// `kubectl delete -f app.yaml` takes the APIService first, so that nobody waits for it.
 pub fn everything_is_removed(stage: &mut Stage) -> Result<()> {
     let manifest = manifest()?;
