@@ -100,6 +100,14 @@ impl FieldError {
         Self { field: field.to_owned(), reason, body }
     }
 
+    /// The same error; what is said of a whole object is said of no field, as Go writes it.
+    #[must_use]
+    pub fn of_whole(self) -> Self {
+        self.with_field(
+            |field| if field.is_empty() { "<nil>".to_owned() } else { field.to_owned() },
+        )
+    }
+
     /// The same error of a field that stands below another one.
     #[must_use]
     pub fn below(self, parent: &str) -> Self {

@@ -155,8 +155,11 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    /// What code makes of an object.
+    type Change = fn(Value) -> Result<Value, String>;
+
     /// A conversion whose code makes this of an object of `v1`.
-    fn conversion(change: fn(Value) -> Result<Value, String>) -> ErasedConversion {
+    fn conversion(change: Change) -> ErasedConversion {
         let code = |version: &str, write: Write| VersionCode {
             version: version.to_owned(),
             read: Box::new(|object| Ok(Box::new(Value::Object(object.clone())) as Hub)),
@@ -180,7 +183,7 @@ mod tests {
         })
     }
 
-    fn convert(change: fn(Value) -> Result<Value, String>) -> Result<Value, String> {
+    fn convert(change: Change) -> Result<Value, String> {
         let tree = object().as_object().cloned().unwrap();
         let converted = conversion(change).convert(tree, ("v1", "v2"), "example.com/v2".to_owned());
         converted.map(Value::Object)
@@ -204,7 +207,7 @@ mod tests {
 
     #[test]
     fn another_object_is_refused() {
-        let rows: [(fn(Value) -> Result<Value, String>, &str); 9] = [
+        let rows: [(Change, &str); 9] = [
             (|_| Err("it is too heavy".to_owned()), "it is too heavy"),
             (|_| panic!("wrong"), "the conversion panicked"),
             (|_| Ok(json!(3)), "the conversion has made no object"),

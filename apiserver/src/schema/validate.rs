@@ -24,7 +24,7 @@ pub fn validate(of: Type<'_>, tree: &Tree) -> Vec<FieldError> {
     members(of, tree, None, &Path::Root, &CHECKED_ELSEWHERE, &mut faults);
     names(of, tree, None, &mut faults);
     validate_junctors(of, tree, &mut faults);
-    faults.into_errors()
+    faults.into_errors().into_iter().map(FieldError::of_whole).collect()
 }
 
 /// The same of an object in place of an old one: what was wrong before and is
@@ -36,7 +36,7 @@ pub fn validate_change(of: Type<'_>, tree: &Tree, old: &Tree) -> Vec<FieldError>
     members(of, tree, Some(old), &Path::Root, &CHECKED_ELSEWHERE, &mut faults);
     names(of, tree, Some(old), &mut faults);
     validate_junctors(of, tree, &mut faults);
-    faults.into_errors()
+    faults.into_errors().into_iter().map(FieldError::of_whole).collect()
 }
 
 /// What is wrong with a whole object, besides its members.

@@ -1,5 +1,7 @@
 //! Herds, in two versions that say the same in other fields.
 
+#![allow(clippy::panic)] // one of its faults
+
 use aggregated_apiserver::{ConversionFailure, Convert, FieldError, Rules, Stored, Versions};
 
 /// What `v1alpha` has no field for.
