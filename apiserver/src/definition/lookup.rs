@@ -147,7 +147,7 @@ struct State<K> {
     availability: Availability,
     /// What is more than found by name; made when it is first asked for.
     view: Option<View<K>>,
-    /// How many bytes of the view the informer counts as taken.
+    /// How many bytes of the view and the questions the informer counts as taken.
     charged: usize,
     questions: Questions,
 }
@@ -325,10 +325,10 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
         found
     }
 
-    /// Has the informer count what the indexes take.
+    /// Has the informer count what the indexes and questions take.
     fn charge(&self, state: &mut State<K>) {
         let Some(followed) = &self.followed else { return };
-        let bytes = state.view.as_ref().map_or(0, View::bytes);
+        let bytes = state.view.as_ref().map_or(0, View::bytes) + state.questions.bytes();
         followed.informer.charge(state.charged, bytes);
         state.charged = bytes;
     }

@@ -84,6 +84,12 @@ impl Terms {
     }
 }
 
+/// What the first entry of a key takes besides its text, in bytes: its place in a map, and the first node of
+/// the map of its values.
+const OF_KEY: usize = 600;
+/// What the first entry of a value takes: the first node of the set of what has it.
+const OF_VALUE: usize = 256;
+
 /// By the value of a label, what has it.
 type ByValue<P> = BTreeMap<Box<str>, BTreeSet<P>>;
 
@@ -92,32 +98,57 @@ type ByValue<P> = BTreeMap<Box<str>, BTreeSet<P>>;
 pub(super) struct Labelled<P> {
     by_key: HashMap<Box<str>, ByValue<P>>,
     all: BTreeSet<P>,
+    bytes: usize,
 }
 
 impl<P> Default for Labelled<P> {
     fn default() -> Self {
-        Self { by_key: HashMap::new(), all: BTreeSet::new() }
+        Self { by_key: HashMap::new(), all: BTreeSet::new(), bytes: 0 }
     }
 }
 
 impl<P: Ord + Clone> Labelled<P> {
     pub fn insert(&mut self, place: &P, labels: &Labels) {
-        self.all.insert(place.clone());
+        if !self.all.insert(place.clone()) {
+            return;
+        }
+        self.bytes += ENTRY;
         for (key, value) in labels.iter() {
             let by_value = self.by_key.entry(key.into()).or_default();
-            by_value.entry(value.into()).or_default().insert(place.clone());
+            if by_value.is_empty() {
+                self.bytes += OF_KEY + key.len();
+            }
+            let places = by_value.entry(value.into()).or_default();
+            if places.is_empty() {
+                self.bytes += OF_VALUE + value.len();
+            }
+            places.insert(place.clone());
+            self.bytes += ENTRY;
         }
     }
 
     pub fn remove(&mut self, place: &P, labels: &Labels) {
-        self.all.remove(place);
+        if !self.all.remove(place) {
+            return;
+        }
+        self.bytes -= ENTRY;
         for (key, value) in labels.iter() {
             let Some(by_value) = self.by_key.get_mut(key) else { continue };
             remove(by_value, value, place);
+            self.bytes -= ENTRY;
+            if !by_value.contains_key(value) {
+                self.bytes -= OF_VALUE + value.len();
+            }
             if by_value.is_empty() {
                 self.by_key.remove(key);
+                self.bytes -= OF_KEY + key.len();
             }
         }
+    }
+
+    /// How many bytes it takes to find them, about: labels that nothing else has take the most.
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Everything in a range that may fulfil these terms; what does not is among it.

@@ -31,6 +31,31 @@ pub(super) enum Question {
     Total(Option<Box<str>>, TotalsId, Box<str>),
 }
 
+/// What a question takes besides its texts, in bytes: itself, and its places in maps.
+const QUESTION: usize = 320;
+/// What a source takes that has asked it.
+const ASKER: usize = 48;
+
+impl Question {
+    /// How many bytes it takes, about.
+    fn size(&self) -> usize {
+        let of_namespace =
+            |namespace: &Option<Box<str>>| namespace.as_ref().map_or(0, |one| one.len());
+        QUESTION
+            + match self {
+                Self::Availability => 0,
+                Self::Named(key) => key.text().len(),
+                Self::All(namespace) => of_namespace(namespace),
+                Self::Indexed(namespace, _, text) | Self::Total(namespace, _, text) => {
+                    of_namespace(namespace) + text.len()
+                }
+                // They are in an index, too.
+                Self::Matching(namespace, terms) => of_namespace(namespace) + 2 * terms.size(),
+                Self::Selecting(namespace, _, labels) => of_namespace(namespace) + labels.size(),
+            }
+    }
+}
+
 /// A question, as long as it is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QuestionId(u64);
@@ -54,6 +79,8 @@ pub(super) struct Questions {
     seen: BTreeSet<QuestionId>,
     matching: Selecting<Place>,
     selecting: HashMap<IndexId, Labelled<Place>>,
+    /// What all of it takes but for what `selecting` counts itself.
+    bytes: usize,
 }
 
 impl Questions {
@@ -74,6 +101,7 @@ impl Questions {
             }
             _ => {}
         }
+        self.bytes += question.size();
         let question = Arc::new(question);
         self.ids.insert(Arc::clone(&question), id);
         self.asked.insert(id, Asked { question, by: HashSet::new() });
@@ -88,13 +116,17 @@ impl Questions {
     /// Notes what the computation of a source has asked now, in place of what it had asked before.
     pub fn settle(&mut self, source: &Key, before: &[QuestionId], now: &[QuestionId]) {
         for id in now {
-            if let Some(asked) = self.asked.get_mut(id) {
-                asked.by.insert(source.clone());
+            if let Some(asked) = self.asked.get_mut(id)
+                && asked.by.insert(source.clone())
+            {
+                self.bytes += ASKER;
             }
         }
         for id in before.iter().filter(|id| now.binary_search(id).is_err()) {
             if let Some(asked) = self.asked.get_mut(id) {
-                asked.by.remove(source);
+                if asked.by.remove(source) {
+                    self.bytes -= ASKER;
+                }
                 if asked.by.is_empty() {
                     self.forget(*id);
                 }
@@ -112,8 +144,9 @@ impl Questions {
     }
 
     fn forget(&mut self, id: QuestionId) {
-        let Some(Asked { question, .. }) = self.asked.remove(&id) else { return };
+        let Some(Asked { question, by }) = self.asked.remove(&id) else { return };
         self.ids.remove(&question);
+        self.bytes -= question.size() + by.len() * ASKER;
         match &*question {
             Question::Matching(namespace, terms) => {
                 self.matching.remove(&(namespace.clone(), id), terms);
@@ -191,6 +224,11 @@ impl Questions {
         if let Some(asked) = self.asked.get(&id).filter(|asked| is_meant(&asked.question)) {
             due.extend(asked.by.iter().cloned());
         }
+    }
+
+    /// How many bytes all of it takes, about.
+    pub fn bytes(&self) -> usize {
+        self.bytes + self.selecting.values().map(Labelled::bytes).sum::<usize>()
     }
 
     /// How many questions are kept.

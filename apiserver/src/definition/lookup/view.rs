@@ -94,9 +94,8 @@ impl Footprint {
     /// How many bytes it takes to find an object so, about.
     fn size(&self) -> usize {
         let texts = self.texts.iter().flat_map(|(_, texts)| texts).map(|text| ENTRY + text.len());
-        let labels = self.labels.as_ref().map_or(0, Labels::size);
         let selectors = self.selectors.iter().map(|(_, terms)| ENTRY + terms.size());
-        ENTRY + texts.sum::<usize>() + labels + selectors.sum::<usize>()
+        ENTRY + texts.sum::<usize>() + selectors.sum::<usize>()
     }
 }
 
@@ -142,7 +141,8 @@ impl<K: SourceType> View<K> {
     /// How many bytes it takes to find the objects, besides themselves.
     pub fn bytes(&self) -> usize {
         let groups = self.totals.values().map(|totals| totals.len());
-        self.bytes + groups.sum::<usize>() * GROUP
+        let labelled = self.labelled.as_ref().map_or(0, Labelled::bytes);
+        self.bytes + labelled + groups.sum::<usize>() * GROUP
     }
 
     pub fn get(&self, key: &Key) -> Option<&Arc<K>> {
