@@ -64,10 +64,7 @@ impl Sources {
         let follower = Follower::new(Arc::clone(&informer), missing);
         let (list_watch, streams) =
             (ListWatch::new(self.client.clone(), scope), self.streams.clone());
-        let watch = tokio::spawn(async move {
-            let follower = follower.stream(streams).await;
-            follower.run(list_watch).await;
-        });
+        let watch = tokio::spawn(follower.follow(list_watch, streams));
         self.watches.lock().unwrap_or_else(PoisonError::into_inner).push(watch);
         informer
     }

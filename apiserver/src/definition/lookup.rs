@@ -367,7 +367,7 @@ pub trait Tracked {
     /// Takes in what changed since this was last called, and adds the sources that have asked for it.
     /// Answers when it has to be called at the latest, if nothing changes before.
     fn take_due(&self, due: &mut Due) -> Option<Instant>;
-    /// Whether it is known if the objects can be looked at.
+    /// Whether it is known if the objects can be looked at, and what computations see is so now.
     fn is_settled(&self) -> bool;
     /// The state of the source, if the objects come from the cluster.
     fn source(&self) -> Option<SourceState>;
@@ -447,7 +447,15 @@ impl<K: SourceType, S: Scoped> Tracked for Lookup<K, S> {
     }
 
     fn is_settled(&self) -> bool {
-        self.state().availability != Availability::Unknown
+        match self.state().availability {
+            Availability::Unknown => false,
+            Availability::Unavailable => true,
+            // What has become too much meanwhile is not there, and must not be taken for gone.
+            Availability::Available => {
+                let informer = self.followed.as_ref().map(|followed| &followed.informer);
+                informer.is_none_or(|informer| !informer.is_exceeded())
+            }
+        }
     }
 
     fn source(&self) -> Option<SourceState> {

@@ -2,9 +2,11 @@
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
 use kube::Resource;
 use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::DefaultBackoff;
@@ -12,10 +14,13 @@ use serde::de::DeserializeOwned;
 
 use super::informer::Cause;
 use super::list_watch::{Change, Excess, Interruption, Keeper, ListWatch};
-use super::{SourceInformer, resource_name};
+use super::{SourceInformer, SourceStreams, resource_name};
 use crate::cluster::bounded_client::ANSWER_BYTES;
 use crate::object::Key;
 use crate::occasionally::Occasionally;
+
+/// What is said of code of the user's own that has panicked.
+pub(super) const PANICKED: &str = "reading them panicked";
 
 /// How soon objects that there was no room for are listed again, to see whether there is now.
 pub(super) const AGAIN: Duration = Duration::from_secs(60);
@@ -44,13 +49,26 @@ impl<K> Keeper<K> for Follower<K> {
         self.informer.room(key)
     }
 
+    fn hash(&self, text: &str) -> u64 {
+        self.informer.hash(text)
+    }
+
+    fn is_same(&self, key: &Key, hash: u64) -> bool {
+        self.informer.is_same(key, hash)
+    }
+
     fn keep(&mut self, change: Change<K>) {
         match change {
-            Change::Kept(key, object, bytes) => {
+            Change::Kept(key, reading) => {
                 if let Some(present) = &mut self.present {
                     present.insert(key.clone());
                 }
-                self.informer.replace(key, Some((object, bytes)));
+                self.informer.replace(key, Some(reading));
+            }
+            Change::Same(key) => {
+                if let Some(present) = &mut self.present {
+                    present.insert(key);
+                }
             }
             Change::Gone(key) => self.informer.replace(key, None),
         }
@@ -61,10 +79,24 @@ impl<K> Follower<K>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static,
 {
-    pub async fn run(mut self, mut objects: ListWatch<K>) {
+    /// Keeps the objects, for ever. What is the user's own, as how a type is read, may panic: then it is said
+    /// that they cannot be read, and tried again.
+    pub async fn follow(mut self, mut objects: ListWatch<K>, streams: SourceStreams) {
+        loop {
+            let follow = async {
+                self.stream(&streams).await;
+                self.run(&mut objects).await;
+            };
+            if AssertUnwindSafe(follow).catch_unwind().await.is_err() {
+                self.wait(Interruption::Failed(PANICKED.to_owned())).await;
+            }
+        }
+    }
+
+    async fn run(&mut self, objects: &mut ListWatch<K>) {
         loop {
             self.present = Some(HashSet::new());
-            let listed = objects.list(&mut self).await;
+            let listed = objects.list(self).await;
             let present = self.present.take().unwrap_or_default();
             match listed {
                 Ok(revision) => {
@@ -78,7 +110,7 @@ where
                             self.backoff_is_over();
                             tokio::time::sleep(about(every)).await;
                         }
-                        (None, Some(revision)) => self.watch(&objects, revision).await,
+                        (None, Some(revision)) => self.watch(objects, revision).await,
                         (None, None) => {
                             let why = "the list has no resourceVersion to watch from";
                             self.wait(Interruption::Failed(why.to_owned())).await;
@@ -157,7 +189,7 @@ where
     }
 
     /// What goes wrong next is tried again soon.
-    pub fn backoff_is_over(&mut self) {
+    fn backoff_is_over(&mut self) {
         self.backoff.reset();
     }
 

@@ -1,6 +1,7 @@
 //! The objects of one type, as the cluster last showed them, and who follows their changes.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
@@ -18,6 +19,8 @@ const SLACK: usize = 16;
 pub struct SourceInformer<K> {
     shelf: RwLock<Shelf<K>>,
     followers: Mutex<Vec<Weak<Changed>>>,
+    /// Tells texts apart that objects are read from. Its keys are random, so that nobody makes two alike.
+    hasher: RandomState,
     /// How many bytes the objects may take.
     pub(super) bound: usize,
     /// How many of them what finds the objects takes.
@@ -40,6 +43,17 @@ struct Shelf<K> {
 struct Kept<K> {
     object: Arc<K>,
     bytes: usize,
+    /// Of the text that it was read from.
+    hash: u64,
+}
+
+/// An object as it was read.
+pub(super) struct Reading<K> {
+    pub object: K,
+    /// How many bytes it takes.
+    pub bytes: usize,
+    /// Of the text that it was read from.
+    pub hash: u64,
 }
 
 /// How the objects are in view.
@@ -98,6 +112,7 @@ impl<K> SourceInformer<K> {
         Self {
             shelf: RwLock::new(shelf),
             followers: Mutex::default(),
+            hasher: RandomState::new(),
             bound,
             charged: AtomicUsize::new(0),
             reserved: AtomicUsize::new(0),
@@ -136,6 +151,11 @@ impl<K> SourceInformer<K> {
         let shelf = self.shelf.read().unwrap_or_else(PoisonError::into_inner);
         let (is_synced, away, excess) = (shelf.synced, shelf.away.clone(), shelf.excess.clone());
         Standing { is_synced, away, excess }
+    }
+
+    /// Whether no objects are kept, because there is more of them than may be kept.
+    pub fn is_exceeded(&self) -> bool {
+        self.shelf.read().unwrap_or_else(PoisonError::into_inner).excess.is_some()
     }
 
     /// Why no objects are kept, if there is more of them than may be kept.
@@ -215,16 +235,28 @@ impl<K> SourceInformer<K> {
         self.bound.saturating_sub(others + charged + PER_OBJECT)
     }
 
-    /// Replaces one object, which takes so many bytes, or removes it. While not everything has
+    /// A number for the text of an object. Equal texts have equal ones, and others hardly ever.
+    pub(super) fn hash(&self, text: &str) -> u64 {
+        self.hasher.hash_one(text)
+    }
+
+    /// Whether an object is kept that was read from a text with this number.
+    pub(super) fn is_same(&self, key: &Key, hash: u64) -> bool {
+        let shelf = self.shelf.read().unwrap_or_else(PoisonError::into_inner);
+        shelf.objects.get(key).is_some_and(|kept| kept.hash == hash)
+    }
+
+    /// Replaces one object, or removes it. While not everything has
     /// arrived no follower is told: objects may come and go then that were never shown.
-    pub(super) fn replace(&self, key: Key, object: Option<(K, usize)>) {
+    pub(super) fn replace(&self, key: Key, object: Option<Reading<K>>) {
         let followers = self.followers();
         let mut shelf = self.shelf.write().unwrap_or_else(PoisonError::into_inner);
         let before = match object {
-            Some((object, bytes)) => {
+            Some(Reading { object, bytes, hash }) => {
                 let bytes = bytes + PER_OBJECT;
                 shelf.bytes += bytes;
-                shelf.objects.insert(key.clone(), Kept { object: Arc::new(object), bytes })
+                let kept = Kept { object: Arc::new(object), bytes, hash };
+                shelf.objects.insert(key.clone(), kept)
             }
             None => shelf.objects.remove(&key),
         };
@@ -288,7 +320,7 @@ impl<K> SourceInformer<K> {
 impl<K> SourceInformer<K> {
     /// Replaces one object, or removes it.
     pub(crate) fn set(&self, key: Key, object: Option<K>) {
-        self.replace(key, object.map(|object| (object, 0)));
+        self.replace(key, object.map(|object| Reading { object, bytes: 0, hash: 0 }));
     }
 
     /// Says why the cluster does not show them, and whether it refuses to.

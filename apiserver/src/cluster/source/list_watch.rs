@@ -20,6 +20,7 @@ use serde_json::value::RawValue;
 
 use super::SourceScope;
 use super::counted::{self, Unread};
+use super::informer::Reading;
 use crate::cluster::bounded_client::AnswerTooLong;
 use crate::object::Key;
 
@@ -79,8 +80,10 @@ fn is_too_long(error: &(dyn std::error::Error + 'static)) -> bool {
 
 /// What happened to an object.
 pub(super) enum Change<K> {
-    /// It is there, and takes so many bytes.
-    Kept(Key, K, usize),
+    /// It is there, as it was read.
+    Kept(Key, Reading<K>),
+    /// It is there, as it was.
+    Same(Key),
     /// It is gone.
     Gone(Key),
 }
@@ -89,6 +92,10 @@ pub(super) enum Change<K> {
 pub(super) trait Keeper<K> {
     /// How many bytes the object of this key may take.
     fn room(&self, key: &Key) -> usize;
+    /// A number for the text of an object.
+    fn hash(&self, text: &str) -> u64;
+    /// Whether an object is kept that was read from a text of this number.
+    fn is_same(&self, key: &Key, hash: u64) -> bool;
     fn keep(&mut self, change: Change<K>);
 }
 
@@ -326,14 +333,21 @@ fn take_event<K: DeserializeOwned>(
     Ok(())
 }
 
-fn keep<K: DeserializeOwned>(
+/// Keeps an object that is read from a text. What is listed again and has not changed is not read again, and
+/// nobody is told of it.
+pub(super) fn keep<K: DeserializeOwned>(
     key: Key,
     text: &str,
     keeper: &mut impl Keeper<K>,
 ) -> Result<(), Interruption> {
+    let hash = keeper.hash(text);
+    if keeper.is_same(&key, hash) {
+        keeper.keep(Change::Same(key));
+        return Ok(());
+    }
     match counted::read(text, keeper.room(&key)) {
         Ok((object, bytes)) => {
-            keeper.keep(Change::Kept(key, object, bytes));
+            keeper.keep(Change::Kept(key, Reading { object, bytes, hash }));
             Ok(())
         }
         Err(Unread::TooLarge) => Err(Interruption::TooLarge(Excess::Memory)),
@@ -347,6 +361,11 @@ fn malformed(error: serde_json::Error) -> Interruption {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+    use std::sync::Arc;
+
+    use super::super::SourceInformer;
+    use super::super::follower::Follower;
     use super::*;
     use k8s_openapi::api::core::v1::ConfigMap;
 
@@ -359,11 +378,20 @@ mod tests {
             10_000
         }
 
+        fn hash(&self, _: &str) -> u64 {
+            0
+        }
+
+        fn is_same(&self, _: &Key, _: u64) -> bool {
+            false
+        }
+
         fn keep(&mut self, change: Change<ConfigMap>) {
             self.0.push(match change {
-                Change::Kept(key, object, _) => {
+                Change::Kept(key, Reading { object, .. }) => {
                     format!("{key} {}", object.data.map_or(0, |data| data.len()))
                 }
+                Change::Same(key) => format!("{key} same"),
                 Change::Gone(key) => format!("{key} gone"),
             });
         }
@@ -416,5 +444,24 @@ mod tests {
         );
         let too_large = check(&event("ADDED", &large));
         assert!(matches!(too_large, Interruption::TooLarge(Excess::Memory)));
+    }
+
+    #[test]
+    fn what_is_listed_again_and_is_as_it_was_is_not_told() {
+        let informer = Arc::new(SourceInformer::new(100_000));
+        let mut follower = Follower::<ConfigMap>::new(Arc::clone(&informer), "");
+        let key = Key::of_text("n/a");
+        informer.complete(&HashSet::new());
+        let changed = informer.follow(Arc::default());
+        let mut list = |value: &str| {
+            let text = format!(r#"{{"metadata":{{"name":"a"}},"data":{{"b":"{value}"}}}}"#);
+            follower.present = Some(HashSet::new());
+            keep(key.clone(), &text, &mut follower).unwrap();
+            let present = follower.present.take().unwrap();
+            assert!(present.contains(&key), "it is there");
+            informer.complete(&present);
+            changed.take().len()
+        };
+        assert_eq!([list("1"), list("1"), list("2"), list("1")], [1, 0, 1, 1]);
     }
 }

@@ -3,19 +3,17 @@
 use std::any::{Any, TypeId};
 use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures::stream::BoxStream;
-use futures::{FutureExt, Stream, StreamExt};
+use futures::{Stream, StreamExt};
 use kube::Resource;
 use kube::runtime::watcher::Event;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::counted::{self, Unread};
 use super::follower::Follower;
-use super::list_watch::{Change, Excess, Interruption, Keeper};
+use super::list_watch::{Change, Interruption, Keeper, keep};
 use crate::object::Key;
 
 /// A stream as it is opened, and its objects as they are counted.
@@ -65,15 +63,13 @@ impl<K> Follower<K>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static,
 {
-    /// Keeps what the stream of this type says, for ever; returns at once if it has none.
-    pub async fn stream(mut self, streams: SourceStreams) -> Self {
-        let Some(opened) = streams.of::<K>() else { return self };
+    /// Keeps what the stream of this type says, for ever; returns at once if it has none. One that ends is opened
+    /// again, later each time, until one has lasted for a while.
+    pub async fn stream(&mut self, streams: &SourceStreams) {
+        let Some(opened) = streams.of::<K>() else { return };
         loop {
-            let events = AssertUnwindSafe(async { (opened.open)() }).catch_unwind().await;
-            let why = match events {
-                Ok(events) => self.take_events(events, opened.text_of).await,
-                Err(_) => Interruption::Failed(PANICKED.to_owned()),
-            };
+            self.present = None;
+            let why = self.take_events((opened.open)(), opened.text_of).await;
             self.present = None;
             self.wait(why).await;
         }
@@ -86,14 +82,11 @@ where
         text_of: fn(&K) -> Result<String, serde_json::Error>,
     ) -> Interruption {
         loop {
-            let event = match AssertUnwindSafe(events.next()).catch_unwind().await {
-                Ok(Some(event)) => event,
-                Ok(None) => return Interruption::Failed("the stream has ended".to_owned()),
-                Err(_) => return Interruption::Failed(PANICKED.to_owned()),
+            let Some(event) = events.next().await else {
+                return Interruption::Failed("the stream has ended".to_owned());
             };
             let taken = match event {
                 Ok(event) => {
-                    self.backoff_is_over();
                     self.informer.set_away(None);
                     self.take_event(event, text_of)
                 }
@@ -136,15 +129,9 @@ where
                 let Some(key) = key(&object) else { return Ok(()) };
                 let unusable = |error: serde_json::Error| Interruption::Failed(error.to_string());
                 let text = text_of(&object).map_err(unusable)?;
-                match counted::read(&text, self.room(&key)) {
-                    Ok((object, bytes)) => self.keep(Change::Kept(key, object, bytes)),
-                    Err(Unread::TooLarge) => return Err(Interruption::TooLarge(Excess::Memory)),
-                    Err(Unread::Malformed(error)) => return Err(unusable(error)),
-                }
+                keep(key, &text, self)?;
             }
         }
         Ok(())
     }
 }
-
-const PANICKED: &str = "the stream panicked";
