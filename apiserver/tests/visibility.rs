@@ -6,6 +6,7 @@ mod fake_cluster;
 mod in_process;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use aggregated_apiserver::{
@@ -397,4 +398,62 @@ async fn computed_objects_are_hidden_by_their_labels() {
             assert_eq!((event_type.as_str(), named(&object).as_str()), (expected, name));
         }
     }
+}
+
+/// How often the rule of [`Counted`] was asked.
+static ASKED: AtomicUsize = AtomicUsize::new(0);
+
+/// An object of which it is counted how often it is judged.
+#[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[kube(group = "example.com", version = "v1", kind = "Counted", plural = "counted", namespaced)]
+struct CountedSpec {}
+
+impl Stored for Counted {
+    fn visibility() -> Visibility<Self> {
+        Visibility::by_identity(|_, object| {
+            ASKED.fetch_add(1, Ordering::Relaxed);
+            object.name().ends_with('0')
+        })
+    }
+}
+
+/// A rule is asked once for each object that a list looks at, twice if it is cut into pages, twice for each event
+/// and watcher (before and after), and never for those who see everything.
+#[tokio::test]
+async fn rules_are_asked_as_often_as_selectors() {
+    const COUNTED: &str = "/apis/example.com/v1/namespaces/n/counted";
+    let server = ApiServer::new("counted", Kinds::new().stored::<Counted>())
+        .without_admission_plugin(AdmissionPluginName::NamespaceLifecycle);
+    let client = FakeCluster::without_objects(CONFIG_MAPS).client();
+    let server = server.in_process(client).await.unwrap();
+    let object = |name: &str, label: &str| {
+        let metadata = json!({"name": name, "labels": {"a": label}});
+        json!({"apiVersion": "example.com/v1", "kind": "Counted", "metadata": metadata, "spec": {}})
+    };
+    for number in 0..100 {
+        let body = Some(("application/json", object(&format!("c-{number:02}"), "b")));
+        assert_eq!(ask(&server, &admin(), (Method::POST, COUNTED, body)).await.0, 201);
+    }
+    let asked = || ASKED.swap(0, Ordering::Relaxed);
+    assert_eq!((names(&get(&server, &admin(), COUNTED).await.1).len(), asked()), (100, 0));
+    let mut watch = Watch::begin(&server, &alice(), COUNTED).await;
+    assert_eq!(watch.seen.len(), 10);
+    // Where a step ends, the next one begins with the same object.
+    let times = asked();
+    assert!((100..=105).contains(&times), "{times}");
+    let page = format!("{COUNTED}?limit=5");
+    assert_eq!(names(&get(&server, &alice(), &page).await.1).len(), 5);
+    // Up to the object that begins the next page, and once more those that are sent.
+    let times = asked();
+    assert!((80..=105).contains(&times), "{times}");
+    assert_eq!(get(&server, &alice(), &format!("{COUNTED}/c-10")).await.0, 200);
+    assert_eq!(asked(), 1);
+    let merge = "application/merge-patch+json";
+    for name in ["c-11", "c-10"] {
+        let path = format!("{COUNTED}/{name}");
+        let body = Some((merge, json!({"metadata": {"labels": {"a": "c"}}})));
+        assert_eq!(ask(&server, &admin(), (Method::PATCH, &path, body)).await.0, 200);
+    }
+    assert_eq!(named(&watch.next().await.1), "c-10");
+    assert_eq!(asked(), 4);
 }
