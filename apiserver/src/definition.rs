@@ -16,7 +16,7 @@ mod visibility;
 mod yaml;
 
 pub use cells::Cells;
-pub use computed::{Computed, SourceType};
+pub use computed::{Computed, ComputedFromSeveral, SourceType, Variant, Variants};
 pub use convert::{ConversionFailure, Convert};
 pub use kinds::{Kinds, Registered, Role, SourceKind};
 pub use lookup::{Everything, Lookup, Related, Scoped, Total};

@@ -107,9 +107,9 @@ pub use backup::BackupOptions;
 pub use clock::{Clock, truncate_to_seconds};
 pub use codec::{read_protobuf, write_protobuf};
 pub use definition::{
-    Cells, Computed, ConversionFailure, Convert, DefinitionError, Everything, Kinds, Lookup,
-    Related, RoundTripFault, Rules, Scoped, SourceScope, SourceType, Stored, Total, Versions,
-    Visibility, check_round_trips,
+    Cells, Computed, ComputedFromSeveral, ConversionFailure, Convert, DefinitionError, Everything,
+    Kinds, Lookup, Related, RoundTripFault, Rules, Scoped, SourceScope, SourceType, Stored, Total,
+    Variant, Variants, Versions, Visibility, check_round_trips,
 };
 pub use doctor::{Diagnosis, DoctorOptions, DoctorOutput, Finding, Outcome};
 pub use error::{FieldError, StartError};

@@ -96,15 +96,7 @@ impl Served {
     /// The state of the sources that kinds are computed from, each once: the worst, where some of
     /// it is in view and some is not.
     fn sources(&self) -> Vec<SourceState> {
-        let mut sources: Vec<SourceState> = Vec::new();
-        for source in self.kinds.iter().flat_map(|served| served.cache.sources()) {
-            match sources.iter_mut().find(|known| known.resource == source.resource) {
-                Some(known) if source.severity() > known.severity() => *known = source,
-                Some(_) => {}
-                None => sources.push(source),
-            }
-        }
-        sources
+        SourceState::each_once(self.kinds.iter().flat_map(|served| served.cache.sources()))
     }
 }
 

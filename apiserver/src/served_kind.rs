@@ -31,8 +31,8 @@ pub struct SourceResource {
 pub enum Backing {
     /// A store: the kind can be written.
     Stored(Arc<dyn Store>),
-    /// A computation: the kind can be read by whoever may read its source.
-    Computed(SourceResource),
+    /// A computation: the kind can be read by whoever may read its sources.
+    Computed(Arc<[SourceResource]>),
     /// Code that answers questions: nothing is kept, and nothing can be read.
     Reviewed(Arc<ReviewHandler>),
 }

@@ -84,6 +84,25 @@ impl SourceState {
         self.unseen_since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
+    /// Each resource once: the worst, where some of it is in view and some is not, and what is needed
+    /// rather than what is not.
+    pub fn each_once(sources: impl IntoIterator<Item = Self>) -> Vec<Self> {
+        let mut once: Vec<Self> = Vec::new();
+        for source in sources {
+            match once.iter_mut().find(|known| known.resource == source.resource) {
+                Some(known)
+                    if (source.severity(), source.is_needed())
+                        > (known.severity(), known.is_needed()) =>
+                {
+                    *known = source
+                }
+                Some(_) => {}
+                None => once.push(source),
+            }
+        }
+        once
+    }
+
     /// Whether nothing can be computed without it.
     pub fn is_needed(&self) -> bool {
         self.is_left_out.is_none()
@@ -95,7 +114,7 @@ impl SourceState {
     }
 
     /// How bad it is.
-    pub fn severity(&self) -> impl Ord {
+    pub fn severity(&self) -> impl Ord + use<> {
         (!self.is_in_view(), !self.is_rightly_absent, self.watch_error.is_some(), self.age())
     }
 

@@ -9,7 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use aggregated_apiserver::{ApiServer, Computed, InProcess, Kinds, Lookup, Scoped, SourceScope};
+use aggregated_apiserver::{
+    ApiServer, Computed, ComputedFromSeveral, InProcess, Kinds, Lookup, Scoped, SourceScope,
+    Variant,
+};
 use axum::body::Body;
 use fake_cluster::FakeCluster;
 use futures::stream::{self, BoxStream, StreamExt};
@@ -461,4 +464,117 @@ async fn what_knows_no_watch_is_polled_and_streams_are_opened_again() {
     cluster.allow(METRICS);
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(used(&server).await.0["usage"], 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_always_ends_is_opened_less_and_less_often() {
+    let cluster = cluster();
+    cluster.set(METRICS, Vec::new());
+    let opened = Arc::new(AtomicUsize::new(0));
+    let kinds = {
+        let opened = Arc::clone(&opened);
+        let open = move || {
+            opened.fetch_add(1, Ordering::Relaxed);
+            let events = [SourceEvent::<Price>::Init, SourceEvent::InitDone];
+            stream::iter(events.map(Ok::<_, String>))
+        };
+        Kinds::new().computed::<Used>().with_source_stream(open)
+    };
+    let server = serve(&cluster, kinds).await;
+    server.wait_synced().await;
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    let opened = opened.load(Ordering::Relaxed);
+    assert!((8..60).contains(&opened), "{opened} times in ten minutes");
+}
+
+/// What Pods are configured by: a ConfigMap, or a Secret where there are any.
+#[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[kube(group = "example.com", version = "v1", kind = "Setting", namespaced)]
+struct SettingSpec {
+    secret: bool,
+    events: usize,
+}
+
+impl ComputedFromSeveral for Setting {
+    type Variants = (Maps, Secrets);
+}
+
+fn setting(metadata: &ObjectMeta, kind: &str, events: &Lookup<Event>) -> Option<Setting> {
+    let events = events.list(metadata.namespace.as_deref()).len();
+    let spec = SettingSpec { secret: kind == "secret", events };
+    Some(Setting::new(&format!("{}.{kind}", metadata.name.as_deref()?), spec))
+}
+
+struct Maps;
+
+impl Variant for Maps {
+    type Object = Setting;
+    type Source = PartialObjectMeta<ConfigMap>;
+    type Related = Lookup<Event>;
+
+    fn compute(map: &Self::Source, events: &Lookup<Event>) -> Option<Setting> {
+        setting(&map.metadata, "map", events)
+    }
+
+    fn source_name(name: &str) -> Option<String> {
+        name.strip_suffix(".map").map(str::to_owned)
+    }
+}
+
+struct Secrets;
+
+impl Variant for Secrets {
+    type Object = Setting;
+    type Source = PartialObjectMeta<Secret>;
+    type Related = Lookup<Event>;
+
+    const SCOPE: SourceScope = SourceScope::ALL.if_served();
+
+    fn compute(secret: &Self::Source, events: &Lookup<Event>) -> Option<Setting> {
+        setting(&secret.metadata, "secret", events)
+    }
+
+    fn source_name(name: &str) -> Option<String> {
+        name.strip_suffix(".secret").map(str::to_owned)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_is_computed_from_several_types() {
+    let cluster = cluster();
+    cluster.refuse(SECRETS, StatusCode::NOT_FOUND);
+    cluster.refuse(EVENTS, StatusCode::FORBIDDEN);
+    let server = serve(&cluster, Kinds::new().computed_from_several::<Setting>()).await;
+    server.wait_synced().await;
+    let list = async || {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let (_, warnings, body) = ask(&server, "/apis/example.com/v1/settings").await;
+        let items = body["items"].as_array().unwrap().iter();
+        let of = |item: &Value| {
+            let name = item["metadata"]["name"].as_str().unwrap();
+            format!("{name} {}", item["spec"]["events"])
+        };
+        (items.map(of).collect::<Vec<_>>(), warnings)
+    };
+    // Both look for Events, and one warning says that there are none.
+    let no_events = NO_SECRETS.replace("secrets", "events");
+    assert_eq!(list().await, (vec!["a.map 0".to_owned()], vec![no_events]));
+    cluster.allow(SECRETS);
+    cluster.allow(EVENTS);
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    let both = ["a.map 1", "a.secret 1"].map(str::to_owned).to_vec();
+    assert_eq!(list().await, (both, vec![]));
+    // What both look up computes both again, and each follows its own source.
+    cluster.tell(EVENTS, "DELETED", &event());
+    let both = ["a.map 0", "a.secret 0"].map(str::to_owned).to_vec();
+    assert_eq!(list().await.0, both);
+    cluster.tell(CONFIG_MAPS, "DELETED", &named("a"));
+    cluster.tell(SECRETS, "ADDED", &named("b"));
+    assert_eq!(list().await.0, ["a.secret 0", "b.secret 0"]);
+    // What was in view and is not there any more is shown on, and said to be old.
+    cluster.refuse(SECRETS, StatusCode::NOT_FOUND);
+    tokio::time::sleep(Duration::from_secs(200)).await;
+    let (shown, warnings) = list().await;
+    assert_eq!(shown, ["a.secret 0", "b.secret 0"]);
+    assert!(warnings[0].starts_with("299 - \"secrets are shown as they were"), "{warnings:?}");
 }

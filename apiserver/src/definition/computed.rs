@@ -1,6 +1,7 @@
 //! Computed: a kind that is a view of something else in the cluster.
 
 mod held_back;
+mod variant;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
@@ -22,6 +23,8 @@ use crate::cluster::{Changed, SourceInformer, SourceScope, Sources};
 use crate::object::{Key, Object};
 use crate::watch_cache::{SourceState, WatchCache};
 use held_back::{HeldBack, Hold};
+pub use variant::{ComputedFromSeveral, Variant, Variants};
+pub(super) use variant::{Only, Opened};
 
 /// What the log says while the sources of a kind are not in view.
 const MISSING: &str = "what is computed from them is not served";
@@ -193,11 +196,25 @@ pub trait Computed:
     }
 }
 
-/// Keeps a cache as the sources say, for ever.
-pub(super) async fn run<C: Computed>(sources: Arc<Sources>, cache: Arc<WatchCache>) {
-    let notify = Arc::new(Notify::new());
-    let mut computation = Computation::<C>::new(&sources, cache, &notify);
-    let mut wake_at = None;
+/// A computation, whatever its types.
+pub trait Running: Send {
+    /// Whether all is known that it needs.
+    fn is_synced(&self) -> bool;
+    /// The state of every source.
+    fn sources(&self) -> Vec<SourceState>;
+    /// The sources that must be computed again now, and whether only for a measurement; also when to
+    /// ask for more at the latest.
+    fn take_work(&mut self) -> (Vec<(Key, bool)>, Option<Instant>);
+    /// Computes one source again and publishes what came of it, now or, if only a measurement has
+    /// changed, when it is time.
+    fn update(&mut self, source_key: &Key, is_measured: bool);
+    /// When something is to be computed again that was held back.
+    fn next_held_back(&self) -> Option<Instant>;
+}
+
+/// Keeps a cache as computations say, which are notified of changes, for ever.
+pub(super) async fn run(Opened { mut computations, notify }: Opened, cache: Arc<WatchCache>) {
+    let mut wake_at: Option<Instant> = None;
     loop {
         let changed = notify.notified();
         match wake_at {
@@ -205,42 +222,38 @@ pub(super) async fn run<C: Computed>(sources: Arc<Sources>, cache: Arc<WatchCach
             Some(time) => drop(tokio::time::timeout_at(time, changed).await),
             None => changed.await,
         }
-        let (due, until) = computation.take_due();
-        if !computation.is_synced() {
-            wake_at = until;
-            computation.put_off.extend(due.changed);
-            computation.put_off.extend(due.measured);
-            computation.cache.set_sources(computation.sources());
-            continue;
-        }
-        let changed = due.changed.iter().map(|key| (key, false));
-        let measured = due.measured.difference(&due.changed).map(|key| (key, true));
+        let mut times = Vec::new();
         let mut left = BATCH;
-        for (key, is_measured) in changed.chain(measured) {
-            computation.update(key, is_measured);
-            left -= 1;
-            if left == 0 {
-                left = BATCH;
-                tokio::task::yield_now().await;
+        for computation in &mut computations {
+            let (work, until) = computation.take_work();
+            for (key, is_measured) in work {
+                computation.update(&key, is_measured);
+                left -= 1;
+                if left == 0 {
+                    left = BATCH;
+                    tokio::task::yield_now().await;
+                }
             }
+            times.extend(until.into_iter().chain(computation.next_held_back()));
         }
-        wake_at = until.into_iter().chain(computation.held_back.next()).min();
+        wake_at = times.into_iter().min();
         // What is too much for a while is served again only now.
-        computation.cache.set_sources(computation.sources());
-        if computation.is_synced() {
-            computation.cache.mark_synced();
+        let sources = computations.iter().flat_map(|computation| computation.sources());
+        cache.set_sources(SourceState::each_once(sources));
+        if computations.iter().all(|computation| computation.is_synced()) {
+            cache.mark_synced();
         }
     }
 }
 
 /// Rights on an object are asked of the source that its name and namespace
 /// say: an object elsewhere would be a way around them.
-fn check_authority<C: Computed>(source: &C::Source, key: &Key) -> Result<(), String> {
+fn check_authority<V: Variant>(source: &V::Source, key: &Key) -> Result<(), String> {
     let from = source.meta();
     if key.namespace() != from.namespace.as_deref() {
         return Err(format!("its namespace is not that of its source: {key}"));
     }
-    if C::source_name(key.name()) != from.name {
+    if V::source_name(key.name()) != from.name {
         return Err(format!("source_name does not lead from {key} to its source"));
     }
     Ok(())
@@ -259,10 +272,10 @@ struct Known {
     hold: Option<Box<Hold>>,
 }
 
-struct Computation<C: Computed> {
-    informer: Arc<SourceInformer<C::Source>>,
+struct Computation<V: Variant> {
+    informer: Arc<SourceInformer<V::Source>>,
     changed: Arc<Changed>,
-    related: C::Related,
+    related: V::Related,
     cache: Arc<WatchCache>,
     /// By key of the source.
     known: HashMap<Key, Known>,
@@ -271,45 +284,30 @@ struct Computation<C: Computed> {
     held_back: HeldBack,
 }
 
-impl<C: Computed> Computation<C> {
-    fn new(sources: &Sources, cache: Arc<WatchCache>, notify: &Arc<Notify>) -> Self {
-        let informer = sources.open::<C::Source>(C::SCOPE, MISSING);
-        let changed = informer.follow(Arc::clone(notify));
-        let related = C::Related::open(sources, notify);
-        Self {
-            informer,
-            changed,
-            related,
-            cache,
-            known: HashMap::new(),
-            put_off: HashSet::new(),
-            held_back: HeldBack::default(),
-        }
-    }
-
+impl<V: Variant> Running for Computation<V> {
     fn is_synced(&self) -> bool {
-        self.informer.is_synced() && self.related.lookups().iter().all(|lookup| lookup.is_settled())
+        self.is_source_known() && self.related.lookups().iter().all(|lookup| lookup.is_settled())
     }
 
-    /// The state of every source.
     fn sources(&self) -> Vec<SourceState> {
         let of_lookups = self.related.lookups().into_iter().filter_map(Tracked::source);
-        std::iter::once(lookup::source(&self.informer, false)).chain(of_lookups).collect()
+        std::iter::once(self.source()).chain(of_lookups).collect()
     }
 
-    /// The sources that must be computed again, and when to look for more at the latest.
-    fn take_due(&mut self) -> (Due, Option<Instant>) {
-        let mut due = Due { changed: std::mem::take(&mut self.put_off), ..Due::default() };
-        due.measured.extend(self.held_back.take_due(Instant::now()));
-        let own = if C::SCOPE.is_measured() { &mut due.measured } else { &mut due.changed };
-        own.extend(self.changed.take());
-        let lookups = self.related.lookups().into_iter();
-        let until = lookups.filter_map(|lookup| lookup.take_due(&mut due)).min();
-        (due, until)
+    fn take_work(&mut self) -> (Vec<(Key, bool)>, Option<Instant>) {
+        let (due, until) = self.take_due();
+        if !self.is_synced() {
+            self.put_off.extend(due.changed);
+            self.put_off.extend(due.measured);
+            return (Vec::new(), until);
+        }
+        let Due { changed, measured } = due;
+        let measured = measured.into_iter().filter(|key| !changed.contains(key));
+        let mut work: Vec<_> = measured.map(|key| (key, true)).collect();
+        work.splice(0..0, changed.into_iter().map(|key| (key, false)));
+        (work, until)
     }
 
-    /// Computes one source again and publishes what came of it, now or, if only a measurement has
-    /// changed, when it is time.
     fn update(&mut self, source_key: &Key, is_measured: bool) {
         let source = self.informer.get(source_key);
         let computed = source.as_ref().map(|source| self.compute(source));
@@ -339,9 +337,54 @@ impl<C: Computed> Computation<C> {
             }
             Err(why) => tracing::error!(
                 "computing {} of {source_key} failed, what was shown stays: {why}",
-                qualified::<C>()
+                qualified::<V::Object>()
             ),
         }
+    }
+
+    fn next_held_back(&self) -> Option<Instant> {
+        self.held_back.next()
+    }
+}
+
+impl<V: Variant> Computation<V> {
+    fn new(sources: &Sources, cache: Arc<WatchCache>, notify: &Arc<Notify>) -> Self {
+        let informer = sources.open::<V::Source>(V::SCOPE, MISSING);
+        let changed = informer.follow(Arc::clone(notify));
+        let related = V::Related::open(sources, notify);
+        Self {
+            informer,
+            changed,
+            related,
+            cache,
+            known: HashMap::new(),
+            put_off: HashSet::new(),
+            held_back: HeldBack::default(),
+        }
+    }
+
+    /// Whether it is known which objects there are to compute from. Of an API that the cluster may
+    /// do without, and does not have, there are none.
+    fn is_source_known(&self) -> bool {
+        self.informer.is_synced() || self.source().is_rightly_absent
+    }
+
+    fn source(&self) -> SourceState {
+        let source = lookup::source(&self.informer, V::SCOPE.may_be_absent());
+        // What was in view is shown on, and said to be old.
+        let is_rightly_absent = source.is_rightly_absent && !source.is_synced;
+        SourceState { is_rightly_absent, ..source }
+    }
+
+    /// The sources that must be computed again, and when to look for more at the latest.
+    fn take_due(&mut self) -> (Due, Option<Instant>) {
+        let mut due = Due { changed: std::mem::take(&mut self.put_off), ..Due::default() };
+        due.measured.extend(self.held_back.take_due(Instant::now()));
+        let own = if V::SCOPE.is_measured() { &mut due.measured } else { &mut due.changed };
+        own.extend(self.changed.take());
+        let lookups = self.related.lookups().into_iter();
+        let until = lookups.filter_map(|lookup| lookup.take_due(&mut due)).min();
+        (due, until)
     }
 
     /// Whether an object is not shown now in which only what is measured has changed.
@@ -357,8 +400,8 @@ impl<C: Computed> Computation<C> {
             hold.end(None);
             return true;
         }
-        let is_worth = is_worth_publishing::<C>(&shown.object, object);
-        let bounds = (C::MEASURED_AT_MOST_EVERY, C::MEASURED_AT_LATEST);
+        let is_worth = is_worth_publishing::<V>(&shown.object, object);
+        let bounds = (V::MEASURED_AT_MOST_EVERY, V::MEASURED_AT_LATEST);
         let until = hold.is_over(Instant::now(), is_worth, bounds).err();
         self.held_back.note(source_key, hold, until);
         until.is_some()
@@ -387,8 +430,8 @@ impl<C: Computed> Computation<C> {
         }
     }
 
-    fn compute(&self, source: &C::Source) -> Result<Option<Object>, String> {
-        let compute = || C::compute(source, &self.related).as_ref().map(to_tree).transpose();
+    fn compute(&self, source: &V::Source) -> Result<Option<Object>, String> {
+        let compute = || V::compute(source, &self.related).as_ref().map(to_tree).transpose();
         // What the user wrote may panic; the other objects are shown on.
         let computed = catch_unwind(AssertUnwindSafe(compute)).map_err(|_| "it panicked")?;
         let Some(mut tree) = computed? else { return Ok(None) };
@@ -396,7 +439,7 @@ impl<C: Computed> Computation<C> {
             return Err("it has no metadata".to_owned());
         };
         let from = source.meta();
-        let kind = qualified::<C>();
+        let kind = qualified::<V::Object>();
         let uid = from.uid.as_deref().unwrap_or_default();
         let uid = Uuid::new_v5(&UIDS, format!("{uid}/{kind}").as_bytes());
         metadata.insert("uid".to_owned(), uid.to_string().into());
@@ -408,7 +451,7 @@ impl<C: Computed> Computation<C> {
             metadata.entry("creationTimestamp").or_insert_with(|| time.into());
         }
         let object = Object::from_tree(&tree).map_err(|error| error.to_string())?;
-        check_authority::<C>(source, object.key())?;
+        check_authority::<V>(source, object.key())?;
         Ok(Some(object))
     }
 
@@ -436,10 +479,11 @@ impl<C: Computed> Computation<C> {
 
 /// Whether those who watch an object are to be told what was measured. What the user wrote may panic: then
 /// they are.
-fn is_worth_publishing<C: Computed>(shown: &Object, computed: &Object) -> bool {
-    let read = |object: &Object| serde_json::from_value::<C>(Value::Object(object.to_tree())).ok();
+fn is_worth_publishing<V: Variant>(shown: &Object, computed: &Object) -> bool {
+    let read =
+        |object: &Object| serde_json::from_value::<V::Object>(Value::Object(object.to_tree())).ok();
     let (Some(shown), Some(computed)) = (read(shown), read(computed)) else { return true };
-    let is_worth = AssertUnwindSafe(|| C::is_worth_publishing(&shown, &computed));
+    let is_worth = AssertUnwindSafe(|| V::is_worth_publishing(&shown, &computed));
     catch_unwind(is_worth).unwrap_or(true)
 }
 

@@ -14,8 +14,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::computed::{self, Computed, SourceType};
-use super::lookup::Related;
+use super::computed::{self, Computed, ComputedFromSeveral, SourceType, Variants};
 use super::stored::Stored;
 use super::to_tree;
 use super::versions::Merged;
@@ -72,7 +71,7 @@ pub enum Role {
     /// They are computed.
     Computed {
         /// What callers need rights on.
-        source: SourceResource,
+        sources: Vec<SourceResource>,
         /// Everything that is watched for it.
         watched: Vec<SourceKind>,
         /// Keeps the cache, for ever.
@@ -307,19 +306,17 @@ impl Kinds {
     /// Adds a kind that is computed.
     #[must_use]
     pub fn computed<K: Computed>(mut self) -> Self {
-        let main = SourceKind::of::<K::Source>(K::SCOPE);
-        let source = SourceResource {
-            group: K::Source::group(&()).into_owned(),
-            version: K::Source::version(&()).into_owned(),
-            resource: K::Source::plural(&()).into_owned(),
-            namespaced: main.namespaced,
-            name_of: K::source_name,
-        };
-        let mut watched = vec![main];
-        watched.extend(K::Related::kinds());
-        let run = |sources, cache| computed::run::<K>(sources, cache).boxed();
-        let role = Role::Computed { source, watched, run };
-        self.add(K::crd(), K::cells().erased(), role);
+        self.add(K::crd(), K::cells().erased(), computed_by::<K, (computed::Only<K>,)>());
+        if let Some(registered) = self.registered.last_mut() {
+            registered.visibility = K::visibility().erased().map(Arc::new);
+        }
+        self
+    }
+
+    /// Adds a kind that is computed from several types.
+    #[must_use]
+    pub fn computed_from_several<K: ComputedFromSeveral>(mut self) -> Self {
+        self.add(K::crd(), K::cells().erased(), computed_by::<K, K::Variants>());
         if let Some(registered) = self.registered.last_mut() {
             registered.visibility = K::visibility().erased().map(Arc::new);
         }
@@ -397,4 +394,13 @@ impl Kinds {
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Registered> {
         self.registered.iter()
     }
+}
+
+/// How a kind comes to its objects that is computed by these variants.
+fn computed_by<K: 'static, V: Variants<K>>() -> Role {
+    let run = |sources: Arc<Sources>, cache: Arc<WatchCache>| {
+        // Their watches go on as long as the sources are held.
+        async move { computed::run(V::open(&sources, &cache), cache).await }.boxed()
+    };
+    Role::Computed { sources: V::sources(), watched: V::watched(), run }
 }

@@ -32,9 +32,7 @@ impl Permission {
     /// What this request was allowed to do.
     pub(super) fn of(cluster: &Cluster, user: &Arc<User>, route: &Route) -> Self {
         let mut demands = vec![Arc::clone(&route.attributes)];
-        if let Some(source) = source_of(route) {
-            demands.push(Arc::new(on_source(&route.attributes, source)));
-        }
+        demands.extend(on_sources(route).map(Arc::new));
         Self { cluster: cluster.clone(), user: Arc::clone(user), demands }
     }
 
@@ -66,15 +64,24 @@ impl Permission {
     }
 }
 
-/// What the objects that are asked for are computed from.
-fn source_of(route: &Route) -> Option<&SourceResource> {
-    match &route.destination {
+/// The same verb on what the objects that are asked for are computed from. What one name leads to is asked of
+/// its own type alone.
+fn on_sources(route: &Route) -> impl Iterator<Item = Attributes> {
+    let sources: &[SourceResource] = match &route.destination {
         Destination::Target(target) => match &target.served.backing {
-            Backing::Computed(source) => Some(source),
-            _ => None,
+            Backing::Computed(sources) => sources,
+            _ => &[],
         },
-        _ => None,
-    }
+        _ => &[],
+    };
+    let name = match &*route.attributes {
+        Attributes::Resource { name, .. } => name.as_str(),
+        Attributes::Path { .. } => "",
+    };
+    let is_behind = |source: &SourceResource| !name.is_empty() && (source.name_of)(name).is_some();
+    let has_source = sources.iter().any(is_behind);
+    let asked = sources.iter().filter(move |source| !has_source || is_behind(source));
+    asked.map(|source| on_source(&route.attributes, source))
 }
 
 /// Refuses what the caller may not do. `reason` gains what the authorizer said of it.
@@ -90,8 +97,7 @@ pub(super) async fn authorize(
     if let Some(why) = ask_why(cluster, user, &route.attributes, reason).await? {
         return Err(forbidden(&route.attributes, &why));
     }
-    if let Some(source) = source_of(route) {
-        let attributes = on_source(&route.attributes, source);
+    for attributes in on_sources(route) {
         if let Some(why) = ask(cluster, user, &attributes).await? {
             return Err(forbidden(&route.attributes, &why));
         }

@@ -22,7 +22,7 @@ use crate::kind::{Kind, QuotaUsage};
 use crate::object::{Object, Shape, Tree};
 use crate::record::Audit;
 use crate::request::{Authentication, Documents, Handler, SharedHandler};
-use crate::served_kind::{Backing, CommitGate, Intake, ServedKind, ServedKinds};
+use crate::served_kind::{Backing, CommitGate, Intake, ServedKind, ServedKinds, SourceResource};
 use crate::storage::{
     Collection, Commit, Expected, Failure, MemoryStore, NamespaceShare, Store, Timeline, Versioned,
 };
@@ -125,12 +125,14 @@ pub(super) fn parse(kinds: &Kinds) -> Result<Vec<Arc<Kind>>, StartError> {
             Role::Stored { .. } => {
                 check_stored(&kind, &registered.definition, kinds.is_partial_allowed())?;
             }
-            Role::Computed { source, .. } if source.namespaced != kind.is_namespaced() => {
-                let why =
-                    format!("must be the scope of {}, which it is computed from", source.resource);
-                return Err(fault(&kind, "spec.scope", &why));
+            Role::Computed { sources, .. } => {
+                let differs = |source: &&SourceResource| source.namespaced != kind.is_namespaced();
+                if let Some(SourceResource { resource, .. }) = sources.iter().find(differs) {
+                    let why = format!("must be the scope of {resource}, which it is computed from");
+                    return Err(fault(&kind, "spec.scope", &why));
+                }
             }
-            Role::Computed { .. } | Role::Reviewed(_) => {}
+            Role::Reviewed(_) => {}
         }
         parsed.push(Arc::new(kind));
     }
@@ -235,9 +237,9 @@ impl Assembled {
             let is_view = shown.is_some();
             let backing = match &registered.role {
                 Role::Stored { .. } => Backing::Stored(store.clone()),
-                Role::Computed { source, run, .. } => {
+                Role::Computed { sources: of, run, .. } => {
                     runs.push(run(Arc::clone(&sources), Arc::clone(&cache)));
-                    Backing::Computed(source.clone())
+                    Backing::Computed(of.as_slice().into())
                 }
                 Role::Reviewed(review) => {
                     cache.mark_synced();

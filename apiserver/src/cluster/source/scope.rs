@@ -75,7 +75,8 @@ impl SourceScope {
     /// A cluster may do without this API, as one without a metrics-server does without
     /// `metrics.k8s.io`. As long as it answers that there is no such API (404), clients are not warned of
     /// what is left out; metrics, the log and `/readyz` say it. What is there and cannot be read (403, away,
-    /// too much) is warned of all the same. It makes a difference only to what is looked up.
+    /// too much) is warned of all the same. What is computed from it is none then: such a
+    /// kind is served, and does not wait.
     ///
     /// ```
     /// use std::time::Duration;

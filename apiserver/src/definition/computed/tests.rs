@@ -84,6 +84,11 @@ fn unreachable_client() -> kube::Client {
     kube::Client::new(nobody, "default")
 }
 
+/// Keeps a cache as the sources of one kind say.
+async fn run_one<C: Computed>(sources: Arc<Sources>, cache: Arc<WatchCache>) {
+    run(<(Only<C>,)>::open(&sources, &cache), cache).await;
+}
+
 /// A view over informers that the test fills itself: the client reaches nobody.
 fn start() -> Fixture {
     let cluster = crate::cluster::Cluster::new(unreachable_client());
@@ -94,7 +99,7 @@ fn start() -> Fixture {
         config_maps: sources.open(SourceScope::ALL, ""),
         secrets: sources.open(SourceScope::ALL, ""),
         cache: Arc::clone(&cache),
-        _running: tokio::spawn(run::<Joined>(sources, cache)),
+        _running: tokio::spawn(run_one::<Joined>(sources, cache)),
     }
 }
 

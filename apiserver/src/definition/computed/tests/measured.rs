@@ -65,7 +65,7 @@ async fn start(names: &[&str]) -> View {
     let cache = Arc::new(WatchCache::new(timeline, WINDOW_LIMIT));
     let (config_maps, secrets) =
         (sources.open(SourceScope::ALL, ""), sources.open(Measured::SCOPE, ""));
-    tokio::spawn(run::<Usage>(sources, Arc::clone(&cache)));
+    tokio::spawn(run_one::<Usage>(sources, Arc::clone(&cache)));
     for name in names {
         config_maps.set(key(name), Some(config_map(name, &[("value", "0")])));
     }

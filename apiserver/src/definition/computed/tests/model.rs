@@ -202,7 +202,7 @@ impl Cluster {
 
 /// The view, and a client that watches it.
 struct Watched {
-    computation: Computation<Answer>,
+    computation: Computation<Only<Answer>>,
     config_maps: Arc<SourceInformer<ConfigMap>>,
     secrets: Arc<SourceInformer<Secret>>,
     services: Arc<SourceInformer<Service>>,
@@ -219,7 +219,7 @@ impl Watched {
         let cache = Arc::new(WatchCache::new(timeline, WINDOW_LIMIT));
         let (_, watch) = cache.subscribe(Scope::All);
         let notify = Arc::new(Notify::new());
-        let computation = Computation::<Answer>::new(&sources, Arc::clone(&cache), &notify);
+        let computation = Computation::<Only<Answer>>::new(&sources, Arc::clone(&cache), &notify);
         Self {
             computation,
             config_maps: sources.open(SourceScope::ALL, ""),
