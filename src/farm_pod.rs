@@ -1,26 +1,28 @@
 //! FarmPod: a Pod, with what one would otherwise join by hand.
 
 pub(crate) mod amounts;
+mod budgets;
 mod cells;
+mod claims;
 mod compact;
 mod events;
 mod findings;
 mod images;
-mod metadata;
+pub(crate) mod metadata;
 pub(crate) mod node;
 mod owner;
-mod release;
+pub(crate) mod release;
 pub(crate) mod resources;
-mod restarts;
+pub(crate) mod restarts;
 mod services;
-mod status;
+pub(crate) mod status;
 pub(crate) mod usage;
 pub(crate) mod view;
-mod why;
+pub(crate) mod why;
 
 use std::sync::Arc;
 
-use aggregated_apiserver::{Cells, Computed, Lookup};
+use aggregated_apiserver::{Cells, Computed, Lookup, Scoped, SourceScope};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
@@ -29,6 +31,8 @@ use kube::api::{ObjectMeta, PartialObjectMeta};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use budgets::{Budget, BudgetView};
+pub use claims::{Claim, ClaimedView};
 pub use events::{EventView, WarningsOfPods};
 pub use findings::Finding;
 pub use images::Image;
@@ -61,6 +65,7 @@ pub(crate) const PREFIX: &str = "farm-";
     category = "farm",
     selectable = ".spec.containers",
     selectable = ".spec.pod",
+    selectable = ".status.disruptionsAllowed",
     selectable = ".status.ip",
     selectable = ".status.lastEnd.container",
     selectable = ".status.lastEnd.exitCode",
@@ -270,9 +275,16 @@ pub(crate) const PREFIX: &str = "farm-";
     printcolumn(
         name = "Claims",
         type_ = "string",
-        json_path = ".status.claims[*]",
+        json_path = ".status.claims[*].name",
         priority = 1,
-        description = "The PersistentVolumeClaims that it mounts"
+        description = "The PersistentVolumeClaims that it mounts, whether they are bound, how large they are, and of which class"
+    ),
+    printcolumn(
+        name = "Budgets",
+        type_ = "string",
+        json_path = ".status.budgets[*].name",
+        priority = 1,
+        description = "The PodDisruptionBudgets that cover it, and how many of their Pods may be evicted now"
     ),
     printcolumn(
         name = "Release",
@@ -351,7 +363,13 @@ pub struct FarmPodStatus {
     pub services: Vec<String>,
     /// The PersistentVolumeClaims that it mounts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub claims: Vec<String>,
+    pub claims: Vec<Claim>,
+    /// The PodDisruptionBudgets that cover it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub budgets: Vec<Budget>,
+    /// How many of the Pods that are in budgets with it may be evicted now: what the strictest allows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disruptions_allowed: Option<i64>,
     /// What could be better, as codes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub findings: Vec<Finding>,
@@ -379,15 +397,24 @@ type Metadata<K> = Lookup<PartialObjectMeta<K>>;
 type Owners = (Metadata<ReplicaSet>, Metadata<Job>, Metadata<Deployment>, Metadata<CronJob>);
 /// What is measured of Pods.
 type Metrics = Lookup<PodMetricsView, Polled>;
+/// What a cluster may do without: servers for tests do.
+pub struct IfServed;
+
+impl Scoped for IfServed {
+    const SCOPE: SourceScope = SourceScope::ALL.if_served();
+}
+
+/// What keeps Pods from being evicted, and what they keep.
+type Held = (Lookup<BudgetView, IfServed>, Lookup<ClaimedView, IfServed>);
 /// What is said of Pods in trouble.
 type Warnings = Lookup<EventView, WarningsOfPods>;
 
 impl Computed for FarmPod {
     type Source = PodView;
-    type Related = (Owners, Lookup<NodeView>, Lookup<ServiceView>, Warnings, Metrics);
+    type Related = (Owners, Lookup<NodeView>, Lookup<ServiceView>, Warnings, Metrics, Held);
 
     fn compute(pod: &PodView, related: &Self::Related) -> Option<Self> {
-        let (owners, nodes, services, events, metrics) = related;
+        let (owners, nodes, services, events, metrics, (budgets, claims)) = related;
         let name = pod.metadata.name.as_deref()?;
         let containers = i64::try_from(pod.spec.containers.len()).ok()?;
         let spec = FarmPodSpec { pod: name.to_owned(), containers };
@@ -403,6 +430,7 @@ impl Computed for FarmPod {
             annotations: pod.metadata.annotations.clone(),
             ..ObjectMeta::default()
         };
+        let budgets = covering(&labelled, namespace, budgets);
         let summary = Summary::of(pod);
         let mut resources = resources::resources(pod);
         if let Some(metrics) = metrics.get(namespace, name) {
@@ -428,7 +456,9 @@ impl Computed for FarmPod {
             resources,
             images: images::images(pod),
             services: selecting(pod, services),
-            claims: claims(pod, name),
+            claims: mounted(pod, namespace, claims),
+            disruptions_allowed: budgets.iter().filter_map(|one| one.disruptions_allowed).min(),
+            budgets,
             findings: findings::findings(pod),
             qos_class: owned(pod.status.qos_class.as_ref()),
             priority: pod.spec.priority,
@@ -488,13 +518,29 @@ fn selecting(pod: &PodView, services: &Lookup<ServiceView>) -> Vec<String> {
     found.iter().filter_map(|service| service.metadata.name.clone()).collect()
 }
 
-/// The claims that a Pod mounts; what is made for it alone is called as both.
-fn claims(pod: &PodView, name: &str) -> Vec<String> {
-    let claim = |volume: &view::VolumeView| match &volume.persistent_volume_claim {
-        Some(claim) => Some((*claim.claim_name).to_owned()),
-        None => volume.ephemeral.map(|_| format!("{name}-{}", volume.name)),
+/// The budgets that cover what has these labels. Kubernetes asks them of each Pod, also of one without labels.
+fn covering(
+    labelled: &ObjectMeta,
+    namespace: Option<&str>,
+    budgets: &Lookup<BudgetView, IfServed>,
+) -> Vec<Budget> {
+    let labels = labelled.labels.clone().unwrap_or_default();
+    let found = budgets.find_selecting(budgets::selector, namespace, &labels);
+    found.iter().filter_map(|budget| budgets::shown(budget)).collect()
+}
+
+/// The claims that a Pod mounts.
+fn mounted(
+    pod: &PodView,
+    namespace: Option<&str>,
+    claims: &Lookup<ClaimedView, IfServed>,
+) -> Vec<Claim> {
+    let names = claims::names(pod, pod.metadata.name.as_deref().unwrap_or_default());
+    let claim = |name: String| {
+        let found = claims.get(namespace, &name);
+        Claim::of(name, found.as_deref())
     };
-    pod.spec.volumes.iter().filter_map(claim).collect()
+    names.into_iter().map(claim).collect()
 }
 
 #[cfg(test)]

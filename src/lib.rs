@@ -1,14 +1,18 @@
-//! Llamas, farm pods and farm nodes: the kinds of farm-operator.
+//! Llamas, farm pods, farm workloads and farm nodes: the kinds of farm-operator.
 
 mod farm_node;
 mod farm_pod;
+mod farm_workload;
 mod llama;
 
 pub use farm_node::{FarmNode, FarmNodeSpec, FarmNodeStatus, NotReady, Room, Versions};
 pub use farm_pod::{
-    Amount, EventView, FarmPod, FarmPodSpec, FarmPodStatus, Finding, Image, LastEnd, NodeFacts,
-    NodeMetricsView, NodeView, Owner, PodMetricsView, PodView, Polled, Release, Resources,
-    ServiceView, WarningsOfPods, Why,
+    Amount, Budget, BudgetView, Claim, ClaimedView, EventView, FarmPod, FarmPodSpec, FarmPodStatus,
+    Finding, IfServed, Image, LastEnd, NodeFacts, NodeMetricsView, NodeView, Owner, PodMetricsView,
+    PodView, Polled, Release, Resources, ServiceView, WarningsOfPods, Why,
+};
+pub use farm_workload::{
+    FarmWorkload, FarmWorkloadSpec, FarmWorkloadStatus, Trouble, WorkloadView,
 };
 pub use llama::{Llama, LlamaSpec};
 
@@ -23,7 +27,11 @@ pub const COMMIT: Option<&str> = option_env!("FARM_OPERATOR_COMMIT");
 
 /// Every kind that is served.
 pub fn kinds() -> Kinds {
-    Kinds::new().stored::<Llama>().computed::<FarmPod>().computed::<FarmNode>()
+    Kinds::new()
+        .stored::<Llama>()
+        .computed::<FarmPod>()
+        .computed_from_several::<FarmWorkload>()
+        .computed::<FarmNode>()
 }
 
 /// The server of these kinds.

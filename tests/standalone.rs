@@ -343,6 +343,9 @@ fn kubectl_explains_describes_and_watches() {
             kubectl.run(&format!("get farmpods --field-selector {selector} -o name"), None);
         assert_eq!(selected, format!("farmpod.farm.example.com/{expected}\n"), "{selector}");
     }
+    let workloads = kubectl.run("get farmworkloads --no-headers", None);
+    assert!(workloads.contains("farm-feeder.deploy   1/2     2 ("), "{workloads}");
+    assert!(workloads.contains("24%   46%   ImagePullBackOff (1)"), "{workloads}");
     let nodes = kubectl.run("get farmnodes --no-headers", None);
     assert!(nodes.contains("4/29   2 (12%, 50%)   7Gi (1%, 29%)"), "{nodes}");
     let deployment = "

@@ -26,6 +26,8 @@ struct Cluster {
     cron_jobs: Vec<Value>,
     nodes: Vec<Value>,
     services: Vec<Value>,
+    budgets: Vec<Value>,
+    claims: Vec<Value>,
     events: Vec<Value>,
     metrics: Vec<Value>,
 }
@@ -40,7 +42,8 @@ impl Cluster {
         );
         let (nodes, services) = (lookup(&self.nodes), lookup(&self.services));
         let (warnings, metrics) = (lookup(&self.events), lookup(&self.metrics));
-        FarmPod::compute(pod, &(owners, nodes, services, warnings, metrics)).unwrap()
+        let held = (lookup(&self.budgets), lookup(&self.claims));
+        FarmPod::compute(pod, &(owners, nodes, services, warnings, metrics, held)).unwrap()
     }
 
     fn status(&self, pod: Value) -> FarmPodStatus {
@@ -184,6 +187,11 @@ fn everything_of_a_pod_is_shown() {
             "metadata": {"name": "meadow", "labels": {"topology.kubernetes.io/zone": "north"}},
             "status": {"conditions": [{"type": "Ready", "status": "True"}]},
         })],
+        claims: vec![json!({
+            "metadata": {"namespace": "n", "name": "grain"},
+            "spec": {"storageClassName": "fast", "resources": {"requests": {"storage": "8Gi"}}},
+            "status": {"phase": "Bound", "capacity": {"storage": "10Gi"}},
+        })],
         ..Cluster::default()
     };
     let status = cluster.status(json!({
@@ -229,12 +237,48 @@ fn everything_of_a_pod_is_shown() {
             "extended": {"example.com/gpu": "1"},
         },
         "images": [{"container": "a", "repository": "example.com/a", "tag": "1"}],
-        "claims": ["grain", "p-scratch"],
+        "claims": [
+            {"name": "grain", "phase": "Bound", "size": "10Gi", "storageClass": "fast"},
+            {"name": "p-scratch"},
+        ],
         "findings": ["NoLimits", "NoProbes", "NakedPod", "Root"],
         "qosClass": "Burstable", "priority": 7, "priorityClass": "high",
         "serviceAccount": "feeder", "ip": "10.0.0.1",
     });
     assert_eq!(serde_json::to_value(status).unwrap(), expected);
+}
+
+#[test]
+fn budgets_that_cover_it_say_how_many_may_go() {
+    let budget = |name: &str, selector: Value, allowed: Value| {
+        json!({
+            "metadata": {"namespace": "n", "name": name},
+            "spec": {"selector": selector},
+            "status": {"disruptionsAllowed": allowed},
+        })
+    };
+    let app = |name: &str| json!({"matchLabels": {"app": name}});
+    let cluster = Cluster {
+        budgets: vec![
+            budget("all", json!({}), json!(3)),
+            budget("none", json!(null), json!(0)),
+            budget("other", app("db"), json!(0)),
+            budget("uncounted", app("web"), json!(null)),
+            budget("web", app("web"), json!(1)),
+        ],
+        ..Cluster::default()
+    };
+    let status = |labels: Value| {
+        let metadata = json!({"namespace": "n", "name": "p", "labels": labels});
+        cluster.status(json!({"metadata": metadata}))
+    };
+    let web = status(json!({"app": "web"}));
+    let cell = budgets::cell(&web.budgets);
+    assert_eq!(cell.as_deref(), Some("all (3), uncounted, web (1)"));
+    assert_eq!(web.disruptions_allowed, Some(1));
+    let naked = status(json!({}));
+    assert_eq!(budgets::cell(&naked.budgets).as_deref(), Some("all (3)"));
+    assert_eq!(naked.disruptions_allowed, Some(3));
 }
 
 #[test]

@@ -115,10 +115,20 @@ impl Scoped for Polled {
 /// Adds to what is requested and limited what all containers use.
 pub fn add(resources: &mut Resources, metrics: &PodMetricsView) {
     let mut used = Amounts::default();
+    sum(&mut used, metrics);
+    set(&mut resources.cpu, &mut resources.memory, &used);
+}
+
+/// Adds what all containers of a Pod use.
+pub fn sum(used: &mut Amounts, metrics: &PodMetricsView) {
     for container in &metrics.containers {
         used.add(&container.usage.read());
     }
-    for (name, amount) in [("cpu", &mut resources.cpu), ("memory", &mut resources.memory)] {
+}
+
+/// Says how much is used.
+pub fn set(cpu: &mut Amount, memory: &mut Amount, used: &Amounts) {
+    for (name, amount) in [("cpu", cpu), ("memory", memory)] {
         // Processors are measured in billionths, which say no more than thousandths.
         if let Some(used) = used.get(name).map(Quantity::in_thousandths) {
             *amount = measured(amount, used);

@@ -138,6 +138,13 @@ pub fn follow_a_deployment(world: &mut World) -> Result<()> {
         watch.wait_for(&["ADDED", "farm-web-"])?;
     }
     world.kubectl(["scale", "deployment/web", "--replicas=3"]).run()?;
+    world.eventually(|| {
+        let name = "farmworkload/farm-web.deploy";
+        let readiness = "jsonpath={.spec.kind} {.status.readiness} {.status.pods}";
+        let shown = world.kubectl(["get", name, "-o", readiness]).run()?;
+        ensure!(shown == "Deployment 0/3 3", "{shown}");
+        Ok(())
+    })?;
     watch.wait_for(&["ADDED", "farm-web-"])?;
     world.kubectl(["scale", "deployment/web", "--replicas=0"]).run()?;
     for _ in 0..3 {

@@ -31,6 +31,15 @@ pub fn discovery_names_the_kinds(world: &mut World) -> Result<()> {
         ],
         ["farmpods", "fp", "farm.example.com/v1alpha", "true", "FarmPod", "get,list,watch", "farm"],
         [
+            "farmworkloads",
+            "fw",
+            "farm.example.com/v1alpha",
+            "true",
+            "FarmWorkload",
+            "get,list,watch",
+            "farm",
+        ],
+        [
             "llamas",
             "ll",
             "farm.example.com/v1alpha",

@@ -137,7 +137,12 @@ impl<K: SourceType, T: Total> TotalsOf<K, T> {
 
     fn contribution(&self, object: Option<&K>) -> Contribution<T> {
         let contributed = object.and_then(|object| {
-            guarded::<K, _>(&self.told, || ((self.texts_of)(object), (self.measure)(object)))
+            guarded::<K, _>(&self.told, || {
+                let texts = (self.texts_of)(object);
+                // Of what is in no group nothing is measured.
+                let total = (!texts.is_empty()).then(|| (self.measure)(object));
+                (texts, total.unwrap_or_default())
+            })
         });
         let (mut texts, total) = contributed.unwrap_or_default();
         texts.sort_unstable();

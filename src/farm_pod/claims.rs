@@ -1,0 +1,104 @@
+//! The PersistentVolumeClaims that a Pod mounts.
+
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::Resource;
+use kube::api::ObjectMeta;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::amounts::Written;
+use super::metadata;
+use super::view::{PodView, RequirementsView, Text, VolumeView, given};
+
+/// What is read of a PersistentVolumeClaim.
+#[derive(Resource, Clone, Debug, Default, Deserialize)]
+#[resource(inherit = PersistentVolumeClaim)]
+pub struct ClaimedView {
+    /// Its metadata.
+    #[serde(default, deserialize_with = "metadata::read")]
+    pub metadata: ObjectMeta,
+    /// What is asked for.
+    #[serde(default)]
+    pub spec: ClaimedSpecView,
+    /// What there is.
+    #[serde(default)]
+    pub status: ClaimedStatusView,
+}
+
+/// What a claim asks for.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClaimedSpecView {
+    /// What makes its volume.
+    pub storage_class_name: Option<Text>,
+    /// How large it is to be.
+    pub resources: RequirementsView,
+}
+
+/// What there is for a claim.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ClaimedStatusView {
+    /// Pending, Bound or Lost.
+    pub phase: Option<Text>,
+    /// How large its volume is.
+    pub capacity: Written,
+}
+
+/// A claim that a Pod mounts.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Claim {
+    /// Its name.
+    pub name: String,
+    /// Pending, Bound or Lost. Not set if there is no such claim.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phase: Option<String>,
+    /// How large its volume is, or has to be as long as there is none, as `10Gi`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size: Option<String>,
+    /// What makes its volume.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub storage_class: Option<String>,
+}
+
+impl Claim {
+    /// What is shown of the claim of a name.
+    pub fn of(name: String, claim: Option<&ClaimedView>) -> Self {
+        let Some(ClaimedView { spec, status, .. }) = claim else {
+            return Self { name, ..Self::default() };
+        };
+        let owned = |text: &Option<Text>| given(text.as_ref()).map(str::to_owned);
+        let size = status.capacity.get("storage");
+        let size = size.or_else(|| spec.resources.requests.get("storage"));
+        Self {
+            name,
+            phase: owned(&status.phase),
+            size: size.map(|size| size.to_string()),
+            storage_class: owned(&spec.storage_class_name),
+        }
+    }
+}
+
+/// The names of the claims that a Pod mounts; what is made for it alone is called as both.
+pub fn names(pod: &PodView, pod_name: &str) -> Vec<String> {
+    let claim = |volume: &VolumeView| match &volume.persistent_volume_claim {
+        Some(claim) => Some((*claim.claim_name).to_owned()),
+        None => volume.ephemeral.map(|_| format!("{pod_name}-{}", volume.name)),
+    };
+    pod.spec.volumes.iter().filter_map(claim).collect()
+}
+
+/// As `grain (Bound, 10Gi, fast)`.
+pub fn cell(claims: &[Claim]) -> Option<String> {
+    let text = |claim: &Claim| {
+        let known = [&claim.phase, &claim.size, &claim.storage_class];
+        let known: Vec<&str> = known.into_iter().filter_map(Option::as_deref).collect();
+        match known.as_slice() {
+            [] => claim.name.clone(),
+            known => format!("{} ({})", claim.name, known.join(", ")),
+        }
+    };
+    let texts: Vec<String> = claims.iter().map(text).collect();
+    (!texts.is_empty()).then(|| texts.join(", "))
+}

@@ -1,0 +1,242 @@
+//! FarmWorkload: a Deployment, StatefulSet, DaemonSet or Job, with what its Pods come to.
+
+mod tally;
+mod variant;
+mod view;
+
+use aggregated_apiserver::{Cells, ComputedFromSeveral};
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use view::WorkloadView;
+
+use crate::farm_pod::{Release, Resources, release, resources, restarts};
+use variant::Of;
+
+/// What a workload is.
+#[derive(CustomResource, Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[kube(
+    group = "farm.example.com",
+    version = "v1alpha",
+    kind = "FarmWorkload",
+    namespaced,
+    status = "FarmWorkloadStatus",
+    shortname = "fw",
+    category = "farm",
+    selectable = ".spec.kind",
+    selectable = ".spec.workload",
+    selectable = ".status.available",
+    selectable = ".status.lastRestartTime",
+    selectable = ".status.paused",
+    selectable = ".status.pods",
+    selectable = ".status.readiness",
+    selectable = ".status.ready",
+    selectable = ".status.release.chart",
+    selectable = ".status.release.name",
+    selectable = ".status.release.namespace",
+    selectable = ".status.release.tool",
+    selectable = ".status.resources.cpu.percentOfRequest",
+    selectable = ".status.resources.cpu.request",
+    selectable = ".status.resources.cpu.usage",
+    selectable = ".status.resources.memory.percentOfRequest",
+    selectable = ".status.resources.memory.request",
+    selectable = ".status.resources.memory.usage",
+    selectable = ".status.restarts",
+    selectable = ".status.updated",
+    selectable = ".status.wanted",
+    selectable = ".status.why.code",
+    selectable = ".status.why.message",
+    selectable = ".status.why.pods",
+    selectable = ".status.why.since",
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = ".status.readiness",
+        description = "How many of the replicas that are wanted are ready; of a Job, how many have succeeded"
+    ),
+    printcolumn(
+        name = "Restarts",
+        type_ = "string",
+        json_path = ".status.restarts",
+        description = "How often the containers of its Pods were restarted, all together, and how long ago last"
+    ),
+    printcolumn(
+        name = "CPU",
+        type_ = "string",
+        json_path = ".status.resources.cpu.request",
+        description = "What its Pods use of the processors that they request; where that is not measured, how much they request"
+    ),
+    printcolumn(
+        name = "Mem",
+        type_ = "string",
+        json_path = ".status.resources.memory.request",
+        description = "What its Pods use of the memory that they request; where that is not measured, how much they request"
+    ),
+    printcolumn(
+        name = "Why",
+        type_ = "string",
+        json_path = ".status.why.code",
+        description = "Why it does not run well, and how many of its Pods say so"
+    ),
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp",
+        description = "How long ago it was created"
+    ),
+    printcolumn(
+        name = "Pods",
+        type_ = "integer",
+        json_path = ".status.pods",
+        priority = 1,
+        description = "How many Pods it has that have not ended"
+    ),
+    printcolumn(
+        name = "Updated",
+        type_ = "integer",
+        json_path = ".status.updated",
+        priority = 1,
+        description = "How many replicas are as it is described now"
+    ),
+    printcolumn(
+        name = "Available",
+        type_ = "integer",
+        json_path = ".status.available",
+        priority = 1,
+        description = "How many replicas have been ready for long enough"
+    ),
+    printcolumn(
+        name = "CPU Used",
+        type_ = "string",
+        json_path = ".status.resources.cpu.usage",
+        priority = 1,
+        description = "The processors that its Pods use"
+    ),
+    printcolumn(
+        name = "Mem Used",
+        type_ = "string",
+        json_path = ".status.resources.memory.usage",
+        priority = 1,
+        description = "The memory that its Pods use"
+    ),
+    printcolumn(
+        name = "Release",
+        type_ = "string",
+        json_path = ".status.release.name",
+        priority = 1,
+        description = "What it was installed by: Helm, Flux or Argo CD, and the name there"
+    ),
+    printcolumn(
+        name = "Message",
+        type_ = "string",
+        json_path = ".status.why.message",
+        priority = 1,
+        description = "What one of the Pods says that do not run well"
+    )
+)]
+#[serde(rename_all = "camelCase")]
+pub struct FarmWorkloadSpec {
+    /// Deployment, StatefulSet, DaemonSet or Job.
+    pub kind: String,
+    /// The name of the workload, which is in the same namespace.
+    pub workload: String,
+}
+
+/// How a workload is.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FarmWorkloadStatus {
+    /// How many of the replicas that are wanted are ready, as `1/2`; of a Job, how many have succeeded.
+    pub readiness: String,
+    /// How many replicas are wanted; of a Job, how many have to succeed.
+    pub wanted: i64,
+    /// How many replicas are ready; of a Job, how many have succeeded.
+    pub ready: i64,
+    /// How many replicas are as it is described now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub updated: Option<i64>,
+    /// How many replicas have been ready for long enough.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub available: Option<i64>,
+    /// Whether nothing more is made, because somebody has said so.
+    pub paused: bool,
+    /// How many Pods there are that have not ended.
+    pub pods: i64,
+    /// How often the containers of its Pods were restarted, all together.
+    pub restarts: i64,
+    /// When the last of those that were restarted had ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_restart_time: Option<Time>,
+    /// What its Pods request, as the scheduler sums it, and use.
+    #[serde(default)]
+    pub resources: Resources,
+    /// Why it does not run well. Not set if it does, or has done what it had to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<Trouble>,
+    /// What it was installed by.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub release: Option<Release>,
+}
+
+/// Why a workload does not run well: the worst of what its Pods say, or what it says of itself.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Trouble {
+    /// The cause in a word, as `CrashLoopBackOff`.
+    pub code: String,
+    /// The cause in one line, as one of the Pods says it.
+    pub message: String,
+    /// Since when it is so with that Pod, if that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Time>,
+    /// How many Pods say so; none, if the workload says it of itself.
+    pub pods: i64,
+}
+
+impl ComputedFromSeveral for FarmWorkload {
+    type Variants = (Of<Deployment>, Of<StatefulSet>, Of<DaemonSet>, Of<Job>);
+
+    fn cells() -> Cells<Self> {
+        let of = |cell: fn(&FarmWorkloadStatus) -> Option<String>| {
+            move |workload: &Self, _| workload.status.as_ref().and_then(cell)
+        };
+        Cells::new()
+            .cell("Restarts", |workload: &Self, now| {
+                let status = workload.status.as_ref()?;
+                Some(restarts::cell(status.restarts, status.last_restart_time.as_ref(), now))
+            })
+            .cell(
+                "CPU",
+                of(|status| {
+                    let cpu = &status.resources.cpu;
+                    resources::usage_cell(cpu, cpu.percent_of_request, resources::cpu_cell)
+                }),
+            )
+            .cell(
+                "Mem",
+                of(|status| {
+                    let memory = &status.resources.memory;
+                    resources::usage_cell(memory, memory.percent_of_request, resources::memory_cell)
+                }),
+            )
+            .cell("Why", of(|status| status.why.as_ref().map(Trouble::cell)))
+            .cell("Release", of(|status| status.release.as_ref().map(release::cell)))
+    }
+}
+
+impl Trouble {
+    /// As `CrashLoopBackOff (2)`.
+    fn cell(&self) -> String {
+        match self.pods {
+            0 => self.code.clone(),
+            pods => format!("{} ({pods})", self.code),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
