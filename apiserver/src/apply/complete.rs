@@ -44,7 +44,8 @@ fn items(of: Type<'_>, whole: &[Value], part: &mut [Value]) {
     let (Some(relation @ Relation::Map(_)), Some(item)) = (atom.relation, &of.node().items) else {
         return;
     };
-    let element = |item| element_of(relation, atom.items, item).ok().map(|keyed| keyed.element);
+    let element =
+        |item: &Value| element_of(relation, atom.items, item).ok().map(|keyed| keyed.element);
     let whole: BTreeMap<PathElement, &Value> =
         whole.iter().filter_map(|item| Some((element(item)?, item))).collect();
     for one in part {
