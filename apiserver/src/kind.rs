@@ -40,7 +40,7 @@ pub use subresource_handler::{
 pub use subresources::{FieldPath, ScalePaths, Subresources};
 pub use version::{Version, compare as compare_versions};
 pub use view::View;
-pub use visibility::{ErasedVisibility, ObjectIdentity};
+pub use visibility::{ErasedVisibility, IdentityJudge, ObjectIdentity};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

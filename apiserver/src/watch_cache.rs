@@ -94,7 +94,7 @@ impl SourceState {
                     if (source.severity(), source.is_needed())
                         > (known.severity(), known.is_needed()) =>
                 {
-                    *known = source
+                    *known = source;
                 }
                 Some(_) => {}
                 None => once.push(source),

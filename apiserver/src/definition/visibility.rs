@@ -7,7 +7,7 @@ use kube::api::{ObjectMeta, PartialObjectMeta};
 use serde::de::DeserializeOwned;
 
 use super::qualified;
-use crate::kind::{ErasedVisibility, ObjectIdentity};
+use crate::kind::{ErasedVisibility, IdentityJudge, ObjectIdentity};
 use crate::occasionally::Occasionally;
 use crate::user::User;
 
@@ -55,9 +55,11 @@ pub struct Visibility<K>(Rule<K>);
 
 enum Rule<K> {
     Everything,
-    ByIdentity(Box<dyn Fn(&User, &ObjectIdentity<'_>) -> bool + Send + Sync>),
-    ByObject(Box<dyn Fn(&User, &K) -> bool + Send + Sync>),
+    ByIdentity(IdentityJudge),
+    ByObject(ObjectJudge<K>),
 }
+
+type ObjectJudge<K> = Box<dyn Fn(&User, &K) -> bool + Send + Sync>;
 
 impl<K> Default for Visibility<K> {
     fn default() -> Self {

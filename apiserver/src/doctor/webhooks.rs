@@ -61,7 +61,7 @@ pub(super) async fn check(installation: &Installation) -> Vec<Finding> {
                 match unanswered(installation, webhook, looks <= LOOKED_AT).await {
                     Some(why) => check.fault(format!("{what} and refuses all: {why}"), relief),
                     None => {
-                        check.warn(format!("{what} and would refuse all while it is away"), relief)
+                        check.warn(format!("{what} and would refuse all while it is away"), relief);
                     }
                 }
             }
