@@ -137,10 +137,11 @@ impl TestServerBuilder {
         if let Some(audit) = &self.audit {
             server = server.with_audit(audit)?;
         }
+        // Boxed, so that what starts a server need not hold all that a start does.
         let server = if self.listens {
-            Server::listening(server).await?
+            Box::pin(Server::listening(server)).await?
         } else {
-            Server::InProcess(server.in_process(ClusterClient::Loopback).await?)
+            Server::InProcess(Box::pin(server.in_process(ClusterClient::Loopback)).await?)
         };
         let client = server.client(admin());
         let kinds = server.runtime_kinds();
