@@ -392,8 +392,10 @@ impl Handler {
             Destination::Target(target) => self.target(caller, target, head, body, record).await,
         };
         let Some(warning) = route.deprecation else { return answer };
-        let refuse = |error| refuse_as(&error, negotiate::refusal(head));
-        let mut response = answer.unwrap_or_else(refuse);
+        let mut response = answer.unwrap_or_else(|error| {
+            record.refused(&error);
+            refuse_as(&error, negotiate::refusal(head))
+        });
         encode::warn(&mut response, &[warning]);
         Ok(response)
     }

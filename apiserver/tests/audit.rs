@@ -134,6 +134,25 @@ async fn a_watch_has_three_stages_and_a_large_body_is_left_out() {
 }
 
 #[tokio::test]
+async fn a_refused_watch_shows_why_at_both_stages() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = server(folder.path(), "rules:\n- {level: RequestResponse}").await;
+    let jane = User { name: "jane".to_owned(), ..User::default() };
+    let path = format!("{FOOS}?watch=true");
+    let status = ask_as(&server, jane, "GET", &path, "").await;
+    // Nobody can say whether she may.
+    assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
+    drop(server);
+    let events = events(folder.path());
+    let [_, started, complete] = &events[..] else { panic!("{events:?}") };
+    for event in [started, complete] {
+        assert_eq!(event["responseObject"]["code"], 500);
+        assert_eq!(event["responseStatus"]["reason"], "InternalError");
+        assert_eq!(event["annotations"], json!({"authorization.k8s.io/reason": "internal error"}));
+    }
+}
+
+#[tokio::test]
 async fn a_wrong_policy_stops_the_start() {
     let folder = tempfile::tempdir().unwrap();
     let policy = folder.path().join("policy.yaml");

@@ -192,3 +192,17 @@ async fn reviews_are_counted_by_whether_they_were_known() {
     let took = "apiserver_delegated_authz_request_duration_seconds_bucket";
     assert_eq!(value(&text, took, &[("code", "201"), ("le", "10.0")]), Some(1.0));
 }
+
+#[tokio::test]
+async fn they_are_shown_to_those_who_may_get_them() {
+    // Nobody can say whether jane may.
+    let server = in_process::server(DEFINITION).await;
+    let jane = User { name: "jane".to_owned(), ..User::default() };
+    let request = || Request::get("/metrics").body(Body::empty()).unwrap();
+    let response = server.respond(jane.clone(), request()).await;
+    assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    assert!(!String::from_utf8_lossy(&body).contains("apiserver_"), "{body:?}");
+    let server = in_process::server_of_all(DEFINITION).await;
+    assert_eq!(server.respond(jane, request()).await.status(), StatusCode::OK);
+}

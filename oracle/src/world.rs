@@ -93,7 +93,7 @@ impl World {
         let (standalone, test_server) = if twice {
             (cluster("the same kube-apiserver", alone)?, None)
         } else {
-            let (server, running) = without_a_cluster(alone.folder()).await?;
+            let (server, running) = Box::pin(without_a_cluster(alone.folder())).await?;
             let server = Arc::new(server);
             (Side { cluster: Arc::clone(&server), server }, Some(running))
         };

@@ -203,7 +203,7 @@ async fn events_are_those_of_kube_apiserver() -> Result<()> {
     args.audit_policy_file = Some(policy);
     let ours = folder.path().join("audit.log");
     args.audit_log_path = Some(ours.clone());
-    let here = TestServer::builder().listen().audit(args).start().await?;
+    let here = Box::pin(TestServer::builder().listen().audit(args).start()).await?;
     let server = world::of_test_server(&here, folder.path())?;
     let there = there.await??;
     let reference = world::of_control_plane("kube-apiserver", &there)?;

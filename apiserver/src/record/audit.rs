@@ -252,11 +252,18 @@ impl Trail {
 
     /// It is refused.
     pub(super) fn refused(&mut self, error: &ApiError) {
-        self.status = objects::status(&error.to_status());
+        let status = error.to_status();
+        self.status = objects::status(&status);
+        if self.level == Level::RequestResponse {
+            self.response.object = raw(&status);
+        }
     }
 
     /// The head of the answer is made.
     pub(super) fn answered(&mut self, code: u16, headers: &HeaderMap) {
+        if self.is_over {
+            return;
+        }
         if self.status.is_none() {
             self.status = objects::code(code);
         }
@@ -312,7 +319,7 @@ impl Trail {
             self.status = Some(status);
         }
         let keeps = self.level == Level::RequestResponse;
-        let is_truncated = self.requested.is_truncated || (keeps && self.response.is_truncated);
+        let is_truncated = self.requested.is_truncated || (keeps && self.response.is_truncated());
         if is_truncated {
             self.annotations.insert(TRUNCATED, "true".to_owned());
         }

@@ -144,14 +144,15 @@ async fn ask_why(
         let what = cannot(user, attributes);
         ApiError::internal(format!("{error}; until it does, {what}")).caused_by(error.why())
     })?;
-    reason.clone_from(&decision.reason);
     if decision.allowed {
+        *reason = decision.reason;
         return Ok(None);
     }
     let mut why = cannot(user, attributes);
     if !decision.reason.is_empty() {
         why = format!("{why}: {}", decision.reason);
     }
+    *reason = decision.reason;
     Ok(Some(why))
 }
 

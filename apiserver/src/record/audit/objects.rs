@@ -119,7 +119,7 @@ pub(super) struct Response {
     is_compressed: bool,
     body: Vec<u8>,
     pub object: Option<Box<RawValue>>,
-    pub is_truncated: bool,
+    is_left_out: bool,
 }
 
 impl Response {
@@ -133,13 +133,18 @@ impl Response {
         self.limit = limit;
     }
 
+    /// Whether it is not written down, though it should be.
+    pub(super) fn is_truncated(&self) -> bool {
+        self.is_left_out && self.object.is_none()
+    }
+
     pub(super) fn is_wanted(&self) -> bool {
         self.limit > 0
     }
 
     /// A piece of it is sent.
     pub(super) fn take(&mut self, piece: &Bytes) {
-        if self.is_truncated || !self.is_json || self.body.len() + piece.len() > self.limit {
+        if self.is_left_out || !self.is_json || self.body.len() + piece.len() > self.limit {
             self.leave_out();
         } else {
             self.body.extend_from_slice(piece);
@@ -148,7 +153,7 @@ impl Response {
 
     /// It is not JSON, too large, or there is no room for it.
     pub(super) fn leave_out(&mut self) {
-        self.is_truncated = true;
+        self.is_left_out = true;
         self.body = Vec::new();
     }
 
