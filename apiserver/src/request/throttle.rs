@@ -332,6 +332,25 @@ mod tests {
         assert_eq!(held.len(), 20);
     }
 
+    #[tokio::test]
+    async fn there_are_as_many_places_as_operators_say() {
+        let said = Inflights { reads: 20, writes: 40, watches: 60 };
+        let throttle = Throttle::new(Bounds::of(Portion::ALL, said));
+        let stranger = User::anonymous();
+        for (levels, places) in [(&throttle.reads, 1), (&throttle.writes, 2)] {
+            let queue = levels.of(&stranger).unwrap();
+            let mut held = Vec::new();
+            while let Some(place) = queue.take(&stranger.name).now_or_never() {
+                held.push(place.unwrap());
+            }
+            assert_eq!(held.len(), places);
+        }
+        // A user has a part of the watches.
+        let open = (0..60).map_while(|_| throttle.watches.take("jane", 1));
+        let open = open.collect::<Vec<_>>().len();
+        assert!(open > 0 && open < 60, "{open}");
+    }
+
     #[test]
     fn the_largest_head_and_body_fit_the_smallest_room() {
         let throttle = Throttle::new(Bounds::of(Portion::largest(|_| false), Inflights::default()));
