@@ -263,7 +263,7 @@ fn items(rng: &mut Rng, schema: &Value) -> Value {
 }
 
 fn number(rng: &mut Rng) -> Value {
-    [0, 1, -1, 2, 7, 100, i32::MAX.into()][rng.usize(0..7)].into()
+    [0, 1, -1, 2, 7, 100, i32::MAX][rng.usize(0..7)].into()
 }
 
 fn text(rng: &mut Rng, schema: &Value) -> Value {
@@ -319,7 +319,7 @@ pub fn changed(rng: &mut Rng, schema: &Value, old: &Value) -> Value {
                 let is_needed =
                     ["kind", "apiVersion", "metadata", "key", "unknown"].contains(&name.as_str());
                 match rng.u32(0..10) {
-                    0..4 | 4 if is_needed || rng.bool() => {
+                    0..=4 if is_needed || rng.bool() => {
                         new.insert(name.clone(), member.clone());
                     }
                     _ if is_needed => {
