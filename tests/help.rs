@@ -1,5 +1,7 @@
 //! What `--help` says of flags: each is in a group, and says what it means and what holds without it.
 
+#![allow(clippy::unwrap_used)] // all of it is a test
+
 use std::process::Command;
 
 /// The flags of `--help`: their group, how they are written, and what is said of them.
