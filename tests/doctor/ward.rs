@@ -111,7 +111,7 @@ impl Ward {
     /// kube-apiserver looks whether a server is well when the APIService changes; by itself it does so every half a
     /// minute. What it finds is lost if the APIService changes meanwhile, so not each of our looks makes it look.
     fn make_kube_apiserver_look(&self, looks: &mut u32) -> Result<()> {
-        if *looks % LOOKS == 0 {
+        if looks.is_multiple_of(LOOKS) {
             let number = self.number.fetch_add(1, Ordering::Relaxed);
             let annotation = format!("example.com/looked={number}");
             let annotate = ["annotate", "--overwrite", "apiservice", API_SERVICE, &annotation];
