@@ -1,6 +1,6 @@
 //! Kinds of which each user sees only some objects: what is hidden is not there, whichever way one looks.
 
-#![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // all of it is a test
 
 mod fake_cluster;
 mod in_process;
