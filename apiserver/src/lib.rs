@@ -91,6 +91,7 @@ mod schema;
 
 mod object;
 
+mod aside;
 mod clock;
 mod document;
 mod error;

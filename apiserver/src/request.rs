@@ -4,7 +4,6 @@
 //! verb or write → encode. A step never calls another step; only this file does.
 
 mod answers;
-mod aside;
 mod authenticate;
 mod authorize;
 mod bounds;
@@ -498,7 +497,7 @@ impl Handler {
             self.execute(caller, &target, operation, encoder, permit, &account).await
         });
         let executed = poll_fn(|context| match is_costly {
-            true => aside::poll(executed.as_mut(), context),
+            true => crate::aside::poll(executed.as_mut(), context),
             false => executed.as_mut().poll(context),
         });
         let mut response = executed.await?;

@@ -39,7 +39,9 @@ pub use normalize_numbers::{normalize_numbers, normalize_numbers_in_place};
 pub use pattern::Pattern;
 pub use prune::{prune, prune_value};
 pub use quantity::Quantity;
-pub use rules::{check_rules, judge as judge_by_rules, judge_default};
+pub use rules::{
+    check_rules, judge as judge_by_rules, judge_at_once as judge_by_rules_at_once, judge_default,
+};
 pub use strategic_merge::StrategicMergePatch;
 pub use structural::check as check_structure;
 pub use types::{TypeId, Types};

@@ -122,6 +122,14 @@ impl Budget {
         Self { left: all, per_call, work: WORK, made: MADE }
     }
 
+    /// The same with a part of the steps and of the room that costs do not count.
+    #[must_use]
+    pub fn with_part_of_work(mut self, parts: usize) -> Self {
+        self.work /= parts.max(1);
+        self.made /= parts.max(1);
+        self
+    }
+
     /// What may still be spent.
     pub fn left(&self) -> u64 {
         self.left

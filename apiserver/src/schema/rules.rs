@@ -10,7 +10,7 @@ mod run;
 pub use check::check as check_rules;
 pub(super) use check::check_shape;
 pub use compile::NodeRules;
-pub use run::{judge, judge_default};
+pub use run::{judge, judge_at_once, judge_default};
 
 /// The keyword.
 pub const RULES: &str = "x-kubernetes-validations";

@@ -4,6 +4,7 @@ use super::attributes::{Attributes, Part};
 use super::draft::Draft;
 use super::live::Live;
 use super::{embedded, metadata_rules, scale, text};
+use crate::aside;
 use crate::error::{ApiError, FieldError, quote};
 use crate::kind::{ErasedRules, Kind, ScalePaths, Version};
 use crate::object::{Tree, metadata};
@@ -89,7 +90,9 @@ fn judge_by_rules(
         errors.push(FieldError::invalid("<nil>", "null", UNCHECKED));
         return Vec::new();
     }
-    let verdict = schema::judge_by_rules(&version.schema, tree, old);
+    // Once more, from the beginning, where it takes long: others are not held up by that.
+    let verdict = schema::judge_by_rules_at_once(&version.schema, tree, old)
+        .unwrap_or_else(|| aside::run(|| schema::judge_by_rules(&version.schema, tree, old)));
     errors.extend(verdict.errors);
     verdict.warnings
 }

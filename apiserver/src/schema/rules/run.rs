@@ -32,12 +32,21 @@ pub fn judge(schema: &Schema, tree: &Tree, old: Option<&Tree>) -> RuleVerdict {
     if !of.subtree.rules {
         return RuleVerdict::default();
     }
-    let mut run = Run::new();
-    let old = old.map(Data::Object);
-    let found = Found { current: old, parent: None };
-    // Whether it came to an end is in what it found.
-    let _ = run.node(of, Data::Object(tree), old, found, &Path::Root);
-    run.verdict
+    Run::new(Budget::new(PER_OBJECT, PER_CALL)).whole(of, tree, old).verdict
+}
+
+/// The same where that takes little; `None` where it takes more, and a thread that may take long has to do it.
+pub fn judge_at_once(schema: &Schema, tree: &Tree, old: Option<&Tree>) -> Option<RuleVerdict> {
+    /// The part of everything that an object may cost: two milliseconds.
+    const PART: usize = 200;
+    let of = schema.root();
+    if !of.subtree.rules {
+        return Some(RuleVerdict::default());
+    }
+    let cost = PER_OBJECT / PART as u64;
+    let budget = Budget::new(cost, cost).with_part_of_work(PART);
+    let run = Run::new(budget).whole(of, tree, old);
+    (!run.is_exhausted).then_some(run.verdict)
 }
 
 /// Judges the default of a part of an object, which comes anew or stays as it is.
@@ -46,7 +55,7 @@ pub fn judge_default(of: Type<'_>, default: &Value, path: &Path<'_>) -> Vec<Fiel
         return Vec::new();
     }
     for old in [Some(Data::Value(default)), None] {
-        let mut run = Run::new();
+        let mut run = Run::new(Budget::new(PER_OBJECT, PER_CALL));
         let found = Found { current: None, parent: None };
         let _ = run.node(of, Data::Value(default), old, found, path);
         if !run.verdict.errors.is_empty() {
@@ -84,14 +93,25 @@ struct Run {
     /// How many bytes of messages may still be told.
     left: usize,
     budget: Budget,
+    /// Whether it ended because the budget did.
+    is_exhausted: bool,
     /// What it takes to find out whether values are as they were.
     work: Faults,
 }
 
 impl Run {
-    fn new() -> Self {
-        let budget = Budget::new(PER_OBJECT, PER_CALL);
-        Self { verdict: RuleVerdict::default(), left: TOLD, budget, work: Faults::new() }
+    fn new(budget: Budget) -> Self {
+        let (verdict, work) = (RuleVerdict::default(), Faults::new());
+        Self { verdict, left: TOLD, budget, is_exhausted: false, work }
+    }
+
+    /// Judges a whole object.
+    fn whole(mut self, of: Type<'_>, tree: &Tree, old: Option<&Tree>) -> Self {
+        let old = old.map(Data::Object);
+        let found = Found { current: old, parent: None };
+        // Whether it came to an end is in what it found.
+        let _ = self.node(of, Data::Object(tree), old, found, &Path::Root);
+        self
     }
 
     fn node<'a>(
@@ -157,6 +177,7 @@ impl Run {
         let invalid =
             |detail: &str| FieldError::invalid(shown(path), quote(&rules.type_name), detail);
         if self.budget.left() == 0 {
+            self.is_exhausted = true;
             self.verdict.errors.push(invalid(EXHAUSTED));
             return Err(Stop);
         }
@@ -178,10 +199,12 @@ impl Run {
             let fault = match program.evaluate(value, old, &mut self.budget) {
                 Outcome::Bool(true) => continue,
                 Outcome::OutOfBudget => {
+                    self.is_exhausted = true;
                     self.verdict.errors.push(invalid(EXHAUSTED));
                     return Err(Stop);
                 }
                 Outcome::CallTooDear => {
+                    self.is_exhausted = true;
                     self.verdict.errors.push(invalid(&format!(
                         "'operation cancelled: actual cost limit exceeded': no further validation rules will be run due to call cost exceeds limit for rule: {name}"
                     )));
@@ -223,6 +246,7 @@ impl Run {
             Told::Message(message) => (refusal(rule, rules, field, value, &message), false),
             Told::Nothing => (refusal(rule, rules, field, value, &messages::plain(rule)), false),
         };
+        self.is_exhausted |= stops;
         if !rule.uses_old() && self.is_as_it_was(of, value, found) {
             // What may stay is judged on, and no more is said of it than of what may not.
             let warning = error.to_string();

@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use super::{check_rules, judge, judge_default};
+use super::{check_rules, judge, judge_at_once, judge_default};
 use crate::error::Path;
 use crate::object::Tree;
 use crate::schema::Schema;
@@ -104,4 +104,24 @@ fn kinds_without_rules_are_not_looked_at() {
     let schema = schema(json!({"type": "object", "properties": {"a": {"type": "string"}}}));
     assert!(!schema.root().subtree.rules);
     assert!(said(&schema, json!({"a": 1}), None).0.is_empty());
+}
+
+#[test]
+fn what_takes_long_is_not_judged_at_once() {
+    let schema = schema(json!({
+        "type": "array",
+        "items": {"type": "integer"},
+        "x-kubernetes-validations": [{"rule": "self.all(x, self.all(y, x + y > 0))"}],
+    }));
+    let of = |count: usize| tree(json!({"spec": vec![1; count]}));
+    let few = judge_at_once(&schema, &of(10), None).unwrap();
+    assert!(few.errors.is_empty());
+    assert!(judge_at_once(&schema, &of(200), None).is_none());
+    assert!(judge(&schema, &of(200), None).errors.is_empty());
+    assert!(!judge(&schema, &of(2_000), None).errors.is_empty());
+    // What is refused at once is refused in the same words.
+    let refused = tree(json!({"spec": [1, -1]}));
+    let at_once = judge_at_once(&schema, &refused, None).unwrap();
+    let in_full = judge(&schema, &refused, None);
+    assert_eq!(at_once.errors[0].to_string(), in_full.errors[0].to_string());
 }

@@ -8,11 +8,20 @@ use tokio::task::block_in_place;
 
 /// Polls a future of which each poll may take long. Another thread becomes the worker until it
 /// returns, where there are several.
-pub(super) fn poll<F: Future>(future: Pin<&mut F>, context: &mut Context<'_>) -> Poll<F::Output> {
+pub fn poll<F: Future>(future: Pin<&mut F>, context: &mut Context<'_>) -> Poll<F::Output> {
     let flavor = Handle::try_current().map(|runtime| runtime.runtime_flavor());
     match flavor {
         Ok(RuntimeFlavor::MultiThread) => block_in_place(|| future.poll(context)),
         _ => future.poll(context),
+    }
+}
+
+/// Does what may take long. Another thread becomes the worker until it is done, where there are several.
+pub fn run<T>(work: impl FnOnce() -> T) -> T {
+    let flavor = Handle::try_current().map(|runtime| runtime.runtime_flavor());
+    match flavor {
+        Ok(RuntimeFlavor::MultiThread) => block_in_place(work),
+        _ => work(),
     }
 }
 
@@ -33,6 +42,16 @@ mod tests {
             tokio::spawn(async move { sender.send(()) });
             let mut work = pin!(async move { receiver.recv_timeout(Duration::from_secs(60)) });
             poll_fn(|context| poll(work.as_mut(), context)).await
+        });
+        assert_eq!(long.await.unwrap(), Ok(()));
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn others_go_on_while_something_is_done() {
+        let (sender, receiver) = channel();
+        let long = tokio::spawn(async move {
+            tokio::spawn(async move { sender.send(()) });
+            run(|| receiver.recv_timeout(Duration::from_secs(60)))
         });
         assert_eq!(long.await.unwrap(), Ok(()));
     }
