@@ -90,7 +90,7 @@ async fn stages(
     if attributes.kind().strategy.one_at_a_time {
         tokio::task::yield_now().await;
     }
-    validate::validate(attributes, live, draft)?;
+    validate::validate(attributes, live, draft).await?;
     let is_upsert = live.is_none() && attributes.name.is_some();
     if is_upsert {
         attributes.authorizer.authorize_create().await?;

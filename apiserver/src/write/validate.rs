@@ -1,6 +1,6 @@
 //! Validate: what is wrong with an object as it would be kept.
 
-use super::attributes::{Attributes, Part};
+use super::attributes::{Attributes, Origin, Part};
 use super::draft::Draft;
 use super::live::Live;
 use super::{embedded, metadata_rules, scale, text};
@@ -13,8 +13,8 @@ use crate::schema::{self, ERRORS_LIMIT};
 /// Refuses an object that may not be kept.
 ///
 /// # Errors
-/// 422 with everything that is wrong.
-pub(super) fn validate(
+/// 422 with everything that is wrong; 429 when rules take long, and too many wait for their turn.
+pub(super) async fn validate(
     attributes: &Attributes<'_>,
     live: Option<&Live>,
     draft: &mut Draft,
@@ -55,9 +55,9 @@ pub(super) fn validate(
     }
     let of_rules = match attributes.part {
         Part::Finalizers | Part::Handler(_) => Vec::new(),
-        Part::Status => judge_by_rules(version, tree, old, &mut errors),
+        Part::Status => judge_by_rules(attributes, tree, old, &mut errors).await?,
         Part::Main | Part::Scale if is_described(kind, version, draft, old) => {
-            judge_by_rules(version, tree, old, &mut errors)
+            judge_by_rules(attributes, tree, old, &mut errors).await?
         }
         Part::Main | Part::Scale => Vec::new(),
     };
@@ -76,25 +76,36 @@ pub(super) fn validate(
 }
 
 /// Asks the rules of the schema, if nothing is wrong that keeps kube-apiserver from asking them; warnings.
-fn judge_by_rules(
-    version: &Version,
+async fn judge_by_rules(
+    attributes: &Attributes<'_>,
     tree: &Tree,
     old: Option<&Tree>,
     errors: &mut Vec<FieldError>,
-) -> Vec<String> {
+) -> Result<Vec<String>, ApiError> {
     const UNCHECKED: &str = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
-    if !version.schema.root().subtree.rules {
-        return Vec::new();
+    let schema = &attributes.version.schema;
+    if !schema.root().subtree.rules {
+        return Ok(Vec::new());
     }
     if errors.iter().any(FieldError::blocks_rules) {
         errors.push(FieldError::invalid("<nil>", "null", UNCHECKED));
-        return Vec::new();
+        return Ok(Vec::new());
     }
-    // Once more, from the beginning, where it takes long: others are not held up by that.
-    let verdict = schema::judge_by_rules_at_once(&version.schema, tree, old)
-        .unwrap_or_else(|| aside::run(|| schema::judge_by_rules(&version.schema, tree, old)));
+    let verdict = match schema::judge_by_rules_at_once(schema, tree, old) {
+        Some(verdict) => verdict,
+        // Once more, from the beginning, where it takes long: one after the other, so that others find a worker.
+        None => {
+            let has_turn =
+                attributes.kind().strategy.one_at_a_time || attributes.origin == Origin::Restored;
+            let _turn = match has_turn {
+                true => None,
+                false => Some(attributes.environment.turns.take(&attributes.user.name).await?),
+            };
+            aside::run(|| schema::judge_by_rules(schema, tree, old))
+        }
+    };
     errors.extend(verdict.errors);
-    verdict.warnings
+    Ok(verdict.warnings)
 }
 
 /// Whether a schema says something of an object. kube-apiserver looks one up by the version that the object
