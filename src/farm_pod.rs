@@ -367,7 +367,7 @@ pub struct FarmPodStatus {
     /// The PodDisruptionBudgets that cover it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub budgets: Vec<Budget>,
-    /// How many of the Pods that are in budgets with it may be evicted now: what the strictest allows.
+    /// How many of the Pods that are in its budget may be evicted now; none, if several budgets cover it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disruptions_allowed: Option<i64>,
     /// What could be better, as codes.
@@ -457,7 +457,7 @@ impl Computed for FarmPod {
             images: images::images(pod),
             services: selecting(pod, services),
             claims: mounted(pod, namespace, claims),
-            disruptions_allowed: budgets.iter().filter_map(|one| one.disruptions_allowed).min(),
+            disruptions_allowed: budgets::allowed(&budgets),
             budgets,
             findings: findings::findings(pod),
             qos_class: owned(pod.status.qos_class.as_ref()),

@@ -63,6 +63,16 @@ pub fn shown(budget: &BudgetView) -> Option<Budget> {
     Some(Budget { name, disruptions_allowed: budget.status.disruptions_allowed })
 }
 
+/// How many of the Pods that these budgets cover may be evicted now, if that has been counted. Kubernetes evicts no Pod
+/// that several cover.
+pub fn allowed(budgets: &[Budget]) -> Option<i64> {
+    match budgets {
+        [] => None,
+        [one] => one.disruptions_allowed,
+        _ => Some(0),
+    }
+}
+
 /// As `web (1)`.
 pub fn cell(budgets: &[Budget]) -> Option<String> {
     let text = |budget: &Budget| match budget.disruptions_allowed {

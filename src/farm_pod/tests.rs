@@ -275,7 +275,7 @@ fn budgets_that_cover_it_say_how_many_may_go() {
     let web = status(json!({"app": "web"}));
     let cell = budgets::cell(&web.budgets);
     assert_eq!(cell.as_deref(), Some("all (3), uncounted, web (1)"));
-    assert_eq!(web.disruptions_allowed, Some(1));
+    assert_eq!(web.disruptions_allowed, Some(0));
     let naked = status(json!({}));
     assert_eq!(budgets::cell(&naked.budgets).as_deref(), Some("all (3)"));
     assert_eq!(naked.disruptions_allowed, Some(3));

@@ -129,6 +129,8 @@ fn a_job_is_over_or_says_why_not() {
     check(json!({}), condition("Complete", ""), "Failed", ("0/1", None));
     let failed = condition("Failed", "DeadlineExceeded");
     check(json!({}), failed, "Running", ("0/1", Some(("DeadlineExceeded", 0))));
+    let failed = condition("Failed", "BackoffLimitExceeded");
+    check(json!({}), failed, "Failed", ("0/1", Some(("BackoffLimitExceeded", 0))));
 }
 
 #[test]

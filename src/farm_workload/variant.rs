@@ -115,14 +115,18 @@ fn trouble<W>(
     if status.condition("Complete", true).is_some() {
         return None;
     }
-    let said = || {
-        let said = status.condition("Failed", true);
-        let said = said.or_else(|| status.condition("ReplicaFailure", true));
-        said.or_else(|| status.condition("Progressing", false))
-    };
-    let (code, count) = match tally.worst() {
-        Some(worst) if tally.has_trouble() || ready < wanted => worst,
-        _ => return said().map(of_condition),
+    // It is over: what its Pods say was on the way there.
+    if let Some(failed) = status.condition("Failed", true) {
+        return Some(of_condition(failed));
+    }
+    let stalled = status.condition("ReplicaFailure", true);
+    let stalled = stalled.or_else(|| status.condition("Progressing", false));
+    let (code, count) = match (tally.worst(), stalled) {
+        (Some(worst), _) if tally.has_trouble() => worst,
+        // Neither progress nor what has ended says more.
+        (_, Some(stalled)) => return Some(of_condition(stalled)),
+        (Some(worst), None) if ready < wanted => worst,
+        _ => return None,
     };
     let of_pods = pods.iter().filter_map(|pod| why::why(pod, None));
     let of_pod = of_pods.into_iter().find(|why| why.code == code);
