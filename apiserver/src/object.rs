@@ -6,6 +6,7 @@
 //! event shows the last content under a new revision without being encoded
 //! again, and partial metadata is a slice.
 
+pub mod extent;
 mod kept;
 mod labels;
 pub mod metadata;

@@ -13,7 +13,6 @@ mod deletion;
 mod draft;
 mod embedded;
 mod encode;
-mod extent;
 mod field_managers;
 mod field_validation;
 mod json_patch;

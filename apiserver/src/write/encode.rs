@@ -3,10 +3,10 @@
 use super::attributes::Attributes;
 use super::deletion::can_be_removed;
 use super::draft::Draft;
-use super::extent::{DEPTH_LIMIT, Extent};
 use super::live::Live;
 use crate::codec;
 use crate::error::{ApiError, Reason};
+use crate::object::extent::{DEPTH_LIMIT, Extent};
 use crate::object::{Object, Tree};
 
 /// The largest object that is kept; as etcd.

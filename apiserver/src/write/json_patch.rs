@@ -3,8 +3,8 @@
 
 use serde_json::Value;
 
-use super::extent::{DEPTH_LIMIT, Extent};
 use crate::error::{ApiError, Details, Reason};
+use crate::object::extent::{DEPTH_LIMIT, Extent};
 use crate::quota::{self, Room};
 
 /// As kube-apiserver.

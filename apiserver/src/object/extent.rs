@@ -2,14 +2,14 @@
 
 use serde_json::Value;
 
-use crate::object::Tree;
+use super::Tree;
 
 /// How deep an object may be; what is deeper no parser of JSON reads.
-pub(super) const DEPTH_LIMIT: usize = 127;
+pub const DEPTH_LIMIT: usize = 127;
 
 /// The extent of a value. Whoever walks stops beyond the depth.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Extent {
+pub struct Extent {
     /// Objects and lists that stand in each other.
     pub depth: usize,
     /// Members and items, at all depths.
@@ -20,14 +20,14 @@ pub(super) struct Extent {
 
 impl Extent {
     /// The extent of an object.
-    pub(super) fn of(tree: &Tree) -> Self {
+    pub fn of(tree: &Tree) -> Self {
         let mut extent = Self { depth: 1, ..Self::default() };
         tree.values().for_each(|value| extent.add(value, 2));
         extent
     }
 
     /// The extent of an object with what is said of its managers: JSON, or nothing.
-    pub(super) fn with_managed_fields(self, json: &[u8]) -> Self {
+    pub fn with_managed_fields(self, json: &[u8]) -> Self {
         let of_managers = Self::of_json(json);
         // They stand in the metadata of the object.
         let depth = self.depth.max(2 + of_managers.depth);
@@ -56,7 +56,7 @@ impl Extent {
     }
 
     /// The extent of a value.
-    pub(super) fn of_value(value: &Value) -> Self {
+    pub fn of_value(value: &Value) -> Self {
         let mut extent = Self::default();
         extent.add(value, 1);
         extent
