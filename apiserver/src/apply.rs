@@ -13,6 +13,7 @@ mod conflicts;
 mod field_set;
 mod fields;
 mod fields_v1;
+mod lent;
 mod list;
 mod managers;
 mod merge;

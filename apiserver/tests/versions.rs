@@ -270,6 +270,52 @@ async fn owners_keep_the_fields_of_the_version_that_they_wrote() {
 }
 
 #[tokio::test]
+async fn a_manager_may_move_its_manifest_to_another_version() {
+    let server = server().await;
+    let (v1, v1alpha) = (format!("{V1}/a"), format!("{V1ALPHA}/a"));
+    let noted = |mut object: Value, labels: Value, annotations: Value| {
+        object["metadata"]["labels"] = labels;
+        object["metadata"]["annotations"] = annotations;
+        object
+    };
+    let path = format!("{v1alpha}?fieldManager=kubectl");
+    let manifest = noted(
+        of_v1alpha("a", 1.5, "red"),
+        json!({"stays": "x", "goes": "x"}),
+        json!({"example.com/stays": "x", "example.com/goes": "x", "example.com/note": "limps"}),
+    );
+    let applied = ask(&server, "APPLY", &path, manifest).await;
+    assert_eq!(applied.status, StatusCode::CREATED, "{}", applied.body);
+    let of_other =
+        json!({"metadata": {"labels": {"other": "x"}, "finalizers": ["example.com/held"]}});
+    ask(&server, "PATCH", &format!("{v1}?fieldManager=other"), of_other).await;
+    let path = format!("{v1}?fieldManager=kubectl");
+    let manifest =
+        noted(of_v1("a", 1_500, "RED"), json!({"stays": "x"}), json!({"example.com/stays": "x"}));
+    let before = get(&server, &v1).await;
+    assert_eq!(before["spec"]["note"], "limps");
+    let applied = ask(&server, "APPLY", &path, manifest.clone()).await;
+    assert_eq!(applied.status, StatusCode::OK, "{}", applied.body);
+    let shown = get(&server, &v1).await;
+    let metadata = &shown["metadata"];
+    assert_eq!(metadata["labels"], json!({"stays": "x", "other": "x"}));
+    assert_eq!(metadata["annotations"], json!({"example.com/stays": "x"}));
+    assert_eq!(metadata["finalizers"], json!(["example.com/held"]));
+    for field in ["uid", "creationTimestamp"] {
+        assert_eq!(metadata[field], before["metadata"][field]);
+    }
+    // What it has applied as an annotation is a field here, and gone as well.
+    assert_eq!(shown["spec"], manifest["spec"]);
+    // And back, without anything.
+    let path = format!("{v1alpha}?fieldManager=kubectl");
+    let applied = ask(&server, "APPLY", &path, of_v1alpha("a", 1.5, "red")).await;
+    assert_eq!(applied.status, StatusCode::OK, "{}", applied.body);
+    let metadata = &get(&server, &v1alpha).await["metadata"];
+    assert_eq!(metadata["labels"], json!({"other": "x"}));
+    assert_eq!(metadata.get("annotations"), None);
+}
+
+#[tokio::test]
 async fn rules_look_at_all_versions() {
     let server = server().await;
     // In Rust those of the hub, whose fields they name.

@@ -1,32 +1,57 @@
 //! Complete: a part of an object gets back what its type demands, so that code which reads it as that
 //! type can convert it.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value};
 
+use super::list::element_of;
+use super::path_element::PathElement;
+use super::place::{Place, Relation};
 use crate::schema::{Additional, Type};
 
-/// Puts those members of a whole object that its type demands into a part of it.
+/// Puts those members of a whole object that its type demands into a part of it. Where nothing was left of
+/// a member there is null, which types do not read: it is left out.
 pub fn complete(of: Type<'_>, whole: &Map<String, Value>, part: &mut Map<String, Value>) {
+    part.retain(|name, value| !value.is_null() || whole.get(name).is_none_or(Value::is_null));
     let required = of.constraints().map_or(&[][..], |constraints| &constraints.required);
-    for name in
-        required.iter().filter(|name| !part.contains_key(*name)).cloned().collect::<Vec<_>>()
-    {
-        if let Some(value) = whole.get(&name) {
+    for name in required {
+        if let (None, Some(value)) = (part.get(name), whole.get(name)) {
             let demanded = match value {
                 Value::Object(_) => Value::Object(Map::new()),
                 other => other.clone(),
             };
-            part.insert(name, demanded);
+            part.insert(name.clone(), demanded);
         }
     }
-    for (name, value) in part {
+    for (name, part) in part {
         let below = match (of.member(name), &of.node().additional) {
             (Some((_, below)), _) => below,
             (None, Additional::Of(values)) => of.at(values),
             _ => continue,
         };
-        if let (Value::Object(part), Some(Value::Object(whole))) = (value, whole.get(name)) {
-            complete(below, whole, part);
+        match (part, whole.get(name)) {
+            (Value::Object(part), Some(Value::Object(whole))) => complete(below, whole, part),
+            (Value::Array(part), Some(Value::Array(whole))) => items(below, whole, part),
+            _ => {}
+        }
+    }
+}
+
+/// The same for items of a list, where they are told apart by their members. Others are whole.
+fn items(of: Type<'_>, whole: &[Value], part: &mut [Value]) {
+    let (_, Some(atom)) = Place::root(of).containers() else { return };
+    let (Some(relation @ Relation::Map(_)), Some(item)) = (atom.relation, &of.node().items) else {
+        return;
+    };
+    let element =
+        |item: &Value| element_of(relation, atom.items, item).ok().map(|keyed| keyed.element);
+    let whole: BTreeMap<PathElement, &Value> =
+        whole.iter().filter_map(|item| Some((element(item)?, item))).collect();
+    for one in part {
+        let found = element(one).and_then(|element| whole.get(&element));
+        if let (Value::Object(part), Some(Value::Object(whole))) = (one, found) {
+            complete(of.at(item), whole, part);
         }
     }
 }
@@ -59,12 +84,34 @@ mod tests {
             "spec": {"size": 1, "by": {"a": "1", "b": "2"}, "color": "red"}, "status": {"x": "y"},
         });
         let expected = json!({"spec": {"size": 1, "by": {"a": "1"}}});
-        for part in [json!({}), json!({"spec": {}}), json!({"spec": {"by": {}}})] {
+        for part in [
+            json!({}),
+            json!({"spec": null, "status": null}),
+            json!({"spec": {}}),
+            json!({"spec": {"by": {}, "size": null, "color": null}}),
+        ] {
             let (Value::Object(whole), Value::Object(mut part)) = (whole.clone(), part) else {
                 continue;
             };
             complete(schema.root(), &whole, &mut part);
             assert_eq!(json!(part), expected);
         }
+    }
+    #[test]
+    fn items_that_are_told_apart_are_completed() {
+        let schema = Schema::of_definition(&json!({"type": "object", "properties": {"l": {
+            "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
+            "items": {"type": "object", "required": ["name", "size"], "properties": {
+                "name": {"type": "string"}, "size": {"type": "integer"}, "color": {"type": "string"},
+            }},
+        }}}));
+        let item = |name: &str| json!({"name": name, "size": 1, "color": "red"});
+        let whole = json!({"l": [item("a"), item("b"), item("c")]});
+        let mut part = json!({"l": [{"name": "c"}, {"name": "b", "color": "blue"}, {"name": "d"}]});
+        complete(schema.root(), whole.as_object().unwrap(), part.as_object_mut().unwrap());
+        let expected = json!({"l": [
+            {"name": "c", "size": 1}, {"name": "b", "size": 1, "color": "blue"}, {"name": "d"},
+        ]});
+        assert_eq!(part, expected);
     }
 }

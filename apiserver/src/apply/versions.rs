@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use super::complete::complete;
 use super::field_set::FieldSet;
+use super::lent::Lent;
 use super::path_element::PathElement;
 use super::place::Place;
 use crate::schema::Schema;
@@ -78,10 +79,12 @@ impl<'a> Versions<'a> {
     }
 
     /// A part of an object of one version as another has it. What its type demands, and the part does not
-    /// have, is taken from the whole object: code that reads types cannot convert it otherwise.
+    /// have, is taken from the whole object, and so is what the metadata says of nobody's: code that reads
+    /// types cannot convert it otherwise. Where it cannot all the same, the answer is the whole object,
+    /// so that nothing is taken away that should stay.
     ///
     /// # Errors
-    /// When it cannot be converted.
+    /// When the whole object cannot be converted either.
     pub fn convert_part(
         &self,
         (whole, mut part): (&Map<String, Value>, Map<String, Value>),
@@ -94,7 +97,14 @@ impl<'a> Versions<'a> {
             return Ok(part);
         }
         complete(version.schema.root(), whole, &mut part);
-        convert(&part, to).map(Cow::into_owned)
+        let lent = Lent::to(&mut part, whole);
+        match convert(&part, to) {
+            Ok(converted) => Ok(lent.taken_from(converted.into_owned())),
+            Err(why) => {
+                tracing::debug!("a part cannot be converted from {from} to {to}: {why}");
+                convert(whole, to).map(Cow::into_owned)
+            }
+        }
     }
 
     /// Adds a version, with the fields that writes of it set back: JSON pointers.
@@ -127,5 +137,32 @@ impl<'a> Versions<'a> {
 
     fn find(&self, name: &str) -> Option<&Version<'a>> {
         self.all.iter().find(|version| version.name == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_part_that_cannot_be_converted_is_the_whole() {
+        let schema = Schema::of_definition(&json!({"type": "object", "properties": {
+            "either": {"type": "object", "properties": {"a": {"type": "string"}}},
+        }}));
+        let versions = Versions::new("v1")
+            .converted_by(|tree, to| match &tree["either"] {
+                Value::Object(members) if members.is_empty() => Err("of no variant".to_owned()),
+                either => Ok(Cow::Owned([(to.to_owned(), either.clone())].into_iter().collect())),
+            })
+            .with("v1".to_owned(), &schema, &[])
+            .with("v2".to_owned(), &schema, &[]);
+        let tree = |value: Value| value.as_object().cloned().unwrap();
+        let whole = tree(json!({"either": {"a": "x"}}));
+        for either in [json!({}), json!({"a": "x"})] {
+            let part = tree(json!({"either": either}));
+            let converted = versions.convert_part((&whole, part), ("v1", "v2"));
+            assert_eq!(converted, Ok(tree(json!({"v2": {"a": "x"}}))));
+        }
     }
 }

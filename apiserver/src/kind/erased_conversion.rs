@@ -115,7 +115,8 @@ fn restore_metadata(mut original: Tree, converted: &mut Tree) -> Result<(), Stri
     };
     // To Rust types what is empty is missing.
     fn given(value: Option<&Value>) -> Option<&Value> {
-        value.filter(|value| value.as_object().is_none_or(|members| !members.is_empty()))
+        let value = value.filter(|value| !value.is_null())?;
+        value.as_object().is_none_or(|members| !members.is_empty()).then_some(value)
     }
     if given(kept.get("labels")) != given(made.get("labels")) {
         return Err("metadata.labels: a conversion may not change them".to_owned());
@@ -123,7 +124,7 @@ fn restore_metadata(mut original: Tree, converted: &mut Tree) -> Result<(), Stri
     if let Some(members) = kept.as_object_mut()
         && given(members.get("annotations")) != given(made.get("annotations"))
     {
-        match made.remove("annotations") {
+        match made.remove("annotations").filter(|made| given(Some(made)).is_some()) {
             Some(annotations) => {
                 check_annotations(&annotations)?;
                 members.insert("annotations".to_owned(), annotations);
@@ -200,6 +201,24 @@ mod tests {
         expected["size"] = json!("1");
         expected["metadata"]["annotations"] = json!({"c": "d"});
         assert_eq!(converted, Ok(expected));
+    }
+
+    #[test]
+    fn annotations_that_are_all_gone_are_not_there() {
+        for none in [json!({}), Value::Null] {
+            let of_none = none.clone();
+            let mut tree = object();
+            tree["metadata"]["labels"] = Value::Null;
+            let changed = conversion(|mut object| {
+                let none = object["none"].take();
+                object["metadata"]["annotations"] = none;
+                Ok(object)
+            });
+            tree["none"] = of_none;
+            let tree = tree.as_object().cloned().unwrap();
+            let converted = changed.convert(tree, ("v1", "v2"), "example.com/v2".to_owned());
+            assert_eq!(converted.unwrap()["metadata"].get("annotations"), None);
+        }
     }
 
     #[test]

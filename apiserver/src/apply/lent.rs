@@ -1,0 +1,81 @@
+//! Lent: metadata that a part of an object gets from the whole while it is converted.
+
+use serde_json::{Map, Value};
+
+/// Annotations are what a conversion reads and writes: one that the part has no more must not become a field
+/// of another version.
+const ANNOTATIONS: &str = "annotations";
+
+/// What a part was lent.
+pub struct Lent {
+    members: Vec<String>,
+    has_metadata: bool,
+}
+
+impl Lent {
+    /// Lends a part what it is, and what the whole says in its metadata and the part does not.
+    pub fn to(part: &mut Map<String, Value>, whole: &Map<String, Value>) -> Self {
+        for name in ["apiVersion", "kind"] {
+            if let Some(value) = whole.get(name) {
+                part.insert(name.to_owned(), value.clone());
+            }
+        }
+        let mut lent = Self { members: Vec::new(), has_metadata: true };
+        let Some(Value::Object(whole)) = whole.get("metadata") else { return lent };
+        let metadata = match part.get_mut("metadata") {
+            Some(Value::Object(metadata)) => metadata,
+            _ => {
+                lent.has_metadata = false;
+                part.insert("metadata".to_owned(), Value::Object(Map::new()));
+                let Some(Value::Object(metadata)) = part.get_mut("metadata") else { return lent };
+                metadata
+            }
+        };
+        for (name, value) in whole.iter().filter(|(name, _)| *name != ANNOTATIONS) {
+            if metadata.get(name).is_none_or(Value::is_null) {
+                metadata.insert(name.clone(), value.clone());
+                lent.members.push(name.clone());
+            }
+        }
+        lent
+    }
+
+    /// What was made of the part, without what was lent.
+    pub fn taken_from(self, mut part: Map<String, Value>) -> Map<String, Value> {
+        let Some(Value::Object(metadata)) = part.get_mut("metadata") else { return part };
+        metadata.retain(|name, _| !self.members.contains(name));
+        if metadata.is_empty() && !self.has_metadata {
+            part.remove("metadata");
+        }
+        part
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_is_lent_is_taken_back() {
+        let whole = json!({
+            "apiVersion": "v1", "kind": "Foo", "a": 1,
+            "metadata": {"name": "a", "labels": {"x": "y"}, "annotations": {"x": "y"}},
+        });
+        for (part, lent) in [
+            (json!({}), json!({"name": "a", "labels": {"x": "y"}})),
+            (json!({"metadata": {"labels": {}}}), json!({"name": "a", "labels": {}})),
+            (
+                json!({"metadata": {"annotations": {}}}),
+                json!({"name": "a", "labels": {"x": "y"}, "annotations": {}}),
+            ),
+        ] {
+            let mut converted = part.as_object().cloned().unwrap();
+            let was_lent = Lent::to(&mut converted, whole.as_object().unwrap());
+            assert_eq!(converted["metadata"], lent);
+            assert_eq!(converted["kind"], "Foo");
+            let left = was_lent.taken_from(converted);
+            assert_eq!(left.get("metadata"), part.get("metadata"));
+        }
+    }
+}
