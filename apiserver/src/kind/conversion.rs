@@ -124,10 +124,18 @@ impl Kind {
     /// converted. For what only concerns its metadata: a deletion must not depend on a
     /// conversion.
     pub fn in_storage_version(&self, object: &Arc<Object>) -> Arc<Object> {
-        if self.view.is_some() {
-            return Arc::clone(object);
+        self.to_storage_version(object).unwrap_or_else(|_| Arc::clone(object))
+    }
+
+    /// The same.
+    ///
+    /// # Errors
+    /// Why it cannot be converted.
+    pub fn to_storage_version(&self, object: &Arc<Object>) -> Result<Arc<Object>, ConversionError> {
+        match self.view {
+            Some(_) => Ok(Arc::clone(object)),
+            None => self.in_version(object, &self.storage),
         }
-        self.in_version(object, &self.storage).unwrap_or_else(|_| Arc::clone(object))
     }
 
     /// An object in this version; one that cannot be converted as it is kept, under the version's
