@@ -10,6 +10,7 @@ use thiserror::Error;
 
 use super::{Kind, Version};
 use crate::error::{ApiError, Reason, quote};
+use crate::object::extent::{DEPTH_LIMIT, Extent};
 use crate::object::{Object, ObjectError, Shape, Tree};
 use crate::schema::{Malformed, coerce, fill_defaults, normalize, prune};
 
@@ -192,6 +193,9 @@ impl Kind {
         }
         self.convert(&mut tree, version)?;
         prune(of, &mut tree);
+        if self.is_converted_by_code() {
+            check_depth(&tree)?;
+        }
         Object::from_parts(&tree, &managed_fields)
     }
 
@@ -206,11 +210,34 @@ impl Kind {
         if version.name == self.storage.name {
             return Ok(object.of_shape(self.shape));
         }
-        let (mut tree, managed_fields) = object.to_parts();
+        let (tree, managed_fields) = object.to_parts();
+        let tree = self.tree_to_storage(&tree, version)?;
+        check_depth(&tree)?;
+        Ok(Object::from_parts(&tree, &managed_fields)?.of_shape(self.shape))
+    }
+
+    /// The tree of an object of any version as it is kept, whatever its extent.
+    ///
+    /// # Errors
+    /// When code cannot convert it.
+    pub fn tree_to_storage<'a>(
+        &self,
+        tree: &'a Tree,
+        version: &Version,
+    ) -> Result<Cow<'a, Tree>, ObjectError> {
+        if version.name == self.storage.name {
+            return Ok(Cow::Borrowed(tree));
+        }
+        let mut tree = tree.clone();
         self.convert(&mut tree, &self.storage)?;
         // Nothing is refused: the other version did not ask for more.
         let _ = normalize(self.storage.schema.root(), &mut tree, Malformed::Dropped);
-        Ok(Object::from_parts(&tree, &managed_fields)?.of_shape(self.shape))
+        Ok(Cow::Owned(tree))
+    }
+
+    /// What an object remembers that is written now.
+    pub fn shape(&self) -> Shape {
+        self.shape
     }
 
     /// An object in the form of another kind of the same name.
@@ -253,6 +280,14 @@ impl Kind {
         let said = tree.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
         let name = version_name(said);
         self.all_versions().chain([&self.storage]).find(|version| version.name == name)
+    }
+}
+
+/// Refuses what could be written, and not be read again.
+fn check_depth(tree: &Tree) -> Result<(), ObjectError> {
+    match Extent::of(tree).depth > DEPTH_LIMIT {
+        true => Err(ObjectError::new(format!("an object nests at most {DEPTH_LIMIT} levels deep"))),
+        false => Ok(()),
     }
 }
 

@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::erased_rules::whole_floats_to_integers;
 use crate::object::names::check_label_key;
 use crate::object::{Tree, metadata};
+use crate::quota;
 
 /// An object as the type that all versions are converted to and from.
 pub type Hub = Box<dyn Any>;
@@ -66,6 +67,10 @@ impl ErasedConversion {
         let Value::Object(mut converted) = converted?? else {
             return Err("the conversion has made no object".to_owned());
         };
+        if quota::of_tree(&converted) > quota::TREE_LIMIT {
+            let limit = quota::TREE_LIMIT;
+            return Err(format!("the conversion has made more than {limit} bytes"));
+        }
         converted.insert("apiVersion".to_owned(), api_version.into());
         check_same(&tree, &converted)?;
         restore_metadata(tree, &mut converted)?;

@@ -43,6 +43,8 @@ const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 /// How much is taken, in trees of the object, while its managers are told: sets of what has
 /// changed, of which each may take as much as two trees, and what the allocator keeps of them.
 const TAKEN: usize = 10;
+/// And what is compared in another version: two objects of that, one version after the other.
+const CONVERTED: usize = 2;
 /// And at most so much: half of what one request may take.
 const MOST_TAKEN: usize = 2 * TREE_LIMIT;
 /// How much a set takes, in bytes of its text.
@@ -79,7 +81,8 @@ pub(super) fn track_but(
     let is_sent_back = live.and_then(|live| sent.if_of(live).map(|sent| live.managers_are(sent)));
     let kept = is_sent_back.or(live.map(Live::managers)).unwrap_or(&NOBODY);
     let tree = quota::of_tree(&draft.tree).max(live.map_or(0, Live::tree_size));
-    let size = TAKEN * tree + SET * (kept.size() + sent.size());
+    let converted = if attributes.kind().is_converted_by_code() { CONVERTED } else { 0 };
+    let size = (TAKEN + converted) * tree + SET * (kept.size() + sent.size());
     let room = match attributes.account.reserve(size.min(MOST_TAKEN)) {
         Ok(room) => room,
         // As kube-apiserver lets go of it when an object is too large.
