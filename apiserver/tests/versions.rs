@@ -343,6 +343,21 @@ async fn rules_look_at_all_versions() {
 }
 
 #[tokio::test]
+async fn rules_that_cannot_be_told_what_was_there_refuse() {
+    let server = server().await;
+    let mut herd = of_v1("a", 1_000, "ONE-WAY");
+    herd["spec"]["size"]["heads"] = json!(100);
+    create(&server, V1, herd).await;
+    // The old object is read in this version, and cannot be converted back to that of the rules.
+    let fewer = json!({"spec": {"heads": 1, "color": "red"}});
+    let refused = ask(&server, "PATCH", &format!("{V1ALPHA}/a"), fewer).await;
+    assert_eq!(refused.status, StatusCode::INTERNAL_SERVER_ERROR, "{}", refused.body);
+    let why = "herds.example.com \"a\" cannot be converted to example.com/v1: no such paint";
+    assert_eq!(refused.body["message"], why);
+    assert_eq!(get(&server, &format!("{V1}/a")).await["spec"]["size"]["heads"], 100);
+}
+
+#[tokio::test]
 async fn documents_describe_each_version() {
     let server = server().await;
     let group = get(&server, "/apis/example.com").await;
