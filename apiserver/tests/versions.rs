@@ -524,6 +524,8 @@ fn round_trips_are_tested() {
         (1.5, "Red", ".spec.color: \"Red\" became \"red\""),
         (0.000_1, "red", "0.0001 kg are no whole grams"),
         (1.5, "panic", "on the way back: the conversion panicked"),
+        (1.5, "aquamarineblue", "v1: spec.paint: Too long: may not be more than 12 bytes"),
+        (1.5, "bare", ".metadata.annotations: {\"example.com/annotation\":\"x\"} is gone"),
     ] {
         let fault = check_round_trips([v1alpha::Herd::new("a", spec(weight, color))], []);
         let fault = fault.unwrap_err().to_string();
