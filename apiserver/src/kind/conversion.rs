@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use thiserror::Error;
 
+use super::null_members::drop_null_members;
 use super::{Kind, Version};
 use crate::error::{ApiError, Reason, quote};
 use crate::object::extent::{DEPTH_LIMIT, Extent};
@@ -111,7 +112,11 @@ impl Kind {
             return Ok(Cow::Owned(tree));
         }
         let versions = (version_name(said), version_name(api_version));
-        conversion.convert(tree.clone(), versions, api_version.to_owned()).map(Cow::Owned)
+        let mut converted = conversion.convert(tree.clone(), versions, api_version.to_owned())?;
+        if let Some(version) = self.version_of(&converted) {
+            drop_null_members(version.schema.root(), &mut converted);
+        }
+        Ok(Cow::Owned(converted))
     }
 
     /// Whether an object is kept in a version that its kind has, served or not; or says of none.
@@ -269,6 +274,7 @@ impl Kind {
                 let versions = (from.name.as_str(), version.name.as_str());
                 let converted = conversion.convert(std::mem::take(tree), versions, api_version);
                 *tree = converted.map_err(ObjectError::new)?;
+                drop_null_members(version.schema.root(), tree);
             }
             _ => drop(tree.insert("apiVersion".to_owned(), api_version.into())),
         }

@@ -47,7 +47,7 @@ pub mod v1 {
         #[serde(skip_serializing_if = "Option::is_none")]
         #[schemars(length(max = 12))]
         pub paint: Option<String>,
-        #[serde(skip_serializing_if = "Option::is_none")]
+        /// Written as null if there is none.
         pub note: Option<String>,
         /// Whatever.
         #[serde(default, skip_serializing_if = "Option::is_none")]
