@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 
+#[path = "versions/flock.rs"]
+mod flock;
 #[path = "versions/herd.rs"]
 mod herd;
 mod in_process;
@@ -534,4 +536,17 @@ fn round_trips_are_tested() {
             "{fault}"
         );
     }
+}
+
+#[tokio::test]
+async fn versions_that_do_not_fit_each_other_are_told() {
+    let fault = check_round_trips::<flock::v1alpha::Flock, _>([], []).unwrap_err();
+    let expected = r#"spec.names.shortNames: is ["fl"] in v1, and ["fk"] in v1alpha, spec.versions: objects are kept in one version, not in ["v1alpha", "v1beta"]"#;
+    assert_eq!(fault.why, expected);
+    let server = ApiServer::new("flocks", Kinds::new().stored::<flock::v1::Flock>());
+    let away = tower::service_fn(|_: Request<kube::client::Body>| async {
+        Err::<Response<Body>, _>(std::io::Error::other("there is no cluster"))
+    });
+    let refused = server.in_process(Client::new(away, "default")).await.err().unwrap();
+    assert!(refused.to_string().contains(r#"is ["fl"] in v1, and ["fk"] in v1alpha"#), "{refused}");
 }
