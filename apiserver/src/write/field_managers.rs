@@ -14,6 +14,7 @@ use crate::clock::to_rfc_3339;
 use crate::error::{ApiError, Reason, is_printed};
 use crate::kind::{Kind, Said, api_version};
 use crate::object::{Tree, metadata};
+use crate::occasionally::{Occasionally, shown};
 use crate::quota::{self, Room, TREE_LIMIT};
 use crate::schema::{self, Malformed};
 
@@ -51,6 +52,8 @@ const MOST_TAKEN: usize = 2 * TREE_LIMIT;
 pub(super) const SET: usize = 40;
 /// The managers of an object that is not there.
 static NOBODY: Managers = Managers::none();
+/// Objects whose managers are not known any more.
+static LOST: Occasionally = Occasionally::at_most(1);
 /// What a manager without a name is called.
 const UNKNOWN: &str = "unknown";
 
@@ -117,6 +120,14 @@ pub(super) fn track_but(
     draft.managers = tracked.unwrap_or_else(|why| {
         // Validation says why, if it is to be said.
         tracing::debug!("nobody owns what cannot be taken apart: {why}");
+        if attributes.kind().is_converted_by_code() && !kept.is_empty() {
+            // As kube-apiserver; but code can be mended.
+            LOST.log(|left_out| {
+                let (of, name) =
+                    (attributes.kind().qualified(), shown(metadata::name(&draft.tree)));
+                tracing::error!(left_out, "what is said of managers of {of} {name} is lost: {why}");
+            });
+        }
         Managers::default()
     });
     Ok(Some(room))
