@@ -1,6 +1,7 @@
 //! All objects of a store as lines of text, and back: from one store to another.
 
-use std::collections::BTreeSet;
+mod renewal;
+
 use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
@@ -13,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::time::timeout;
 
+use self::renewal::Renewal;
 use crate::error::StartError;
 use crate::object::{Key, Object, Shape};
 use crate::server::{ApiServer, EtcdArgs, encryption};
@@ -21,8 +23,6 @@ use crate::storage::{
     Store, StoreError, StoreOptions,
 };
 
-/// Objects that a message names.
-const NAMED: usize = 10;
 /// Objects that are on their way into a store at a time.
 const AT_ONCE: usize = 64;
 /// How long a store in etcd may take until it is known what is in it.
@@ -119,25 +119,13 @@ impl TransferOptions {
     /// written again gets a new revision. Answers with a line that says how much.
     ///
     /// # Errors
-    /// When the store cannot be used, or something in it cannot be read, or is in a version that is not known
-    /// here: the rest is written all the same, if no key is missing.
+    /// When the store cannot be used, or something in it cannot be read or converted, or is in a version that is not
+    /// known here: the rest is written all the same, if no key is missing.
     pub async fn migrate(&self, server: &ApiServer) -> Result<String, StartError> {
         let encryption = self.encryption()?;
-        let kinds = server.stored_kinds()?;
-        let unknown = Mutex::new(BTreeSet::new());
-        let renewed = |collection: &Collection, object: &Arc<Object>| {
-            let kind = kinds.iter().find(|kind| kind.qualified() == collection.as_str())?;
-            let version = object.api_version();
-            if !kind.knows_version_of(object) {
-                let mut unknown = unknown.lock().unwrap_or_else(PoisonError::into_inner);
-                unknown.insert(format!("{collection} {} in {version}", object.key()));
-                return None;
-            }
-            let is_stored = kind.api_version(&kind.storage.name) == version;
-            let renewed = (!is_stored).then(|| kind.in_storage_version(object))?;
-            // What cannot be converted is as it was.
-            (renewed.api_version() != version).then_some(renewed)
-        };
+        let renewal = Renewal::new(server.stored_kinds()?);
+        let renewed =
+            |collection: &Collection, object: &Arc<Object>| renewal.of(collection, object);
         let rewritten = if let Some(etcd) = self.etcd.options(server.name()) {
             let rewritten = storage::rewrite_etcd(&etcd, encryption, &renewed).await;
             rewritten.map_err(StartError::Etcd)?
@@ -147,19 +135,8 @@ impl TransferOptions {
             rewritten.map_err(|why| StartError::file("data-dir", folder, why))?
         };
         let Rewritten { rewritten, all, damaged } = rewritten;
-        let mut said = format!("{rewritten} of {all}");
-        let unknown = unknown.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let left = [("damaged", damaged), ("of unknown versions", unknown.into_iter().collect())];
-        for (what, names) in left.iter().filter(|(_, names)| !names.is_empty()) {
-            let others = names.len().saturating_sub(NAMED);
-            let others = if others == 0 { String::new() } else { format!(" and {others} more") };
-            let named = names[..names.len().min(NAMED)].join(", ");
-            said += &format!("; left as they are, because they are {what}: {named}{others}");
-        }
-        match left.iter().all(|(_, names)| names.is_empty()) {
-            true => Ok(said),
-            false => Err(StartError::Transfer(said)),
-        }
+        let said = format!("{rewritten} of {all}");
+        renewal.report(said, damaged).map_err(StartError::Transfer)
     }
 
     fn encryption(&self) -> Result<Arc<Encryption>, StartError> {

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 
+#[path = "versions/flock.rs"]
+mod flock;
 #[path = "versions/herd.rs"]
 mod herd;
 mod in_process;
@@ -343,6 +345,21 @@ async fn rules_look_at_all_versions() {
 }
 
 #[tokio::test]
+async fn rules_that_cannot_be_told_what_was_there_refuse() {
+    let server = server().await;
+    let mut herd = of_v1("a", 1_000, "ONE-WAY");
+    herd["spec"]["size"]["heads"] = json!(100);
+    create(&server, V1, herd).await;
+    // The old object is read in this version, and cannot be converted back to that of the rules.
+    let fewer = json!({"spec": {"heads": 1, "color": "red"}});
+    let refused = ask(&server, "PATCH", &format!("{V1ALPHA}/a"), fewer).await;
+    assert_eq!(refused.status, StatusCode::INTERNAL_SERVER_ERROR, "{}", refused.body);
+    let why = "herds.example.com \"a\" cannot be converted to example.com/v1: no such paint";
+    assert_eq!(refused.body["message"], why);
+    assert_eq!(get(&server, &format!("{V1}/a")).await["spec"]["size"]["heads"], 100);
+}
+
+#[tokio::test]
 async fn documents_describe_each_version() {
     let server = server().await;
     let group = get(&server, "/apis/example.com").await;
@@ -415,6 +432,68 @@ async fn what_cannot_be_converted_is_in_nobodys_way() {
     assert_eq!(get(&server, V1).await["items"], json!([]));
 }
 
+/// A herd with something extra in it, so that it is so deep.
+fn so_deep(mut herd: Value, depth: usize) -> Value {
+    herd["metadata"]["finalizers"] = json!(["example.com/held"]);
+    herd["spec"]["extra"] = (3..depth).fold(json!({}), |inner, _| json!({"a": inner}));
+    herd
+}
+
+#[tokio::test]
+async fn what_a_conversion_makes_is_within_the_limits() {
+    let server = server().await;
+    // As deep as can be read again, and one more.
+    let a = format!("{V1ALPHA}/a");
+    create(&server, V1ALPHA, so_deep(of_v1alpha("a", 1.0, "red"), 126)).await;
+    let deeper = so_deep(of_v1alpha("b", 1.0, "red"), 127);
+    let answer = ask(&server, "POST", V1ALPHA, deeper.clone()).await;
+    assert_eq!(answer.status, StatusCode::PAYLOAD_TOO_LARGE, "{}", answer.body);
+    let too_deep = "an object nests at most 127 levels deep";
+    let expected = format!("Request entity too large: {too_deep}");
+    assert_eq!(answer.body["message"], expected.as_str());
+    let patch = json!({"spec": {"extra": deeper["spec"]["extra"]}});
+    let answer = ask(&server, "PATCH", &a, patch).await;
+    assert_eq!(answer.status, StatusCode::PAYLOAD_TOO_LARGE, "{}", answer.body);
+    assert_eq!(
+        get(&server, &format!("{V1}/a")).await["metadata"]["finalizers"][0],
+        "example.com/held"
+    );
+    // Too deep, or too large, in the version that is read.
+    create(&server, V1, so_deep(of_v1("c", 1_000, "RED"), 127)).await;
+    let mut small = of_v1("d", 1_000, "RED");
+    small["spec"]["extra"] = json!(50_000_000);
+    create(&server, V1, small).await;
+    for (name, why) in [("c", too_deep), ("d", "the conversion has made more than 16777216 bytes")]
+    {
+        let answer = ask(&server, "GET", &format!("{V1ALPHA}/{name}"), Value::Null).await;
+        assert_eq!(answer.status, StatusCode::INTERNAL_SERVER_ERROR, "{}", answer.body);
+        let expected = format!(
+            "herds.example.com \"{name}\" cannot be converted to example.com/v1alpha: {why}"
+        );
+        assert_eq!(answer.body["message"], expected.as_str());
+        // It is still held.
+        let held = get(&server, &format!("{V1}/{name}")).await;
+        assert_eq!(held["metadata"]["name"], name);
+    }
+}
+
+#[tokio::test]
+async fn the_last_finalizer_of_what_cannot_be_kept_goes() {
+    let server = server().await;
+    let mut held = of_v1("a", 1_000, "RED");
+    held["metadata"]["finalizers"] = json!(["example.com/held"]);
+    create(&server, V1, held).await;
+    let path = format!("{V1ALPHA}/a");
+    let deleted = ask(&server, "DELETE", &path, Value::Null).await;
+    assert_eq!(deleted.body["metadata"]["finalizers"], json!(["example.com/held"]));
+    // Nothing is kept of it, so it need not be kept in another version.
+    let last = json!({"metadata": {"finalizers": null}, "spec": {"weight": 0.000_1}});
+    let gone = ask(&server, "PATCH", &path, last).await;
+    assert_eq!(gone.status, StatusCode::OK, "{}", gone.body);
+    assert_eq!(gone.body["spec"]["weight"], json!(0.000_1));
+    assert_eq!(get(&server, V1).await["items"], json!([]));
+}
+
 #[test]
 fn round_trips_are_tested() {
     let mut random = fastrand::Rng::with_seed(7);
@@ -425,6 +504,7 @@ fn round_trips_are_tested() {
             size: v1::Size { heads: random.i64(..) },
             paint: random.bool().then(|| names[random.usize(..3)].to_owned()),
             note: random.bool().then(|| "x".repeat(random.usize(..20))),
+            extra: None,
         };
         let mut herd = v1::Herd::new("a", spec);
         herd.metadata.labels = random.bool().then(|| [("a".into(), "b".into())].into());
@@ -435,13 +515,19 @@ fn round_trips_are_tested() {
     };
     let herds: Vec<v1::Herd> = (0..500).map(herd).collect();
     check_round_trips::<v1alpha::Herd, _>([], herds).unwrap();
-    let spec =
-        |weight, color: &str| v1alpha::HerdSpec { weight, heads: 1, color: Some(color.to_owned()) };
+    let spec = |weight, color: &str| v1alpha::HerdSpec {
+        weight,
+        heads: 1,
+        color: Some(color.to_owned()),
+        extra: None,
+    };
     check_round_trips([v1alpha::Herd::new("a", spec(1.5, "red"))], []).unwrap();
     for (weight, color, expected) in [
         (1.5, "Red", ".spec.color: \"Red\" became \"red\""),
         (0.000_1, "red", "0.0001 kg are no whole grams"),
         (1.5, "panic", "on the way back: the conversion panicked"),
+        (1.5, "aquamarineblue", "v1: spec.paint: Too long: may not be more than 12 bytes"),
+        (1.5, "bare", ".metadata.annotations: {\"example.com/annotation\":\"x\"} is gone"),
     ] {
         let fault = check_round_trips([v1alpha::Herd::new("a", spec(weight, color))], []);
         let fault = fault.unwrap_err().to_string();
@@ -450,4 +536,17 @@ fn round_trips_are_tested() {
             "{fault}"
         );
     }
+}
+
+#[tokio::test]
+async fn versions_that_do_not_fit_each_other_are_told() {
+    let fault = check_round_trips::<flock::v1alpha::Flock, _>([], []).unwrap_err();
+    let expected = r#"spec.names.shortNames: is ["fl"] in v1, and ["fk"] in v1alpha, spec.versions: objects are kept in one version, not in ["v1alpha", "v1beta"]"#;
+    assert_eq!(fault.why, expected);
+    let server = ApiServer::new("flocks", Kinds::new().stored::<flock::v1::Flock>());
+    let away = tower::service_fn(|_: Request<kube::client::Body>| async {
+        Err::<Response<Body>, _>(std::io::Error::other("there is no cluster"))
+    });
+    let refused = server.in_process(Client::new(away, "default")).await.err().unwrap();
+    assert!(refused.to_string().contains(r#"is ["fl"] in v1, and ["fk"] in v1alpha"#), "{refused}");
 }

@@ -11,7 +11,7 @@ use super::{
     AdmissionError, AdmissionObject, AdmissionOperation, AdmissionPlugin, AdmissionRequest,
 };
 use crate::kind::{ErasedRules, Prepared, RuleContext};
-use crate::object::Tree;
+use crate::object::{Tree, metadata};
 
 /// The rules that a user wrote for one kind. They are about objects, so they are not asked
 /// about deletions, nor about a `status` alone. They look at objects of one version: those of others are
@@ -60,12 +60,13 @@ impl AdmissionPlugin for KindRules {
         object: Option<&'a Tree>,
     ) -> BoxFuture<'a, Result<(), AdmissionError>> {
         let Some(object) = object else { return ready(Ok(())).boxed() };
-        let converted = match self.converted(request, object) {
-            Ok(converted) => converted,
-            Err(error) => return ready(Err(error)).boxed(),
+        let (converted, old) = match (self.converted(request, object), self.old(request)) {
+            (Ok(converted), Ok(old)) => (converted, old),
+            // Nothing is kept of it, and nothing else would ever let it go.
+            (Err(_), _) | (_, Err(_)) if is_gone(object) => return ready(Ok(())).boxed(),
+            // Rules that were not told of the old object would take the change for a creation.
+            (Err(error), _) | (_, Err(error)) => return ready(Err(error)).boxed(),
         };
-        // An old one that cannot be converted is none, as one that does not fit the type.
-        let old = self.old(request).unwrap_or_default();
         let verdict = self.0.judge(&converted, old.as_deref(), &context(request, old.as_deref()));
         for warning in verdict.warnings {
             request.warn(warning);
@@ -95,6 +96,12 @@ impl KindRules {
     ) -> Result<Option<Cow<'a, Tree>>, AdmissionError> {
         request.old_object().map(|old| self.converted(request, old)).transpose()
     }
+}
+
+/// Whether an object is deleted, and nothing holds it any more.
+fn is_gone(object: &Tree) -> bool {
+    let finalizers = metadata::of(object).get("finalizers").and_then(Value::as_array);
+    !metadata::text(object, "deletionTimestamp").is_empty() && finalizers.is_none_or(Vec::is_empty)
 }
 
 fn context<'a>(request: &'a AdmissionRequest<'_>, old: Option<&'a Tree>) -> RuleContext<'a> {

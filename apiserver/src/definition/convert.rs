@@ -17,7 +17,9 @@ use super::Cells;
 /// says. [`check_round_trips`](super::check_round_trips) tests that.
 ///
 /// Annotations are all that it may change of the metadata: kube-apiserver's own fields stay as they are,
-/// and another name, namespace, uid or other labels fail the conversion.
+/// and another name, namespace, uid or other labels fail the conversion. An object that is made with nothing but a
+/// name gets the metadata of the other one. What is made may take as much memory as what is sent, and what it
+/// writes as null is left out where its schema does not demand it.
 ///
 /// ```
 /// # mod v1 {

@@ -2,11 +2,12 @@
 
 use std::fmt;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{Convert, Stored, to_tree};
-use crate::kind::Kind;
-use crate::object::to_json;
+use crate::kind::{Kind, drop_null_members};
+use crate::object::{Tree, metadata, to_json};
+use crate::schema;
 
 /// An object that is another one after it was converted and back.
 #[derive(Debug)]
@@ -33,7 +34,8 @@ impl std::error::Error for RoundTripFault {}
 
 /// Tests that objects of a version become themselves when they are converted to the hub and back,
 /// and those of the hub when they are converted to the version and back, with everything that a server asks of
-/// a conversion: that it neither fails nor panics, and leaves names, labels and the rest of the metadata alone.
+/// a conversion: that it neither fails nor panics, makes nothing that the schema refuses, and leaves names, labels and
+/// the rest of the metadata alone. Objects that have none get some.
 /// Give it values from a generator, such as those of `proptest` or `arbitrary`, and the corners that you know.
 /// The first object that is not itself again is told.
 ///
@@ -121,15 +123,60 @@ fn check(
         object: to_json(object),
         why,
     };
-    let object = object.map_err(|why| fault(&Value::Null, why))?;
-    let Value::Object(tree) = &object else { return Ok(()) };
-    let there = kind.convert_tree(tree, &kind.api_version(through));
-    let there = there.map_err(|why| fault(&object, why))?;
-    let back = kind.convert_tree(&there, &kind.api_version(from));
-    let back = back.map_err(|why| fault(&object, format!("on the way back: {why}")))?;
-    match difference("", &object, &Value::Object(back.into_owned())) {
+    let mut object = object.map_err(|why| fault(&Value::Null, why))?;
+    let Value::Object(tree) = &mut object else { return Ok(()) };
+    fill_in_metadata(kind, tree);
+    if let Some(version) = kind.version_of(tree) {
+        drop_null_members(version.schema.root(), tree);
+    }
+    let there = shown(kind, tree, through).map_err(|why| fault(&object, why))?;
+    let back = shown(kind, &there, from)
+        .map_err(|why| fault(&object, format!("on the way back: {why}")))?;
+    match difference("", &object, &Value::Object(back)) {
         Some(why) => Err(fault(&object, why)),
         None => Ok(()),
+    }
+}
+
+/// Gives an object what objects of a server have: a conversion must leave it alone.
+fn fill_in_metadata(kind: &Kind, tree: &mut Tree) {
+    let namespace = kind.is_namespaced().then(|| json!("n"));
+    let owner = json!({"apiVersion": "v1", "kind": "Node", "name": "a", "uid": "v"});
+    let members = [
+        ("namespace", namespace),
+        ("uid", Some(json!("u"))),
+        ("generation", Some(json!(1))),
+        ("creationTimestamp", Some(json!("2026-01-01T00:00:00Z"))),
+        ("labels", Some(json!({"example.com/label": "x"}))),
+        ("annotations", Some(json!({"example.com/annotation": "x"}))),
+        ("finalizers", Some(json!(["example.com/finalizer"]))),
+        ("ownerReferences", Some(json!([owner]))),
+    ];
+    metadata::edit(tree, |metadata| {
+        for (name, value) in members {
+            let Some(value) = value else { continue };
+            match metadata.get_mut(name) {
+                Some(Value::Object(given)) => {
+                    given.extend(value.as_object().cloned().unwrap_or_default());
+                }
+                Some(Value::Null) | None => drop(metadata.insert(name.to_owned(), value)),
+                Some(_) => {}
+            }
+        }
+    });
+}
+
+/// An object in another version, as a server would show it, if that is valid.
+fn shown(kind: &Kind, tree: &Tree, version: &str) -> Result<Tree, String> {
+    let mut shown = kind.convert_tree(tree, &kind.api_version(version))?.into_owned();
+    let version = kind.version_of(&shown).ok_or("there is no such version")?;
+    let of = version.schema.root();
+    if let Some(unknown) = schema::prune(of, &mut shown).first() {
+        return Err(format!("{}: {unknown} is not known", version.name));
+    }
+    match schema::validate(of, &shown).first() {
+        Some(error) => Err(format!("{}: {error}", version.name)),
+        None => Ok(shown),
     }
 }
 
@@ -141,8 +188,7 @@ fn difference(path: &str, before: &Value, after: &Value) -> Option<String> {
                 before.keys().chain(after.keys().filter(|name| !before.contains_key(*name)));
             names.into_iter().find_map(|name| {
                 let at = format!("{path}.{name}");
-                let value =
-                    |tree: &crate::object::Tree| tree.get(name).cloned().unwrap_or_default();
+                let value = |tree: &Tree| tree.get(name).cloned().unwrap_or_default();
                 match (before.contains_key(name), after.contains_key(name)) {
                     (true, false) => Some(format!("{at}: {} is gone", to_json(&value(before)))),
                     (false, _) => Some(format!("{at}: {} was not there", to_json(&value(after)))),
@@ -165,7 +211,6 @@ fn difference(path: &str, before: &Value, after: &Value) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn differences_are_told_by_their_path() {

@@ -29,7 +29,7 @@ use crate::object::Tree;
 /// left out.
 pub struct Versions<H> {
     others: Vec<Other>,
-    kept: Option<String>,
+    kept: Vec<String>,
     hub: PhantomData<fn() -> H>,
 }
 
@@ -58,7 +58,7 @@ impl<H> Default for Versions<H> {
 impl<H> Versions<H> {
     /// No version besides that of the type.
     pub fn new() -> Self {
-        Self { others: Vec::new(), kept: None, hub: PhantomData }
+        Self { others: Vec::new(), kept: Vec::new(), hub: PhantomData }
     }
 }
 
@@ -74,8 +74,9 @@ impl<H: Stored> Versions<H> {
 
     /// Adds a version, in which objects are kept.
     #[must_use]
-    pub fn kept_version<V: Convert<H>>(self) -> Self {
-        Self { kept: Some(V::version(&()).into_owned()), ..self.version::<V>() }
+    pub fn kept_version<V: Convert<H>>(mut self) -> Self {
+        self.kept.push(V::version(&()).into_owned());
+        self.version::<V>()
     }
 
     /// One definition of all versions.
@@ -102,16 +103,41 @@ impl<H: Stored> Versions<H> {
                     ));
                 }
             }
+            let (names, own) = (&spec.names, &own.names);
+            for (field, of_other, of_hub) in [
+                ("singular", names.singular.as_slice(), own.singular.as_slice()),
+                ("listKind", names.list_kind.as_slice(), own.list_kind.as_slice()),
+                ("shortNames", list(&names.short_names), list(&own.short_names)),
+                ("categories", list(&names.categories), list(&own.categories)),
+            ] {
+                // What a version says nothing of is that of the hub.
+                if !of_other.is_empty() && of_other != of_hub {
+                    let version = &code.version;
+                    faults.push(format!(
+                        "spec.names.{field}: is {of_hub:?} in {hub}, and {of_other:?} in {version}"
+                    ));
+                }
+            }
             definition.spec.versions.extend(other.spec.versions);
             cells.extend(of_other);
             codes.push(code);
         }
-        let kept = self.kept.unwrap_or(hub);
+        if self.kept.len() > 1 {
+            faults.push(format!(
+                "spec.versions: objects are kept in one version, not in {:?}",
+                self.kept
+            ));
+        }
+        let kept = self.kept.into_iter().next().unwrap_or(hub);
         for version in &mut definition.spec.versions {
             version.storage = version.name == kept;
         }
         Merged { definition, cells, conversion: Some(ErasedConversion::new(codes)), faults }
     }
+}
+
+fn list(names: &Option<Vec<String>>) -> &[String] {
+    names.as_deref().unwrap_or_default()
 }
 
 fn code_of_hub<H: Stored>() -> VersionCode {

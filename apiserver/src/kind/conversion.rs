@@ -8,8 +8,10 @@ use std::sync::Arc;
 use serde_json::Value;
 use thiserror::Error;
 
+use super::null_members::drop_null_members;
 use super::{Kind, Version};
 use crate::error::{ApiError, Reason, quote};
+use crate::object::extent::{DEPTH_LIMIT, Extent};
 use crate::object::{Object, ObjectError, Shape, Tree};
 use crate::schema::{Malformed, coerce, fill_defaults, normalize, prune};
 
@@ -110,7 +112,11 @@ impl Kind {
             return Ok(Cow::Owned(tree));
         }
         let versions = (version_name(said), version_name(api_version));
-        conversion.convert(tree.clone(), versions, api_version.to_owned()).map(Cow::Owned)
+        let mut converted = conversion.convert(tree.clone(), versions, api_version.to_owned())?;
+        if let Some(version) = self.version_of(&converted) {
+            drop_null_members(version.schema.root(), &mut converted);
+        }
+        Ok(Cow::Owned(converted))
     }
 
     /// Whether an object is kept in a version that its kind has, served or not; or says of none.
@@ -124,10 +130,18 @@ impl Kind {
     /// converted. For what only concerns its metadata: a deletion must not depend on a
     /// conversion.
     pub fn in_storage_version(&self, object: &Arc<Object>) -> Arc<Object> {
-        if self.view.is_some() {
-            return Arc::clone(object);
+        self.to_storage_version(object).unwrap_or_else(|_| Arc::clone(object))
+    }
+
+    /// The same.
+    ///
+    /// # Errors
+    /// Why it cannot be converted.
+    pub fn to_storage_version(&self, object: &Arc<Object>) -> Result<Arc<Object>, ConversionError> {
+        match self.view {
+            Some(_) => Ok(Arc::clone(object)),
+            None => self.in_version(object, &self.storage),
         }
-        self.in_version(object, &self.storage).unwrap_or_else(|_| Arc::clone(object))
     }
 
     /// An object in this version; one that cannot be converted as it is kept, under the version's
@@ -184,6 +198,9 @@ impl Kind {
         }
         self.convert(&mut tree, version)?;
         prune(of, &mut tree);
+        if self.is_converted_by_code() {
+            check_depth(&tree)?;
+        }
         Object::from_parts(&tree, &managed_fields)
     }
 
@@ -198,11 +215,34 @@ impl Kind {
         if version.name == self.storage.name {
             return Ok(object.of_shape(self.shape));
         }
-        let (mut tree, managed_fields) = object.to_parts();
+        let (tree, managed_fields) = object.to_parts();
+        let tree = self.tree_to_storage(&tree, version)?;
+        check_depth(&tree)?;
+        Ok(Object::from_parts(&tree, &managed_fields)?.of_shape(self.shape))
+    }
+
+    /// The tree of an object of any version as it is kept, whatever its extent.
+    ///
+    /// # Errors
+    /// When code cannot convert it.
+    pub fn tree_to_storage<'a>(
+        &self,
+        tree: &'a Tree,
+        version: &Version,
+    ) -> Result<Cow<'a, Tree>, ObjectError> {
+        if version.name == self.storage.name {
+            return Ok(Cow::Borrowed(tree));
+        }
+        let mut tree = tree.clone();
         self.convert(&mut tree, &self.storage)?;
         // Nothing is refused: the other version did not ask for more.
         let _ = normalize(self.storage.schema.root(), &mut tree, Malformed::Dropped);
-        Ok(Object::from_parts(&tree, &managed_fields)?.of_shape(self.shape))
+        Ok(Cow::Owned(tree))
+    }
+
+    /// What an object remembers that is written now.
+    pub fn shape(&self) -> Shape {
+        self.shape
     }
 
     /// An object in the form of another kind of the same name.
@@ -234,6 +274,7 @@ impl Kind {
                 let versions = (from.name.as_str(), version.name.as_str());
                 let converted = conversion.convert(std::mem::take(tree), versions, api_version);
                 *tree = converted.map_err(ObjectError::new)?;
+                drop_null_members(version.schema.root(), tree);
             }
             _ => drop(tree.insert("apiVersion".to_owned(), api_version.into())),
         }
@@ -245,6 +286,14 @@ impl Kind {
         let said = tree.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
         let name = version_name(said);
         self.all_versions().chain([&self.storage]).find(|version| version.name == name)
+    }
+}
+
+/// Refuses what could be written, and not be read again.
+fn check_depth(tree: &Tree) -> Result<(), ObjectError> {
+    match Extent::of(tree).depth > DEPTH_LIMIT {
+        true => Err(ObjectError::new(format!("an object nests at most {DEPTH_LIMIT} levels deep"))),
+        false => Ok(()),
     }
 }
 

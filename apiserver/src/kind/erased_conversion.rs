@@ -10,6 +10,11 @@ use serde_json::Value;
 use super::erased_rules::whole_floats_to_integers;
 use crate::object::names::check_label_key;
 use crate::object::{Tree, metadata};
+use crate::occasionally::{Occasionally, shown};
+use crate::quota;
+
+/// Of panics a few lines a minute: one for each of a few broken objects.
+static PANICKED: Occasionally = Occasionally::at_most(5);
 
 /// An object as the type that all versions are converted to and from.
 pub type Hub = Box<dyn Any>;
@@ -60,13 +65,22 @@ impl ErasedConversion {
         let converted = || (from.read)(&tree).and_then(&to.write);
         // What the user wrote may panic, and answers are made where nothing else would catch it.
         let converted = catch_unwind(AssertUnwindSafe(converted)).map_err(|_| {
-            tracing::error!("converting {} to {api_version} panicked", metadata::name(&tree));
+            // Each who reads it asks again.
+            PANICKED.log(|left_out| {
+                let name = shown(metadata::name(&tree));
+                tracing::error!(left_out, "converting {name} to {api_version} panicked");
+            });
             "the conversion panicked".to_owned()
         });
         let Value::Object(mut converted) = converted?? else {
             return Err("the conversion has made no object".to_owned());
         };
+        if quota::of_tree(&converted) > quota::TREE_LIMIT {
+            let limit = quota::TREE_LIMIT;
+            return Err(format!("the conversion has made more than {limit} bytes"));
+        }
         converted.insert("apiVersion".to_owned(), api_version.into());
+        hand_on_metadata(&tree, &mut converted);
         check_same(&tree, &converted)?;
         restore_metadata(tree, &mut converted)?;
         Ok(converted)
@@ -100,6 +114,24 @@ fn check_same(original: &Tree, converted: &Tree) -> Result<(), String> {
             Err(format!("must have the same {what}: {before} != {after}"))
         }
         None => Ok(()),
+    }
+}
+
+/// Gives an object that was made with nothing but a name the metadata of the original: its code has not
+/// looked at them.
+fn hand_on_metadata(original: &Tree, converted: &mut Tree) {
+    let has_name_alone = |made: &Value| {
+        let mut names = made.as_object().into_iter().flat_map(Tree::keys);
+        names.all(|name| name == "name")
+    };
+    // Of these it may have taken all away; others it could not have lost.
+    let may_be_lost = |name: &String| matches!(name.as_str(), "name" | "annotations");
+    if let (Some(given), Some(made)) = (original.get("metadata"), converted.get_mut("metadata"))
+        && has_name_alone(made)
+        && made.get("name").is_none_or(|name| Some(name) == given.get("name"))
+        && given.as_object().is_some_and(|given| !given.keys().all(may_be_lost))
+    {
+        *made = given.clone();
     }
 }
 
@@ -204,6 +236,29 @@ mod tests {
         expected["size"] = json!("1");
         expected["metadata"]["annotations"] = json!({"c": "d"});
         assert_eq!(converted, Ok(expected));
+    }
+
+    #[test]
+    fn metadata_of_which_the_code_says_nothing_stays() {
+        let made: [fn(Value) -> Result<Value, String>; 2] = [
+            |mut object| {
+                object["metadata"] = json!({"name": "a"});
+                Ok(object)
+            },
+            |mut object| {
+                object["metadata"] = json!({});
+                Ok(object)
+            },
+        ];
+        for made in made {
+            assert_eq!(convert(made).unwrap()["metadata"], object()["metadata"]);
+        }
+        // What has only annotations to lose has lost them.
+        let mut tree = object();
+        tree["metadata"] = json!({"name": "a", "annotations": {"a": "b"}});
+        let tree = tree.as_object().cloned().unwrap();
+        let converted = conversion(made[0]).convert(tree, ("v1", "v2"), "v2".to_owned()).unwrap();
+        assert_eq!(converted["metadata"], json!({"name": "a"}));
     }
 
     #[test]

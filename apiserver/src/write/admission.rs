@@ -21,6 +21,10 @@ use crate::schema::{self, Malformed};
 /// At most this many warnings of many deletions are sent, each text once.
 const WARNINGS_LIMIT: usize = 100;
 
+/// How much is taken while rules of another version are asked, in trees of both objects: what they look at, what they
+/// make of it, and both in the version of the request.
+const CONVERTED: usize = 4;
+
 /// Lets plugins change an object. What they have touched is pruned and gets its defaults
 /// again.
 ///
@@ -36,6 +40,7 @@ pub(super) async fn mutate(
     let name = metadata::name(&draft.tree).to_owned();
     let request = request(attributes, live, &name);
     let rules = rules(attributes, draft);
+    let _converting = room_of_rules(attributes, rules.as_ref(), live, draft)?;
     let mut touched = None;
     let mut outcome = Ok(());
     let before = draft_type(draft);
@@ -98,7 +103,7 @@ fn draft_type(draft: &Draft) -> (String, String) {
 /// is.
 ///
 /// # Errors
-/// What a plugin refuses.
+/// What a plugin refuses; 413 and 429 when there is no room for what they look at.
 pub(super) async fn validate(
     attributes: &Attributes<'_>,
     live: Option<&Live>,
@@ -107,6 +112,7 @@ pub(super) async fn validate(
     let name = metadata::name(&draft.tree).to_owned();
     let request = request(attributes, live, &name);
     let rules = rules(attributes, draft);
+    let _converting = room_of_rules(attributes, rules.as_ref(), live, draft)?;
     let outcome = ask(attributes, rules.as_ref(), &request, Some(&draft.tree)).await;
     draft.warnings.extend(request.take_warnings());
     outcome.map(|()| request.take_reservation())
@@ -206,6 +212,21 @@ fn is_asked(attributes: &Attributes<'_>) -> bool {
 /// The rules of the kind, if the object is of it.
 fn rules(attributes: &Attributes<'_>, draft: &Draft) -> Option<KindRules> {
     attributes.kind().admission_rules.clone().filter(|_| draft.is_kind).map(KindRules)
+}
+
+/// Takes room for what is converted for rules of another version, while they are asked.
+fn room_of_rules(
+    attributes: &Attributes<'_>,
+    rules: Option<&KindRules>,
+    live: Option<&Live>,
+    draft: &Draft,
+) -> Result<Option<Room>, ApiError> {
+    let is_of_other = |rules: &KindRules| !rules.0.is_about(&attributes.version.name);
+    if !attributes.kind().is_converted_by_code() || !rules.is_some_and(is_of_other) {
+        return Ok(None);
+    }
+    let size = quota::of_tree(&draft.tree) + live.map_or(0, Live::tree_size);
+    attributes.account.reserve(CONVERTED * size).map(Some)
 }
 
 fn request<'a>(

@@ -24,6 +24,10 @@ use crate::schema::{self, Malformed};
 /// them before and after something is pruned.
 const TAKEN: usize = 2;
 
+/// And what is pruned in another version: the whole object in two versions, what is left of it, and that with what its
+/// type demands.
+const CONVERTED: usize = 4;
+
 /// An object as it was sent to be applied.
 #[derive(Clone, Debug)]
 pub struct SubmittedApply {
@@ -54,7 +58,8 @@ pub(super) fn applied(
     }
     let size = live.map_or(0, |live| quota::of_tree(&live.tree)) + quota::of_tree(sent);
     let of_sets = live.map_or(0, |live| SET * live.managers().size());
-    let _working = attributes.account.reserve(TAKEN * size + of_sets)?;
+    let converted = if attributes.kind().is_converted_by_code() { CONVERTED } else { 0 };
+    let _working = attributes.account.reserve((TAKEN + converted) * size + of_sets)?;
     room.grow_to(size)?;
     let before = before(attributes, live);
     let mut managers = live.map(|live| live.managers().clone()).unwrap_or_default();

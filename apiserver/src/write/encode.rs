@@ -7,7 +7,7 @@ use super::live::Live;
 use crate::codec;
 use crate::error::{ApiError, Reason};
 use crate::object::extent::{DEPTH_LIMIT, Extent};
-use crate::object::{Object, Tree};
+use crate::object::{Object, ObjectError, Tree, metadata};
 
 /// The largest object that is kept; as etcd.
 const OBJECT_LIMIT: usize = 3 << 19;
@@ -36,29 +36,43 @@ pub(super) fn encode(
     let kind = attributes.kind();
     let managed_fields = draft.managers.write();
     let goes = live.is_some() && can_be_removed(kind, &draft.tree);
-    let object = if goes {
-        // It is shown, not kept: what is too large can still go.
-        Object::from_parts(&draft.tree, &managed_fields).map_err(ApiError::internal)?
-    } else {
-        let size = live.map(|live| live.kept.object.json_size()).unwrap_or_default();
-        let limit = OBJECT_LIMIT.max(size);
-        match encode_within(limit, &draft.tree, &managed_fields) {
-            // What is said of managers is let go of first, but not by whoever applies.
-            Err(_) if !draft.is_applied && !managed_fields.is_empty() => {
-                encode_within(limit, &draft.tree, &[])?
-            }
-            encoded => encoded?,
-        }
+    let failed = |why: ObjectError| {
+        let name = metadata::name(&draft.tree);
+        ApiError::from(kind.unconvertible(name, &kind.storage.name, why.to_string()))
     };
-    let name = object.key().name().to_owned();
-    let object = kind.to_storage(object, attributes.version).map_err(|why| {
-        ApiError::from(kind.unconvertible(&name, &kind.storage.name, why.to_string()))
-    })?;
-    let limit = OBJECT_LIMIT.max(live.map_or(0, |live| live.kept.object.json_size()));
-    if !goes && kind.is_converted_by_code() && object.json_size() > limit {
-        return Err(too_large(format!("limit is {limit}")));
+    if goes {
+        // It is shown, not kept: what is too large, or cannot be converted, can still go.
+        let object =
+            Object::from_parts(&draft.tree, &managed_fields).map_err(ApiError::internal)?;
+        let object = match kind.is_converted_by_code() {
+            true => object,
+            false => kind.to_storage(object, attributes.version).map_err(failed)?,
+        };
+        return Ok(Encoded { object, goes });
     }
+    let size = live.map(|live| live.kept.object.json_size()).unwrap_or_default();
+    let limit = OBJECT_LIMIT.max(size);
+    let object = if kind.is_converted_by_code() {
+        // What is kept is held against the limits.
+        let tree = kind.tree_to_storage(&draft.tree, attributes.version).map_err(failed)?;
+        encode_some(limit, (&tree, draft.is_applied), &managed_fields)?.of_shape(kind.shape())
+    } else {
+        let object = encode_some(limit, (&draft.tree, draft.is_applied), &managed_fields)?;
+        kind.to_storage(object, attributes.version).map_err(failed)?
+    };
     Ok(Encoded { object, goes })
+}
+
+/// An object with what is said of its managers; without, if that is too much, and nobody applies.
+fn encode_some(
+    limit: usize,
+    (tree, is_applied): (&Tree, bool),
+    managed_fields: &[u8],
+) -> Result<Object, ApiError> {
+    match encode_within(limit, tree, managed_fields) {
+        Err(_) if !is_applied && !managed_fields.is_empty() => encode_within(limit, tree, &[]),
+        encoded => encoded,
+    }
 }
 
 fn too_large(what: String) -> ApiError {

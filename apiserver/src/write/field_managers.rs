@@ -14,6 +14,7 @@ use crate::clock::to_rfc_3339;
 use crate::error::{ApiError, Reason, is_printed};
 use crate::kind::{Kind, Said, api_version};
 use crate::object::{Tree, metadata};
+use crate::occasionally::{Occasionally, shown};
 use crate::quota::{self, Room, TREE_LIMIT};
 use crate::schema::{self, Malformed};
 
@@ -43,12 +44,16 @@ const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 /// How much is taken, in trees of the object, while its managers are told: sets of what has
 /// changed, of which each may take as much as two trees, and what the allocator keeps of them.
 const TAKEN: usize = 10;
+/// And what is compared in another version: two objects of that, one version after the other.
+const CONVERTED: usize = 2;
 /// And at most so much: half of what one request may take.
 const MOST_TAKEN: usize = 2 * TREE_LIMIT;
 /// How much a set takes, in bytes of its text.
 pub(super) const SET: usize = 40;
 /// The managers of an object that is not there.
 static NOBODY: Managers = Managers::none();
+/// Objects whose managers are not known any more.
+static LOST: Occasionally = Occasionally::at_most(1);
 /// What a manager without a name is called.
 const UNKNOWN: &str = "unknown";
 
@@ -79,7 +84,8 @@ pub(super) fn track_but(
     let is_sent_back = live.and_then(|live| sent.if_of(live).map(|sent| live.managers_are(sent)));
     let kept = is_sent_back.or(live.map(Live::managers)).unwrap_or(&NOBODY);
     let tree = quota::of_tree(&draft.tree).max(live.map_or(0, Live::tree_size));
-    let size = TAKEN * tree + SET * (kept.size() + sent.size());
+    let converted = if attributes.kind().is_converted_by_code() { CONVERTED } else { 0 };
+    let size = (TAKEN + converted) * tree + SET * (kept.size() + sent.size());
     let room = match attributes.account.reserve(size.min(MOST_TAKEN)) {
         Ok(room) => room,
         // As kube-apiserver lets go of it when an object is too large.
@@ -114,6 +120,14 @@ pub(super) fn track_but(
     draft.managers = tracked.unwrap_or_else(|why| {
         // Validation says why, if it is to be said.
         tracing::debug!("nobody owns what cannot be taken apart: {why}");
+        if attributes.kind().is_converted_by_code() && !kept.is_empty() {
+            // As kube-apiserver; but code can be mended.
+            LOST.log(|left_out| {
+                let (of, name) =
+                    (attributes.kind().qualified(), shown(metadata::name(&draft.tree)));
+                tracing::error!(left_out, "what is said of managers of {of} {name} is lost: {why}");
+            });
+        }
         Managers::default()
     });
     Ok(Some(room))

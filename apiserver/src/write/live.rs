@@ -117,6 +117,10 @@ pub(super) async fn current(
         }
         return Err(ApiError::not_found(&kind.group, &kind.names.plural, key.name()));
     };
+    // While it is converted there are both.
+    let of_kept = kept.object.tree_size();
+    let of_kept = if kind.is_shown_as_kept(&kept.object, attributes.version) { 0 } else { of_kept };
+    let _converting = attributes.account.reserve(of_kept)?;
     let shown = kind.in_version(&kept.object, attributes.version)?;
     let tree_size = shown.tree_size();
     let _room = attributes.account.room(tree_size)?;

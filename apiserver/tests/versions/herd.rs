@@ -2,7 +2,22 @@
 
 #![allow(clippy::panic)] // one of its faults
 
+use serde_json::{Value, json};
+
 use aggregated_apiserver::{ConversionFailure, Convert, FieldError, Rules, Stored, Versions};
+
+/// A schema of which nothing is known.
+fn anything(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({"x-kubernetes-preserve-unknown-fields": true})
+}
+
+/// What one version says as another has it: a level deeper, or as it was before.
+fn wrapped(extra: Value, (from, to): (&str, &str)) -> Value {
+    match extra {
+        Value::Object(mut members) if members.contains_key(to) => members.remove(to).unwrap(),
+        extra => json!({from: extra}),
+    }
+}
 
 /// What `v1alpha` has no field for.
 const NOTE: &str = "example.com/note";
@@ -32,9 +47,14 @@ pub mod v1 {
         pub grams: i64,
         pub size: Size,
         #[serde(skip_serializing_if = "Option::is_none")]
+        #[schemars(length(max = 12))]
         pub paint: Option<String>,
-        #[serde(skip_serializing_if = "Option::is_none")]
+        /// Written as null if there is none.
         pub note: Option<String>,
+        /// Whatever.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schemars(schema_with = "super::anything")]
+        pub extra: Option<serde_json::Value>,
     }
 
     #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -73,6 +93,10 @@ pub mod v1alpha {
         pub heads: i64,
         #[serde(skip_serializing_if = "Option::is_none")]
         pub color: Option<String>,
+        /// Whatever.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schemars(schema_with = "super::anything")]
+        pub extra: Option<serde_json::Value>,
     }
 
     #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -114,6 +138,12 @@ impl Convert<v1::Herd> for v1alpha::Herd {
         if (grams / 1_000.0 - spec.weight).abs() > f64::EPSILON || grams.abs() > 1e12 {
             return Err(ConversionFailure::new(format!("{} kg are no whole grams", spec.weight)));
         }
+        if spec.color.as_deref() == Some("one-way") {
+            return Err(ConversionFailure::new("no such paint"));
+        }
+        if spec.color.as_deref() == Some("bare") {
+            metadata.annotations = None;
+        }
         let note = metadata.annotations.as_mut().and_then(|annotations| annotations.remove(NOTE));
         metadata.annotations = metadata.annotations.filter(|annotations| !annotations.is_empty());
         Ok(v1::Herd {
@@ -123,6 +153,7 @@ impl Convert<v1::Herd> for v1alpha::Herd {
                 size: v1::Size { heads: spec.heads },
                 paint: spec.color.map(|color| color.to_uppercase()),
                 note,
+                extra: spec.extra.map(|extra| wrapped(extra, ("v1alpha", "v1"))),
             },
             status: status
                 .map(|status| v1::HerdStatus { observed: v1::Size { heads: status.seen } }),
@@ -147,6 +178,13 @@ impl Convert<v1::Herd> for v1alpha::Herd {
                 weight: spec.grams as f64 / 1_000.0,
                 heads: spec.size.heads,
                 color: spec.paint.map(|paint| paint.to_lowercase()),
+                extra: match spec.extra {
+                    // A little becomes very much.
+                    Some(Value::Number(length)) => {
+                        Some("x".repeat(length.as_u64().unwrap_or_default() as usize).into())
+                    }
+                    extra => extra.map(|extra| wrapped(extra, ("v1", "v1alpha"))),
+                },
             },
             status: status.map(|status| v1alpha::HerdStatus { seen: status.observed.heads }),
         })

@@ -1,0 +1,60 @@
+//! Null members: what types in Rust write of fields that say nothing.
+
+use serde_json::Value;
+
+use crate::object::Tree;
+use crate::schema::{Additional, Type};
+
+/// Drops members that are null, where a type knows them and does not demand them: clients of another language
+/// would not send them back. In values of which the type says nothing null stays.
+pub fn drop_null_members(of: Type<'_>, tree: &mut Tree) {
+    let required = of.constraints().map_or(&[][..], |constraints| &constraints.required);
+    tree.retain(|name, value| !value.is_null() || !of.knows(name) || required.contains(name));
+    for (name, value) in tree {
+        match (of.member(name), &of.node().additional) {
+            (Some((_, below)), _) => in_value(below, value),
+            (None, Additional::Of(values)) => in_value(of.at(values), value),
+            _ => {}
+        }
+    }
+}
+
+fn in_value(of: Type<'_>, value: &mut Value) {
+    match value {
+        Value::Object(members) => drop_null_members(of, members),
+        Value::Array(list) => {
+            let Some(items) = &of.node().items else { return };
+            list.iter_mut().for_each(|item| in_value(of.at(items), item));
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::Schema;
+    use serde_json::json;
+
+    #[test]
+    fn null_stays_where_it_is_demanded_or_unknown() {
+        let text = json!({"type": "string", "nullable": true});
+        let of_two =
+            json!({"type": "object", "required": ["a"], "properties": {"a": text, "b": text}});
+        let schema = Schema::of_definition(&json!({"type": "object", "properties": {
+            "one": of_two,
+            "list": {"type": "array", "items": of_two},
+            "map": {"type": "object", "additionalProperties": of_two},
+            "any": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+            "none": of_two,
+        }}));
+        let nulls = json!({"a": null, "b": null});
+        let mut tree = json!({
+            "one": nulls, "list": [nulls], "map": {"x": nulls}, "any": nulls, "none": null,
+        });
+        drop_null_members(schema.root(), tree.as_object_mut().unwrap());
+        let left = json!({"a": null});
+        let expected = json!({"one": left, "list": [left], "map": {"x": left}, "any": nulls});
+        assert_eq!(tree, expected);
+    }
+}
