@@ -28,7 +28,7 @@ pub use source::{
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kube::api::{Api, PostParams};
 use kube::{Client, Resource};
@@ -175,14 +175,15 @@ impl Cluster {
         let api: Api<K> = Api::all(self.client.clone());
         // Boxed: a request has room for all that it may wait for, and seldom waits for this.
         let answered = Box::pin(async {
-            let (began, mut code) = (Instant::now(), None);
+            // Told also when it takes too long, or its asker is gone.
+            let mut waits = self.observed.asks(kind);
             let answer = api.create(&PostParams::default(), review).await;
             match &answer {
-                Ok(_) => code = Some(201),
-                Err(kube::Error::Api(status)) => code = Some(status.code),
+                Ok(_) => waits.code = Some(201),
+                Err(kube::Error::Api(status)) => waits.code = Some(status.code),
                 Err(_) => {}
             }
-            self.observed.tell(kind, ReviewSource::Cluster { code, took: began.elapsed() });
+            drop(waits);
             answer.map_err(|error| {
                 format!("{error} (a ClusterRoleBinding to system:auth-delegator allows it)")
             })

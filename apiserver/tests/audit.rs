@@ -8,6 +8,7 @@ use std::path::Path;
 
 use aggregated_apiserver::{AuditArgs, InProcess, User};
 use axum::body::Body;
+use futures::FutureExt;
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use in_process::admin;
@@ -168,4 +169,21 @@ async fn a_wrong_policy_stops_the_start() {
         "{error}"
     );
     assert!(!error.contains('\n'), "{error}");
+}
+
+#[tokio::test]
+async fn a_client_that_disconnects_before_the_answer_is_said_to_have() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = server(folder.path(), "rules:\n- {level: Metadata}").await;
+    let never = futures::stream::pending::<Result<Vec<u8>, std::convert::Infallible>>();
+    let proxies = vec!["10.0.0.1"; 1_000].join(",");
+    let request = Request::post(FOOS).header("content-type", "application/json");
+    let request = request.header("x-forwarded-for", proxies).body(Body::from_stream(never));
+    assert!(server.respond(admin(), request.unwrap()).now_or_never().is_none());
+    drop(server);
+    let events = events(folder.path());
+    let [_, complete] = &events[..] else { panic!("{events:?}") };
+    assert_eq!(complete["stage"], "ResponseComplete");
+    assert_eq!(complete["responseStatus"]["code"], 499);
+    assert_eq!(complete["sourceIPs"].as_array().unwrap().len(), 64);
 }

@@ -26,6 +26,7 @@ use http::{HeaderMap, HeaderValue};
 use jiff::Timestamp;
 use serde_json::value::{RawValue, to_raw_value};
 
+use super::CLIENT_CLOSED_REQUEST;
 use crate::clock::Clock;
 use crate::cluster::Attributes;
 use crate::error::ApiError;
@@ -38,6 +39,8 @@ use policy::{Level, Stage};
 
 /// At most so much of a user agent is written down; as kube-apiserver.
 const USER_AGENT_LIMIT: usize = 1_024;
+/// No more proxies than that are written down: a watch keeps them for hours.
+const PROXIES: usize = 64;
 /// The body of a request or of an answer that is larger is left out, which an annotation says.
 const OBJECT_LIMIT: usize = 1 << 20;
 /// Bytes of bodies that are held for requests that are not over. Beyond that they are left out, too.
@@ -255,7 +258,16 @@ impl Trail {
         let status = error.to_status();
         self.status = objects::status(&status);
         if self.level == Level::RequestResponse {
-            self.response.object = raw(&status);
+            // What it says may quote what the client has sent.
+            let object = raw(&status).filter(|object| object.get().len() <= OBJECT_LIMIT);
+            match object {
+                Some(object) if self.hold(object.get().len()) => {
+                    self.response.object = Some(object)
+                }
+                _ => {
+                    self.response.leave_out();
+                }
+            }
         }
     }
 
@@ -289,9 +301,11 @@ impl Trail {
     /// A piece of the answer is sent.
     pub(super) fn sends(&mut self, piece: &Bytes) {
         if self.response.is_wanted() {
-            match self.hold(piece.len()) {
-                true => self.response.take(piece),
-                false => self.response.leave_out(),
+            if self.response.keeps(piece) && self.hold(piece.len()) {
+                self.response.take(piece);
+            } else {
+                let kept = self.response.leave_out();
+                self.give_back(kept);
             }
         }
     }
@@ -310,10 +324,25 @@ impl Trail {
         is_held
     }
 
+    /// Room that is not needed any longer.
+    fn give_back(&mut self, bytes: usize) {
+        let bytes = bytes.min(self.held);
+        self.held -= bytes;
+        self.audit.objects.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
     /// All is sent, or the client is gone.
     fn complete(&mut self) {
         if self.is_over || self.user.is_none() {
             return;
+        }
+        if std::thread::panicking() {
+            // Its body is code, too.
+            self.panicked("what is answered has failed");
+            return;
+        }
+        if self.status.is_none() {
+            self.status = objects::disconnected(CLIENT_CLOSED_REQUEST);
         }
         if let Some(status) = self.response.finish(self.omits_managed_fields) {
             self.status = Some(status);
@@ -358,7 +387,7 @@ impl Trail {
 impl Drop for Trail {
     fn drop(&mut self) {
         self.complete();
-        self.audit.objects.fetch_sub(self.held, Ordering::Relaxed);
+        self.give_back(self.held);
     }
 }
 
@@ -367,13 +396,7 @@ fn text(value: &HeaderValue) -> String {
 }
 
 fn user_agent(headers: &HeaderMap) -> String {
-    let mut said = headers.get(USER_AGENT).map(text).unwrap_or_default();
-    if said.len() > USER_AGENT_LIMIT {
-        let end = (0..=USER_AGENT_LIMIT).rev().find(|&end| said.is_char_boundary(end));
-        said.truncate(end.unwrap_or_default());
-        said.push_str("...TRUNCATED");
-    }
-    said
+    objects::cut(headers.get(USER_AGENT).map(text).unwrap_or_default(), USER_AGENT_LIMIT)
 }
 
 /// Where a request comes from: what proxies say, and the other end of the connection.
@@ -381,7 +404,7 @@ fn source_ips(headers: &HeaderMap, address: Option<IpAddr>) -> Vec<String> {
     let parse = |text: &str| text.trim().parse::<IpAddr>().ok();
     let first = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let forwarded = first("x-forwarded-for").unwrap_or_default();
-    let mut all: Vec<IpAddr> = forwarded.split(',').filter_map(parse).collect();
+    let mut all: Vec<IpAddr> = forwarded.split(',').take(PROXIES).filter_map(parse).collect();
     if let Some(real) = first("x-real-ip").and_then(parse)
         && !all.contains(&real)
     {

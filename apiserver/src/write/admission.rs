@@ -45,11 +45,11 @@ pub(super) async fn mutate(
     let mut outcome = Ok(());
     let before = draft_type(draft);
     let mut object = AdmissionObject::new(&mut draft.tree);
-    let clock = AdmissionClock::new(attributes, request.operation, false);
+    let all = Asked::all(attributes, request.operation, false);
     for plugin in plugins(attributes, rules.as_ref()).filter(|one| one.handles(&request)) {
-        let began = Instant::now();
+        let asked = all.plugin(plugin.name());
         outcome = plugin.mutate(&request, &mut object).await;
-        clock.observe(Some(plugin.name()), began, outcome.is_err());
+        asked.has_answered(outcome.is_err());
         if object.take_touched() {
             touched = Some(plugin.name());
         }
@@ -57,7 +57,7 @@ pub(super) async fn mutate(
             break;
         }
     }
-    clock.finish(outcome.is_err());
+    all.has_answered(outcome.is_err());
     draft.warnings.extend(request.take_warnings());
     outcome.map_err(|error| error.into_answer(&request, &draft.tree))?;
     let Some(plugin) = touched else { return Ok(()) };
@@ -154,43 +154,61 @@ async fn ask(
     let last = attributes.environment.admission.last();
     let last = last.filter(|_| is_asked(attributes));
     let plugins = plugins(attributes, rules).chain(last);
-    let clock = AdmissionClock::new(attributes, request.operation, true);
+    let all = Asked::all(attributes, request.operation, true);
     let mut outcome = Ok(());
     for plugin in plugins.filter(|one| one.handles(request)) {
-        let began = Instant::now();
+        let asked = all.plugin(plugin.name());
         outcome = plugin.validate(request, object).await;
-        clock.observe(Some(plugin.name()), began, outcome.is_err());
+        asked.has_answered(outcome.is_err());
         if outcome.is_err() {
             break;
         }
     }
-    clock.finish(outcome.is_err());
+    all.has_answered(outcome.is_err());
     let nothing = Tree::new();
     outcome.map_err(|error| error.into_answer(request, object.unwrap_or(&nothing)))
 }
 
-/// Says how long plugins take.
-struct AdmissionClock<'a> {
+/// A plugin that is asked, or all of them. How long it takes is said when this is dropped, so also
+/// of one that is not waited for any longer: that counts as a refusal.
+struct Asked<'a> {
     chain: &'a AdmissionChain,
+    plugin: Option<&'a str>,
     operation: AdmissionOperation,
     validates: bool,
     began: Instant,
+    rejected: bool,
 }
 
-impl<'a> AdmissionClock<'a> {
-    fn new(attributes: &Attributes<'a>, operation: AdmissionOperation, validates: bool) -> Self {
+impl<'a> Asked<'a> {
+    fn all(attributes: &Attributes<'a>, operation: AdmissionOperation, validates: bool) -> Self {
         let chain = attributes.environment.admission;
-        Self { chain, operation, validates, began: Instant::now() }
+        Self { chain, plugin: None, operation, validates, began: Instant::now(), rejected: true }
     }
 
-    fn observe(&self, plugin: Option<&str>, began: Instant, rejected: bool) {
-        let (operation, validates, took) = (self.operation, self.validates, began.elapsed());
-        self.chain.observe(&AdmissionTime { plugin, operation, validates, rejected, took });
+    fn plugin<'b>(&self, name: &'b str) -> Asked<'b>
+    where
+        'a: 'b,
+    {
+        let (operation, validates) = (self.operation, self.validates);
+        let (plugin, began) = (Some(name), Instant::now());
+        Asked { chain: self.chain, plugin, operation, validates, began, rejected: true }
     }
 
-    /// All have been asked, or one has refused.
-    fn finish(&self, rejected: bool) {
-        self.observe(None, self.began, rejected);
+    fn has_answered(mut self, rejected: bool) {
+        self.rejected = rejected;
+    }
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        self.chain.observe(&AdmissionTime {
+            plugin: self.plugin,
+            operation: self.operation,
+            validates: self.validates,
+            rejected: self.rejected,
+            took: self.began.elapsed(),
+        });
     }
 }
 

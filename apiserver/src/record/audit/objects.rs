@@ -1,12 +1,13 @@
 //! What is written down of bodies: of the object that a request brings, and of its answer.
 
-use std::io::Read;
+use std::io::{self, Read, Write};
 
 use axum::body::Bytes;
 use flate2::read::GzDecoder;
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
@@ -15,6 +16,11 @@ use super::{OBJECT_LIMIT, raw};
 
 /// No status that says that something was done is larger.
 pub(super) const STATUS_LIMIT: usize = 16 << 10;
+
+/// Nothing is written down of messages beyond that: they quote what clients send.
+const MESSAGE_LIMIT: usize = 4 << 10;
+/// No name is longer, and no uid and no resource version.
+const NAME_LIMIT: usize = 253;
 
 /// What a request brings.
 #[derive(Clone, Copy, Debug)]
@@ -50,12 +56,13 @@ impl Requested {
             return;
         }
         let kept = match object {
-            RequestObject::Object(object) if omits_managed_fields => {
-                let mut object = Value::Object(object.clone());
-                remove_managed_fields(&mut object);
-                raw(&object)
+            RequestObject::Object(object) => bounded(&Sent { object, omits_managed_fields }),
+            // Bytes that would be left out are not read either.
+            RequestObject::Patch(sent) | RequestObject::DeleteOptions(sent)
+                if sent.len() > OBJECT_LIMIT =>
+            {
+                None
             }
-            RequestObject::Object(object) => raw(object),
             RequestObject::Patch(patch) => text(patch),
             RequestObject::DeleteOptions(options) => delete_options(options),
         };
@@ -73,10 +80,86 @@ impl Requested {
     }
 }
 
-/// JSON as it is, without blanks around it; anything else as a text.
+/// An object that was sent. Its managed fields are left out where a policy says so, and where they
+/// were set apart when it was read, which leaves null in their place.
+struct Sent<'a> {
+    object: &'a Map<String, Value>,
+    omits_managed_fields: bool,
+}
+
+/// The metadata of an object that was sent.
+struct SentMetadata<'a> {
+    metadata: &'a Map<String, Value>,
+    omits_managed_fields: bool,
+}
+
+impl Serialize for Sent<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let omits_managed_fields = self.omits_managed_fields;
+        let mut members = serializer.serialize_map(None)?;
+        for (name, value) in self.object {
+            match value {
+                Value::Object(metadata) if name == "metadata" => members
+                    .serialize_entry(name, &SentMetadata { metadata, omits_managed_fields })?,
+                _ => members.serialize_entry(name, value)?,
+            }
+        }
+        members.end()
+    }
+}
+
+impl Serialize for SentMetadata<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let is_shown = |(name, value): &(&String, &Value)| {
+            *name != "managedFields" || !(self.omits_managed_fields || value.is_null())
+        };
+        serializer.collect_map(self.metadata.iter().filter(is_shown))
+    }
+}
+
+/// JSON that is not longer than anything that is written down.
+fn bounded(value: &impl Serialize) -> Option<Box<RawValue>> {
+    struct Bounded(Vec<u8>);
+
+    impl Write for Bounded {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            if self.0.len() + bytes.len() > OBJECT_LIMIT {
+                return Err(io::ErrorKind::FileTooLarge.into());
+            }
+            self.0.extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    let mut bytes = Bounded(Vec::new());
+    serde_json::to_writer(&mut bytes, value).ok()?;
+    RawValue::from_string(String::from_utf8(bytes.0).ok()?).ok()
+}
+
+/// JSON as it was sent, without the blanks between its parts; anything else as a text.
 fn text(bytes: &[u8]) -> Option<Box<RawValue>> {
-    let compact = serde_json::from_slice::<Value>(bytes).ok().and_then(|value| raw(&value));
-    compact.or_else(|| raw(&String::from_utf8_lossy(bytes)))
+    match serde_json::from_slice::<&RawValue>(bytes) {
+        Ok(json) => RawValue::from_string(without_blanks(json.get())).ok(),
+        Err(_) => raw(&String::from_utf8_lossy(bytes)),
+    }
+}
+
+/// The same JSON on one line.
+fn without_blanks(json: &str) -> String {
+    let (mut is_text, mut is_escaped) = (false, false);
+    let is_kept = |&character: &char| {
+        let is_kept = is_text || !character.is_ascii_whitespace();
+        if character == '"' && !is_escaped {
+            is_text = !is_text;
+        }
+        is_escaped = is_text && character == '\\' && !is_escaped;
+        is_kept
+    };
+    json.chars().filter(is_kept).collect()
 }
 
 /// Options as kube-apiserver shows them: of its inner version.
@@ -96,7 +179,9 @@ fn complete(reference: &mut ObjectReference, object: &Map<String, Value>) {
     let metadata = object.get("metadata").and_then(Value::as_object);
     let said = |member: &str| {
         let text = metadata.and_then(|metadata| metadata.get(member)).and_then(Value::as_str);
-        text.unwrap_or_default().to_owned()
+        // Nothing has checked it yet.
+        let text = text.unwrap_or_default();
+        if text.len() <= NAME_LIMIT { text.to_owned() } else { String::new() }
     };
     for (member, known) in [
         ("namespace", &mut reference.namespace),
@@ -108,6 +193,16 @@ fn complete(reference: &mut ObjectReference, object: &Map<String, Value>) {
             *known = said(member);
         }
     }
+}
+
+/// A text that is cut after so many bytes, which it says then.
+pub(super) fn cut(mut text: String, limit: usize) -> String {
+    if text.len() > limit {
+        let end = (0..=limit).rev().find(|&end| text.is_char_boundary(end));
+        text.truncate(end.unwrap_or_default());
+        text.push_str("...TRUNCATED");
+    }
+    text
 }
 
 /// The answer, as far as it is looked at.
@@ -142,28 +237,41 @@ impl Response {
         self.limit > 0
     }
 
-    /// A piece of it is sent.
-    pub(super) fn take(&mut self, piece: &Bytes) {
-        if self.is_left_out || !self.is_json || self.body.len() + piece.len() > self.limit {
-            self.leave_out();
-        } else {
-            self.body.extend_from_slice(piece);
-        }
+    /// Whether a piece of it that is sent is kept, if there is room.
+    pub(super) fn keeps(&self, piece: &Bytes) -> bool {
+        let is_small = self.body.len() + piece.len() <= self.limit;
+        !self.is_left_out && self.is_json && is_small
     }
 
-    /// It is not JSON, too large, or there is no room for it.
-    pub(super) fn leave_out(&mut self) {
+    /// A piece of it is sent, and kept.
+    pub(super) fn take(&mut self, piece: &Bytes) {
+        self.body.extend_from_slice(piece);
+    }
+
+    /// It is not JSON, too large, or there is no room for it; answers how many bytes were kept.
+    pub(super) fn leave_out(&mut self) -> usize {
         self.is_left_out = true;
-        self.body = Vec::new();
+        std::mem::take(&mut self.body).len()
     }
 
     /// All of it is sent; answers with the status that it was, if it was one.
     pub(super) fn finish(&mut self, omits_managed_fields: bool) -> Option<Box<RawValue>> {
+        let body = std::mem::take(&mut self.body);
+        let is_begun = !body.is_empty();
+        let status = self.read(body, omits_managed_fields);
+        // What ends early cannot be read.
+        self.is_left_out |= is_begun && self.object.is_none();
+        status
+    }
+
+    fn read(&mut self, mut body: Vec<u8>, omits_managed_fields: bool) -> Option<Box<RawValue>> {
         #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
         struct Typed {
             kind: String,
+            #[serde(default)]
+            api_version: String,
         }
-        let mut body = std::mem::take(&mut self.body);
         if self.is_compressed {
             body = decompressed(&body)?;
             if body.len() > self.limit {
@@ -171,8 +279,10 @@ impl Response {
                 return None;
             }
         }
-        let kind = serde_json::from_slice::<Typed>(&body).ok()?.kind;
-        if !omits_managed_fields && kind != "Status" {
+        let typed = serde_json::from_slice::<Typed>(&body).ok()?;
+        // Other groups may have a kind of this name.
+        let is_status = typed.kind == "Status" && typed.api_version == "v1";
+        if !omits_managed_fields && !is_status {
             // Compact already, but for its end.
             let text = String::from_utf8(body).ok()?.trim_end().to_owned();
             self.object = RawValue::from_string(text).ok();
@@ -181,7 +291,7 @@ impl Response {
         let mut object: Value = serde_json::from_slice(&body).ok()?;
         remove_managed_fields(&mut object);
         self.object = raw(&object);
-        (kind == "Status").then(|| status(&object)).flatten()
+        is_status.then(|| status(&object)).flatten()
     }
 }
 
@@ -210,14 +320,23 @@ fn remove_managed_fields(object: &mut Value) {
     }
 }
 
-/// A status, without what it is.
+/// What a status says, as far as kube-apiserver writes it down, and within bounds.
 pub(super) fn status(status: &impl Serialize) -> Option<Box<RawValue>> {
     let mut status = serde_json::to_value(status).ok()?;
     let status = status.as_object_mut()?;
-    status.remove("kind");
-    status.remove("apiVersion");
+    status.retain(|name, _| {
+        matches!(name.as_str(), "status" | "message" | "reason" | "details" | "code")
+    });
     status.insert("metadata".to_owned(), json!({}));
     status.entry("code").or_insert_with(|| 200.into());
+    if let Some(Value::String(message)) = status.get_mut("message") {
+        *message = cut(std::mem::take(message), MESSAGE_LIMIT);
+    }
+    let whole = raw(status)?;
+    if whole.get().len() <= STATUS_LIMIT {
+        return Some(whole);
+    }
+    status.remove("details");
     raw(status)
 }
 
@@ -226,11 +345,93 @@ pub(super) fn code(code: u16) -> Option<Box<RawValue>> {
     raw(&json!({"metadata": {}, "code": code}))
 }
 
+/// The status of a request whose client has disconnected before it was answered.
+pub(super) fn disconnected(code: u16) -> Option<Box<RawValue>> {
+    let message = "the client has disconnected before it was answered: it may have been done";
+    raw(&json!({"metadata": {}, "status": "Failure", "message": message, "code": code}))
+}
+
 /// The status of a request over which code has failed.
 pub(super) fn panic(why: &str) -> Option<Box<RawValue>> {
-    let message = format!("APIServer panic'd: {why}");
+    let message = cut(format!("APIServer panic'd: {why}"), MESSAGE_LIMIT);
     let (failure, reason) = ("Failure", "InternalError");
     raw(
         &json!({"metadata": {}, "status": failure, "message": message, "reason": reason, "code": 500}),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(object: RequestObject<'_>, omits_managed_fields: bool) -> Requested {
+        let mut requested = Requested::default();
+        requested.take(object, true, omits_managed_fields, &mut None);
+        requested
+    }
+
+    fn answered(body: &'static str) -> (Response, Option<Value>) {
+        let mut response = Response { limit: 100, is_json: true, ..Response::default() };
+        let piece = Bytes::from_static(body.as_bytes());
+        assert!(response.keeps(&piece));
+        response.take(&piece);
+        let status = response.finish(false);
+        let status = status.map(|status| serde_json::from_str(status.get()).unwrap());
+        (response, status)
+    }
+
+    #[test]
+    fn a_patch_is_written_as_it_was_sent_on_one_line() {
+        let patch = Bytes::from_static(b" {\"b\": 1.0,\n \"a\": \"x  \\\" \\\\\", \"b\": 2}\n");
+        let requested = taken(RequestObject::Patch(&patch), false);
+        assert_eq!(requested.object.unwrap().get(), r#"{"b":1.0,"a":"x  \" \\","b":2}"#);
+        let large = Bytes::from(vec![b'1'; OBJECT_LIMIT + 1]);
+        for object in [RequestObject::Patch(&large), RequestObject::DeleteOptions(&large)] {
+            let requested = taken(object, false);
+            assert!(requested.is_truncated && requested.object.is_none());
+        }
+    }
+
+    #[test]
+    fn managed_fields_that_were_set_apart_are_not_shown_as_null() {
+        let object = json!({"metadata": {"name": "a", "managedFields": null}, "managedFields": 1});
+        let object = object.as_object().unwrap();
+        let shown = r#"{"metadata":{"name":"a"},"managedFields":1}"#;
+        let shown: Value = serde_json::from_str(shown).unwrap();
+        for omits in [true, false] {
+            let requested = taken(RequestObject::Object(object), omits).object.unwrap();
+            assert_eq!(serde_json::from_str::<Value>(requested.get()).unwrap(), shown);
+        }
+    }
+
+    #[test]
+    fn names_that_nothing_has_checked_are_bounded() {
+        let mut reference = Some(ObjectReference::default());
+        let object = json!({"metadata": {"name": "a", "uid": "x".repeat(NAME_LIMIT + 1)}});
+        let object = RequestObject::Object(object.as_object().unwrap());
+        Requested::default().take(object, false, false, &mut reference);
+        let reference = reference.unwrap();
+        assert_eq!((reference.name.as_str(), reference.uid.as_str()), ("a", ""));
+    }
+
+    #[test]
+    fn only_a_status_of_kubernetes_is_one_and_it_is_bounded() {
+        let (response, said) =
+            answered(r#"{"kind":"Status","apiVersion":"example.com/v1","code":7}"#);
+        assert!(said.is_none() && response.object.is_some());
+        let (_, said) = answered(r#"{"kind":"Status","apiVersion":"v1","code":409,"x":1}"#);
+        assert_eq!(said, Some(json!({"metadata": {}, "code": 409})));
+        let large = json!({
+            "code": 422, "message": "x".repeat(1 << 20), "details": {"causes": "x".repeat(1 << 20)},
+        });
+        let large = status(&large).unwrap();
+        assert!(large.get().len() < STATUS_LIMIT);
+    }
+
+    #[test]
+    fn an_answer_that_ends_early_is_said_to_be_cut() {
+        assert!(answered(r#"{"kind":"Foo","apiVer"#).0.is_truncated());
+        assert!(!answered(r#"{"kind":"Foo"}"#).0.is_truncated());
+        assert!(!answered("").0.is_truncated());
+    }
 }

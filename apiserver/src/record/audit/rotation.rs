@@ -2,11 +2,15 @@
 //! while, as kube-apiserver does it.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::Timestamp;
+
+use crate::occasionally::Occasionally;
+
+static FAILED: Occasionally = Occasionally::at_most(1);
 
 /// When a file is begun anew, and which old ones are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,47 +30,108 @@ pub(super) struct RotatedFile {
     rotation: Rotation,
     file: File,
     size: u64,
+    /// Whether the last line is one half of one, which the next line must not be glued to.
+    is_broken: bool,
+    /// After a rotation that failed: the size at which it is tried again.
+    again_at: u64,
 }
+
+/// After a rotation that failed, so many bytes are written before the next attempt, so that not
+/// every line pays for one.
+const AGAIN: u64 = 64 << 10;
 
 /// The time in the names of old files, as kube-apiserver writes it.
 const FORMAT: &str = "%Y-%m-%dT%H-%M-%S";
 
 impl RotatedFile {
-    /// Opens a file, or makes it, to go on at its end.
+    /// Opens a file, or makes it and its folder, to go on at its end.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
     pub(super) fn open(path: PathBuf, rotation: Rotation) -> io::Result<Self> {
+        fs::create_dir_all(folder(&path))?;
         let file = open(&path)?;
         let size = file.metadata()?.len();
-        Ok(Self { path, rotation, file, size })
+        let is_broken = size > 0 && !ends_a_line(&path, size);
+        let file = Self { path, rotation, file, size, is_broken, again_at: 0 };
+        file.remove_old(Timestamp::now());
+        Ok(file)
     }
 
-    /// Keeps what was written under another name, and begins anew.
+    /// Keeps what was written under another name, and begins anew. If that fails, what is open stays
+    /// open.
     fn rotate(&mut self, now: Timestamp) -> io::Result<()> {
-        self.file.flush()?;
+        if !fs::metadata(&self.path).is_ok_and(|file| !file.is_file()) {
+            self.replace(now)?;
+        }
+        // What is no file (standard output by its path, a pipe) is never large.
+        self.size = 0;
+        self.again_at = 0;
+        Ok(())
+    }
+
+    fn replace(&mut self, now: Timestamp) -> io::Result<()> {
         let mut name = old_name(&self.path, now);
         // Two of one millisecond.
         while name.exists() {
             name.as_mut_os_string().push("~");
         }
-        fs::rename(&self.path, name)?;
-        self.file = open(&self.path)?;
-        self.size = 0;
-        // What cannot be removed now may be the next time.
-        let _ = self.remove_old(now);
+        let is_kept = match fs::rename(&self.path, &name) {
+            Ok(()) => true,
+            // Another program has removed it, or given it another name.
+            Err(why) if why.kind() == io::ErrorKind::NotFound => false,
+            Err(why) => return Err(why),
+        };
+        match open(&self.path) {
+            Ok(file) => self.file = file,
+            Err(why) => {
+                if is_kept {
+                    // What is still written belongs under the usual name.
+                    let _ = fs::rename(&name, &self.path);
+                }
+                return Err(why);
+            }
+        }
+        self.is_broken = false;
+        self.remove_old(now);
         Ok(())
     }
 
-    fn remove_old(&self, now: Timestamp) -> io::Result<()> {
-        let mut old = self.old_files()?;
+    /// Writes a line. What was left of one before, when the disk was full, becomes a line of its own.
+    fn append(&mut self, line: &[u8]) -> io::Result<()> {
+        if self.is_broken {
+            self.file.write_all(b"\n")?;
+            self.size += 1;
+            self.is_broken = false;
+        }
+        let mut left = line;
+        while !left.is_empty() {
+            let taken = match self.file.write(left) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(taken) => taken,
+                Err(why) if why.kind() == io::ErrorKind::Interrupted => continue,
+                Err(why) => return Err(why),
+            };
+            left = left.get(taken..).unwrap_or_default();
+            self.size += taken as u64;
+            // A disk that is full takes a half.
+            self.is_broken = !left.is_empty();
+        }
+        Ok(())
+    }
+
+    /// Removes what is too old or too much. What cannot be removed now may be the next time.
+    fn remove_old(&self, now: Timestamp) {
+        let mut old = self.old_files().unwrap_or_default();
         old.sort_by(|one, other| other.cmp(one));
         let too_many = self.rotation.count.unwrap_or(usize::MAX);
         let too_old = self.rotation.age.and_then(|age| now.checked_sub(age).ok());
         let too_old = too_old.map(|time| time.strftime(FORMAT).to_string());
         for (index, (time, path)) in old.into_iter().enumerate() {
             if index >= too_many || too_old.as_ref().is_some_and(|too_old| time < *too_old) {
-                fs::remove_file(path)?;
+                let _ = fs::remove_file(path);
             }
         }
-        Ok(())
     }
 
     /// The old files, with the times in their names.
@@ -91,18 +156,37 @@ impl RotatedFile {
 
 impl Write for RotatedFile {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        if self.size > 0 && self.size + line.len() as u64 > self.rotation.size {
-            self.rotate(Timestamp::now())?;
+        let next = self.size.saturating_add(line.len() as u64);
+        let is_large = self.size > 0 && next > self.rotation.size;
+        if is_large
+            && self.size >= self.again_at
+            && let Err(why) = self.rotate(Timestamp::now())
+        {
+            // A log that is too large is better than none.
+            self.again_at = self.size.saturating_add(AGAIN);
+            FAILED.log(|left_out| {
+                tracing::warn!(left_out, "the audit log cannot be rotated, it grows: {why}");
+            });
         }
-        // A line is written whole or not: nothing is buffered.
-        self.file.write_all(line)?;
-        self.size += line.len() as u64;
+        self.append(line)?;
         Ok(line.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
         self.file.flush()
     }
+}
+
+/// Whether the last byte of a file ends a line. What cannot be read is taken as whole.
+fn ends_a_line(path: &Path, size: u64) -> bool {
+    let last = || -> io::Result<u8> {
+        let mut file = File::open(path)?;
+        file.seek(SeekFrom::Start(size.saturating_sub(1)))?;
+        let mut last = [b'\n'];
+        file.read_exact(&mut last)?;
+        Ok(last[0])
+    };
+    last().map_or(true, |last| last == b'\n')
 }
 
 /// Only its owner may read it: there may be secrets in it.
@@ -171,5 +255,63 @@ mod tests {
         let mut file = RotatedFile::open(path.clone(), rotation).unwrap();
         file.write_all(b"7890\n").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "7890\n");
+    }
+
+    fn small(path: &Path) -> RotatedFile {
+        let rotation = Rotation { size: 10, age: None, count: None };
+        RotatedFile::open(path.to_owned(), rotation).unwrap()
+    }
+
+    #[test]
+    fn a_file_that_another_program_took_away_is_begun_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("new/audit.log");
+        let mut file = small(&path);
+        file.write_all(b"first line\n").unwrap();
+        fs::remove_file(&path).unwrap();
+        file.write_all(b"second line\n").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "second line\n");
+    }
+
+    #[test]
+    fn a_rotation_that_fails_ends_nothing_and_is_tried_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log/audit.log");
+        let mut file = small(&path);
+        file.write_all(b"first line\n").unwrap();
+        // Neither a new name nor a new file can be had: the folder is another one's.
+        let aside = folder.path().join("aside");
+        fs::rename(folder.path().join("log"), &aside).unwrap();
+        fs::write(folder.path().join("log"), "no folder").unwrap();
+        file.write_all(b"second line\n").unwrap();
+        let kept = aside.join("audit.log");
+        assert_eq!(fs::read_to_string(&kept).unwrap(), "first line\nsecond line\n");
+        fs::remove_file(folder.path().join("log")).unwrap();
+        fs::rename(&aside, folder.path().join("log")).unwrap();
+        file.again_at = 0;
+        file.write_all(b"third line\n").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "third line\n");
+        assert_eq!(names(&folder.path().join("log")).len(), 2);
+    }
+
+    #[test]
+    fn what_is_no_file_is_not_rotated() {
+        let rotation = Rotation { size: 10, age: None, count: None };
+        let mut file = RotatedFile::open(PathBuf::from("/dev/null"), rotation).unwrap();
+        for _ in 0..3 {
+            file.write_all(b"a long line\n").unwrap();
+        }
+        assert!(!fs::metadata("/dev/null").unwrap().is_file());
+    }
+
+    #[test]
+    fn half_a_line_stays_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.log");
+        fs::write(&path, "half").unwrap();
+        let rotation = Rotation { size: 100, age: None, count: None };
+        let mut file = RotatedFile::open(path.clone(), rotation).unwrap();
+        file.write_all(b"whole\n").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "half\nwhole\n");
     }
 }
