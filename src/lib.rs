@@ -23,7 +23,11 @@ pub const NAME: &str = "farm-operator";
 
 /// The commit that the program is built of, if whoever has built it has said so, by `$FARM_OPERATOR_COMMIT`: the
 /// build itself asks nobody.
-pub const COMMIT: Option<&str> = option_env!("FARM_OPERATOR_COMMIT");
+pub const COMMIT: Option<&str> = match option_env!("FARM_OPERATOR_COMMIT") {
+    // As a build argument that was not given.
+    Some(commit) if commit.is_empty() => None,
+    commit => commit,
+};
 
 /// Every kind that is served.
 pub fn kinds() -> Kinds {

@@ -55,9 +55,9 @@ async fn main() -> anyhow::Result<()> {
             print!("{}", farm_operator::server().manifests(&options)?);
         }
         Some(Command::Doctor(options)) => {
-            let (diagnosis, is_healthy) = options.run(&farm_operator::server()).await?;
+            let (diagnosis, exit_code) = options.run(&farm_operator::server()).await?;
             print!("{diagnosis}");
-            std::process::exit(i32::from(!is_healthy));
+            std::process::exit(exit_code);
         }
         Some(Command::Backup(options)) => eprintln!("copied {}", options.run()?),
         Some(Command::Export(options)) => {

@@ -10,9 +10,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 use aggregated_apiserver::{DeployedStore, ManifestOptions};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde_json::{Value, json};
 use test_cluster::{ControlPlane, Programs};
 
@@ -36,9 +37,17 @@ fn main() {
     harness::run(&[TESTS], &needs.collect::<Vec<_>>());
 }
 
+/// Where Helm is, or whether it is only missing, and why: found out once, because it may have to be built.
+fn helm() -> &'static Result<PathBuf, (bool, String)> {
+    static HELM: OnceLock<Result<PathBuf, (bool, String)>> = OnceLock::new();
+    HELM.get_or_init(|| {
+        Programs::helm()
+            .map_err(|error| (error.is::<test_cluster::Missing>(), format!("{error:?}")))
+    })
+}
+
 fn no_helm() -> Option<&'static str> {
-    let error = Programs::helm().err()?;
-    error.is::<test_cluster::Missing>().then_some("no Helm")
+    matches!(helm(), Err((true, _))).then_some("no Helm")
 }
 
 struct Chart {
@@ -48,7 +57,8 @@ struct Chart {
 
 impl Shared for Chart {
     fn start(programs: &Programs) -> Result<Self> {
-        Ok(Self { helm: Programs::helm()?, control_plane: ControlPlane::start(programs, &[])? })
+        let helm = helm().clone().map_err(|(_, why)| anyhow!("{why}"))?;
+        Ok(Self { helm, control_plane: ControlPlane::start(programs, &[])? })
     }
 
     fn server_log(&self) -> String {
@@ -167,9 +177,17 @@ fn every_value_has_its_place(chart: &mut Chart) -> Result<()> {
         "priorityClassName": "system-cluster-critical",
         "podAnnotations": {"team": "farm"},
         "podDisruptionBudget": {"maxUnavailable": 2},
-        "networkPolicy": {"create": true, "from": [{"ipBlock": {"cidr": "10.0.0.0/28"}}]},
+        "networkPolicy": {
+            "create": true, "from": [{"ipBlock": {"cidr": "10.0.0.0/28"}}],
+            "extraIngress": [{"ports": [{"port": 8080, "protocol": "TCP"}]}],
+        },
         "certificate": {"secretName": "own", "caBundle": "Y2E="},
-        "serviceMonitor": {"create": true, "labels": {"release": "p"}, "interval": "15s"},
+        "serviceMonitor": {
+            "create": true, "labels": {"release": "p"}, "interval": "15s",
+            "authorization": {"credentials": {"name": "token", "key": "token"}},
+        },
+        "enabled": true,
+        "global": {"team": "farm"},
         "prometheusRule": {"create": true, "labels": {"release": "p"}},
         "dashboard": {"create": true},
     });
@@ -206,7 +224,18 @@ fn every_value_has_its_place(chart: &mut Chart) -> Result<()> {
         ("PodDisruptionBudget", "/spec/maxUnavailable".to_owned(), json!(2)),
         ("NetworkPolicy", "/spec/ingress/0/from/0/ipBlock/cidr".to_owned(), json!("10.0.0.0/28")),
         ("APIService", "/spec/caBundle".to_owned(), json!("Y2E=")),
-        ("ServiceMonitor", "/spec/endpoints/0/tlsConfig/ca/secret/name".to_owned(), json!("own")),
+        ("NetworkPolicy", "/spec/ingress/1/ports/0/port".to_owned(), json!(8080)),
+        (
+            "ServiceMonitor",
+            "/spec/endpoints/0/tlsConfig/ca/configMap/name".to_owned(),
+            json!("farm-operator-ca"),
+        ),
+        (
+            "ServiceMonitor",
+            "/spec/endpoints/0/authorization/credentials/name".to_owned(),
+            json!("token"),
+        ),
+        ("ServiceMonitor", "/spec/endpoints/0".to_owned() + "/bearerTokenFile", Value::Null),
         ("ServiceMonitor", "/spec/endpoints/0/interval".to_owned(), json!("15s")),
         ("ServiceMonitor", "/metadata/labels/release".to_owned(), json!("p")),
         ("Service", "/metadata/labels/app.kubernetes.io~1name".to_owned(), json!("farm-operator")),
@@ -215,13 +244,24 @@ fn every_value_has_its_place(chart: &mut Chart) -> Result<()> {
             "/spec/groups/0/rules/0/alert".to_owned(),
             json!("FarmOperatorUnavailable"),
         ),
-        ("ConfigMap", "/metadata/labels/grafana_dashboard".to_owned(), json!("1")),
     ];
     for (kind, path, value) in expected {
         let object = of_kind(kind)?;
-        ensure!(object.pointer(&path) == Some(&value), "{kind} {path}: {object:#}");
+        let found = object.pointer(&path).unwrap_or(&Value::Null);
+        ensure!(*found == value, "{kind} {path}: {object:#}");
     }
-    let dashboard = of_kind("ConfigMap")?["data"]["farm-operator.json"].as_str();
+    let config_map = |name: &str| {
+        let is_it =
+            |object: &&Value| object["kind"] == "ConfigMap" && object["metadata"]["name"] == name;
+        objects.iter().find(is_it).with_context(|| format!("no ConfigMap {name}"))
+    };
+    ensure!(
+        config_map("farm-operator-ca")?["data"]["ca.crt"] == "ca",
+        "the CA is not the caBundle"
+    );
+    let dashboard = config_map("farm-operator-dashboard")?;
+    ensure!(dashboard["metadata"]["labels"]["grafana_dashboard"] == "1", "{dashboard}");
+    let dashboard = dashboard["data"]["farm-operator.json"].as_str();
     let dashboard: Value = serde_json::from_str(dashboard.context("no dashboard")?)?;
     ensure!(dashboard["panels"].as_array().is_some_and(|panels| panels.len() > 5), "{dashboard}");
     // What is of Kubernetes itself is taken by a real kube-apiserver, with no field that it does not know.
@@ -256,6 +296,24 @@ fn every_value_has_its_place(chart: &mut Chart) -> Result<()> {
         pod["volumes"][0]["secret"]["secretName"] == certificate["spec"]["secretName"],
         "{pod}"
     );
+    ensure!(
+        !objects.keys().any(|(kind, _)| kind == "Issuer"),
+        "an Issuer beside that of the values"
+    );
+    // Without an issuer, a CA that stays signs what is served: a certificate that signed for itself would be
+    // distrusted after each renewal.
+    let objects = by_name(chart.render("elsewhere", &json!({"certManager": {"create": true}}))?)?;
+    let spec = |kind: &str, name: &str| {
+        let object = objects.get(&(kind.to_owned(), format!("elsewhere/{name}")));
+        object.map(|object| &object["spec"]).with_context(|| format!("no {kind} {name}"))
+    };
+    ensure!(spec("Issuer", "farm-operator")?["selfSigned"] == json!({}), "nobody signs the CA");
+    let ca = spec("Certificate", "farm-operator-ca")?;
+    ensure!(ca["isCA"] == true && ca["issuerRef"]["name"] == "farm-operator", "{ca}");
+    let issuer = spec("Issuer", "farm-operator-ca")?;
+    ensure!(issuer["ca"]["secretName"] == ca["secretName"], "{issuer}");
+    let leaf = spec("Certificate", "farm-operator")?;
+    ensure!(leaf["issuerRef"]["name"] == "farm-operator-ca" && leaf["isCA"].is_null(), "{leaf}");
     Ok(())
 }
 
@@ -273,6 +331,10 @@ fn values_that_make_no_sense_are_refused(chart: &mut Chart) -> Result<()> {
         (json!({"replicas": 3}), "replicas"),
         (json!({"replicas": 2, "store": {"type": "sqlite"}}), "replicas"),
         (json!({"extraArgs": ["v=3"]}), "extraArgs"),
+        (json!({"extraArgs": ["--secure-port=8443"]}), "extraArgs"),
+        (json!({"extraArgs": ["--secure-port", "8443"]}), "extraArgs"),
+        (json!({"podDisruptionBudget": {"maxUnavailable": 0}}), "maxUnavailable"),
+        (json!({"podDisruptionBudget": {"maxUnavailable": ""}}), "maxUnavailable"),
         (json!({"certificate": {"secretName": "own"}}), "caBundle"),
         (
             json!({"certManager": {"create": true}, "certificate": {"secretName": "own", "caBundle": "Y2E="}}),

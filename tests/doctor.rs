@@ -25,6 +25,7 @@ const FAULTS: Group<Ward> = &[
     ("a_webhook_is_in_the_way", faults::a_webhook_is_in_the_way),
     ("the_api_service_is_missing", faults::the_api_service_is_missing),
     ("the_api_service_is_of_another", faults::the_api_service_is_of_another),
+    ("it_is_installed_elsewhere", faults::it_is_installed_elsewhere),
     ("tls_is_not_verified", faults::tls_is_not_verified),
     ("the_service_is_missing", faults::the_service_is_missing),
     ("no_pod_is_ready", faults::no_pod_is_ready),

@@ -4,6 +4,7 @@
 //! It changes nothing. Every look has a deadline and every list a limit, so that it ends in any cluster.
 
 mod control_plane;
+mod deployed;
 mod finding;
 mod front_proxy;
 mod registration;
@@ -21,6 +22,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 use serde_json::Value;
+use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout_at};
 
 use crate::clock::Clock;
@@ -29,6 +31,7 @@ use crate::error::StartError;
 use crate::kind::Kind;
 use crate::manifests::{self, Grant};
 use crate::server::ApiServer;
+use deployed::Deployed;
 use finding::Check;
 
 /// How long all of it may take.
@@ -42,7 +45,8 @@ pub struct DoctorOptions {
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
 
-    /// The namespace that the server is installed in; without it the name of the server
+    /// The namespace that the server is installed in; without it the one that its APIService leads to,
+    /// or the name of the server
     #[arg(long, value_name = "NAME")]
     pub namespace: Option<String>,
 
@@ -83,9 +87,18 @@ impl DoctorOptions {
         let name = server.name().to_owned();
         let or_name = |said: &Option<String>| said.clone().unwrap_or_else(|| name.clone());
         let (namespace, kinds) = (or_name(&self.namespace), server.parsed_kinds()?);
-        let grants = manifests::grants(&name, &namespace, &kinds, server.kinds());
-        let installation = Installation {
-            cluster: ApiServer::cluster(self.kubeconfig.as_deref()).await?,
+        let deadline = Instant::now() + PATIENCE;
+        let Some(cluster) = self.connect(deadline).await? else {
+            let mut check = Check::new("control-plane");
+            let what =
+                "there are no credentials yet: a program that the kubeconfig names has not ended";
+            let remedy =
+                "kubectl auth whoami: log in first, or name another kubeconfig (--kubeconfig)";
+            check.fault(format!("{what} after {} s", PATIENCE.as_secs()), remedy);
+            return Ok(Diagnosis { findings: check.done("") });
+        };
+        let mut installation = Installation {
+            cluster,
             service: or_name(&self.service_name),
             account: or_name(&self.service_account),
             server_address: self.server_address.clone(),
@@ -94,23 +107,65 @@ impl DoctorOptions {
             name,
             namespace,
             kinds,
-            grants,
+            grants: Vec::new(),
+            deployed: Deployed::default(),
         };
-        Ok(installation.examine().await)
+        let findings = control_plane::is_there(&installation).await;
+        if findings.iter().any(|finding| finding.outcome == Outcome::Fault) {
+            return Ok(Diagnosis { findings });
+        }
+        let settled = async {
+            if self.namespace.is_none()
+                && let Some(namespace) = registration::namespace(&installation).await
+            {
+                installation.namespace = namespace;
+            }
+            installation.deployed = Deployed::look(&installation).await;
+        };
+        if timeout_at(deadline, settled).await.is_err() {
+            return Ok(Diagnosis { findings: findings.into_iter().chain(late()).collect() });
+        }
+        let Installation { name, namespace, kinds, .. } = &installation;
+        installation.grants = manifests::grants(name, namespace, kinds, server.kinds());
+        Ok(installation.examine(findings, deadline).await)
     }
 
-    /// The same as a text in the form that was asked for, and whether all is well.
+    /// A way to the cluster; nothing, if there is none when the time is over. A kubeconfig may name a program that
+    /// asks for credentials, and that one is waited for on a thread of its own: it may wait for somebody.
+    async fn connect(&self, deadline: Instant) -> Result<Option<Cluster>, StartError> {
+        let (kubeconfig, runtime) = (self.kubeconfig.clone(), Handle::current());
+        let connecting = tokio::task::spawn_blocking(move || {
+            runtime.block_on(async { ApiServer::cluster(kubeconfig.as_deref()).await })
+        });
+        match timeout_at(deadline, connecting).await {
+            Ok(Ok(cluster)) => cluster.map(Some),
+            Ok(Err(failed)) => Err(StartError::Cluster(failed.to_string())),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// The same as a text in the form that was asked for, and what a program ends with that tells it
+    /// ([`Diagnosis::exit_code`]).
     ///
     /// # Errors
     /// As [`DoctorOptions::examine`].
-    pub async fn run(&self, server: &ApiServer) -> Result<(String, bool), StartError> {
+    pub async fn run(&self, server: &ApiServer) -> Result<(String, i32), StartError> {
         let diagnosis = self.examine(server).await?;
         let text = match self.output {
             DoctorOutput::Text => diagnosis.to_string(),
             DoctorOutput::Json => diagnosis.to_json() + "\n",
         };
-        Ok((text, diagnosis.is_healthy()))
+        Ok((text, diagnosis.exit_code()))
     }
+}
+
+/// What is said when the time is over.
+fn late() -> Vec<Finding> {
+    let mut late = Check::new("time");
+    let why = format!("the cluster answers too slowly: {} s are over", PATIENCE.as_secs());
+    let remedy = "look again when it answers: kubectl get --raw '/readyz?verbose'";
+    late.unseen("the rest", &why, remedy);
+    late.done("")
 }
 
 /// What is looked at.
@@ -125,6 +180,7 @@ struct Installation {
     api_services: Vec<String>,
     kinds: Vec<Arc<Kind>>,
     grants: Vec<Grant>,
+    deployed: Deployed,
     clock: Clock,
 }
 
@@ -137,16 +193,18 @@ enum Found {
 }
 
 impl Installation {
-    async fn examine(&self) -> Diagnosis {
-        let deadline = Instant::now() + PATIENCE;
-        let mut findings = control_plane::is_there(self).await;
-        if findings.iter().any(|finding| finding.outcome == Outcome::Fault) {
-            return Diagnosis { findings };
-        }
+    /// Goes on looking, after these findings.
+    async fn examine(&self, mut findings: Vec<Finding>, deadline: Instant) -> Diagnosis {
         // Causes before what follows from them.
         let all = async {
             findings.extend(control_plane::clock(self).await);
             findings.extend(front_proxy::check(self).await);
+            // Of another namespace than the one that serves nothing would be right.
+            let elsewhere = registration::elsewhere(self).await;
+            if !elsewhere.is_empty() {
+                findings.extend(elsewhere);
+                return;
+            }
             findings.extend(workload::namespace(self).await);
             findings.extend(rights::check(self).await);
             findings.extend(webhooks::check(self).await);
@@ -158,10 +216,7 @@ impl Installation {
             findings.extend(served::check(self).await);
         };
         if timeout_at(deadline, all).await.is_err() {
-            let mut late = Check::new("time");
-            let why = format!("the cluster answers too slowly: {} s are over", PATIENCE.as_secs());
-            late.unknown("the rest", &why);
-            findings.extend(late.done(""));
+            findings.extend(late());
         }
         Diagnosis { findings }
     }
@@ -184,10 +239,14 @@ impl Installation {
         self.find(&format!("/api/v1/namespaces/{namespace}/services/{service}")).await
     }
 
-    /// The command that makes what is missing, or makes it again as it should be.
-    fn install(&self) -> String {
-        let Self { name, namespace, .. } = self;
-        format!("{name} manifests --namespace={namespace} --image=IMAGE | kubectl apply -f -")
+    /// The command that makes what is missing.
+    fn create(&self) -> String {
+        self.deployed.create(&self.name, &self.namespace)
+    }
+
+    /// The command that grants the rights that are missing.
+    fn grant(&self) -> String {
+        self.deployed.grant(&self.name, &self.namespace)
     }
 
     /// The command that shows what the server says.

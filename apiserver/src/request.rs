@@ -99,13 +99,14 @@ impl Served {
     }
 }
 
-/// What the metrics say of a source.
-fn in_view(source: &SourceState) -> SourceInView {
-    SourceInView {
+/// What the metrics say of a source; nothing, if the cluster does not have it, as clusters may: an alert would
+/// never end.
+fn in_view(source: &SourceState) -> Option<SourceInView> {
+    (!source.is_rightly_absent).then(|| SourceInView {
         resource: source.resource.clone(),
         is_in_view: source.is_in_view(),
         age: source.age(),
-    }
+    })
 }
 
 /// What the metrics say of what is served.
@@ -133,7 +134,7 @@ fn observed(served: &Served, inflight: (usize, usize)) -> Observed {
     let store = stores.next().map(|(store, _)| store);
     Observed {
         inflight,
-        sources: served.sources().iter().map(in_view).collect(),
+        sources: served.sources().iter().filter_map(in_view).collect(),
         kinds: kinds.collect(),
         store: store.and_then(|store| store.extent()),
         behind: store.map_or(0, |store| store.behind()),

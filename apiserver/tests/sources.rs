@@ -454,8 +454,12 @@ async fn what_knows_no_watch_is_polled_and_streams_are_opened_again() {
         let asked = cluster.requests().len() - before;
         assert!((9..60).contains(&asked), "{asked} times in ten minutes");
         let (_, _, metrics) = ask(&server, "/metrics").await;
+        // Nor does an alert fire of what a cluster does not have.
+        let metrics = metrics.as_str().unwrap();
+        let is_counted = metrics.contains("{source=\"pods.metrics.k8s.io\"}");
         let line = "apiserver_computed_source_in_view{source=\"pods.metrics.k8s.io\"} 0";
-        assert!(metrics.as_str().unwrap().contains(line), "{metrics}");
+        assert_eq!(metrics.contains(line), status == StatusCode::FORBIDDEN, "{metrics}");
+        assert_eq!(is_counted, status == StatusCode::FORBIDDEN, "{metrics}");
     }
     // What is installed and does not answer is warned of, when what it said last is old.
     cluster.refuse(METRICS, StatusCode::SERVICE_UNAVAILABLE);

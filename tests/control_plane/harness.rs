@@ -49,7 +49,9 @@ pub fn run<W: Shared>(groups: &[Group<W>], needs: &[(&str, Needs)]) {
     for &group in groups {
         let mut tests = Vec::new();
         for &(name, test) in group {
-            let missing = needs.iter().find(|(of, _)| *of == name).and_then(|(_, why)| why());
+            // To find out may take a build: not for what is only listed, or left out.
+            let need = needs.iter().find(|(of, _)| *of == name && wanted(name));
+            let missing = need.and_then(|(_, why)| why());
             let missing = programs.as_ref().map_or(Some("no control plane"), |_| missing);
             let ignored = missing.is_some() && !required;
             let asked =

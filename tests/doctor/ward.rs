@@ -49,6 +49,16 @@ impl Ward {
         Ok(())
     }
 
+    /// Pipes the manifests into this command of kubectl. What it says of objects that it leaves as they are does
+    /// not matter: what is missing has to be there afterwards.
+    pub fn follow(&self, command: &[&str]) -> Result<()> {
+        let manifest = std::fs::read_to_string(crate::world::manifest_file())?;
+        let mut arguments = command.to_vec();
+        arguments.extend(["-f", "-"]);
+        self.world.control_plane.kubectl(arguments).input(&manifest).output()?;
+        Ok(())
+    }
+
     /// Leads APIService and Service to a port of this machine.
     pub fn lead_to(&self, port: u16) -> Result<()> {
         let service = (NAMESPACE, farm_operator::NAME);

@@ -64,12 +64,16 @@ pub(super) async fn clock(installation: &Installation) -> Vec<Finding> {
     let mut check = Check::new("clock");
     match installation.cluster.look("/version").await {
         Ok(look) => match skew(look.date.as_deref(), installation.clock.now()) {
-            Some(seconds) if seconds.abs() > SKEW => check.fault(
+            Some(seconds) if seconds.abs() > SKEW => check.warn(
                 format!("this machine's clock is {} that of kube-apiserver", direction(seconds)),
                 "run it in the Pod too (kubectl exec); set the clocks of the nodes: timedatectl set-ntp true",
             ),
             Some(_) => {}
-            None => check.unknown("the time", "kube-apiserver sends no header Date"),
+            None => check.unseen(
+                "the time",
+                "kube-apiserver, or what is before it, sends no header Date",
+                "compare the clocks yourself: date -u, here and on a node of the control plane",
+            ),
         },
         Err(why) => check.unknown("the time", &why),
     }

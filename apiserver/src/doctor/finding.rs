@@ -4,6 +4,9 @@ use std::fmt;
 
 use serde::Serialize;
 
+/// How it begins if an answer has not come in time.
+const LATE: &str = "no answer within";
+
 /// How a check came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -41,9 +44,20 @@ pub struct Diagnosis {
 }
 
 impl Diagnosis {
-    /// Whether nothing was found that does not work.
+    /// Whether everything could be looked at, and nothing was found that does not work.
     pub fn is_healthy(&self) -> bool {
-        self.findings.iter().all(|finding| finding.outcome != Outcome::Fault)
+        self.exit_code() == 0
+    }
+
+    /// What a program ends with that tells this: 0 if all is well, 1 if something does not work, 2 if nothing is
+    /// known that does not, and not everything could be looked at.
+    pub fn exit_code(&self) -> i32 {
+        let has = |outcome| self.findings.iter().any(|finding| finding.outcome == outcome);
+        match (has(Outcome::Fault), has(Outcome::Unknown)) {
+            (true, _) => 1,
+            (false, true) => 2,
+            (false, false) => 0,
+        }
     }
 
     /// The diagnosis as JSON.
@@ -94,9 +108,17 @@ impl Check {
 
     /// What could not be seen, and why.
     pub(super) fn unknown(&mut self, what: &str, why: &str) {
-        let remedy = "look again as an administrator of the cluster (--kubeconfig)";
+        let remedy = match why.starts_with(LATE) {
+            true => "look again when the cluster answers: kubectl get --raw '/readyz?verbose'",
+            false => "look again as an administrator of the cluster (--kubeconfig)",
+        };
+        self.unseen(what, why, remedy);
+    }
+
+    /// The same, where more rights are not what helps.
+    pub(super) fn unseen(&mut self, what: &str, why: &str, remedy: impl Into<String>) {
         let message = format!("{what} cannot be seen: {why}");
-        self.add(Outcome::Unknown, message, Some(remedy.to_owned()));
+        self.add(Outcome::Unknown, message, Some(remedy.into()));
     }
 
     /// The findings; this one, if nothing was found.
@@ -104,6 +126,11 @@ impl Check {
         if self.findings.is_empty() {
             self.add(Outcome::Ok, well.into(), None);
         }
+        self.findings
+    }
+
+    /// What was found, if anything was.
+    pub(super) fn into_findings(self) -> Vec<Finding> {
         self.findings
     }
 
@@ -120,11 +147,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_was_not_seen_is_not_well() {
+        let mut check = Check::new("service");
+        check.unknown("Service a/b", "services is forbidden");
+        check.unknown("Service a/c", "no answer within 10 s");
+        let mut diagnosis = Diagnosis { findings: check.done("well") };
+        assert!(diagnosis.findings[0].remedy.as_ref().unwrap().contains("administrator"));
+        assert!(diagnosis.findings[1].remedy.as_ref().unwrap().contains("readyz"));
+        assert_eq!((diagnosis.exit_code(), diagnosis.is_healthy()), (2, false));
+        diagnosis.findings = Check::new("clock").done("right");
+        assert_eq!((diagnosis.exit_code(), diagnosis.is_healthy()), (0, true));
+    }
+
+    #[test]
     fn a_finding_is_a_line_and_what_to_do_is_another() {
         let mut check = Check::new("service");
         check.fault("Service a/b is\nmissing", "kubectl apply -f -");
         let mut diagnosis = Diagnosis { findings: check.done("well") };
         assert!(!diagnosis.is_healthy());
+        assert_eq!(diagnosis.exit_code(), 1);
         diagnosis.findings.extend(Check::new("clock").done("right"));
         let expected = "FAULT    service          Service a/b is missing\n->                        kubectl apply -f -\nok       clock            right\n";
         assert_eq!(diagnosis.to_string(), expected);

@@ -5,6 +5,39 @@ use serde_json::Value;
 use super::finding::{Check, Finding};
 use super::{Found, Installation, items, text};
 
+/// The namespace in which a Service of our name is that one of our APIServices leads to.
+pub(super) async fn namespace(installation: &Installation) -> Option<String> {
+    for name in &installation.api_services {
+        if let Found::Object(found) = installation.find_api_service(name).await
+            && let service = &found["spec"]["service"]
+            && text(&service["name"]) == installation.service
+            && let namespace = text(&service["namespace"])
+            && !namespace.is_empty()
+        {
+            return Some(namespace.to_owned());
+        }
+    }
+    None
+}
+
+/// What to say if APIServices lead to another namespace than the one that is looked at; nothing, if none does.
+pub(super) async fn elsewhere(installation: &Installation) -> Vec<Finding> {
+    let mut check = Check::new("api-service");
+    let Installation { namespace, service, name: server, .. } = installation;
+    for name in &installation.api_services {
+        let Found::Object(found) = installation.find_api_service(name).await else { continue };
+        let other = &found["spec"]["service"];
+        let (other, other_service) = (text(&other["namespace"]), text(&other["name"]));
+        if !other.is_empty() && other != namespace {
+            check.fault(
+                format!("APIService {name} leads to Service {other}/{other_service}, not to {namespace}/{service}: what is in {namespace} is asked nothing"),
+                format!("look at the one that serves: {server} doctor --namespace={other} --service-name={other_service}"),
+            );
+        }
+    }
+    check.into_findings()
+}
+
 /// Whether each APIService is there, leads to our Service, and is to be verified.
 pub(super) async fn registered(installation: &Installation) -> Vec<Finding> {
     let mut check = Check::new("api-service");
@@ -21,7 +54,7 @@ pub(super) async fn registered(installation: &Installation) -> Vec<Finding> {
                     };
                     check.fault(
                         format!("APIService {name} {what}, not to {namespace}/{service}"),
-                        format!("if it should be this one: kubectl delete apiservice {name}, then {}; if not: --namespace and --service-name say which one is meant", installation.install()),
+                        format!("if it should be this one: kubectl delete apiservice {name}, then {}; if not: --namespace and --service-name say which one is meant", installation.create()),
                     );
                 } else if spec["insecureSkipTLSVerify"] == true {
                     check.warn(
@@ -32,7 +65,7 @@ pub(super) async fn registered(installation: &Installation) -> Vec<Finding> {
             }
             Found::Absent => check.fault(
                 format!("APIService {name} is missing: kube-apiserver does not know the server"),
-                installation.install(),
+                installation.create(),
             ),
             Found::Hidden(why) => check.unknown(&format!("APIService {name}"), &why),
         }
@@ -48,8 +81,19 @@ pub(super) async fn registered(installation: &Installation) -> Vec<Finding> {
 pub(super) async fn available(installation: &Installation) -> Vec<Finding> {
     let mut check = Check::new("available");
     for name in &installation.api_services {
-        // What is missing was told already.
-        let Found::Object(found) = installation.find_api_service(name).await else { continue };
+        let found = match installation.find_api_service(name).await {
+            Found::Object(found) => found,
+            // That it is missing was told already.
+            Found::Absent => {
+                let what = format!("what kube-apiserver thinks of APIService {name}");
+                check.unseen(&what, "it is missing", installation.create());
+                continue;
+            }
+            Found::Hidden(why) => {
+                check.unknown(&format!("what kube-apiserver thinks of APIService {name}"), &why);
+                continue;
+            }
+        };
         let conditions = items(&found["status"]["conditions"]);
         match conditions.iter().find(|condition| condition["type"] == "Available") {
             Some(condition) if condition["status"] == "True" => {}
@@ -75,7 +119,7 @@ fn advice(installation: &Installation, api_service: &str, reason: &str, message:
     let logs = installation.logs();
     let says = |words: &[&str]| words.iter().any(|word| message.contains(word));
     match reason {
-        "ServiceNotFound" => installation.install(),
+        "ServiceNotFound" => installation.create(),
         "ServicePortError" => format!(
             "kubectl -n {namespace} get service {service} -o yaml: it must have the port that the APIService names"
         ),

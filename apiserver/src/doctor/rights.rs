@@ -21,7 +21,7 @@ pub(super) async fn check(installation: &Installation) -> Vec<Finding> {
     let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{account}");
     match installation.find(&path).await {
         Found::Object(_) => {}
-        Found::Absent => check.fault(format!("{who} is missing"), installation.install()),
+        Found::Absent => check.fault(format!("{who} is missing"), installation.create()),
         Found::Hidden(why) => check.unknown(&who, &why),
     }
     let asked = stream::iter(&installation.grants)
@@ -43,7 +43,7 @@ pub(super) async fn check(installation: &Installation) -> Vec<Finding> {
     for (by, rights) in missing {
         check.fault(
             format!("{who} may not {}, which {by} grants", rights.join(", ")),
-            installation.install(),
+            installation.grant(),
         );
     }
     check.done(format!("{who} may do all {} things that it needs", answers.len()))

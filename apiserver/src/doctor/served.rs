@@ -49,8 +49,10 @@ pub(super) async fn check(installation: &Installation) -> Vec<Finding> {
                     missing.join(", ")
                 ),
                 format!(
-                    "{}, with the image of this release; or look with the program that is deployed",
-                    installation.install()
+                    "{}; or look with the program that is deployed",
+                    installation
+                        .deployed
+                        .replace_image(&installation.name, &installation.namespace)
                 ),
             );
         }

@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use super::finding::{Check, Finding};
-use super::{Found, Installation, text, workload};
+use super::{Found, Installation, items, text, workload};
 use crate::manifests;
 use crate::server;
 
@@ -19,45 +19,83 @@ struct Seen {
     place: String,
 }
 
+/// Why no certificate was seen.
+enum Unseen {
+    /// There is none.
+    Missing(String),
+    /// It cannot be looked at from here: why, and what to do.
+    Hidden(String, String),
+}
+
 pub(super) async fn check(installation: &Installation) -> Vec<Finding> {
     let mut check = Check::new("certificate");
     let name = format!("{}.{}.svc", installation.service, installation.namespace);
     let seen = match seen(installation, &name).await {
         Ok(seen) => seen,
-        Err((what, why)) if what.is_empty() => {
+        Err(Unseen::Missing(why)) => {
             check.fault(why, installation.logs());
             return check.done("");
         }
-        Err((what, why)) => {
-            check.unknown(&what, &why);
+        Err(Unseen::Hidden(why, remedy)) => {
+            check.unseen("the certificate that is served", &why, remedy);
             return check.done("");
         }
     };
     // What is served stays while the process lives, so nobody else notices.
     let (what, path) = secret(installation);
-    if let Found::Absent = installation.find(&path).await {
+    if installation.deployed.has_certificate_of_its_own() != Some(true)
+        && let Found::Absent = installation.find(&path).await
+    {
         check.warn(
             format!("{what} is missing: the next process that starts makes another CA"),
             format!("{}; the server fills it within a minute", create_secret(installation)),
         );
     }
+    let mut judged = 0;
     for api_service in &installation.api_services {
-        // What is missing was told already.
-        let Found::Object(found) = installation.find_api_service(api_service).await else {
-            continue;
-        };
-        judge(installation, api_service, &found["spec"], &seen, &mut check);
+        match installation.find_api_service(api_service).await {
+            Found::Object(found) => {
+                judged += 1;
+                for seen in &seen {
+                    judge(installation, api_service, &found, seen, &mut check);
+                }
+            }
+            Found::Absent => {}
+            Found::Hidden(why) => {
+                check.unknown(&format!("what APIService {api_service} trusts"), &why)
+            }
+        }
     }
-    check.done(format!("the certificate {} is what APIServices trust", seen.place))
+    if judged == 0 {
+        // What is missing was told already.
+        check.unseen(
+            "what APIServices trust",
+            "there is no APIService to see",
+            installation.create(),
+        );
+    }
+    let places: Vec<&str> = seen.iter().map(|seen| seen.place.as_str()).collect();
+    check.done(format!("the certificate {} is what APIServices trust", places.join(", and ")))
 }
 
 fn judge(
     installation: &Installation,
     api_service: &str,
-    spec: &Value,
+    found: &Value,
     seen: &Seen,
     check: &mut Check,
 ) {
+    let spec = &found["spec"];
+    // What kube-apiserver takes works, whatever is seen from here: an address may be another machine's in the
+    // network of whoever looks, and kube-apiserver may trust what is refused here.
+    let is_content = is_available(found);
+    let mut tell = |message: String, remedy: String| match is_content {
+        true => check.warn(
+            format!("{message}; but kube-apiserver finds the server well at present"),
+            remedy,
+        ),
+        false => check.fault(message, remedy),
+    };
     if spec["insecureSkipTLSVerify"] == true {
         return;
     }
@@ -75,7 +113,7 @@ fn judge(
             ),
             _ => format!("the caBundle of APIService {api_service} is not PEM of certificates"),
         };
-        check.fault(message, set);
+        tell(message, set);
         return;
     };
     if let Some(why) = server::refusal(&pem, &seen.chain, &name, installation.clock.now()) {
@@ -84,47 +122,67 @@ fn judge(
             false => format!("issue it anew for {name}: {}", installation.logs()),
         };
         let message = format!(
-            "kube-apiserver refuses the certificate {} by the caBundle of APIService {api_service}: it {why}",
+            "kube-apiserver should refuse the certificate {} by the caBundle of APIService {api_service}: it {why}",
             seen.place
         );
-        check.fault(message, remedy);
+        tell(message, remedy);
     }
 }
 
-/// The certificate that the server shows, or keeps. An error names what cannot be seen, and why; if the first is
-/// empty, there is none.
-async fn seen(installation: &Installation, name: &str) -> Result<Seen, (String, String)> {
+/// Whether kube-apiserver finds the server of an APIService well.
+fn is_available(api_service: &Value) -> bool {
+    let mut conditions = items(&api_service["status"]["conditions"]).iter();
+    conditions.any(|condition| condition["type"] == "Available" && condition["status"] == "True")
+}
+
+/// The certificates that servers show, or else the one that is kept.
+async fn seen(installation: &Installation, name: &str) -> Result<Vec<Seen>, Unseen> {
     let mut unreachable = None;
+    let mut shown: Vec<Seen> = Vec::new();
     for address in workload::addresses(installation).await.iter().take(TRIED) {
         match server::presented(address, name).await {
-            Ok(chain) => return Ok(Seen { chain, place: format!("that is shown at {address}") }),
+            // Servers that share a certificate are told of once.
+            Ok(chain) if shown.iter().any(|known| known.chain == chain) => {}
+            Ok(chain) => shown.push(Seen { chain, place: format!("that is shown at {address}") }),
             Err(why) => unreachable = Some(format!("{address} cannot be reached from here: {why}")),
         }
     }
+    if !shown.is_empty() {
+        return Ok(shown);
+    }
     let unreachable = unreachable.unwrap_or_else(|| "no address is known".to_owned());
+    let way =
+        "--server-address=HOST:PORT names a way to the server, as that of kubectl port-forward";
+    let own = installation.deployed.has_certificate_of_its_own();
+    if own == Some(true) {
+        let why = format!("it is in files that --tls-cert-file names, and {unreachable}");
+        return Err(Unseen::Hidden(why, way.to_owned()));
+    }
     let (what, path) = secret(installation);
+    let none = |why: String| match own {
+        Some(_) => Unseen::Missing(why),
+        // It may be in files.
+        None => Unseen::Hidden(format!("{unreachable}, and {why}"), way.to_owned()),
+    };
     match installation.find(&path).await {
         Found::Object(found) => {
             let kept = STANDARD.decode(text(&found["data"]["tls.crt"])).unwrap_or_default();
             let kept = String::from_utf8(kept).unwrap_or_default();
             match server::is_bundle(&kept) {
-                true => Ok(Seen { chain: kept, place: format!("in {what}") }),
-                false => Err((
-                    String::new(),
-                    format!(
-                        "{what} keeps no certificate yet: the server has not started, or may not update it"
-                    ),
-                )),
+                true => Ok(vec![Seen { chain: kept, place: format!("in {what}") }]),
+                false => Err(none(format!(
+                    "{what} keeps no certificate yet: the server has not started, or may not update it"
+                ))),
             }
         }
-        Found::Absent => Err((
-            String::new(),
-            format!(
-                "{what} is missing, in which the server keeps its certificate ({unreachable}): {}",
-                create_secret(installation)
-            ),
+        Found::Absent => Err(none(format!(
+            "{what} is missing, in which the server keeps its certificate ({unreachable}): {}",
+            create_secret(installation)
+        ))),
+        Found::Hidden(why) => Err(Unseen::Hidden(
+            format!("{unreachable}, and {what} is not shown: {why}"),
+            format!("look again as an administrator of the cluster (--kubeconfig), or {way}"),
         )),
-        Found::Hidden(why) => Err((format!("the certificate that is served ({unreachable})"), why)),
     }
 }
 

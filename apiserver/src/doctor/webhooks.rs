@@ -1,7 +1,7 @@
 //! Admission webhooks that may keep us from running: those that are asked about our Pods, our Secret, our
 //! APIServices or our questions, and refuse all while nobody answers them.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::finding::{Check, Finding};
 use super::{Found, Installation, items, text};
@@ -14,8 +14,9 @@ const LOOKED_AT: usize = 20;
 
 /// What must be written for us, and the server by itself: group, plural, operation, and whether it is in
 /// our namespace.
-const WRITES: [(&str, &str, &str, bool); 6] = [
+const WRITES: [(&str, &str, &str, bool); 7] = [
     ("", "pods", "CREATE", true),
+    (CLAIMS.0, CLAIMS.1, "CREATE", true),
     ("apps", "replicasets", "CREATE", true),
     ("", "secrets", "UPDATE", true),
     ("apiregistration.k8s.io", "apiservices", "UPDATE", false),
@@ -23,15 +24,39 @@ const WRITES: [(&str, &str, &str, bool); 6] = [
     ("authentication.k8s.io", "tokenreviews", "CREATE", false),
 ];
 
+/// What is written only for a server that keeps its objects on a volume.
+const CLAIMS: (&str, &str) = ("", "persistentvolumeclaims");
+
+/// Whether a webhook can be asked, as far as that can be seen.
+enum Answers {
+    Yes,
+    /// It is not in the cluster, or not shown.
+    Unknown,
+    /// Why not.
+    No(String),
+}
+
+/// What it is that a webhook is asked about.
+struct Concern {
+    plurals: String,
+    /// Whether all of it is in our namespace, so that a namespaceSelector can leave it out.
+    is_namespaced: bool,
+    /// Whether conditions may leave it out, which are not evaluated here.
+    is_conditional: bool,
+}
+
 pub(super) async fn check(installation: &Installation) -> Vec<Finding> {
     let mut check = Check::new("webhooks");
     let path = format!("/api/v1/namespaces/{}", installation.namespace);
     let namespace = match installation.find(&path).await {
         Found::Object(found) => found,
-        // Told already. What selects by name is judged all the same.
-        Found::Absent | Found::Hidden(_) => Value::Null,
+        // Told already. What selects by name is judged all the same: each namespace has this label.
+        Found::Absent | Found::Hidden(_) => {
+            let labels = json!({"kubernetes.io/metadata.name": installation.namespace});
+            json!({"metadata": {"labels": labels}})
+        }
     };
-    let mut looks = 0;
+    let (mut looks, mut gates) = (0, Vec::new());
     for (plural, kind) in [
         ("validatingwebhookconfigurations", "ValidatingWebhookConfiguration"),
         ("mutatingwebhookconfigurations", "MutatingWebhookConfiguration"),
@@ -48,34 +73,54 @@ pub(super) async fn check(installation: &Installation) -> Vec<Finding> {
         for configuration in items(&list["items"]) {
             let name = text(&configuration["metadata"]["name"]);
             for webhook in items(&configuration["webhooks"]) {
-                let Some(writes) = concerned(installation, webhook, &namespace) else { continue };
+                let Some(concern) = concerned(installation, webhook, &namespace) else { continue };
                 let what = format!(
-                    "webhook {} of {kind} {name} is asked about {writes}",
-                    text(&webhook["name"])
+                    "webhook {} of {kind} {name} is asked about {}",
+                    text(&webhook["name"]),
+                    concern.plurals
                 );
+                let way = match concern.is_namespaced {
+                    true => format!(
+                        "a namespaceSelector without kubernetes.io/metadata.name={}",
+                        installation.namespace
+                    ),
+                    // A namespaceSelector says nothing of what is in no namespace.
+                    false => format!("rules without {}", concern.plurals),
+                };
                 let relief = format!(
-                    "leave us out: kubectl edit {kind} {name}: a namespaceSelector without kubernetes.io/metadata.name={}, or failurePolicy: Ignore",
-                    installation.namespace
+                    "make it answer, or leave us out: kubectl edit {kind} {name}: {way}, or failurePolicy: Ignore"
                 );
                 looks += 1;
-                match unanswered(installation, webhook, looks <= LOOKED_AT).await {
-                    Some(why) => check.fault(format!("{what} and refuses all: {why}"), relief),
-                    None => {
-                        check.warn(format!("{what} and would refuse all while it is away"), relief);
-                    }
+                match answers(installation, webhook, looks <= LOOKED_AT).await {
+                    Answers::No(why) if concern.is_conditional => check.warn(
+                        format!("{what}, unless its matchConditions leave us out, and refuses all: {why}"),
+                        relief,
+                    ),
+                    Answers::No(why) => check.fault(format!("{what} and refuses all: {why}"), relief),
+                    Answers::Yes | Answers::Unknown => gates.push(name.to_owned()),
                 }
             }
         }
         if !text(&list["metadata"]["continue"]).is_empty() {
-            let why = format!("there are more than {LIMIT} of them");
-            check.unknown(&format!("the rest of {plural}"), &why);
+            check.unseen(
+                &format!("the rest of {plural}"),
+                &format!("there are more than {LIMIT} of them"),
+                format!("kubectl get {plural}: look whether one of the later ones is in the way"),
+            );
         }
     }
-    check.done("no webhook is in the way if it fails")
+    gates.dedup();
+    check.done(match gates.is_empty() {
+        true => "no webhook is in the way if it fails".to_owned(),
+        false => format!(
+            "no webhook is seen to be away; what the server needs would be refused without {}",
+            gates.join(", ")
+        ),
+    })
 }
 
 /// Which of our writes a webhook is asked about, if it refuses what it cannot be asked about.
-fn concerned(installation: &Installation, webhook: &Value, namespace: &Value) -> Option<String> {
+fn concerned(installation: &Installation, webhook: &Value, namespace: &Value) -> Option<Concern> {
     if webhook["failurePolicy"] == "Ignore" {
         return None;
     }
@@ -91,8 +136,17 @@ fn concerned(installation: &Installation, webhook: &Value, namespace: &Value) ->
             && (!is_namespaced || selects(&webhook["namespaceSelector"], &of_namespace))
             && selects(&webhook["objectSelector"], &of_object)
     };
-    let writes: Vec<&str> = WRITES.iter().filter(is_concerned).map(|write| write.1).collect();
-    (!writes.is_empty()).then(|| writes.join(", "))
+    let is_made = |write: &&(&str, &str, &str, bool)| {
+        (write.0, write.1) != CLAIMS || installation.deployed.has_volume()
+    };
+    let writes = WRITES.iter().filter(is_made).filter(is_concerned);
+    let writes: Vec<&(&str, &str, &str, bool)> = writes.collect();
+    let plurals: Vec<&str> = writes.iter().map(|write| write.1).collect();
+    (!writes.is_empty()).then(|| Concern {
+        plurals: plurals.join(", "),
+        is_namespaced: writes.iter().all(|write| write.3),
+        is_conditional: !items(&webhook["matchConditions"]).is_empty(),
+    })
 }
 
 fn is_ruled(rule: &Value, group: &str, plural: &str, operation: &str, is_namespaced: bool) -> bool {
@@ -135,38 +189,36 @@ fn selects(selector: &Value, labels: &Labels) -> bool {
     selector.map_or(true, |selector| selector.matches(labels))
 }
 
-/// Why nobody answers a webhook, as far as that can be seen.
-async fn unanswered(
-    installation: &Installation,
-    webhook: &Value,
-    may_look: bool,
-) -> Option<String> {
+/// Whether a webhook can be asked.
+async fn answers(installation: &Installation, webhook: &Value, may_look: bool) -> Answers {
     let service = &webhook["clientConfig"]["service"];
     let (namespace, name) = (text(&service["namespace"]), text(&service["name"]));
     if !may_look || name.is_empty() {
-        return None;
+        return Answers::Unknown;
     }
     let path = format!("/api/v1/namespaces/{namespace}/services/{name}");
     match installation.find(&path).await {
-        Found::Absent => return Some(format!("its Service {namespace}/{name} is missing")),
-        Found::Object(found) if found["spec"]["type"] == "ExternalName" => return None,
+        Found::Absent => return Answers::No(format!("its Service {namespace}/{name} is missing")),
+        Found::Object(found) if found["spec"]["type"] == "ExternalName" => return Answers::Unknown,
         Found::Object(_) => {}
-        Found::Hidden(_) => return None,
+        Found::Hidden(_) => return Answers::Unknown,
     }
     let path = format!(
         "/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices?limit={LIMIT}&labelSelector=kubernetes.io%2Fservice-name%3D{name}"
     );
-    let Found::Object(slices) = installation.find(&path).await else { return None };
+    let Found::Object(slices) = installation.find(&path).await else { return Answers::Unknown };
     let slices = items(&slices["items"]).iter();
     let mut endpoints = slices.flat_map(|slice| items(&slice["endpoints"]));
     let is_ready = endpoints.any(|endpoint| endpoint["conditions"]["ready"] != false);
-    (!is_ready).then(|| format!("no Pod behind its Service {namespace}/{name} is ready"))
+    match is_ready {
+        true => Answers::Yes,
+        false => Answers::No(format!("no Pod behind its Service {namespace}/{name} is ready")),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn selectors_are_those_of_kubernetes() {

@@ -19,12 +19,12 @@ pub(super) async fn namespace(installation: &Installation) -> Vec<Finding> {
             format!(
                 "if it stays so: kubectl delete apiservice {}; then {}",
                 installation.api_services.join(" "),
-                installation.install()
+                installation.create()
             ),
         ),
         Found::Object(_) => {}
         Found::Absent => {
-            check.fault(format!("Namespace {namespace} is missing"), installation.install());
+            check.fault(format!("Namespace {namespace} is missing"), installation.create());
         }
         Found::Hidden(why) => check.unknown(&format!("Namespace {namespace}"), &why),
     }
@@ -39,7 +39,7 @@ pub(super) async fn service(installation: &Installation) -> Vec<Finding> {
     let found = match installation.find_service().await {
         Found::Object(found) => found,
         Found::Absent => {
-            check.fault(format!("{what} is missing"), installation.install());
+            check.fault(format!("{what} is missing"), installation.create());
             return check.done("");
         }
         Found::Hidden(why) => {
@@ -61,7 +61,7 @@ pub(super) async fn service(installation: &Installation) -> Vec<Finding> {
         if !ports.contains(&port) {
             check.fault(
                 format!("{what} has no port {port}, which APIService {name} names, but {ports:?}"),
-                installation.install(),
+                format!("give it that port: kubectl -n {namespace} edit service {service}"),
             );
         }
     }
@@ -72,10 +72,18 @@ pub(super) async fn service(installation: &Installation) -> Vec<Finding> {
 pub(super) async fn endpoints(installation: &Installation) -> Vec<Finding> {
     let mut check = Check::new("endpoints");
     let Installation { namespace, service, .. } = installation;
-    // What is missing was told already.
-    let Found::Object(found) = installation.find_service().await else {
-        check.unknown("endpoints", "there is no Service to have some");
-        return check.done("");
+    let found = match installation.find_service().await {
+        Found::Object(found) => found,
+        // That it is missing was told already.
+        Found::Absent => {
+            let why = "there is no Service to have some";
+            check.unseen("endpoints", why, installation.create());
+            return check.done("");
+        }
+        Found::Hidden(why) => {
+            check.unknown("endpoints", &why);
+            return check.done("");
+        }
     };
     if is_external(&found) {
         return check.done("the Service needs none");
@@ -156,7 +164,10 @@ async fn why_not_ready(installation: &Installation, service: &Value) -> (String,
         terms.map(|(key, value)| format!("{key}={}", text(value))).collect();
     let selector = selector.join(",");
     if selector.is_empty() {
-        let remedy = installation.install();
+        let remedy = format!(
+            "give it the selector app.kubernetes.io/name={name}: kubectl -n {namespace} edit service {}",
+            installation.service
+        );
         return ("the Service has no selector, and nobody has made endpoints".to_owned(), remedy);
     }
     let query: String = form_urlencoded::byte_serialize(selector.as_bytes()).collect();
@@ -195,7 +206,7 @@ async fn why_not_ready(installation: &Installation, service: &Value) -> (String,
             ),
         );
     }
-    (format!("there are no Pods with {selector}"), installation.install())
+    (format!("there are no Pods with {selector}"), installation.create())
 }
 
 /// What keeps a Pod from being ready.

@@ -51,8 +51,7 @@ pub(crate) fn refusal(cas: &str, chain: &str, name: &str, now: Timestamp) -> Opt
     let seconds = u64::try_from(now.as_second()).unwrap_or_default();
     let at = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
     let by_itself = certificate::fault(chain, name, now);
-    let is_signed = || tls::is_server_certificate_of(cas, chain, name, at);
-    by_itself.or_else(|| (!is_signed()).then(|| "is signed by none of these CAs".to_owned()))
+    by_itself.or_else(|| tls::distrust(cas, chain, name, at))
 }
 
 /// Whether a text is certificates, at least one, and nothing else.

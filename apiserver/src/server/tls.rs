@@ -13,7 +13,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{
-    DigitallySignedStruct, DistinguishedName, Error, RootCertStore, ServerConfig, SignatureScheme,
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, ServerConfig,
+    SignatureScheme,
 };
 
 use crate::cluster::DelegatedAuthentication;
@@ -199,18 +200,29 @@ pub(super) fn is_server_certificate_of(
     name: &str,
     at: UnixTime,
 ) -> bool {
-    let check = || -> Option<()> {
+    distrust(cas, certificate, name, at).is_none()
+}
+
+/// Why a server's chain is not trusted by these CAs, for this name; nothing, if it is.
+pub(super) fn distrust(cas: &str, certificate: &str, name: &str, at: UnixTime) -> Option<String> {
+    let check = || -> Result<(), String> {
         let mut roots = RootCertStore::empty();
-        roots.add_parsable_certificates(certificates("CA", cas).ok()?);
+        roots.add_parsable_certificates(certificates("CA", cas)?);
         let provider = Arc::new(ring::default_provider());
         let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider);
-        let chain = certificates("certificate", certificate).ok()?;
-        let (leaf, rest) = chain.split_first()?;
-        let name = ServerName::try_from(name.to_owned()).ok()?;
-        verifier.build().ok()?.verify_server_cert(leaf, rest, &name, &[], at).ok()?;
-        Some(())
+        let chain = certificates("certificate", certificate)?;
+        let (leaf, rest) = chain.split_first().ok_or("has no certificate")?;
+        let name = ServerName::try_from(name.to_owned()).map_err(|error| error.to_string())?;
+        let verifier = verifier.build().map_err(|error| format!("cannot be verified: {error}"))?;
+        let verified = verifier.verify_server_cert(leaf, rest, &name, &[], at);
+        verified.map(drop).map_err(|error| match error {
+            Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+                "is signed by none of these CAs".to_owned()
+            }
+            other => format!("cannot be verified: {other}"),
+        })
     };
-    check().is_some()
+    check().err()
 }
 
 fn verifier(what: &str, pem: &str) -> Result<Arc<dyn ClientCertVerifier>, String> {
