@@ -62,7 +62,7 @@ pub(super) async fn check(installation: &Installation) -> Vec<Finding> {
             }
             Found::Absent => {}
             Found::Hidden(why) => {
-                check.unknown(&format!("what APIService {api_service} trusts"), &why)
+                check.unknown(&format!("what APIService {api_service} trusts"), &why);
             }
         }
     }

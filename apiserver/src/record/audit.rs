@@ -262,7 +262,7 @@ impl Trail {
             let object = raw(&status).filter(|object| object.get().len() <= OBJECT_LIMIT);
             match object {
                 Some(object) if self.hold(object.get().len()) => {
-                    self.response.object = Some(object)
+                    self.response.object = Some(object);
                 }
                 _ => {
                     self.response.leave_out();
