@@ -180,11 +180,16 @@ async fn why_not_ready(installation: &Installation, service: &Value) -> (String,
             return (format!("Pods cannot be seen: {why}"), remedy.to_owned());
         }
     };
-    if let Some(pod) = items(&pods["items"]).first() {
+    if let Some(pod) = most_telling(items(&pods["items"])) {
         let pod_name = text(&pod["metadata"]["name"]);
+        // What the container that runs now says is not why the one before it has ended.
+        let logs = match has_ended_before(pod) {
+            true => format!("{} --previous", installation.logs()),
+            false => installation.logs(),
+        };
         return (
             format!("Pod {namespace}/{pod_name}: {}", state(pod)),
-            format!("kubectl -n {namespace} describe pod {pod_name}; {}", installation.logs()),
+            format!("kubectl -n {namespace} describe pod {pod_name}; {logs}"),
         );
     }
     for plural in ["deployments", "statefulsets"] {
@@ -209,12 +214,46 @@ async fn why_not_ready(installation: &Installation, service: &Value) -> (String,
     (format!("there are no Pods with {selector}"), installation.create())
 }
 
+/// The Pod that should be ready: one that has ended, or that is being deleted, only if there is no other.
+fn most_telling(pods: &[Value]) -> Option<&Value> {
+    let is_over = |pod: &&Value| {
+        let has_ended = ["Succeeded", "Failed"].contains(&text(&pod["status"]["phase"]));
+        has_ended || !pod["metadata"]["deletionTimestamp"].is_null()
+    };
+    pods.iter().min_by_key(is_over)
+}
+
+/// Its containers, those first that the others wait for.
+fn containers(pod: &Value) -> impl Iterator<Item = &Value> {
+    let status = &pod["status"];
+    items(&status["initContainerStatuses"]).iter().chain(items(&status["containerStatuses"]))
+}
+
+fn has_ended_before(pod: &Value) -> bool {
+    containers(pod).any(|container| container["lastState"]["terminated"].is_object())
+}
+
 /// What keeps a Pod from being ready.
 fn state(pod: &Value) -> String {
-    for container in items(&pod["status"]["containerStatuses"]) {
+    // An init container that has done its work is in nobody's way.
+    let is_done = |container: &&Value| container["state"]["terminated"]["exitCode"] == 0;
+    let is_waiting_for_another =
+        |container: &&Value| text(&container["state"]["waiting"]["reason"]) == "PodInitializing";
+    let telling = containers(pod).filter(|one| !is_done(one) && !is_waiting_for_another(one));
+    for container in telling {
         let waiting = &container["state"]["waiting"];
         if waiting.is_object() {
-            return format!("{} {}", text(&waiting["reason"]), text(&waiting["message"]));
+            let before = &container["lastState"]["terminated"];
+            let before = match before.is_object() {
+                true => format!(
+                    "; it ended before: {} (exit code {})",
+                    text(&before["reason"]),
+                    before["exitCode"]
+                ),
+                false => String::new(),
+            };
+            let (reason, message) = (text(&waiting["reason"]), text(&waiting["message"]));
+            return format!("{reason} {message}{before}");
         }
         let ended = &container["state"]["terminated"];
         if ended.is_object() {
@@ -263,5 +302,32 @@ mod tests {
         assert_eq!(state(&json!({"status": {"phase": "Pending"}})), "it is Pending");
         let ended = json!({"status": {"containerStatuses": [{"state": {"terminated": {"reason": "Error", "exitCode": 1}}}]}});
         assert_eq!(state(&ended), "its container has ended: Error (exit code 1)");
+        let again = json!({"status": {
+            "initContainerStatuses": [{"state": {"terminated": {"reason": "Completed", "exitCode": 0}}}],
+            "containerStatuses": [{
+                "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}},
+                "lastState": {"terminated": {"reason": "OOMKilled", "exitCode": 137}},
+            }],
+        }});
+        let said = "CrashLoopBackOff back-off; it ended before: OOMKilled (exit code 137)";
+        assert_eq!(state(&again), said);
+        assert!(has_ended_before(&again) && !has_ended_before(&ended));
+        let first = json!({"status": {
+            "initContainerStatuses": [{"state": {"waiting": {"reason": "ErrImagePull", "message": "x"}}}],
+            "containerStatuses": [{"state": {"waiting": {"reason": "PodInitializing"}}}],
+        }});
+        assert_eq!(state(&first), "ErrImagePull x");
+    }
+
+    #[test]
+    fn a_pod_that_goes_tells_least() {
+        let gone =
+            json!({"metadata": {"name": "gone", "deletionTimestamp": "2026-01-01T00:00:00Z"}});
+        let failed = json!({"metadata": {"name": "failed"}, "status": {"phase": "Failed"}});
+        let waits = json!({"metadata": {"name": "waits"}, "status": {"phase": "Pending"}});
+        let pods = [gone.clone(), failed, waits.clone()];
+        assert_eq!(most_telling(&pods), Some(&waits));
+        assert_eq!(most_telling(&pods[..1]), Some(&gone));
+        assert_eq!(most_telling(&[]), None);
     }
 }
