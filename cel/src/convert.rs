@@ -107,7 +107,6 @@ pub(crate) fn to_string<'v>(value: &Value<'v>) -> Outcome<'v> {
 pub(crate) fn to_duration<'v>(value: &Value<'v>) -> Outcome<'v> {
     match value {
         Value::Duration(_) => Ok(value.clone()),
-        Value::Int(nanoseconds) => Ok(Value::Duration(*nanoseconds)),
         Value::String(text) => parse_duration(text.as_str())
             .map(Value::Duration)
             .ok_or_else(|| no_conversion(value, "google.protobuf.Duration")),

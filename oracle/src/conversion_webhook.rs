@@ -108,8 +108,8 @@ async fn answer(request: Request<hyper::body::Incoming>) -> Result<Response<Body
         .body(Body::from(review.to_string()))?)
 }
 
-/// Converts an object as a webhook in Go would: what is missing of a part of an object is nothing, and
-/// whole numbers have no fraction.
+/// Converts an object as a webhook in Go would: what is missing of a part of an object is nothing, what is
+/// nothing is not written, and whole numbers have no fraction.
 fn convert(mut object: Value, version: &str) -> Result<Value, String> {
     let nothing = match version {
         "example.com/v1" => json!({"weight": 0, "heads": 0}),
@@ -132,6 +132,14 @@ fn convert(mut object: Value, version: &str) -> Result<Value, String> {
     catch_unwind(std::panic::AssertUnwindSafe(convert))
         .unwrap_or_else(|_| Err("the conversion panicked".to_owned()))
         .map(without_fractions)
+        .map(without_nulls)
+}
+
+fn without_nulls(mut object: Value) -> Value {
+    if let Some(Value::Object(spec)) = object.get_mut("spec") {
+        spec.retain(|_, value| !value.is_null());
+    }
+    object
 }
 
 fn complete(value: &mut Value, missing: &Value) {

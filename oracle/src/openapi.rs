@@ -37,7 +37,9 @@ pub async fn compare(reference: &Server, other: &Server) -> Result<String> {
 pub async fn compare_built_in(reference: &Server, other: &Server) -> Result<String> {
     let mut report = String::new();
     let index = get(other, "/openapi/v3").await?;
-    for path in index["paths"].as_object().context("paths")?.keys() {
+    let paths = index["paths"].as_object().context("paths")?.keys();
+    // Definitions of other rows come and go meanwhile.
+    for path in paths.filter(|path| !path.contains(".example.com/")) {
         let path = format!("/openapi/v3/{path}");
         let (there, here) = (get(reference, &path).await?, get(other, &path).await?);
         let schemas = |document: &Value| document["components"]["schemas"].clone();
