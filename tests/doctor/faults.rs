@@ -81,7 +81,7 @@ pub fn a_user_without_rights_looks(ward: &mut Ward) -> Result<()> {
     Ok(())
 }
 
-/// The clock of whoever looks, and with it what is said of certificates.
+/// The clock of the machine that doctor runs on, and with it what is said of certificates.
 pub fn clocks_differ(ward: &mut Ward) -> Result<()> {
     let clock = aggregated_apiserver::Clock::system();
     let late = || jiff::Timestamp::now() - jiff::SignedDuration::from_mins(5);

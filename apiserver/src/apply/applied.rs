@@ -118,7 +118,7 @@ impl Managed {
     }
 }
 
-/// Without what its manager has applied before and nobody owns any more. Each set is looked at in its own
+/// The object without fields that its manager applied before and that no manager owns now. Each set is looked at in its own
 /// version, of which the object is made.
 ///
 /// # Errors

@@ -79,7 +79,7 @@ impl<'a> Versions<'a> {
     }
 
     /// A part of an object of one version as another has it. What its type demands, and the part does not
-    /// have, is taken from the whole object, and so is what the metadata says of nobody's: code that reads
+    /// have, is taken from the whole object, and so are the metadata that no manager owns: code that reads
     /// types cannot convert it otherwise. Where it cannot all the same, the answer is the whole object,
     /// so that nothing is taken away that should stay.
     ///

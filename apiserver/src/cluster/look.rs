@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub struct Look {
     /// Its status.
     pub status: StatusCode,
-    /// When it was given, by the clock of whoever has made it, if that was said: `Date`.
+    /// When it was given, by the clock of the server that answered: its header `Date`, if there is one.
     pub date: Option<String>,
     /// The body as JSON; null, if it is none.
     pub json: Value,

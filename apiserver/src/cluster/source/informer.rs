@@ -19,7 +19,7 @@ const SLACK: usize = 16;
 pub struct SourceInformer<K> {
     shelf: RwLock<Shelf<K>>,
     followers: Mutex<Vec<Weak<Changed>>>,
-    /// Tells texts apart that objects are read from. Its keys are random, so that nobody makes two alike.
+    /// Hashes the texts of objects. Its keys are random, so that no client can make two of one hash.
     hasher: RandomState,
     /// How many bytes the objects may take.
     pub(super) bound: usize,

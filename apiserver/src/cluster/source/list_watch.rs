@@ -334,7 +334,7 @@ fn take_event<K: DeserializeOwned>(
 }
 
 /// Keeps an object that is read from a text. What is listed again and has not changed is not read again, and
-/// nobody is told of it.
+/// its followers are not told.
 pub(super) fn keep<K: DeserializeOwned>(
     key: Key,
     text: &str,

@@ -21,7 +21,7 @@ use crate::watch_cache::WatchCache;
 /// object is computed from one source, by the [`Variant`] for its type. In all else it is as a kind that is
 /// [`Computed`] from one type; it is added by [`Kinds::computed_from_several`](crate::definition::Kinds::computed_from_several).
 ///
-/// Whoever lists or watches it needs the same right on all those types, and whoever gets an object,
+/// To list or watch it a user needs the same right on all those types, and to get an object,
 /// on the type that its name leads to. It is served as soon as all of them have been listed, but for
 /// those that the cluster may do without ([`SourceScope::if_served`]) and does not have.
 ///
@@ -113,7 +113,7 @@ pub trait Variant: Send + 'static {
 
     /// Which sources are read.
     const SCOPE: SourceScope = SourceScope::ALL;
-    /// At most so often an object is told to those who watch because of measurements alone.
+    /// At most so often watchers get an event of an object of which only measurements have changed.
     const MEASURED_AT_MOST_EVERY: Duration = Duration::from_secs(15);
     /// How long a measurement is not told that is not worth it.
     const MEASURED_AT_LATEST: Duration = Duration::from_secs(300);
