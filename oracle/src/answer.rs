@@ -199,13 +199,10 @@ impl Placeholders {
         {
             return format!("<in {minutes} minutes>");
         }
-        if is_now(text) {
-            return "<now>".to_owned();
-        }
         if key == "cells" && is_young(text) {
             return "<young>".to_owned();
         }
-        let mut text = text.replace(&self.namespace, "<namespace>");
+        let mut text = without_times(text).replace(&self.namespace, "<namespace>");
         for (index, uid) in self.uids.iter().enumerate() {
             text = text.replace(uid, &format!("<uid {}>", index + 1));
         }
@@ -380,6 +377,31 @@ fn is_now(text: &str) -> bool {
     time.is_ok_and(|time| time.duration_since(Timestamp::now()).abs() < NOW)
 }
 
+/// Hides times of now, also where a message shows an object.
+fn without_times(text: &str) -> String {
+    const LENGTH: usize = "2026-01-02T03:04:05".len();
+    let mut hidden = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(separator) = rest.find('T') {
+        let start = separator.checked_sub("2026-01-02".len());
+        let found = start.and_then(|start| {
+            let behind = rest.get(start + LENGTH..)?;
+            let fraction = behind.trim_start_matches(|c: char| c == '.' || c.is_ascii_digit());
+            let zone = if fraction.starts_with('Z') { 1 } else { "+00:00".len() };
+            let end = rest.len() - fraction.len() + zone;
+            is_now(rest.get(start..end)?).then_some((start, end))
+        });
+        let (shown, next) = found.unwrap_or((separator + 1, separator + 1));
+        hidden.push_str(&rest[..shown]);
+        if found.is_some() {
+            hidden.push_str("<now>");
+        }
+        rest = &rest[next..];
+    }
+    hidden.push_str(rest);
+    hidden
+}
+
 /// The age of something that was made during the row.
 fn is_young(text: &str) -> bool {
     let parts = text.trim_end_matches('s').split('m').collect::<Vec<_>>();
@@ -475,6 +497,19 @@ mod tests {
         assert_eq!(
             normal["metadata"],
             json!({"resourceVersion": "<of a list>", "continue": "<continue>"})
+        );
+    }
+
+    #[test]
+    fn times_of_now_are_hidden_wherever_they_stand() {
+        let now = Timestamp::now();
+        let micros = now.strftime("%Y-%m-%dT%H:%M:%S.%6fZ");
+        let zone = now.strftime("%Y-%m-%dT%H:%M:%S+00:00");
+        let text =
+            format!("T\u{e9}T {micros},\\\"a\\\":\\\"{zone}\\\" 2020-01-01T00:00:00Z {now}T");
+        assert_eq!(
+            without_times(&text),
+            "T\u{e9}T <now>,\\\"a\\\":\\\"<now>\\\" 2020-01-01T00:00:00Z <now>T"
         );
     }
 
