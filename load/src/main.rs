@@ -16,7 +16,12 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand, ValueEnum};
+use mimalloc::MiMalloc;
 use workload::Sizes;
+
+/// As in the program, for the floor too: what is compared is the servers.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 #[derive(Parser)]
 #[command(about = "Prints what each operation costs")]
@@ -56,7 +61,9 @@ enum Server {
     Floor,
     /// aggregated-apiserver, with a kind that is kept in memory
     Ours,
-    /// The same, kept in a folder
+    /// The same, with an audit log in a file, at the level Metadata
+    Audited,
+    /// The same without one, kept in a folder
     Folder,
     /// The same, kept in etcd
     Etcd,

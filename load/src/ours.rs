@@ -9,6 +9,9 @@ use anyhow::Result;
 use crate::{Server, process};
 
 const DEFINITION: &str = include_str!("samples.yaml");
+/// As most clusters have it: one event for each request.
+const AUDIT_POLICY: &str = r#"{"apiVersion":"audit.k8s.io/v1","kind":"Policy",
+    "omitStages":["RequestReceived"],"rules":[{"level":"Metadata"}]}"#;
 /// Nobody listens there.
 const KUBECONFIG: &str = r#"{"apiVersion":"v1","kind":"Config","current-context":"c",
     "clusters":[{"name":"c","cluster":{"server":"https://127.0.0.1:1"}}],
@@ -21,6 +24,12 @@ pub async fn serve(server: Server, folder: &Path) -> Result<()> {
     let mut args = ServeArgs::default();
     let own = std::process::id();
     match server {
+        Server::Audited => {
+            let policy = folder.join("audit-policy.yaml");
+            std::fs::write(&policy, AUDIT_POLICY)?;
+            args.audit.audit_policy_file = Some(policy);
+            args.audit.audit_log_path = Some(folder.join(format!("audit-{own}.log")));
+        }
         Server::Folder => args.data_dir = Some(folder.join(format!("data-{own}"))),
         Server::Etcd => args.etcd.etcd_prefix = Some(format!("/load/{own}")),
         _ => {}

@@ -73,6 +73,7 @@ impl Server {
         match self {
             Self::Floor => "floor",
             Self::Ours => "ours",
+            Self::Audited => "audited",
             Self::Folder => "in a folder",
             Self::Etcd => "in etcd",
             Self::Peer => "sample-apiserver",
