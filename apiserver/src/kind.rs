@@ -14,6 +14,7 @@ mod filled;
 mod json_path;
 mod names;
 mod null_members;
+mod questions;
 mod review_handler;
 mod scale;
 mod selectable_fields;
@@ -24,6 +25,8 @@ mod subresources;
 mod version;
 mod view;
 mod visibility;
+mod webhook_conversion;
+mod webhook_faults;
 
 pub use age::age;
 pub use columns::Columns;
@@ -33,6 +36,7 @@ pub use erased_rules::{ErasedRules, Prepared, RuleContext, Verdict};
 pub use filled::{Filled, Said};
 pub use names::Names;
 pub use null_members::drop_null_members;
+pub use questions::{Conversion, Conversions, Question, is_incomplete};
 pub use review_handler::{ReviewError, ReviewHandler};
 pub use scale::scale;
 pub use strategy::{Completed, NameRule, QuotaUsage, Routing, StoragePrefix, Strategy};
@@ -43,6 +47,9 @@ pub use subresources::{FieldPath, ScalePaths, Subresources};
 pub use version::{Version, compare as compare_versions};
 pub use view::View;
 pub use visibility::{ErasedVisibility, IdentityJudge, ObjectIdentity};
+pub use webhook_conversion::{WebhookConversion, certificates, checked};
+
+use conversion::Converter;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -95,8 +102,8 @@ pub struct Kind {
     unserved: Vec<Arc<Version>>,
     /// What of the definition says what objects hold.
     shape: Shape,
-    /// How objects of one version become those of another, if code says it.
-    conversion: Option<Arc<ErasedConversion>>,
+    /// How objects of one version become those of another, if more than the name of the version changes.
+    conversion: Option<Converter>,
     /// Rules of a user, if there are any: admission asks them.
     pub admission_rules: Option<Arc<ErasedRules>>,
     /// How its objects are named, written and deleted.
@@ -198,7 +205,7 @@ impl Kind {
                 storage,
                 unserved,
                 shape: Shape::default(),
-                conversion: None,
+                conversion: WebhookConversion::of(spec.conversion.as_ref()).map(Converter::Webhook),
                 admission_rules: None,
                 strategy: Strategy::default(),
                 subresource_handlers: Vec::new(),
@@ -223,6 +230,7 @@ impl Kind {
     /// The same kind, whose versions code converts.
     #[must_use]
     pub fn with_conversion(self, conversion: Option<Arc<ErasedConversion>>) -> Self {
+        let conversion = conversion.map(Converter::Code).or(self.conversion);
         Self { conversion, ..self }
     }
 
@@ -335,7 +343,7 @@ impl Kind {
     /// A version that is served and that the rules, if there are any, do not look at, because nothing
     /// makes one of theirs of its objects.
     pub fn version_without_rules(&self) -> Option<&str> {
-        if self.conversion.is_some() {
+        if matches!(self.conversion, Some(Converter::Code(_))) {
             return None;
         }
         let rules = self.admission_rules.as_ref().or(self.strategy_rules.as_ref())?;
@@ -345,7 +353,12 @@ impl Kind {
 
     /// What the definition of a kind that is kept says and may not.
     pub fn faults_of_stored(&self, definition: &CustomResourceDefinition) -> Vec<String> {
-        let mut faults = Vec::new();
+        let of_conversion = webhook_faults::faults(definition.spec.conversion.as_ref());
+        let mut faults: Vec<String> = of_conversion.iter().map(ToString::to_string).collect();
+        if self.is_converted_by_webhook() && self.hides() {
+            let why = "of objects that are hidden from some users a webhook may not decide";
+            faults.push(format!("spec.conversion.strategy: {why}"));
+        }
         for (index, version) in definition.spec.versions.iter().enumerate() {
             let Some(parsed) = self.served_or_stored_version(&version.name) else { continue };
             let fields = version.selectable_fields.as_deref().unwrap_or_default();

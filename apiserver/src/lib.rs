@@ -73,6 +73,8 @@ mod backup;
 mod doctor;
 mod transfer;
 
+mod conversion;
+
 mod served_kind;
 // What only a store outside of memory needs is there without one, too.
 #[cfg_attr(not(all(feature = "etcd", feature = "sqlite")), allow(dead_code))]

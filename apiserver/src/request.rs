@@ -47,6 +47,7 @@ use crate::admission::{AdmissionChain, AdmissionTime};
 use crate::clock::Clock;
 use crate::cluster::Cluster;
 use crate::codec::YamlParsers;
+use crate::conversion::known;
 use crate::discovery::Discovery;
 use crate::document;
 use crate::error::{ApiError, Reason};
@@ -525,26 +526,31 @@ impl Handler {
         let (served, version) = (&target.served, &target.version);
         let Caller { user, answer: held, permission } = caller;
         let is_scale = target.part() == Part::Scale;
-        let reader = || stream::Reader { answer: held.clone(), user: Arc::clone(user) };
+        let reader = || {
+            let (answer, user, account) = (held.clone(), Arc::clone(user), account.clone());
+            stream::Reader { answer, user, account }
+        };
         match operation {
             Operation::Get(key, options) => {
                 let versioned = if is_scale {
-                    verb::get_scale(served, version, &key, options).await?
+                    verb::get_scale(served, version, &key, options, account).await?
                 } else {
                     verb::get(served, &key, options).await?
                 };
                 let _room = held.room_for(user, &versioned).await?;
-                encoder.object(&versioned, StatusCode::OK, &source_warnings(served))
+                let warnings = source_warnings(served);
+                let encode = || encoder.object(&versioned, StatusCode::OK, &warnings);
+                known(&served.kind, account, encode).await?
             }
             Operation::List(scope, options) => {
-                let listed = verb::list(served, scope, options).await?;
+                let listed = verb::list(served, scope, options, account).await?;
                 let warnings = source_warnings(served);
                 let mut response = stream::list(encoder, listed, permit, reader()).await?;
                 encode::warn(&mut response, &warnings);
                 Ok(response)
             }
             Operation::Watch(scope, options, lasts) => {
-                let watching = verb::watch(served, scope, options).await?;
+                let watching = verb::watch(served, scope, options, account).await?;
                 let (group, plural) = (&served.kind.group, &served.kind.names.plural);
                 let clock = self.clock.clone();
                 let revoked = match permission {
@@ -591,7 +597,8 @@ impl Handler {
                 drop(permit);
                 let status = if written.is_created { StatusCode::CREATED } else { StatusCode::OK };
                 let _room = held.room_for(user, &written.versioned).await?;
-                encoder.object(&written.versioned, status, &written.warnings)
+                let encode = || encoder.object(&written.versioned, status, &written.warnings);
+                known(encoder.kind(), account, encode).await?
             }
             Operation::Delete(key, options) => {
                 let context = WriteContext::deleting(self, user, target, options.dry_run, account);
@@ -599,7 +606,8 @@ impl Handler {
                 let mut warnings = deletion_warnings(&served.kind, &options);
                 let deleted = verb::delete(&attributes, &key, &options, &mut warnings).await;
                 let deleted = deleted.map_err(|error| error.with_warnings(warnings.clone()))?;
-                let mut response = encoder.deleted(&deleted, options.answers_accepted)?;
+                let encode = || encoder.deleted(&deleted, options.answers_accepted);
+                let mut response = known(encoder.kind(), account, encode).await??;
                 encode::warn(&mut response, &warnings);
                 Ok(response)
             }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use super::null_members::drop_null_members;
-use super::{Kind, Version};
+use super::{ErasedConversion, Kind, Version, WebhookConversion};
 use crate::error::{ApiError, Reason, quote};
 use crate::object::extent::{DEPTH_LIMIT, Extent};
 use crate::object::{Object, ObjectError, Shape, Tree};
@@ -17,12 +17,32 @@ use crate::schema::{Malformed, coerce, fill_defaults, normalize, prune};
 
 /// An object that is kept, but cannot be shown in a version.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{resource} {} cannot be converted to {version}: {why}", quote(.name))]
-pub struct ConversionError {
-    resource: String,
-    name: String,
-    version: String,
-    why: String,
+#[error("{0}")]
+pub struct ConversionError(String);
+
+/// What converts objects.
+#[derive(Clone, Debug)]
+pub(super) enum Converter {
+    /// Code of this process.
+    Code(Arc<ErasedConversion>),
+    /// A webhook, which was asked before.
+    Webhook(Arc<WebhookConversion>),
+}
+
+impl Converter {
+    /// Makes of an object of one version one of another; both are named as `v1alpha`, and `api_version` is what
+    /// the object says then.
+    fn convert(
+        &self,
+        tree: Tree,
+        versions: (&str, &str),
+        api_version: String,
+    ) -> Result<Tree, String> {
+        match self {
+            Self::Code(code) => code.convert(tree, versions, api_version),
+            Self::Webhook(webhook) => webhook.convert(tree, api_version),
+        }
+    }
 }
 
 /// 500 without a reason, as kube-apiserver answers where a webhook fails.
@@ -74,9 +94,14 @@ impl Kind {
         }
     }
 
-    /// Whether code makes objects of one version those of another.
+    /// Whether code, of this process or of a webhook, makes objects of one version those of another.
     pub fn is_converted_by_code(&self) -> bool {
         self.conversion.is_some()
+    }
+
+    /// Whether a webhook does: then steps that convert are attempted, until it has answered all they ask.
+    pub fn is_converted_by_webhook(&self) -> bool {
+        matches!(self.conversion, Some(Converter::Webhook(_)))
     }
 
     /// An object for those who look at its metadata alone, as this version shows them; as it is kept, if it
@@ -113,7 +138,9 @@ impl Kind {
         }
         let versions = (version_name(said), version_name(api_version));
         let mut converted = conversion.convert(tree.clone(), versions, api_version.to_owned())?;
-        if let Some(version) = self.version_of(&converted) {
+        if let Some(version) = self.version_of(&converted)
+            && matches!(conversion, Converter::Code(_))
+        {
             drop_null_members(version.schema.root(), &mut converted);
         }
         Ok(Cow::Owned(converted))
@@ -161,12 +188,12 @@ impl Kind {
 
     /// What is said of an object of this name that cannot be converted to a version.
     pub fn unconvertible(&self, name: &str, version: &str, why: String) -> ConversionError {
-        ConversionError {
-            resource: self.qualified(),
-            name: name.to_owned(),
-            version: self.api_version(version),
-            why,
+        if self.is_converted_by_webhook() && why.starts_with("conversion webhook for ") {
+            return ConversionError(why);
         }
+        let (resource, version) = (self.qualified(), self.api_version(version));
+        let name = quote(name);
+        ConversionError(format!("{resource} {name} cannot be converted to {version}: {why}"))
     }
 
     /// As kube-apiserver reads an object: what the version in which it is kept has defaults
@@ -274,7 +301,10 @@ impl Kind {
                 let versions = (from.name.as_str(), version.name.as_str());
                 let converted = conversion.convert(std::mem::take(tree), versions, api_version);
                 *tree = converted.map_err(ObjectError::new)?;
-                drop_null_members(version.schema.root(), tree);
+                // What a webhook answers as null is one.
+                if matches!(conversion, Converter::Code(_)) {
+                    drop_null_members(version.schema.root(), tree);
+                }
             }
             _ => drop(tree.insert("apiVersion".to_owned(), api_version.into())),
         }

@@ -95,7 +95,7 @@ impl fmt::Debug for ErasedConversion {
 }
 
 /// Refuses another object, in kube-apiserver's words for webhooks.
-fn check_same(original: &Tree, converted: &Tree) -> Result<(), String> {
+pub(super) fn check_same(original: &Tree, converted: &Tree) -> Result<(), String> {
     fn kind(tree: &Tree) -> &str {
         tree.get("kind").and_then(Value::as_str).unwrap_or_default()
     }
@@ -137,7 +137,7 @@ fn hand_on_metadata(original: &Tree, converted: &mut Tree) {
 
 /// Gives a converted object its metadata back; annotations are the only ones that a conversion may
 /// have changed. Objects are found by their labels in all versions at once.
-fn restore_metadata(mut original: Tree, converted: &mut Tree) -> Result<(), String> {
+pub(super) fn restore_metadata(mut original: Tree, converted: &mut Tree) -> Result<(), String> {
     let Some(mut kept) = original.remove("metadata") else {
         converted.remove("metadata");
         return Ok(());

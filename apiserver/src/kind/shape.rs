@@ -5,6 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use serde_json::Value;
 
 use super::Kind;
+use super::conversion::Converter;
 use crate::object::{Shape, to_json};
 
 /// Keywords of a schema that say what is kept of an object, what is filled in, and what of it can
@@ -34,6 +35,10 @@ impl Kind {
         for version in versions {
             version.name.hash(&mut hasher);
             hash(&version.open_api_schema(), &mut hasher);
+        }
+        if let Some(Converter::Webhook(webhook)) = &self.conversion {
+            // Another one may make something else of what was kept in an older version.
+            (&webhook.url, &webhook.ca_bundle).hash(&mut hasher);
         }
         // Zero is that of kinds that do not change.
         Self { shape: Shape::new(hasher.finish() | 1), ..self }

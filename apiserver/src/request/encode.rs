@@ -110,6 +110,11 @@ impl Encoder {
         Ok(Versioned { revision: versioned.revision, object })
     }
 
+    /// The kind of the objects.
+    pub(super) fn kind(&self) -> &Kind {
+        &self.kind
+    }
+
     /// The form that was asked for.
     pub(super) fn format(&self) -> Format {
         self.format

@@ -164,10 +164,6 @@ pub(super) fn check_stored(
         return Err(StartError::Kind { kind: kind.qualified(), faults });
     }
     let mut faults = Vec::new();
-    let conversion = definition.spec.conversion.as_ref();
-    if conversion.is_some_and(|conversion| conversion.strategy != "None") {
-        faults.push("spec.conversion.strategy: only None is served yet".to_owned());
-    }
     for (index, version) in definition.spec.versions.iter().enumerate() {
         let path = format!("spec.versions[{index}]");
         if let Some(parsed) = kind.served_or_stored_version(&version.name) {

@@ -1,6 +1,7 @@
 //! CREATE of a subresource that code handles: the handler answers the request, changes the
 //! object, or deletes it. The body is not kept.
 
+use crate::conversion::known;
 use crate::error::{ApiError, Reason};
 use crate::kind::{
     RuleContext, SubresourceError, SubresourceHandler, SubresourceOutcome, SubresourceRequest,
@@ -99,7 +100,8 @@ async fn current(attributes: &Attributes<'_>, key: &Key) -> Result<(Tree, Room),
     let (store, collection) = attributes.served.store().ok_or_else(absent)?;
     let kept = attributes.visible((&**store, &collection), key).await?;
     let kept = kept.ok_or_else(absent)?;
-    let shown = kind.in_version(&kept.object, attributes.version)?;
+    let shown = || kind.in_version(&kept.object, attributes.version);
+    let shown = known(kind, attributes.account, shown).await??;
     // What becomes of it stands beside it.
     let room = attributes.account.room(2 * shown.tree_size())?;
     Ok((shown.to_parts().0, room))

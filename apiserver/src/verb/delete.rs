@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::DeleteOptions;
+use crate::conversion::known;
 use crate::error::ApiError;
 use crate::kind::{Names, Strategy};
 use crate::object::{Key, Object};
@@ -51,7 +52,9 @@ pub async fn delete(
             Some(_) => DeleteOptions { resource_version: None, ..options.clone() },
         };
         check_options(attributes, key, &asked, &kept)?;
-        let shown = kind.in_storage_version(&kept.object);
+        // Where it cannot be converted it goes as it is kept.
+        let stored = || kind.in_storage_version(&kept.object);
+        let shown = known(kind, attributes.account, stored).await?;
         if ended.is_none() {
             let live = || kind.in_version_or_as_kept(&kept.object, attributes.version);
             let size = kept.object.tree_size();

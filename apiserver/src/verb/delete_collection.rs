@@ -3,6 +3,7 @@
 use super::list::ensure_newest;
 use super::step::Step;
 use super::{DeleteOptions, Deleted, ListOptions, ListPage, delete, list};
+use crate::conversion::known;
 use crate::error::{ApiError, Reason};
 use crate::watch_cache::Scope;
 use crate::write::Attributes;
@@ -22,22 +23,26 @@ pub async fn delete_collection(
 ) -> Result<ListPage, ApiError> {
     let selection = options.selection.clone();
     ensure_newest(attributes.served).await?;
-    let listed = list(attributes.served, scope, options).await?;
+    let listed = list(attributes.served, scope, options, attributes.account).await?;
     let mut last = None;
     let mut refused = None;
     loop {
-        let mut looked_at = None;
-        let mut step = Step::default();
-        let mut objects = listed
-            .after(last.as_ref())
-            .take_while(|(versioned, _)| !step.is_over(versioned.object.size()));
-        let wanted = objects.find_map(|(versioned, is_wanted)| {
-            looked_at = Some(versioned.object.key());
-            is_wanted.then_some(&versioned.object)
-        });
-        if let Some(object) = wanted {
-            selection.ensure_known(object)?;
-        }
+        let look = || {
+            let mut looked_at = None;
+            let mut step = Step::default();
+            let mut objects = listed
+                .after(last.as_ref())
+                .take_while(|(versioned, _)| !step.is_over(versioned.object.size()));
+            let wanted = objects.find_map(|(versioned, is_wanted)| {
+                looked_at = Some(versioned.object.key());
+                is_wanted.then_some(&versioned.object)
+            });
+            let is_known = wanted.map_or(Ok(()), |object| selection.ensure_known(object));
+            (looked_at, wanted, is_known)
+        };
+        let look = known(attributes.kind(), attributes.account, look).await?;
+        let (looked_at, wanted, is_known) = look;
+        is_known?;
         let Some(key) = wanted.map(|object| object.key().clone()) else {
             let Some(looked_at) = looked_at.cloned() else { break };
             last = Some(looked_at);

@@ -2,8 +2,10 @@
 
 use super::step::Step;
 use super::{ContinueToken, Selection};
+use crate::conversion::known;
 use crate::error::{ApiError, Reason};
 use crate::object::Key;
+use crate::quota::Account;
 use crate::served_kind::ServedKind;
 use crate::storage::{Revision, StoreError, Versioned};
 use crate::watch_cache::{NotFresh, Scope, Snapshot};
@@ -102,13 +104,26 @@ impl ListPage {
 
     /// Ends the page behind `limit` objects that match. `left` are on this page
     /// and those after it, if that is known.
-    async fn end_after(&mut self, limit: usize, left: Option<u64>) {
+    ///
+    /// # Errors
+    /// 413 and 429 when there is no room for objects that are converted.
+    async fn end_after(
+        &mut self,
+        limit: usize,
+        left: Option<u64>,
+        account: &Account,
+    ) -> Result<(), ApiError> {
         let hides = self.selection.viewer.is_some();
         let (mut seen, mut matching) = (0_u64, 0);
         let mut end: Option<Key> = None;
         let mut start = self.start.clone();
         loop {
             let from = start.take();
+            let wanted = self.wanted_of_step(from.as_ref(), account).await?;
+            let mut wanted = wanted.into_iter();
+            let mut is_wanted = |versioned: &Versioned| {
+                wanted.next().unwrap_or_else(|| self.selection.matches(&versioned.object))
+            };
             let objects = self.snapshot.from(&self.scope, from.as_ref());
             let mut step = Step::default();
             for versioned in objects {
@@ -118,8 +133,8 @@ impl ListPage {
                     break;
                 }
                 // Where objects are hidden, another page is promised only if something is on it.
-                if matching == limit && (!hides || self.selection.matches(&versioned.object)) {
-                    let Some(end) = end else { return };
+                if matching == limit && (!hides || is_wanted(versioned)) {
+                    let Some(end) = end else { return Ok(()) };
                     let left = match left {
                         // A token may be forged, and what is counted from there on would tell how many are hidden.
                         _ if hides => None,
@@ -134,19 +149,37 @@ impl ListPage {
                         left,
                     });
                     self.end = Some(end);
-                    return;
+                    return Ok(());
                 }
                 seen += 1;
-                if matching < limit && self.selection.matches(&versioned.object) {
+                if matching < limit && is_wanted(versioned) {
                     matching += 1;
                     end = Some(key.clone());
                 }
             }
             if start.is_none() {
-                return;
+                return Ok(());
             }
             tokio::task::yield_now().await;
         }
+    }
+
+    /// Which of the objects of a step are wanted, where a webhook has to be asked for that; nothing otherwise.
+    async fn wanted_of_step(
+        &self,
+        from: Option<&Key>,
+        account: &Account,
+    ) -> Result<Vec<bool>, ApiError> {
+        if !self.selection.asks() {
+            return Ok(Vec::new());
+        }
+        let look = || {
+            let mut step = Step::default();
+            let objects = self.snapshot.from(&self.scope, from);
+            let objects = objects.take_while(|one| !step.is_over(one.object.size()));
+            objects.map(|one| self.selection.matches(&one.object)).collect()
+        };
+        known(&self.selection.kind, account, look).await
     }
 
     /// How many objects there are on this page and after it, whatever the
@@ -177,6 +210,7 @@ pub async fn list(
     served: &ServedKind,
     scope: Scope,
     options: ListOptions,
+    account: &Account,
 ) -> Result<ListPage, ApiError> {
     ensure_synced(served)?;
     ensure_readable(served, &scope)?;
@@ -217,7 +251,7 @@ pub async fn list(
     ensure_readable(served, &scope)?;
     let mut listed = ListPage { snapshot, scope, collection, selection, start, end, next };
     if let Some(limit) = limit {
-        listed.end_after(limit, left).await;
+        listed.end_after(limit, left, account).await?;
     }
     Ok(listed)
 }

@@ -1,9 +1,11 @@
 //! GET of `scale`: read the number of replicas of an object.
 
 use super::{GetOptions, get};
+use crate::conversion::known;
 use crate::error::ApiError;
 use crate::kind::Version;
 use crate::object::Key;
+use crate::quota::Account;
 use crate::served_kind::ServedKind;
 use crate::storage::Versioned;
 use crate::write::scale_of;
@@ -17,7 +19,8 @@ pub async fn get_scale(
     version: &Version,
     key: &Key,
     options: GetOptions,
+    account: &Account,
 ) -> Result<Versioned, ApiError> {
     let versioned = get(served, key, options).await?;
-    scale_of(&served.kind, version, &versioned)
+    known(&served.kind, account, || scale_of(&served.kind, version, &versioned)).await?
 }

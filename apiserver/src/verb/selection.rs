@@ -54,6 +54,11 @@ impl Selection {
         Ok(())
     }
 
+    /// Whether a webhook has to be asked which objects are wanted.
+    pub fn asks(&self) -> bool {
+        self.kind.is_converted_by_webhook() && self.selector.fields.needs_content()
+    }
+
     /// Whether everything is wanted, and shown.
     pub fn is_everything(&self) -> bool {
         self.selector.is_empty() && self.viewer.is_none()

@@ -14,6 +14,7 @@ use crate::error::Reason;
 use crate::kind::Kind;
 use crate::object::selector::{FieldSelector, LabelSelector, Selector};
 use crate::object::{Key, Object};
+use crate::quota::Account;
 use crate::served_kind::{Backing, CommitGate, Intake, ServedKind};
 use crate::storage::{
     MEMORY_STORE_LIMIT, MemoryStore, NamespaceShare, Revision, Timeline, Versioned,
@@ -132,7 +133,7 @@ impl World {
     ) -> Result<ListPage, crate::error::ApiError> {
         let (selection, collection) = (self.selection(labels), scope.clone());
         let options = ListOptions { selection, collection, limit, moment };
-        list(&self.served, scope.clone(), options).await
+        list(&self.served, scope.clone(), options, &Account::own()).await
     }
 }
 
@@ -241,7 +242,7 @@ async fn a_streaming_list_ends_with_a_bookmark_and_goes_on() {
     let start =
         WatchStart::State { at_least: Freshness::NotOlderThan(whole.revision()), marks_end: true };
     let options = WatchOptions { selection: world.selection("app"), start, bookmarks: true };
-    let mut watching = watch(&world.served, Scope::All, options).await.unwrap();
+    let mut watching = watch(&world.served, Scope::All, options, &Account::own()).await.unwrap();
     let mut initial = watching.take_initial().unwrap();
     let mut seen = Vec::new();
     let mut ended = None;
@@ -276,7 +277,7 @@ async fn a_watch_of_the_future_has_no_bookmark_yet() {
         start: WatchStart::After(future),
         bookmarks: true,
     };
-    let mut watching = watch(&world.served, Scope::All, options).await.unwrap();
+    let mut watching = watch(&world.served, Scope::All, options, &Account::own()).await.unwrap();
     assert!(watching.bookmark().is_none());
 }
 
@@ -323,7 +324,8 @@ impl Reflector {
         }
         let options =
             WatchOptions { selection: world.selection(self.labels), start, bookmarks: true };
-        let mut watching = watch(&world.served, self.scope.clone(), options).await.unwrap();
+        let mut watching =
+            watch(&world.served, self.scope.clone(), options, &Account::own()).await.unwrap();
         if let Some(mut initial) = watching.take_initial() {
             self.seen.clear();
             self.relisted += 1;

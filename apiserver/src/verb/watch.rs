@@ -9,8 +9,11 @@ use futures::future::BoxFuture;
 use super::Selection;
 use super::list::{Freshness, ensure_fresh, ensure_newest, ensure_readable, ensure_synced};
 use super::step::Step;
+use crate::conversion::known;
 use crate::error::{ApiError, Reason};
+use crate::kind::is_incomplete;
 use crate::object::Key;
+use crate::quota::Account;
 use crate::served_kind::ServedKind;
 use crate::storage::{Revision, Versioned};
 use crate::watch_cache::{Scope, Snapshot, Subscription, WatchCacheEvent};
@@ -117,7 +120,7 @@ impl InitialEvents {
     }
 
     /// Looks at some more objects, and hands on the events that come of them
-    /// until `take` says that it is enough.
+    /// until `take` says that it is enough. What a webhook has to be asked about first is looked at again.
     pub fn look(&mut self, mut take: impl FnMut(Event) -> bool) {
         let mut step = Step::default();
         let objects = self.snapshot.from(&self.scope, self.next.as_ref());
@@ -131,10 +134,29 @@ impl InitialEvents {
             if self.selection.matches(&versioned.object) {
                 let (event_type, versioned) = (EventType::Added, versioned.clone());
                 let event = ObjectEvent { event_type, versioned, change: None };
-                if !take(Event::Object(event)) {
+                let goes_on = take(Event::Object(event));
+                if is_incomplete() {
+                    next = Some(key.clone());
+                    break;
+                }
+                if !goes_on {
                     self.next = Some(key.following());
                     return;
                 }
+            }
+            if is_incomplete() {
+                next = Some(key.clone());
+                break;
+            }
+        }
+        if let Some(next) = next.as_ref().filter(|_| is_incomplete()) {
+            // What follows is asked about in the same call.
+            let mut step = Step::default();
+            let following = self.snapshot.from(&self.scope, Some(next));
+            for Versioned { object, .. } in
+                following.take_while(|one| !step.is_over(one.object.size()))
+            {
+                let _ = self.selection.kind.in_version(object, &self.selection.version);
             }
         }
         self.next = next;
@@ -155,6 +177,9 @@ pub struct WatchStream {
     /// Waits for the revision that it begins after, if that lies in the future.
     arrival: Option<BoxFuture<'static, Result<(), ApiError>>>,
     pending: VecDeque<ObjectEvent>,
+    /// Changes that were not looked at yet, because a webhook has to be asked about them.
+    changes: VecDeque<Arc<WatchCacheEvent>>,
+    account: Account,
     /// An error that ends the watch.
     refused: Option<ApiError>,
     bookmarks: bool,
@@ -171,6 +196,7 @@ pub async fn watch(
     served: &ServedKind,
     scope: Scope,
     options: WatchOptions,
+    account: &Account,
 ) -> Result<WatchStream, ApiError> {
     ensure_synced(served)?;
     let mut watching = WatchStream {
@@ -179,6 +205,8 @@ pub async fn watch(
         subscription: None,
         arrival: None,
         pending: VecDeque::new(),
+        changes: VecDeque::new(),
+        account: account.clone(),
         refused: None,
         bookmarks: options.bookmarks,
     };
@@ -236,7 +264,7 @@ impl WatchStream {
 
     /// How far the watch has come, unless there is something still to be sent.
     pub fn bookmark(&mut self) -> Option<Event> {
-        if !self.pending.is_empty() {
+        if !self.pending.is_empty() || !self.changes.is_empty() {
             return None;
         }
         let revision = self.subscription.as_mut()?.progress()?;
@@ -262,7 +290,23 @@ impl WatchStream {
             if let Some(event) = self.pending.pop_front() {
                 return Some(Ok(Event::Object(event)));
             }
+            if let Some(change) = self.changes.front() {
+                // It stays where it is until that is known: whoever polls this may drop it and come back.
+                let selection = &self.selection;
+                let event = || to_event(selection, Arc::clone(change));
+                let event = known(&selection.kind, &self.account, event).await;
+                self.changes.pop_front();
+                match event {
+                    Ok(event) => self.pending.extend(event),
+                    Err(error) => {
+                        self.subscription = None;
+                        return Some(Err(error));
+                    }
+                }
+                continue;
+            }
             match self.subscription.as_mut()?.next().await {
+                Ok(changes) if self.selection.asks() => self.changes.extend(changes),
                 Ok(changes) => {
                     let selection = &self.selection;
                     let events =

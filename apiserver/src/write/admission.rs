@@ -13,6 +13,7 @@ use crate::admission::{
     AdmissionChain, AdmissionObject, AdmissionOperation, AdmissionPlugin, AdmissionRequest,
     AdmissionTime, KindRules, OldObject, Reservation,
 };
+use crate::conversion::known;
 use crate::error::ApiError;
 use crate::object::{Key, Tree, metadata};
 use crate::quota::{self, Room};
@@ -129,7 +130,13 @@ pub async fn validate_deletion(
     (live, size): (&(dyn Fn() -> Tree + Sync), usize),
     warnings: &mut Vec<String>,
 ) -> Result<(), ApiError> {
-    let old = OldObject::Lazy(live, OnceLock::new());
+    let kind = attributes.kind();
+    let made = OnceLock::new();
+    if kind.is_converted_by_webhook() {
+        // Plugins may not wait for it when they look at it.
+        let _ = made.set(known(kind, attributes.account, live).await?);
+    }
+    let old = OldObject::Lazy(live, made);
     let request = attributes.admission_request(AdmissionOperation::Delete, key.name());
     let request = request.about(old);
     if !plugins(attributes, None).any(|plugin| plugin.handles(&request)) {

@@ -12,7 +12,7 @@ use super::sent_managers::{SentManagers, without_managed_fields};
 use crate::apply::{Manager, Managers, Operation, Update, Versions, reconciled, update};
 use crate::clock::to_rfc_3339;
 use crate::error::{ApiError, Reason, is_printed};
-use crate::kind::{Kind, Said, api_version};
+use crate::kind::{Kind, Said, api_version, is_incomplete};
 use crate::object::{Tree, metadata};
 use crate::occasionally::{Occasionally, shown};
 use crate::quota::{self, Room, TREE_LIMIT};
@@ -118,6 +118,10 @@ pub(super) fn track_but(
         tracked(attributes, live, &of_client, (managers, are_kept, is_begun))
     };
     draft.managers = tracked.unwrap_or_else(|why| {
+        if is_incomplete() {
+            // It is told again.
+            return Managers::default();
+        }
         // Validation says why, if it is to be said.
         tracing::debug!("nobody owns what cannot be taken apart: {why}");
         if attributes.kind().is_converted_by_code() && !kept.is_empty() {

@@ -7,6 +7,7 @@ use super::change::DecodedChange;
 use super::field_managers::with_managed_fields;
 use super::store_error::unavailable;
 use crate::apply::Managers;
+use crate::conversion::known;
 use crate::error::{ApiError, Reason};
 use crate::object::{Tree, metadata};
 use crate::quota::{self, Room};
@@ -121,7 +122,8 @@ pub(super) async fn current(
     let of_kept = kept.object.tree_size();
     let of_kept = if kind.is_shown_as_kept(&kept.object, attributes.version) { 0 } else { of_kept };
     let _converting = attributes.account.reserve(of_kept)?;
-    let shown = kind.in_version(&kept.object, attributes.version)?;
+    let shown = || kind.in_version(&kept.object, attributes.version);
+    let shown = known(kind, attributes.account, shown).await??;
     let tree_size = shown.tree_size();
     let _room = attributes.account.room(tree_size)?;
     let (tree, managed_fields) = shown.to_parts();

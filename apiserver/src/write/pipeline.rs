@@ -11,6 +11,7 @@ use super::commit::{self, Committed};
 use super::draft::Draft;
 use super::live::{self, Live};
 use super::{admission, encode, field_managers, prepare, reset, scale, validate};
+use crate::conversion::known;
 use crate::error::ApiError;
 use crate::kind::Said;
 use crate::quota::Room;
@@ -45,14 +46,19 @@ pub async fn write(attributes: &Attributes<'_>, change: Change<'_>) -> Result<Wr
         let live = live::current(attributes, &decoded).await;
         let live = live.map_err(|error| decoded.refused(error))?;
         let mut room = attributes.account.room(0)?;
-        let mut draft = decoded.change(attributes, live.as_ref(), &mut room)?;
+        let change = || decoded.change(attributes, live.as_ref(), &mut room);
+        let mut draft = known(attributes.kind(), attributes.account, change).await??;
         creations += usize::from(live.is_none());
         let may_repeat = decoded.may_repeat_creation(creations);
         let committed = stages(attributes, live.as_ref(), &mut draft, &mut room, may_repeat).await;
         let committed = committed.map_err(|error| draft.refused(error))?;
         if let Committed::At(versioned) = committed {
             let versioned = match attributes.part {
-                Part::Scale => scale::scale_of(attributes.kind(), attributes.version, &versioned)?,
+                Part::Scale => {
+                    let (kind, version) = (attributes.kind(), attributes.version);
+                    let scale = || scale::scale_of(kind, version, &versioned);
+                    known(kind, attributes.account, scale).await??
+                }
                 _ => versioned,
             };
             let is_created = live.is_none();
@@ -75,7 +81,16 @@ async fn stages(
     }
     let mut _managed = None;
     if !is_typed {
-        _managed = field_managers::track(attributes, live, draft)?;
+        // It takes what was sent of managers, and may have to begin again.
+        let is_repeated = attributes.kind().is_converted_by_webhook();
+        let sent = is_repeated.then(|| draft.sent_managers.clone());
+        let track = || {
+            if let Some(sent) = &sent {
+                draft.sent_managers = sent.clone();
+            }
+            field_managers::track(attributes, live, draft)
+        };
+        _managed = known(attributes.kind(), attributes.account, track).await??;
     }
     if live.is_some() {
         reset::reset(attributes, live, draft);
@@ -105,6 +120,7 @@ async fn stages(
         // They are judged as they are, and never seen again.
         schema::prune(attributes.version.schema.root(), &mut draft.tree);
     }
-    let encoded = encode::encode(attributes, live, draft)?;
+    let encode = || encode::encode(attributes, live, draft);
+    let encoded = known(attributes.kind(), attributes.account, encode).await??;
     commit::commit(attributes, live, (encoded, &draft.revision), name_origin, may_repeat).await
 }

@@ -3,8 +3,10 @@
 use super::super::negotiate::Form;
 use super::{Encoder, Page};
 use crate::codec;
+use crate::conversion::known;
 use crate::error::ApiError;
-use crate::object::Tree;
+use crate::object::{Key, Tree};
+use crate::quota::Account;
 use crate::schema::Type;
 use crate::storage::Versioned;
 use crate::verb::{ListPage, Step};
@@ -27,25 +29,32 @@ impl Frame {
         encoder: &Encoder,
         listed: &ListPage,
         page: &Page,
+        account: &Account,
     ) -> Result<Self, ApiError> {
         let mut items = 0;
         let mut last = None;
         loop {
-            let mut ended = true;
             let previous = last.take();
-            let mut step = Step::default();
-            for (versioned, is_wanted) in listed.after(previous.as_ref()) {
-                if step.is_over(versioned.object.size()) {
-                    ended = false;
-                    break;
+            let step = || -> Result<(usize, Option<Key>, bool), ApiError> {
+                let (mut items, mut last) = (0, None);
+                let mut step = Step::default();
+                let mut failed = Ok(());
+                for (versioned, is_wanted) in listed.after(previous.as_ref()) {
+                    if step.is_over(versioned.object.size()) {
+                        return failed.map(|()| (items, last, false));
+                    }
+                    last = Some(versioned.object.key().clone());
+                    if is_wanted {
+                        let mut item = Vec::new();
+                        failed = failed.and(write_item(encoder, versioned, &mut item));
+                        items += item.len();
+                    }
                 }
-                last = Some(versioned.object.key().clone());
-                if is_wanted {
-                    let mut item = Vec::new();
-                    write_item(encoder, versioned, &mut item)?;
-                    items += item.len();
-                }
-            }
+                failed.map(|()| (items, last, true))
+            };
+            let (more, next, ended) = known(encoder.kind(), account, step).await??;
+            items += more;
+            last = next;
             if ended {
                 break;
             }

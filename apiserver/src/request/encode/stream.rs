@@ -30,9 +30,12 @@ use super::protobuf;
 use super::until::until;
 use super::{Encoder, Page, started, yaml};
 use crate::clock::Clock;
+use crate::conversion::{self, known};
 use crate::error::ApiError;
+use crate::kind::{Conversions, is_incomplete};
 use crate::object::Key;
 use crate::queue::QueuePlace;
+use crate::quota::Account;
 use crate::record::WatchEventCounter;
 use crate::user::User;
 use crate::verb::{Event, InitialEvents, ListPage, Step, WatchStream};
@@ -52,6 +55,9 @@ const OVERTIME: Duration = Duration::from_secs(5);
 const ROOM_WAIT: Duration = Duration::from_secs(2);
 /// No watch lasts longer than a day.
 const MAX_WATCH: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// So many conversions are kept for the next chunk: a call has no more.
+const KNOWN: usize = 256;
 
 type Chunk = Result<Bytes, io::Error>;
 
@@ -77,8 +83,40 @@ trait Chunks: Send + 'static {
     fn size_of_next(&self) -> usize;
 
     /// The next chunk, `None` when there are no more. An empty one says that it took long to
-    /// find nothing, and goes on.
+    /// find nothing, and goes on. It ends before what a webhook has to be asked about.
     fn next(&mut self) -> Option<Result<Vec<u8>, ApiError>>;
+
+    /// Whether a webhook may have to be asked.
+    fn asks(&self) -> bool;
+}
+
+/// What is known of conversions while chunks are made; nothing, where no webhook makes them.
+#[derive(Default)]
+struct Asking(Conversions);
+
+impl Asking {
+    /// The next chunk of those that are made; an empty one goes on.
+    async fn next(
+        &mut self,
+        chunks: &mut impl Chunks,
+        account: &Account,
+    ) -> Option<Result<Vec<u8>, ApiError>> {
+        if !chunks.asks() {
+            return chunks.next();
+        }
+        let chunk = self.0.attempt(|| chunks.next());
+        let missing = self.0.take_missing();
+        if missing.is_empty() || matches!(&chunk, Some(Ok(chunk)) if !chunk.is_empty()) {
+            if self.0.len() > KNOWN {
+                self.0 = Conversions::default();
+            }
+            return chunk;
+        }
+        match Box::pin(conversion::answer(missing, &mut self.0, account)).await {
+            Ok(()) => Some(Ok(Vec::new())),
+            Err(error) => Some(Err(error)),
+        }
+    }
 }
 
 /// For whom chunks are made, and where what they hold is counted.
@@ -86,6 +124,8 @@ trait Chunks: Send + 'static {
 pub(in crate::request) struct Reader {
     pub answer: Answer,
     pub user: Arc<User>,
+    /// Where what is converted is counted.
+    pub account: Account,
 }
 
 impl Reader {
@@ -106,11 +146,12 @@ fn produce(
     // Boxed, because whatever awaits it has room for it once more.
     let produce = Box::pin(async move {
         let _streaming = streaming;
+        let mut asking = Asking::default();
         while let Ok(Ok(place)) = timeout_at(deadline, sender.reserve()).await {
             let room = timeout_at(deadline, reader.room(chunks.size_of_next())).await;
             let Ok(Ok(_room)) = room else { return };
             let chunk = loop {
-                match chunks.next() {
+                match asking.next(&mut chunks, &reader.account).await {
                     Some(Ok(chunk)) if chunk.is_empty() => tokio::task::yield_now().await,
                     chunk => break chunk,
                 }
@@ -161,6 +202,10 @@ impl Chunks for ListState {
         CHUNK.max(next.map_or(0, |(versioned, _)| versioned.object.size()))
     }
 
+    fn asks(&self) -> bool {
+        self.encoder.kind.is_converted_by_webhook()
+    }
+
     /// As it goes over the wire.
     fn next(&mut self) -> Option<Result<Vec<u8>, ApiError>> {
         let Some(mut gzip) = self.gzip.take() else { return next_chunk(self) };
@@ -197,7 +242,9 @@ pub(in crate::request) async fn list(
         yaml::Frame::of(&empty)
     });
     let messages = match media {
-        Media::Protobuf => Some(protobuf::Frame::of(&encoder, &listed, &page).await?),
+        Media::Protobuf => {
+            Some(protobuf::Frame::of(&encoder, &listed, &page, &reader.account).await?)
+        }
         _ => None,
     };
     let mut state = ListState {
@@ -218,8 +265,9 @@ pub(in crate::request) async fn list(
     let enough = if gzip { gzip::THRESHOLD } else { CHUNK - 1 };
     let room = reader.room(state.size_of_next()).await?;
     let mut first = Vec::new();
+    let mut asking = Asking::default();
     while first.len() <= enough {
-        let Some(more) = next_chunk(&mut state) else { break };
+        let Some(more) = asking.next(&mut state, &reader.account).await else { break };
         first.extend(more?);
         tokio::task::yield_now().await;
     }
@@ -275,29 +323,48 @@ fn make_chunk(state: &mut ListState) -> Result<Vec<u8>, ApiError> {
     let mut step = Step::default();
     for (versioned, is_wanted) in state.listed.after(previous.as_ref()) {
         let size = versioned.object.size();
+        if is_incomplete() {
+            // Whether it is wanted is not known.
+            ended = false;
+            break;
+        }
         // There is room for a large object if it is the first of its chunk.
         let is_for_next = step.has_begun() && size > CHUNK;
         if chunk.len() >= CHUNK || is_for_next || step.is_over(size) {
             ended = false;
             break;
         }
-        state.last = Some(versioned.object.key().clone());
+        let before = state.last.replace(versioned.object.key().clone());
         if !is_wanted {
             continue;
         }
+        let length = chunk.len();
+        let written;
         if state.frame.is_some() {
             let mut item = Vec::new();
-            state.encoder.write_item(versioned, &mut item)?;
+            written = state.encoder.write_item(versioned, &mut item);
             chunk.extend(yaml::item(&item));
         } else if state.messages.is_some() {
-            protobuf::write_item(&state.encoder, versioned, &mut chunk)?;
+            written = protobuf::write_item(&state.encoder, versioned, &mut chunk);
         } else {
             if !is_first {
                 chunk.push(b',');
             }
-            state.encoder.write_item(versioned, &mut chunk)?;
+            written = state.encoder.write_item(versioned, &mut chunk);
         }
+        if is_incomplete() {
+            // The chunk ends before it, and begins with it the next time.
+            chunk.truncate(length);
+            state.last = before;
+            ended = false;
+            break;
+        }
+        written?;
         is_first = false;
+    }
+    if is_incomplete() {
+        state.last = state.last.take().or(previous);
+        ask_ahead(state);
     }
     state.started = true;
     state.has_items = !is_first;
@@ -321,6 +388,19 @@ fn make_chunk(state: &mut ListState) -> Result<Vec<u8>, ApiError> {
             Ok(chunk)
         }
         Media::Json | Media::Yaml | Media::Protobuf => Ok(chunk),
+    }
+}
+
+/// Leaves behind what has to be known of the objects that follow, so that it is asked in one call.
+fn ask_ahead(state: &ListState) {
+    let mut step = Step::default();
+    for (versioned, is_wanted) in state.listed.after(state.last.as_ref()) {
+        if step.is_over(versioned.object.size()) {
+            break;
+        }
+        if is_wanted {
+            let _ = state.encoder.in_version(versioned);
+        }
     }
 }
 
@@ -388,9 +468,10 @@ pub(in crate::request) async fn watch(
     let mut chunk = Vec::new();
     if !beginning.is_done() {
         let _room = reader.room(beginning.size_of_next()).await?;
+        let mut asking = Asking::default();
         while chunk.len() < CHUNK {
-            let Some(more) = beginning.chunk() else { break };
-            chunk.extend(more);
+            let Some(more) = asking.next(&mut beginning, &reader.account).await else { break };
+            chunk.extend(more?);
             tokio::task::yield_now().await;
         }
     }
@@ -446,7 +527,12 @@ impl Beginning {
         let sent = &self.sent;
         let mut failure = None;
         self.initial.as_mut()?.look(|event| {
-            match encoder.event(&event, std::mem::take(is_first)) {
+            let encoded = encoder.event(&event, *is_first);
+            if is_incomplete() {
+                return false;
+            }
+            *is_first = false;
+            match encoded {
                 Ok(event) => {
                     sent.count(event.len());
                     chunk.extend_from_slice(&event);
@@ -475,6 +561,10 @@ impl Chunks for Beginning {
 
     fn next(&mut self) -> Option<Result<Vec<u8>, ApiError>> {
         self.chunk().map(Ok)
+    }
+
+    fn asks(&self) -> bool {
+        self.encoder.kind.is_converted_by_webhook()
     }
 }
 
@@ -516,19 +606,29 @@ async fn next_event(mut state: Box<WatchState>) -> Option<(Chunk, Box<WatchState
     let _room = match &event {
         // A small one does not wait.
         Ok(Event::Object(event)) if answers::is_large(&event.versioned) => {
-            let Reader { answer, user } = &state.reader;
+            let Reader { answer, user, .. } = &state.reader;
             // Who waits holds what may be gone for everybody else: it can come back for it.
             timeout(ROOM_WAIT, answer.room_for(user, &event.versioned)).await.ok()?.ok()?
         }
         _ => None,
     };
-    let frame = event.and_then(|event| {
-        if matches!(state.encoder.format().form, Form::Table(_)) {
-            // Cells say how old something is.
-            state.encoder.set_time(state.clock.now());
+    if matches!(state.encoder.format().form, Form::Table(_)) {
+        // Cells say how old something is.
+        state.encoder.set_time(state.clock.now());
+    }
+    let frame = match event {
+        Ok(event) if state.encoder.kind.is_converted_by_webhook() => {
+            let encode = || state.encoder.event(&event, state.first);
+            let known = known(&state.encoder.kind, &state.reader.account, encode);
+            tokio::select! {
+                biased;
+                () = &mut state.ended => return None,
+                () = &mut state.revoked => return None,
+                frame = Box::pin(known) => frame.and_then(|frame| frame),
+            }
         }
-        state.encoder.event(&event, state.first)
-    });
+        event => event.and_then(|event| state.encoder.event(&event, state.first)),
+    };
     let frame = frame.unwrap_or_else(|error| {
         state.has_failed = true;
         state.encoder.error_event(&error)

@@ -1,0 +1,202 @@
+//! Steps that convert objects by a webhook: it is asked what they need to know, with many objects in a
+//! call, and they are done again with its answers.
+
+mod call;
+mod review;
+
+use std::collections::VecDeque;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use moka::future::Cache;
+use sha2::{Digest, Sha256};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use crate::error::ApiError;
+use crate::kind::{Conversion, Conversions, Kind, Question, checked};
+use crate::occasionally::{Occasionally, shown};
+use crate::quota::{self, Account};
+
+/// A call takes at most this long, with the time that it waits for its turn; as kube-apiserver's.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// So many calls at once, of all webhooks: each may take as much memory as one object.
+const CALLS: usize = 16;
+/// How often a step is done again at most. It learns something each time: no write compares an object in
+/// so many versions.
+const ROUNDS: usize = 512;
+/// What a call has made is remembered so long, for all who watch the same: they ask within a moment. What
+/// cannot be converted is asked again by who comes later.
+const REMEMBERED: Duration = Duration::from_secs(1);
+/// What may be remembered, in bytes of memory.
+const REMEMBERED_BYTES: u64 = 8 << 20;
+/// Copies of an object that there are while it is converted: what is sent, and what is answered.
+const COPIES: usize = 3;
+
+/// Of failures a few lines a minute.
+static FAILED: Occasionally = Occasionally::at_most(5);
+static TURNS: Semaphore = Semaphore::const_new(CALLS);
+
+/// The answers of calls, by what was asked. Who asks the same while it is asked waits for the same answer.
+static ANSWERS: LazyLock<Cache<[u8; 32], Arc<[Conversion]>>> = LazyLock::new(|| {
+    let weigh = |_: &[u8; 32], answers: &Arc<[Conversion]>| {
+        let size = |answer: &Conversion| match answer {
+            Ok(tree) => quota::of_tree(tree),
+            Err(why) => why.len(),
+        };
+        let bytes: usize = answers.iter().map(size).sum();
+        u32::try_from(bytes).unwrap_or(u32::MAX)
+    };
+    Cache::builder().weigher(weigh).max_capacity(REMEMBERED_BYTES).time_to_live(REMEMBERED).build()
+});
+
+/// Does a step that may convert objects of a kind, which a webhook may have to be asked for: then the step is
+/// done several times, and must come to the same each time.
+///
+/// # Errors
+/// 413 and 429 when there is no room for what is converted.
+pub async fn known<T>(
+    kind: &Kind,
+    account: &Account,
+    mut step: impl FnMut() -> T,
+) -> Result<T, ApiError> {
+    if !kind.is_converted_by_webhook() {
+        return Ok(step());
+    }
+    let mut conversions = Conversions::default();
+    for _ in 0..ROUNDS {
+        let made = conversions.attempt(&mut step);
+        let missing = conversions.take_missing();
+        if missing.is_empty() {
+            return Ok(made);
+        }
+        drop(made);
+        answer(missing, &mut conversions, account).await?;
+    }
+    Err(ApiError::internal("a step has too many conversions"))
+}
+
+/// Asks about some of what was missing, the first of it at least.
+///
+/// # Errors
+/// 413 and 429 when there is no room for what is converted.
+pub async fn answer(
+    missing: Vec<Question>,
+    conversions: &mut Conversions,
+    account: &Account,
+) -> Result<(), ApiError> {
+    let mut missing = VecDeque::from(missing);
+    let Some(first) = missing.pop_front() else { return Ok(()) };
+    let mut questions = vec![first];
+    // No list holds more than one request may take.
+    let mut size = quota::of_tree(&questions[0].object);
+    questions
+        .extend(missing.into_iter().filter(|one| one.asks_same(&questions[0])).collect::<Vec<_>>());
+    size = questions[1..].iter().fold(size, |size, one| size + quota::of_tree(&one.object));
+    let _room = account.reserve((COPIES * size).min(quota::TREE_LIMIT))?;
+    let questions: Arc<[Question]> = questions.into();
+    let asked = Box::pin(remembered(Arc::clone(&questions)));
+    let answers = asked.await;
+    for (question, answer) in questions.iter().zip(answers.iter()) {
+        conversions.know(question.clone(), answer.clone());
+    }
+    Ok(())
+}
+
+/// The answers to the first questions, one at least, which all have the same webhook and version.
+async fn remembered(questions: Arc<[Question]>) -> Arc<[Conversion]> {
+    let texts: Vec<String> = questions.iter().map(Question::json).collect();
+    let mut hash = Sha256::new();
+    let Some(Question { webhook, to, .. }) = questions.first() else { return Arc::from([]) };
+    let mut add = |bytes: &[u8]| {
+        hash.update(bytes.len().to_be_bytes());
+        hash.update(bytes);
+    };
+    add(webhook.url.as_bytes());
+    add(webhook.ca_bundle.as_deref().unwrap_or_default());
+    add(to.as_bytes());
+    texts.iter().for_each(|text| add(text.as_bytes()));
+    let name: [u8; 32] = hash.finalize().into();
+    ANSWERS.get_with(name, ask(questions.clone(), texts)).await
+}
+
+async fn ask(questions: Arc<[Question]>, texts: Vec<String>) -> Arc<[Conversion]> {
+    let mut answers = Vec::new();
+    match ask_once(&questions, &texts).await {
+        Ok(converted) => answers = converted,
+        // A fault of one object must not be that of others.
+        Err(Failure::Refused(_)) if questions.len() > 1 => {
+            for (question, text) in questions.iter().zip(&texts) {
+                let (question, text) = (std::slice::from_ref(question), std::slice::from_ref(text));
+                match ask_once(question, text).await {
+                    Ok(converted) => answers.extend(converted),
+                    Err(failure) => {
+                        answers.push(Err(failure.told(&question[0])));
+                        break;
+                    }
+                }
+            }
+        }
+        Err(failure) => {
+            answers.extend(questions.iter().map(|one| Err(failure.told(one))));
+        }
+    }
+    answers.into()
+}
+
+/// Why a call came to nothing.
+enum Failure {
+    /// The webhook could not be asked.
+    Away(String),
+    /// It answers that it cannot convert, or no review.
+    Refused(String),
+    /// Another number of objects than were sent: the whole message but its beginning.
+    Partial(String),
+}
+
+impl Failure {
+    fn told(&self, question: &Question) -> Arc<str> {
+        let Question { webhook, object, .. } = question;
+        match self {
+            Self::Away(why) | Self::Refused(why) => webhook.failed(object, why).into(),
+            Self::Partial(what) => {
+                let failed = webhook.failed(object, "");
+                failed.replacen(" failed: ", &format!(" {what}"), 1).into()
+            }
+        }
+    }
+}
+
+async fn ask_once(questions: &[Question], texts: &[String]) -> Result<Vec<Conversion>, Failure> {
+    let Some(Question { webhook, to, .. }) = questions.first() else { return Ok(Vec::new()) };
+    let uid = uuid::Uuid::new_v4().to_string();
+    let asked = async {
+        let closed = |_| Failure::Away("it is not asked any more".to_owned());
+        let _own = webhook.calls.acquire().await.map_err(closed)?;
+        let _turn = TURNS.acquire().await.map_err(closed)?;
+        let body = review::request(webhook.review_version, &uid, to, texts);
+        let answer = call::call(webhook, body, CALL_TIMEOUT).await.map_err(Failure::Away)?;
+        review::converted(&answer, webhook.review_version, &uid).map_err(Failure::Refused)
+    };
+    let asked = timeout(CALL_TIMEOUT, asked).await.unwrap_or_else(|_| {
+        let url = call::asked_url(webhook, CALL_TIMEOUT);
+        Err(Failure::Away(format!("Post \"{url}\": context deadline exceeded")))
+    });
+    let converted = asked.and_then(|converted| match converted.len() == questions.len() {
+        true => Ok(converted),
+        false => {
+            let (got, expected) = (converted.len(), questions.len());
+            Err(Failure::Partial(format!("returned {got} objects, expected {expected}")))
+        }
+    });
+    let converted = converted.inspect_err(|failure| {
+        FAILED.log(|left_out| {
+            let why = shown(failure.told(&questions[0]));
+            tracing::warn!(left_out, "objects are not converted: {why}");
+        });
+    })?;
+    let both = questions.iter().zip(converted);
+    Ok(both
+        .map(|(question, converted)| checked(question, converted).map(Arc::new).map_err(Arc::from))
+        .collect())
+}

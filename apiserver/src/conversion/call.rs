@@ -1,0 +1,156 @@
+//! One call of a webhook: HTTPS, a connection of its own.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_TYPE, HOST, USER_AGENT};
+use http::{Request, StatusCode, Uri};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::net::{TcpStream, lookup_host};
+use tokio_rustls::TlsConnector;
+
+use crate::kind::{WebhookConversion, certificates};
+
+/// Of no answer more is read: as much as the largest object twice, and what stands around it.
+const ANSWER_LIMIT: usize = 4 << 20;
+const PORT: u16 = 443;
+/// What is told of an answer that is no review.
+const SHOWN: usize = 512;
+
+/// Ends a connection when it is not needed any more.
+struct Ended(tokio::task::JoinHandle<()>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Where a webhook is asked, with the time that it has.
+pub(super) fn asked_url(webhook: &WebhookConversion, time: Duration) -> String {
+    format!("{}?timeout={}s", webhook.url, time.as_secs())
+}
+
+/// Sends a review, and reads what is answered.
+///
+/// # Errors
+/// When that fails: why, in Go's words where they are known.
+pub(super) async fn call(
+    webhook: &WebhookConversion,
+    body: String,
+    time: Duration,
+) -> Result<Vec<u8>, String> {
+    let url = asked_url(webhook, time);
+    let failed = |why: String| format!("Post \"{url}\": {why}");
+    let uri: Uri = url.parse().map_err(|why| failed(format!("{why}")))?;
+    let host = uri.host().unwrap_or_default();
+    let port = uri.port_u16().unwrap_or(PORT);
+    let bare = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+    let config = config(webhook).map_err(&failed)?;
+    let name = ServerName::try_from(bare.clone()).map_err(|why| failed(why.to_string()))?;
+    let unknown = |_| failed(format!("dial tcp: lookup {host}: no such host"));
+    let addresses: Vec<_> = lookup_host((bare.as_str(), port)).await.map_err(unknown)?.collect();
+    let stream = TcpStream::connect(addresses.as_slice()).await;
+    let stream = stream.map_err(|why| failed(dial_error(host, port, &why)))?;
+    let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await;
+    let stream = stream.map_err(|why| failed(tls_error(&why)))?;
+    let handshake = http1::handshake::<_, Full<Bytes>>(TokioIo::new(stream)).await;
+    let (mut sender, connection) = handshake.map_err(|why| failed(why.to_string()))?;
+    let connection = tokio::spawn(async move { drop(connection.await) });
+    let _ended = Ended(connection);
+    let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    let request = Request::post(path)
+        .header(HOST, uri.authority().map_or(host, |authority| authority.as_str()))
+        .header(ACCEPT, "application/json, */*")
+        .header(CONTENT_TYPE, "application/json")
+        .header(USER_AGENT, "aggregated-apiserver")
+        .body(Full::from(Bytes::from(body)))
+        .map_err(|why| failed(why.to_string()))?;
+    let response = sender.send_request(request).await;
+    let response = response.map_err(|why| failed(response_error(&why)))?;
+    let status = response.status();
+    let answer = Limited::new(response.into_body(), ANSWER_LIMIT).collect().await;
+    let answer = answer.map_err(|why| match why.downcast_ref::<LengthLimitError>() {
+        Some(_) => failed(format!("the answer is larger than {ANSWER_LIMIT} bytes")),
+        None => failed("unexpected EOF".to_owned()),
+    })?;
+    let answer = answer.to_bytes().to_vec();
+    match status.is_success() {
+        true => Ok(answer),
+        false => Err(refused(status, &answer)),
+    }
+}
+
+fn config(webhook: &WebhookConversion) -> Result<ClientConfig, String> {
+    let mut roots = RootCertStore::empty();
+    match &webhook.ca_bundle {
+        Some(bundle) => {
+            for certificate in certificates(bundle)? {
+                let added = roots.add(CertificateDer::from(certificate));
+                added.map_err(|why| format!("unable to load root certificates: {why}"))?;
+            }
+        }
+        None => {
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        }
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config =
+        ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let config = config.map_err(|why| why.to_string())?;
+    Ok(config.with_root_certificates(roots).with_no_client_auth())
+}
+
+fn dial_error(host: &str, port: u16, why: &io::Error) -> String {
+    match why.kind() {
+        io::ErrorKind::ConnectionRefused => {
+            // A name may have several addresses; that of this machine is nearly always this one.
+            let host = if host == "localhost" { "127.0.0.1" } else { host };
+            format!("dial tcp {host}:{port}: connect: connection refused")
+        }
+        _ => format!("dial tcp {host}:{port}: {why}"),
+    }
+}
+
+fn tls_error(why: &io::Error) -> String {
+    use rustls::CertificateError::{BadSignature, UnknownIssuer};
+    let strangers = [UnknownIssuer, BadSignature].map(rustls::Error::InvalidCertificate);
+    let source = why.get_ref().and_then(|source| source.downcast_ref::<rustls::Error>());
+    match (source, why.kind()) {
+        (Some(source), _) if strangers.contains(source) => {
+            "tls: failed to verify certificate: x509: certificate signed by unknown authority"
+                .to_owned()
+        }
+        (_, io::ErrorKind::UnexpectedEof) => "EOF".to_owned(),
+        _ => format!("tls: {why}"),
+    }
+}
+
+fn response_error(why: &hyper::Error) -> String {
+    if why.is_incomplete_message() { "EOF".to_owned() } else { why.to_string() }
+}
+
+/// What a client in Go says of an answer that is an error.
+fn refused(status: StatusCode, answer: &[u8]) -> String {
+    let answer = String::from_utf8_lossy(answer);
+    let answer: String = answer.trim().chars().take(SHOWN).collect();
+    match status {
+        StatusCode::NOT_FOUND => "the server could not find the requested resource".to_owned(),
+        StatusCode::UNAUTHORIZED => {
+            "the server has asked for the client to provide credentials".to_owned()
+        }
+        status if status.is_server_error() => {
+            format!("an error on the server ({answer:?}) has prevented the request from succeeding")
+        }
+        status => format!(
+            "the server responded with the status code {} but did not return more information",
+            status.as_u16()
+        ),
+    }
+}

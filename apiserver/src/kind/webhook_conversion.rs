@@ -1,0 +1,141 @@
+//! Conversion between versions of a kind by a webhook: what its definition says of that, and what is
+//! demanded of an answer. Nobody is asked here.
+
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceConversion, WebhookClientConfig,
+};
+use serde_json::Value;
+use tokio::sync::Semaphore;
+
+use super::erased_conversion::{check_same, restore_metadata};
+use super::erased_rules::whole_floats_to_integers;
+use super::questions::{self, Question};
+use crate::object::Tree;
+use crate::quota;
+
+/// Versions of reviews that are known.
+pub(super) const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
+/// Where a webhook of a Service is asked, if nothing is said; as kube-apiserver.
+const PORT: i32 = 443;
+/// So many calls of one webhook at once: one that is slow must not take the room of all others.
+const CALLS: usize = 4;
+
+/// A webhook that converts the objects of a kind.
+#[derive(Debug)]
+pub struct WebhookConversion {
+    /// Where it is asked: `https://host:port/path`.
+    pub url: String,
+    /// Who vouches for it, as PEM; those whom the system trusts, if nothing is said.
+    pub ca_bundle: Option<Vec<u8>>,
+    /// The version of reviews that it reads.
+    pub review_version: &'static str,
+    /// Has a permit for each call that may be made.
+    pub calls: Semaphore,
+}
+
+impl WebhookConversion {
+    /// The webhook of a definition; `None` if it has none, or what it says of it is wrong.
+    pub(super) fn of(conversion: Option<&CustomResourceConversion>) -> Option<Arc<Self>> {
+        let conversion = conversion.filter(|conversion| conversion.strategy == "Webhook")?;
+        let webhook = conversion.webhook.as_ref()?;
+        let config = webhook.client_config.as_ref()?;
+        let review_version = webhook
+            .conversion_review_versions
+            .iter()
+            .find_map(|said| REVIEW_VERSIONS.iter().find(|known| *known == said).copied())?;
+        let ca_bundle = config.ca_bundle.as_ref().map(|bundle| bundle.0.clone());
+        Some(Arc::new(Self {
+            url: url(config)?,
+            ca_bundle: ca_bundle.filter(|bundle| !bundle.trim_ascii().is_empty()),
+            review_version,
+            calls: Semaphore::new(CALLS),
+        }))
+    }
+
+    /// Makes of an object one of another version, as `example.com/v1`, if the webhook was asked.
+    ///
+    /// # Errors
+    /// Why it cannot be converted; that the webhook has to be asked first.
+    pub(super) fn convert(self: &Arc<Self>, mut tree: Tree, to: String) -> Result<Tree, String> {
+        whole_floats_to_integers(&mut tree);
+        questions::answer(Question { webhook: Arc::clone(self), object: tree, to })
+    }
+
+    /// What is said if it cannot be asked about an object, or answers nothing of use.
+    pub fn failed(&self, object: &Tree, why: &str) -> String {
+        format!("conversion webhook for {} failed: {why}", type_of(object))
+    }
+}
+
+/// Where a webhook is asked. A Service has the name that a cluster gives it.
+fn url(config: &WebhookClientConfig) -> Option<String> {
+    if let Some(url) = &config.url {
+        return Some(url.clone());
+    }
+    let service = config.service.as_ref()?;
+    let path = service.path.as_deref().unwrap_or_default().trim_start_matches('/');
+    let port = service.port.unwrap_or(PORT);
+    Some(format!("https://{}.{}.svc:{port}/{path}", service.name, service.namespace))
+}
+
+/// `example.com/v1, Kind=Foo`
+fn type_of(object: &Tree) -> String {
+    format!("{}, Kind={}", text(object, "apiVersion"), text(object, "kind"))
+}
+
+fn text<'a>(object: &'a Tree, member: &str) -> &'a str {
+    object.get(member).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The object that a webhook has made; in kube-apiserver's words, where it is none.
+///
+/// # Errors
+/// When it is another object.
+pub fn checked(question: &Question, converted: Value) -> Result<Tree, String> {
+    let object = &question.object;
+    let invalid = |what: &str, why: String| {
+        format!("conversion webhook for {} returned invalid {what}: {why}", type_of(object))
+    };
+    let Value::Object(mut converted) = converted else {
+        return Err(invalid("object", "it is no object".to_owned()));
+    };
+    let received = text(&converted, "apiVersion");
+    if received != question.to {
+        let why = format!("invalid groupVersion (expected {}, received {received})", question.to);
+        return Err(invalid("object at index 0", why));
+    }
+    let (expected, received) = (text(object, "kind"), text(&converted, "kind"));
+    if expected != received {
+        let why = format!("invalid kind (expected {expected}, received {received})");
+        return Err(invalid("object at index 0", why));
+    }
+    if quota::of_tree(&converted) > quota::TREE_LIMIT {
+        let limit = quota::TREE_LIMIT;
+        return Err(invalid("object", format!("it takes more than {limit} bytes of memory")));
+    }
+    check_same(object, &converted).map_err(|why| invalid("object", why))?;
+    restore_metadata(object.clone(), &mut converted).map_err(|why| invalid("metadata", why))?;
+    Ok(converted)
+}
+
+/// The certificates of a bundle, as DER.
+///
+/// # Errors
+/// When there is none, or one cannot be read.
+pub fn certificates(bundle: &[u8]) -> Result<Vec<Vec<u8>>, String> {
+    const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
+    const END: &str = "-----END CERTIFICATE-----";
+    let unreadable = || "unable to parse bytes as PEM block".to_owned();
+    let text = std::str::from_utf8(bundle).map_err(|_| unreadable())?;
+    let certificates = text.split(BEGIN).skip(1).map(|rest| {
+        let (body, _) = rest.split_once(END).ok_or_else(unreadable)?;
+        let body: String = body.chars().filter(|c| !c.is_ascii_whitespace()).collect();
+        STANDARD.decode(body).map_err(|_| unreadable())
+    });
+    let certificates: Vec<Vec<u8>> = certificates.collect::<Result<_, String>>()?;
+    if certificates.is_empty() { Err(unreadable()) } else { Ok(certificates) }
+}

@@ -1,0 +1,345 @@
+//! A kind whose versions a webhook converts, while it works and while it does not.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
+
+mod in_process;
+#[path = "conversion_webhook/webhook.rs"]
+mod webhook;
+
+use aggregated_apiserver::InProcess;
+use axum::body::Body;
+use futures::StreamExt;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+
+use webhook::{Mode, Webhook};
+
+const V1: &str = "/apis/example.com/v1/namespaces/n/boxes";
+const V2: &str = "/apis/example.com/v2/namespaces/n/boxes";
+
+fn definition(url: &str, ca_bundle: &str) -> Value {
+    let version = |name: &str, stored: bool, field: &str, of_type: &str| {
+        json!({
+            "name": name, "served": true, "storage": stored,
+            "schema": {"openAPIV3Schema": {"type": "object", "properties": {
+                "spec": {"type": "object", "properties": {
+                    field: {"type": of_type}, "replicas": {"type": "integer"},
+                }},
+                "status": {"type": "object", "properties": {"replicas": {"type": "integer"}}},
+            }}},
+            "subresources": {"status": {}, "scale": {
+                "specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas",
+            }},
+            "selectableFields": [{"jsonPath": format!(".spec.{field}")}],
+            "additionalPrinterColumns":
+                [{"name": "Field", "type": of_type, "jsonPath": format!(".spec.{field}")}],
+        })
+    };
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "boxes.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced",
+            "names": {"kind": "Box", "plural": "boxes", "singular": "box", "listKind": "BoxList"},
+            "versions": [version("v1", true, "size", "integer"), version("v2", false, "width", "string")],
+            "conversion": {"strategy": "Webhook", "webhook": {
+                "conversionReviewVersions": ["v1"],
+                "clientConfig": {"url": url, "caBundle": ca_bundle},
+            }},
+        },
+    })
+}
+
+async fn server(webhook: &Webhook) -> InProcess {
+    in_process::server(&definition(&webhook.url(), &webhook.ca_bundle).to_string()).await
+}
+
+async fn respond(
+    server: &InProcess,
+    method: &str,
+    path: &str,
+    accept: &str,
+    body: &Value,
+) -> Response<Body> {
+    let language = match method {
+        "PATCH" => "application/merge-patch+json",
+        "APPLY" => "application/apply-patch+yaml",
+        _ => "application/json",
+    };
+    let method = if method == "APPLY" { "PATCH" } else { method };
+    let method = Method::from_bytes(method.as_bytes()).unwrap();
+    let request = Request::builder().method(method).uri(path);
+    let request = request.header("content-type", language).header("accept", accept);
+    let body = if body.is_null() { Body::empty() } else { Body::from(body.to_string()) };
+    server.respond(in_process::admin(), request.body(body).unwrap()).await
+}
+
+async fn ask(server: &InProcess, method: &str, path: &str, body: Value) -> (StatusCode, Value) {
+    let response = respond(server, method, path, "application/json", &body).await;
+    let (head, body) = response.into_parts();
+    let body = body.collect().await.unwrap().to_bytes();
+    (head.status, serde_json::from_slice(&body).unwrap())
+}
+
+async fn done(server: &InProcess, method: &str, path: &str, body: Value) -> Value {
+    let (status, answer) = ask(server, method, path, body).await;
+    assert!(status.is_success(), "{method} {path}: {answer}");
+    answer
+}
+
+fn of_v1(name: &str, size: i64) -> Value {
+    json!({"apiVersion": "example.com/v1", "kind": "Box", "metadata": {"name": name}, "spec": {"size": size}})
+}
+
+fn of_v2(name: &str, width: &str) -> Value {
+    json!({"apiVersion": "example.com/v2", "kind": "Box", "metadata": {"name": name}, "spec": {"width": width}})
+}
+
+#[tokio::test]
+async fn every_verb_asks_the_webhook() {
+    let webhook = Webhook::start().await;
+    let server = server(&webhook).await;
+    let created = done(&server, "POST", V2, of_v2("a", "5cm")).await;
+    assert_eq!(created["spec"], json!({"width": "5cm"}));
+    let a = (format!("{V1}/a"), format!("{V2}/a"));
+    assert_eq!(done(&server, "GET", &a.0, Value::Null).await["spec"], json!({"size": 5}));
+    let shown = done(&server, "GET", &a.1, Value::Null).await;
+    assert_eq!(shown["metadata"], created["metadata"]);
+    let patch = json!({"spec": {"width": "6cm", "replicas": 2}});
+    done(&server, "PATCH", &a.1, patch).await;
+    assert_eq!(
+        done(&server, "GET", &a.0, Value::Null).await["spec"],
+        json!({"size": 6, "replicas": 2})
+    );
+    let mut whole = done(&server, "GET", &a.1, Value::Null).await;
+    whole["spec"]["width"] = "7cm".into();
+    done(&server, "PUT", &a.1, whole).await;
+    let apply = format!("{}?fieldManager=me", a.1);
+    let conflict = ask(&server, "APPLY", &apply, of_v2("a", "8cm")).await;
+    assert_eq!(conflict.0, StatusCode::CONFLICT, "{}", conflict.1);
+    let applied = done(&server, "APPLY", &format!("{apply}&force=true"), of_v2("a", "8cm")).await;
+    assert_eq!(applied["spec"]["width"], "8cm");
+    // What is owned in one version is owned in the other.
+    let other = format!("{}?fieldManager=other", a.0);
+    let conflict = ask(&server, "APPLY", &other, of_v1("a", 9)).await;
+    assert_eq!(conflict.0, StatusCode::CONFLICT, "{}", conflict.1);
+    let scale = done(&server, "GET", &format!("{}/scale", a.1), Value::Null).await;
+    assert_eq!(scale["spec"]["replicas"], 2);
+    let scale = json!({"spec": {"replicas": 3}});
+    done(&server, "PATCH", &format!("{}/scale", a.1), scale).await;
+    done(&server, "PATCH", &format!("{}/status", a.1), json!({"status": {"replicas": 1}})).await;
+    let shown = done(&server, "GET", &a.0, Value::Null).await;
+    assert_eq!((&shown["spec"]["replicas"], &shown["status"]["replicas"]), (&json!(3), &json!(1)));
+    let gone = done(&server, "DELETE", &a.1, Value::Null).await;
+    assert_eq!(gone["status"], "Success");
+    assert_eq!(ask(&server, "GET", &a.1, Value::Null).await.0, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn a_list_is_few_calls() {
+    let webhook = Webhook::start().await;
+    let server = server(&webhook).await;
+    for number in 0..100 {
+        done(&server, "POST", V1, of_v1(&format!("b{number:03}"), number)).await;
+    }
+    assert_eq!(webhook.take_calls(), [0; 0], "the stored version needs no webhook");
+    let list = done(&server, "GET", V2, Value::Null).await;
+    let widths: Vec<&str> = list["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["spec"]["width"].as_str().unwrap())
+        .collect();
+    let expected: Vec<String> = (0..100).map(|number| format!("{number}cm")).collect();
+    assert_eq!(widths, expected);
+    let calls = webhook.take_calls();
+    assert_eq!(calls.iter().sum::<usize>(), 100, "{calls:?}");
+    assert!(calls.len() <= 3, "{calls:?}");
+    let selected = format!("{V2}?fieldSelector=spec.width%3D42cm&limit=1");
+    let list = done(&server, "GET", &selected, Value::Null).await;
+    assert_eq!(list["items"].as_array().unwrap().len(), 1, "{list}");
+    assert_eq!(list["items"][0]["metadata"]["name"], "b042");
+    let paged = done(&server, "GET", &format!("{V2}?limit=30"), Value::Null).await;
+    assert_eq!(paged["items"].as_array().unwrap().len(), 30);
+    for accept in [
+        "application/json;as=Table;v=v1;g=meta.k8s.io",
+        "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
+        "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
+        "application/yaml",
+    ] {
+        let response = respond(&server, "GET", V2, accept, &Value::Null).await;
+        assert_eq!(response.status(), StatusCode::OK, "{accept}");
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        let text = String::from_utf8_lossy(&body);
+        assert!(text.contains("b000") && text.contains("b099"), "{accept}: {text}");
+        assert!(!accept.contains("Table") || text.contains("99cm"), "{text}");
+    }
+    done(&server, "DELETE", &format!("{V2}?fieldSelector=spec.width%3D42cm"), Value::Null).await;
+    let list = done(&server, "GET", V1, Value::Null).await;
+    assert_eq!(list["items"].as_array().unwrap().len(), 99);
+}
+
+#[tokio::test]
+async fn many_watchers_of_a_change_are_one_call() {
+    let webhook = Webhook::start().await;
+    let server = server(&webhook).await;
+    done(&server, "POST", V1, of_v1("first", 1)).await;
+    let mut watches = Vec::new();
+    for _ in 0..50 {
+        let path = format!("{V2}?watch=true&resourceVersion=0");
+        let response = respond(&server, "GET", &path, "application/json", &Value::Null).await;
+        let mut events = response.into_body().into_data_stream();
+        let event: Value = serde_json::from_slice(&events.next().await.unwrap().unwrap()).unwrap();
+        assert_eq!(event["object"]["spec"]["width"], "1cm");
+        watches.push(events);
+    }
+    webhook.take_calls();
+    done(&server, "POST", V1, of_v1("second", 2)).await;
+    let next = watches.iter_mut().map(StreamExt::next);
+    for event in futures::future::join_all(next).await {
+        let event: Value = serde_json::from_slice(&event.unwrap().unwrap()).unwrap();
+        assert_eq!(event["type"], "ADDED");
+        assert_eq!(event["object"]["spec"]["width"], "2cm");
+    }
+    assert_eq!(webhook.take_calls(), [1]);
+    // Those who select by a field of their version see what that is in it.
+    let path = format!("{V2}?watch=true&resourceVersion=0&fieldSelector=spec.width%3D2cm");
+    let response = respond(&server, "GET", &path, "application/json", &Value::Null).await;
+    let mut events = response.into_body().into_data_stream();
+    let event: Value = serde_json::from_slice(&events.next().await.unwrap().unwrap()).unwrap();
+    assert_eq!(event["object"]["metadata"]["name"], "second");
+    done(&server, "PATCH", &format!("{V1}/first"), json!({"spec": {"size": 2}})).await;
+    let event: Value = serde_json::from_slice(&events.next().await.unwrap().unwrap()).unwrap();
+    assert_eq!(
+        (&event["type"], &event["object"]["metadata"]["name"]),
+        (&json!("ADDED"), &json!("first"))
+    );
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_the_webhook_is_told_and_the_stored_version_goes_on() {
+    let webhook = Webhook::start().await;
+    let server = server(&webhook).await;
+    done(&server, "POST", V1, of_v1("a", 1)).await;
+    let failed = "conversion webhook for example.com/v1, Kind=Box";
+    let post = format!("Post \"{}?timeout=30s\"", webhook.url());
+    let changes: [(fn(&mut Value), &str); 7] = [
+        (|review| review["response"]["uid"] = "other".into(), " failed: expected response.uid="),
+        (
+            |review| review["apiVersion"] = "v1".into(),
+            " failed: expected webhook response of apiextensions.k8s.io/v1, Kind=ConversionReview, got /v1, Kind=ConversionReview",
+        ),
+        (
+            |review| review["response"]["convertedObjects"] = json!([]),
+            " returned 0 objects, expected 1",
+        ),
+        (
+            |review| {
+                review["response"]["convertedObjects"][0]["apiVersion"] = "example.com/v3".into()
+            },
+            " returned invalid object at index 0: invalid groupVersion (expected example.com/v2, received example.com/v3)",
+        ),
+        (
+            |review| review["response"]["convertedObjects"][0]["metadata"]["name"] = "b".into(),
+            " returned invalid object: must have the same name: a != b",
+        ),
+        (
+            |review| {
+                review["response"]["convertedObjects"][0]["metadata"]["labels"] = json!({"x": "y"})
+            },
+            " returned invalid metadata: metadata.labels: a conversion may not change them",
+        ),
+        (
+            |review| {
+                drop(
+                    review["response"]["convertedObjects"][0]
+                        .as_object_mut()
+                        .unwrap()
+                        .remove("metadata"),
+                )
+            },
+            " returned invalid object: must have the same name: a != ",
+        ),
+    ];
+    let modes = changes.map(|(change, why)| (Mode::Changes(change), why.to_owned()));
+    let unavailable = Mode::Answers(StatusCode::SERVICE_UNAVAILABLE, "not now".to_owned());
+    let huge = Mode::Answers(StatusCode::OK, "x".repeat(5 << 20));
+    let others = [
+        (unavailable, " failed: an error on the server (\"not now\") has prevented the request from succeeding".to_owned()),
+        (huge, format!(" failed: {post}: the answer is larger than 4194304 bytes")),
+        (Mode::Answers(StatusCode::OK, "{".to_owned()), " failed: ".to_owned()),
+        (Mode::Silent, format!(" failed: {post}: context deadline exceeded")),
+    ];
+    for (number, (mode, why)) in modes.into_iter().chain(others).enumerate() {
+        // Another object each time: what failed a moment ago is not asked again.
+        done(&server, "PATCH", &format!("{V1}/a"), json!({"spec": {"replicas": number}})).await;
+        let is_silent = matches!(mode, Mode::Silent);
+        webhook.set(mode);
+        if is_silent {
+            tokio::time::pause();
+        }
+        for path in [format!("{V2}/a"), V2.to_owned()] {
+            let (status, answer) = ask(&server, "GET", &path, Value::Null).await;
+            assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR, "{path}: {answer}");
+            let message = answer["message"].as_str().unwrap();
+            assert!(message.starts_with(&format!("{failed}{why}")), "{path}: {message}, not {why}");
+        }
+        let (status, _) =
+            ask(&server, "PATCH", &format!("{V2}/a"), json!({"spec": {"replicas": 1000}})).await;
+        assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
+        let list = done(&server, "GET", V1, Value::Null).await;
+        assert_eq!(list["items"][0]["spec"]["replicas"], number);
+    }
+    tokio::time::resume();
+    // Watches of the other version end with an error, those of the stored one go on.
+    webhook.set(Mode::Converts);
+    let list = done(&server, "GET", V1, Value::Null).await;
+    let revision = list["metadata"]["resourceVersion"].as_str().unwrap();
+    let watch = async |path: &str| {
+        let path = format!("{path}?watch=true&resourceVersion={revision}");
+        let response = respond(&server, "GET", &path, "application/json", &Value::Null).await;
+        response.into_body().into_data_stream()
+    };
+    let (mut stored, mut other) = (watch(V1).await, watch(V2).await);
+    done(&server, "POST", V1, of_v1("bad", 1)).await;
+    let event: Value = serde_json::from_slice(&stored.next().await.unwrap().unwrap()).unwrap();
+    assert_eq!(event["type"], "ADDED");
+    let event: Value = serde_json::from_slice(&other.next().await.unwrap().unwrap()).unwrap();
+    assert_eq!(event["type"], "ERROR");
+    assert_eq!(event["object"]["message"], format!("{failed} failed: it is bad"));
+    assert!(other.next().await.is_none());
+    done(&server, "PATCH", &format!("{V1}/a"), json!({"spec": {"replicas": 77}})).await;
+    // One that cannot be converted is not what is said of the others, and can be deleted.
+    done(&server, "POST", V1, of_v1("c", 1)).await;
+    let (status, _) = ask(&server, "GET", V2, Value::Null).await;
+    assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
+    done(&server, "GET", &format!("{V2}/c"), Value::Null).await;
+    done(&server, "DELETE", &format!("{V2}/bad"), Value::Null).await;
+    let list = done(&server, "GET", V2, Value::Null).await;
+    assert_eq!(list["items"].as_array().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_webhook_that_is_away_or_not_vouched_for_converts_nothing() {
+    let (webhook, stranger) = (Webhook::start().await, Webhook::start().await);
+    let failed = "conversion webhook for example.com/v1, Kind=Box failed: Post ";
+    let untrusted = definition(&webhook.url(), &stranger.ca_bundle);
+    let away = definition("https://localhost:1/convert", &webhook.ca_bundle);
+    for (definition, why) in [
+        (untrusted, "x509: certificate signed by unknown authority"),
+        (away, "dial tcp 127.0.0.1:1: connect: connection refused"),
+    ] {
+        let server = in_process::server(&definition.to_string()).await;
+        done(&server, "POST", V1, of_v1("a", 1)).await;
+        let (status, answer) = ask(&server, "GET", &format!("{V2}/a"), Value::Null).await;
+        assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
+        let message = answer["message"].as_str().unwrap();
+        assert!(message.starts_with(failed) && message.contains(why), "{message}");
+        let (status, _) = ask(&server, "POST", V2, of_v2("b", "1cm")).await;
+        assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
+        let list = done(&server, "GET", V1, Value::Null).await;
+        assert_eq!(list["items"].as_array().unwrap().len(), 1);
+    }
+    assert_eq!(webhook.take_calls(), [0; 0]);
+}
