@@ -90,13 +90,16 @@ impl World {
         };
         let plain = cluster("kube-apiserver", alone)?;
         define(alone, &plain.server).await?;
+        let of_plain = define_herds(alone, &plain.server).await?;
         let (standalone, test_server) = if twice {
             (cluster("the same kube-apiserver", alone)?, None)
         } else {
-            let (server, running) = Box::pin(without_a_cluster(alone.folder())).await?;
+            let herds = of_plain.definition()?;
+            let (server, running) = Box::pin(without_a_cluster(alone.folder(), herds)).await?;
             let server = Arc::new(server);
             (Side { cluster: Arc::clone(&server), server }, Some(running))
         };
+        webhooks.push(of_plain);
         Ok(Self {
             reference,
             direct,
@@ -252,8 +255,9 @@ async fn serve(control_plane: &ControlPlane) -> Result<(Server, Running)> {
     Ok((server, running))
 }
 
-/// Our server without a cluster, which is given the definitions at run time.
-async fn without_a_cluster(folder: &Path) -> Result<(Server, TestServer)> {
+/// Our server without a cluster, which is given the definitions at run time. Its herds are converted by the
+/// webhook that is asked by kube-apiserver.
+async fn without_a_cluster(folder: &Path, herds: Value) -> Result<(Server, TestServer)> {
     let running = TestServer::builder().listen().start().await?;
     let server = of_test_server(&running, folder)?;
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -261,6 +265,10 @@ async fn without_a_cluster(folder: &Path) -> Result<(Server, TestServer)> {
         serde_saphyr::from_multiple::<Value>(&std::fs::read_to_string(definitions_file())?)?
     {
         server.demand("POST", definitions, Some(definition.to_string())).await?;
+    }
+    server.demand("POST", definitions, Some(herds.to_string())).await?;
+    for version in ["v1", "v1alpha"] {
+        wait_for_list(&server, format!("/apis/example.com/{version}/herds")).await?;
     }
     wait_for_lists(&server).await?;
     Ok((server, running))
