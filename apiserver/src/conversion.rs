@@ -88,11 +88,9 @@ pub async fn answer(
     let mut missing = VecDeque::from(missing);
     let Some(first) = missing.pop_front() else { return Ok(()) };
     let mut questions = vec![first];
-    // No list holds more than one request may take.
-    let mut size = quota::of_tree(&questions[0].object);
     questions
         .extend(missing.into_iter().filter(|one| one.asks_same(&questions[0])).collect::<Vec<_>>());
-    size = questions[1..].iter().fold(size, |size, one| size + quota::of_tree(&one.object));
+    let size: usize = questions.iter().map(|one| quota::of_tree(&one.object)).sum();
     let _room = account.reserve((COPIES * size).min(quota::TREE_LIMIT))?;
     let questions: Arc<[Question]> = questions.into();
     let asked = Box::pin(remembered(Arc::clone(&questions)));

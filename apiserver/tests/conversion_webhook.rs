@@ -96,6 +96,9 @@ fn of_v2(name: &str, width: &str) -> Value {
     json!({"apiVersion": "example.com/v2", "kind": "Box", "metadata": {"name": name}, "spec": {"width": width}})
 }
 
+/// What a webhook makes of its answer.
+type Change = fn(&mut Value);
+
 #[tokio::test]
 async fn every_verb_asks_the_webhook() {
     let webhook = Webhook::start().await;
@@ -224,7 +227,7 @@ async fn what_is_wrong_with_the_webhook_is_told_and_the_stored_version_goes_on()
     done(&server, "POST", V1, of_v1("a", 1)).await;
     let failed = "conversion webhook for example.com/v1, Kind=Box";
     let post = format!("Post \"{}?timeout=30s\"", webhook.url());
-    let changes: [(fn(&mut Value), &str); 7] = [
+    let changes: [(Change, &str); 7] = [
         (|review| review["response"]["uid"] = "other".into(), " failed: expected response.uid="),
         (
             |review| review["apiVersion"] = "v1".into(),
@@ -236,7 +239,7 @@ async fn what_is_wrong_with_the_webhook_is_told_and_the_stored_version_goes_on()
         ),
         (
             |review| {
-                review["response"]["convertedObjects"][0]["apiVersion"] = "example.com/v3".into()
+                review["response"]["convertedObjects"][0]["apiVersion"] = "example.com/v3".into();
             },
             " returned invalid object at index 0: invalid groupVersion (expected example.com/v2, received example.com/v3)",
         ),
@@ -246,7 +249,7 @@ async fn what_is_wrong_with_the_webhook_is_told_and_the_stored_version_goes_on()
         ),
         (
             |review| {
-                review["response"]["convertedObjects"][0]["metadata"]["labels"] = json!({"x": "y"})
+                review["response"]["convertedObjects"][0]["metadata"]["labels"] = json!({"x": "y"});
             },
             " returned invalid metadata: metadata.labels: a conversion may not change them",
         ),
@@ -257,7 +260,7 @@ async fn what_is_wrong_with_the_webhook_is_told_and_the_stored_version_goes_on()
                         .as_object_mut()
                         .unwrap()
                         .remove("metadata"),
-                )
+                );
             },
             " returned invalid object: must have the same name: a != ",
         ),
