@@ -11,6 +11,9 @@
 // The parts of the examples, as they have them.
 #[path = "../examples/echoes/backoff.rs"]
 mod backoff;
+#[allow(dead_code)]
+#[path = "../examples/shared/definition.rs"]
+mod definition;
 #[path = "../examples/echoes/echo.rs"]
 mod echo;
 #[allow(dead_code)]
@@ -32,6 +35,9 @@ mod reconcile;
 #[allow(dead_code)]
 #[path = "../examples/collector/record.rs"]
 mod record;
+#[allow(dead_code)]
+#[path = "../examples/collector/recording.rs"]
+mod recording;
 #[allow(dead_code)]
 #[path = "../examples/collector/typed.rs"]
 mod typed;
@@ -68,6 +74,7 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     ("echoes_leave_others_alone", |cluster| Box::pin(echoes::leave_others_alone(cluster))),
     ("foos_are_served", |cluster| Box::pin(reflected::foos_are_served(cluster))),
     ("a_recording_is_served_again", |cluster| Box::pin(collector::is_served_again(cluster))),
+    ("a_recording_has_rules", |cluster| Box::pin(collector::has_rules(cluster))),
     ("bad_flags_are_named", |cluster| Box::pin(collector::names_bad_flags(cluster))),
 ];
 

@@ -4,11 +4,14 @@
 //! `cargo run --example collector -- --namespace default --kind pods,deploy --folder recording`,
 //! then `cargo run -- --standalone --load recording`.
 
+#[path = "../shared/definition.rs"]
+mod definition;
 mod folder;
 mod kinds;
 #[path = "../shared/program.rs"]
 mod program;
 mod record;
+mod recording;
 mod typed;
 
 use std::io::{self, Write};
@@ -33,8 +36,13 @@ struct Flags {
     /// A kind to write, as kubectl names it: pods, deploy, foos.example.com; may be given
     /// several times, and several with commas. Of kinds without a namespace all objects are
     /// written
-    #[arg(long, value_name = "KIND", required = true, value_delimiter = ',')]
+    #[arg(long, value_name = "KIND", value_delimiter = ',', required_unless_present = "recording")]
     kind: Vec<String>,
+
+    /// Write what this Recording of the namespace says, too. The kind is defined in the cluster if
+    /// it is not there
+    #[arg(long, value_name = "NAME", value_parser = object_name)]
+    recording: Option<String>,
 
     /// Write into this folder, which is made, or is empty
     #[arg(long, value_name = "FOLDER")]
@@ -45,17 +53,17 @@ struct Flags {
     secret: SecretValues,
 
     /// Note in this ConfigMap of the namespace what was written; it is made if it is missing
-    #[arg(long, value_name = "NAME", value_parser = config_map)]
+    #[arg(long, value_name = "NAME", value_parser = object_name)]
     note: Option<String>,
 }
 
 /// Part of the path of a request, so nothing else than a name may be in it.
 fn namespace(text: &str) -> Result<String> {
     ensure!(text.len() <= 63 && !text.contains('.'), "a namespace has no such name");
-    config_map(text)
+    object_name(text)
 }
 
-fn config_map(text: &str) -> Result<String> {
+fn object_name(text: &str) -> Result<String> {
     let is_inside = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let is_name = |part: &str| {
         !part.is_empty()
@@ -81,9 +89,20 @@ async fn run(flags: &Flags) -> Result<()> {
     let named = || format!("--folder {}", flags.folder.display());
     let folder = Folder::open(&flags.folder).with_context(named)?;
     let client = program::connect().await?;
+    let default = client.default_namespace().to_owned();
+    let namespace = flags.namespace.as_ref().unwrap_or(&default);
+    let (mut asked, mut secret) = (flags.kind.clone(), flags.secret);
+    if let Some(name) = &flags.recording {
+        let recording = recording::read(&client, namespace, name).await;
+        let recording = recording.with_context(|| format!("--recording {name}"))?;
+        asked.extend(recording.kinds);
+        if recording.secret_values == SecretValues::Keep {
+            secret = SecretValues::Keep;
+        }
+    }
     let known = Kinds::discover(&client).await.context("asking the cluster for its kinds")?;
     let mut kinds = Vec::new();
-    for asked in &flags.kind {
+    for asked in &asked {
         let found = known.find(asked).with_context(|| format!("--kind {asked}"))?;
         if !kinds.contains(&found) {
             kinds.push(found);
@@ -91,9 +110,7 @@ async fn run(flags: &Flags) -> Result<()> {
     }
 
     // Everything is read before anything is written.
-    let default = client.default_namespace().to_owned();
-    let namespace = flags.namespace.as_ref().unwrap_or(&default);
-    let mut record = Record::new(client.clone(), namespace, flags.secret);
+    let mut record = Record::new(client.clone(), namespace, secret);
     if kinds.iter().any(|kind| kind.is_namespaced) {
         record.take_namespace().await.with_context(|| format!("--namespace {namespace}"))?;
     }

@@ -8,6 +8,8 @@ use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, TypeMeta};
 use kube::{Client, ResourceExt};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tracing::{instrument, warn};
 
@@ -22,7 +24,9 @@ const OMITTED: &str = "{}";
 const APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// What becomes of the values of Secrets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize, Serialize, JsonSchema,
+)]
 pub enum SecretValues {
     /// Each is replaced by `{}`; the names of the values stay
     #[default]

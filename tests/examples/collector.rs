@@ -6,11 +6,12 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
-use kube::api::{Api, ApiResource, DynamicObject, PostParams};
+use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::folder::Folder;
+use crate::recording::Recording;
 use crate::world::{Cluster, Program, block_on, eventually, run};
 
 const SECRET: &str = "correct horse battery staple";
@@ -229,6 +230,54 @@ pub async fn is_served_again(cluster: &Cluster) -> Result<()> {
     let third = folder.path().join("third");
     record(&cluster.kubeconfig, &third, &["--secret", "keep"]).await?;
     ensure!(files(&third)?["secrets_recorded_password.yaml"].contains(ENCODED));
+    Ok(())
+}
+
+/// A Recording says what is to be recorded. The cluster holds it against the rules of its kind.
+pub async fn has_rules(cluster: &Cluster) -> Result<()> {
+    let client = &cluster.client;
+    let named = json!({"name": "ruled"});
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": named});
+    create(client, "namespaces", namespace).await?;
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("recording").display().to_string();
+    let arguments = ["--namespace", "ruled", "--recording", "nightly", "--folder", &path];
+    // The kind is known from then on.
+    let (is_good, _, errors) = run("collector", &cluster.kubeconfig, &arguments).await?;
+    let expected = "Error: --recording nightly: there is no such Recording\n";
+    ensure!(!is_good && errors == expected, "{errors}");
+
+    let recordings: Api<Recording> = Api::namespaced(client.clone(), "ruled");
+    let invalid = r#"Recording.collector.example.com "nightly" is invalid: "#;
+    let refused = |answer: kube::Result<Recording>, cause: &str| match answer {
+        Err(kube::Error::Api(status)) if status.message == format!("{invalid}{cause}") => Ok(()),
+        other => anyhow::bail!("{other:?}, not {cause}"),
+    };
+    let mut nightly: Recording =
+        serde_saphyr::from_str(include_str!("../../examples/collector/nightly.yaml"))?;
+    let reason = nightly.spec.reason.take();
+    let needed = "spec.reason: Required value: is needed where the values of Secrets are kept";
+    refused(recordings.create(&PostParams::default(), &nightly).await, needed)?;
+    nightly.spec.reason = reason;
+    nightly.spec.kinds = ["no", "secrets", "no"].map(str::to_owned).to_vec();
+    let twice = "spec.kinds: Invalid value: names a kind twice";
+    refused(recordings.create(&PostParams::default(), &nightly).await, twice)?;
+    nightly.spec.kinds.pop();
+    recordings.create(&PostParams::default(), &nightly).await?;
+    let without = Patch::Merge(json!({"spec": {"reason": null}}));
+    let changed = recordings.patch("nightly", &PatchParams::default(), &without).await;
+    refused(changed, needed)?;
+
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": "password", "namespace": "ruled"},
+        "stringData": {"password": SECRET},
+    });
+    create(client, "secrets", secret).await?;
+    let (is_good, printed, errors) = run("collector", &cluster.kubeconfig, &arguments).await?;
+    ensure!(is_good && printed.contains("1 secrets\n"), "{printed}{errors}");
+    let recorded = files(&folder.path().join("recording"))?;
+    ensure!(recorded["secrets_ruled_password.yaml"].contains(ENCODED), "{recorded:?}");
     Ok(())
 }
 

@@ -19,6 +19,7 @@ use crate::Scenario;
 use crate::echo::Echo;
 use crate::foos::Foo;
 use crate::library::Book;
+use crate::recording::Recording;
 
 /// How long something may take that happens by itself.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -200,6 +201,9 @@ pub fn samples_fit_their_kinds() -> Result<()> {
     ensure!(book.name_any() == "moby-dick" && book.spec.authors == ["Herman Melville"]);
     let echo: Echo = serde_saphyr::from_str(include_str!("../../examples/echoes/hello.yaml"))?;
     ensure!(echo.name_any() == "hello" && echo.spec.replicas == 2);
+    let nightly: Recording =
+        serde_saphyr::from_str(include_str!("../../examples/collector/nightly.yaml"))?;
+    ensure!(nightly.name_any() == "nightly" && nightly.spec.kinds.len() == 3);
     let alice: Foo = serde_saphyr::from_str(include_str!("../../examples/reflected/alice.yaml"))?;
     ensure!(alice.name_any() == "alice" && alice.spec.name == "Alice");
     Ok(())

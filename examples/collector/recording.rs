@@ -1,0 +1,51 @@
+//! The kind `Recording`: what is to be recorded of a namespace, kept in the cluster.
+
+use std::fmt::Debug;
+
+use anyhow::{Context, Result};
+use kube::api::Api;
+use kube::{Client, CustomResource, CustomResourceExt, KubeSchema};
+use serde::{Deserialize, Serialize};
+use tracing::instrument;
+
+use crate::definition::define;
+use crate::record::SecretValues;
+
+/// What is to be recorded of its namespace.
+#[derive(CustomResource, Clone, Debug, Deserialize, Serialize, KubeSchema)]
+#[kube(
+    group = "collector.example.com",
+    version = "v1",
+    kind = "Recording",
+    namespaced,
+    printcolumn(name = "Kinds", type_ = "string", json_path = ".spec.kinds"),
+    printcolumn(name = "Secrets", type_ = "string", json_path = ".spec.secretValues")
+)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("self.secretValues != 'Keep' || has(self.reason)")
+    .message("is needed where the values of Secrets are kept")
+    .field_path(".reason")
+    .reason(Reason::FieldValueRequired))]
+pub struct RecordingSpec {
+    /// The kinds, as kubectl names them: `pods`, `deploy`, `foos.example.com`.
+    #[schemars(length(min = 1, max = 100), inner(length(min = 1, max = 253)))]
+    #[x_kube(validation = ("self.all(kind, self.exists_one(other, other == kind))", "names a kind twice"))]
+    pub kinds: Vec<String>,
+    /// What becomes of the values of Secrets.
+    #[serde(default)]
+    pub secret_values: SecretValues,
+    /// Why the values of Secrets are kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 1_000))]
+    pub reason: Option<String>,
+}
+
+/// The Recording of this name. A cluster that does not know the kind learns it first; a Recording that breaks a rule of the
+/// kind is in no cluster, so there is nothing to check here.
+#[instrument(skip(client), err(level = "debug"))]
+pub async fn read(client: &Client, namespace: &str, name: &str) -> Result<RecordingSpec> {
+    define(client, &Recording::crd()).await?;
+    let recordings: Api<Recording> = Api::namespaced(client.clone(), namespace);
+    let found = recordings.get_opt(name).await?.context("there is no such Recording")?;
+    Ok(found.spec)
+}
