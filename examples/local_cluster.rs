@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use test_cluster::{ControlPlane, Programs};
 use tokio::signal::unix::{SignalKind, signal};
 
-const API_SERVICE: &str = "v1alpha.farm.example.com";
+const API_SERVICES: [&str; 2] = ["v1.farm.example.com", "v1alpha.farm.example.com"];
 
 /// Returns at the first SIGINT or SIGTERM.
 async fn interrupted() -> std::io::Result<()> {
@@ -43,11 +43,11 @@ async fn main() -> Result<()> {
     serve.kubeconfig = Some(cluster.kubeconfig());
     start_logging(&serve);
     let bound = farm_operator::server().bind(&serve).await?;
-    cluster.lead_to_localhost(API_SERVICE, (NAME, NAME), bound.address().port())?;
+    cluster.lead_to_localhost(&API_SERVICES, (NAME, NAME), bound.address().port())?;
     let running = bound.start().await?;
-    let (available, api_service) =
-        ("--for=condition=Available", format!("apiservice/{API_SERVICE}"));
-    cluster.kubectl(["wait", available, &api_service, "--timeout=60s"]).run()?;
+    let mut wait = vec!["wait", "--for=condition=Available", "--timeout=60s", "apiservice"];
+    wait.extend(API_SERVICES);
+    cluster.kubectl(wait).run()?;
     populate(&cluster)?;
 
     println!("\nReady. In another terminal:\n");

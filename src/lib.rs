@@ -14,7 +14,7 @@ pub use farm_pod::{
 pub use farm_workload::{
     FarmWorkload, FarmWorkloadSpec, FarmWorkloadStatus, Trouble, WorkloadView,
 };
-pub use llama::{Llama, LlamaSpec};
+pub use llama::{v1, v1alpha};
 
 use aggregated_apiserver::{ApiServer, Kinds};
 
@@ -32,7 +32,7 @@ pub const COMMIT: Option<&str> = match option_env!("FARM_OPERATOR_COMMIT") {
 /// Every kind that is served.
 pub fn kinds() -> Kinds {
     Kinds::new()
-        .stored::<Llama>()
+        .stored::<v1::Llama>()
         .computed::<FarmPod>()
         .computed_from_several::<FarmWorkload>()
         .computed::<FarmNode>()

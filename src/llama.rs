@@ -1,51 +1,25 @@
-//! Llama: a kind that the server keeps.
+//! Llama: a kind that the server keeps, in two versions.
+//!
+//! Objects are kept as `v1alpha` in this release: the release before it knows no other version, runs beside it during an
+//! update, and may come back. For the same reason `v1alpha` is not deprecated yet: a client that works with both releases has to use it, and
+//! a warning with every request would not help.
 
-use aggregated_apiserver::Stored;
-use kube::CustomResource;
+mod conversion;
+pub mod v1;
+pub mod v1alpha;
+
+use aggregated_apiserver::{Stored, Versions};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::api::ObjectMeta;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
 /// The sample llama is the same one after every restart, so that what it owns
 /// is not collected as garbage.
 const DOLLY: &str = "d0111a00-0000-4000-8000-000000000001";
 
-/// A llama.
-#[derive(CustomResource, Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[kube(
-    group = "farm.example.com",
-    version = "v1alpha",
-    kind = "Llama",
-    namespaced,
-    shortname = "ll",
-    category = "farm",
-    printcolumn(
-        name = "Weight",
-        type_ = "number",
-        json_path = ".spec.weight",
-        description = "How heavy it is, in kilograms"
-    ),
-    printcolumn(
-        name = "Height",
-        type_ = "number",
-        json_path = ".spec.height",
-        description = "How tall it is, in metres"
-    ),
-    printcolumn(
-        name = "Age",
-        type_ = "date",
-        json_path = ".metadata.creationTimestamp",
-        description = "How long ago it was created"
-    )
-)]
-pub struct LlamaSpec {
-    /// How heavy it is, in kilograms.
-    pub weight: f64,
-    /// How tall it is, in metres.
-    pub height: f64,
-}
+/// What the rule of both versions says of a llama that is taller, in metres, than it is heavy, in kilograms.
+const TALLER_THAN_HEAVY: &str = "must not be less than height: weight is in kilograms, height in metres; are they swapped, or is height in centimetres?";
 
-impl Stored for Llama {
+impl Stored for v1::Llama {
     fn initial() -> Vec<Self> {
         let metadata = ObjectMeta {
             name: Some("dolly".to_owned()),
@@ -53,6 +27,14 @@ impl Stored for Llama {
             uid: Some(DOLLY.to_owned()),
             ..ObjectMeta::default()
         };
-        vec![Self { metadata, spec: LlamaSpec { weight: 31.4, height: 0.5 } }]
+        let quantity = |text: &str| Quantity(text.to_owned());
+        vec![Self {
+            metadata,
+            spec: v1::LlamaSpec { weight: quantity("31.4"), height: quantity("0.5") },
+        }]
+    }
+
+    fn versions() -> Versions<Self> {
+        Versions::new().kept_version::<v1alpha::Llama>()
     }
 }

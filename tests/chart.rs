@@ -285,6 +285,7 @@ fn every_value_has_its_place(chart: &mut Chart) -> Result<()> {
     let certificate = object("Certificate", "elsewhere/farm-operator")?;
     ensure!(certificate["spec"]["dnsNames"][0] == "farm-operator.elsewhere.svc", "{certificate}");
     ensure!(certificate["spec"]["issuerRef"]["kind"] == "ClusterIssuer", "{certificate}");
+    object("APIService", "/v1.farm.example.com")?;
     let api_service = object("APIService", "/v1alpha.farm.example.com")?;
     let annotations = &api_service["metadata"]["annotations"];
     ensure!(

@@ -56,6 +56,7 @@ const TESTS: Group<World> = &[
     ("kubectl_reads_llamas", llamas::are_read),
     ("kubectl_creates_and_deletes_llamas", llamas::are_created_and_deleted),
     ("kubectl_watches_llamas", llamas::are_watched),
+    ("llamas_are_the_same_in_both_versions", llamas::are_the_same_in_both_versions),
     ("llamas_need_a_namespace_that_stays", llamas::need_a_namespace_that_stays),
     ("a_namespace_with_a_llama_is_deleted", llamas::go_with_their_namespace),
     ("kubectl_applies_llamas", changes::are_applied),

@@ -30,7 +30,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use farm_operator::{Llama, LlamaSpec};
+use farm_operator::v1alpha::{Llama, LlamaSpec};
 use futures::{StreamExt, TryStreamExt};
 use history::{History, State};
 use kube::api::{
@@ -56,7 +56,7 @@ impl Shared {
 }
 
 fn llama(name: &str, weight: f64) -> Llama {
-    Llama::new(name, LlamaSpec { weight, height: 1.0 })
+    Llama::new(name, LlamaSpec { weight, height: 0.0 })
 }
 
 fn number(llama: &Llama) -> Result<u64> {

@@ -11,8 +11,12 @@ use http_body_util::BodyExt;
 use kube::Client;
 use serde_json::Value;
 
-const DOCUMENTS: [&str; 3] =
-    ["openapi/v2", "openapi/v3", "openapi/v3/apis/farm.example.com/v1alpha"];
+const DOCUMENTS: [&str; 4] = [
+    "openapi/v2",
+    "openapi/v3",
+    "openapi/v3/apis/farm.example.com/v1",
+    "openapi/v3/apis/farm.example.com/v1alpha",
+];
 
 /// A cluster that answers nothing: documents need none.
 fn nobody() -> Client {

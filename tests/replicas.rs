@@ -30,7 +30,7 @@ mod switch;
 mod transfer;
 
 use anyhow::Result;
-use farm_operator::{Llama, LlamaSpec};
+use farm_operator::v1alpha::{Llama, LlamaSpec};
 use test_cluster::{Etcd, Missing, Programs};
 
 /// An etcd of so many members, if it can be had here.
@@ -46,5 +46,5 @@ fn etcd(members: usize) -> Result<Option<Etcd>> {
 }
 
 fn llama(name: &str, weight: f64) -> Llama {
-    Llama::new(name, LlamaSpec { weight, height: 1.0 })
+    Llama::new(name, LlamaSpec { weight, height: 0.0 })
 }

@@ -241,14 +241,14 @@ impl ControlPlane {
         Kubectl::new(&self.programs.path("kubectl"), kubeconfig, self.folder(), arguments)
     }
 
-    /// Makes an APIService and its Service, which lead to Pods, lead to a port
+    /// Makes APIServices and their Service, which lead to Pods, lead to a port
     /// of this machine instead.
     ///
     /// # Errors
     /// When kube-apiserver refuses it.
     pub fn lead_to_localhost(
         &self,
-        api_service: &str,
+        api_services: &[&str],
         (namespace, service): (&str, &str),
         port: u16,
     ) -> Result<()> {
@@ -262,7 +262,10 @@ impl ControlPlane {
             .run()?;
         self.kubectl(["create", "-f", "-"]).input(&object.to_string()).run()?;
         let patch = json!({"spec": {"service": {"port": port}}}).to_string();
-        self.kubectl(["patch", "apiservice", api_service, "--type=merge", "-p", &patch]).run()?;
+        for api_service in api_services {
+            self.kubectl(["patch", "apiservice", api_service, "--type=merge", "-p", &patch])
+                .run()?;
+        }
         Ok(())
     }
 

@@ -320,7 +320,7 @@ pub async fn changes(world: Arc<World>, size: usize) -> Result<Held> {
         let mut client = clients[at % clients.len()].clone();
         let mut changed = 0;
         while Instant::now() < deadline {
-            let body = format!("{{\"spec\":{{\"weight\":{}}}}}", at * 10_000 + changed);
+            let body = format!("{{\"spec\":{{\"weight\":{}}}}}", at * 10_000 + changed + 1);
             let mut request = client.request("PATCH", &path, body)?;
             request.headers_mut().insert("content-type", "application/merge-patch+json".parse()?);
             client.send(request).await?;

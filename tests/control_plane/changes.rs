@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
-use farm_operator::{Llama, LlamaSpec};
+use farm_operator::v1alpha::{Llama, LlamaSpec};
 use kube::api::entry::Entry;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -101,7 +101,7 @@ pub fn are_changed(world: &mut World) -> Result<()> {
     };
     let patched = patch("merge", r#"{"spec":{"weight":23}}"#)?;
     ensure!(patched.output == "llama.farm.example.com/shaun patched\n", "{patched:?}");
-    let operations = r#"[{"op":"test","path":"/spec/weight","value":23},{"op":"replace","path":"/spec/weight","value":24}]"#;
+    let operations = r#"[{"op":"test","path":"/spec/weight","value":"23"},{"op":"replace","path":"/spec/weight","value":24}]"#;
     ensure!(patch("json", operations)?.succeeded);
     let refused = patch("json", operations)?;
     ensure!(

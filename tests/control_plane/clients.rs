@@ -1,7 +1,8 @@
 //! kube, as programs use it.
 
 use anyhow::{Context, Result, bail, ensure};
-use farm_operator::{FarmPod, Llama, LlamaSpec};
+use farm_operator::FarmPod;
+use farm_operator::v1alpha::{Llama, LlamaSpec};
 use futures::{StreamExt, TryStreamExt};
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 
 use crate::switch::Switch;
-use crate::world::{API_SERVICE, NAMESPACE, World};
+use crate::world::{API_SERVICES, NAMESPACE, World};
 
 /// A ConfigMap that a llama owns.
 fn own(world: &World, llama: &str) -> Result<String> {
@@ -41,7 +41,7 @@ fn is_collected(world: &World, map: &str) -> Result<()> {
 pub fn nothing_owned_is_lost(world: &mut World) -> Result<()> {
     let switch = Switch::to(world.port)?;
     let service = (NAMESPACE, farm_operator::NAME);
-    world.control_plane.lead_to_localhost(API_SERVICE, service, switch.port)?;
+    world.control_plane.lead_to_localhost(&API_SERVICES, service, switch.port)?;
     world.wait_available()?;
     make(world, "kept")?;
     let uid = own(world, "kept")?;
@@ -88,7 +88,7 @@ pub fn nothing_owned_is_lost(world: &mut World) -> Result<()> {
     })?;
     switch.lead_to(world.port);
     drop(blind);
-    world.control_plane.lead_to_localhost(API_SERVICE, service, world.port)?;
+    world.control_plane.lead_to_localhost(&API_SERVICES, service, world.port)?;
     world.wait_available()?;
     world.kubectl(["get", "configmap", "of-kept"]).run()?;
     world.eventually(|| world.kubectl(["delete", "llama", "kept", "late"]).run())?;

@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 
 use crate::direct::ask;
-use crate::world::{API_SERVICE, Following, NAMESPACE, World, manifest_file};
+use crate::world::{API_SERVICES, Following, NAMESPACE, World, manifest_file};
 
 const SECRET: &str = "secret/farm-operator-serving-certificate";
 
@@ -64,8 +64,9 @@ pub fn namespaces_are_deleted_after_us(world: &mut World) -> Result<()> {
     let manifest = std::fs::read_to_string(manifest_file())?;
     world.kubectl(["delete", "--wait=false", "-f", "-"]).input(&manifest).run()?;
     world.server.kill();
-    let gone = format!("apiservice/{API_SERVICE}");
-    world.kubectl(["wait", "--for=delete", &gone, "--timeout=60s"]).run()?;
+    let mut wait = vec!["wait", "--for=delete", "--timeout=60s", "apiservice"];
+    wait.extend(API_SERVICES);
+    world.control_plane.kubectl(wait).run()?;
     world.kubectl(["wait", "--for=delete", "namespace/farm-operator", "--timeout=60s"]).run()?;
     world.kubectl(["create", "namespace", "after"]).run()?;
     world.kubectl(["delete", "namespace", "after", "--timeout=60s"]).run()?;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use test_cluster::Kubectl;
 
 use crate::switch::Switch;
-use crate::world::{API_SERVICE, Following, NAMESPACE, PATIENCE, World};
+use crate::world::{API_SERVICES, Following, NAMESPACE, PATIENCE, World};
 
 const LLAMAS: &str = "/apis/farm.example.com/v1alpha/namespaces/default/llamas";
 
@@ -186,14 +186,14 @@ pub fn watches_outlive_a_replica(world: &mut World) -> Result<()> {
     let (port, _other) = world.start_another("other", &flags)?;
     let switch = Switch::to(world.port)?;
     let service = (NAMESPACE, farm_operator::NAME);
-    world.control_plane.lead_to_localhost(API_SERVICE, service, switch.port)?;
+    world.control_plane.lead_to_localhost(&API_SERVICES, service, switch.port)?;
     world.wait_available()?;
     watched_over(world, |world| {
         world.server.kill();
         switch.lead_new_connections_to(port);
         Ok(())
     })?;
-    world.control_plane.lead_to_localhost(API_SERVICE, service, world.port)?;
+    world.control_plane.lead_to_localhost(&API_SERVICES, service, world.port)?;
     world.restart_server()
 }
 
@@ -205,7 +205,7 @@ pub fn replicas_take_turns(world: &mut World) -> Result<()> {
     world.restart_server_with(&flags)?;
     let switch = Switch::to(world.port)?;
     let service = (NAMESPACE, farm_operator::NAME);
-    world.control_plane.lead_to_localhost(API_SERVICE, service, switch.port)?;
+    world.control_plane.lead_to_localhost(&API_SERVICES, service, switch.port)?;
     world.wait_available()?;
     let first = create(world, "first")?;
     let (mut told, names) = (Vec::new(), ["second", "third", "fourth"]);
@@ -224,7 +224,7 @@ pub fn replicas_take_turns(world: &mut World) -> Result<()> {
         }
     }
     world.kubectl(["delete", "llama", "first", "second", "third", "fourth"]).run()?;
-    world.control_plane.lead_to_localhost(API_SERVICE, service, world.port)?;
+    world.control_plane.lead_to_localhost(&API_SERVICES, service, world.port)?;
     world.wait_available()?;
     world.eventually(|| {
         let left = world.kubectl(["get", "llamas", "-o", "name"]).run()?;

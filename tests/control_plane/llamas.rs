@@ -22,7 +22,7 @@ pub fn are_read(world: &mut World) -> Result<()> {
     ensure!(rows[0] == ["NAME", "WEIGHT", "HEIGHT", "AGE"], "{table}");
     ensure!(rows[1][..3] == ["dolly", "31.4", "0.5"], "{table}");
     let yaml = world.kubectl(["get", "llama", "dolly", "-o", "yaml"]).run()?;
-    for line in ["  name: dolly", "  generation: 1", "  weight: 31.4", "  height: 0.5"] {
+    for line in ["  name: dolly", "  generation: 1", "  weight: \"31.4\"", "  height: \"0.5\""] {
         ensure!(yaml.lines().any(|found| found == line), "{line} is not in {yaml}");
     }
     ensure!(world.kubectl(["get", "ll", "-A", "--no-headers"]).run()?.starts_with("default"));
@@ -39,7 +39,9 @@ pub fn are_created_and_deleted(world: &mut World) -> Result<()> {
     // that has just begun a second time only after a while.
     world.eventually(|| {
         let listed = world.kubectl(["get", "--raw", "/openapi/v3"]).run()?;
-        ensure!(listed.contains("apis/farm.example.com/v1alpha"), "{listed}");
+        for path in ["\"apis/farm.example.com/v1\"", "\"apis/farm.example.com/v1alpha\""] {
+            ensure!(listed.contains(path), "{listed}");
+        }
         Ok(())
     })?;
     let create = || world.kubectl(["create", "-f", "-"]).input(&llama("shaun"));
@@ -54,7 +56,8 @@ pub fn are_created_and_deleted(world: &mut World) -> Result<()> {
     ensure!(refused.errors.contains(expected), "{}", refused.errors);
     let wrong = llama("wrong").replace("\"weight\":20", "\"weight\":\"x\"");
     let refused = world.kubectl(["create", "-f", "-"]).input(&wrong).output()?;
-    let expected = "The Llama \"wrong\" is invalid: spec.weight: Invalid value: \"string\": spec.weight in body must be of type number: \"string\"\n";
+    // A rule that cannot be asked is told, too.
+    let expected = "The Llama \"wrong\" is invalid: \n* spec.weight: Invalid value: \"string\": spec.weight in body must be of type number: \"string\"\n* <nil>: Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation\n";
     ensure!(refused.errors == expected, "{}", refused.errors);
     // kubectl waits until it is gone.
     let deleted = world.kubectl(["delete", "llama", "shaun"]).run()?;
@@ -77,6 +80,59 @@ pub fn are_watched(world: &mut World) -> Result<()> {
     world.kubectl(["delete", "llama", "timmy"]).run()?;
     all.wait_for(&["DELETED", "default", "timmy", "20", "1.5"])?;
     one.wait_for(&["DELETED", "timmy", "20", "1.5"])?;
+    Ok(())
+}
+
+/// What is done in one version is seen in the other, and nobody is warned of either.
+pub fn are_the_same_in_both_versions(world: &mut World) -> Result<()> {
+    let events = "--output-watch-events";
+    let of_v1alpha = "llamas.v1alpha.farm.example.com";
+    // kube-apiserver tells of a version a little after it has found that available.
+    world.eventually(|| world.kubectl(["get", of_v1alpha, "dolly"]).run())?;
+    let mut watch = Following::start(world.kubectl(["get", of_v1alpha, "-w", events]))?;
+    watch.wait_for(&["ADDED", "dolly", "31.4"])?;
+    let newer = |name: &str, weight: &str| {
+        llama(name)
+            .replace("farm.example.com/v1alpha", "farm.example.com/v1")
+            .replace("\"weight\":20", &format!("\"weight\":\"{weight}\""))
+            .replace("\"height\":1.5", "\"height\":\"1.5\"")
+    };
+    let created = world.kubectl(["create", "-f", "-"]).input(&newer("shaun", "45500m")).output()?;
+    ensure!(created.succeeded && created.errors.is_empty(), "{created:?}");
+    watch.wait_for(&["ADDED", "shaun", "45.5", "1.5"])?;
+    let table = world.kubectl(["get", "llama", "shaun", "--no-headers"]).run()?;
+    ensure!(table.split_whitespace().take(3).eq(["shaun", "45500m", "1.5"]), "{table}");
+    let older = world.kubectl(["get", of_v1alpha, "shaun", "-o", "jsonpath={.spec}"]).output()?;
+    ensure!(older.output == r#"{"height":1.5,"weight":45.5}"#, "{older:?}");
+    ensure!(older.errors.is_empty(), "{older:?}");
+
+    let newest = || world.kubectl(["get", "llama", "shaun", "-o", "jsonpath={.spec}"]).run();
+    let heavier = r#"{"spec":{"weight":46}}"#;
+    world.kubectl(["patch", of_v1alpha, "shaun", "--type=merge", "-p", heavier]).run()?;
+    watch.wait_for(&["MODIFIED", "shaun", "46"])?;
+    ensure!(newest()? == r#"{"height":"1.5","weight":"46"}"#, "{}", newest()?);
+    let apply = |manager: &str, llama: &str| {
+        let apply = ["apply", "--server-side", "--force-conflicts", manager, "-f", "-"];
+        world.kubectl(apply).input(llama).run()
+    };
+    apply("--field-manager=shearer", &newer("shaun", "47"))?;
+    let older = llama("shaun").replace("\"weight\":20", "\"weight\":48");
+    let refused = ["apply", "--server-side", "--field-manager=vet", "-f", "-"];
+    let refused = world.kubectl(refused).input(&older).output()?;
+    let expected = "conflict with \"shearer\": .spec.weight";
+    ensure!(refused.errors.contains(expected), "{refused:?}");
+    apply("--field-manager=vet", &older)?;
+    ensure!(newest()? == r#"{"height":"1.5","weight":"48"}"#, "{}", newest()?);
+
+    let expected = "The Llama \"swapped\" is invalid: spec.weight: Invalid value: must not be less than height";
+    for swapped in [newer("swapped", "1"), llama("swapped").replace("20", "1")] {
+        let refused = world.kubectl(["create", "-f", "-"]).input(&swapped).output()?;
+        ensure!(refused.errors.starts_with(expected), "{refused:?}");
+    }
+    world.kubectl(["delete", of_v1alpha, "shaun"]).run()?;
+    watch.wait_for(&["DELETED", "shaun", "48"])?;
+    let gone = world.kubectl(["get", "llama", "shaun", "--ignore-not-found"]).run()?;
+    ensure!(gone.is_empty(), "{gone}");
     Ok(())
 }
 

@@ -3,14 +3,16 @@
 use anyhow::{Result, ensure};
 use serde_json::Value;
 
-use crate::world::{API_SERVICE, World};
+use crate::world::{API_SERVICES, World};
 
 pub fn becomes_available(world: &mut World) -> Result<()> {
     world.wait_available()?;
-    let spec = world.kubectl(["get", "apiservice", API_SERVICE, "-o", "json"]).run()?;
-    let spec: Value = serde_json::from_str(&spec)?;
-    ensure!(spec["spec"]["caBundle"].is_string(), "the server sets the CA: {spec}");
-    ensure!(spec["spec"]["insecureSkipTLSVerify"].is_null(), "TLS is verified: {spec}");
+    for api_service in API_SERVICES {
+        let spec = world.kubectl(["get", "apiservice", api_service, "-o", "json"]).run()?;
+        let spec: Value = serde_json::from_str(&spec)?;
+        ensure!(spec["spec"]["caBundle"].is_string(), "the server sets the CA: {spec}");
+        ensure!(spec["spec"]["insecureSkipTLSVerify"].is_null(), "TLS is verified: {spec}");
+    }
     Ok(())
 }
 
@@ -42,7 +44,7 @@ pub fn discovery_names_the_kinds(world: &mut World) -> Result<()> {
         [
             "llamas",
             "ll",
-            "farm.example.com/v1alpha",
+            "farm.example.com/v1",
             "true",
             "Llama",
             "delete,deletecollection,get,list,patch,create,update,watch",
@@ -50,6 +52,9 @@ pub fn discovery_names_the_kinds(world: &mut World) -> Result<()> {
         ],
     ];
     ensure!(rows == expected, "{printed}");
+    let of_both = world.kubectl(["get", "--raw", "/apis/farm.example.com"]).run()?;
+    let of_both: Value = serde_json::from_str(&of_both)?;
+    ensure!(of_both["preferredVersion"]["version"] == "v1", "{of_both}");
     // A sick aggregated server makes every command warn.
     let namespaces = world.kubectl(["get", "ns"]).output()?;
     ensure!(namespaces.succeeded && namespaces.errors.is_empty(), "{}", namespaces.errors);
@@ -82,15 +87,17 @@ pub fn kubectl_explains(world: &mut World) -> Result<()> {
         }
         Ok(())
     };
+    let older = "--api-version=farm.example.com/v1alpha";
     check(
-        &["llamas.spec", "--recursive"],
+        &["llamas.spec", "--recursive", older],
         &["KIND:       Llama", "weight", "<number> -required-", "height"],
     )?;
+    check(&["llamas.spec.weight"], &["VERSION:    v1\n", "in kilograms: a quantity, as"])?;
     check(&["llamas.metadata.name"], &["FIELD: name <string>", "Name must be unique"])?;
     check(&["farmpods.status.lastEnd"], &["exitCode", "Why, as `OOMKilled`, `Error`"])?;
     check(&["farmpods.status.why.code"], &["FIELD: code <string>", "The cause in a word"])?;
     check(
-        &["llamas.spec.weight", "--output=plaintext-openapiv2"],
+        &["llamas.spec.weight", "--output=plaintext-openapiv2", older],
         &["FIELD:    weight <number>", "How heavy it is, in kilograms"],
     )
 }

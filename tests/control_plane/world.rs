@@ -15,7 +15,10 @@ use crate::harness::Shared;
 pub const NAMESPACE: &str = "farm-operator";
 /// What Pods would run, if there were a kubelet.
 pub const IMAGE: &str = "registry.k8s.io/pause:3.10";
+/// The APIService that all kinds are in.
 pub const API_SERVICE: &str = "v1alpha.farm.example.com";
+/// All of them, a version each.
+pub const API_SERVICES: [&str; 2] = ["v1.farm.example.com", API_SERVICE];
 /// How long something may take that happens by itself.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -36,7 +39,7 @@ impl Shared for World {
         install(&control_plane)?;
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let service = (NAMESPACE, farm_operator::NAME);
-        control_plane.lead_to_localhost(API_SERVICE, service, port)?;
+        control_plane.lead_to_localhost(&API_SERVICES, service, port)?;
         let server_kubeconfig = kubeconfig_of_server(&control_plane)?;
         let server = spawn(&control_plane, &server_kubeconfig, port, &[])?;
         let world = Self { server, port, control_plane, server_kubeconfig };
@@ -87,9 +90,9 @@ impl World {
     }
 
     pub fn wait_available(&self) -> Result<()> {
-        let condition = "--for=condition=Available";
-        let api_service = format!("apiservice/{API_SERVICE}");
-        self.kubectl(["wait", condition, &api_service, "--timeout=60s"]).run()?;
+        let mut wait = vec!["wait", "--for=condition=Available", "--timeout=60s", "apiservice"];
+        wait.extend(API_SERVICES);
+        self.control_plane.kubectl(wait).run()?;
         Ok(())
     }
 

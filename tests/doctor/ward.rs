@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use test_cluster::{Kubectl, Programs};
 
 use crate::harness::Shared;
-use crate::world::{API_SERVICE, NAMESPACE, PATIENCE, World, install};
+use crate::world::{API_SERVICES, NAMESPACE, PATIENCE, World, install};
 
 /// Longer than the doctor may take in any cluster.
 const ROUND: std::time::Duration = std::time::Duration::from_secs(100);
@@ -59,15 +59,19 @@ impl Ward {
         Ok(())
     }
 
-    /// Leads APIService and Service to a port of this machine.
+    /// Leads APIServices and Service to a port of this machine.
     pub fn lead_to(&self, port: u16) -> Result<()> {
         let service = (NAMESPACE, farm_operator::NAME);
-        self.world.control_plane.lead_to_localhost(API_SERVICE, service, port)
+        self.world.control_plane.lead_to_localhost(&API_SERVICES, service, port)
     }
 
-    pub fn patch_api_service(&self, patch: &Value) -> Result<()> {
+    /// Changes all our APIServices.
+    pub fn patch_api_services(&self, patch: &Value) -> Result<()> {
         let patch = patch.to_string();
-        self.kubectl(["patch", "apiservice", API_SERVICE, "--type=merge", "-p", &patch]).run()?;
+        for api_service in API_SERVICES {
+            let change = ["patch", "apiservice", api_service, "--type=merge", "-p", &patch];
+            self.kubectl(change).run()?;
+        }
         Ok(())
     }
 
@@ -124,9 +128,11 @@ impl Ward {
         if looks.is_multiple_of(LOOKS) {
             let number = self.number.fetch_add(1, Ordering::Relaxed);
             let annotation = format!("example.com/looked={number}");
-            let annotate = ["annotate", "--overwrite", "apiservice", API_SERVICE, &annotation];
-            // There may be none.
-            self.kubectl(annotate).output()?;
+            for api_service in API_SERVICES {
+                let annotate = ["annotate", "--overwrite", "apiservice", api_service, &annotation];
+                // There may be none.
+                self.kubectl(annotate).output()?;
+            }
         }
         *looks += 1;
         Ok(())

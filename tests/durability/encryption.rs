@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use anyhow::{Result, ensure};
-use farm_operator::Llama;
+use farm_operator::v1alpha::Llama;
 use kube::ResourceExt;
 use kube::api::{ListParams, PostParams};
 

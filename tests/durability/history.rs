@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, ensure};
-use farm_operator::Llama;
+use farm_operator::v1alpha::Llama;
 use kube::ResourceExt;
 
 /// What a write makes of a llama.

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
-use farm_operator::Llama;
+use farm_operator::v1alpha::Llama;
 use futures::{StreamExt, TryStreamExt};
 use kube::api::{
     DeleteParams, ListParams, Patch, PatchParams, PostParams, VersionMatch, WatchEvent, WatchParams,

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::direct::LLAMAS;
 use crate::rest::{self, Work};
 use crate::stage::{SERVICE, Stage, llama};
-use crate::world::API_SERVICE;
+use crate::world::API_SERVICES;
 
 /// The process was killed, and none takes its place.
 pub fn gone(stage: &mut Stage) -> Result<()> {
@@ -67,7 +67,7 @@ pub fn suspended(stage: &mut Stage) -> Result<()> {
 /// a way to Pods looks like.
 pub fn unreachable(stage: &mut Stage) -> Result<()> {
     let hole = Hole::dig()?;
-    stage.world.control_plane.lead_to_localhost(API_SERVICE, SERVICE, hole.port)?;
+    stage.world.control_plane.lead_to_localhost(&API_SERVICES, SERVICE, hole.port)?;
     stage.wait_unavailable("https://localhost:")?;
     let work = Work::give(stage, "unreached")?;
     goes_on(stage, &work)?;

@@ -11,7 +11,7 @@ use test_cluster::Authority;
 use crate::rest;
 use crate::stage::Stage;
 use crate::traffic::Traffic;
-use crate::world::{API_SERVICE, NAMESPACE};
+use crate::world::NAMESPACE;
 
 const SECRET: &str = "farm-operator-serving-certificate";
 
@@ -70,8 +70,7 @@ pub fn files_are_wrong_and_mended(stage: &mut Stage) -> Result<()> {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let (port, process) = stage.world.start_another("serving-files", &arguments)?;
     let ca = STANDARD.encode(fs::read(&authority.file)?);
-    let patch = json!({"spec": {"caBundle": ca}}).to_string();
-    stage.kubectl(["patch", "apiservice", API_SERVICE, "--type=merge", "-p", &patch]).run()?;
+    stage.patch_api_services(&json!({"spec": {"caBundle": ca}}))?;
     stage.switch.lead_to(port);
     stage.wait_unavailable(
         "x509: certificate is valid for other.example.com, not farm-operator.farm-operator.svc",

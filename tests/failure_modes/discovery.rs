@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use crate::rest;
-use crate::stage::{API_SERVICES, Stage};
+use crate::stage::{REGISTRATIONS, Stage};
 
 const NEXT: &str = "v1beta.farm.example.com";
 
@@ -42,7 +42,7 @@ pub fn a_version_that_nobody_serves(stage: &mut Stage) -> Result<()> {
         "metadata": {"name": NEXT}, "spec": spec,
     }))?;
     stage.world.eventually(|| {
-        let next = stage.get(&format!("{API_SERVICES}/{NEXT}"))?;
+        let next = stage.get(&format!("{REGISTRATIONS}/{NEXT}"))?;
         let message = next["status"]["conditions"][0]["message"].as_str().unwrap_or_default();
         ensure!(message.contains("/apis/farm.example.com/v1beta: 404"), "{next}");
         Ok(())

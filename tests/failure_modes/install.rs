@@ -7,39 +7,46 @@ use serde_json::{Value, json};
 use test_cluster::{Authority, Process};
 
 use crate::rest::{self, Work};
-use crate::stage::{SERVICE, Stage, llama, namespace};
-use crate::world::{API_SERVICE, NAMESPACE, command_of_another, install, manifest_file};
+use crate::stage::{REGISTRATIONS, SERVICE, Stage, llama, namespace};
+use crate::world::{API_SERVICES, NAMESPACE, command_of_another, install, manifest_file};
 
 fn manifest() -> Result<String> {
     Ok(std::fs::read_to_string(manifest_file())?)
 }
 
-/// Without an APIService the cluster has no llamas, and nobody waits for any. One that is made
+/// Without APIServices the cluster has no llamas, and nobody waits for any. One that is made
 /// anew is given our CA by the server.
 pub fn the_api_service_is_made_anew(stage: &mut Stage) -> Result<()> {
-    let before = stage.api_service()?;
-    stage.kubectl(["delete", "apiservice", API_SERVICE]).run()?;
+    let found = |name: &str| stage.get(&format!("{REGISTRATIONS}/{name}"));
+    let before = API_SERVICES.map(found);
+    let [v1, v1alpha] = API_SERVICES;
+    stage.kubectl(["delete", "apiservice", v1, v1alpha]).run()?;
     rest::is_undisturbed_without_llamas(stage, "unregistered")?;
     let unknown = stage.fresh_kubectl(&["get", "llamas"])?;
     let expected = "error: the server doesn't have a resource type \"llamas\"\n";
     ensure!(unknown.errors == expected, "{}", unknown.errors);
-    let mut spec = before["spec"].clone();
-    let bundle = spec.as_object_mut().and_then(|spec| spec.remove("caBundle"));
-    ensure!(bundle.is_some(), "{before}");
-    stage.create(&json!({
-        "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
-        "metadata": {"name": API_SERVICE}, "spec": spec,
-    }))?;
+    let mut bundles = Vec::new();
+    for (name, before) in API_SERVICES.into_iter().zip(before) {
+        let mut spec = before?["spec"].take();
+        let bundle = spec.as_object_mut().and_then(|spec| spec.remove("caBundle"));
+        bundles.push((name, bundle.with_context(|| format!("{name} has no caBundle"))?));
+        stage.create(&json!({
+            "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+            "metadata": {"name": name}, "spec": spec,
+        }))?;
+    }
     stage.wait_available()?;
-    ensure!(stage.api_service()?["spec"]["caBundle"] == before["spec"]["caBundle"]);
+    for (name, bundle) in bundles {
+        ensure!(found(name)?["spec"]["caBundle"] == bundle, "{name}");
+    }
     rest::is_silent(stage)
 }
 
 /// The APIService of another product is not taken over, nor given our CA.
 pub fn the_api_service_is_of_another(stage: &mut Stage) -> Result<()> {
     let lead_to = |name: &str, bundle: Value| {
-        let spec = json!({"spec": {"service": {"name": name}, "caBundle": bundle}}).to_string();
-        stage.kubectl(["patch", "apiservice", API_SERVICE, "--type=merge", "-p", &spec]).run()
+        let spec = json!({"service": {"name": name}, "caBundle": bundle});
+        stage.patch_api_services(&json!({"spec": spec}))
     };
     let before = stage.api_service()?;
     lead_to("of-another", Value::Null)?;
@@ -64,8 +71,7 @@ pub fn another_authority_is_named(stage: &mut Stage) -> Result<()> {
     let authority =
         Authority::new("another", &stage.world.control_plane.folder().join("another.crt"))?;
     let bundle = STANDARD.encode(std::fs::read(&authority.file)?);
-    let patch = json!({"spec": {"caBundle": bundle}}).to_string();
-    stage.kubectl(["patch", "apiservice", API_SERVICE, "--type=merge", "-p", &patch]).run()?;
+    stage.patch_api_services(&json!({"spec": {"caBundle": bundle}}))?;
     stage.world.eventually(|| {
         ensure!(stage.api_service()?["spec"]["caBundle"] == before, "it knows another CA");
         Ok(())
@@ -165,9 +171,10 @@ pub fn the_api_service_is_left_behind(stage: &mut Stage) -> Result<()> {
     work.waits_for_us(stage)?;
     rest::is_held_by_discovery(stage, NAMESPACE)?;
     let readme = include_str!("../../README.md");
-    let command = format!("kubectl delete apiservice {API_SERVICE}");
+    let [v1, v1alpha] = API_SERVICES;
+    let command = format!("kubectl delete apiservice {v1} {v1alpha}");
     ensure!(readme.contains(&command), "the README does not say {command}");
-    stage.kubectl(["delete", "apiservice", API_SERVICE]).run()?;
+    stage.kubectl(["delete", "apiservice", v1, v1alpha]).run()?;
     work.finish(stage)?;
     rest::is_gone(stage, NAMESPACE)?;
     rest::is_silent(stage)?;

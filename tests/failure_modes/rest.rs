@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use crate::stage::{Stage, llama, namespace};
 
-/// What a server of ours that is not there makes kubectl say.
-pub const NOTICED: &str = "farm.example.com/v1alpha";
+/// What a server of ours that is not there makes kubectl say, of each of its versions.
+pub const NOTICED: &str = "farm.example.com/v1";
 
 const NAMESPACES: &str = "/api/v1/namespaces";
 

@@ -18,10 +18,10 @@ use crate::harness::Shared;
 use crate::rest::Work;
 use crate::switch::Switch;
 use crate::traffic::client;
-use crate::world::{API_SERVICE, NAMESPACE, World, install};
+use crate::world::{API_SERVICE, API_SERVICES, NAMESPACE, World, install};
 
 pub const SERVICE: (&str, &str) = (NAMESPACE, farm_operator::NAME);
-pub const API_SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
+pub const REGISTRATIONS: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
 /// Of so many looks at an APIService one makes kube-apiserver look too. It needs up to six seconds,
 /// and what it finds is lost if the APIService changes meanwhile.
 const LOOKS: usize = 100;
@@ -100,9 +100,19 @@ impl Stage {
         self.find(path)?.with_context(|| format!("there is no {path}"))
     }
 
-    /// Our APIService.
+    /// The APIService that all our kinds are in.
     pub fn api_service(&self) -> Result<Value> {
-        self.get(&format!("{API_SERVICES}/{API_SERVICE}"))
+        self.get(&format!("{REGISTRATIONS}/{API_SERVICE}"))
+    }
+
+    /// Changes all our APIServices.
+    pub fn patch_api_services(&self, patch: &Value) -> Result<()> {
+        let patch = patch.to_string();
+        for api_service in API_SERVICES {
+            let change = ["patch", "apiservice", api_service, "--type=merge", "-p", &patch];
+            self.kubectl(change).run()?;
+        }
+        Ok(())
     }
 
     /// The name of a folder that nobody has used.
@@ -122,7 +132,7 @@ impl Stage {
     /// Leads the APIService back to the switch, and that to the server of the world.
     pub fn lead_through_the_switch(&self) -> Result<()> {
         self.switch.lead_to(self.world.port);
-        self.world.control_plane.lead_to_localhost(API_SERVICE, SERVICE, self.switch.port)?;
+        self.world.control_plane.lead_to_localhost(&API_SERVICES, SERVICE, self.switch.port)?;
         self.wait_available()
     }
 
@@ -148,16 +158,25 @@ impl Stage {
                 self.make_kube_apiserver_look()?;
             }
             looks += 1;
-            let condition = self.condition()?;
-            let message = condition["message"].as_str().unwrap_or_default();
-            ensure!(condition["status"] == status && message.contains(expected), "{condition}");
-            Ok(message.to_owned())
+            let mut said = String::new();
+            for api_service in API_SERVICES {
+                let condition = self.condition_of(api_service)?;
+                let message = condition["message"].as_str().unwrap_or_default();
+                ensure!(condition["status"] == status && message.contains(expected), "{condition}");
+                message.clone_into(&mut said);
+            }
+            Ok(said)
         })
     }
 
-    /// What kube-apiserver says of our APIService.
+    /// What kube-apiserver says of the APIService that all our kinds are in.
     pub fn condition(&self) -> Result<Value> {
-        Ok(self.api_service()?["status"]["conditions"][0].take())
+        self.condition_of(API_SERVICE)
+    }
+
+    fn condition_of(&self, api_service: &str) -> Result<Value> {
+        let mut found = self.get(&format!("{REGISTRATIONS}/{api_service}"))?;
+        Ok(found["status"]["conditions"][0].take())
     }
 
     /// kube-apiserver looks whether a server is well when the APIService changes; by itself it
@@ -165,7 +184,8 @@ impl Stage {
     fn make_kube_apiserver_look(&self) -> Result<()> {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let annotation = format!("example.com/looked={number}");
-        let annotate = ["annotate", "--overwrite", "apiservice", API_SERVICE, &annotation];
+        let [v1, v1alpha] = API_SERVICES;
+        let annotate = ["annotate", "--overwrite", "apiservice", v1, v1alpha, &annotation];
         self.kubectl(annotate).run()?;
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use farm_operator::Llama;
+use farm_operator::v1alpha::Llama;
 use futures::{StreamExt, TryStreamExt};
 use http::HeaderValue;
 use http::header::ETAG;
@@ -164,7 +164,7 @@ pub fn slow_readers(stage: &mut Stage) -> Result<()> {
     tokio::runtime::Runtime::new()?.block_on(async {
         let llamas: Api<Llama> =
             Api::default_namespaced(client(Kubeconfig::read_from(kubeconfig)?).await?);
-        for weight in 1..=CHANGES {
+        for weight in 2..=CHANGES {
             let patch = Patch::Merge(json!({"spec": {"weight": weight}}));
             llamas.patch("fat", &PatchParams::default(), &patch).await?;
         }

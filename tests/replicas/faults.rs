@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail, ensure};
-use farm_operator::Llama;
+use farm_operator::v1alpha::Llama;
 use futures::{StreamExt, TryStreamExt};
 use kube::api::{DeleteParams, ListParams, PostParams, Preconditions, WatchEvent, WatchParams};
 use kube::core::ObjectList;
