@@ -247,6 +247,14 @@ impl Handler {
         Self { audit, ..self }
     }
 
+    /// Waits until the audit log is written, for some seconds at most.
+    pub async fn flush(&self) {
+        if let Some(audit) = self.audit.clone() {
+            // It blocks, and fails only with the process.
+            let _ = tokio::task::spawn_blocking(move || audit.flush()).await;
+        }
+    }
+
     /// Whether objects say who owns which of their fields.
     pub fn managed_fields(&self) -> ManagedFields {
         self.managed_fields

@@ -648,6 +648,7 @@ impl Running {
         tokio::time::sleep(delay).await;
         self.closing.cancel();
         self.serving.drain().await;
+        self.assembled.handler.flush().await;
         tracing::info!("drained");
         Drained(())
     }

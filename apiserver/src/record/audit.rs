@@ -8,6 +8,7 @@ mod log;
 mod objects;
 mod policy;
 mod rotation;
+mod shares;
 
 pub use log::Destination;
 pub use policy::Policy;
@@ -16,8 +17,8 @@ pub use rotation::Rotation;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::body::Bytes;
 use http::header::USER_AGENT;
@@ -36,6 +37,7 @@ use log::Log;
 pub use objects::RequestObject;
 use objects::{Requested, Response};
 use policy::{Level, Stage};
+use shares::Shares;
 
 /// At most so much of a user agent is written down; as kube-apiserver.
 const USER_AGENT_LIMIT: usize = 1_024;
@@ -43,7 +45,8 @@ const USER_AGENT_LIMIT: usize = 1_024;
 const PROXIES: usize = 64;
 /// The body of a request or of an answer that is larger is left out, which an annotation says.
 const OBJECT_LIMIT: usize = 1 << 20;
-/// Bytes of bodies that are held for requests that are not over. Beyond that they are left out, too.
+/// Bytes of bodies that are held for requests that are not over, a quarter of it for those of one user at
+/// most. Beyond that they are left out, too.
 const OBJECTS: usize = 32 << 20;
 
 const DECISION: &str = "authorization.k8s.io/decision";
@@ -59,7 +62,7 @@ pub struct Audit {
     clock: Clock,
     levels: [AtomicU64; 4],
     /// Bytes of bodies that are held.
-    objects: AtomicUsize,
+    objects: Mutex<Shares>,
 }
 
 /// What has become of events, for metrics.
@@ -82,16 +85,18 @@ impl Audit {
     /// When the file cannot be opened.
     pub fn open(policy: Policy, destination: Destination, clock: Clock) -> io::Result<Self> {
         let log = Log::open(destination)?;
-        Ok(Self { policy, log, clock, levels: Default::default(), objects: AtomicUsize::new(0) })
+        let objects = Mutex::new(Shares::of(OBJECTS));
+        Ok(Self { policy, log, clock, levels: Default::default(), objects })
     }
 
-    /// Room for so many bytes of a body, if there is any.
-    fn take_room(&self, bytes: usize) -> bool {
-        let taken = self.objects.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        if taken > OBJECTS {
-            self.objects.fetch_sub(bytes, Ordering::Relaxed);
-        }
-        taken <= OBJECTS
+    /// Waits until all events are written that there are, five seconds at most. It blocks the thread.
+    pub fn flush(&self) {
+        self.log.flush();
+    }
+
+    /// Does something with the room for bodies.
+    fn objects<T>(&self, with: impl FnOnce(&mut Shares) -> T) -> T {
+        with(&mut self.objects.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// What has become of events.
@@ -319,7 +324,7 @@ impl Trail {
 
     /// Whether there is room to hold so many bytes more.
     fn hold(&mut self, bytes: usize) -> bool {
-        let is_held = self.audit.take_room(bytes);
+        let is_held = bytes == 0 || self.audit.objects(|room| room.take(self.name(), bytes));
         self.held += if is_held { bytes } else { 0 };
         is_held
     }
@@ -327,8 +332,15 @@ impl Trail {
     /// Room that is not needed any longer.
     fn give_back(&mut self, bytes: usize) {
         let bytes = bytes.min(self.held);
-        self.held -= bytes;
-        self.audit.objects.fetch_sub(bytes, Ordering::Relaxed);
+        if bytes > 0 {
+            self.held -= bytes;
+            self.audit.objects(|room| room.give_back(self.name(), bytes));
+        }
+    }
+
+    /// Who asks; nothing if that is not known.
+    fn name(&self) -> &str {
+        self.user.as_ref().map_or("", |user| &user.name)
     }
 
     /// All is sent, or the client is gone.
@@ -380,7 +392,7 @@ impl Trail {
             stage_timestamp: micro_time(time),
             annotations: &self.annotations,
         };
-        self.audit.log.take(event.line());
+        self.audit.log.take(event.line(), self.name());
     }
 }
 

@@ -6,20 +6,22 @@ use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::rotation::{RotatedFile, Rotation};
+use super::shares::Shares;
 use crate::occasionally::Occasionally;
 
 /// Bytes of events that wait to be written: some thousands of usual ones, more than a slow disk
-/// falls behind in seconds.
+/// falls behind in seconds. No user's take more than a quarter of it.
 const WAITING: usize = 16 << 20;
 /// How long the end of the server waits for the last events.
 const LAST: Duration = Duration::from_secs(5);
+/// How often it is said that events were dropped.
+const SAY_EVERY: Duration = Duration::from_secs(60);
 
-static DROPPED: Occasionally = Occasionally::at_most(1);
 static FAILED: Occasionally = Occasionally::at_most(1);
 
 /// Where events go.
@@ -42,12 +44,54 @@ pub(super) struct Counts {
     pub failed: AtomicU64,
 }
 
-#[derive(Debug, Default)]
+/// A line that waits, and whose request it tells of.
+#[derive(Debug)]
+struct Line {
+    text: Vec<u8>,
+    user: Box<str>,
+}
+
+#[derive(Debug)]
 struct Queue {
-    lines: VecDeque<Vec<u8>>,
-    bytes: usize,
+    lines: VecDeque<Line>,
+    room: Shares,
+    /// Whether a line is being written.
+    is_writing: bool,
     is_closed: bool,
     is_done: bool,
+    /// Events that were dropped since that was said last.
+    dropped: u64,
+    said: Option<Instant>,
+}
+
+impl Queue {
+    fn is_empty(&self) -> bool {
+        self.lines.is_empty() && !self.is_writing
+    }
+
+    /// How many were dropped since that was said last, if it is time to say so.
+    fn untold(&mut self) -> Option<u64> {
+        let is_time = self.said.is_none_or(|said| said.elapsed() >= SAY_EVERY);
+        if self.dropped == 0 || !(is_time || self.is_closed) {
+            return None;
+        }
+        self.said = Some(Instant::now());
+        Some(std::mem::take(&mut self.dropped))
+    }
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        Self {
+            lines: VecDeque::new(),
+            room: Shares::of(WAITING),
+            is_writing: false,
+            is_closed: false,
+            is_done: false,
+            dropped: 0,
+            said: None,
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -91,47 +135,88 @@ impl Log {
         &self.shared.counts
     }
 
-    /// Takes a line, with its end, if there is room for it.
-    pub(super) fn take(&self, line: Vec<u8>) {
+    /// Takes a line about a request of this user, with its end, if there is room for it.
+    pub(super) fn take(&self, text: Vec<u8>, user: &str) {
         let counts = &self.shared.counts;
         counts.events.fetch_add(1, Ordering::Relaxed);
-        let mut queue = self.shared.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        if queue.bytes + line.len() > WAITING {
+        let mut queue = self.shared.lock();
+        if queue.room.take(user, text.len()) {
+            queue.lines.push_back(Line { text, user: user.into() });
             drop(queue);
-            let dropped = counts.dropped.fetch_add(1, Ordering::Relaxed) + 1;
-            DROPPED.log(|_| {
-                tracing::warn!(
-                    "audit events are dropped, {dropped} until now: they come faster than they can be written"
-                );
-            });
+            self.shared.changed.notify_all();
             return;
         }
-        queue.bytes += line.len();
-        queue.lines.push_back(line);
+        counts.dropped.fetch_add(1, Ordering::Relaxed);
+        queue.dropped += 1;
+        let untold = queue.untold();
         drop(queue);
-        self.shared.changed.notify_all();
+        tell(untold);
+    }
+
+    /// Returns when all lines are written that were taken before, or after five seconds; says in the log how
+    /// many were not written by then.
+    pub(super) fn flush(&self) {
+        self.shared.wait(Queue::is_empty);
+    }
+}
+
+/// Says that events were dropped.
+fn tell(dropped: Option<u64>) {
+    if let Some(dropped) = dropped {
+        tracing::warn!(
+            "{dropped} audit events were dropped: they come faster than they can be written"
+        );
     }
 }
 
 impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for something, but not for long; whether it has come.
+    fn wait(&self, is_there: impl Fn(&Queue) -> bool) -> bool {
+        let until = Instant::now() + LAST;
+        let mut queue = self.lock();
+        while !is_there(&queue) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let lost = queue.lines.len();
+                tracing::warn!("the last {lost} audit events were not written in time");
+                return false;
+            }
+            let waited = self.changed.wait_timeout(queue, left);
+            queue = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
+    }
+
+    /// The next line; `None` when there will be no more.
+    fn next(&self) -> Option<Line> {
+        let mut queue = self.lock();
+        loop {
+            // What was dropped is said also if nothing comes any more.
+            if let Some(untold) = queue.untold() {
+                drop(queue);
+                tell(Some(untold));
+                queue = self.lock();
+            }
+            if let Some(line) = queue.lines.pop_front() {
+                queue.is_writing = true;
+                return Some(line);
+            }
+            if queue.is_closed {
+                return None;
+            }
+            let waited = self.changed.wait_timeout(queue, SAY_EVERY);
+            queue = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
     /// Writes lines until there will be no more.
     fn write(&self, sink: &mut (dyn Write + Send)) {
-        loop {
-            let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-            while queue.lines.is_empty() && !queue.is_closed {
-                queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
-            }
-            let Some(line) = queue.lines.pop_front() else {
-                drop(queue);
-                let _ = sink.flush();
-                let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-                queue.is_done = true;
-                drop(queue);
-                self.changed.notify_all();
-                return;
-            };
-            drop(queue);
-            let written = sink.write_all(&line).and_then(|()| sink.flush());
+        while let Some(Line { text, user }) = self.next() {
+            let written = sink.write_all(&text).and_then(|()| sink.flush());
             if let Err(why) = written {
                 self.counts.failed.fetch_add(1, Ordering::Relaxed);
                 FAILED.log(|left_out| {
@@ -139,30 +224,28 @@ impl Shared {
                 });
             }
             // Until it is written it takes its room.
-            let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-            queue.bytes -= line.len();
+            let mut queue = self.lock();
+            queue.room.give_back(&user, text.len());
+            queue.is_writing = false;
+            let is_empty = queue.is_empty();
+            drop(queue);
+            if is_empty {
+                self.changed.notify_all();
+            }
         }
+        let _ = sink.flush();
+        self.lock().is_done = true;
+        self.changed.notify_all();
     }
 }
 
 impl Drop for Log {
     fn drop(&mut self) {
-        let until = Instant::now() + LAST;
-        let mut queue = self.shared.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        queue.is_closed = true;
+        self.shared.lock().is_closed = true;
         self.shared.changed.notify_all();
-        while !queue.is_done {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                let lost = queue.lines.len();
-                tracing::warn!("the last {lost} audit events were not written in time");
-                return;
-            }
-            let waited = self.shared.changed.wait_timeout(queue, left);
-            queue = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-        drop(queue);
-        if let Some(writer) = self.writer.take() {
+        if self.shared.wait(|queue| queue.is_done)
+            && let Some(writer) = self.writer.take()
+        {
             let _ = writer.join();
         }
     }
@@ -195,8 +278,8 @@ mod tests {
         let log = Log::to(Box::new(Slow(going, written))).unwrap();
         let line = vec![b'x'; 1 << 20];
         let began = Instant::now();
-        for _ in 0..100 {
-            log.take(line.clone());
+        for number in 0..100 {
+            log.take(line.clone(), &format!("user-{}", number % 10));
         }
         assert!(began.elapsed() < Duration::from_secs(5));
         let counts = log.counts();
@@ -205,5 +288,37 @@ mod tests {
         drop(go);
         drop(log);
         assert_eq!(lines.into_iter().count(), WAITING >> 20, "the last ones are written");
+    }
+
+    #[test]
+    fn one_user_does_not_push_out_what_others_do() {
+        let (go, going) = mpsc::channel();
+        let (written, lines) = mpsc::channel();
+        let log = Log::to(Box::new(Slow(going, written))).unwrap();
+        for _ in 0..100 {
+            log.take(vec![b'l'; 1 << 20], "loud");
+        }
+        log.take(vec![b'q'; 1 << 10], "quiet");
+        let dropped = log.counts().dropped.load(Ordering::Relaxed);
+        assert_eq!(dropped, 100 - (WAITING >> 22) as u64, "a quarter is for one user");
+        drop(go);
+        log.flush();
+        let all: Vec<Vec<u8>> = lines.try_iter().collect();
+        assert_eq!(all.len(), (WAITING >> 22) + 1, "all are written when it is flushed");
+        assert_eq!(all.last().unwrap()[0], b'q');
+    }
+
+    #[test]
+    fn drops_are_counted_and_said_once_a_minute() {
+        let mut queue = Queue { dropped: 3, ..Queue::default() };
+        assert_eq!(queue.untold(), Some(3));
+        queue.dropped = 5;
+        assert_eq!(queue.untold(), None, "that was said just now");
+        queue.said = Instant::now().checked_sub(SAY_EVERY);
+        assert_eq!(queue.untold(), Some(5));
+        queue.dropped = 1;
+        queue.is_closed = true;
+        assert_eq!(queue.untold(), Some(1), "the last ones are said at the end");
+        assert_eq!(queue.untold(), None);
     }
 }

@@ -1,0 +1,75 @@
+//! Room that is shared by users: there is so much of it, and no user has more than a part, so that
+//! what one of them asks for does not push out what is known of all others.
+
+use std::collections::HashMap;
+
+/// Of all the room a user has so much at most.
+const PARTS: usize = 4;
+
+/// Who has how much of a room.
+#[derive(Debug)]
+pub(super) struct Shares {
+    limit: usize,
+    taken: usize,
+    /// By the name of the user; nobody is in it who has nothing.
+    users: HashMap<Box<str>, usize>,
+}
+
+impl Shares {
+    /// A room of so many bytes.
+    pub(super) fn of(limit: usize) -> Self {
+        Self { limit, taken: 0, users: HashMap::new() }
+    }
+
+    /// Takes so many bytes for a user, if there is room for them.
+    pub(super) fn take(&mut self, user: &str, bytes: usize) -> bool {
+        if bytes == 0 {
+            return true;
+        }
+        let has = self.users.get(user).copied().unwrap_or(0);
+        if self.taken + bytes > self.limit || has + bytes > self.limit / PARTS {
+            return false;
+        }
+        self.taken += bytes;
+        match self.users.get_mut(user) {
+            Some(has) => *has += bytes,
+            None => {
+                self.users.insert(user.into(), bytes);
+            }
+        }
+        true
+    }
+
+    /// Gives back what was taken for a user.
+    pub(super) fn give_back(&mut self, user: &str, bytes: usize) {
+        let Some(has) = self.users.get_mut(user) else { return };
+        let bytes = bytes.min(*has);
+        *has -= bytes;
+        self.taken -= bytes;
+        if *has == 0 {
+            self.users.remove(user);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_has_more_than_a_part_and_what_is_given_back_is_there_again() {
+        let mut shares = Shares::of(100);
+        assert!(shares.take("loud", 20) && shares.take("loud", 5));
+        assert!(!shares.take("loud", 1), "a quarter is all");
+        assert!(shares.take("quiet", 25));
+        assert!(shares.take("a", 25) && shares.take("b", 20));
+        assert!(!shares.take("c", 6), "there is no more");
+        assert!(shares.take("c", 5));
+        shares.give_back("loud", 25);
+        assert!(shares.take("d", 25));
+        for user in ["quiet", "a", "b", "c", "d", "stranger"] {
+            shares.give_back(user, 100);
+        }
+        assert!(shares.users.is_empty() && shares.taken == 0);
+    }
+}
