@@ -23,6 +23,7 @@ mod write_context;
 pub use answers::{Answer, Answers, without_body};
 pub use authenticate::{Authentication, ClientCertificate, Peer, Presented};
 pub use bounds::Bounds;
+pub use deadline::REQUEST_TIMEOUT;
 pub use impersonate::Impersonation;
 pub use standing::Standing;
 pub use stream_reset::StreamReset;
@@ -32,7 +33,7 @@ use std::collections::HashMap;
 use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use axum::body::Body;
@@ -174,6 +175,8 @@ pub struct Handler {
     turns: Turns,
     /// Whether objects say who owns which of their fields.
     managed_fields: ManagedFields,
+    /// How long a request may take that is no watch.
+    request_timeout: Duration,
 }
 
 /// Documents that are not made from the kinds.
@@ -229,7 +232,14 @@ impl Handler {
             openapi_turn: Mutex::new(()),
             turns: Turns::default(),
             managed_fields: ManagedFields::default(),
+            request_timeout: REQUEST_TIMEOUT,
         }
+    }
+
+    /// The same handler, whose requests take no longer than this, unless they are watches.
+    #[must_use]
+    pub fn with_request_timeout(self, request_timeout: Duration) -> Self {
+        Self { request_timeout, ..self }
     }
 
     /// The same handler, whose objects say who owns which of their fields, or do not.
@@ -357,7 +367,7 @@ impl Handler {
         let route = route::route(&self.served.load().kinds, head)?;
         record.attributes = Some(Arc::clone(&route.attributes));
         record.is_served = matches!(route.destination, Destination::Target(_));
-        let deadline = deadline::deadline(head, route.is_watch())?;
+        let deadline = deadline::deadline(head, route.is_watch(), self.request_timeout)?;
         let answer = self.answer((peer, held), route, head, body, record);
         let answer = tokio::time::timeout(deadline, answer).await;
         answer.unwrap_or_else(|_| {
@@ -534,9 +544,10 @@ impl Handler {
         let (served, version) = (&target.served, &target.version);
         let Caller { user, answer: held, permission } = caller;
         let is_scale = target.part() == Part::Scale;
+        let within = self.request_timeout;
         let reader = || {
             let (answer, user, account) = (held.clone(), Arc::clone(user), account.clone());
-            stream::Reader { answer, user, account }
+            stream::Reader { answer, user, account, within }
         };
         match operation {
             Operation::Get(key, options) => {

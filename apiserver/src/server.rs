@@ -56,7 +56,9 @@ use crate::error::StartError;
 use crate::kind::Kind;
 use crate::manifests;
 use crate::record::Audit;
-use crate::request::{Authentication, Documents, Impersonation, Peer, StreamReset};
+use crate::request::{
+    Authentication, Documents, Impersonation, Peer, REQUEST_TIMEOUT, StreamReset,
+};
 use crate::storage::{self, NamespaceShare, Store, StoreOptions};
 use crate::user::User;
 use crate::write::ManagedFields;
@@ -93,6 +95,7 @@ pub struct ApiServer {
     managed_fields: ManagedFields,
     store: Option<Arc<dyn Store>>,
     audit: Option<Arc<Audit>>,
+    request_timeout: Duration,
 }
 
 /// What a server takes for the cluster: what it computes from, asks for
@@ -128,6 +131,7 @@ impl ApiServer {
             managed_fields: ManagedFields::default(),
             store: None,
             audit: None,
+            request_timeout: REQUEST_TIMEOUT,
         }
     }
 
@@ -286,6 +290,7 @@ impl ApiServer {
             managed_fields: self.managed_fields,
             store: self.store.clone(),
             audit: self.audit.clone(),
+            request_timeout: self.request_timeout,
             bounds,
         }
     }
@@ -393,6 +398,7 @@ impl ApiServer {
     ) -> Result<Bound, StartError> {
         self.disabled.extend(&args.disable_admission_plugins);
         self.namespace_share = args.store_namespace_share;
+        self.request_timeout = args.request_timeout;
         if args.drop_managed_fields {
             self.managed_fields = ManagedFields::Dropped;
         }

@@ -458,3 +458,15 @@ async fn a_cluster_that_says_nothing_keeps_nobody_waiting_for_long() {
     let response = proxy.send_request(master("GET", FOOS, "")).await.unwrap();
     assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_take_no_longer_than_the_flag_says() {
+    let fixture =
+        Fixture::with_flags(|flags| flags.request_timeout = Duration::from_millis(200)).await;
+    let mut proxy = fixture.proxy().await;
+    let mut request = master("POST", FOOS, "");
+    let nothing = futures::stream::pending::<Result<axum::body::Bytes, std::io::Error>>();
+    *request.body_mut() = Body::from_stream(nothing);
+    let response = proxy.send_request(request).await.unwrap();
+    assert_eq!(response.status(), StatusCode::GATEWAY_TIMEOUT);
+}

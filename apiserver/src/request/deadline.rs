@@ -1,5 +1,5 @@
-//! How long may the answer take? As long as the client says, and no longer
-//! than a minute; what is watched has a time of its own.
+//! How long may the answer take? As long as the client says, and no longer than the server
+//! gives (`--request-timeout`); what is watched has a time of its own.
 
 use std::time::Duration;
 
@@ -7,31 +7,36 @@ use http::request::Parts;
 
 use crate::error::{ApiError, quote};
 
-/// The longest that a request may take which is not a watch; as kube-apiserver.
-pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// The longest that a request may take which is not a watch, where nothing else is said; as
+/// kube-apiserver.
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Longer than this no duration of Go is: nanoseconds in 63 bits.
 const LONGEST: f64 = 9_223_372_036.0;
 
-/// How long the answer may take.
+/// How long the answer may take, of what takes no longer than `longest`.
 ///
 /// # Errors
 /// 400 when the client's `timeout` is no duration.
-pub(super) fn deadline(head: &Parts, is_watch: bool) -> Result<Duration, ApiError> {
+pub(super) fn deadline(
+    head: &Parts,
+    is_watch: bool,
+    longest: Duration,
+) -> Result<Duration, ApiError> {
     let query = head.uri.query().unwrap_or_default();
     let given = super::query::pairs(query).find(|(key, _)| key == "timeout");
     let Some((_, text)) = given.filter(|(_, text)| !text.is_empty()) else {
-        return Ok(REQUEST_TIMEOUT);
+        return Ok(longest);
     };
     if is_watch {
-        return Ok(REQUEST_TIMEOUT);
+        return Ok(longest);
     }
     let seconds = parse_duration(&text).map_err(|why| {
         ApiError::bad_request(format!("invalid timeout specified in the request URL - time: {why}"))
     })?;
     // What is negative is as good as nothing.
     let asked = Duration::try_from_secs_f64(seconds).unwrap_or_default();
-    Ok(if asked.is_zero() { REQUEST_TIMEOUT } else { asked.min(REQUEST_TIMEOUT) })
+    Ok(if asked.is_zero() { longest } else { asked.min(longest) })
 }
 
 /// A duration as Go writes it, `1m30s`, in seconds.
@@ -86,9 +91,22 @@ mod tests {
     use http::Request;
 
     fn asked(query: &str) -> Result<Duration, String> {
+        asked_of(query, REQUEST_TIMEOUT)
+    }
+
+    fn asked_of(query: &str, longest: Duration) -> Result<Duration, String> {
         let request = Request::builder().uri(format!("/x?{query}")).body(()).unwrap();
-        deadline(&request.into_parts().0, query.starts_with("watch"))
+        deadline(&request.into_parts().0, query.starts_with("watch"), longest)
             .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_the_server_gives_is_the_longest_and_what_is_given_without_a_question() {
+        let given = Duration::from_secs(90);
+        for (query, seconds) in [("", 90), ("timeout=2m", 90), ("timeout=7s", 7), ("timeout=0", 90)]
+        {
+            assert_eq!(asked_of(query, given), Ok(Duration::from_secs(seconds)), "{query}");
+        }
     }
 
     #[test]

@@ -200,6 +200,11 @@ pub struct Args {
     #[arg(help_heading = LIMITS, long, value_name = "COUNT", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(PLACES))]
     pub max_watches: u32,
 
+    /// How long a request may take that is no watch; clients may ask for less: seconds, or 500ms, 1m.
+    /// kube-apiserver gives no more than its own --request-timeout to what it sends on
+    #[arg(help_heading = LIMITS, long, value_name = "DURATION", default_value = "1m", value_parser = positive_duration)]
+    pub request_timeout: Duration,
+
     /// What is written down of requests.
     #[command(flatten)]
     pub audit: AuditArgs,
@@ -322,6 +327,16 @@ fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from(parsed).map_err(|_| "must not be negative".to_owned())
 }
 
+fn positive_duration(text: &str) -> Result<Duration, String> {
+    // An hour is longer than anybody waits, and no answer holds memory for longer.
+    const LONGEST: Duration = Duration::from_secs(60 * 60);
+    let duration = duration(text)?;
+    if duration.is_zero() || duration > LONGEST {
+        return Err("must be more than 0 and an hour at most".to_owned());
+    }
+    Ok(duration)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -333,5 +348,7 @@ mod tests {
         assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
         assert!(duration("-5s").is_err());
         assert!(duration("soon").is_err());
+        assert_eq!(positive_duration("90s"), Ok(Duration::from_secs(90)));
+        assert!(positive_duration("0").is_err() && positive_duration("2h").is_err());
     }
 }

@@ -67,6 +67,8 @@ pub(super) struct Limits {
     pub namespace_share: NamespaceShare,
     /// Whether objects say who owns which of their fields.
     pub managed_fields: ManagedFields,
+    /// How long a request may take that is no watch.
+    pub request_timeout: Duration,
     /// What it may take of memory.
     pub bounds: Bounds,
 }
@@ -202,7 +204,8 @@ impl Assembled {
         let random = clock.random();
         // Of what is computed, and of what is kept in memory.
         let of_process = Arc::new(Timeline::starting(clock.now(), random));
-        let Limits { store, audit, namespace_share, managed_fields, bounds, .. } = limits;
+        let Limits { store, audit, namespace_share, managed_fields, .. } = limits;
+        let Limits { request_timeout, bounds, .. } = limits;
         let store = store.unwrap_or_else(|| {
             Arc::new(MemoryStore::new(bounds.objects, Arc::clone(&of_process), namespace_share))
         });
@@ -311,7 +314,7 @@ impl Assembled {
             &bounds.requests,
         );
         let handler = handler.with_documents(documents).with_managed_fields(managed_fields);
-        let handler = handler.with_audit(audit);
+        let handler = handler.with_audit(audit).with_request_timeout(request_timeout);
         let handler = Arc::new(handler);
         let runtime = RuntimeKinds::new(
             &handler,

@@ -21,7 +21,6 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout, timeout_at};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::super::answers::{self, Answer, Charge};
-use super::super::deadline::REQUEST_TIMEOUT;
 use super::super::negotiate::{Form, Media, Presentation};
 use super::super::throttle::Permit;
 use super::gzip::{self, Gzip};
@@ -126,6 +125,8 @@ pub(in crate::request) struct Reader {
     pub user: Arc<User>,
     /// Where what is converted is counted.
     pub account: Account,
+    /// How long it may take to read all of it.
+    pub within: Duration,
 }
 
 impl Reader {
@@ -141,7 +142,7 @@ fn produce(
     (reader, streaming): (Reader, Option<QueuePlace>),
     closing: Option<CancellationToken>,
 ) -> impl Stream<Item = Chunk> {
-    let deadline = Instant::now() + REQUEST_TIMEOUT;
+    let deadline = Instant::now() + reader.within;
     let (sender, receiver) = channel(1);
     // Boxed, because whatever awaits it has room for it once more.
     let produce = Box::pin(async move {
