@@ -152,10 +152,19 @@ pub(super) fn route(kinds: &ServedKinds, head: &Parts) -> Result<Route, ApiError
                 verb: head.method.as_str().to_ascii_lowercase(),
                 path: path.to_string(),
             }),
-            destination: document(&head.method, &segments),
+            destination: match is_document(&path) {
+                true => document(&head.method, &segments),
+                false => Destination::Refused(ApiError::no_such_resource()),
+            },
             deprecation: None,
         }),
     }
+}
+
+/// Whether a document may have this path, letter by letter: rights and policies name it so, and
+/// another form of it must not lead past them.
+fn is_document(path: &str) -> bool {
+    !path.starts_with("//") && !["/metrics/", "/openapi/v2/", "/openapi/v3/"].contains(&path)
 }
 
 fn document(method: &Method, segments: &[&str]) -> Destination {
@@ -384,6 +393,20 @@ mod tests {
     fn check(path: &str, expected: &ResourcePath<'_>) {
         let segments: Vec<&str> = path.split('/').collect();
         assert_eq!(&parse("g", &segments), expected, "{path}");
+    }
+
+    #[test]
+    fn documents_have_one_path() {
+        for (path, is_one) in [
+            ("/metrics", true),
+            ("/apis/", true),
+            ("/metrics/", false),
+            ("/openapi/v3/", false),
+            ("//metrics", false),
+            ("//apis/g/v1", false),
+        ] {
+            assert_eq!(is_document(path), is_one, "{path}");
+        }
     }
 
     #[test]
