@@ -127,7 +127,7 @@ pub use schema::{GoType, ListMerge, Member, Presence, Quantity, Type, TypeId, Ty
 pub use server::{
     AdmissionPluginName, ApiServer, Args as ServeArgs, AuditArgs, Bound, ClusterClient, Drained,
     EtcdArgs, InProcess, LoggingFormat, RestoreError, Running, RuntimeKinds, StoredKind,
-    TakenNames, Unready, start_logging,
+    TakenNames, TracingArgs, Unready, start_logging,
 };
 pub use storage::NamespaceShare;
 pub use transfer::TransferOptions;

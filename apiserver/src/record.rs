@@ -2,7 +2,7 @@
 //! through, and read when its answer has been sent or the client has disconnected.
 //!
 //! Its readers are the metrics (`metrics`), the access log (`access_log`), the audit log (`audit`),
-//! and the lines about requests that took long (`slow`).
+//! traces (`traces`), and the lines about requests that took long (`slow`).
 
 mod access_log;
 mod audit;
@@ -10,6 +10,7 @@ mod body;
 mod metrics;
 mod slow;
 mod steps;
+mod traces;
 
 pub use access_log::TARGET as ACCESS_LOG;
 pub use audit::{Audit, Destination, Policy, RequestObject, Rotation};
@@ -17,13 +18,14 @@ pub use metrics::{
     Admission, CertificateEnds, KeptKind, Metrics, Observed, SourceInView, WatchEventCounter,
 };
 pub use steps::Step;
+pub use traces::{Traces, TracingConfiguration};
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::body::{Body, Bytes, HttpBody};
 use http::request::Parts;
-use http::{HeaderValue, Method, Response, Uri};
+use http::{HeaderName, HeaderValue, Method, Response, Uri};
 use tokio::time::Instant;
 
 use crate::cluster::Attributes;
@@ -34,6 +36,11 @@ use audit::{Arrival, Trail};
 use body::Recorded;
 use metrics::Running;
 use steps::Steps;
+use traces::Trace;
+
+/// What a request is called in logs.
+pub const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+const UNKNOWN: HeaderValue = HeaderValue::from_static("unknown");
 
 /// The status code of a request whose client disconnected before the answer.
 const CLIENT_CLOSED_REQUEST: u16 = 499;
@@ -45,10 +52,14 @@ pub struct Record {
     metrics: Option<Arc<Metrics>>,
     received: Instant,
     method: Method,
+    /// What lines say, once its head is not needed for anything else: nothing is copied.
     uri: Uri,
     audit_id: HeaderValue,
     steps: Steps,
     audit: Option<Arc<Audit>>,
+    traces: Option<Arc<Traces>>,
+    /// What is told of it in its trace, once it is known who asks.
+    trace: Option<Box<Trace>>,
     /// What the audit log says of it, once it is known who asks.
     trail: Option<Box<Trail>>,
     /// What only the access log says, if it is written.
@@ -66,32 +77,46 @@ pub struct Record {
     bytes: u64,
 }
 
+/// Where a request comes from.
+#[derive(Clone, Copy, Debug)]
+pub struct Origin<'a> {
+    /// Its head.
+    pub head: &'a Parts,
+    /// The other end of the connection.
+    pub address: Option<IpAddr>,
+    /// Whether it says who asks, truly or not.
+    pub has_credentials: bool,
+    /// Whether kube-apiserver has sent it on.
+    pub is_front_proxy: bool,
+}
+
 impl Record {
-    /// The record of a request that has just come.
-    pub fn new(
+    fn new(
         head: &Parts,
-        audit_id: &HeaderValue,
         metrics: &Arc<Metrics>,
-        audit: Option<&Arc<Audit>>,
+        (audit, traces): (Option<&Arc<Audit>>, Option<&Arc<Traces>>),
     ) -> Self {
-        let mut record = Self::unread(head);
-        record.said = Said::of(head, audit_id);
-        record.audit_id = audit_id.clone();
+        let mut record = Self::unread();
+        record.method = head.method.clone();
+        record.said = Said::of(head, audit_id(head));
         record.audit = audit.map(Arc::clone);
+        record.traces = traces.map(Arc::clone);
         record.metrics = Some(Arc::clone(metrics));
         record
     }
 
     /// A record that nobody reads.
-    pub fn unread(head: &Parts) -> Self {
+    pub fn unread() -> Self {
         Self {
             metrics: None,
             received: Instant::now(),
-            method: head.method.clone(),
-            uri: head.uri.clone(),
-            audit_id: HeaderValue::from_static(""),
+            method: Method::GET,
+            uri: Uri::default(),
+            audit_id: UNKNOWN,
             steps: Steps::default(),
             audit: None,
+            traces: None,
+            trace: None,
             trail: None,
             said: None,
             caller: None,
@@ -109,13 +134,9 @@ impl Record {
         self.steps.reached(step, self.received.elapsed());
     }
 
-    /// Records whether it is known who asks; `address` is the other end of the connection.
-    pub fn authenticated(
-        &mut self,
-        answer: &Result<User, ApiError>,
-        (head, address): (&Parts, Option<IpAddr>),
-        has_credentials: bool,
-    ) {
+    /// Records whether it is known who asks.
+    pub fn authenticated(&mut self, answer: &Result<User, ApiError>, origin: &Origin<'_>) {
+        let Origin { head, address, has_credentials, is_front_proxy } = *origin;
         self.reached(Step::Authenticated);
         let result = match answer {
             Ok(_) => "success",
@@ -128,13 +149,23 @@ impl Record {
         if let (Some(audit), Some(attributes)) = (&self.audit, &self.attributes) {
             let arrival = Arrival {
                 head,
-                audit_id: &self.audit_id,
+                audit_id: audit_id(head),
                 address,
                 attributes,
                 is_long: self.is_watch(),
                 received: self.received.elapsed(),
             };
             self.trail = Trail::begin(audit, &arrival, answer.as_ref().ok());
+        }
+        if let (Some(traces), Ok(user)) = (&self.traces, answer) {
+            let arrival = traces::Arrival {
+                head,
+                audit_id: audit_id(head),
+                address,
+                is_from_front_proxy: is_front_proxy,
+                received: self.received.elapsed(),
+            };
+            self.trace = traces.begin(&arrival, user);
         }
     }
 
@@ -205,7 +236,7 @@ impl Record {
     }
 
     /// Records the answer, until it has been sent or the client has disconnected.
-    pub fn answered(mut self, response: Response<Body>) -> Response<Body> {
+    fn answered(mut self, mut response: Response<Body>) -> Response<Body> {
         self.code = response.status().as_u16();
         self.reached(Step::Answered);
         let mut is_followed = false;
@@ -213,7 +244,8 @@ impl Record {
             trail.answered(self.code, response.headers());
             is_followed = trail.wants_response();
         }
-        if let Some(upgraded) = response.extensions().get::<Upgraded>() {
+        if let Some(upgraded) = response.extensions().get::<Upgraded>().cloned() {
+            response.headers_mut().insert(AUDIT_ID, self.audit_id.clone());
             let running = self.running();
             *upgraded.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((running, self));
             return response;
@@ -222,9 +254,13 @@ impl Record {
         match response.body().size_hint().exact().filter(|_| !is_followed) {
             Some(bytes) => {
                 self.bytes = bytes;
+                self.finish();
+                let audit_id = std::mem::replace(&mut self.audit_id, UNKNOWN);
+                response.headers_mut().insert(AUDIT_ID, audit_id);
                 response
             }
             None => {
+                response.headers_mut().insert(AUDIT_ID, self.audit_id.clone());
                 let running = self.running();
                 response.map(|body| Body::new(Recorded::new(body, self, running)))
             }
@@ -241,14 +277,71 @@ impl Record {
     }
 }
 
-impl Drop for Record {
-    fn drop(&mut self) {
+impl Record {
+    /// It is over: whoever reads it is told.
+    fn finish(&mut self) {
         if let Some(metrics) = self.metrics.take() {
             metrics.observe(self);
             slow::write(self);
             access_log::write(self);
+            if let Some(trace) = self.trace.take() {
+                trace.end(self);
+            }
         }
     }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+/// A request that has come, and its record. When its client goes before it is answered, the record has what lines
+/// say of it from its head.
+#[derive(Debug)]
+pub struct Arrived {
+    /// Its head, in which the header `Audit-ID` says what it is called in logs.
+    pub head: Parts,
+    /// What happens to it.
+    pub record: Record,
+}
+
+impl Arrived {
+    /// A request that has just come, whose head has an `Audit-ID`.
+    pub fn new(
+        head: Parts,
+        metrics: &Arc<Metrics>,
+        readers: (Option<&Arc<Audit>>, Option<&Arc<Traces>>),
+    ) -> Self {
+        let record = Record::new(&head, metrics, readers);
+        Self { head, record }
+    }
+
+    /// Records the answer, until it has been sent or the client has disconnected. Its `Audit-ID` is that
+    /// of the request.
+    pub fn answered(mut self, response: Response<Body>) -> Response<Body> {
+        self.name();
+        std::mem::replace(&mut self.record, Record::unread()).answered(response)
+    }
+
+    /// Names the request in its record.
+    fn name(&mut self) {
+        self.record.uri = std::mem::take(&mut self.head.uri);
+        self.record.audit_id = self.head.headers.remove(AUDIT_ID).unwrap_or(UNKNOWN);
+    }
+}
+
+impl Drop for Arrived {
+    fn drop(&mut self) {
+        self.name();
+    }
+}
+
+/// What a request is called in logs.
+fn audit_id(head: &Parts) -> &HeaderValue {
+    static NONE: HeaderValue = UNKNOWN;
+    head.headers.get(AUDIT_ID).unwrap_or(&NONE)
 }
 
 /// Holds the record of a request whose connection goes on as something else: it is over

@@ -38,7 +38,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use axum::body::Body;
 use futures::FutureExt;
-use http::header::{CACHE_CONTROL, HeaderName, HeaderValue, RETRY_AFTER};
+use http::header::{CACHE_CONTROL, HeaderValue, RETRY_AFTER};
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
 use tokio::sync::Mutex;
@@ -57,7 +57,8 @@ use crate::occasionally::{Occasionally, shown};
 use crate::openapi::OpenApi;
 use crate::quota::{Account, Quota};
 use crate::record::{
-    Admission, Audit, CertificateEnds, KeptKind, Metrics, Observed, Record, SourceInView, Step,
+    AUDIT_ID, Admission, Arrived, Audit, CertificateEnds, KeptKind, Metrics, Observed, Origin,
+    Record, SourceInView, Step, Traces,
 };
 use crate::served_kind::{Backing, ServedKind, ServedKinds};
 use crate::user::User;
@@ -73,7 +74,6 @@ use route::{Destination, DocumentPath, Route, Target};
 use throttle::{Permit, Throttle};
 use write_context::WriteContext;
 
-const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 /// The longest id that is sent back, and logged.
 const LONGEST_AUDIT_ID: usize = 1 << 10;
 
@@ -169,6 +169,7 @@ pub struct Handler {
     yaml: YamlParsers,
     metrics: Arc<Metrics>,
     audit: Option<Arc<Audit>>,
+    traces: Option<Arc<Traces>>,
     documents: Documents,
     openapi_turn: Mutex<()>,
     /// Where writes wait that take long.
@@ -215,6 +216,7 @@ impl Handler {
         Self {
             metrics,
             audit: None,
+            traces: None,
             served,
             authentication,
             cluster,
@@ -257,8 +259,20 @@ impl Handler {
         Self { audit, ..self }
     }
 
-    /// Waits until the audit log is written, for some seconds at most.
+    /// The same handler, whose requests leave spans there, if they leave any.
+    #[must_use]
+    pub fn with_traces(self, traces: Option<Arc<Traces>>) -> Self {
+        if let Some(traces) = &traces {
+            self.metrics.set_traces(Arc::clone(traces));
+        }
+        Self { traces, ..self }
+    }
+
+    /// Waits until the audit log is written and the spans are sent, for some seconds at most.
     pub async fn flush(&self) {
+        if let Some(traces) = &self.traces {
+            traces.flush().await;
+        }
         if let Some(audit) = self.audit.clone() {
             // It blocks, and fails only with the process.
             let _ = tokio::task::spawn_blocking(move || audit.flush()).await;
@@ -327,17 +341,20 @@ impl Handler {
         held: &Answer,
         request: Request<Body>,
     ) -> Response<Body> {
-        let (head, body) = request.into_parts();
-        let audit_id = self.audit_id(&head);
-        let mut record = Record::new(&head, &audit_id, &self.metrics, self.audit.as_ref());
+        let (mut head, body) = request.into_parts();
+        self.name(&mut head);
+        let readers = (self.audit.as_ref(), self.traces.as_ref());
+        let mut arrived = Arrived::new(head, &self.metrics, readers);
+        let Arrived { head, record } = &mut arrived;
+        let audit_id = head.headers.get(AUDIT_ID);
         let span = tracing::debug_span!("request", method = %head.method, ?audit_id);
         // Rules are written by users of this library.
-        let answer = self.answer_in_time((peer, held), &head, body, &mut record);
+        let answer = self.answer_in_time((peer, held), head, body, record);
         let answer = AssertUnwindSafe(answer.instrument(span)).catch_unwind().await;
         let mut response = match answer {
             Ok(answer) => answer.unwrap_or_else(|error| {
                 record.refused(&error);
-                refuse_as(&error, negotiate::refusal(&head))
+                refuse_as(&error, negotiate::refusal(head))
             }),
             Err(what) => {
                 FAILURES.log(|left_out| {
@@ -349,12 +366,11 @@ impl Handler {
                 panicked(&*what)
             }
         };
-        response.headers_mut().insert(AUDIT_ID, audit_id);
         keep_out_of_caches(&mut response);
         if head.method == Method::HEAD {
             *response.body_mut() = Body::empty();
         }
-        record.answered(response)
+        arrived.answered(response)
     }
 
     async fn answer_in_time(
@@ -426,8 +442,13 @@ impl Handler {
             let head_of = |network| self.throttle.head_of_stranger(network, head);
             let _head = network.map(head_of).transpose()?;
             let answer = authenticate::authenticate(&self.authentication, peer, head).await;
-            let has_credentials = authenticate::has_credentials(peer, head);
-            record.authenticated(&answer, (head, peer.address()), has_credentials);
+            let origin = Origin {
+                head,
+                address: peer.address(),
+                has_credentials: authenticate::has_credentials(peer, head),
+                is_front_proxy: peer.is_front_proxy(),
+            };
+            record.authenticated(&answer, &origin);
             answer?
         };
         record.set_user(&caller);
@@ -651,7 +672,7 @@ impl Handler {
     /// 401, 403, or 500 when the cluster cannot be asked.
     pub async fn permit(&self, peer: &Peer, head: &Parts) -> Result<(), Box<Response<Body>>> {
         let permitted = async {
-            let mut record = Record::unread(head);
+            let mut record = Record::unread();
             let user = self.user(peer, head, &mut record).await?;
             let _head = self.throttle.head(&user, head)?;
             let route = route::route(&self.served.load().kinds, head)?;
@@ -740,14 +761,15 @@ impl Handler {
         }
     }
 
-    fn audit_id(&self, head: &Parts) -> HeaderValue {
-        let is_usable = |id: &&HeaderValue| (1..=LONGEST_AUDIT_ID).contains(&id.len());
-        let given = head.headers.get(AUDIT_ID).filter(is_usable).cloned();
-        given.unwrap_or_else(|| {
+    /// Gives a request an id for logs, unless it brings one that can be used.
+    fn name(&self, head: &mut Parts) {
+        let is_usable = |id: &HeaderValue| (1..=LONGEST_AUDIT_ID).contains(&id.len());
+        if !head.headers.get(AUDIT_ID).is_some_and(is_usable) {
             let random = u128::from(self.clock.random()) << 64 | u128::from(self.clock.random());
             let id = uuid::Builder::from_random_bytes(random.to_be_bytes()).into_uuid();
-            HeaderValue::from_str(&id.to_string()).unwrap_or(HeaderValue::from_static("unknown"))
-        })
+            let id = HeaderValue::from_str(&id.to_string());
+            head.headers.insert(AUDIT_ID, id.unwrap_or(HeaderValue::from_static("unknown")));
+        }
     }
 }
 

@@ -31,7 +31,7 @@ mod tls;
 mod version;
 
 pub(crate) use args::encryption;
-pub use args::{AdmissionPluginName, Args, AuditArgs, EtcdArgs, LoggingFormat};
+pub use args::{AdmissionPluginName, Args, AuditArgs, EtcdArgs, LoggingFormat, TracingArgs};
 pub use logging::start_logging;
 pub(crate) use presented::{is_bundle, presented, refusal};
 pub use runtime_kinds::{RestoreError, RuntimeKinds, StoredKind, TakenNames};
@@ -55,7 +55,7 @@ use crate::document::Document;
 use crate::error::StartError;
 use crate::kind::Kind;
 use crate::manifests;
-use crate::record::Audit;
+use crate::record::{Audit, Traces};
 use crate::request::{
     Authentication, Documents, Impersonation, Peer, REQUEST_TIMEOUT, StreamReset,
 };
@@ -95,6 +95,7 @@ pub struct ApiServer {
     managed_fields: ManagedFields,
     store: Option<Arc<dyn Store>>,
     audit: Option<Arc<Audit>>,
+    traces: Option<Arc<Traces>>,
     request_timeout: Duration,
 }
 
@@ -131,6 +132,7 @@ impl ApiServer {
             managed_fields: ManagedFields::default(),
             store: None,
             audit: None,
+            traces: None,
             request_timeout: REQUEST_TIMEOUT,
         }
     }
@@ -237,6 +239,16 @@ impl ApiServer {
         Ok(self)
     }
 
+    /// The same server, whose requests leave spans where these flags say; those of the command line come
+    /// first.
+    ///
+    /// # Errors
+    /// When the file says something wrong, or this program was built without traces.
+    pub fn with_traces(mut self, args: &TracingArgs) -> Result<Self, StartError> {
+        self.traces = args.open(&self.name, &self.clock)?;
+        Ok(self)
+    }
+
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -290,6 +302,7 @@ impl ApiServer {
             managed_fields: self.managed_fields,
             store: self.store.clone(),
             audit: self.audit.clone(),
+            traces: self.traces.clone(),
             request_timeout: self.request_timeout,
             bounds,
         }
@@ -403,6 +416,7 @@ impl ApiServer {
             self.managed_fields = ManagedFields::Dropped;
         }
         self.audit = args.audit.open(&self.clock)?.or(self.audit);
+        self.traces = args.tracing.open(&self.name, &self.clock)?.or(self.traces);
         let trusted = Trusted::new(args, cluster.clone())?;
         let identity = Identity {
             service: args.service_name.clone().unwrap_or_else(|| self.name.clone()),

@@ -24,8 +24,9 @@ use prometheus_client::registry::Registry;
 
 use super::Record;
 use super::audit::Audit;
+use super::traces::Traces;
 use crate::cluster::Review;
-use looked_at::{AuditLog, Certificates, LookedAt};
+use looked_at::{AuditLog, Certificates, LookedAt, SentTraces};
 use process::Process;
 use requests::Requests;
 use steps::Steps;
@@ -41,6 +42,7 @@ pub struct Metrics {
     steps: Steps,
     certificates: Certificates,
     audit: AuditLog,
+    traces: SentTraces,
 }
 
 impl Metrics {
@@ -57,9 +59,15 @@ impl Metrics {
         let read_waits = ReadWaits::default();
         of_server.register_collector(Box::new(read_waits.clone()));
         let audit = AuditLog::default();
-        let looked_at = LookedAt { look, certificates: certificates.clone(), audit: audit.clone() };
+        let traces = SentTraces::default();
+        let looked_at = LookedAt {
+            look,
+            certificates: certificates.clone(),
+            audit: audit.clone(),
+            traces: traces.clone(),
+        };
         of_server.register_collector(Box::new(looked_at));
-        Self { registry, requests, watch_events, read_waits, steps, certificates, audit }
+        Self { registry, requests, watch_events, read_waits, steps, certificates, audit, traces }
     }
 
     /// All of them, in version 0.0.4 of the text format, as kube-apiserver.
@@ -78,6 +86,11 @@ impl Metrics {
     /// Says from now on what becomes of audit events; only the first time.
     pub fn set_audit(&self, audit: Arc<Audit>) {
         let _ = self.audit.0.set(audit);
+    }
+
+    /// Says from now on what becomes of spans; only the first time.
+    pub fn set_traces(&self, traces: Arc<Traces>) {
+        let _ = self.traces.0.set(traces);
     }
 
     /// The events of watches on a resource.

@@ -48,7 +48,8 @@ mod tests {
 
     fn record(verb: &'static str) -> Record {
         let request = Request::get("/apis/example.com/v1/foos?limit=5").body(()).unwrap();
-        let mut record = Record::unread(&request.into_parts().0);
+        let mut record = Record::unread();
+        record.uri = request.into_parts().0.uri;
         record.audit_id = HeaderValue::from_static("id");
         record.attributes = Some(Arc::new(Attributes::Resource {
             verb,

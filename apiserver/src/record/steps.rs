@@ -71,6 +71,11 @@ impl Steps {
         })
     }
 
+    /// Each of them by its name, in their order.
+    pub(super) fn named(&self) -> impl Iterator<Item = (&'static str, Duration)> {
+        self.each().map(|(step, took)| (step.name(), took))
+    }
+
     /// How long a step took.
     pub(super) fn took(&self, step: Step) -> Duration {
         self.each().find(|(one, _)| *one == step).map(|(_, took)| took).unwrap_or_default()
@@ -80,9 +85,9 @@ impl Steps {
     pub(super) fn describe(&self, whole: Duration) -> String {
         let mut text = String::new();
         let mut rest = whole;
-        for (step, took) in self.each() {
+        for (name, took) in self.named() {
             rest = rest.saturating_sub(took);
-            text.push_str(&format!("{} {}ms, ", step.name(), took.as_millis()));
+            text.push_str(&format!("{name} {}ms, ", took.as_millis()));
         }
         text + &format!("sending {}ms", rest.as_millis())
     }

@@ -46,6 +46,11 @@ impl Peer {
         }
     }
 
+    /// Whether it is kube-apiserver, which sends on what others ask.
+    pub(super) fn is_front_proxy(&self) -> bool {
+        matches!(self, Self::Connection { presented, .. } if presented.is_front_proxy)
+    }
+
     /// Where it comes from, if it is not known who it is before somebody is asked.
     pub(super) fn unknown_from(&self) -> Option<&str> {
         match self {

@@ -2,6 +2,7 @@
 
 mod audit;
 mod etcd;
+mod tracing_file;
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -15,6 +16,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 
 pub use audit::AuditArgs;
 pub use etcd::EtcdArgs;
+pub use tracing_file::TracingArgs;
 
 use super::memory::Said;
 use crate::error::StartError;
@@ -38,6 +40,8 @@ const LIMITS: &str = "Limits";
 const LOG: &str = "The log";
 /// Of `audit`.
 const AUDIT: &str = "The audit log";
+/// Of `tracing_file`.
+const TRACES: &str = "Traces";
 
 /// Flags of a server. Their defaults are those of the command line.
 #[derive(Clone, Debug, clap::Args)]
@@ -208,6 +212,10 @@ pub struct Args {
     /// What is written down of requests.
     #[command(flatten)]
     pub audit: AuditArgs,
+
+    /// Where the spans of requests go.
+    #[command(flatten)]
+    pub tracing: TracingArgs,
 
     /// How long to serve on, not ready, after a signal to stop: seconds, or 500ms, 1m
     #[arg(help_heading = SERVING, long, value_name = "DURATION", default_value = "0s", value_parser = duration)]

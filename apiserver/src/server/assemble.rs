@@ -20,7 +20,7 @@ use crate::definition::{Kinds, Role};
 use crate::error::{Reason, StartError};
 use crate::kind::{Kind, QuotaUsage};
 use crate::object::{Object, Shape, Tree};
-use crate::record::Audit;
+use crate::record::{Audit, Traces};
 use crate::request::{Authentication, Documents, Handler, SharedHandler};
 use crate::served_kind::{Backing, CommitGate, Intake, ServedKind, ServedKinds, SourceResource};
 use crate::storage::{
@@ -59,6 +59,8 @@ pub(super) struct Limits {
     pub store: Option<Arc<dyn Store>>,
     /// Where requests are written down, if they are.
     pub audit: Option<Arc<Audit>>,
+    /// Where the spans of requests go, if they leave any.
+    pub traces: Option<Arc<Traces>>,
     /// Whether a namespace must be there, and stay.
     pub looks_at_namespaces: bool,
     /// Whether ResourceQuotas hold.
@@ -204,7 +206,7 @@ impl Assembled {
         let random = clock.random();
         // Of what is computed, and of what is kept in memory.
         let of_process = Arc::new(Timeline::starting(clock.now(), random));
-        let Limits { store, audit, namespace_share, managed_fields, .. } = limits;
+        let Limits { store, audit, traces, namespace_share, managed_fields, .. } = limits;
         let Limits { request_timeout, bounds, .. } = limits;
         let store = store.unwrap_or_else(|| {
             Arc::new(MemoryStore::new(bounds.objects, Arc::clone(&of_process), namespace_share))
@@ -314,7 +316,8 @@ impl Assembled {
             &bounds.requests,
         );
         let handler = handler.with_documents(documents).with_managed_fields(managed_fields);
-        let handler = handler.with_audit(audit).with_request_timeout(request_timeout);
+        let handler = handler.with_audit(audit).with_traces(traces);
+        let handler = handler.with_request_timeout(request_timeout);
         let handler = Arc::new(handler);
         let runtime = RuntimeKinds::new(
             &handler,

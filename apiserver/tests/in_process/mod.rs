@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 
 use aggregated_apiserver::{
-    AdmissionPluginName, ApiServer, AuditArgs, InProcess, Kinds, NamespaceShare, User,
+    AdmissionPluginName, ApiServer, AuditArgs, InProcess, Kinds, NamespaceShare, TracingArgs, User,
 };
 use axum::body::Body;
 use http::{Request, Response, StatusCode};
@@ -13,13 +13,21 @@ use kube::Client;
 /// A server of the kinds that a YAML text defines.
 #[allow(dead_code)] // some tests have users
 pub async fn server(definitions: &str) -> InProcess {
-    server_with(definitions, away(), None).await
+    configured(definitions).in_process(away()).await.unwrap()
 }
 
 /// The same, whose requests are written down.
 #[allow(dead_code)] // most are not
 pub async fn audited_server(definitions: &str, audit: &AuditArgs) -> InProcess {
-    server_with(definitions, away(), Some(audit)).await
+    let server = configured(definitions).with_audit(audit).unwrap();
+    server.in_process(away()).await.unwrap()
+}
+
+/// The same, whose requests leave spans.
+#[allow(dead_code)] // most leave none
+pub async fn traced_server(definitions: &str, tracing: &TracingArgs) -> InProcess {
+    let server = configured(definitions).with_traces(tracing).unwrap();
+    server.in_process(away()).await.unwrap()
 }
 
 fn away() -> Client {
@@ -38,19 +46,15 @@ pub async fn server_of_all(definitions: &str) -> InProcess {
         let review = r#"{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{},"status":{"allowed":true}}"#;
         Ok::<_, Infallible>(Response::new(Body::from(review)))
     });
-    server_with(definitions, Client::new(allows, "default"), None).await
+    configured(definitions).in_process(Client::new(allows, "default")).await.unwrap()
 }
 
-async fn server_with(definitions: &str, client: Client, audit: Option<&AuditArgs>) -> InProcess {
+fn configured(definitions: &str) -> ApiServer {
     let kinds = Kinds::new().crds_from_yaml(definitions).unwrap();
     let server = ApiServer::new("foos", kinds);
     let server = server.without_admission_plugin(AdmissionPluginName::NamespaceLifecycle);
     // Their objects live in one namespace.
-    let mut server = server.with_store_namespace_share(NamespaceShare::WHOLE);
-    if let Some(audit) = audit {
-        server = server.with_audit(audit).unwrap();
-    }
-    server.in_process(client).await.unwrap()
+    server.with_store_namespace_share(NamespaceShare::WHOLE)
 }
 
 /// Who may do everything.

@@ -12,6 +12,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
 use super::super::audit::{Audit, AuditCounts};
+use super::super::traces::Traces;
 
 /// What a server looks like at a moment.
 #[derive(Clone, Debug, Default)]
@@ -73,11 +74,16 @@ pub(super) struct LookedAt {
     pub(super) look: Look,
     pub(super) certificates: Certificates,
     pub(super) audit: AuditLog,
+    pub(super) traces: SentTraces,
 }
 
 /// The audit log, if there is one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AuditLog(pub(super) Arc<OnceLock<Arc<Audit>>>);
+
+/// Where the spans of requests go, if they go anywhere.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SentTraces(pub(super) Arc<OnceLock<Arc<Traces>>>);
 
 /// Where certificates end, once that is said.
 #[derive(Clone, Default)]
@@ -179,6 +185,13 @@ impl Collector for LookedAt {
         }
         if let Some(audit) = self.audit.0.get() {
             gauges.audit(&audit.counts())?;
+        }
+        if let Some(traces) = self.traces.0.get() {
+            let help = "Spans of requests, by what became of them: exported, dropped because too many waited, or failed because the collector did not take them";
+            let mut family = gauges.counter("tracing_spans", help)?;
+            for (result, count) in traces.counts() {
+                ConstCounter::new(count).encode(family.encode_family(&[("result", result)])?)?;
+            }
         }
         let ends = self.certificates.0.get().map(|ends| ends()).unwrap_or_default();
         let help = "When a certificate of the server ends: seconds since 1970";

@@ -1,0 +1,262 @@
+//! Traces: what a request was, as spans that a collector of OpenTelemetry puts together with those of
+//! other programs.
+//!
+//! A request that is traced has a [`Trace`], from the moment at which it is known who asks; its spans
+//! are made when it is over, of what its record has measured anyway. Nothing else costs anything: where no
+//! collector is configured, or this request is not chosen, there is no [`Trace`]. Requests leave their spans
+//! in a queue that is bounded and never wait; a thread sends them (`otlp`).
+
+// What makes them is there only with the feature `otlp`.
+#![cfg_attr(not(feature = "otlp"), allow(dead_code))]
+
+mod configuration;
+mod context;
+#[cfg(feature = "otlp")]
+mod otlp;
+mod span;
+
+pub use configuration::TracingConfiguration;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use http::HeaderValue;
+use http::header::USER_AGENT;
+use http::request::Parts;
+use tokio::sync::{mpsc, oneshot};
+
+use super::Record;
+use crate::clock::Clock;
+use crate::user::{MASTERS, User};
+use context::Remote;
+use span::Span;
+
+/// The group whose requests go on with the traces that they name, besides administrators; as kube-apiserver.
+const MONITORING: &str = "system:monitoring";
+/// Requests whose spans wait to be sent: some seconds of many. The spans of one take some KiB.
+const WAITING: usize = 1_024;
+/// At most this many bytes of a text from a client are sent.
+const LIMIT: usize = 1_024;
+/// How long the end of the server waits until the last spans are sent.
+const LAST: Duration = Duration::from_secs(5);
+
+/// Where the spans of requests go.
+#[derive(Debug)]
+pub struct Traces {
+    configuration: TracingConfiguration,
+    clock: Clock,
+    queue: mpsc::Sender<Vec<Span>>,
+    /// Whoever waits until all that is in the queue was sent.
+    flush: mpsc::Sender<oneshot::Sender<()>>,
+    counts: Arc<Counts>,
+}
+
+/// What has become of spans.
+#[derive(Debug, Default)]
+struct Counts {
+    /// Those that the collector has taken.
+    exported: AtomicU64,
+    /// Those for which there was no room.
+    dropped: AtomicU64,
+    /// Those that the collector has not taken.
+    failed: AtomicU64,
+}
+
+/// A request that is traced.
+#[derive(Debug)]
+pub(super) struct Trace {
+    traces: Arc<Traces>,
+    trace: u128,
+    span: u64,
+    /// The span of the client that it is a part of; 0 if there is none.
+    parent: u64,
+    link: Option<Remote>,
+    started: SystemTime,
+    audit_id: String,
+    target: String,
+    user_agent: String,
+    address: Option<IpAddr>,
+}
+
+/// A request that comes, as far as traces are concerned.
+pub(super) struct Arrival<'a> {
+    pub head: &'a Parts,
+    pub audit_id: &'a HeaderValue,
+    pub address: Option<IpAddr>,
+    /// Whether kube-apiserver has sent it on.
+    pub is_from_front_proxy: bool,
+    /// How long ago it came.
+    pub received: Duration,
+}
+
+impl Traces {
+    /// Begins to send spans of a server of this name, which is known by its instance.
+    ///
+    /// # Errors
+    /// When this program was built without traces, or the collector cannot be called so.
+    pub fn open(
+        configuration: TracingConfiguration,
+        (service, instance): (&str, &str),
+        clock: Clock,
+    ) -> Result<Self, String> {
+        #[cfg(feature = "otlp")]
+        {
+            let (queue, waiting) = mpsc::channel(WAITING);
+            let (flush, flushes) = mpsc::channel(1);
+            let counts = Arc::new(Counts::default());
+            let endpoint = &configuration.endpoint;
+            let sender = otlp::Sender::new((waiting, flushes), Arc::clone(&counts));
+            sender.begin(endpoint, (service, instance))?;
+            Ok(Self { configuration, clock, queue, flush, counts })
+        }
+        #[cfg(not(feature = "otlp"))]
+        {
+            let _ = (configuration, service, instance, clock);
+            Err("traces are not built into this program (the feature otlp)".to_owned())
+        }
+    }
+
+    /// Where they go.
+    pub fn endpoint(&self) -> &str {
+        &self.configuration.endpoint
+    }
+
+    /// What has become of spans: `exported`, `dropped` because there was no room, `failed` because the
+    /// collector has not taken them.
+    pub fn counts(&self) -> [(&'static str, u64); 3] {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let Counts { exported, dropped, failed } = &*self.counts;
+        [("exported", of(exported)), ("dropped", of(dropped)), ("failed", of(failed))]
+    }
+
+    /// Waits until the spans were sent that there are, five seconds at most.
+    pub async fn flush(&self) {
+        let (done, flushed) = oneshot::channel();
+        let flush = async {
+            // An error says that the thread is gone, and nothing is left to be sent.
+            if self.flush.send(done).await.is_ok() {
+                let _ = flushed.await;
+            }
+        };
+        if tokio::time::timeout(LAST, flush).await.is_err() {
+            tracing::warn!("the last spans were not sent to {} in time", self.endpoint());
+        }
+    }
+
+    /// The trace of a request of this user, if it is collected.
+    ///
+    /// What a client says of traces is believed, as by kube-apiserver, of administrators and those who watch over the
+    /// cluster, and of kube-apiserver itself. Of all others it becomes a link, and a new trace begins.
+    pub(super) fn begin(
+        self: &Arc<Self>,
+        arrival: &Arrival<'_>,
+        user: &User,
+    ) -> Option<Box<Trace>> {
+        let remote = Remote::of(&arrival.head.headers);
+        let is_group = |group: &String| group == MASTERS || group == MONITORING;
+        let is_believed = arrival.is_from_front_proxy || user.groups.iter().any(is_group);
+        let believed = remote.filter(|_| is_believed);
+        let (trace, is_sampled) = match believed {
+            Some(remote) => (remote.trace, remote.is_sampled),
+            None if self.configuration.sampling_rate_per_million == 0 => return None,
+            None => {
+                let trace = u128::from(self.clock.random()) << 64 | u128::from(self.clock.random());
+                (trace.max(1), self.configuration.samples(trace))
+            }
+        };
+        if !is_sampled {
+            return None;
+        }
+        let now = SystemTime::from(self.clock.now());
+        let target = arrival.head.uri.path_and_query().map_or("", |target| target.as_str());
+        let text = |value: &HeaderValue| beginning(&String::from_utf8_lossy(value.as_bytes()));
+        Some(Box::new(Trace {
+            traces: Arc::clone(self),
+            trace,
+            span: self.new_span(),
+            parent: believed.map_or(0, |remote| remote.span),
+            link: remote.filter(|_| !is_believed),
+            started: now.checked_sub(arrival.received).unwrap_or(now),
+            audit_id: text(arrival.audit_id),
+            target: beginning(target),
+            user_agent: arrival.head.headers.get(USER_AGENT).map(text).unwrap_or_default(),
+            address: arrival.address,
+        }))
+    }
+
+    fn new_span(&self) -> u64 {
+        self.clock.random().max(1)
+    }
+}
+
+impl Trace {
+    /// Leaves the spans of a request that is over to be sent, if there is room for them.
+    pub(super) fn end(&self, record: &Record) {
+        let spans = span::spans(&self.traces, self, record);
+        if let Err(error) = self.traces.queue.try_send(spans) {
+            let spans = error.into_inner().len() as u64;
+            self.traces.counts.dropped.fetch_add(spans, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The beginning of a text that may be long.
+fn beginning(text: &str) -> String {
+    let mut end = text.len().min(LIMIT);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text[..end].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Request;
+
+    const HEADER: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+    /// The trace of a request, if it has one.
+    fn trace(rate: u32, user: &[&str], is_from_front_proxy: bool) -> Option<Box<Trace>> {
+        let text = format!(
+            "apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\nsamplingRatePerMillion: {rate}"
+        );
+        let traces = Arc::new(Traces {
+            configuration: TracingConfiguration::parse(&text).unwrap(),
+            clock: Clock::system(),
+            queue: mpsc::channel(1).0,
+            flush: mpsc::channel(1).0,
+            counts: Arc::default(),
+        });
+        let request = Request::get("/apis").header("traceparent", HEADER).body(()).unwrap();
+        let arrival = Arrival {
+            head: &request.into_parts().0,
+            audit_id: &HeaderValue::from_static("id"),
+            address: None,
+            is_from_front_proxy,
+            received: Duration::ZERO,
+        };
+        let groups = user.iter().map(|group| (*group).to_owned()).collect();
+        traces.begin(&arrival, &User { groups, ..User::default() })
+    }
+
+    #[test]
+    fn the_front_proxy_and_administrators_are_believed_and_nobody_else() {
+        let remote =
+            Remote::of(Request::get("/").header("traceparent", HEADER).body(()).unwrap().headers());
+        for (groups, is_from_front_proxy) in
+            [(&[][..], true), (&[MASTERS][..], false), (&["a", MONITORING][..], false)]
+        {
+            let trace = trace(0, groups, is_from_front_proxy).unwrap();
+            let Remote { trace: number, span, .. } = remote.unwrap();
+            assert_eq!((trace.trace, trace.parent, trace.link), (number, span, None));
+            assert_ne!(trace.span, span);
+        }
+        assert!(trace(0, &["system:authenticated"], false).is_none());
+        let linked = trace(1_000_000, &["system:authenticated"], false).unwrap();
+        assert_eq!((linked.parent, linked.link), (0, remote));
+        assert_ne!(linked.trace, remote.unwrap().trace);
+    }
+}

@@ -1,0 +1,167 @@
+//! `TracingConfiguration` of `apiserver.config.k8s.io`: where spans are sent, and of how many traces.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+/// The versions in which it may be written: all of them say the same.
+const API_VERSIONS: [&str; 3] = [
+    "apiserver.config.k8s.io/v1",
+    "apiserver.config.k8s.io/v1beta1",
+    "apiserver.config.k8s.io/v1alpha1",
+];
+const KIND: &str = "TracingConfiguration";
+/// Where collectors listen for OTLP over gRPC, if nothing else is said.
+const ENDPOINT: &str = "localhost:4317";
+const MILLION: u32 = 1_000_000;
+
+/// Where spans are sent, and of how many traces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TracingConfiguration {
+    /// Where the collector is: a URL that gRPC takes.
+    pub(super) endpoint: String,
+    /// Of a million traces that begin here so many are collected.
+    pub(super) sampling_rate_per_million: u32,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct File {
+    api_version: String,
+    kind: String,
+    endpoint: Option<String>,
+    sampling_rate_per_million: Option<i32>,
+}
+
+impl TracingConfiguration {
+    /// Reads a configuration: YAML or JSON.
+    ///
+    /// # Errors
+    /// What is wrong with it, and where, in one line.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let one_line = |text: String| text.lines().map(str::trim).collect::<Vec<_>>().join(" ");
+        let options = serde_saphyr::options! { with_snippet: false };
+        let value: Value = serde_saphyr::from_str_with_options(text, options)
+            .map_err(|error| one_line(format!("it is no YAML: {error}")))?;
+        if !value.is_object() {
+            return Err(format!("it must be a {KIND}, and is no object"));
+        }
+        let file: File = serde_path_to_error::deserialize(value)
+            .map_err(|error| one_line(format!("{}: {}", error.path(), error.inner())))?;
+        if !API_VERSIONS.contains(&file.api_version.as_str()) || file.kind != KIND {
+            let (version, kind) = (&file.api_version, &file.kind);
+            let expected = API_VERSIONS[0];
+            return Err(format!("it must be a {KIND} of {expected}, and is {kind} of {version}"));
+        }
+        let rate = file.sampling_rate_per_million.unwrap_or(0);
+        let rate = u32::try_from(rate).ok().filter(|&rate| rate <= MILLION).ok_or_else(|| {
+            format!("samplingRatePerMillion: {rate} is not between 0 and {MILLION}")
+        })?;
+        let endpoint = url(file.endpoint.as_deref().unwrap_or(ENDPOINT))?;
+        Ok(Self { endpoint, sampling_rate_per_million: rate })
+    }
+
+    /// Whether a trace that begins here is collected: by its number, as everywhere else, so that
+    /// those that are collected with a smaller rate are also with a larger one.
+    pub(super) fn samples(&self, trace: u128) -> bool {
+        #[allow(clippy::cast_possible_truncation)] // of 128 bits the lower 64
+        let chance = (trace as u64) >> 1;
+        let rate = u128::from(self.sampling_rate_per_million);
+        u128::from(chance) * u128::from(MILLION) < rate << 63
+    }
+}
+
+/// The endpoint as a URL: kube-apiserver takes a host and a port, with the scheme `dns` or without, and sockets.
+fn url(endpoint: &str) -> Result<String, String> {
+    let wrong = |why: &str| Err(format!("endpoint: {endpoint:?} {why}"));
+    let Some((scheme, rest)) = endpoint.split_once("//") else {
+        return match endpoint.strip_prefix("unix:") {
+            Some(path) if path.starts_with('/') => Ok(format!("unix://{path}")),
+            Some(_) => wrong("must name a socket by its whole path"),
+            None => authority(endpoint).map_or_else(|| wrong("is no host and port"), Ok),
+        };
+    };
+    match scheme {
+        // `dns://SERVER/HOST:PORT`, where the server that is asked for names may be left out.
+        "dns:" => {
+            let (_, host) = rest.split_once('/').unwrap_or(("", rest));
+            authority(host).map_or_else(|| wrong("is no host and port"), Ok)
+        }
+        "unix:" if rest.starts_with('/') => Ok(endpoint.to_owned()),
+        "unix:" => wrong("must name a socket by its whole path"),
+        _ => {
+            wrong("has a scheme that is not supported: there may be none, dns or unix, without TLS")
+        }
+    }
+}
+
+/// The URL of a host and a port.
+fn authority(text: &str) -> Option<String> {
+    let authority: http::uri::Authority = text.parse().ok()?;
+    (authority.port_u16().is_some() && !authority.as_str().contains('@'))
+        .then(|| format!("http://{authority}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &str = "apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\n";
+
+    #[test]
+    fn what_kube_apiserver_takes_is_taken() {
+        let none = TracingConfiguration::parse(HEAD).unwrap();
+        assert_eq!(none.endpoint, "http://localhost:4317");
+        assert_eq!(none.sampling_rate_per_million, 0);
+        for (endpoint, url) in [
+            ("127.0.0.1:4317", "http://127.0.0.1:4317"),
+            ("'[::1]:4317'", "http://[::1]:4317"),
+            ("dns:///collector.traces:4317", "http://collector.traces:4317"),
+            ("dns://8.8.8.8/collector:4317", "http://collector:4317"),
+            ("unix:///run/otel.sock", "unix:///run/otel.sock"),
+            ("unix:/run/otel.sock", "unix:///run/otel.sock"),
+        ] {
+            let text = format!("{HEAD}endpoint: {endpoint}\nsamplingRatePerMillion: 1000000");
+            let read = TracingConfiguration::parse(&text).unwrap();
+            assert_eq!((read.endpoint.as_str(), read.sampling_rate_per_million), (url, MILLION));
+        }
+        let old = HEAD.replace("/v1", "/v1alpha1");
+        assert!(TracingConfiguration::parse(&old).is_ok());
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_in_one_line() {
+        for (text, expected) in [
+            ("- a", "is no object"),
+            (":\n :", "it is no YAML"),
+            ("apiVersion: v1\nkind: Pod", "it must be a TracingConfiguration of"),
+            (&format!("{HEAD}endpont: a"), "endpont: unknown field `endpont`"),
+            (&format!("{HEAD}samplingRatePerMillion: -1"), "samplingRatePerMillion: -1 is not"),
+            (&format!("{HEAD}samplingRatePerMillion: 1000001"), "is not between 0 and 1000000"),
+            (
+                &format!("{HEAD}samplingRatePerMillion: many"),
+                "samplingRatePerMillion: invalid type",
+            ),
+            (&format!("{HEAD}endpoint: https://a:1"), "scheme that is not supported"),
+            (&format!("{HEAD}endpoint: unix-abstract://a"), "scheme that is not supported"),
+            (&format!("{HEAD}endpoint: collector"), "is no host and port"),
+            (&format!("{HEAD}endpoint: 'a b:1'"), "is no host and port"),
+            (&format!("{HEAD}endpoint: unix://run"), "by its whole path"),
+        ] {
+            let error = TracingConfiguration::parse(text).unwrap_err();
+            assert!(error.contains(expected) && !error.contains('\n'), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn traces_are_chosen_by_their_number() {
+        let of = |rate| TracingConfiguration {
+            endpoint: String::new(),
+            sampling_rate_per_million: rate,
+        };
+        for trace in [1, u128::MAX, 1 << 64, u128::from(u64::MAX) >> 1] {
+            assert!(!of(0).samples(trace) && of(MILLION).samples(trace), "{trace}");
+        }
+        let half = of(MILLION / 2);
+        assert!(half.samples(0x7fff_ffff_ffff_ffff) && !half.samples(0x8000_0000_0000_0000));
+    }
+}

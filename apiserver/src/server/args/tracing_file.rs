@@ -1,0 +1,41 @@
+//! The flag of traces, as kube-apiserver has it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::clock::Clock;
+use crate::error::StartError;
+use crate::record::{Traces, TracingConfiguration};
+
+/// Where the spans of requests go.
+#[derive(Clone, Debug, Default, clap::Args)]
+#[non_exhaustive]
+pub struct TracingArgs {
+    /// Where spans of requests are sent, and of how many: a TracingConfiguration, as kube-apiserver has it. Without
+    /// it none are made
+    #[arg(help_heading = super::TRACES, long, value_name = "FILE", env = "TRACING_CONFIG_FILE")]
+    pub tracing_config_file: Option<PathBuf>,
+}
+
+impl TracingArgs {
+    /// Where they go, if they are wanted, of a server of this name.
+    ///
+    /// # Errors
+    /// When the file says something wrong, or this program was built without traces.
+    pub(in crate::server) fn open(
+        &self,
+        service: &str,
+        clock: &Clock,
+    ) -> Result<Option<Arc<Traces>>, StartError> {
+        let Some(file) = &self.tracing_config_file else { return Ok(None) };
+        let unusable = |why: String| StartError::file("tracing-config-file", file, why);
+        let text = std::fs::read_to_string(file).map_err(|error| unusable(error.to_string()))?;
+        let configuration = TracingConfiguration::parse(&text).map_err(unusable)?;
+        // Replicas are told apart.
+        let instance = clock.uid().to_string();
+        let traces = Traces::open(configuration, (service, &instance), clock.clone());
+        let traces = traces.map_err(unusable)?;
+        tracing::info!("spans of requests are sent to {}", traces.endpoint());
+        Ok(Some(Arc::new(traces)))
+    }
+}

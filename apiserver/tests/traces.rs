@@ -1,0 +1,294 @@
+//! The spans that requests leave, as a collector is sent them: OTLP over gRPC.
+
+#![cfg(feature = "otlp")]
+#![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
+
+mod in_process;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use aggregated_apiserver::{InProcess, TracingArgs, User};
+use axum::body::Body;
+use http::{Request, StatusCode};
+use http_body_util::BodyExt;
+use in_process::admin;
+use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
+    TraceService, TraceServiceServer,
+};
+use opentelemetry_proto::tonic::collector::trace::v1::{
+    ExportTraceServiceRequest, ExportTraceServiceResponse,
+};
+use opentelemetry_proto::tonic::common::v1::KeyValue;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::trace::v1::Span;
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+
+const DEFINITION: &str = "
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: foos.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {plural: foos, kind: Foo}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+";
+const FOOS: &str = "/apis/example.com/v1/namespaces/default/foos";
+const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+const PARENT: &str = "b7ad6b7169203331";
+/// Longer than anything takes here.
+const SOON: Duration = Duration::from_secs(30);
+
+/// A collector that hands on what it is sent.
+struct Collector(mpsc::UnboundedSender<ExportTraceServiceRequest>);
+
+#[tonic::async_trait]
+impl TraceService for Collector {
+    async fn export(
+        &self,
+        request: tonic::Request<ExportTraceServiceRequest>,
+    ) -> Result<tonic::Response<ExportTraceServiceResponse>, tonic::Status> {
+        self.0.send(request.into_inner()).unwrap();
+        Ok(tonic::Response::new(ExportTraceServiceResponse::default()))
+    }
+}
+
+/// Where it listens, and what it is sent.
+async fn collector() -> (SocketAddr, mpsc::UnboundedReceiver<ExportTraceServiceRequest>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (sender, sent) = mpsc::unbounded_channel();
+    let service = TraceServiceServer::new(Collector(sender));
+    let serving = Server::builder().add_service(service);
+    tokio::spawn(serving.serve_with_incoming(TcpIncoming::from(listener)));
+    (address, sent)
+}
+
+async fn server(folder: &Path, endpoint: SocketAddr, rate: u32) -> InProcess {
+    let file = folder.join("tracing.yaml");
+    let text = format!(
+        "apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\nendpoint: '{endpoint}'\nsamplingRatePerMillion: {rate}"
+    );
+    std::fs::write(&file, text).unwrap();
+    let mut args = TracingArgs::default();
+    args.tracing_config_file = Some(file);
+    in_process::traced_server(DEFINITION, &args).await
+}
+
+async fn ask(server: &InProcess, user: User, request: http::request::Builder) -> StatusCode {
+    ask_with(server, user, request, Body::empty()).await
+}
+
+async fn ask_with(
+    server: &InProcess,
+    user: User,
+    request: http::request::Builder,
+    body: Body,
+) -> StatusCode {
+    let response = server.respond(user, request.body(body).unwrap()).await;
+    let status = response.status();
+    response.into_body().collect().await.unwrap();
+    status
+}
+
+/// All spans that are sent until the server is gone.
+async fn spans(
+    server: InProcess,
+    mut sent: mpsc::UnboundedReceiver<ExportTraceServiceRequest>,
+    count: usize,
+) -> Vec<Span> {
+    drop(server);
+    let mut spans = Vec::new();
+    while spans.len() < count {
+        let request = tokio::time::timeout(SOON, sent.recv()).await;
+        let request = request.unwrap_or_else(|_| panic!("{} of {count} spans came", spans.len()));
+        for of_resource in request.unwrap().resource_spans {
+            let resource = texts(&of_resource.resource.unwrap().attributes);
+            assert_eq!(resource["service.name"], "foos");
+            assert!(!resource["service.instance.id"].is_empty());
+            spans.extend(of_resource.scope_spans.into_iter().flat_map(|of_scope| of_scope.spans));
+        }
+    }
+    spans
+}
+
+fn texts(attributes: &[KeyValue]) -> BTreeMap<String, String> {
+    let text = |value: &Value| match value {
+        Value::StringValue(text) => text.clone(),
+        Value::IntValue(number) => number.to_string(),
+        other => panic!("{other:?}"),
+    };
+    let each = attributes.iter().map(|one| {
+        let value = one.value.as_ref().and_then(|value| value.value.as_ref()).unwrap();
+        (one.key.clone(), text(value))
+    });
+    each.collect()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn stranger() -> User {
+    let groups = vec!["system:authenticated".to_owned()];
+    User { name: "jane".to_owned(), groups, ..User::default() }
+}
+
+fn get(path: &str) -> http::request::Builder {
+    Request::get(path).header("audit-id", "my-id").header("user-agent", "me/1")
+}
+
+#[tokio::test]
+async fn a_request_goes_on_with_the_trace_of_its_client_and_each_step_is_a_span() {
+    let folder = tempfile::tempdir().unwrap();
+    let (address, sent) = collector().await;
+    let server = server(folder.path(), address, 0).await;
+    let create = Request::post(format!("{FOOS}?dryRun=All"))
+        .header("content-type", "application/json")
+        .header("audit-id", "my-id")
+        .header("user-agent", "me/1")
+        .header("traceparent", format!("00-{TRACE}-{PARENT}-01"));
+    let foo = r#"{"apiVersion": "example.com/v1", "kind": "Foo", "metadata": {"name": "a"}}"#;
+    assert_eq!(ask_with(&server, admin(), create, foo.into()).await, StatusCode::CREATED);
+    // Its client does not collect this one.
+    let header = format!("00-{TRACE}-{PARENT}-00");
+    ask(&server, admin(), get(FOOS).header("traceparent", header)).await;
+    let spans = spans(server, sent, 8).await;
+
+    let (request, steps) = spans.split_first().unwrap();
+    assert_eq!(request.name, "POST /apis/example.com/v1/namespaces/{:namespace}/foos");
+    assert_eq!(request.kind, SpanKind::Server as i32);
+    assert_eq!(
+        (hex(&request.trace_id), hex(&request.parent_span_id)),
+        (TRACE.into(), PARENT.into())
+    );
+    assert!(request.links.is_empty());
+    let said = texts(&request.attributes);
+    for (name, value) in [
+        ("audit-id", "my-id"),
+        ("http.request.method", "POST"),
+        ("http.response.status_code", "201"),
+        ("http.target", &format!("{FOOS}?dryRun=All")),
+        ("url.path", FOOS),
+        ("url.scheme", "https"),
+        ("user_agent.original", "me/1"),
+        ("verb", "create"),
+        ("api-group", "example.com"),
+        ("api-version", "v1"),
+        ("resource", "foos"),
+        ("namespace", "default"),
+    ] {
+        assert_eq!(said.get(name).map(String::as_str), Some(value), "{name}");
+    }
+    let names: Vec<&str> = steps.iter().map(|span| span.name.as_str()).collect();
+    let expected = [
+        "authentication",
+        "authorization",
+        "reading the body",
+        "waiting for a place",
+        "decoding",
+        "answering",
+        "sending",
+    ];
+    assert_eq!(names, expected);
+    let mut until = request.start_time_unix_nano;
+    for step in steps {
+        assert_eq!((&step.trace_id, &step.parent_span_id), (&request.trace_id, &request.span_id));
+        assert_eq!(step.kind, SpanKind::Internal as i32);
+        assert_eq!(step.start_time_unix_nano, until, "{}", step.name);
+        assert!(step.end_time_unix_nano >= step.start_time_unix_nano);
+        until = step.end_time_unix_nano;
+    }
+    assert_eq!(until, request.end_time_unix_nano);
+    let mut ids: Vec<&[u8]> = spans.iter().map(|span| span.span_id.as_slice()).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), spans.len(), "each has a number of its own");
+}
+
+#[tokio::test]
+async fn what_a_stranger_says_of_traces_is_a_link_and_nonsense_is_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (address, sent) = collector().await;
+    let server = server(folder.path(), address, 1_000_000).await;
+    let header = format!("00-{TRACE}-{PARENT}-01");
+    // He may not see anything: the cluster is away.
+    ask(&server, stranger(), get(FOOS).header("traceparent", &header)).await;
+    for hostile in
+        ["", "00-00000000000000000000000000000000-0000000000000000-01", &"f".repeat(60_000)]
+    {
+        ask(&server, admin(), get("/nothing").header("traceparent", hostile)).await;
+    }
+    let monitoring = User { groups: vec!["system:monitoring".to_owned()], ..stranger() };
+    ask(&server, monitoring, get("/apis").header("traceparent", &header)).await;
+    let spans = spans(server, sent, 25).await;
+    let requests: Vec<&Span> =
+        spans.iter().filter(|span| span.kind == SpanKind::Server as i32).collect();
+    let [linked, hostile @ .., monitoring] = &requests[..] else { panic!("{requests:?}") };
+    assert!(hex(&linked.trace_id) != TRACE && linked.parent_span_id.is_empty());
+    let [link] = &linked.links[..] else { panic!("{linked:?}") };
+    assert_eq!((hex(&link.trace_id), hex(&link.span_id)), (TRACE.into(), PARENT.into()));
+    assert_eq!(texts(&linked.attributes)["http.response.status_code"], "500");
+    assert_eq!(linked.status.as_ref().unwrap().code, 2, "a fault of the server");
+    assert_eq!(hostile.len(), 3);
+    for request in hostile {
+        assert!(request.links.is_empty() && request.parent_span_id.is_empty(), "{request:?}");
+        assert_eq!(request.name, "GET");
+    }
+    assert_eq!(hex(&monitoring.trace_id), TRACE);
+}
+
+#[tokio::test]
+async fn nothing_is_chosen_unless_a_rate_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let (address, mut sent) = collector().await;
+    let server = server(folder.path(), address, 0).await;
+    let header = format!("00-{TRACE}-{PARENT}-01");
+    for _ in 0..20 {
+        ask(&server, admin(), get(FOOS)).await;
+        ask(&server, stranger(), get(FOOS).header("traceparent", &header)).await;
+    }
+    let metrics = metrics(&server).await;
+    for result in ["exported", "dropped", "failed"] {
+        let line = format!("apiserver_tracing_spans_total{{result=\"{result}\"}} 0");
+        assert!(metrics.contains(&line), "{metrics}");
+    }
+    drop(server);
+    // The thread has ended, and has sent nothing.
+    assert!(tokio::time::timeout(Duration::from_millis(300), sent.recv()).await.is_err());
+}
+
+async fn metrics(server: &InProcess) -> String {
+    let response = server.respond(admin(), get("/metrics").body(Body::empty()).unwrap()).await;
+    let bytes = response.into_body().collect().await.unwrap().to_bytes();
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[tokio::test]
+async fn a_collector_that_says_nothing_holds_nobody_up_and_what_finds_no_room_is_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    // It accepts connections, and that is all.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = server(folder.path(), listener.local_addr().unwrap(), 1_000_000).await;
+    let began = std::time::Instant::now();
+    for _ in 0..3_000 {
+        ask(&server, admin(), get(FOOS)).await;
+    }
+    assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
+    let metrics = metrics(&server).await;
+    let line = "apiserver_tracing_spans_total{result=\"dropped\"} ";
+    let (_, dropped) = metrics.split_once(line).unwrap();
+    let dropped: u64 = dropped.lines().next().unwrap().parse().unwrap();
+    assert!(dropped > 1_000, "{dropped}");
+}
