@@ -8,14 +8,20 @@ use crate::world::{API_SERVICES, NAMESPACE, World};
 /// A ConfigMap that a llama owns.
 fn own(world: &World, llama: &str) -> Result<String> {
     let uid = world.kubectl(["get", "llama", llama, "-o=jsonpath={.metadata.uid}"]).run()?;
+    own_as(world, llama, llama, &uid)?;
+    Ok(uid)
+}
+
+/// A ConfigMap `of-NAME` that the llama of this name and uid owns.
+fn own_as(world: &World, name: &str, llama: &str, uid: &str) -> Result<()> {
     let map = serde_json::json!({
         "apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": {"name": format!("of-{llama}"), "ownerReferences": [{
+        "metadata": {"name": format!("of-{name}"), "ownerReferences": [{
             "apiVersion": "farm.example.com/v1alpha", "kind": "Llama", "name": llama, "uid": uid,
         }]},
     });
     world.kubectl(["create", "-f", "-"]).input(&map.to_string()).run()?;
-    Ok(uid)
+    Ok(())
 }
 
 fn make(world: &World, llama: &str) -> Result<()> {
@@ -73,6 +79,26 @@ pub fn nothing_owned_is_lost(world: &mut World) -> Result<()> {
     ensure!(there.lines().count() == 2, "{there}");
     world.kubectl(["get", "configmap", "of-kept"]).run()?;
 
+    // Once more to and fro: the next process has what came since, and again nothing is taken for missing.
+    make(world, "later")?;
+    own(world, "later")?;
+    let (port, again) = world.start_another("again", &["--copy-stored-objects"])?;
+    world.eventually(|| {
+        ensure!(again.printed().contains("objects of the deployed"), "{}", again.printed());
+        Ok(())
+    })?;
+    for (target, marker) in [(port, "at-development"), (world.port, "at-deployed")] {
+        switch.lead_to(target);
+        world.wait_available()?;
+        // When this is collected, the collector has asked the process that has the traffic.
+        own_as(world, marker, "nobody", &format!("00000000-0000-4000-8000-{target:012}"))?;
+        is_collected(world, &format!("of-{marker}")).with_context(|| again.printed())?;
+        let there = world.kubectl(["get", "llama", "kept", "later", "-o", "name"]).run()?;
+        ensure!(there.lines().count() == 2, "{there}");
+        world.kubectl(["get", "configmap", "of-kept", "of-later"]).run()?;
+    }
+    drop(again);
+
     // A process that cannot copy says nothing of llamas, so nothing is collected.
     let nobody = world.control_plane.kubeconfig_of_token("nobody", "nobody-token")?;
     let (port, blind) = world.start_another_as(&nobody, "blind", &["--copy-stored-objects"])?;
@@ -91,6 +117,6 @@ pub fn nothing_owned_is_lost(world: &mut World) -> Result<()> {
     world.control_plane.lead_to_localhost(&API_SERVICES, service, world.port)?;
     world.wait_available()?;
     world.kubectl(["get", "configmap", "of-kept"]).run()?;
-    world.eventually(|| world.kubectl(["delete", "llama", "kept", "late"]).run())?;
+    world.eventually(|| world.kubectl(["delete", "llama", "kept", "late", "later"]).run())?;
     Ok(())
 }
