@@ -76,6 +76,7 @@ const TESTS: Group<World> = &[
     ("python_lists_and_watches", other_languages::python_lists_and_watches),
     ("llamas_count_against_quota", llamas::count_against_quota),
     ("openapi_is_published", registration::openapi_is_published),
+    ("kustomize_prints_the_manifests", registration::kustomize_prints_the_manifests),
     ("kubectl_explains_the_kinds", registration::kubectl_explains),
     ("a_pod_finds_its_service_account", in_a_pod::finds_its_service_account),
     ("nothing_is_lost_to_a_process_for_development", development::nothing_owned_is_lost),

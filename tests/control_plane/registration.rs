@@ -101,3 +101,13 @@ pub fn kubectl_explains(world: &mut World) -> Result<()> {
         &["FIELD:    weight <number>", "How heavy it is, in kilograms"],
     )
 }
+
+/// `kubectl kustomize` makes of the base what `app.yaml` says, in its order.
+pub fn kustomize_prints_the_manifests(world: &mut World) -> Result<()> {
+    let root = env!("CARGO_MANIFEST_DIR");
+    let printed = world.kubectl(["kustomize", root]).run()?;
+    let documents = |text: &str| serde_saphyr::from_multiple::<Value>(text);
+    let kept = std::fs::read_to_string(format!("{root}/app.yaml"))?;
+    ensure!(documents(&printed)? == documents(&kept)?, "{printed}");
+    Ok(())
+}
