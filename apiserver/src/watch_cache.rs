@@ -69,6 +69,8 @@ pub struct SourceState {
     pub unseen_since: Option<Instant>,
     /// Why it is not kept, if there is more of it than may be kept.
     pub excess: Option<String>,
+    /// How many objects of it cannot be read as their type: they are as they were, or left out.
+    pub unreadable: usize,
     /// Of what objects can be computed without, whether they are computed without it now.
     pub is_left_out: Option<bool>,
     /// Whether the cluster does not have it, as clusters may: clients are not warned of that.
@@ -115,7 +117,8 @@ impl SourceState {
 
     /// How bad it is.
     pub fn severity(&self) -> impl Ord + use<> {
-        (!self.is_in_view(), !self.is_rightly_absent, self.watch_error.is_some(), self.age())
+        let (is_away, unreadable) = (self.watch_error.is_some(), self.unreadable);
+        (!self.is_in_view(), !self.is_rightly_absent, is_away, self.age(), unreadable)
     }
 
     /// What clients are to know of it, if anything.
@@ -128,6 +131,12 @@ impl SourceState {
             return Some(format!("{resource} cannot be read now: what they would add is left out"));
         }
         let age = self.age();
+        if age < WARNING_AGE && self.unreadable > 0 {
+            let count = self.unreadable;
+            return Some(format!(
+                "{count} of {resource} cannot be read: they are shown as they were, or left out"
+            ));
+        }
         (age >= WARNING_AGE).then(|| {
             let seconds = age.as_secs();
             format!("{resource} are shown as they were {seconds} seconds ago: the cluster does not show them now")

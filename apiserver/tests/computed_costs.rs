@@ -7,6 +7,7 @@ mod fake_cluster;
 mod in_process;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use aggregated_apiserver::{ApiServer, Computed, InProcess, Kinds, Lookup, Scoped, SourceScope};
@@ -14,12 +15,14 @@ use axum::body::{Body, BodyDataStream};
 use fake_cluster::FakeCluster;
 use futures::StreamExt;
 use http::Request;
+use http_body_util::BodyExt;
 use k8s_openapi::api::core::v1::{Node, Pod, Secret, Service};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{ObjectMeta, PartialObjectMeta};
 use kube::core::Selector;
 use kube::{CustomResource, Resource};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -247,4 +250,126 @@ async fn what_is_used_is_told_only_if_it_moves_much() {
     let events = world.events(COUNT).await;
     assert!(events.iter().all(|event| event["object"]["spec"]["used"] == 50));
     assert!(timeout(Duration::from_secs(3), world.watch.next()).await.is_err(), "told twice");
+}
+
+const BUDGETS: &str = "/apis/policy/v1/poddisruptionbudgets";
+
+/// Reads a name, and nothing that changes.
+fn named<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+    #[derive(Deserialize)]
+    struct Named {
+        namespace: String,
+        name: String,
+    }
+
+    let Named { namespace, name } = Named::deserialize(deserializer)?;
+    Ok(ObjectMeta { namespace: Some(namespace), name: Some(name), ..ObjectMeta::default() })
+}
+
+/// What the author of a budget says of it.
+#[derive(Resource, Clone, Debug, Default, Deserialize)]
+#[resource(inherit = PodDisruptionBudget)]
+struct BudgetView {
+    #[serde(deserialize_with = "named")]
+    metadata: ObjectMeta,
+    spec: ServiceViewSpec,
+}
+
+/// What is counted of a budget.
+#[derive(Resource, Clone, Debug, Default, Deserialize)]
+#[resource(inherit = PodDisruptionBudget)]
+struct CountedView {
+    #[serde(deserialize_with = "named")]
+    metadata: ObjectMeta,
+    status: CountedStatus,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct CountedStatus {
+    allowed: i64,
+}
+
+struct SomeTimes;
+
+impl Scoped for SomeTimes {
+    const SCOPE: SourceScope = SourceScope::ALL.measured_every(Duration::from_secs(2));
+}
+
+/// A Pod with its budgets.
+#[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[kube(group = "example.com", version = "v1", kind = "Covered", namespaced)]
+struct CoveredSpec {
+    version: String,
+    allowed: Option<i64>,
+}
+
+static COMPUTED: AtomicUsize = AtomicUsize::new(0);
+
+fn covers(budget: &BudgetView) -> Option<Selector> {
+    Some(budget.spec.selector.clone().into_iter().collect())
+}
+
+impl Computed for Covered {
+    type Source = PodView;
+    type Related = (Lookup<BudgetView>, Lookup<CountedView, SomeTimes>);
+    const MEASURED_AT_MOST_EVERY: Duration = Duration::ZERO;
+
+    fn compute(pod: &PodView, (budgets, counted): &Self::Related) -> Option<Self> {
+        COMPUTED.fetch_add(1, Ordering::Relaxed);
+        let namespace = pod.metadata.namespace.as_deref();
+        let labels = pod.metadata.labels.clone().unwrap_or_default();
+        let budgets = budgets.find_selecting(covers, namespace, &labels);
+        let counted = budgets
+            .iter()
+            .filter_map(|budget| counted.get(namespace, budget.metadata.name.as_deref()?));
+        let allowed = counted.map(|counted| counted.status.allowed).min();
+        let annotations = pod.metadata.annotations.clone().unwrap_or_default();
+        let version = annotations.get("version").cloned().unwrap_or_default();
+        Some(Self::new(pod.metadata.name.as_deref()?, CoveredSpec { version, allowed }))
+    }
+}
+
+/// A budget's counters move with each Pod that becomes ready, and all of its Pods look at it.
+#[tokio::test]
+async fn a_rollout_costs_as_much_as_there_are_pods() {
+    const COUNT: usize = 1_000;
+    let budget = |allowed: usize, revision: usize| {
+        json!({
+            "metadata": {"namespace": "n", "name": "all", "resourceVersion": revision.to_string()},
+            "spec": {"selector": {"tier": "any"}}, "status": {"allowed": allowed, "healthy": revision},
+        })
+    };
+    let cluster = FakeCluster::default();
+    cluster.set(PODS, (0..COUNT).map(|number| pod(number, 0)).collect());
+    cluster.set(BUDGETS, vec![budget(0, 2)]);
+    let kinds = Kinds::new().computed::<Covered>();
+    let server = ApiServer::new("costs", kinds).in_process(cluster.client()).await.unwrap();
+    server.wait_synced().await;
+    let shown = async || {
+        let path = "/apis/example.com/v1/covereds";
+        let request = Request::get(path).body(Body::empty()).unwrap();
+        let response = server.respond(in_process::admin(), request).await;
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        let list: Value = serde_json::from_slice(&body).unwrap();
+        let items = list["items"].as_array().unwrap().clone();
+        items.into_iter().map(|item| item["spec"].clone()).collect::<Vec<_>>()
+    };
+    assert!(shown().await.iter().all(|spec| spec["allowed"] == 0));
+    let (before, began) = (COMPUTED.load(Ordering::Relaxed), Instant::now());
+    for number in 0..COUNT {
+        cluster.tell(PODS, "MODIFIED", &pod(number, 1));
+        cluster.tell(BUDGETS, "MODIFIED", &budget(number + 1, number + 3));
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let expected = json!({"version": "1", "allowed": COUNT});
+    while !shown().await.iter().all(|spec| *spec == expected) {
+        assert!(began.elapsed() < LONG, "{:?}", shown().await.first());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let computed = COMPUTED.load(Ordering::Relaxed) - before;
+    // Each once for itself, and all of them every two seconds.
+    let rounds = usize::try_from(began.elapsed().as_secs()).unwrap() / 2 + 2;
+    println!("{computed} computations in {:?}", began.elapsed());
+    assert!(computed <= COUNT * (1 + rounds), "{computed} computations in {rounds} rounds");
+    assert!(computed >= 2 * COUNT);
 }

@@ -19,11 +19,11 @@ use futures::stream::{self, BoxStream, StreamExt};
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Secret};
-use kube::CustomResource;
 use kube::api::{ObjectMeta, PartialObjectMeta};
 use kube::runtime::watcher::Event as SourceEvent;
+use kube::{CustomResource, Resource};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 
 const CONFIG_MAPS: &str = "/api/v1/configmaps";
@@ -541,6 +541,176 @@ impl Variant for Secrets {
     fn source_name(name: &str) -> Option<String> {
         name.strip_suffix(".secret").map(str::to_owned)
     }
+}
+
+/// One of several types that may not be read is left out, as what is looked up, and comes back.
+#[tokio::test(start_paused = true)]
+async fn a_type_that_may_not_be_read_is_left_out_of_several() {
+    let cluster = cluster();
+    cluster.refuse(SECRETS, StatusCode::FORBIDDEN);
+    cluster.refuse(CONFIG_MAPS, StatusCode::FORBIDDEN);
+    let server = serve(&cluster, Kinds::new().computed_from_several::<Setting>()).await;
+    let list = async || {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let (status, warnings, body) = ask(&server, "/apis/example.com/v1/settings").await;
+        let items = body["items"].as_array().cloned().unwrap_or_default();
+        let names = items.iter().map(|item| item["metadata"]["name"].as_str().unwrap().to_owned());
+        (status, names.collect::<Vec<_>>(), warnings)
+    };
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert_eq!(list().await.0, StatusCode::TOO_MANY_REQUESTS, "none of them can be read");
+    cluster.allow(CONFIG_MAPS);
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    let (_, names, warnings) = list().await;
+    assert_eq!((names, warnings), (vec!["a.map".to_owned()], vec![NO_SECRETS.to_owned()]));
+    cluster.allow(SECRETS);
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    let both = ["a.map", "a.secret"].map(str::to_owned).to_vec();
+    assert_eq!(list().await, (StatusCode::OK, both, vec![]));
+}
+
+/// A kind of two variants that call their objects alike.
+#[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[kube(group = "example.com", version = "v1", kind = "Alike", namespaced)]
+struct AlikeSpec {
+    secret: bool,
+}
+
+impl ComputedFromSeveral for Alike {
+    type Variants = (AlikeMap, AlikeSecret);
+}
+
+struct AlikeMap;
+
+impl Variant for AlikeMap {
+    type Object = Alike;
+    type Source = PartialObjectMeta<ConfigMap>;
+    type Related = ();
+
+    fn compute(map: &Self::Source, (): &()) -> Option<Alike> {
+        Some(Alike::new(map.metadata.name.as_deref()?, AlikeSpec { secret: false }))
+    }
+
+    fn source_name(name: &str) -> Option<String> {
+        (!name.ends_with("-secret")).then(|| name.to_owned())
+    }
+}
+
+struct AlikeSecret;
+
+impl Variant for AlikeSecret {
+    type Object = Alike;
+    type Source = PartialObjectMeta<Secret>;
+    type Related = ();
+
+    fn compute(secret: &Self::Source, (): &()) -> Option<Alike> {
+        Some(Alike::new(secret.metadata.name.as_deref()?, AlikeSpec { secret: true }))
+    }
+
+    fn source_name(name: &str) -> Option<String> {
+        Some(name.to_owned())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_belongs_to_the_first_variant_that_it_leads_to() {
+    let cluster = cluster();
+    cluster.set(SECRETS, vec![named("a"), named("b"), named("b-secret")]);
+    let server = serve(&cluster, Kinds::new().computed_from_several::<Alike>()).await;
+    server.wait_synced().await;
+    let list = async || {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let (_, _, body) = ask(&server, "/apis/example.com/v1/alikes").await;
+        let of = |item: &Value| {
+            format!("{} {}", item["metadata"]["name"].as_str().unwrap(), item["spec"]["secret"])
+        };
+        body["items"].as_array().unwrap().iter().map(of).collect::<Vec<_>>()
+    };
+    assert_eq!(list().await, ["a false", "b-secret true"]);
+    // Whatever comes and goes: no object becomes another one.
+    cluster.tell(CONFIG_MAPS, "DELETED", &named("a"));
+    cluster.tell(SECRETS, "MODIFIED", &named("a"));
+    assert_eq!(list().await, ["b-secret true"]);
+    cluster.tell(CONFIG_MAPS, "ADDED", &named("b"));
+    assert_eq!(list().await, ["b false", "b-secret true"]);
+}
+
+/// What is read of a ConfigMap, if that can be done.
+#[derive(Resource, Clone, Debug, Deserialize)]
+#[resource(inherit = ConfigMap)]
+struct NumberView {
+    metadata: ObjectMeta,
+    #[serde(deserialize_with = "no_thirteen")]
+    number: i64,
+}
+
+fn no_thirteen<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64, D::Error> {
+    let number = i64::deserialize(deserializer)?;
+    assert_ne!(number, 13, "what the user wrote may panic");
+    Ok(number)
+}
+
+#[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[kube(group = "example.com", version = "v1", kind = "Numbered", namespaced)]
+struct NumberedSpec {
+    number: i64,
+}
+
+impl Computed for Numbered {
+    type Source = NumberView;
+    type Related = ();
+
+    fn compute(source: &NumberView, (): &()) -> Option<Self> {
+        assert_ne!(source.number, 14, "and so may this");
+        let spec = NumberedSpec { number: source.number };
+        Some(Self::new(source.metadata.name.as_deref()?, spec))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_read_or_computed_is_in_no_other_s_way() {
+    let number = |name: &str, number: Value| {
+        json!({
+            "metadata": {"namespace": "n", "name": name, "resourceVersion": "2"}, "number": number,
+        })
+    };
+    let cluster = FakeCluster::default();
+    let objects = [
+        number("a", json!(1)),
+        number("b", json!("none")),
+        number("c", json!(13)),
+        number("d", json!(14)),
+        number("e", json!(5)),
+    ];
+    cluster.set(CONFIG_MAPS, objects.to_vec());
+    let server = serve(&cluster, Kinds::new().computed::<Numbered>()).await;
+    server.wait_synced().await;
+    let list = async || {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let (_, warnings, body) = ask(&server, "/apis/example.com/v1/numbereds").await;
+        let of = |item: &Value| {
+            format!("{} {}", item["metadata"]["name"].as_str().unwrap(), item["spec"]["number"])
+        };
+        let shown = body["items"].as_array().unwrap().iter().map(of).collect::<Vec<_>>();
+        (shown.join(", "), warnings.join(" "))
+    };
+    let unreadable = |count: usize| {
+        format!(
+            "299 - \"{count} of configmaps cannot be read: they are shown as they were, or left out\""
+        )
+    };
+    assert_eq!(list().await, ("a 1, e 5".to_owned(), unreadable(2)));
+    cluster.tell(CONFIG_MAPS, "MODIFIED", &number("b", json!(2)));
+    cluster.tell(CONFIG_MAPS, "MODIFIED", &number("a", json!(null)));
+    assert_eq!(list().await, ("a 1, b 2, e 5".to_owned(), unreadable(2)));
+    cluster.tell(CONFIG_MAPS, "DELETED", &number("c", json!(13)));
+    cluster.tell(CONFIG_MAPS, "MODIFIED", &number("d", json!(4)));
+    cluster.tell(CONFIG_MAPS, "MODIFIED", &number("e", json!(14)));
+    assert_eq!(list().await, ("a 1, b 2, d 4, e 5".to_owned(), unreadable(1)));
+    cluster.tell(CONFIG_MAPS, "MODIFIED", &number("a", json!(1)));
+    assert_eq!(list().await, ("a 1, b 2, d 4, e 5".to_owned(), String::new()));
+    cluster.tell(CONFIG_MAPS, "DELETED", &number("a", json!("none")));
+    assert_eq!(list().await.0, "b 2, d 4, e 5");
 }
 
 #[tokio::test(start_paused = true)]

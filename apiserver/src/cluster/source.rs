@@ -17,16 +17,20 @@ use serde::de::DeserializeOwned;
 use tokio::task::JoinHandle;
 
 use follower::Follower;
+use informer::Together;
 pub use informer::{Changed, SourceInformer, Standing};
 use list_watch::ListWatch;
 pub use scope::SourceScope;
 pub use stream::SourceStreams;
 
-/// How much memory the objects of one type may take, if nobody says otherwise: four types of them,
-/// and what is computed from them, fit into a gigabyte. Views of 20,000 Pods take so much.
+/// How much memory the objects of one type may take, if nobody says otherwise. Views of 20,000 Pods take so much.
 pub const SOURCE_MEMORY: usize = 64 << 20;
 /// The same in a small container: one page of them, as it is listed.
 pub const LEAST_SOURCE_MEMORY: usize = 4 << 20;
+
+/// All types together may take as much as so many of them, however many there are: most of them are small. That, and
+/// what is computed from them, fits into a gigabyte.
+pub const LARGE_SOURCES: usize = 4;
 
 /// An informer, whatever its type.
 type AnyInformer = Arc<dyn Any + Send + Sync>;
@@ -36,6 +40,8 @@ pub struct Sources {
     client: Client,
     /// How many bytes the objects of each type may take.
     bound: usize,
+    /// What those of all types take.
+    all: Arc<Together>,
     /// The types that do not come from the cluster.
     streams: SourceStreams,
     informers: Mutex<HashMap<(TypeId, SourceScope), AnyInformer>>,
@@ -44,7 +50,8 @@ pub struct Sources {
 
 impl Sources {
     pub(super) fn new(client: Client, bound: usize, streams: SourceStreams) -> Self {
-        Self { client, bound, streams, informers: Mutex::default(), watches: Mutex::default() }
+        let all = Arc::new(Together::within(bound.saturating_mul(LARGE_SOURCES)));
+        Self { client, bound, all, streams, informers: Mutex::default(), watches: Mutex::default() }
     }
 
     /// The informer of what is in scope of a type; its watch begins when it is opened first. The log
@@ -59,7 +66,7 @@ impl Sources {
         if let Some(Ok(informer)) = known.map(Arc::downcast) {
             return informer;
         }
-        let informer = Arc::new(SourceInformer::<K>::new(self.bound));
+        let informer = Arc::new(SourceInformer::<K>::new(self.bound, Arc::clone(&self.all)));
         informers.insert(place, informer.clone());
         let follower = Follower::new(Arc::clone(&informer), missing);
         let (list_watch, streams) =

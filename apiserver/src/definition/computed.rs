@@ -13,13 +13,12 @@ use kube::{CustomResourceExt, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tokio::sync::Notify;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::lookup::{self, Due, QuestionId, Related, Tracked};
+use super::lookup::{self, Due, Opening, QuestionId, Related, Tracked};
 use super::{Cells, Visibility, qualified, to_tree};
-use crate::cluster::{Changed, SourceInformer, SourceScope, Sources};
+use crate::cluster::{Changed, SourceInformer, SourceScope};
 use crate::object::{Key, Object};
 use crate::watch_cache::{SourceState, WatchCache};
 use held_back::{HeldBack, Hold};
@@ -200,6 +199,8 @@ pub trait Computed:
 pub trait Running: Send {
     /// Whether all is known that it needs.
     fn is_synced(&self) -> bool;
+    /// Whether it has sources, as far as is known.
+    fn has_source(&self) -> bool;
     /// The state of every source.
     fn sources(&self) -> Vec<SourceState>;
     /// The sources that must be computed again now, and whether only for a measurement; also when to
@@ -213,7 +214,7 @@ pub trait Running: Send {
 }
 
 /// Keeps a cache as computations say, which are notified of changes, for ever.
-pub(super) async fn run(Opened { mut computations, notify }: Opened, cache: Arc<WatchCache>) {
+pub(super) async fn run(Opened { mut computations, notify, .. }: Opened, cache: Arc<WatchCache>) {
     let mut wake_at: Option<Instant> = None;
     loop {
         let changed = notify.notified();
@@ -240,7 +241,9 @@ pub(super) async fn run(Opened { mut computations, notify }: Opened, cache: Arc<
         // What is too much for a while is served again only now.
         let sources = computations.iter().flat_map(|computation| computation.sources());
         cache.set_sources(SourceState::each_once(sources));
-        if computations.iter().all(|computation| computation.is_synced()) {
+        // Of what is computed from nothing at all nothing is known.
+        let is_known = computations.iter().any(|computation| computation.has_source());
+        if is_known && computations.iter().all(|computation| computation.is_synced()) {
             cache.mark_synced();
         }
     }
@@ -248,7 +251,12 @@ pub(super) async fn run(Opened { mut computations, notify }: Opened, cache: Arc<
 
 /// Rights on an object are asked of the source that its name and namespace
 /// say: an object elsewhere would be a way around them.
-fn check_authority<V: Variant>(source: &V::Source, key: &Key) -> Result<(), String> {
+/// A name belongs to the first variant that it leads to a source of: two of them would show one object in turns.
+fn check_authority<V: Variant>(
+    source: &V::Source,
+    key: &Key,
+    earlier: &[Namer],
+) -> Result<(), String> {
     let from = source.meta();
     if key.namespace() != from.namespace.as_deref() {
         return Err(format!("its namespace is not that of its source: {key}"));
@@ -256,8 +264,14 @@ fn check_authority<V: Variant>(source: &V::Source, key: &Key) -> Result<(), Stri
     if V::source_name(key.name()) != from.name {
         return Err(format!("source_name does not lead from {key} to its source"));
     }
+    if let Some((resource, _)) = earlier.iter().find(|(_, name_of)| name_of(key.name()).is_some()) {
+        return Err(format!("{key} is a name of what is computed from {resource}"));
+    }
     Ok(())
 }
+
+/// What a type is called, and which names are those of its objects.
+type Namer = (String, fn(&str) -> Option<String>);
 
 /// What was asked: the index of the lookup, and the question.
 type Seen = (usize, QuestionId);
@@ -273,6 +287,11 @@ struct Known {
 }
 
 struct Computation<V: Variant> {
+    /// Which names the variants before this one make, and of which types.
+    earlier: Vec<Namer>,
+    /// Whether there are other types that the kind is computed from.
+    is_one_of_several: bool,
+    opened: Instant,
     informer: Arc<SourceInformer<V::Source>>,
     changed: Arc<Changed>,
     related: V::Related,
@@ -287,6 +306,10 @@ struct Computation<V: Variant> {
 impl<V: Variant> Running for Computation<V> {
     fn is_synced(&self) -> bool {
         self.is_source_known() && self.related.lookups().iter().all(|lookup| lookup.is_settled())
+    }
+
+    fn has_source(&self) -> bool {
+        !self.left_out().0
     }
 
     fn sources(&self) -> Vec<SourceState> {
@@ -348,11 +371,18 @@ impl<V: Variant> Running for Computation<V> {
 }
 
 impl<V: Variant> Computation<V> {
-    fn new(sources: &Sources, cache: Arc<WatchCache>, notify: &Arc<Notify>) -> Self {
-        let informer = sources.open::<V::Source>(V::SCOPE, MISSING);
-        let changed = informer.follow(Arc::clone(notify));
-        let related = V::Related::open(sources, notify);
+    fn new(
+        opening: &Opening<'_>,
+        cache: Arc<WatchCache>,
+        (earlier, is_one_of_several): (Vec<Namer>, bool),
+    ) -> Self {
+        let informer = opening.sources.open::<V::Source>(V::SCOPE, MISSING);
+        let changed = informer.follow(Arc::clone(opening.notify));
+        let related = V::Related::open(opening);
         Self {
+            earlier,
+            is_one_of_several,
+            opened: Instant::now(),
             informer,
             changed,
             related,
@@ -364,16 +394,27 @@ impl<V: Variant> Computation<V> {
     }
 
     /// Whether it is known which objects there are to compute from. Of an API that the cluster may
-    /// do without, and does not have, there are none.
+    /// do without, and does not have, there are none; nor of one of several types that cannot be read.
     fn is_source_known(&self) -> bool {
-        self.informer.is_synced() || self.source().is_rightly_absent
+        self.informer.is_synced() || self.source().is_rightly_absent || self.left_out().0
+    }
+
+    /// Whether the kind is computed without this type, which is one of several, has never been in view and cannot be
+    /// read, and until when that holds if nothing happens. What was in view is shown on.
+    fn left_out(&self) -> (bool, Option<Instant>) {
+        let standing = self.informer.standing();
+        if !self.is_one_of_several || standing.is_synced || standing.excess.is_some() {
+            return (false, None);
+        }
+        lookup::is_left_out(&standing, self.opened)
     }
 
     fn source(&self) -> SourceState {
         let source = lookup::source(&self.informer, V::SCOPE.may_be_absent());
         // What was in view is shown on, and said to be old.
         let is_rightly_absent = source.is_rightly_absent && !source.is_synced;
-        SourceState { is_rightly_absent, ..source }
+        let is_left_out = self.left_out().0.then_some(true);
+        SourceState { is_rightly_absent, is_left_out, ..source }
     }
 
     /// The sources that must be computed again, and when to look for more at the latest.
@@ -383,7 +424,8 @@ impl<V: Variant> Computation<V> {
         let own = if V::SCOPE.is_measured() { &mut due.measured } else { &mut due.changed };
         own.extend(self.changed.take());
         let lookups = self.related.lookups().into_iter();
-        let until = lookups.filter_map(|lookup| lookup.take_due(&mut due)).min();
+        let until = lookups.filter_map(|lookup| lookup.take_due(&mut due));
+        let until = until.chain(self.left_out().1).min();
         (due, until)
     }
 
@@ -451,7 +493,7 @@ impl<V: Variant> Computation<V> {
             metadata.entry("creationTimestamp").or_insert_with(|| time.into());
         }
         let object = Object::from_tree(&tree).map_err(|error| error.to_string())?;
-        check_authority::<V>(source, object.key())?;
+        check_authority::<V>(source, object.key(), &self.earlier)?;
         Ok(Some(object))
     }
 

@@ -4,13 +4,16 @@
 //! change computes again just what looked at it.
 
 mod availability;
+mod joined;
 mod labels;
+mod pool;
 mod questions;
 mod related;
 mod totals;
 mod view;
 
-use std::collections::{BTreeMap, HashSet};
+use std::any::TypeId;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,15 +23,17 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::computed::SourceType;
-use crate::cluster::{Changed, SourceInformer, SourceScope, Sources, resource_name};
+use crate::cluster::{Changed, SourceInformer, SourceScope, Standing, resource_name};
 use crate::object::Key;
 use crate::watch_cache::SourceState;
 use availability::Availability;
 #[cfg(test)]
 pub(in crate::definition) use availability::GRACE;
+use joined::{JoinedTotals, Others};
 use labels::Terms;
+pub use pool::{Asker, Opening, Pool};
 pub use questions::QuestionId;
-use questions::{Question, Questions};
+use questions::{Question, Questions, Sources as Asking};
 pub use related::Related;
 pub use totals::Total;
 use totals::TotalsOf;
@@ -99,10 +104,13 @@ use view::{IndexId, View};
 /// # Ok(())
 /// # }
 /// ```
+///
+/// The variants of a [kind that is computed from several types](crate::ComputedFromSeveral) share what they look up: of
+/// each type there is one view, with the indexes and sums of all of them.
 pub struct Lookup<K, S = Everything> {
-    /// Where the objects come from; those of tests come from nowhere.
-    followed: Option<Followed<K>>,
-    state: Mutex<State<K>>,
+    shared: Arc<Shared<K>>,
+    /// Which of those that share it this is.
+    asker: Asker,
     scope: PhantomData<fn() -> S>,
 }
 
@@ -136,9 +144,17 @@ impl Scoped for Everything {
 /// What the log says while the objects of a lookup are not in view.
 const MISSING: &str = "what is computed is without them";
 
+/// What the lookups of one type have in common that belong to one kind.
+struct Shared<K> {
+    /// Where the objects come from; those of tests come from nowhere.
+    followed: Option<Followed<K>>,
+    state: Mutex<State<K>>,
+}
+
 struct Followed<K> {
     informer: Arc<SourceInformer<K>>,
     changed: Arc<Changed>,
+    notify: Arc<Notify>,
     opened: Instant,
 }
 
@@ -150,6 +166,10 @@ struct State<K> {
     /// How many bytes of the view and the questions the informer counts as taken.
     charged: usize,
     questions: Questions,
+    /// When it was looked at last what has changed, if that is not done each time.
+    looked_at: Option<Instant>,
+    /// What has to be computed again, by who has not been told yet.
+    pending: HashMap<Asker, Due>,
 }
 
 impl<K: SourceType, S: Scoped> Lookup<K, S> {
@@ -157,7 +177,7 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
     pub fn get(&self, namespace: Option<&str>, name: &str) -> Option<Arc<K>> {
         let key = Key::new(namespace, name);
         let mut state = self.state();
-        let found = match (&state.view, &self.followed) {
+        let found = match (&state.view, &self.shared.followed) {
             _ if state.availability != Availability::Available => None,
             (Some(view), _) => view.get(&key).cloned(),
             (None, Some(followed)) => followed.informer.get(&key),
@@ -186,6 +206,19 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
         let id = IndexId::of::<F>();
         let question = Question::Indexed(namespace.map(Box::from), id, text.into());
         self.find(question, |view| view.indexed(id, || texts_of(index), namespace, text))
+    }
+
+    /// The first one of those that [`find_by`](Self::find_by) finds, in the order of namespaces and names, without looking
+    /// at the others: an example of many.
+    pub fn first_by<F, T>(&self, index: F, namespace: Option<&str>, text: &str) -> Option<Arc<K>>
+    where
+        F: Fn(&K) -> T + Send + Sync + 'static,
+        T: IntoIterator<Item: Into<Box<str>>>,
+    {
+        const { assert!(size_of::<F>() == 0, "an index is a function, not a value") };
+        let id = IndexId::of::<F>();
+        let question = Question::Indexed(namespace.map(Box::from), id, text.into());
+        self.find(question, |view| view.first_indexed(id, || texts_of(index), namespace, text))
     }
 
     /// The objects whose labels fulfil a selector; an empty one selects everything.
@@ -269,6 +302,64 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
         self.sum_by(index, |_| 1, namespace, text)
     }
 
+    /// The sum of a `measure` over the objects that `index` finds by this text, each with the one among `others` that has
+    /// its namespace and name; those of which there is none add nothing. So what is measured of Pods is summed up by what
+    /// is said of them. It follows each change of both without looking at the rest of the group.
+    ///
+    /// ```
+    /// use aggregated_apiserver::Lookup;
+    /// use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+    /// use serde_json::{from_value, json};
+    ///
+    /// fn node_name(pod: &Pod) -> Option<String> {
+    ///     pod.spec.as_ref()?.node_name.clone()
+    /// }
+    ///
+    /// fn used(_: &Pod, measured: &ConfigMap) -> i64 {
+    ///     let used = measured.data.as_ref().and_then(|data| data.get("used")?.parse().ok());
+    ///     used.unwrap_or_default()
+    /// }
+    ///
+    /// # fn main() -> Result<(), serde_json::Error> {
+    /// let metadata = |name: &str| json!({"namespace": "n", "name": name});
+    /// let pod = |name: &str| {
+    ///     from_value(json!({"metadata": metadata(name), "spec": {"nodeName": "node-1", "containers": []}}))
+    /// };
+    /// let measured = |name: &str| from_value(json!({"metadata": metadata(name), "data": {"used": "3"}}));
+    /// let pods: Lookup<Pod> = Lookup::from_objects([pod("a")?, pod("b")?, pod("c")?]);
+    /// let measured: Lookup<ConfigMap> = Lookup::from_objects([measured("a")?, measured("b")?]);
+    /// assert_eq!(pods.sum_joined(node_name, &measured, used, None, "node-1"), 6);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn sum_joined<F, T, O, P, M, V>(
+        &self,
+        index: F,
+        others: &Lookup<O, P>,
+        measure: M,
+        namespace: Option<&str>,
+        text: &str,
+    ) -> V
+    where
+        F: Fn(&K) -> T + Send + Sync + 'static,
+        T: IntoIterator<Item: Into<Box<str>>>,
+        O: SourceType,
+        P: Scoped,
+        M: Fn(&K, &O) -> V + Send + Sync + 'static,
+        V: Total,
+    {
+        const { assert!(size_of::<F>() == 0, "an index is a function, not a value") };
+        const { assert!(size_of::<M>() == 0, "a measure is a function, not a value") };
+        // What it is a sum of, when the others come into view or go out of it.
+        if !others.is_available() {
+            return V::default();
+        }
+        let id = (IndexId::of::<F>(), IndexId::of::<(M, Lookup<O, P>)>());
+        let question = Question::Total(namespace.map(Box::from), id, text.into());
+        let totals_of = || JoinedTotals::new(texts_of(index), Box::new(measure), others.others());
+        self.find(question, |view| view.total(id, totals_of, namespace, text))
+    }
+
     /// Whether the objects can be read. If not, nothing is found.
     pub fn is_available(&self) -> bool {
         let mut state = self.state();
@@ -291,11 +382,15 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
         Self::new(None, Availability::Available, Some(View::of(keyed)))
     }
 
-    fn open(sources: &Sources, notify: &Arc<Notify>) -> Self {
-        let informer = sources.open::<K>(S::SCOPE, MISSING);
-        let changed = informer.follow(Arc::clone(notify));
-        let followed = Followed { informer, changed, opened: Instant::now() };
-        Self::new(Some(followed), Availability::Unknown, None)
+    fn open(opening: &Opening<'_>) -> Self {
+        let shared = opening.pool.shared(TypeId::of::<Self>(), || {
+            let informer = opening.sources.open::<K>(S::SCOPE, MISSING);
+            let notify = Arc::clone(opening.notify);
+            let changed = informer.follow(Arc::clone(&notify));
+            let followed = Followed { informer, changed, notify, opened: Instant::now() };
+            Shared::new(Some(followed), Availability::Unknown, None)
+        });
+        Self { shared, asker: opening.asker, scope: PhantomData }
     }
 
     fn new(
@@ -303,9 +398,90 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
         availability: Availability,
         view: Option<View<K>>,
     ) -> Self {
-        let questions = Questions::default();
-        let state = Mutex::new(State { availability, view, charged: 0, questions });
-        Self { followed, state, scope: PhantomData }
+        let shared = Arc::new(Shared::new(followed, availability, view));
+        Self { shared, asker: Asker::default(), scope: PhantomData }
+    }
+
+    /// The objects, as the sums of another lookup follow them.
+    fn others(&self) -> Others<K> {
+        match &self.shared.followed {
+            Some(Followed { informer, notify, .. }) => {
+                Others::followed(informer, notify, S::SCOPE.is_measured())
+            }
+            None => {
+                let state = self.state();
+                Others::Given(state.view.as_ref().map(View::keyed).unwrap_or_default())
+            }
+        }
+    }
+
+    /// Takes in what has changed, for all that share it. Answers when to do so again at the latest.
+    fn take_in(&self, followed: &Followed<K>, state: &mut State<K>) -> Option<Instant> {
+        let Followed { informer, changed, opened, .. } = followed;
+        let State { availability, view, questions, looked_at, pending, .. } = &mut *state;
+        let (now, mut put_off_until) = (Instant::now(), None);
+        let (mut due, mut measured) = (Asking::new(), Asking::new());
+        let put_off = put_off(S::SCOPE, *looked_at, now);
+        // Whether they can be looked at is always news.
+        let is_in_view =
+            || Availability::at(now, &informer.standing(), *opened).0 == Availability::Available;
+        let keys = match put_off {
+            Some(time) if *availability == Availability::Available && is_in_view() => {
+                put_off_until = (!changed.is_empty()).then_some(time);
+                HashSet::new()
+            }
+            _ => changed.take(),
+        };
+        if !keys.is_empty() {
+            *looked_at = Some(now);
+        }
+        let (is, until) = Availability::at(now, &informer.standing(), *opened);
+        if std::mem::replace(availability, is) != is {
+            // Every answer may be another one.
+            questions.find_all(&mut due);
+            *view = None;
+        } else if is == Availability::Available {
+            let own = if S::SCOPE.is_measured() { &mut measured } else { &mut due };
+            for key in keys {
+                questions.find_named(&key, own);
+                let Some(replaced) = view else { continue };
+                // Indexes and sums are the user's own.
+                let replace = || replaced.replace(&key, informer.get(&key));
+                match catch_unwind(AssertUnwindSafe(replace)) {
+                    Ok(touched) => questions.find_touched(&key, &touched, own),
+                    Err(_) => {
+                        let what = resource_name::<K>();
+                        tracing::error!(
+                            "an index or a sum of {what} has panicked at {key}: all that asks for them is computed again"
+                        );
+                        questions.find_all(own);
+                        *view = None;
+                    }
+                }
+            }
+            if let Some(joining) = view {
+                let join = || {
+                    joining.join(|key, is_measured, group| {
+                        let due = if is_measured { &mut measured } else { &mut due };
+                        questions.find_total(key, group, due);
+                    })
+                };
+                if catch_unwind(AssertUnwindSafe(join)).is_err() {
+                    let what = resource_name::<K>();
+                    tracing::error!("a sum over {what} and what they are joined with has panicked");
+                    questions.find_all(&mut due);
+                    *view = None;
+                }
+            }
+        }
+        for (asker, key) in due {
+            pending.entry(asker).or_default().changed.insert(key);
+        }
+        for (asker, key) in measured {
+            pending.entry(asker).or_default().measured.insert(key);
+        }
+        self.charge(state);
+        until.into_iter().chain(put_off_until).min()
     }
 
     fn find<T: Default>(&self, question: Question, find: impl FnOnce(&mut View<K>) -> T) -> T {
@@ -316,7 +492,7 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
         }
         // One in which an index or a sum has panicked is not put back.
         let mut view = state.view.take().unwrap_or_else(|| {
-            let informer = self.followed.as_ref().map(|followed| &followed.informer);
+            let informer = self.shared.followed.as_ref().map(|followed| &followed.informer);
             View::of(informer.map(|informer| informer.objects()).unwrap_or_default())
         });
         let found = find(&mut view);
@@ -327,14 +503,32 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
 
     /// Has the informer count what the indexes and questions take.
     fn charge(&self, state: &mut State<K>) {
-        let Some(followed) = &self.followed else { return };
+        let Some(followed) = &self.shared.followed else { return };
         let bytes = state.view.as_ref().map_or(0, View::bytes) + state.questions.bytes();
         followed.informer.charge(state.charged, bytes);
         state.charged = bytes;
     }
 
     fn state(&self) -> MutexGuard<'_, State<K>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K> Shared<K> {
+    fn new(
+        followed: Option<Followed<K>>,
+        availability: Availability,
+        view: Option<View<K>>,
+    ) -> Self {
+        let state = State {
+            availability,
+            view,
+            charged: 0,
+            questions: Questions::default(),
+            looked_at: None,
+            pending: HashMap::new(),
+        };
+        Self { followed, state: Mutex::new(state) }
     }
 }
 
@@ -345,6 +539,12 @@ where
     T: IntoIterator<Item: Into<Box<str>>>,
 {
     Box::new(move |object| index(object).into_iter().map(Into::into).collect())
+}
+
+/// Until when what has changed in a scope is not looked at.
+fn put_off(scope: SourceScope, looked_at: Option<Instant>, now: Instant) -> Option<Instant> {
+    let time = looked_at? + scope.pace()?;
+    (now < time).then_some(time)
 }
 
 /// The sources that have to be computed again.
@@ -391,8 +591,15 @@ pub(super) fn source<K: SourceType>(
             && standing.excess.is_none(),
         unseen_since: standing.away.map(|away| away.since),
         excess: standing.excess,
+        unreadable: standing.unreadable,
         is_left_out: None,
     }
+}
+
+/// Whether what stands so is done without, of what was opened at a time, and until when that holds if nothing happens.
+pub(super) fn is_left_out(standing: &Standing, opened: Instant) -> (bool, Option<Instant>) {
+    let (is, until) = Availability::at(Instant::now(), standing, opened);
+    (is == Availability::Unavailable, until)
 }
 
 impl<K: SourceType, S: Scoped> Tracked for Lookup<K, S> {
@@ -401,7 +608,7 @@ impl<K: SourceType, S: Scoped> Tracked for Lookup<K, S> {
     }
 
     fn settle(&self, source: &Key, before: &[QuestionId], now: &[QuestionId]) {
-        self.state().questions.settle(source, before, now);
+        self.state().questions.settle(self.asker, source, before, now);
     }
 
     fn drop_unsettled(&self, asked: &[QuestionId]) {
@@ -409,40 +616,13 @@ impl<K: SourceType, S: Scoped> Tracked for Lookup<K, S> {
     }
 
     fn take_due(&self, due: &mut Due) -> Option<Instant> {
-        let Followed { informer, changed, opened } = self.followed.as_ref()?;
+        let followed = self.shared.followed.as_ref()?;
         let mut state = self.state();
-        let State { availability, view, questions, .. } = &mut *state;
-        let changed = changed.take();
-        let (now, standing) = (Instant::now(), informer.standing());
-        let (is, until) = Availability::at(now, &standing, *opened);
-        if std::mem::replace(availability, is) != is {
-            // Every answer may be another one.
-            questions.find_all(&mut due.changed);
-            *view = None;
-        } else if is == Availability::Available {
-            let due = match S::SCOPE.is_measured() {
-                true => &mut due.measured,
-                false => &mut due.changed,
-            };
-            for key in changed {
-                questions.find_named(&key, due);
-                let Some(replaced) = view else { continue };
-                // Indexes and sums are the user's own.
-                let replace = || replaced.replace(&key, informer.get(&key));
-                match catch_unwind(AssertUnwindSafe(replace)) {
-                    Ok(touched) => questions.find_touched(&key, &touched, due),
-                    Err(_) => {
-                        let what = resource_name::<K>();
-                        tracing::error!(
-                            "an index or a sum of {what} has panicked at {key}: all that asks for them is computed again"
-                        );
-                        questions.find_all(due);
-                        *view = None;
-                    }
-                }
-            }
+        let until = self.take_in(followed, &mut state);
+        if let Some(pending) = state.pending.remove(&self.asker) {
+            due.changed.extend(pending.changed);
+            due.measured.extend(pending.measured);
         }
-        self.charge(&mut state);
         until
     }
 
@@ -452,14 +632,14 @@ impl<K: SourceType, S: Scoped> Tracked for Lookup<K, S> {
             Availability::Unavailable => true,
             // What has become too much meanwhile is not there, and must not be taken for gone.
             Availability::Available => {
-                let informer = self.followed.as_ref().map(|followed| &followed.informer);
+                let informer = self.shared.followed.as_ref().map(|followed| &followed.informer);
                 informer.is_none_or(|informer| !informer.is_exceeded())
             }
         }
     }
 
     fn source(&self) -> Option<SourceState> {
-        let Followed { informer, .. } = self.followed.as_ref()?;
+        let Followed { informer, .. } = self.shared.followed.as_ref()?;
         let is_left_out = self.state().availability == Availability::Unavailable;
         let source = source(informer, S::SCOPE.may_be_absent());
         Some(SourceState { is_left_out: Some(is_left_out), ..source })

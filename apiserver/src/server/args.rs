@@ -183,8 +183,8 @@ pub struct Args {
     #[arg(help_heading = CLUSTER, long, env = "COPY_STORED_OBJECTS", conflicts_with_all = ["data_dir", "etcd_servers"])]
     pub copy_stored_objects: bool,
 
-    /// How much memory the objects of each type that kinds are computed from may take: MiB. When
-    /// there are more of them, what is computed from them is not served until there are less, and
+    /// How much memory the objects of each type that kinds are computed from may take: MiB. Those of all types
+    /// together may take four times as much. When there are more of them, what is computed from them is not served until there are less, and
     /// what only looks them up is served without them.
     /// Without it 64, or less in a container that may take less than everything together
     #[arg(help_heading = LIMITS, long, value_name = "MIB")]

@@ -59,10 +59,15 @@ impl Check {
     /// Whether something is in view that kinds are computed from. An unready
     /// server would be in the way of everybody, so this only tells.
     fn of_source(source: SourceState) -> Self {
-        let SourceState { resource, is_synced, watch_error, excess, is_left_out, .. } = source;
+        let SourceState {
+            resource, is_synced, watch_error, excess, unreadable, is_left_out, ..
+        } = source;
         let outcome = match watch_error {
             _ if let Some(excess) = excess => {
                 Err(format!("{resource} are not kept: {excess}").into())
+            }
+            None if is_synced && unreadable > 0 => {
+                Err(format!("{unreadable} of {resource} cannot be read: the log names them").into())
             }
             None if is_synced => Ok(()),
             None => Err(format!("{resource} have not been listed yet").into()),
@@ -221,6 +226,7 @@ mod tests {
                 watch_error,
                 unseen_since: None,
                 excess: None,
+                unreadable: 0,
                 is_left_out: None,
                 is_rightly_absent: false,
             }]

@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::connection;
-use crate::cluster::{LEAST_SOURCE_MEMORY, SOURCE_MEMORY};
+use crate::cluster::{LARGE_SOURCES, LEAST_SOURCE_MEMORY, SOURCE_MEMORY};
 use crate::definition::{Kinds, Role, SourceKind};
 use crate::quota::Portion;
 use crate::request::{self, Inflights};
@@ -104,7 +104,7 @@ impl Bounds {
             // Each change is kept as it was, as it is, and as it was sent.
             parts.push(("their recent past", 2 * stored * self.window));
         }
-        parts.push(("objects of the cluster", sources * self.source_memory));
+        parts.push(("objects of the cluster", sources.min(LARGE_SOURCES) * self.source_memory));
         parts
     }
 
@@ -156,10 +156,11 @@ mod tests {
     use super::*;
     use crate::manifests::MEMORY_LIMIT_MIB;
 
-    /// More than farm-operator has.
+    /// A server that stores more kinds than farm-operator. How many types of the cluster it has in view makes no
+    /// difference beyond a few of them.
     const CONTENTS: Contents = Contents {
         stored: 2,
-        sources: 4,
+        sources: 1_000,
         said: Said {
             source_memory: None,
             store_memory: None,
@@ -227,6 +228,19 @@ mod tests {
         let bounds = Bounds::within(Some(768 << 20), Contents { said, ..CONTENTS });
         assert_eq!((bounds.source_memory, bounds.objects), (32 << 20, 200 << 20));
         assert!(bounds.sum() <= 768 << 20, "the other rooms share what is left");
+    }
+
+    #[test]
+    fn many_types_of_the_cluster_take_no_more_than_a_few() {
+        // What docs/performance.md says of farm-operator, which stores one kind.
+        for limit in [256, 512, 768, 1024] {
+            let bounds = Bounds::within(Some(limit << 20), Contents { stored: 1, ..CONTENTS });
+            let parts = bounds.parts().into_iter().map(|(what, bytes)| (what, mebibytes(bytes)));
+            println!("{limit}: {} of {:?}", mebibytes(bounds.sum()), parts.collect::<Vec<_>>());
+        }
+        let of = |sources| Bounds::within(None, Contents { sources, ..CONTENTS }).parts();
+        assert_eq!(of(LARGE_SOURCES), of(LARGE_SOURCES + 1));
+        assert_ne!(of(LARGE_SOURCES), of(LARGE_SOURCES - 1));
     }
 
     #[test]

@@ -5,9 +5,13 @@
 //! the type takes: its texts, the elements of its lists and the nodes of its maps. What it
 //! ignores costs nothing. What it puts in a `Box` is not seen, and counted without its outermost
 //! size; what it reads and throws away is counted all the same.
+//!
+//! What the type reads is hashed, too: two texts that differ only in what it ignores become equal objects, and nothing
+//! has to be computed again.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
+use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 
 use serde::de::value::StringDeserializer;
 use serde::de::{
@@ -33,11 +37,29 @@ pub(super) enum Unread {
     Malformed(serde_json::Error),
 }
 
-/// Reads an object that may take so many bytes; answers what it takes. Left out are
+/// An object that was read.
+pub(super) struct Counted<K> {
+    pub object: K,
+    /// How many bytes it takes.
+    pub bytes: usize,
+    /// A number for what was read of it. Objects of which the same was read have equal ones, and others hardly ever.
+    pub content: u64,
+}
+
+/// Reads an object that may take so many bytes. Left out are
 /// managedFields and kubectl's last-applied annotation: they are often most of an object, and no
 /// computation needs them.
-pub(super) fn read<K: DeserializeOwned>(text: &str, room: usize) -> Result<(K, usize), Unread> {
-    let counter = Counter { left: Cell::new(room), is_exceeded: Cell::new(false) };
+pub(super) fn read<K: DeserializeOwned>(
+    text: &str,
+    room: usize,
+    hasher: &RandomState,
+) -> Result<Counted<K>, Unread> {
+    let counter = Counter {
+        left: Cell::new(room),
+        is_exceeded: Cell::new(false),
+        content: RefCell::new(hasher.build_hasher()),
+        is_ignored: Cell::new(false),
+    };
     let unread = |error| match counter.is_exceeded.get() {
         true => Unread::TooLarge,
         false => Unread::Malformed(error),
@@ -48,15 +70,36 @@ pub(super) fn read<K: DeserializeOwned>(text: &str, room: usize) -> Result<(K, u
     let object = K::deserialize(Counting { inner: &mut json, counter: &counter, place });
     let object = object.map_err(unread)?;
     json.end().map_err(Unread::Malformed)?;
-    Ok((object, room - counter.left.get()))
+    let (bytes, content) = (room - counter.left.get(), counter.content.borrow().finish());
+    Ok(Counted { object, bytes, content })
 }
 
 struct Counter {
     left: Cell<usize>,
     is_exceeded: Cell<bool>,
+    /// Of what was read.
+    content: RefCell<DefaultHasher>,
+    /// Whether the value that was read last is one that the type ignores.
+    is_ignored: Cell<bool>,
+}
+
+/// What is read, so that no two forms have the same hash: `[1]` and `1`, `"true"` and `true`.
+#[derive(Clone, Copy, Hash)]
+enum Mark {
+    Scalar,
+    Text,
+    Nothing,
+    Element,
+    Member,
+    End,
 }
 
 impl Counter {
+    /// Adds to the hash of what was read.
+    fn mix(&self, mark: Mark, value: impl Hash) {
+        (mark, value).hash(&mut *self.content.borrow_mut());
+    }
+
     fn take<E: Error>(&self, bytes: usize) -> Result<(), E> {
         match self.left.get().checked_sub(bytes) {
             Some(left) => self.left.set(left),
@@ -102,6 +145,8 @@ impl Place {
 enum Form {
     Inline,
     Allocated,
+    /// A text of which nothing is kept but what it means.
+    Identifier,
 }
 
 struct Counting<'c, D> {
@@ -110,7 +155,7 @@ struct Counting<'c, D> {
     place: Place,
 }
 
-struct Counted<'c, T> {
+struct Watched<'c, T> {
     inner: T,
     counter: &'c Counter,
     place: Place,
@@ -118,9 +163,9 @@ struct Counted<'c, T> {
 }
 
 impl<'c, D> Counting<'c, D> {
-    fn split<V>(self, visitor: V, form: Form) -> (D, Counted<'c, V>) {
+    fn split<V>(self, visitor: V, form: Form) -> (D, Watched<'c, V>) {
         let Self { inner, counter, place } = self;
-        (inner, Counted { inner: visitor, counter, place, form })
+        (inner, Watched { inner: visitor, counter, place, form })
     }
 }
 
@@ -154,6 +199,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Counting<'_, D> {
         deserialize_char Inline,
         deserialize_str Inline,
         deserialize_string Inline,
+        deserialize_identifier Identifier,
         deserialize_bytes Allocated,
         deserialize_byte_buf Allocated,
         deserialize_option Allocated,
@@ -162,11 +208,8 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Counting<'_, D> {
         deserialize_map Allocated,
     }
 
-    fn deserialize_identifier<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-        self.inner.deserialize_identifier(visitor)
-    }
-
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
+        self.counter.is_ignored.set(true);
         self.inner.deserialize_ignored_any(visitor)
     }
 
@@ -234,6 +277,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Counting<'_, D> {
 macro_rules! visit {
     ($($method:ident $value:ty,)*) => {
         $(fn $method<E: Error>(self, value: $value) -> Result<V::Value, E> {
+            self.counter.mix(Mark::Scalar, value);
             self.inner.$method(value)
         })*
     };
@@ -242,13 +286,16 @@ macro_rules! visit {
 macro_rules! visit_block {
     ($($method:ident $value:ty,)*) => {
         $(fn $method<E: Error>(self, value: $value) -> Result<V::Value, E> {
-            self.counter.take(value.len() + BLOCK)?;
+            if self.form != Form::Identifier {
+                self.counter.take(value.len() + BLOCK)?;
+            }
+            self.counter.mix(Mark::Text, &value);
             self.inner.$method(value)
         })*
     };
 }
 
-impl<'de, V: Visitor<'de>> Visitor<'de> for Counted<'_, V> {
+impl<'de, V: Visitor<'de>> Visitor<'de> for Watched<'_, V> {
     type Value = V::Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -267,9 +314,17 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Counted<'_, V> {
         visit_u32 u32,
         visit_u64 u64,
         visit_u128 u128,
-        visit_f32 f32,
-        visit_f64 f64,
         visit_char char,
+    }
+
+    fn visit_f32<E: Error>(self, value: f32) -> Result<V::Value, E> {
+        self.counter.mix(Mark::Scalar, value.to_bits());
+        self.inner.visit_f32(value)
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<V::Value, E> {
+        self.counter.mix(Mark::Scalar, value.to_bits());
+        self.inner.visit_f64(value)
     }
 
     visit_block! {
@@ -282,16 +337,21 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Counted<'_, V> {
     }
 
     fn visit_none<E: Error>(self) -> Result<V::Value, E> {
+        self.counter.mix(Mark::Nothing, ());
         self.inner.visit_none()
     }
 
     fn visit_unit<E: Error>(self) -> Result<V::Value, E> {
+        self.counter.mix(Mark::Nothing, ());
         self.inner.visit_unit()
     }
 
     fn visit_some<D: Deserializer<'de>>(self, inner: D) -> Result<V::Value, D::Error> {
         let Self { counter, place, .. } = self;
-        self.inner.visit_some(Counting { inner, counter, place })
+        let value = self.inner.visit_some(Counting { inner, counter, place });
+        // That it is there is something.
+        counter.is_ignored.set(false);
+        value
     }
 
     fn visit_newtype_struct<D: Deserializer<'de>>(self, inner: D) -> Result<V::Value, D::Error> {
@@ -301,23 +361,30 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Counted<'_, V> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, inner: A) -> Result<V::Value, A::Error> {
         let Self { counter, form, .. } = self;
-        self.inner.visit_seq(Elements { inner, counter, form, count: 0, capacity: 0 })
+        let value = self.inner.visit_seq(Elements { inner, counter, form, count: 0, capacity: 0 });
+        counter.mix(Mark::End, ());
+        value
     }
 
     fn visit_map<A: MapAccess<'de>>(self, inner: A) -> Result<V::Value, A::Error> {
         let Self { counter, place, form, .. } = self;
         let value_place = Place::Elsewhere;
-        let members = Members { inner, counter, place, form, value_place, count: 0, key_size: 0 };
-        self.inner.visit_map(members)
+        let (count, key_size, before) = (0, 0, None);
+        let members = Members { inner, counter, place, form, value_place, count, key_size, before };
+        let value = self.inner.visit_map(members);
+        counter.mix(Mark::End, ());
+        value
     }
 
     fn visit_enum<A: EnumAccess<'de>>(self, inner: A) -> Result<V::Value, A::Error> {
         let Self { counter, place, form, .. } = self;
-        self.inner.visit_enum(Counted { inner, counter, place, form })
+        let value = self.inner.visit_enum(Watched { inner, counter, place, form });
+        counter.is_ignored.set(false);
+        value
     }
 }
 
-impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Counted<'_, S> {
+impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Watched<'_, S> {
     type Value = S::Value;
 
     fn deserialize<D: Deserializer<'de>>(self, inner: D) -> Result<S::Value, D::Error> {
@@ -342,8 +409,10 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Elements<'_, A> {
         seed: S,
     ) -> Result<Option<S::Value>, A::Error> {
         let (counter, place, form) = (self.counter, Place::Elsewhere, Form::Inline);
+        counter.mix(Mark::Element, ());
         let element =
-            self.inner.next_element_seed(Counted { inner: seed, counter, place, form })?;
+            self.inner.next_element_seed(Watched { inner: seed, counter, place, form })?;
+        counter.is_ignored.set(false);
         if element.is_some() {
             self.count += 1;
             if self.form == Form::Allocated && self.count > self.capacity {
@@ -365,6 +434,8 @@ struct Members<'c, A> {
     value_place: Place,
     count: usize,
     key_size: usize,
+    /// The hash of what was read before the member whose value is read next.
+    before: Option<DefaultHasher>,
 }
 
 impl<'de, A: MapAccess<'de>> MapAccess<'de> for Members<'_, A> {
@@ -376,7 +447,9 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Members<'_, A> {
     ) -> Result<Option<S::Value>, A::Error> {
         let (counter, place, form) = (self.counter, Place::Elsewhere, Form::Inline);
         self.key_size = size_of::<S::Value>();
-        let seed = Counted { inner: seed, counter, place, form };
+        self.before = Some(counter.content.borrow().clone());
+        counter.mix(Mark::Member, ());
+        let seed = Watched { inner: seed, counter, place, form };
         if self.place == Place::Elsewhere {
             return self.inner.next_key_seed(seed);
         }
@@ -402,25 +475,33 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Members<'_, A> {
         }
         let (counter, place) = (self.counter, self.value_place);
         self.value_place = Place::Elsewhere;
-        self.inner.next_value_seed(Counted { inner: seed, counter, place, form: Form::Inline })
+        counter.is_ignored.set(false);
+        let value =
+            self.inner.next_value_seed(Watched { inner: seed, counter, place, form: Form::Inline });
+        if counter.is_ignored.take()
+            && let Some(before) = self.before.take()
+        {
+            counter.content.replace(before);
+        }
+        value
     }
 }
 
-impl<'de, 'c, A: EnumAccess<'de>> EnumAccess<'de> for Counted<'c, A> {
+impl<'de, 'c, A: EnumAccess<'de>> EnumAccess<'de> for Watched<'c, A> {
     type Error = A::Error;
-    type Variant = Counted<'c, A::Variant>;
+    type Variant = Watched<'c, A::Variant>;
 
     fn variant_seed<S: DeserializeSeed<'de>>(
         self,
         seed: S,
     ) -> Result<(S::Value, Self::Variant), A::Error> {
         let Self { inner, counter, place, form } = self;
-        let (variant, inner) = inner.variant_seed(seed)?;
-        Ok((variant, Counted { inner, counter, place, form }))
+        let (variant, inner) = inner.variant_seed(Watched { inner: seed, counter, place, form })?;
+        Ok((variant, Watched { inner, counter, place, form }))
     }
 }
 
-impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for Counted<'_, A> {
+impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for Watched<'_, A> {
     type Error = A::Error;
 
     fn unit_variant(self) -> Result<(), A::Error> {
@@ -429,7 +510,7 @@ impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for Counted<'_, A> {
 
     fn newtype_variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, A::Error> {
         let Self { counter, place, form, .. } = self;
-        self.inner.newtype_variant_seed(Counted { inner: seed, counter, place, form })
+        self.inner.newtype_variant_seed(Watched { inner: seed, counter, place, form })
     }
 
     fn tuple_variant<V: Visitor<'de>>(
@@ -438,7 +519,7 @@ impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for Counted<'_, A> {
         visitor: V,
     ) -> Result<V::Value, A::Error> {
         let Self { counter, place, form, .. } = self;
-        self.inner.tuple_variant(length, Counted { inner: visitor, counter, place, form })
+        self.inner.tuple_variant(length, Watched { inner: visitor, counter, place, form })
     }
 
     fn struct_variant<V: Visitor<'de>>(
@@ -447,7 +528,7 @@ impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for Counted<'_, A> {
         visitor: V,
     ) -> Result<V::Value, A::Error> {
         let Self { counter, place, form, .. } = self;
-        self.inner.struct_variant(fields, Counted { inner: visitor, counter, place, form })
+        self.inner.struct_variant(fields, Watched { inner: visitor, counter, place, form })
     }
 }
 
@@ -464,7 +545,11 @@ mod tests {
     const ROOM: usize = 100_000_000;
 
     fn size<K: DeserializeOwned>(object: &Value) -> usize {
-        read::<K>(&object.to_string(), ROOM).unwrap().1
+        read_in::<K>(&object.to_string(), ROOM).unwrap().bytes
+    }
+
+    fn read_in<K: DeserializeOwned>(text: &str, room: usize) -> Result<Counted<K>, Unread> {
+        read(text, room, &RandomState::new())
     }
 
     fn pod() -> Value {
@@ -485,7 +570,7 @@ mod tests {
 
     #[test]
     fn an_object_is_what_serde_makes_of_it() {
-        let (mut read, _) = read::<Pod>(&pod().to_string(), ROOM).unwrap();
+        let mut read = read_in::<Pod>(&pod().to_string(), ROOM).unwrap().object;
         let mut expected: Pod = serde_json::from_value(pod()).unwrap();
         assert!(expected.metadata.managed_fields.take().is_some());
         assert!(expected.metadata.annotations.as_mut().unwrap().remove(LAST_APPLIED).is_some());
@@ -524,9 +609,9 @@ mod tests {
             "either": [1, "c"], "numbered": {"1": 0.5}, "nothing": null,
             "any": {"a": [null, 1, -1, 1.5, "d", {"b": {}}]}, "e": "f",
         });
-        let (forms, _) = read::<Forms>(&given.to_string(), ROOM).unwrap();
+        let forms = read_in::<Forms>(&given.to_string(), ROOM).unwrap().object;
         assert_eq!(forms, serde_json::from_value(given.clone()).unwrap());
-        assert_eq!(read::<Value>(&given.to_string(), ROOM).unwrap().0, given);
+        assert_eq!(read_in::<Value>(&given.to_string(), ROOM).unwrap().object, given);
     }
 
     #[test]
@@ -559,10 +644,95 @@ mod tests {
     #[test]
     fn what_there_is_no_room_for_is_not_read() {
         let given = pod().to_string();
-        let (_, size) = read::<Pod>(&given, ROOM).unwrap();
-        assert_eq!(read::<Pod>(&given, size).unwrap().1, size);
-        assert!(matches!(read::<Pod>(&given, size - 1), Err(Unread::TooLarge)));
-        assert!(matches!(read::<Pod>("[]", ROOM), Err(Unread::Malformed(_))));
-        assert!(matches!(read::<Pod>("{} {}", ROOM), Err(Unread::Malformed(_))));
+        let size = read_in::<Pod>(&given, ROOM).unwrap().bytes;
+        assert_eq!(read_in::<Pod>(&given, size).unwrap().bytes, size);
+        assert!(matches!(read_in::<Pod>(&given, size - 1), Err(Unread::TooLarge)));
+        assert!(matches!(read_in::<Pod>("[]", ROOM), Err(Unread::Malformed(_))));
+        assert!(matches!(read_in::<Pod>("{} {}", ROOM), Err(Unread::Malformed(_))));
+    }
+
+    /// What is read of an object.
+    #[derive(Deserialize)]
+    #[serde(default)]
+    #[derive(Default)]
+    struct Seen {
+        number: Option<i64>,
+        text: Option<String>,
+        list: Vec<SeenElement>,
+        any: BTreeMap<String, Value>,
+        presence: Option<IgnoredAny>,
+        choice: Option<Chosen>,
+        floating: f64,
+    }
+
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct SeenElement {
+        a: Option<bool>,
+    }
+
+    #[derive(Deserialize)]
+    enum Chosen {
+        One,
+        Other,
+    }
+
+    /// Every object of which something else is read has another number, and what is ignored changes none.
+    #[test]
+    fn what_is_read_is_told_apart_from_what_is_not() {
+        let hasher = RandomState::new();
+        let content =
+            |object: &Value| read::<Seen>(&object.to_string(), ROOM, &hasher).unwrap().content;
+        let objects = [
+            json!({}),
+            json!({"number": null}),
+            json!({"number": 1}),
+            json!({"number": 2}),
+            json!({"text": "1"}),
+            json!({"text": ""}),
+            json!({"list": []}),
+            json!({"list": [{}]}),
+            json!({"list": [{}, {}]}),
+            json!({"list": [{"a": true}, {}]}),
+            json!({"list": [{}, {"a": true}]}),
+            json!({"list": [{"a": false}, {}]}),
+            json!({"list": [{"a": null}, {}]}),
+            json!({"any": {}}),
+            json!({"any": {"a": {}}}),
+            json!({"any": {"a": []}}),
+            json!({"any": {"a": [[], []]}}),
+            json!({"any": {"a": [[[]]]}}),
+            json!({"any": {"a": "b", "c": "d"}}),
+            json!({"any": {"a": "bc", "": "d"}}),
+            json!({"any": {"a": true}}),
+            json!({"any": {"a": "true"}}),
+            json!({"any": {"a": 1}}),
+            json!({"any": {"a": 1.5}}),
+            json!({"presence": {"a": 1}}),
+            json!({"choice": "One"}),
+            json!({"choice": "Other"}),
+            json!({"floating": 0.5}),
+        ];
+        for (index, object) in objects.iter().enumerate() {
+            for other in &objects[..index] {
+                assert_ne!(content(object), content(other), "{object} {other}");
+            }
+            let mut more = object.clone();
+            more["unknown"] = json!({"number": [1, {"list": "2"}]});
+            more["another"] = json!(null);
+            if let Some(element) = more.pointer_mut("/list/0") {
+                element["unknown"] = json!([{}]);
+            }
+            assert_eq!(content(&more), content(object), "{more}");
+        }
+        let presence = |inner: Value| content(&json!({"presence": inner}));
+        assert_eq!(presence(json!(1)), presence(json!({"b": []})));
+        let metadata = |metadata: Value| {
+            let object = json!({"metadata": metadata}).to_string();
+            read::<ConfigMap>(&object, ROOM, &hasher).unwrap().content
+        };
+        let name = metadata(json!({"name": "a"}));
+        assert_eq!(name, metadata(json!({"name": "a", "managedFields": [{"manager": "m"}]})));
+        assert_ne!(name, metadata(json!({"name": "a", "resourceVersion": "1"})));
     }
 }

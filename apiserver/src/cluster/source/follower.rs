@@ -34,23 +34,26 @@ pub(super) struct Follower<K> {
     /// What the list in progress has shown.
     pub present: Option<HashSet<Key>>,
     reports: Occasionally,
+    /// Of objects that cannot be read.
+    unreadable: Occasionally,
     backoff: DefaultBackoff,
 }
 
 impl<K> Follower<K> {
     pub fn new(informer: Arc<SourceInformer<K>>, missing: &'static str) -> Self {
-        let (reports, backoff) = (Occasionally::default(), DefaultBackoff::default());
-        Self { informer, missing, present: None, reports, backoff }
+        let (reports, unreadable) = (Occasionally::default(), Occasionally::default());
+        let backoff = DefaultBackoff::default();
+        Self { informer, missing, present: None, reports, unreadable, backoff }
     }
 }
 
-impl<K> Keeper<K> for Follower<K> {
+impl<K: Resource<DynamicType = ()>> Keeper<K> for Follower<K> {
     fn room(&self, key: &Key) -> usize {
         self.informer.room(key)
     }
 
-    fn hash(&self, text: &str) -> u64 {
-        self.informer.hash(text)
+    fn hasher(&self) -> &RandomState {
+        &self.informer.hasher
     }
 
     fn is_same(&self, key: &Key, hash: u64) -> bool {
@@ -66,9 +69,22 @@ impl<K> Keeper<K> for Follower<K> {
                 self.informer.replace(key, Some(reading));
             }
             Change::Same(key) => {
+                self.informer.set_readable(&key);
                 if let Some(present) = &mut self.present {
                     present.insert(key);
                 }
+            }
+            Change::Unreadable(key, why) => {
+                self.unreadable.log(|_| {
+                    let what = resource_name::<K>();
+                    tracing::error!(
+                        "cannot read {key} of {what}, it is shown as it was, or left out: {why}"
+                    );
+                });
+                if let Some(present) = &mut self.present {
+                    present.insert(key.clone());
+                }
+                self.informer.set_unreadable(key);
             }
             Change::Gone(key) => self.informer.replace(key, None),
         }

@@ -1,7 +1,7 @@
 //! The objects of one type, as the cluster last showed them, and who follows their changes.
 
 use std::collections::{HashMap, HashSet};
-use std::hash::{BuildHasher, RandomState};
+use std::hash::RandomState;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
@@ -15,18 +15,49 @@ const PER_OBJECT: usize = 256;
 /// What was too much is kept again when so much of the bound would be left, a sixteenth of it.
 const SLACK: usize = 16;
 
+/// So many are counted of the objects that cannot be read: then something else is wrong than an object.
+const MOST_UNREADABLE: usize = 1_000;
+
 /// Objects of one type, as the cluster last showed them.
 pub struct SourceInformer<K> {
     shelf: RwLock<Shelf<K>>,
     followers: Mutex<Vec<Weak<Changed>>>,
-    /// Hashes the texts of objects. Its keys are random, so that no client can make two of one hash.
-    hasher: RandomState,
+    /// Hashes the texts of objects, and what is read of them. Its keys are random, so that no client can make two of one hash.
+    pub(super) hasher: RandomState,
     /// How many bytes the objects may take.
     pub(super) bound: usize,
+    /// What the objects of all types take.
+    all: Arc<Together>,
     /// How many of them what finds the objects takes.
     charged: AtomicUsize,
     /// How many must be left for that before objects are kept again that were too much.
     reserved: AtomicUsize,
+}
+
+/// What the objects of all types take together, of which there is a bound, too: most types are small, and each has
+/// more room than a share of it.
+pub(super) struct Together {
+    bound: usize,
+    bytes: AtomicUsize,
+}
+
+impl Together {
+    pub fn within(bound: usize) -> Self {
+        Self { bound, bytes: AtomicUsize::new(0) }
+    }
+
+    /// Counts what a type takes now in place of what it took `before`.
+    fn count(&self, before: usize, now: usize) {
+        if now > before {
+            self.bytes.fetch_add(now - before, Ordering::Relaxed);
+        } else {
+            self.bytes.fetch_sub(before - now, Ordering::Relaxed);
+        }
+    }
+
+    fn left(&self) -> usize {
+        self.bound.saturating_sub(self.bytes.load(Ordering::Relaxed))
+    }
 }
 
 struct Shelf<K> {
@@ -34,6 +65,8 @@ struct Shelf<K> {
     /// What the objects take.
     bytes: usize,
     synced: bool,
+    /// What is there and cannot be read as its type.
+    unreadable: HashSet<Key>,
     /// Since when the cluster does not show them, if it does not.
     away: Option<Away>,
     /// Why they are not kept, if there is more than may be kept.
@@ -45,6 +78,8 @@ struct Kept<K> {
     bytes: usize,
     /// Of the text that it was read from.
     hash: u64,
+    /// Of what was read of that.
+    content: u64,
 }
 
 /// An object as it was read.
@@ -54,6 +89,8 @@ pub(super) struct Reading<K> {
     pub bytes: usize,
     /// Of the text that it was read from.
     pub hash: u64,
+    /// Of what was read of that: what the type ignores is not in it.
+    pub content: u64,
 }
 
 /// How the objects are in view.
@@ -65,6 +102,8 @@ pub struct Standing {
     pub away: Option<Away>,
     /// Why they are not kept, if there is more than may be kept.
     pub excess: Option<String>,
+    /// How many objects cannot be read, of a thousand at most.
+    pub unreadable: usize,
 }
 
 /// Why the cluster does not show objects.
@@ -103,17 +142,29 @@ impl Changed {
     pub fn take(&self) -> HashSet<Key> {
         std::mem::take(&mut *self.keys.lock().unwrap_or_else(PoisonError::into_inner))
     }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
 }
 
 impl<K> SourceInformer<K> {
-    pub(super) fn new(bound: usize) -> Self {
-        let shelf =
-            Shelf { objects: HashMap::new(), bytes: 0, synced: false, away: None, excess: None };
+    pub(super) fn new(bound: usize, all: Arc<Together>) -> Self {
+        let shelf = Shelf {
+            objects: HashMap::new(),
+            bytes: 0,
+            synced: false,
+            unreadable: HashSet::new(),
+            away: None,
+            excess: None,
+        };
         Self {
             shelf: RwLock::new(shelf),
             followers: Mutex::default(),
             hasher: RandomState::new(),
             bound,
+            all,
             charged: AtomicUsize::new(0),
             reserved: AtomicUsize::new(0),
         }
@@ -134,6 +185,7 @@ impl<K> SourceInformer<K> {
 
     /// Counts bytes that an index of the objects takes as theirs, instead of those `before`.
     pub fn charge(&self, before: usize, now: usize) {
+        self.all.count(before, now);
         if now > before {
             self.charged.fetch_add(now - before, Ordering::Relaxed);
         } else {
@@ -150,7 +202,7 @@ impl<K> SourceInformer<K> {
     pub fn standing(&self) -> Standing {
         let shelf = self.shelf.read().unwrap_or_else(PoisonError::into_inner);
         let (is_synced, away, excess) = (shelf.synced, shelf.away.clone(), shelf.excess.clone());
-        Standing { is_synced, away, excess }
+        Standing { is_synced, away, excess, unreadable: shelf.unreadable.len() }
     }
 
     /// Whether no objects are kept, because there is more of them than may be kept.
@@ -232,12 +284,9 @@ impl<K> SourceInformer<K> {
         let others = shelf.bytes - shelf.objects.get(key).map_or(0, |kept| kept.bytes);
         let charged = self.charged.load(Ordering::Relaxed);
         let charged = charged.max(self.reserved.load(Ordering::Relaxed));
-        self.bound.saturating_sub(others + charged + PER_OBJECT)
-    }
-
-    /// A number for the text of an object. Equal texts have equal ones, and others hardly ever.
-    pub(super) fn hash(&self, text: &str) -> u64 {
-        self.hasher.hash_one(text)
+        let known = shelf.bytes - others;
+        let of_all = (self.all.left() + known).saturating_sub(PER_OBJECT);
+        self.bound.saturating_sub(others + charged + PER_OBJECT).min(of_all)
     }
 
     /// Whether an object is kept that was read from a text with this number.
@@ -246,26 +295,62 @@ impl<K> SourceInformer<K> {
         shelf.objects.get(key).is_some_and(|kept| kept.hash == hash)
     }
 
-    /// Replaces one object, or removes it. While not everything has
-    /// arrived no follower is told: objects may come and go then that were never shown.
+    /// Replaces one object, or removes it. No follower is told if nothing has changed that is read of it: a
+    /// counter of a status, to a type that does not know it. While not everything has
+    /// arrived none is told at all: objects may come and go then that were never shown.
     pub(super) fn replace(&self, key: Key, object: Option<Reading<K>>) {
         let followers = self.followers();
         let mut shelf = self.shelf.write().unwrap_or_else(PoisonError::into_inner);
+        let can_be_read_again = shelf.unreadable.remove(&key);
         let before = match object {
-            Some(Reading { object, bytes, hash }) => {
+            Some(Reading { object, bytes, hash, content }) => {
+                let known = shelf.objects.get_mut(&key).filter(|kept| kept.content == content);
+                if let Some(known) = known {
+                    known.hash = hash;
+                    drop(shelf);
+                    if can_be_read_again {
+                        tell(followers, []);
+                    }
+                    return;
+                }
                 let bytes = bytes + PER_OBJECT;
                 shelf.bytes += bytes;
-                let kept = Kept { object: Arc::new(object), bytes, hash };
+                self.all.count(0, bytes);
+                let kept = Kept { object: Arc::new(object), bytes, hash, content };
                 shelf.objects.insert(key.clone(), kept)
             }
             None => shelf.objects.remove(&key),
         };
         let is_changed = before.is_some() || shelf.objects.contains_key(&key);
-        shelf.bytes -= before.map_or(0, |kept| kept.bytes);
-        let is_told = shelf.synced && is_changed;
+        let freed = before.map_or(0, |kept| kept.bytes);
+        shelf.bytes -= freed;
+        self.all.count(freed, 0);
+        let is_told = shelf.synced && (is_changed || can_be_read_again);
         drop(shelf);
         if is_told {
             tell(followers, [key]);
+        }
+    }
+
+    /// Notes that an object is there and cannot be read as its type. If it could be, it stays as it was.
+    pub(super) fn set_unreadable(&self, key: Key) {
+        let followers = self.followers();
+        let mut shelf = self.shelf.write().unwrap_or_else(PoisonError::into_inner);
+        if shelf.unreadable.len() < MOST_UNREADABLE {
+            shelf.unreadable.insert(key);
+        }
+        drop(shelf);
+        tell(followers, []);
+    }
+
+    /// Notes that an object is again as it was before it could not be read.
+    pub(super) fn set_readable(&self, key: &Key) {
+        let followers = self.followers();
+        let mut shelf = self.shelf.write().unwrap_or_else(PoisonError::into_inner);
+        let is_news = shelf.unreadable.remove(key);
+        drop(shelf);
+        if is_news {
+            tell(followers, []);
         }
     }
 
@@ -277,8 +362,11 @@ impl<K> SourceInformer<K> {
             shelf.objects.keys().filter(|key| !present.contains(key)).cloned().collect();
         for key in &gone {
             let kept = shelf.objects.remove(key);
-            shelf.bytes -= kept.map_or(0, |kept| kept.bytes);
+            let freed = kept.map_or(0, |kept| kept.bytes);
+            shelf.bytes -= freed;
+            self.all.count(freed, 0);
         }
+        shelf.unreadable.retain(|key| present.contains(key));
         let mut told = gone;
         if !shelf.synced {
             told.extend(shelf.objects.keys().cloned());
@@ -302,7 +390,8 @@ impl<K> SourceInformer<K> {
         let mut shelf = self.shelf.write().unwrap_or_else(PoisonError::into_inner);
         let objects = std::mem::take(&mut shelf.objects);
         let was_synced = std::mem::take(&mut shelf.synced);
-        shelf.bytes = 0;
+        self.all.count(std::mem::take(&mut shelf.bytes), 0);
+        shelf.unreadable.clear();
         shelf.away = None;
         shelf.excess = Some(why);
         drop(shelf);
@@ -318,9 +407,16 @@ impl<K> SourceInformer<K> {
 
 #[cfg(test)]
 impl<K> SourceInformer<K> {
+    /// One whose objects have room to themselves.
+    pub(crate) fn alone(bound: usize) -> Self {
+        Self::new(bound, Arc::new(Together::within(usize::MAX)))
+    }
+
     /// Replaces one object, or removes it.
     pub(crate) fn set(&self, key: Key, object: Option<K>) {
-        self.replace(key, object.map(|object| Reading { object, bytes: 0, hash: 0 }));
+        // Each of them is another one.
+        let content = fastrand::u64(..);
+        self.replace(key, object.map(|object| Reading { object, bytes: 0, hash: 0, content }));
     }
 
     /// Says why the cluster does not show them, and whether it refuses to.
@@ -352,7 +448,7 @@ mod tests {
 
     #[test]
     fn what_was_too_much_comes_back_where_its_indexes_fit_too() {
-        let informer = SourceInformer::<String>::new(32_000);
+        let informer = SourceInformer::<String>::alone(32_000);
         let key = Key::of_text("a");
         let free = informer.room(&key);
         informer.charge(0, 8_000);
@@ -365,5 +461,34 @@ mod tests {
         assert_eq!(informer.room(&key), free - 8_000 - 32_000 / SLACK);
         informer.complete(&HashSet::new());
         assert_eq!(informer.room(&key), free);
+    }
+
+    /// One type may take what the others leave, and gives it back.
+    #[test]
+    fn all_types_have_a_bound_together() {
+        let all = Arc::new(Together::within(100_000));
+        let informer = || SourceInformer::<String>::new(80_000, Arc::clone(&all));
+        let (one, other) = (informer(), informer());
+        let key = Key::of_text("a");
+        let set = |informer: &SourceInformer<String>, content: u64, bytes: usize| {
+            let reading = Reading { object: String::new(), bytes, hash: content, content };
+            informer.replace(key.clone(), Some(reading));
+        };
+        assert_eq!(other.room(&key), 80_000 - PER_OBJECT);
+        set(&one, 1, 50_000);
+        assert_eq!(other.room(&key), 50_000 - 2 * PER_OBJECT);
+        set(&one, 2, 30_000);
+        one.charge(0, 10_000);
+        assert_eq!(other.room(&key), 60_000 - 2 * PER_OBJECT);
+        set(&other, 3, 20_000);
+        // What it takes itself is in no way of its successor.
+        assert_eq!(other.room(&key), 60_000 - 2 * PER_OBJECT);
+        other.replace(key.clone(), None);
+        one.exceed("it is too much".to_owned());
+        one.charge(10_000, 0);
+        assert_eq!(all.left(), 100_000);
+        set(&one, 4, 30_000);
+        one.complete(&HashSet::new());
+        assert_eq!(all.left(), 100_000);
     }
 }

@@ -4,7 +4,9 @@
 //! kube's `watcher` asks for pages of a number of objects, however large they are, reads a page
 //! three times before the first object of it is seen, and logs a page that it cannot read.
 
+use std::hash::{BuildHasher, RandomState};
 use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -19,7 +21,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 use super::SourceScope;
-use super::counted::{self, Unread};
+use super::counted::{self, Counted, Unread};
 use super::informer::Reading;
 use crate::cluster::bounded_client::AnswerTooLong;
 use crate::object::Key;
@@ -84,6 +86,8 @@ pub(super) enum Change<K> {
     Kept(Key, Reading<K>),
     /// It is there, as it was.
     Same(Key),
+    /// It is there, and why it cannot be read as its type.
+    Unreadable(Key, String),
     /// It is gone.
     Gone(Key),
 }
@@ -92,8 +96,8 @@ pub(super) enum Change<K> {
 pub(super) trait Keeper<K> {
     /// How many bytes the object of this key may take.
     fn room(&self, key: &Key) -> usize;
-    /// A number for the text of an object.
-    fn hash(&self, text: &str) -> u64;
+    /// Hashes the texts of objects, and what is read of them.
+    fn hasher(&self) -> &RandomState;
     /// Whether an object is kept that was read from a text of this number.
     fn is_same(&self, key: &Key, hash: u64) -> bool;
     fn keep(&mut self, change: Change<K>);
@@ -340,19 +344,25 @@ pub(super) fn keep<K: DeserializeOwned>(
     text: &str,
     keeper: &mut impl Keeper<K>,
 ) -> Result<(), Interruption> {
-    let hash = keeper.hash(text);
+    let hash = keeper.hasher().hash_one(text);
     if keeper.is_same(&key, hash) {
         keeper.keep(Change::Same(key));
         return Ok(());
     }
-    match counted::read(text, keeper.room(&key)) {
-        Ok((object, bytes)) => {
-            keeper.keep(Change::Kept(key, Reading { object, bytes, hash }));
-            Ok(())
+    // How a type is read is the user's own, and may panic.
+    let read = || counted::read(text, keeper.room(&key), keeper.hasher());
+    let read = catch_unwind(AssertUnwindSafe(read));
+    let change = match read {
+        Ok(Ok(Counted { object, bytes, content })) => {
+            Change::Kept(key, Reading { object, bytes, hash, content })
         }
-        Err(Unread::TooLarge) => Err(Interruption::TooLarge(Excess::Memory)),
-        Err(Unread::Malformed(error)) => Err(malformed(error)),
-    }
+        Ok(Err(Unread::TooLarge)) => return Err(Interruption::TooLarge(Excess::Memory)),
+        // The others are not in need of it.
+        Ok(Err(Unread::Malformed(error))) => Change::Unreadable(key, error.to_string()),
+        Err(_) => Change::Unreadable(key, "reading it panicked".to_owned()),
+    };
+    keeper.keep(change);
+    Ok(())
 }
 
 fn malformed(error: serde_json::Error) -> Interruption {
@@ -371,15 +381,15 @@ mod tests {
 
     /// What was kept, in words.
     #[derive(Default)]
-    struct Told(Vec<String>);
+    struct Told(Vec<String>, RandomState);
 
     impl Keeper<ConfigMap> for Told {
         fn room(&self, _: &Key) -> usize {
             10_000
         }
 
-        fn hash(&self, _: &str) -> u64 {
-            0
+        fn hasher(&self) -> &RandomState {
+            &self.1
         }
 
         fn is_same(&self, _: &Key, _: u64) -> bool {
@@ -392,6 +402,7 @@ mod tests {
                     format!("{key} {}", object.data.map_or(0, |data| data.len()))
                 }
                 Change::Same(key) => format!("{key} same"),
+                Change::Unreadable(key, _) => format!("{key} unreadable"),
                 Change::Gone(key) => format!("{key} gone"),
             });
         }
@@ -448,7 +459,7 @@ mod tests {
 
     #[test]
     fn what_is_listed_again_and_is_as_it_was_is_not_told() {
-        let informer = Arc::new(SourceInformer::new(100_000));
+        let informer = Arc::new(SourceInformer::alone(100_000));
         let mut follower = Follower::<ConfigMap>::new(Arc::clone(&informer), "");
         let key = Key::of_text("n/a");
         informer.complete(&HashSet::new());

@@ -20,6 +20,8 @@ pub struct SourceScope {
     /// How often they are listed, if they are not watched.
     every: Option<Duration>,
     is_measured: bool,
+    /// At most so often computations look at what has changed of them.
+    pace: Option<Duration>,
     may_be_absent: bool,
 }
 
@@ -31,6 +33,7 @@ impl SourceScope {
         fields: None,
         every: None,
         is_measured: false,
+        pace: None,
         may_be_absent: false,
     };
 
@@ -72,6 +75,23 @@ impl SourceScope {
         Self { is_measured: true, ..self }
     }
 
+    /// They are [measurements](Self::measured) that are watched, and what has changed of them is looked at
+    /// so often at most, all at once: for counters that move with each of many objects. Looked at each time, a
+    /// budget of a thousand Pods would have all of them computed again whenever one of them becomes ready. Of what
+    /// is [looked up](crate::Lookup) only.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use aggregated_apiserver::SourceScope;
+    ///
+    /// const COUNTERS: SourceScope = SourceScope::ALL.measured_every(Duration::from_secs(15));
+    /// ```
+    #[must_use]
+    pub const fn measured_every(self, pace: Duration) -> Self {
+        Self { pace: Some(pace), is_measured: true, ..self }
+    }
+
     /// A cluster may do without this API, as one without a metrics-server does without
     /// `metrics.k8s.io`. As long as it answers that there is no such API (404), clients are not warned of
     /// what is left out; metrics, the log and `/readyz` say it. What is there and cannot be read (403, away,
@@ -98,12 +118,17 @@ impl SourceScope {
 
     /// The same without what does not matter to how they are read.
     pub(super) fn as_read(self) -> Self {
-        Self { is_measured: false, may_be_absent: false, ..self }
+        Self { is_measured: false, pace: None, may_be_absent: false, ..self }
     }
 
     /// Whether they are measurements.
     pub fn is_measured(&self) -> bool {
         self.is_measured
+    }
+
+    /// At most how often what has changed of them is looked at.
+    pub fn pace(&self) -> Option<Duration> {
+        self.pace
     }
 
     /// How often they are listed, if they are not watched.

@@ -4,7 +4,7 @@ mod measured;
 mod model;
 
 use super::*;
-use crate::cluster::SourceStreams;
+use crate::cluster::{SourceStreams, Sources};
 use crate::definition::Lookup;
 use crate::storage::Timeline;
 use crate::watch_cache::{Scope, WINDOW_LIMIT};

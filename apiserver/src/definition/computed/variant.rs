@@ -9,10 +9,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 
-use super::{Computation, Computed, Running, SourceType};
-use crate::cluster::{SourceScope, Sources};
+use super::{Computation, Computed, Namer, Running, SourceType};
+use crate::cluster::{SourceScope, Sources, resource_name};
 use crate::definition::kinds::SourceKind;
-use crate::definition::lookup::Related;
+use crate::definition::lookup::{Asker, Opening, Pool, Related};
 use crate::definition::{Cells, Visibility};
 use crate::served_kind::SourceResource;
 use crate::watch_cache::WatchCache;
@@ -23,7 +23,14 @@ use crate::watch_cache::WatchCache;
 ///
 /// To list or watch it a user needs the same right on all those types, and to get an object,
 /// on the type that its name leads to. It is served as soon as all of them have been listed, but for
-/// those that the cluster may do without ([`SourceScope::if_served`]) and does not have.
+/// those that the cluster may do without ([`SourceScope::if_served`]) and does not have, and those that cannot be read
+/// (there is no right to, or they do not come in ten seconds): their objects are left out, which warnings and `/readyz`
+/// say, until they can be read. If none of the types can be read it is not served. What could be read once is shown on as it was
+/// last.
+///
+/// No two objects have one name. A name belongs to the first of the variants whose [`source_name`](Variant::source_name)
+/// leads from it to a source, whether that source is there or not; an object of another one that is called so is not
+/// shown, and the log names it. So it does not depend on what comes first, and no object changes into another.
 ///
 /// ```
 /// use aggregated_apiserver::{ComputedFromSeveral, Variant};
@@ -127,7 +134,7 @@ pub trait Variant: Send + 'static {
     }
 
     /// The name of the source behind an object of this name, or `None` if no source of this type is:
-    /// what two variants are called must differ.
+    /// what two variants are called must differ. What is called as those of an earlier variant are is not shown.
     fn source_name(name: &str) -> Option<String>;
 }
 
@@ -160,15 +167,33 @@ impl<C: Computed> Variant for Only<C> {
 pub struct Opened {
     pub(super) computations: Vec<Box<dyn Running>>,
     pub(super) notify: Arc<Notify>,
+    /// What they look up together.
+    pool: Pool,
+    /// Which names each makes.
+    names: Vec<Namer>,
 }
 
 impl Opened {
     fn new() -> Self {
-        Self { computations: Vec::new(), notify: Arc::new(Notify::new()) }
+        Self {
+            computations: Vec::new(),
+            notify: Arc::new(Notify::new()),
+            pool: Pool::default(),
+            names: Vec::new(),
+        }
     }
 
-    fn open<V: Variant>(&mut self, sources: &Sources, cache: &Arc<WatchCache>) {
-        let computation = Computation::<V>::new(sources, Arc::clone(cache), &self.notify);
+    fn open<V: Variant>(
+        &mut self,
+        sources: &Sources,
+        cache: &Arc<WatchCache>,
+        is_one_of_several: bool,
+    ) {
+        let asker = Asker(u8::try_from(self.computations.len()).unwrap_or(u8::MAX));
+        let opening = Opening { sources, notify: &self.notify, asker, pool: &self.pool };
+        let place = (self.names.clone(), is_one_of_several);
+        let computation = Computation::<V>::new(&opening, Arc::clone(cache), place);
+        self.names.push((resource_name::<V::Source>(), V::source_name));
         self.computations.push(Box::new(computation));
     }
 }
@@ -212,7 +237,8 @@ macro_rules! variants {
 
             fn open(sources: &Sources, cache: &Arc<WatchCache>) -> Opened {
                 let mut opened = Opened::new();
-                $(opened.open::<$name>(sources, cache);)*
+                let is_one_of_several = [$(stringify!($name)),*].len() > 1;
+                $(opened.open::<$name>(sources, cache, is_one_of_several);)*
                 opened
             }
         }

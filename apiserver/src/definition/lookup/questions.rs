@@ -9,6 +9,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::labels::{Labelled, Range, Selecting, Terms};
+use super::pool::Asker;
 use super::view::{Footprint, IndexId, TotalsId, Touched};
 use crate::object::{Key, Labels};
 
@@ -63,10 +64,13 @@ pub struct QuestionId(u64);
 /// A question about labels, by the namespace that it is about.
 type Place = (Option<Box<str>>, QuestionId);
 
+/// Sources whose computations have asked something, and which of those that share a lookup has computed them.
+pub(super) type Sources = HashSet<(Asker, Key)>;
+
 struct Asked {
     question: Arc<Question>,
     /// The sources whose computation has asked it.
-    by: HashSet<Key>,
+    by: Sources,
 }
 
 /// All questions that are kept.
@@ -104,7 +108,7 @@ impl Questions {
         self.bytes += question.size();
         let question = Arc::new(question);
         self.ids.insert(Arc::clone(&question), id);
-        self.asked.insert(id, Asked { question, by: HashSet::new() });
+        self.asked.insert(id, Asked { question, by: Sources::new() });
         self.seen.insert(id);
     }
 
@@ -114,7 +118,14 @@ impl Questions {
     }
 
     /// Notes what the computation of a source has asked now, in place of what it had asked before.
-    pub fn settle(&mut self, source: &Key, before: &[QuestionId], now: &[QuestionId]) {
+    pub fn settle(
+        &mut self,
+        asker: Asker,
+        source: &Key,
+        before: &[QuestionId],
+        now: &[QuestionId],
+    ) {
+        let source = (asker, source.clone());
         for id in now {
             if let Some(asked) = self.asked.get_mut(id)
                 && asked.by.insert(source.clone())
@@ -124,7 +135,7 @@ impl Questions {
         }
         for id in before.iter().filter(|id| now.binary_search(id).is_err()) {
             if let Some(asked) = self.asked.get_mut(id) {
-                if asked.by.remove(source) {
+                if asked.by.remove(&source) {
                     self.bytes -= ASKER;
                 }
                 if asked.by.is_empty() {
@@ -161,26 +172,31 @@ impl Questions {
     }
 
     /// Adds the sources that have asked for the object under this key by its name.
-    pub fn find_named(&self, key: &Key, due: &mut HashSet<Key>) {
+    pub fn find_named(&self, key: &Key, due: &mut Sources) {
         self.add(&Question::Named(key.clone()), due);
     }
 
     /// Adds the sources that have asked a question whose answer may be another one since an object has
     /// changed.
-    pub fn find_touched(&self, key: &Key, touched: &Touched, due: &mut HashSet<Key>) {
+    pub fn find_touched(&self, key: &Key, touched: &Touched, due: &mut Sources) {
         for footprint in &touched.footprints {
             self.find_by_footprint(key, footprint, due);
         }
-        for (id, text) in &touched.groups {
-            for namespace in scopes(key) {
-                self.add(&Question::Total(namespace, *id, text.clone()), due);
-            }
+        for group in &touched.groups {
+            self.find_total(key, group, due);
+        }
+    }
+
+    /// Adds the sources that have asked for the sum of a group, in which an object of this key is.
+    pub fn find_total(&self, key: &Key, (id, text): &(TotalsId, Box<str>), due: &mut Sources) {
+        for namespace in scopes(key) {
+            self.add(&Question::Total(namespace, *id, text.clone()), due);
         }
     }
 
     /// Adds the sources that have asked a question whose answer an object is in that leaves this
     /// footprint.
-    fn find_by_footprint(&self, key: &Key, footprint: &Footprint, due: &mut HashSet<Key>) {
+    fn find_by_footprint(&self, key: &Key, footprint: &Footprint, due: &mut Sources) {
         for namespace in scopes(key) {
             self.add(&Question::All(namespace.clone()), due);
             for (index, texts) in footprint.indexed() {
@@ -210,17 +226,17 @@ impl Questions {
     }
 
     /// Adds the sources that have asked anything.
-    pub fn find_all(&self, due: &mut HashSet<Key>) {
+    pub fn find_all(&self, due: &mut Sources) {
         due.extend(self.asked.values().flat_map(|asked| &asked.by).cloned());
     }
 
-    fn add(&self, question: &Question, due: &mut HashSet<Key>) {
+    fn add(&self, question: &Question, due: &mut Sources) {
         if let Some(id) = self.ids.get(question) {
             self.add_if(*id, due, |_| true);
         }
     }
 
-    fn add_if(&self, id: QuestionId, due: &mut HashSet<Key>, is_meant: impl Fn(&Question) -> bool) {
+    fn add_if(&self, id: QuestionId, due: &mut Sources, is_meant: impl Fn(&Question) -> bool) {
         if let Some(asked) = self.asked.get(&id).filter(|asked| is_meant(&asked.question)) {
             due.extend(asked.by.iter().cloned());
         }

@@ -1,11 +1,6 @@
 //! Related: what a computation may look at, as one value.
 
-use std::sync::Arc;
-
-use tokio::sync::Notify;
-
-use super::{Lookup, Scoped, Tracked};
-use crate::cluster::Sources;
+use super::{Lookup, Opening, Scoped, Tracked};
 use crate::definition::SourceType;
 use crate::definition::kinds::SourceKind;
 
@@ -13,7 +8,7 @@ use crate::definition::kinds::SourceKind;
 /// or up to twelve of them; each may be a tuple itself.
 pub trait Related: Send + Sync + Sized + 'static {
     #[doc(hidden)]
-    fn open(sources: &Sources, notify: &Arc<Notify>) -> Self;
+    fn open(opening: &Opening<'_>) -> Self;
     #[doc(hidden)]
     fn lookups(&self) -> Vec<&dyn Tracked>;
     #[doc(hidden)]
@@ -21,8 +16,8 @@ pub trait Related: Send + Sync + Sized + 'static {
 }
 
 impl<K: SourceType, S: Scoped> Related for Lookup<K, S> {
-    fn open(sources: &Sources, notify: &Arc<Notify>) -> Self {
-        Lookup::open(sources, notify)
+    fn open(opening: &Opening<'_>) -> Self {
+        Lookup::open(opening)
     }
 
     fn lookups(&self) -> Vec<&dyn Tracked> {
@@ -35,7 +30,7 @@ impl<K: SourceType, S: Scoped> Related for Lookup<K, S> {
 }
 
 impl Related for () {
-    fn open(_: &Sources, _: &Arc<Notify>) -> Self {}
+    fn open(_: &Opening<'_>) -> Self {}
 
     fn lookups(&self) -> Vec<&dyn Tracked> {
         Vec::new()
@@ -49,8 +44,8 @@ impl Related for () {
 macro_rules! related {
     ($($name:ident)*) => {
         impl<$($name: Related),*> Related for ($($name,)*) {
-            fn open(sources: &Sources, notify: &Arc<Notify>) -> Self {
-                ($($name::open(sources, notify),)*)
+            fn open(opening: &Opening<'_>) -> Self {
+                ($($name::open(opening),)*)
             }
 
             #[allow(non_snake_case)] // each value is bound to the name of its type

@@ -5,6 +5,8 @@ use kube::core::Expression;
 use serde_json::{from_value, json};
 
 use super::*;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 fn named(namespace: Option<&str>, name: &str, label: Option<&str>, text: &str) -> ConfigMap {
     let labels = label.map(|label| json!({"app": label}));
@@ -120,6 +122,173 @@ fn a_question_is_kept_as_long_as_something_depends_on_it() {
     assert_eq!(lookup.questions(), 0);
 }
 
+/// What a sum is made of that cannot be larger than ten.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Small(u8);
+
+impl Total for Small {
+    fn add(&mut self, other: &Self) {
+        self.0 += other.0;
+        assert!(self.0 <= 10, "too large");
+    }
+
+    fn subtract(&mut self, other: &Self) {
+        self.0 -= other.0;
+    }
+}
+
+fn small(map: &ConfigMap) -> Small {
+    let words = words(map);
+    assert_ne!(words[0], "panic", "a measure may panic, too");
+    Small(words.len().try_into().unwrap())
+}
+
+/// What a sum panics at is not in it, and in no other's way.
+#[test]
+fn sums_leave_out_what_they_panic_at() {
+    let mut view: View<ConfigMap> = View::of([]);
+    let id = (IndexId::of::<u8>(), IndexId::of::<u16>());
+    let namespace = |map: &ConfigMap| map.metadata.namespace.clone();
+    let totals_of = || TotalsOf::new(texts_of(namespace), Box::new(small));
+    let mut set = |name: &str, text: Option<&str>| {
+        let (namespace, _) = name.split_once('/').unwrap();
+        let key = Key::of_text(name);
+        let object = text.map(|text| Arc::new(named(Some(namespace), name, None, text)));
+        let touched = view.replace(&key, object);
+        let groups: Vec<String> = touched.groups.iter().map(|(_, text)| text.to_string()).collect();
+        let sums = ["a", "b"].map(|text| view.total::<Small, _>(id, totals_of, None, text).0);
+        (groups, sums)
+    };
+    let many = "x ".repeat(20);
+    set("a/poison", Some(&many));
+    assert_eq!(set("a/one", Some("x")).1, [1, 0], "a sum that is made panics at first");
+    assert_eq!(set("b/one", Some("x y")), (vec!["b".to_owned()], [1, 2]));
+    assert_eq!(set("b/poison", Some(&many)), (vec!["b".to_owned()], [1, 2]));
+    assert_eq!(set("b/two", Some("x")), (vec!["b".to_owned()], [1, 3]));
+    assert_eq!(set("b/panics", Some("panic")).1, [1, 3]);
+    // It is looked at again when it changes.
+    assert_eq!(set("a/poison", Some("x y")), (vec!["a".to_owned()], [3, 3]));
+    assert_eq!(set("b/poison", None).1, [3, 3]);
+    assert_eq!(set("b/one", None).1, [3, 1]);
+    assert_eq!(set("a/poison", None).1, [1, 1]);
+}
+
+fn color(map: &ConfigMap) -> Option<String> {
+    words(map).first().cloned()
+}
+
+fn weighed(map: &ConfigMap, service: &Service) -> i64 {
+    let port = service.spec.as_ref().and_then(|spec| spec.health_check_node_port);
+    i64::from(port.unwrap_or_default()) * i64::try_from(words(map).len()).unwrap()
+}
+
+/// Sums over pairs are those over the pairs that are there, whatever of both has come and gone.
+#[test]
+fn sums_over_pairs_follow_both() {
+    let mut random = fastrand::Rng::with_seed(5);
+    let informer = Arc::new(SourceInformer::<Service>::alone(1 << 20));
+    informer.complete(&HashSet::new());
+    let mut view: View<ConfigMap> = View::of([]);
+    let id = (IndexId::of::<u8>(), IndexId::of::<u16>());
+    let others = || Others::followed(&informer, &Arc::default(), true);
+    let totals_of = || JoinedTotals::new(texts_of(color), Box::new(weighed), others());
+    let mut maps: BTreeMap<Key, ConfigMap> = BTreeMap::new();
+    let mut ports: BTreeMap<Key, i32> = BTreeMap::new();
+    let mut before = ["x", "y"].map(|text| view.total::<i64, _>(id, totals_of, Some("a"), text));
+    for _ in 0..3_000 {
+        let name = random.u8(0..4).to_string();
+        let key = Key::new(Some("a"), &name);
+        let mut touched = BTreeSet::new();
+        if random.bool() {
+            let text: Vec<&str> =
+                (0..random.usize(1..4)).map(|_| random.choice(["x", "y"]).unwrap()).collect();
+            let object = random.bool().then(|| named(Some("a"), &name, None, &text.join(" ")));
+            let groups = view.replace(&key, object.clone().map(Arc::new)).groups;
+            touched.extend(groups.into_iter().map(|(_, text)| text));
+            match object {
+                Some(object) => maps.insert(key, object),
+                None => maps.remove(&key),
+            };
+        } else {
+            let port = random.bool().then(|| random.i32(1..4));
+            let metadata = json!({"namespace": "a", "name": name});
+            let service = port.map(|port| {
+                from_value(json!({"metadata": metadata, "spec": {"healthCheckNodePort": port}}))
+            });
+            informer.set(key.clone(), service.map(Result::unwrap));
+            view.join(|joined, is_measured, (_, text)| {
+                assert!(is_measured && *joined == key);
+                touched.insert(text.clone());
+            });
+            match port {
+                Some(port) => ports.insert(key, port),
+                None => ports.remove(&key),
+            };
+        }
+        let sums = ["x", "y"].map(|text| view.total::<i64, _>(id, totals_of, Some("a"), text));
+        for (at, text) in ["x", "y"].into_iter().enumerate() {
+            let group = maps.iter().filter(|(_, map)| words(map)[0] == text);
+            let weights = group.filter_map(|(key, map)| {
+                Some(i64::from(*ports.get(key)?) * i64::try_from(words(map).len()).unwrap())
+            });
+            assert_eq!(sums[at], weights.sum::<i64>());
+            assert_eq!(sums[at] != before[at], touched.contains(text));
+        }
+        before = sums;
+    }
+    maps.into_keys().for_each(|key| drop(view.replace(&key, None)));
+    assert_eq!(view.bytes(), 0);
+}
+
+static MEASURED: AtomicUsize = AtomicUsize::new(0);
+
+fn measured(_: &ConfigMap, _: &Service) -> i64 {
+    MEASURED.fetch_add(1, Ordering::Relaxed);
+    1
+}
+
+/// However large a group is, a change of one of both looks at no other.
+#[test]
+fn a_change_of_a_group_does_not_look_at_the_others() {
+    const COUNT: usize = 1_000;
+    let informer = Arc::new(SourceInformer::<Service>::alone(1 << 30));
+    let set = |name: &str| {
+        let metadata = json!({"namespace": "a", "name": name});
+        let service = from_value(json!({"metadata": metadata})).unwrap();
+        informer.set(Key::new(Some("a"), name), Some(service));
+    };
+    informer.complete(&HashSet::new());
+    let names: Vec<String> = (0..COUNT).map(|number| number.to_string()).collect();
+    names.iter().for_each(|name| set(name));
+    let key = |name: &str| Key::new(Some("a"), name);
+    let map = |name: &str, text: &str| Arc::new(named(Some("a"), name, None, text));
+    let mut view = View::of(names.iter().map(|name| (key(name), map(name, "x"))));
+    let id = (IndexId::of::<u8>(), IndexId::of::<u16>());
+    let others = || Others::followed(&informer, &Arc::default(), true);
+    let totals_of = || JoinedTotals::new(texts_of(color), Box::new(measured), others());
+    let mut sum = |view: &mut View<ConfigMap>| -> i64 { view.total(id, totals_of, None, "x") };
+    assert_eq!(sum(&mut view), 1_000);
+    let before = MEASURED.load(Ordering::Relaxed);
+    set("7");
+    view.join(|_, _, _| panic!("what is measured is as it was"));
+    view.replace(&key("8"), Some(map("8", "x y")));
+    view.replace(&key("9"), None);
+    assert_eq!(sum(&mut view), 999);
+    assert_eq!(MEASURED.load(Ordering::Relaxed) - before, 2);
+}
+
+#[test]
+fn the_first_is_an_example_of_many() {
+    let lookup = lookup();
+    let first = |namespace, text| {
+        let found = lookup.first_by(words, namespace, text);
+        found.map(|found| keys(&[found]).remove(0))
+    };
+    assert_eq!(first(None, "green").as_deref(), Some("a-b/one"));
+    assert_eq!(first(Some("b"), "green").as_deref(), Some("b/one"));
+    assert_eq!(first(None, "blue"), None);
+}
+
 fn lengths(map: &ConfigMap) -> (i64, BTreeMap<String, usize>) {
     let words = words(map);
     let length = i64::try_from(words.len()).unwrap();
@@ -139,7 +308,8 @@ fn sums_follow_each_change() {
         let groups = [None, Some("a"), Some("b"), Some("c")].into_iter();
         let groups = groups.flat_map(|namespace| ["x", "y", "z"].map(|text| (namespace, text)));
         let sum = |(namespace, text): (Option<&'static str>, &'static str)| {
-            ((namespace, text), view.total(id, totals_of, namespace, text))
+            let sum: (i64, BTreeMap<String, usize>) = view.total(id, totals_of, namespace, text);
+            ((namespace, text), sum)
         };
         groups.map(sum).collect::<BTreeMap<_, _>>()
     };
@@ -177,6 +347,7 @@ fn sums_follow_each_change() {
     for key in objects.into_keys() {
         view.replace(&key, None);
     }
-    assert_eq!(view.total(id, totals_of, None, "x"), Default::default());
+    let nothing: (i64, BTreeMap<String, usize>) = view.total(id, totals_of, None, "x");
+    assert_eq!(nothing, Default::default());
     assert_eq!(view.bytes(), 0);
 }

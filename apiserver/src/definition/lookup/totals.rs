@@ -1,10 +1,13 @@
 //! Sums over groups of objects, which follow each change of an object without looking at the others.
 
 use std::any::Any;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use super::view::{TextsOf, guarded};
+use crate::cluster::resource_name;
 use crate::definition::SourceType;
 use crate::object::Key;
 
@@ -101,6 +104,7 @@ fn change<K: Ord + Clone, T: Total>(
 /// What an object contributes, and to which groups.
 type Contribution<T> = (Vec<Box<str>>, T);
 
+#[derive(Clone)]
 struct Group<T> {
     total: T,
     members: usize,
@@ -109,16 +113,133 @@ struct Group<T> {
 /// The groups of a text by namespace; `None` is all of them.
 type ByNamespace<T> = BTreeMap<Option<Box<str>>, Group<T>>;
 
+/// Names in the log what no sum has.
+pub(super) fn tell_left_out<K: SourceType>(key: &Key) {
+    let what = resource_name::<K>();
+    tracing::error!("a sum over {what} has panicked at {key}, which it leaves out");
+}
+
 /// The sums of one measure over the groups of one index.
 pub(super) trait Totals<K>: Send + Sync {
     /// Takes in a change of an object. Answers the groups whose sum it has changed.
     fn change(&mut self, key: &Key, before: Option<&K>, after: Option<&K>) -> Vec<Box<str>>;
+    /// The groups that an object is in.
+    fn texts(&self, key: &Key, object: Option<&K>) -> Vec<Box<str>>;
+    /// Makes all sums anew, without this object and any other at which what the user wrote panics. They are named in
+    /// the log, and looked at again when they change.
+    fn make_anew(&mut self, objects: &BTreeMap<Key, Arc<K>>, without: &Key);
+    /// The keys of which something has changed since this was last called that objects are joined with, and
+    /// whether that is a measurement.
+    fn take_joined(&mut self) -> (HashSet<Key>, bool) {
+        (HashSet::new(), false)
+    }
     /// Forgets all objects.
     fn clear(&mut self);
     /// The sum of a group.
     fn of(&self, namespace: Option<&str>, text: &str) -> Option<&dyn Any>;
-    /// How many groups there are.
-    fn len(&self) -> usize;
+    /// How many bytes they take, about.
+    fn bytes(&self) -> usize;
+}
+
+/// What the sums of a group take, of all namespaces and of some, in bytes.
+const GROUP: usize = 512;
+
+/// Sums by the text of their group.
+pub(super) struct Groups<T>(HashMap<Box<str>, ByNamespace<T>>);
+
+impl<T> Default for Groups<T> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<T: Total> Groups<T> {
+    /// Puts what an object contributes now, and to which groups, in order, in the place of what it contributed before.
+    /// Answers the groups whose sum that has changed.
+    pub fn replace(
+        &mut self,
+        key: &Key,
+        (before_in, before): (&[Box<str>], &T),
+        (after_in, after): (&[Box<str>], &T),
+    ) -> Vec<Box<str>> {
+        let is_same = before == after;
+        let mut changed = Vec::new();
+        for text in after_in {
+            if is_same && before_in.binary_search(text).is_ok() {
+                continue;
+            }
+            self.change(key, text, |group| {
+                group.total.add(after);
+                group.members += 1;
+            });
+            changed.push(text.clone());
+        }
+        for text in before_in {
+            let stays = after_in.binary_search(text).is_ok();
+            if is_same && stays {
+                continue;
+            }
+            self.change(key, text, |group| {
+                group.total.subtract(before);
+                group.members = group.members.saturating_sub(1);
+            });
+            if !stays {
+                changed.push(text.clone());
+            }
+        }
+        changed
+    }
+
+    /// Adds what an object contributes. If what the user wrote panics, as where a sum becomes too large, nothing has
+    /// been added, and the answer is false.
+    pub fn try_add(&mut self, key: &Key, texts: &[Box<str>], total: &T) -> bool {
+        let saved = texts.iter().map(|text| (text.clone(), self.0.get(text).cloned()));
+        let saved: Vec<_> = saved.collect();
+        let add = || self.replace(key, (&[], &T::default()), (texts, total));
+        let is_added = catch_unwind(AssertUnwindSafe(add)).is_ok();
+        if !is_added {
+            for (text, groups) in saved {
+                match groups {
+                    Some(groups) => drop(self.0.insert(text, groups)),
+                    None => drop(self.0.remove(&text)),
+                }
+            }
+        }
+        is_added
+    }
+
+    /// Changes the sums of a group.
+    fn change(&mut self, key: &Key, text: &str, change: impl Fn(&mut Group<T>)) {
+        let of_text = self.0.entry(text.into()).or_default();
+        let namespaces = [None].into_iter().chain(key.namespace().map(|one| Some(Box::from(one))));
+        for namespace in namespaces {
+            let group = of_text.entry(namespace.clone());
+            let group = group.or_insert_with(|| Group { total: T::default(), members: 0 });
+            change(group);
+            if group.members == 0 {
+                of_text.remove(&namespace);
+            }
+        }
+        if of_text.is_empty() {
+            self.0.remove(text);
+        }
+    }
+
+    /// The sum of a group.
+    pub fn of(&self, namespace: Option<&str>, text: &str) -> Option<&dyn Any> {
+        let group = self.0.get(text)?.get(&namespace.map(Box::from))?;
+        Some(&group.total)
+    }
+
+    /// Forgets all of them.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// How many bytes they take, about.
+    pub fn bytes(&self) -> usize {
+        self.0.len() * GROUP
+    }
 }
 
 /// The same with its types.
@@ -126,18 +247,25 @@ pub(super) struct TotalsOf<K, T> {
     texts_of: TextsOf<K>,
     measure: Box<dyn Fn(&K) -> T + Send + Sync>,
     told: AtomicBool,
-    /// By text.
-    groups: HashMap<Box<str>, ByNamespace<T>>,
+    groups: Groups<T>,
+    /// What is in no sum, because the sums panic at it.
+    left_out: HashSet<Key>,
 }
 
 impl<K: SourceType, T: Total> TotalsOf<K, T> {
     pub fn new(texts_of: TextsOf<K>, measure: Box<dyn Fn(&K) -> T + Send + Sync>) -> Self {
-        Self { texts_of, measure, told: AtomicBool::new(false), groups: HashMap::new() }
+        Self {
+            texts_of,
+            measure,
+            told: AtomicBool::new(false),
+            groups: Groups::default(),
+            left_out: HashSet::new(),
+        }
     }
 
-    fn contribution(&self, object: Option<&K>) -> Contribution<T> {
+    fn contribution(&self, key: &Key, object: Option<&K>) -> Contribution<T> {
         let contributed = object.and_then(|object| {
-            guarded::<K, _>(&self.told, || {
+            guarded::<K, _>(&self.told, key, || {
                 let texts = (self.texts_of)(object);
                 // Of what is in no group nothing is measured.
                 let total = (!texts.is_empty()).then(|| (self.measure)(object));
@@ -149,67 +277,43 @@ impl<K: SourceType, T: Total> TotalsOf<K, T> {
         texts.dedup();
         (texts, total)
     }
-
-    /// Changes the sums of a group.
-    fn change_group(&mut self, key: &Key, text: &str, change: impl Fn(&mut Group<T>)) {
-        let of_text = self.groups.entry(text.into()).or_default();
-        let namespaces = [None].into_iter().chain(key.namespace().map(|one| Some(Box::from(one))));
-        for namespace in namespaces {
-            let group = of_text.entry(namespace.clone());
-            let group = group.or_insert_with(|| Group { total: T::default(), members: 0 });
-            change(group);
-            if group.members == 0 {
-                of_text.remove(&namespace);
-            }
-        }
-        if of_text.is_empty() {
-            self.groups.remove(text);
-        }
-    }
 }
 
 impl<K: SourceType, T: Total> Totals<K> for TotalsOf<K, T> {
     fn change(&mut self, key: &Key, before: Option<&K>, after: Option<&K>) -> Vec<Box<str>> {
-        let (before_in, before) = self.contribution(before);
-        let (after_in, after) = self.contribution(after);
-        let is_same = before == after;
-        let mut changed = Vec::new();
-        for text in &after_in {
-            if is_same && before_in.binary_search(text).is_ok() {
-                continue;
-            }
-            self.change_group(key, text, |group| {
-                group.total.add(&after);
-                group.members += 1;
-            });
-            changed.push(text.clone());
-        }
-        for text in before_in {
-            let stays = after_in.binary_search(&text).is_ok();
-            if is_same && stays {
-                continue;
-            }
-            self.change_group(key, &text, |group| {
-                group.total.subtract(&before);
-                group.members = group.members.saturating_sub(1);
-            });
-            if !stays {
-                changed.push(text);
+        let before = before.filter(|_| !self.left_out.remove(key));
+        let (before_in, before) = self.contribution(key, before);
+        let (after_in, after) = self.contribution(key, after);
+        self.groups.replace(key, (&before_in, &before), (&after_in, &after))
+    }
+
+    fn texts(&self, key: &Key, object: Option<&K>) -> Vec<Box<str>> {
+        self.contribution(key, object).0
+    }
+
+    fn make_anew(&mut self, objects: &BTreeMap<Key, Arc<K>>, without: &Key) {
+        self.clear();
+        self.left_out.insert(without.clone());
+        tell_left_out::<K>(without);
+        for (key, object) in objects.iter().filter(|(key, _)| *key != without) {
+            let (texts, total) = self.contribution(key, Some(object));
+            if !self.groups.try_add(key, &texts, &total) {
+                self.left_out.insert(key.clone());
+                tell_left_out::<K>(key);
             }
         }
-        changed
     }
 
     fn clear(&mut self) {
         self.groups.clear();
+        self.left_out.clear();
     }
 
     fn of(&self, namespace: Option<&str>, text: &str) -> Option<&dyn Any> {
-        let group = self.groups.get(text)?.get(&namespace.map(Box::from))?;
-        Some(&group.total)
+        self.groups.of(namespace, text)
     }
 
-    fn len(&self) -> usize {
-        self.groups.len()
+    fn bytes(&self) -> usize {
+        self.groups.bytes()
     }
 }

@@ -12,16 +12,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use kube::core::Selector;
 
 use super::labels::{Labelled, Range, Selecting, Terms};
-use super::totals::{Total, Totals, TotalsOf};
+use super::totals::{Total, Totals};
 use crate::cluster::resource_name;
 use crate::definition::SourceType;
 use crate::object::{Key, Labels};
 
 /// What an entry of an index takes besides its text, in bytes.
 const ENTRY: usize = 96;
-
-/// What the sums of a group take, of all namespaces and of some, in bytes.
-const GROUP: usize = 512;
 
 /// An index: the function that says by what objects are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -46,8 +43,8 @@ struct Index<K> {
 }
 
 impl<K: SourceType> Index<K> {
-    fn texts(&self, object: &K) -> Vec<Box<str>> {
-        let texts = guarded::<K, _>(&self.told, || (self.texts_of)(object));
+    fn texts(&self, key: &Key, object: &K) -> Vec<Box<str>> {
+        let texts = guarded::<K, _>(&self.told, key, || (self.texts_of)(object));
         let mut texts = texts.unwrap_or_default();
         texts.sort_unstable();
         texts.dedup();
@@ -62,8 +59,8 @@ struct SelectorIndex<K> {
 }
 
 impl<K: SourceType> SelectorIndex<K> {
-    fn terms(&self, object: &K) -> Option<Terms> {
-        guarded::<K, _>(&self.told, || (self.selector_of)(object)).flatten().map(Terms::of)
+    fn terms(&self, key: &Key, object: &K) -> Option<Terms> {
+        guarded::<K, _>(&self.told, key, || (self.selector_of)(object)).flatten().map(Terms::of)
     }
 }
 
@@ -140,9 +137,9 @@ impl<K: SourceType> View<K> {
 
     /// How many bytes it takes to find the objects, besides themselves.
     pub fn bytes(&self) -> usize {
-        let groups = self.totals.values().map(|totals| totals.len());
+        let totals = self.totals.values().map(|totals| totals.bytes());
         let labelled = self.labelled.as_ref().map_or(0, Labelled::bytes);
-        self.bytes + labelled + groups.sum::<usize>() * GROUP
+        self.bytes + labelled + totals.sum::<usize>()
     }
 
     pub fn get(&self, key: &Key) -> Option<&Arc<K>> {
@@ -154,23 +151,43 @@ impl<K: SourceType> View<K> {
         let before = self.objects.remove(key);
         let mut touched = Touched::default();
         for (id, totals) in &mut self.totals {
-            let changed = totals.change(key, before.as_deref(), object.as_deref());
+            let changed =
+                change(&mut **totals, &self.objects, key, (before.as_deref(), object.as_deref()));
             touched.groups.extend(changed.into_iter().map(|text| (*id, text)));
         }
         if let Some(before) = before {
-            let footprint = self.footprint(&before);
+            let footprint = self.footprint(key, &before);
             self.bytes = self.bytes.saturating_sub(footprint.size());
             self.unplace(key, &footprint);
             touched.footprints.push(footprint);
         }
         if let Some(object) = object {
-            let footprint = self.footprint(&object);
+            let footprint = self.footprint(key, &object);
             self.bytes += footprint.size();
             self.place(key, &footprint);
             self.objects.insert(key.clone(), object);
             touched.footprints.push(footprint);
         }
         touched
+    }
+
+    /// Takes in what has changed that objects are joined with, and tells of each group whose sum that has
+    /// changed, and whether it was a measurement.
+    pub fn join(&mut self, mut tell: impl FnMut(&Key, bool, &(TotalsId, Box<str>))) {
+        for (id, totals) in &mut self.totals {
+            let (keys, is_measured) = totals.take_joined();
+            for key in keys {
+                let object = self.objects.get(&key).map(|object| &**object);
+                for text in change(&mut **totals, &self.objects, &key, (object, object)) {
+                    tell(&key, is_measured, &(*id, text));
+                }
+            }
+        }
+    }
+
+    /// The objects by their keys.
+    pub fn keyed(&self) -> HashMap<Key, Arc<K>> {
+        self.objects.iter().map(|(key, object)| (key.clone(), Arc::clone(object))).collect()
     }
 
     /// The objects of a namespace, or all of them, in order.
@@ -186,6 +203,28 @@ impl<K: SourceType> View<K> {
         namespace: Option<&str>,
         text: &str,
     ) -> Vec<Arc<K>> {
+        self.index(index, texts_of, namespace, text).cloned().collect()
+    }
+
+    /// The first of the objects that an index finds by a text.
+    pub fn first_indexed(
+        &mut self,
+        index: IndexId,
+        texts_of: impl FnOnce() -> TextsOf<K>,
+        namespace: Option<&str>,
+        text: &str,
+    ) -> Option<Arc<K>> {
+        self.index(index, texts_of, namespace, text).next().cloned()
+    }
+
+    /// The objects that an index finds by a text, which is made if there is none yet.
+    fn index(
+        &mut self,
+        index: IndexId,
+        texts_of: impl FnOnce() -> TextsOf<K>,
+        namespace: Option<&str>,
+        text: &str,
+    ) -> impl Iterator<Item = &Arc<K>> {
         if !self.indexes.contains_key(&index) {
             let texts_of = texts_of();
             self.rebuild(|view| {
@@ -196,8 +235,8 @@ impl<K: SourceType> View<K> {
             });
         }
         let found = self.indexes.get(&index).and_then(|index| index.found.get(text));
-        let keys = found.into_iter().flat_map(|keys_| keys_.range(keys(namespace)));
-        keys.filter_map(|key| self.objects.get(key).cloned()).collect()
+        let found = found.into_iter().flat_map(move |found| found.range(keys(namespace)));
+        found.filter_map(|key| self.objects.get(key))
     }
 
     /// The objects whose labels fulfil these terms, in order.
@@ -229,25 +268,27 @@ impl<K: SourceType> View<K> {
         let Some(index) = self.selectors.get(&index) else { return Vec::new() };
         let candidates = index.selecting.candidates(labels, &keys(namespace)).into_iter();
         let found = candidates.filter_map(|key| Some((key, self.objects.get(key)?)));
-        in_order(
-            found.filter(|(_, object)| {
-                index.terms(object).is_some_and(|terms| terms.matches(labels))
-            }),
-        )
+        in_order(found.filter(|(key, object)| {
+            index.terms(key, object).is_some_and(|terms| terms.matches(labels))
+        }))
     }
 
     /// The sum of a measure over a group.
-    pub fn total<T: Total>(
+    pub fn total<T: Total, S: Totals<K> + 'static>(
         &mut self,
         id: TotalsId,
-        totals_of: impl FnOnce() -> TotalsOf<K, T>,
+        totals_of: impl FnOnce() -> S,
         namespace: Option<&str>,
         text: &str,
     ) -> T {
         let totals = self.totals.entry(id).or_insert_with(|| {
             let mut totals = totals_of();
             for (key, object) in &self.objects {
-                totals.change(key, None, Some(object));
+                let add = AssertUnwindSafe(|| totals.change(key, None, Some(object)));
+                if catch_unwind(add).is_err() {
+                    totals.make_anew(&self.objects, key);
+                    break;
+                }
             }
             Box::new(totals)
         });
@@ -270,10 +311,10 @@ impl<K: SourceType> View<K> {
         }
     }
 
-    fn footprint(&self, object: &K) -> Footprint {
-        let texts = self.indexes.iter().map(|(id, index)| (*id, index.texts(object)));
+    fn footprint(&self, key: &Key, object: &K) -> Footprint {
+        let texts = self.indexes.iter().map(|(id, index)| (*id, index.texts(key, object)));
         let selectors = self.selectors.iter();
-        let selectors = selectors.filter_map(|(id, index)| Some((*id, index.terms(object)?)));
+        let selectors = selectors.filter_map(|(id, index)| Some((*id, index.terms(key, object)?)));
         Footprint {
             texts: texts.collect(),
             labels: self.labelled.as_ref().map(|_| labels_of(object)),
@@ -321,6 +362,23 @@ impl<K: SourceType> View<K> {
     }
 }
 
+/// Takes a change of an object into sums. Answers the groups whose sum may have changed. What the user wrote may panic,
+/// and leave a sum half done: then all of them are made anew without this object.
+fn change<K: SourceType>(
+    totals: &mut dyn Totals<K>,
+    objects: &BTreeMap<Key, Arc<K>>,
+    key: &Key,
+    (before, after): (Option<&K>, Option<&K>),
+) -> Vec<Box<str>> {
+    let changed = catch_unwind(AssertUnwindSafe(|| totals.change(key, before, after)));
+    changed.unwrap_or_else(|_| {
+        let mut groups = totals.texts(key, before);
+        groups.extend(totals.texts(key, after));
+        totals.make_anew(objects, key);
+        groups
+    })
+}
+
 /// The keys of a namespace, or all.
 fn keys(namespace: Option<&str>) -> Range<Key> {
     let Some(namespace) = namespace else { return (Bound::Unbounded, Bound::Unbounded) };
@@ -341,11 +399,18 @@ fn labels_of<K: SourceType>(object: &K) -> Labels {
     labels.map(|(key, value)| (key.as_str().into(), value.as_str().into())).collect()
 }
 
-/// What the user wrote may panic: then an object is found by nothing. The first time is logged.
-pub(super) fn guarded<K: SourceType, T>(told: &AtomicBool, of: impl FnOnce() -> T) -> Option<T> {
+/// What the user wrote may panic: then an object is found by nothing, and is in no sum. The first one is named in the log.
+pub(super) fn guarded<K: SourceType, T>(
+    told: &AtomicBool,
+    key: &Key,
+    of: impl FnOnce() -> T,
+) -> Option<T> {
     let made = catch_unwind(AssertUnwindSafe(of));
     if made.is_err() && !told.swap(true, Ordering::Relaxed) {
-        tracing::error!("an index of {} panicked", resource_name::<K>());
+        let what = resource_name::<K>();
+        tracing::error!(
+            "an index or a measure of {what} has panicked at {key}, which it leaves out"
+        );
     }
     made.ok()
 }

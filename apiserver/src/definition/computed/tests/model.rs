@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::Service;
 use kube::core::{Expression, Selector};
 
 use super::*;
+use crate::definition::lookup::{Asker, Pool};
 use crate::watch_cache::Subscription;
 
 /// What the Secrets and Services are that a ConfigMap asks for.
@@ -218,8 +219,11 @@ impl Watched {
         let timeline = Arc::new(Timeline::starting(Timestamp::now(), 7));
         let cache = Arc::new(WatchCache::new(timeline, WINDOW_LIMIT));
         let (_, watch) = cache.subscribe(Scope::All);
-        let notify = Arc::new(Notify::new());
-        let computation = Computation::<Only<Answer>>::new(&sources, Arc::clone(&cache), &notify);
+        let (notify, pool) = (Arc::default(), Pool::default());
+        let asker = Asker::default();
+        let opening = Opening { sources: &sources, notify: &notify, asker, pool: &pool };
+        let place = (Vec::new(), false);
+        let computation = Computation::<Only<Answer>>::new(&opening, Arc::clone(&cache), place);
         Self {
             computation,
             config_maps: sources.open(SourceScope::ALL, ""),
