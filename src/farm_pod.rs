@@ -11,6 +11,7 @@ mod images;
 pub(crate) mod metadata;
 pub(crate) mod node;
 mod owner;
+pub(crate) mod owner_view;
 pub(crate) mod release;
 pub(crate) mod resources;
 pub(crate) mod restarts;
@@ -27,17 +28,18 @@ use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use kube::CustomResource;
-use kube::api::{ObjectMeta, PartialObjectMeta};
+use kube::api::ObjectMeta;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use budgets::{Budget, BudgetView};
+pub use budgets::{Budget, BudgetView, Counted, CountedView};
 pub use claims::{Claim, ClaimedView};
 pub use events::{EventView, WarningsOfPods};
 pub use findings::Finding;
 pub use images::Image;
 pub use node::{NodeFacts, NodeView};
 pub use owner::Owner;
+pub use owner_view::OwnerView;
 pub use release::Release;
 pub use resources::{Amount, Resources};
 pub use restarts::LastEnd;
@@ -46,6 +48,7 @@ pub use usage::{NodeMetricsView, PodMetricsView, Polled};
 pub use view::PodView;
 pub use why::Why;
 
+use budgets::{Budgets, Covering};
 use owner::{Chain, Owned};
 use status::Summary;
 use view::{Text, given};
@@ -367,7 +370,10 @@ pub struct FarmPodStatus {
     /// The PodDisruptionBudgets that cover it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub budgets: Vec<Budget>,
-    /// How many of the Pods that are in its budget may be evicted now; none, if several budgets cover it.
+    /// How many of the Pods that are in its budget may be evicted now; none, if several budgets cover it. Not set if no
+    /// budget keeps it from being evicted: none covers it, it has ended, has not begun or is being deleted, or it is not
+    /// ready and its budget lets such Pods go. Whether it is none is known after fifteen seconds, how many after five
+    /// minutes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disruptions_allowed: Option<i64>,
     /// What could be better, as codes.
@@ -392,9 +398,9 @@ pub struct FarmPodStatus {
 }
 
 /// Of what stands between a Pod and the top only the metadata are of interest.
-type Metadata<K> = Lookup<PartialObjectMeta<K>>;
+type Above<K> = Lookup<OwnerView<K>>;
 /// What Pods belong to.
-type Owners = (Metadata<ReplicaSet>, Metadata<Job>, Metadata<Deployment>, Metadata<CronJob>);
+type Owners = (Above<ReplicaSet>, Above<Job>, Above<Deployment>, Above<CronJob>);
 /// What is measured of Pods.
 type Metrics = Lookup<PodMetricsView, Polled>;
 /// What a cluster may do without: servers for tests do.
@@ -405,7 +411,7 @@ impl Scoped for IfServed {
 }
 
 /// What keeps Pods from being evicted, and what they keep.
-type Held = (Lookup<BudgetView, IfServed>, Lookup<ClaimedView, IfServed>);
+type Held = (Budgets, Lookup<ClaimedView, IfServed>);
 /// What is said of Pods in trouble.
 type Warnings = Lookup<EventView, WarningsOfPods>;
 
@@ -430,7 +436,7 @@ impl Computed for FarmPod {
             annotations: pod.metadata.annotations.clone(),
             ..ObjectMeta::default()
         };
-        let budgets = covering(&labelled, namespace, budgets);
+        let budgets = Covering::of(&labelled, namespace, budgets);
         let summary = Summary::of(pod);
         let mut resources = resources::resources(pod);
         if let Some(metrics) = metrics.get(namespace, name) {
@@ -457,8 +463,8 @@ impl Computed for FarmPod {
             images: images::images(pod),
             services: selecting(pod, services),
             claims: mounted(pod, namespace, claims),
-            disruptions_allowed: budgets::allowed(&budgets),
-            budgets,
+            disruptions_allowed: budgets.allowed(pod),
+            budgets: budgets.shown(),
             findings: findings::findings(pod),
             qos_class: owned(pod.status.qos_class.as_ref()),
             priority: pod.spec.priority,
@@ -470,9 +476,9 @@ impl Computed for FarmPod {
     }
 
     fn is_worth_publishing(shown: &Self, computed: &Self) -> bool {
-        let resources = |of: &Self| of.status.as_ref().map(|status| status.resources.clone());
-        let (shown, computed) = (resources(shown), resources(computed));
-        usage::has_moved(&shown.unwrap_or_default(), &computed.unwrap_or_default())
+        let (Some(shown), Some(computed)) = (&shown.status, &computed.status) else { return true };
+        usage::has_moved(&shown.resources, &computed.resources)
+            || budgets::has_moved(shown.disruptions_allowed, computed.disruptions_allowed)
     }
 
     fn source_name(name: &str) -> Option<String> {
@@ -516,17 +522,6 @@ fn selecting(pod: &PodView, services: &Lookup<ServiceView>) -> Vec<String> {
     let Some(labels) = metadata::map(&pod.labels) else { return Vec::new() };
     let found = services.find_selecting(services::selector, namespace, &labels);
     found.iter().filter_map(|service| service.metadata.name.clone()).collect()
-}
-
-/// The budgets that cover what has these labels. Kubernetes asks them of each Pod, also of one without labels.
-fn covering(
-    labelled: &ObjectMeta,
-    namespace: Option<&str>,
-    budgets: &Lookup<BudgetView, IfServed>,
-) -> Vec<Budget> {
-    let labels = labelled.labels.clone().unwrap_or_default();
-    let found = budgets.find_selecting(budgets::selector, namespace, &labels);
-    found.iter().filter_map(|budget| budgets::shown(budget)).collect()
 }
 
 /// The claims that a Pod mounts.

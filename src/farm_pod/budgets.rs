@@ -1,16 +1,25 @@
-//! The PodDisruptionBudgets that cover a Pod.
+//! The PodDisruptionBudgets that cover a Pod, and how many of their Pods may be evicted.
+//!
+//! What a budget covers changes seldom, and its counters with each Pod that becomes ready: they are looked at apart,
+//! so that a rollout of many Pods does not have all of them computed again for each of them.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use aggregated_apiserver::{Lookup, Scoped, SourceScope};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::Resource;
 use kube::api::ObjectMeta;
 use kube::core::Selector;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
+use super::IfServed;
 use super::metadata;
+use super::view::{PodView, Text};
 
-/// What is read of a PodDisruptionBudget.
+/// What is read of a PodDisruptionBudget that its author has said.
 #[derive(Resource, Clone, Debug, Default, Deserialize)]
 #[resource(inherit = PodDisruptionBudget)]
 pub struct BudgetView {
@@ -20,17 +29,28 @@ pub struct BudgetView {
     /// What it is about.
     #[serde(default)]
     pub spec: BudgetSpecView,
-    /// How it is.
-    #[serde(default)]
-    pub status: BudgetStatusView,
 }
 
 /// What a budget is about.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 pub struct BudgetSpecView {
     /// The labels of the Pods that it covers.
     pub selector: Option<LabelSelector>,
+    /// `AlwaysAllow`, where Pods that are not ready may always be evicted.
+    pub unhealthy_pod_eviction_policy: Option<Text>,
+}
+
+/// What has been counted of a PodDisruptionBudget.
+#[derive(Resource, Clone, Debug, Default, Deserialize)]
+#[resource(inherit = PodDisruptionBudget)]
+pub struct CountedView {
+    /// Its metadata, with its generation.
+    #[serde(default, deserialize_with = "generated")]
+    pub metadata: ObjectMeta,
+    /// How it is.
+    #[serde(default)]
+    pub status: BudgetStatusView,
 }
 
 /// How a budget is.
@@ -39,6 +59,19 @@ pub struct BudgetSpecView {
 pub struct BudgetStatusView {
     /// How many of its Pods may be evicted now.
     pub disruptions_allowed: Option<i64>,
+    /// How many are ready.
+    pub current_healthy: i64,
+    /// How many have to be.
+    pub desired_healthy: i64,
+    /// The generation that was counted for.
+    pub observed_generation: i64,
+}
+
+/// Counters move with each Pod. They are looked at no more often than usage is measured.
+pub struct Counted;
+
+impl Scoped for Counted {
+    const SCOPE: SourceScope = SourceScope::ALL.measured_every(Duration::from_secs(15)).if_served();
 }
 
 /// A budget that covers a Pod.
@@ -52,25 +85,91 @@ pub struct Budget {
     pub disruptions_allowed: Option<i64>,
 }
 
-/// What a budget covers: all Pods if its selector is empty, and none without one.
-pub fn selector(budget: &BudgetView) -> Option<Selector> {
+/// What keeps Pods from being evicted: what covers them, and what was counted of it.
+pub type Budgets = (Lookup<BudgetView, IfServed>, Lookup<CountedView, Counted>);
+
+/// The budgets that cover a Pod, each with what was counted of it.
+pub struct Covering(Vec<(Arc<BudgetView>, Option<Arc<CountedView>>)>);
+
+impl Covering {
+    /// Those that cover what has the metadata. Kubernetes asks them of each Pod, also of one without labels.
+    pub fn of(labelled: &ObjectMeta, namespace: Option<&str>, budgets: &Budgets) -> Self {
+        let (covering, counted) = budgets;
+        let labels = labelled.labels.clone().unwrap_or_default();
+        let found = covering.find_selecting(selector, namespace, &labels).into_iter();
+        let with_counters = found.map(|budget| {
+            let name = budget.metadata.name.as_deref().unwrap_or_default();
+            let counted = counted.get(namespace, name);
+            (budget, counted)
+        });
+        Self(with_counters.collect())
+    }
+
+    /// What is shown of them.
+    pub fn shown(&self) -> Vec<Budget> {
+        let shown = |(budget, counted): &(Arc<BudgetView>, Option<Arc<CountedView>>)| {
+            let name = budget.metadata.name.clone()?;
+            let allowed = counted.as_ref().and_then(|counted| counted.status.disruptions_allowed);
+            Some(Budget { name, disruptions_allowed: allowed })
+        };
+        self.0.iter().filter_map(shown).collect()
+    }
+
+    /// How many of the Pods that they cover may be evicted now, this one among them. `None` if no budget keeps
+    /// this one from being evicted, or that has not been counted. As kube-apiserver decides it: it asks
+    /// no budget of a Pod that has ended, has not begun or is being deleted, evicts none that several cover, and evicts
+    /// one that is not ready if its budget says so or has as many Pods that are ready as it needs.
+    pub fn allowed(&self, pod: &PodView) -> Option<i64> {
+        let phase = pod.status.phase.as_deref();
+        let is_free = matches!(phase, Some("Pending" | "Succeeded" | "Failed"))
+            || pod.metadata.deletion_timestamp.is_some();
+        if is_free {
+            return None;
+        }
+        let (budget, counted) = match &*self.0 {
+            [] => return None,
+            [one] => one,
+            _ => return Some(0),
+        };
+        let is_ready = pod.status.has("Ready");
+        let policy = budget.spec.unhealthy_pod_eviction_policy.as_deref();
+        if !is_ready && policy == Some("AlwaysAllow") {
+            return None;
+        }
+        let CountedView { metadata, status } = counted.as_deref()?;
+        let is_met = status.current_healthy >= status.desired_healthy && status.desired_healthy > 0;
+        if !is_ready && is_met {
+            return None;
+        }
+        // What was counted for another selector says nothing.
+        let is_outdated = status.observed_generation < metadata.generation.unwrap_or(0);
+        if is_outdated { Some(0) } else { status.disruptions_allowed.map(|allowed| allowed.max(0)) }
+    }
+}
+
+/// What a budget covers: all Pods if its selector is empty, and none without one, or with one that is invalid.
+fn selector(budget: &BudgetView) -> Option<Selector> {
     budget.spec.selector.clone()?.try_into().ok()
 }
 
-/// What is shown of a budget.
-pub fn shown(budget: &BudgetView) -> Option<Budget> {
-    let name = budget.metadata.name.clone()?;
-    Some(Budget { name, disruptions_allowed: budget.status.disruptions_allowed })
+/// Reads metadata with the generation.
+fn generated<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Generated {
+        name: Option<String>,
+        namespace: Option<String>,
+        generation: Option<i64>,
+    }
+
+    let Generated { name, namespace, generation } = Generated::deserialize(deserializer)?;
+    Ok(ObjectMeta { name, namespace, generation, ..ObjectMeta::default() })
 }
 
-/// How many of the Pods that these budgets cover may be evicted now, if that has been counted. Kubernetes evicts no Pod
-/// that several cover.
-pub fn allowed(budgets: &[Budget]) -> Option<i64> {
-    match budgets {
-        [] => None,
-        [one] => one.disruptions_allowed,
-        _ => Some(0),
-    }
+/// Whether what has been counted differs so much that it is worth telling: something may be evicted now, or nothing any
+/// more.
+pub fn has_moved(shown: Option<i64>, computed: Option<i64>) -> bool {
+    shown.map(|allowed| allowed > 0) != computed.map(|allowed| allowed > 0)
 }
 
 /// As `web (1)`.

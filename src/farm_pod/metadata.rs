@@ -18,7 +18,6 @@ pub struct Compact {
     name: Option<String>,
     namespace: Option<String>,
     uid: Option<String>,
-    resource_version: Option<String>,
     #[serde(deserialize_with = "time")]
     creation_timestamp: Option<Time>,
     #[serde(deserialize_with = "time")]
@@ -40,7 +39,6 @@ impl Compact {
             name: self.name,
             namespace: self.namespace,
             uid: self.uid,
-            resource_version: self.resource_version,
             creation_timestamp: self.creation_timestamp,
             deletion_timestamp: self.deletion_timestamp,
             deletion_grace_period_seconds: self.deletion_grace_period_seconds,
@@ -56,6 +54,14 @@ pub fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D:
     let read = Compact::deserialize(deserializer)?;
     let labels = map(&read.labels);
     Ok(ObjectMeta { labels, ..read.object() })
+}
+
+/// Reads metadata with labels and owners.
+pub fn read_owned<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+    let read = Compact::deserialize(deserializer)?;
+    let (labels, owners) = (map(&read.labels), read.owner_references.to_vec());
+    let owner_references = Some(owners).filter(|owners| !owners.is_empty());
+    Ok(ObjectMeta { labels, owner_references, ..read.object() })
 }
 
 /// Labels as others know them.

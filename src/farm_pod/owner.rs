@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::{ObjectMeta, PartialObjectMeta};
+use kube::api::ObjectMeta;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use super::owner_view::OwnerView;
 
 /// So far is looked for the top. No workload is made of more, and owners may be a circle.
 const MOST_OWNERS: usize = 8;
@@ -35,7 +37,7 @@ pub trait Owned {
     fn metadata(&self) -> &ObjectMeta;
 }
 
-impl<K> Owned for PartialObjectMeta<K> {
+impl<K> Owned for OwnerView<K> {
     fn metadata(&self) -> &ObjectMeta {
         &self.metadata
     }
@@ -102,13 +104,12 @@ mod tests {
 
     /// The owners of an object whose owner is `first`, among objects of a name, uid and owner.
     fn chain(first: Value, objects: &[(&str, &str, Option<Value>)]) -> Vec<String> {
-        let of = |name: &str, uid: &str, owner: Option<Value>| -> PartialObjectMeta<ReplicaSet> {
+        let of = |name: &str, uid: &str, owner: Option<Value>| -> OwnerView<ReplicaSet> {
             let owners: Vec<Value> = owner.into_iter().collect();
             let metadata = json!({"name": name, "uid": uid, "ownerReferences": owners});
             serde_json::from_value(json!({"metadata": metadata})).unwrap()
         };
-        let object = of("p", "p", Some(first));
-        let owners = object.metadata.owner_references.unwrap_or_default();
+        let owners = of("p", "p", Some(first)).metadata.owner_references.unwrap_or_default();
         let chain = Chain::follow(&owners, |reference| {
             let (name, uid, owner) = objects.iter().find(|(name, ..)| *name == reference.name)?;
             let found: Arc<dyn Owned> = Arc::new(of(name, uid, owner.clone()));

@@ -42,7 +42,7 @@ impl Cluster {
         );
         let (nodes, services) = (lookup(&self.nodes), lookup(&self.services));
         let (warnings, metrics) = (lookup(&self.events), lookup(&self.metrics));
-        let held = (lookup(&self.budgets), lookup(&self.claims));
+        let held = ((lookup(&self.budgets), lookup(&self.budgets)), lookup(&self.claims));
         FarmPod::compute(pod, &(owners, nodes, services, warnings, metrics, held)).unwrap()
     }
 
@@ -254,7 +254,7 @@ fn budgets_that_cover_it_say_how_many_may_go() {
         json!({
             "metadata": {"namespace": "n", "name": name},
             "spec": {"selector": selector},
-            "status": {"disruptionsAllowed": allowed},
+            "status": {"disruptionsAllowed": allowed, "observedGeneration": 1},
         })
     };
     let app = |name: &str| json!({"matchLabels": {"app": name}});
@@ -279,6 +279,50 @@ fn budgets_that_cover_it_say_how_many_may_go() {
     let naked = status(json!({}));
     assert_eq!(budgets::cell(&naked.budgets).as_deref(), Some("all (3)"));
     assert_eq!(naked.disruptions_allowed, Some(3));
+}
+
+/// As kube-apiserver evicts.
+#[test]
+fn some_pods_are_evicted_whatever_budgets_say() {
+    let check = |pod: Value, policy: Value, counted: Value, expected: Option<i64>| {
+        let status = json!({
+            "disruptionsAllowed": 0, "currentHealthy": counted[0], "desiredHealthy": counted[1],
+            "observedGeneration": counted[2],
+        });
+        let budget = json!({
+            "metadata": {"namespace": "n", "name": "web", "generation": 2},
+            "spec": {"selector": {}, "unhealthyPodEvictionPolicy": policy},
+            "status": status,
+        });
+        let mut pod = pod;
+        pod["metadata"]["namespace"] = json!("n");
+        pod["metadata"]["name"] = json!("p");
+        let of = |budgets: Vec<Value>| {
+            let cluster = Cluster { budgets, ..Cluster::default() };
+            cluster.status(pod.clone()).disruptions_allowed
+        };
+        assert_eq!(of(vec![budget]), expected, "{pod} {policy} {counted}");
+        assert_eq!(of(vec![]), None);
+    };
+    let in_phase = |phase: &str, ready: &str| json!({"status": {"phase": phase, "conditions": [{"type": "Ready", "status": ready}]}});
+    let ready = || in_phase("Running", "True");
+    let unready = || in_phase("Running", "False");
+    let (short, enough) = (json!([1, 2, 2]), json!([2, 2, 2]));
+    check(ready(), json!(null), short.clone(), Some(0));
+    check(ready(), json!("AlwaysAllow"), enough.clone(), Some(0));
+    for phase in ["Pending", "Succeeded", "Failed"] {
+        check(in_phase(phase, "True"), json!(null), short.clone(), None);
+    }
+    let mut deleted = ready();
+    deleted["metadata"] = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
+    check(deleted, json!(null), short.clone(), None);
+    check(unready(), json!("AlwaysAllow"), short.clone(), None);
+    check(unready(), json!(null), short.clone(), Some(0));
+    check(unready(), json!("IfHealthyBudget"), short, Some(0));
+    check(unready(), json!(null), enough.clone(), None);
+    check(unready(), json!("IfHealthyBudget"), enough, None);
+    // It needs none: then it has nothing to spare.
+    check(unready(), json!(null), json!([0, 0, 2]), Some(0));
 }
 
 #[test]
