@@ -2,14 +2,13 @@
 
 mod room;
 
-use std::sync::Arc;
-
 use aggregated_apiserver::{Cells, Computed, Lookup};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use room::Requested;
 pub use room::Room;
 
 use crate::farm_pod::node::{NodeView, facts};
@@ -196,13 +195,11 @@ impl Computed for FarmNode {
         let mut farm_node =
             Self::new(&format!("{PREFIX}{name}"), FarmNodeSpec { node: name.to_owned() });
         farm_node.metadata.labels = node.metadata.labels.clone();
-        let mut on_it = pods.find_by(node_name, None, name);
-        on_it.retain(|pod| !has_ended(pod));
-        let requests: Vec<_> = on_it.iter().map(|pod| resources::requests(pod)).collect();
+        let requested = pods.sum_by(node_name, Requested::of, None, name);
         let used = metrics.get(None, name);
-        let room = |resource: &str| {
+        let room = |resource: &str, requested| {
             let used = used.as_ref().and_then(|metrics| metrics.usage.get(resource));
-            Room::of(resource, &node.status.allocatable, &requests, used)
+            Room::of(resource, &node.status.allocatable, requested, used)
         };
         let info = &node.status.node_info;
         let owned = |text: &Option<Text>| given(text.as_ref()).map(str::to_owned);
@@ -210,10 +207,10 @@ impl Computed for FarmNode {
             state: state(node),
             why: not_ready(node),
             node: facts(name, Some(node)),
-            pods: i64::try_from(on_it.len()).ok()?,
+            pods: requested.pods,
             most_pods: node.status.allocatable.get("pods").map(|most| most.to_string()),
-            cpu: room("cpu"),
-            memory: room("memory"),
+            cpu: room("cpu", requested.cpu()),
+            memory: room("memory", requested.memory()),
             versions: Versions {
                 kubelet: owned(&info.kubelet_version),
                 operating_system: owned(&info.os_image),
@@ -255,10 +252,6 @@ impl Computed for FarmNode {
 /// An index of Pods: the node that each is on.
 fn node_name(pod: &PodView) -> Option<Text> {
     pod.spec.node_name.clone()
-}
-
-fn has_ended(pod: &Arc<PodView>) -> bool {
-    matches!(pod.status.phase.as_deref(), Some("Succeeded" | "Failed"))
 }
 
 /// As `kubectl get nodes` has it.

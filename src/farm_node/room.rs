@@ -1,10 +1,12 @@
 //! How much of a resource a node has, and how much of that is taken.
 
-use aggregated_apiserver::Quantity;
+use aggregated_apiserver::{Quantity, Total};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::farm_pod::amounts::{Amounts, Written};
+use crate::farm_pod::amounts::{self, Written};
+use crate::farm_pod::resources;
+use crate::farm_pod::view::PodView;
 
 /// What has moved by less than so many percent of what there is, is told later.
 const WORTH_PERCENT: i64 = 5;
@@ -33,17 +35,62 @@ pub struct Room {
     pub percent_used: Option<i64>,
 }
 
+/// What the Pods of a node request: a sum that follows each change of a Pod.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Requested {
+    /// How many Pods there are that have not ended.
+    pub pods: i64,
+    /// Processors, in billionths.
+    cpu: i128,
+    /// Bytes, in billionths.
+    memory: i128,
+}
+
+impl Total for Requested {
+    fn add(&mut self, other: &Self) {
+        self.pods.add(&other.pods);
+        self.cpu.add(&other.cpu);
+        self.memory.add(&other.memory);
+    }
+
+    fn subtract(&mut self, other: &Self) {
+        self.pods.subtract(&other.pods);
+        self.cpu.subtract(&other.cpu);
+        self.memory.subtract(&other.memory);
+    }
+}
+
+impl Requested {
+    /// What a Pod requests. One that has ended takes nothing any more.
+    pub fn of(pod: &PodView) -> Self {
+        if matches!(pod.status.phase.as_deref(), Some("Succeeded" | "Failed")) {
+            return Self::default();
+        }
+        let requests = resources::requests(pod);
+        let nanos = |resource| requests.get(resource).map_or(0, |amount| amount.nanos());
+        Self { pods: 1, cpu: nanos("cpu"), memory: nanos("memory") }
+    }
+
+    /// The processors.
+    pub fn cpu(&self) -> Quantity {
+        amounts::processors(self.cpu)
+    }
+
+    /// The bytes.
+    pub fn memory(&self) -> Quantity {
+        amounts::bytes(self.memory)
+    }
+}
+
 impl Room {
-    /// The room of a node for a resource of which its Pods make these requests.
+    /// The room of a node for a resource of which its Pods request so much.
     pub fn of(
         resource: &str,
         allocatable: &Written,
-        requests: &[Amounts],
+        requested: Quantity,
         used: Option<Quantity>,
     ) -> Self {
         let all = allocatable.get(resource);
-        let requests = requests.iter().filter_map(|requests| requests.get(resource));
-        let requested = requests.fold(Quantity::from_whole(0), Quantity::plus);
         let used = used.map(Quantity::in_thousandths);
         let percent = |part: Quantity| {
             let percent = part.nanos().saturating_mul(100).checked_div(all?.nanos())?;

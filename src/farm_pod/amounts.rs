@@ -111,10 +111,44 @@ impl Amounts {
     }
 }
 
+/// So many billionths are a whole.
+pub const NANOS: i128 = 1_000_000_000;
+
+/// Processors, of which this many billionths are summed up, as `250m`.
+pub fn processors(nanos: i128) -> Quantity {
+    let thousandths = nanos.saturating_add(999_999) / 1_000_000;
+    read(&format!("{thousandths}m"))
+}
+
+/// Bytes, of which this many billionths are summed up, as `128Mi`.
+pub fn bytes(nanos: i128) -> Quantity {
+    let bytes = nanos / NANOS;
+    match bytes % 1024 {
+        0 => read(&format!("{}Ki", bytes / 1024)),
+        _ => read(&bytes.to_string()),
+    }
+}
+
+fn read(text: &str) -> Quantity {
+    Quantity::parse(text).unwrap_or(Quantity::from_whole(0))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn sums_are_written_as_people_do() {
+        let written = |amount: Quantity| amount.to_string();
+        assert_eq!(written(processors(0)), "0");
+        assert_eq!(written(processors(1)), "1m");
+        assert_eq!(written(processors(1_500_000_000)), "1500m");
+        assert_eq!(written(processors(2 * NANOS)), "2");
+        assert_eq!(written(bytes((256 << 20) * NANOS)), "256Mi");
+        assert_eq!(written(bytes(1_000 * NANOS)), "1k");
+        assert_eq!(written(bytes(0)), "0");
+    }
 
     fn amounts(json: serde_json::Value) -> Amounts {
         serde_json::from_value::<Written>(json).unwrap().read()

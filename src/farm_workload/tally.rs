@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use aggregated_apiserver::{Quantity, Total};
 use jiff::Timestamp;
 
+use crate::farm_pod::amounts::{self, Amounts, NANOS};
 use crate::farm_pod::resources::{self, Amount};
 use crate::farm_pod::status::Summary;
 use crate::farm_pod::view::PodView;
-use crate::farm_pod::why;
+use crate::farm_pod::{PodMetricsView, usage, why};
 
 /// What a Pod says while nothing is wrong with it: it begins or ends.
 const PROGRESS: &[&str] =
@@ -97,8 +98,59 @@ impl Tally {
 
     /// How much processors and memory is requested.
     pub fn requests(&self) -> (Amount, Amount) {
-        let amount = |text: Option<String>| Amount { request: text, ..Amount::default() };
-        (amount(cpu_text(self.cpu)), amount(memory_text(self.memory)))
+        let amount = |amount: Quantity| Some(amount.to_string()).filter(|text| text != "0");
+        let amount = |of| Amount { request: amount(of), ..Amount::default() };
+        (amount(amounts::processors(self.cpu)), amount(amounts::bytes(self.memory)))
+    }
+}
+
+/// What Pods use, as far as it is measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Used {
+    /// How many Pods are measured.
+    pods: i64,
+    /// Processors, in billionths.
+    cpu: i64,
+    /// Memory, in bytes.
+    memory: i64,
+}
+
+impl Total for Used {
+    fn add(&mut self, other: &Self) {
+        self.pods.add(&other.pods);
+        self.cpu.add(&other.cpu);
+        self.memory.add(&other.memory);
+    }
+
+    fn subtract(&mut self, other: &Self) {
+        self.pods.subtract(&other.pods);
+        self.cpu.subtract(&other.cpu);
+        self.memory.subtract(&other.memory);
+    }
+}
+
+impl Used {
+    /// What a Pod contributes of which this is measured. What has ended uses nothing any more.
+    pub fn of(pod: &PodView, metrics: &PodMetricsView) -> Self {
+        if has_ended(pod) {
+            return Self::default();
+        }
+        let mut used = Amounts::default();
+        usage::sum(&mut used, metrics);
+        let nanos = |resource| used.get(resource).map_or(0, |amount| amount.nanos());
+        // More than nine billion processors, or bytes by the exabyte, is no measurement.
+        let number = |amount: i128| i64::try_from(amount).unwrap_or_default();
+        Self { pods: 1, cpu: number(nanos("cpu")), memory: number(nanos("memory") / NANOS) }
+    }
+
+    /// The same as amounts; none, where nothing is measured.
+    pub fn amounts(&self) -> Amounts {
+        let mut used = Amounts::default();
+        if self.pods > 0 {
+            used.set("cpu", amounts::processors(i128::from(self.cpu)));
+            used.set("memory", amounts::bytes(i128::from(self.memory) * NANOS));
+        }
+        used
     }
 }
 
@@ -107,38 +159,9 @@ pub fn has_ended(pod: &PodView) -> bool {
     matches!(pod.status.phase.as_deref(), Some("Succeeded" | "Failed"))
 }
 
-/// Processors, as `250m`; nothing of none.
-fn cpu_text(nanos: i128) -> Option<String> {
-    let thousandths = nanos.checked_add(999_999)? / 1_000_000;
-    let text = || Quantity::parse(&format!("{thousandths}m")).ok();
-    (nanos > 0).then(text).flatten().map(|amount| amount.to_string())
-}
-
-/// Bytes, as `128Mi`; nothing of none.
-fn memory_text(nanos: i128) -> Option<String> {
-    let bytes = nanos / 1_000_000_000;
-    let text = match bytes % 1024 {
-        0 => format!("{}Ki", bytes / 1024),
-        _ => bytes.to_string(),
-    };
-    (bytes > 0).then(|| Quantity::parse(&text).ok()).flatten().map(|amount| amount.to_string())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn amounts_are_written_as_people_do() {
-        const GIGA: i128 = 1_000_000_000;
-        assert_eq!(cpu_text(0), None);
-        assert_eq!(cpu_text(1).as_deref(), Some("1m"));
-        assert_eq!(cpu_text(1_500_000_000).as_deref(), Some("1500m"));
-        assert_eq!(cpu_text(2 * GIGA).as_deref(), Some("2"));
-        assert_eq!(memory_text((256 << 20) * GIGA).as_deref(), Some("256Mi"));
-        assert_eq!(memory_text(1_000 * GIGA).as_deref(), Some("1k"));
-        assert_eq!(memory_text(0), None);
-    }
 
     #[test]
     fn the_worst_is_no_progress_and_what_most_say() {

@@ -6,14 +6,12 @@ use std::sync::Arc;
 use aggregated_apiserver::{Lookup, SourceScope, Total, Variant};
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::api::PartialObjectMeta;
 
-use super::tally::{Tally, has_ended};
+use super::tally::{Tally, Used};
 use super::view::{Counts, Workload, WorkloadView};
 use super::{FarmWorkload, FarmWorkloadSpec, FarmWorkloadStatus, Trouble};
-use crate::farm_pod::amounts::Amounts;
 use crate::farm_pod::view::{ConditionView, PodView, Text, given};
-use crate::farm_pod::{PREFIX, PodMetricsView, Polled, Resources, release, usage, why};
+use crate::farm_pod::{OwnerView, PREFIX, PodMetricsView, Polled, Resources, release, usage, why};
 
 /// Workloads of this kind.
 pub struct Of<W>(PhantomData<W>);
@@ -24,8 +22,7 @@ where
 {
     type Object = FarmWorkload;
     type Source = WorkloadView<W>;
-    type Related =
-        (Lookup<PodView>, Lookup<PartialObjectMeta<ReplicaSet>>, Lookup<PodMetricsView, Polled>);
+    type Related = (Lookup<PodView>, Lookup<OwnerView<ReplicaSet>>, Lookup<PodMetricsView, Polled>);
 
     // A server for tests may have only some of them.
     const SCOPE: SourceScope = SourceScope::ALL.if_served();
@@ -42,21 +39,14 @@ where
             let sets = sets.find_by(set_owner, namespace, &own);
             sets.iter().filter_map(|set| set.metadata.uid.clone()).collect()
         };
-        let mut tally = Tally::default();
-        let mut own_pods: Vec<Arc<PodView>> = Vec::new();
+        let owners: Vec<Text> = owners.iter().map(|uid| owner(W::POD_OWNER, uid)).collect();
+        let (mut tally, mut used) = (Tally::default(), Used::default());
         for owner in &owners {
-            tally.add(&pods.sum_by(owner_of::<W>, Tally::of, namespace, owner));
-            own_pods.extend(pods.find_by(owner_of::<W>, namespace, owner));
-        }
-        let mut used = Amounts::default();
-        for pod in own_pods.iter().filter(|pod| !has_ended(pod)) {
-            let name = pod.metadata.name.as_deref().unwrap_or_default();
-            if let Some(metrics) = metrics.get(namespace, name) {
-                usage::sum(&mut used, &metrics);
-            }
+            tally.add(&pods.sum_by(owner_of, Tally::of, namespace, owner));
+            used.add(&pods.sum_joined(owner_of, metrics, Used::of, namespace, owner));
         }
         let (mut cpu, mut memory) = tally.requests();
-        usage::set(&mut cpu, &mut memory, &used);
+        usage::set(&mut cpu, &mut memory, &used.amounts());
         let counts = W::counts(workload);
         let Counts { wanted, ready, updated, available, is_paused } = counts;
         let kind = W::kind(&()).into_owned();
@@ -74,7 +64,10 @@ where
             restarts: tally.restarts,
             last_restart_time: tally.last_restart().map(Time),
             resources: Resources { cpu, memory, ..Resources::default() },
-            why: trouble(workload, counts, &tally, &own_pods),
+            why: trouble(workload, counts, &tally, |code| {
+                let troubled = owners.iter().map(|owner| of_owner(owner, code));
+                troubled.into_iter().find_map(|text| pods.first_by(troubled_of, namespace, &text))
+            }),
             release: release::release([&workload.metadata]),
         });
         Some(shown)
@@ -91,14 +84,30 @@ where
     }
 }
 
-/// An index of Pods: what controls each, if that is of the kind that these workloads have.
-fn owner_of<W: Workload>(pod: &PodView) -> Option<Text> {
-    let owner = pod.owners.iter().find(|owner| owner.controller == Some(true))?;
-    (owner.kind == W::POD_OWNER).then(|| owner.uid.as_str().into())
+/// An index of Pods: what controls each. One for workloads of every kind, so that there is one of each sum.
+fn owner_of(pod: &PodView) -> Option<Text> {
+    let controller = pod.owners.iter().find(|owner| owner.controller == Some(true))?;
+    Some(owner(&controller.kind, &controller.uid))
+}
+
+/// As the index has it.
+fn owner(kind: &str, uid: &str) -> Text {
+    format!("{kind} {uid}").into()
+}
+
+/// An index of Pods that do not run well: what controls each, and the code that it says why by.
+fn troubled_of(pod: &PodView) -> Option<Text> {
+    let why = why::why(pod, None)?;
+    Some(of_owner(&owner_of(pod)?, &why.code))
+}
+
+/// As the index of Pods in trouble has it.
+fn of_owner(owner: &str, code: &str) -> Text {
+    format!("{owner} {code}").into()
 }
 
 /// An index of ReplicaSets: what controls each.
-fn set_owner(set: &PartialObjectMeta<ReplicaSet>) -> Option<Text> {
+fn set_owner(set: &OwnerView<ReplicaSet>) -> Option<Text> {
     let mut owners = set.metadata.owner_references.iter().flatten();
     owners.find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.as_str().into())
 }
@@ -109,7 +118,7 @@ fn trouble<W>(
     workload: &WorkloadView<W>,
     Counts { wanted, ready, .. }: Counts,
     tally: &Tally,
-    pods: &[Arc<PodView>],
+    example: impl FnOnce(&str) -> Option<Arc<PodView>>,
 ) -> Option<Trouble> {
     let status = &workload.status;
     if status.condition("Complete", true).is_some() {
@@ -128,8 +137,7 @@ fn trouble<W>(
         (Some(worst), None) if ready < wanted => worst,
         _ => return None,
     };
-    let of_pods = pods.iter().filter_map(|pod| why::why(pod, None));
-    let of_pod = of_pods.into_iter().find(|why| why.code == code);
+    let of_pod = example(code).and_then(|pod| why::why(&pod, None));
     let (message, since) = of_pod.map(|why| (why.message, why.since)).unwrap_or_default();
     Some(Trouble { code: code.to_owned(), message, since, pods: count })
 }
