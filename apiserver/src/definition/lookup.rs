@@ -105,7 +105,7 @@ use view::{IndexId, View};
 /// # }
 /// ```
 ///
-/// The variants of a [kind that is computed from several types](crate::ComputedFromSeveral) share what they look up: of
+/// The variants of a [kind that is computed from several types](crate::definition::ComputedFromSeveral) share what they look up: of
 /// each type there is one view, with the indexes and sums of all of them.
 pub struct Lookup<K, S = Everything> {
     shared: Arc<Shared<K>>,
@@ -464,7 +464,7 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
                     joining.join(|key, is_measured, group| {
                         let due = if is_measured { &mut measured } else { &mut due };
                         questions.find_total(key, group, due);
-                    })
+                    });
                 };
                 if catch_unwind(AssertUnwindSafe(join)).is_err() {
                     let what = resource_name::<K>();

@@ -78,7 +78,7 @@ impl SourceScope {
     /// They are [measurements](Self::measured) that are watched, and what has changed of them is looked at
     /// so often at most, all at once: for counters that move with each of many objects. Looked at each time, a
     /// budget of a thousand Pods would have all of them computed again whenever one of them becomes ready. Of what
-    /// is [looked up](crate::Lookup) only.
+    /// is looked up only.
     ///
     /// ```
     /// use std::time::Duration;

@@ -44,6 +44,8 @@ impl<O> Others<O> {
     }
 }
 
+/// What an object contributes, and to which groups.
+type Contribution<T> = (Box<[Box<str>]>, T);
 /// Says what a pair contributes.
 type MeasureOf<K, O, T> = Box<dyn Fn(&K, &O) -> T + Send + Sync>;
 
@@ -54,7 +56,7 @@ pub(super) struct JoinedTotals<K, O, T> {
     told: AtomicBool,
     others: Others<O>,
     /// What each object contributes, and to which groups: when it changes, what it was joined with may be gone.
-    contributions: HashMap<Key, (Box<[Box<str>]>, T)>,
+    contributions: HashMap<Key, Contribution<T>>,
     groups: Groups<T>,
     /// What the contributions take, in bytes.
     bytes: usize,
@@ -73,7 +75,7 @@ impl<K: SourceType, O, T: Total> JoinedTotals<K, O, T> {
         }
     }
 
-    fn contribution(&self, key: &Key, object: &K) -> Option<(Box<[Box<str>]>, T)> {
+    fn contribution(&self, key: &Key, object: &K) -> Option<Contribution<T>> {
         let other = self.others.get(key)?;
         let contributed = guarded::<K, _>(&self.told, key, || {
             let mut texts = (self.texts_of)(object);

@@ -266,7 +266,7 @@ fn a_change_of_a_group_does_not_look_at_the_others() {
     let id = (IndexId::of::<u8>(), IndexId::of::<u16>());
     let others = || Others::followed(&informer, &Arc::default(), true);
     let totals_of = || JoinedTotals::new(texts_of(color), Box::new(measured), others());
-    let mut sum = |view: &mut View<ConfigMap>| -> i64 { view.total(id, totals_of, None, "x") };
+    let sum = |view: &mut View<ConfigMap>| -> i64 { view.total(id, totals_of, None, "x") };
     assert_eq!(sum(&mut view), 1_000);
     let before = MEASURED.load(Ordering::Relaxed);
     set("7");
