@@ -11,7 +11,7 @@ use std::time::Duration;
 use moka::future::Cache;
 use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::error::ApiError;
 use crate::kind::{Conversion, Conversions, Kind, Question, checked};
@@ -22,11 +22,12 @@ use crate::quota::{self, Account};
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// So many calls at once, of all webhooks: each may take as much memory as one object.
 const CALLS: usize = 16;
-/// How often a step is done again at most. It learns something each time: no write compares an object in
-/// so many versions.
-const ROUNDS: usize = 512;
-/// What a call has made is remembered so long, for all who watch the same: they ask within a moment. What
-/// cannot be converted is asked again by who comes later.
+/// How often a step is done again at most. It learns of one object at least each time, and looks at 512 at
+/// most (`verb/step`).
+const ROUNDS: usize = 1024;
+/// What a step may learn, in bytes of memory; its objects are a mebibyte of JSON.
+const KNOWN_BYTES: usize = 64 << 20;
+/// Answers, failures too, are remembered so long: watchers of one change ask within a moment.
 const REMEMBERED: Duration = Duration::from_secs(1);
 /// What may be remembered, in bytes of memory.
 const REMEMBERED_BYTES: u64 = 8 << 20;
@@ -72,6 +73,9 @@ pub async fn known<T>(
         }
         drop(made);
         answer(missing, &mut conversions, account).await?;
+        if conversions.known_bytes() > KNOWN_BYTES {
+            return Err(ApiError::internal("what a webhook has converted takes too much memory"));
+        }
     }
     Err(ApiError::internal("a step has too many conversions"))
 }
@@ -112,6 +116,7 @@ async fn remembered(questions: Arc<[Question]>) -> Arc<[Conversion]> {
     };
     add(webhook.url.as_bytes());
     add(webhook.ca_bundle.as_deref().unwrap_or_default());
+    add(webhook.review_version.as_bytes());
     add(to.as_bytes());
     texts.iter().for_each(|text| add(text.as_bytes()));
     let name: [u8; 32] = hash.finalize().into();
@@ -124,9 +129,15 @@ async fn ask(questions: Arc<[Question]>, texts: Vec<String>) -> Arc<[Conversion]
         Ok(converted) => answers = converted,
         // A fault of one object must not be that of others.
         Err(Failure::Refused(_)) if questions.len() > 1 => {
+            let until = Instant::now() + CALL_TIMEOUT;
             for (question, text) in questions.iter().zip(&texts) {
                 let (question, text) = (std::slice::from_ref(question), std::slice::from_ref(text));
                 match ask_once(question, text).await {
+                    // What is left is asked about in another call.
+                    Ok(converted) if Instant::now() > until => {
+                        answers.extend(converted);
+                        break;
+                    }
                     Ok(converted) => answers.extend(converted),
                     Err(failure) => {
                         answers.push(Err(failure.told(&question[0])));

@@ -183,6 +183,67 @@ async fn a_list_is_few_calls() {
     assert_eq!(list["items"].as_array().unwrap().len(), 99);
 }
 
+/// A webhook that keeps in annotations what a version does not say, as those of many operators do.
+#[tokio::test]
+async fn a_webhook_may_keep_data_in_annotations() {
+    let webhook = Webhook::start().await;
+    let server = server(&webhook).await;
+    webhook.set(Mode::Changes(|review| {
+        let object = &mut review["response"]["convertedObjects"][0];
+        let is_v2 = object["apiVersion"] == "example.com/v2";
+        let annotations = &mut object["metadata"]["annotations"];
+        match is_v2 {
+            true => annotations["data"] = "of v1".into(),
+            false => *annotations = json!({"data-of": "v2"}),
+        }
+    }));
+    done(&server, "POST", V1, of_v1("a", 1)).await;
+    let (v1, v2) = (format!("{V1}/a"), format!("{V2}/a"));
+    let mut shown = done(&server, "GET", &v2, Value::Null).await;
+    assert_eq!(shown["metadata"]["annotations"], json!({"data": "of v1"}));
+    assert_eq!(
+        done(&server, "GET", &v1, Value::Null).await["metadata"]["annotations"],
+        Value::Null
+    );
+    shown["spec"]["width"] = "2cm".into();
+    let written = done(&server, "PUT", &v2, shown).await;
+    assert_eq!(
+        written["metadata"]["annotations"],
+        json!({"data": "of v1", "data-of": "v2"}),
+        "{written}"
+    );
+    let kept = done(&server, "GET", &v1, Value::Null).await;
+    assert_eq!(kept["metadata"]["annotations"], json!({"data-of": "v2"}));
+}
+
+/// What a selector does not match has to be converted all the same: many objects in a call, and one step
+/// of a collection after the other.
+#[tokio::test]
+async fn a_selector_that_matches_nothing_asks_for_each_object_once() {
+    const OBJECTS: i64 = 700;
+    let webhook = Webhook::start().await;
+    let server = server(&webhook).await;
+    for number in 0..OBJECTS {
+        done(&server, "POST", V1, of_v1(&format!("b{number:03}"), number)).await;
+    }
+    let last = format!("{V2}?fieldSelector=spec.width%3D{}cm", OBJECTS - 1);
+    let nothing = format!("{V2}?fieldSelector=spec.width%3D1m");
+    for path in [&nothing, &last] {
+        let list = done(&server, "GET", path, Value::Null).await;
+        let expected = usize::from(path == &last);
+        assert_eq!(list["items"].as_array().unwrap().len(), expected, "{path}");
+        let calls = webhook.take_calls();
+        assert_eq!(calls.iter().sum::<usize>(), 700, "{calls:?}");
+        assert!(calls.len() < 20, "{calls:?}");
+    }
+    done(&server, "DELETE", &nothing, Value::Null).await;
+    let calls = webhook.take_calls();
+    assert!(calls.len() < 50, "{calls:?}");
+    done(&server, "DELETE", &last, Value::Null).await;
+    let list = done(&server, "GET", V1, Value::Null).await;
+    assert_eq!(list["items"].as_array().unwrap().len(), 699);
+}
+
 #[tokio::test]
 async fn many_watchers_of_a_change_are_one_call() {
     let webhook = Webhook::start().await;
@@ -227,7 +288,7 @@ async fn what_is_wrong_with_the_webhook_is_told_and_the_stored_version_goes_on()
     done(&server, "POST", V1, of_v1("a", 1)).await;
     let failed = "conversion webhook for example.com/v1, Kind=Box";
     let post = format!("Post \"{}?timeout=30s\"", webhook.url());
-    let changes: [(Change, &str); 7] = [
+    let changes: [(Change, &str); 9] = [
         (|review| review["response"]["uid"] = "other".into(), " failed: expected response.uid="),
         (
             |review| review["apiVersion"] = "v1".into(),
@@ -252,6 +313,19 @@ async fn what_is_wrong_with_the_webhook_is_told_and_the_stored_version_goes_on()
                 review["response"]["convertedObjects"][0]["metadata"]["labels"] = json!({"x": "y"});
             },
             " returned invalid metadata: metadata.labels: a conversion may not change them",
+        ),
+        (
+            |review| {
+                review["response"]["convertedObjects"][0]["metadata"]["annotations"] =
+                    json!({"x": 3});
+            },
+            " returned invalid metadata: metadata.annotations[x] must be a string, but is int64 in converted object",
+        ),
+        (
+            |review| {
+                review["response"]["convertedObjects"][0]["metadata"]["annotations"] = json!(["x"]);
+            },
+            " returned invalid metadata: invalid metadata.annotations of type []interface {} in converted object",
         ),
         (
             |review| {

@@ -91,9 +91,12 @@ fn config(webhook: &WebhookConversion) -> Result<ClientConfig, String> {
     let mut roots = RootCertStore::empty();
     match &webhook.ca_bundle {
         Some(bundle) => {
-            for certificate in certificates(bundle)? {
-                let added = roots.add(CertificateDer::from(certificate));
-                added.map_err(|why| format!("unable to load root certificates: {why}"))?;
+            let certificates = certificates(bundle)?.into_iter().map(CertificateDer::from);
+            let (added, _) = roots.add_parsable_certificates(certificates);
+            if added == 0 {
+                return Err(
+                    "unable to load root certificates: there is none in the bundle".to_owned()
+                );
             }
         }
         None => {

@@ -7,6 +7,8 @@ use crate::quota::Account;
 
 const GROUP: &str = "apiextensions.k8s.io";
 const KIND: &str = "ConversionReview";
+/// So much of a webhook's reason is told to clients, in characters.
+const MESSAGE_LIMIT: usize = 4096;
 
 /// A review that asks for these objects, as JSON, in another version.
 pub(super) fn request(version: &str, uid: &str, to: &str, objects: &[String]) -> String {
@@ -60,7 +62,7 @@ pub(super) fn converted(answer: &[u8], version: &str, uid: &str) -> Result<Vec<V
             message if message.is_empty() => {
                 format!("response.result.status was '{status}', not 'Success'")
             }
-            message => message,
+            message => message.chars().take(MESSAGE_LIMIT).collect(),
         });
     }
     match response.get_mut("convertedObjects").map(Value::take) {

@@ -88,7 +88,8 @@ impl Kind {
             let seen = seen.and_then(|seen| seen.still_is(object));
             return seen.map(Arc::new).map_err(fault);
         }
-        match version.name == self.storage.name {
+        // A webhook may convert otherwise the next time.
+        match version.name == self.storage.name && !self.is_converted_by_webhook() {
             true => object.shown(self.shape, || self.converted(object, version)).map_err(fault),
             false => self.converted(object, version).map(Arc::new).map_err(fault),
         }

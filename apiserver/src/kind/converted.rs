@@ -41,7 +41,10 @@ impl Kind {
         object: &Arc<Object>,
         version: &Arc<Version>,
     ) -> Result<Arc<Object>, ConversionError> {
-        if version.name == self.storage.name && self.view.is_none() {
+        // A webhook's answers are kept with its questions, and for a second only.
+        if self.is_converted_by_webhook()
+            || (version.name == self.storage.name && self.view.is_none())
+        {
             return self.in_version(object, version);
         }
         if let Some(shown) = lock().get_or_insert_default().find(object, version) {

@@ -150,6 +150,9 @@ pub(super) fn restore_metadata(mut original: Tree, converted: &mut Tree) -> Resu
         let value = value.filter(|value| !value.is_null())?;
         value.as_object().is_none_or(|members| !members.is_empty()).then_some(value)
     }
+    for map in ["labels", "annotations"] {
+        check_texts(map, made.get(map))?;
+    }
     if given(kept.get("labels")) != given(made.get("labels")) {
         return Err("metadata.labels: a conversion may not change them".to_owned());
     }
@@ -166,6 +169,36 @@ pub(super) fn restore_metadata(mut original: Tree, converted: &mut Tree) -> Resu
     }
     converted.insert("metadata".to_owned(), kept);
     Ok(())
+}
+
+/// Refuses what is no map of texts, in kube-apiserver's words: clients could not read it.
+fn check_texts(map: &str, made: Option<&Value>) -> Result<(), String> {
+    fn type_name(value: &Value) -> &'static str {
+        match value {
+            Value::Null => "<nil>",
+            Value::Bool(_) => "bool",
+            Value::Number(number) if number.is_f64() => "float64",
+            Value::Number(_) => "int64",
+            Value::String(_) => "string",
+            Value::Array(_) => "[]interface {}",
+            Value::Object(_) => "map[string]interface {}",
+        }
+    }
+    match made {
+        None | Some(Value::Null) => Ok(()),
+        Some(Value::Object(members)) => {
+            match members.iter().find(|(_, value)| !value.is_string()) {
+                Some((key, value)) => Err(format!(
+                    "metadata.{map}[{key}] must be a string, but is {} in converted object",
+                    type_name(value)
+                )),
+                None => Ok(()),
+            }
+        }
+        Some(other) => {
+            Err(format!("invalid metadata.{map} of type {} in converted object", type_name(other)))
+        }
+    }
 }
 
 fn check_annotations(annotations: &Value) -> Result<(), String> {

@@ -54,6 +54,8 @@ pub struct Conversions {
     missing: Vec<Question>,
     /// What those take that are missing.
     bytes: usize,
+    /// What those take that are known, in bytes of memory.
+    known_bytes: usize,
 }
 
 thread_local! {
@@ -73,8 +75,8 @@ impl Drop for Lent<'_> {
 }
 
 impl Conversions {
-    /// Does a step with what is known. What it misses is [taken](Self::take_missing) then, and nothing that it
-    /// has made may be used if that is not nothing.
+    /// Does a step with what is known. What it misses is [taken](Self::take_missing) then; if that is anything,
+    /// the step has to be done again, and its result may not be used.
     pub fn attempt<T>(&mut self, step: impl FnOnce() -> T) -> T {
         CURRENT.set(Some(std::mem::take(self)));
         let _lent = Lent(self);
@@ -89,12 +91,22 @@ impl Conversions {
 
     /// Adds what was answered.
     pub fn know(&mut self, question: Question, conversion: Conversion) {
+        self.known_bytes += quota::of_tree(&question.object)
+            + match &conversion {
+                Ok(tree) => quota::of_tree(tree),
+                Err(why) => why.len(),
+            };
         self.known.push((question, conversion));
     }
 
-    /// How much is known.
+    /// How many conversions are known.
     pub fn len(&self) -> usize {
         self.known.len()
+    }
+
+    /// What they take, in bytes of memory.
+    pub fn known_bytes(&self) -> usize {
+        self.known_bytes
     }
 
     fn find(&self, question: &Question) -> Option<Conversion> {

@@ -122,20 +122,20 @@ pub fn checked(question: &Question, converted: Value) -> Result<Tree, String> {
     Ok(converted)
 }
 
-/// The certificates of a bundle, as DER.
+/// The certificates of a bundle, as DER. What is none is left out, as Go does.
 ///
 /// # Errors
-/// When there is none, or one cannot be read.
+/// When none is left.
 pub fn certificates(bundle: &[u8]) -> Result<Vec<Vec<u8>>, String> {
     const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
     const END: &str = "-----END CERTIFICATE-----";
     let unreadable = || "unable to parse bytes as PEM block".to_owned();
-    let text = std::str::from_utf8(bundle).map_err(|_| unreadable())?;
-    let certificates = text.split(BEGIN).skip(1).map(|rest| {
-        let (body, _) = rest.split_once(END).ok_or_else(unreadable)?;
+    let text = String::from_utf8_lossy(bundle);
+    let certificates = text.split(BEGIN).skip(1).filter_map(|rest| {
+        let (body, _) = rest.split_once(END)?;
         let body: String = body.chars().filter(|c| !c.is_ascii_whitespace()).collect();
-        STANDARD.decode(body).map_err(|_| unreadable())
+        STANDARD.decode(body).ok()
     });
-    let certificates: Vec<Vec<u8>> = certificates.collect::<Result<_, String>>()?;
+    let certificates: Vec<Vec<u8>> = certificates.collect();
     if certificates.is_empty() { Err(unreadable()) } else { Ok(certificates) }
 }

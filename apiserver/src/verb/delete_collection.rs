@@ -5,6 +5,7 @@ use super::step::Step;
 use super::{DeleteOptions, Deleted, ListOptions, ListPage, delete, list};
 use crate::conversion::known;
 use crate::error::{ApiError, Reason};
+use crate::kind::is_incomplete;
 use crate::watch_cache::Scope;
 use crate::write::Attributes;
 
@@ -35,7 +36,8 @@ pub async fn delete_collection(
                 .take_while(|(versioned, _)| !step.is_over(versioned.object.size()));
             let wanted = objects.find_map(|(versioned, is_wanted)| {
                 looked_at = Some(versioned.object.key());
-                is_wanted.then_some(&versioned.object)
+                // What a webhook has to convert first is asked about together with what follows.
+                (is_wanted && !is_incomplete()).then_some(&versioned.object)
             });
             let is_known = wanted.map_or(Ok(()), |object| selection.ensure_known(object));
             (looked_at, wanted, is_known)

@@ -131,17 +131,23 @@ pub async fn validate_deletion(
     warnings: &mut Vec<String>,
 ) -> Result<(), ApiError> {
     let kind = attributes.kind();
+    let about = |made| {
+        let request = attributes.admission_request(AdmissionOperation::Delete, key.name());
+        request.about(OldObject::Lazy(live, made))
+    };
+    let is_handled = || {
+        let request = about(OnceLock::new());
+        plugins(attributes, None).any(|plugin| plugin.handles(&request))
+    };
+    if !known(kind, attributes.account, is_handled).await? {
+        return Ok(());
+    }
     let made = OnceLock::new();
     if kind.is_converted_by_webhook() {
         // Plugins may not wait for it when they look at it.
         let _ = made.set(known(kind, attributes.account, live).await?);
     }
-    let old = OldObject::Lazy(live, made);
-    let request = attributes.admission_request(AdmissionOperation::Delete, key.name());
-    let request = request.about(old);
-    if !plugins(attributes, None).any(|plugin| plugin.handles(&request)) {
-        return Ok(());
-    }
+    let request = about(made);
     // It is there while they are asked.
     let _room = attributes.account.room(size)?;
     let outcome = ask(attributes, None, &request, None).await;

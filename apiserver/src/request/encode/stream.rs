@@ -55,8 +55,10 @@ const ROOM_WAIT: Duration = Duration::from_secs(2);
 /// No watch lasts longer than a day.
 const MAX_WATCH: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// So many conversions are kept for the next chunk: a call has no more.
+/// So many conversions are kept at most while chunks are made: they are compared one by one,
 const KNOWN: usize = 256;
+/// and so many bytes of them, before others are asked for.
+const KNOWN_BYTES: usize = 4 << 20;
 
 type Chunk = Result<Bytes, io::Error>;
 
@@ -105,10 +107,11 @@ impl Asking {
         }
         let chunk = self.0.attempt(|| chunks.next());
         let missing = self.0.take_missing();
+        // Those that are behind are not needed any more, and the first that is missing is always learned.
+        if self.0.len() > KNOWN || self.0.known_bytes() > KNOWN_BYTES {
+            self.0 = Conversions::default();
+        }
         if missing.is_empty() || matches!(&chunk, Some(Ok(chunk)) if !chunk.is_empty()) {
-            if self.0.len() > KNOWN {
-                self.0 = Conversions::default();
-            }
             return chunk;
         }
         match Box::pin(conversion::answer(missing, &mut self.0, account)).await {
@@ -151,11 +154,20 @@ fn produce(
         while let Ok(Ok(place)) = timeout_at(deadline, sender.reserve()).await {
             let room = timeout_at(deadline, reader.room(chunks.size_of_next())).await;
             let Ok(Ok(_room)) = room else { return };
-            let chunk = loop {
-                match asking.next(&mut chunks, &reader.account).await {
-                    Some(Ok(chunk)) if chunk.is_empty() => tokio::task::yield_now().await,
-                    chunk => break chunk,
+            let made = async {
+                loop {
+                    match asking.next(&mut chunks, &reader.account).await {
+                        Some(Ok(chunk)) if chunk.is_empty() => tokio::task::yield_now().await,
+                        chunk => break chunk,
+                    }
                 }
+            };
+            // It may take long to find nothing, and a webhook may take long to answer.
+            let chunk = tokio::select! {
+                biased;
+                chunk = made => chunk,
+                () = sender.closed() => return,
+                () = sleep_until(deadline) => return,
             };
             let Some(chunk) = chunk else {
                 place.send(None);
