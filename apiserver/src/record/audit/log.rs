@@ -17,6 +17,10 @@ use crate::occasionally::Occasionally;
 /// Bytes of events that wait to be written: some thousands of usual ones, more than a slow disk
 /// falls behind in seconds. No user's take more than a quarter of it.
 const WAITING: usize = 16 << 20;
+/// About so many bytes of events are written at once.
+const BATCH: usize = 256 << 10;
+/// How long an event waits for others: to wake a thread for each costs more than to write them all.
+const GATHER: Duration = Duration::from_millis(10);
 /// How long the end of the server waits for the last events.
 const LAST: Duration = Duration::from_secs(5);
 /// How often it is said that events were dropped.
@@ -55,8 +59,14 @@ struct Line {
 struct Queue {
     lines: VecDeque<Line>,
     room: Shares,
-    /// Whether a line is being written.
+    /// Bytes of the lines.
+    bytes: usize,
+    /// Whether the writer waits until there is a line.
+    is_idle: bool,
+    /// Whether lines are being written.
     is_writing: bool,
+    /// How many wait until all lines are written.
+    flushes: usize,
     is_closed: bool,
     is_done: bool,
     /// Events that were dropped since that was said last.
@@ -67,6 +77,21 @@ struct Queue {
 impl Queue {
     fn is_empty(&self) -> bool {
         self.lines.is_empty() && !self.is_writing
+    }
+
+    /// Takes out what is to be written next.
+    fn batch(&mut self) -> Vec<Line> {
+        let mut batch = Vec::new();
+        let mut bytes = 0;
+        while bytes < BATCH
+            && let Some(line) = self.lines.pop_front()
+        {
+            bytes += line.text.len();
+            batch.push(line);
+        }
+        self.bytes -= bytes;
+        self.is_writing = true;
+        batch
     }
 
     /// How many were dropped since that was said last, if it is time to say so.
@@ -85,7 +110,10 @@ impl Default for Queue {
         Self {
             lines: VecDeque::new(),
             room: Shares::of(WAITING),
+            bytes: 0,
+            is_idle: false,
             is_writing: false,
+            flushes: 0,
             is_closed: false,
             is_done: false,
             dropped: 0,
@@ -141,9 +169,15 @@ impl Log {
         counts.events.fetch_add(1, Ordering::Relaxed);
         let mut queue = self.shared.lock();
         if queue.room.take(user, text.len()) {
+            let before = queue.bytes;
+            queue.bytes += text.len();
             queue.lines.push_back(Line { text, user: user.into() });
+            let is_full = before < BATCH && queue.bytes >= BATCH;
+            let wakes = std::mem::take(&mut queue.is_idle) || is_full;
             drop(queue);
-            self.shared.changed.notify_all();
+            if wakes {
+                self.shared.changed.notify_all();
+            }
             return;
         }
         counts.dropped.fetch_add(1, Ordering::Relaxed);
@@ -156,7 +190,10 @@ impl Log {
     /// Returns when all lines are written that were taken before, or after five seconds; says in the log how
     /// many were not written by then.
     pub(super) fn flush(&self) {
+        self.shared.lock().flushes += 1;
+        self.shared.changed.notify_all();
         self.shared.wait(Queue::is_empty);
+        self.shared.lock().flushes -= 1;
     }
 }
 
@@ -191,8 +228,8 @@ impl Shared {
         true
     }
 
-    /// The next line; `None` when there will be no more.
-    fn next(&self) -> Option<Line> {
+    /// The next lines; none when there will be no more.
+    fn next(&self) -> Vec<Line> {
         let mut queue = self.lock();
         loop {
             // What was dropped is said also if nothing comes any more.
@@ -201,31 +238,43 @@ impl Shared {
                 tell(Some(untold));
                 queue = self.lock();
             }
-            if let Some(line) = queue.lines.pop_front() {
-                queue.is_writing = true;
-                return Some(line);
+            if !queue.lines.is_empty() {
+                let gathers = |queue: &mut Queue| {
+                    queue.bytes < BATCH && queue.flushes == 0 && !queue.is_closed
+                };
+                let waited = self.changed.wait_timeout_while(queue, GATHER, gathers);
+                return waited.unwrap_or_else(PoisonError::into_inner).0.batch();
             }
             if queue.is_closed {
-                return None;
+                return Vec::new();
             }
+            queue.is_idle = true;
             let waited = self.changed.wait_timeout(queue, SAY_EVERY);
             queue = waited.unwrap_or_else(PoisonError::into_inner).0;
+            queue.is_idle = false;
         }
     }
 
     /// Writes lines until there will be no more.
     fn write(&self, sink: &mut (dyn Write + Send)) {
-        while let Some(Line { text, user }) = self.next() {
+        loop {
+            let lines = self.next();
+            if lines.is_empty() {
+                break;
+            }
+            let text = lines.iter().map(|line| &line.text[..]).collect::<Vec<_>>().concat();
             let written = sink.write_all(&text).and_then(|()| sink.flush());
             if let Err(why) = written {
-                self.counts.failed.fetch_add(1, Ordering::Relaxed);
+                self.counts.failed.fetch_add(lines.len() as u64, Ordering::Relaxed);
                 FAILED.log(|left_out| {
                     tracing::error!(left_out, "audit events cannot be written: {why}");
                 });
             }
             // Until it is written it takes its room.
             let mut queue = self.lock();
-            queue.room.give_back(&user, text.len());
+            for Line { text, user } in &lines {
+                queue.room.give_back(user, text.len());
+            }
             queue.is_writing = false;
             let is_empty = queue.is_empty();
             drop(queue);
