@@ -270,13 +270,18 @@ impl Handler {
 
     /// Waits until the audit log is written and the spans are sent, for some seconds at most.
     pub async fn flush(&self) {
-        if let Some(traces) = &self.traces {
-            traces.flush().await;
-        }
-        if let Some(audit) = self.audit.clone() {
-            // It blocks, and fails only with the process.
-            let _ = tokio::task::spawn_blocking(move || audit.flush()).await;
-        }
+        let traces = async {
+            if let Some(traces) = &self.traces {
+                traces.flush().await;
+            }
+        };
+        let audit = async {
+            if let Some(audit) = self.audit.clone() {
+                // It blocks, and fails only with the process.
+                let _ = tokio::task::spawn_blocking(move || audit.flush()).await;
+            }
+        };
+        tokio::join!(traces, audit);
     }
 
     /// Whether objects say who owns which of their fields.

@@ -147,8 +147,10 @@ impl Traces {
 
     /// The trace of a request of this user, if it is collected.
     ///
-    /// What a client says of traces is believed, as by kube-apiserver, of administrators and those who watch over the
-    /// cluster, and of kube-apiserver itself. Of all others it becomes a link, and a new trace begins.
+    /// Administrators, and those who watch over the cluster, decide whether their traces are collected, as in
+    /// kube-apiserver. A trace that comes through kube-apiserver goes on here, at the rate of this server: a
+    /// kube-apiserver that does not trace sends on whatever its clients say. Of all others a trace becomes a link,
+    /// and a new one begins.
     pub(super) fn begin(
         self: &Arc<Self>,
         arrival: &Arrival<'_>,
@@ -156,11 +158,14 @@ impl Traces {
     ) -> Option<Box<Trace>> {
         let remote = Remote::of(&arrival.head.headers);
         let is_group = |group: &String| group == MASTERS || group == MONITORING;
-        let is_believed = arrival.is_from_front_proxy || user.groups.iter().any(is_group);
-        let believed = remote.filter(|_| is_believed);
-        let (trace, is_sampled) = match believed {
-            Some(remote) => (remote.trace, remote.is_sampled),
-            None if self.configuration.sampling_rate_per_million == 0 => return None,
+        let decides = user.groups.iter().any(is_group);
+        let before = remote.filter(|_| decides || arrival.is_from_front_proxy);
+        let (trace, is_sampled) = match before {
+            Some(remote) if decides => (remote.trace, remote.is_sampled),
+            _ if self.configuration.sampling_rate_per_million == 0 => return None,
+            Some(remote) => {
+                (remote.trace, remote.is_sampled && self.configuration.samples(remote.trace))
+            }
             None => {
                 let trace = u128::from(self.clock.random()) << 64 | u128::from(self.clock.random());
                 (trace.max(1), self.configuration.samples(trace))
@@ -176,8 +181,8 @@ impl Traces {
             traces: Arc::clone(self),
             trace,
             span: self.new_span(),
-            parent: believed.map_or(0, |remote| remote.span),
-            link: remote.filter(|_| !is_believed),
+            parent: before.map_or(0, |remote| remote.span),
+            link: remote.filter(|_| before.is_none()),
             started: now.checked_sub(arrival.received).unwrap_or(now),
             audit_id: text(arrival.audit_id),
             target: beginning(target),
@@ -243,18 +248,22 @@ mod tests {
     }
 
     #[test]
-    fn the_front_proxy_and_administrators_are_believed_and_nobody_else() {
+    fn administrators_decide_and_what_comes_through_kube_apiserver_goes_on() {
         let remote =
             Remote::of(Request::get("/").header("traceparent", HEADER).body(()).unwrap().headers());
-        for (groups, is_from_front_proxy) in
-            [(&[][..], true), (&[MASTERS][..], false), (&["a", MONITORING][..], false)]
-        {
-            let trace = trace(0, groups, is_from_front_proxy).unwrap();
+        for (rate, groups, is_from_front_proxy) in [
+            (1_000_000, &[][..], true),
+            (0, &[MASTERS][..], false),
+            (0, &["a", MONITORING][..], true),
+        ] {
+            let trace = trace(rate, groups, is_from_front_proxy).unwrap();
             let Remote { trace: number, span, .. } = remote.unwrap();
             assert_eq!((trace.trace, trace.parent, trace.link), (number, span, None));
             assert_ne!(trace.span, span);
         }
-        assert!(trace(0, &["system:authenticated"], false).is_none());
+        for is_from_front_proxy in [false, true] {
+            assert!(trace(0, &["system:authenticated"], is_from_front_proxy).is_none());
+        }
         let linked = trace(1_000_000, &["system:authenticated"], false).unwrap();
         assert_eq!((linked.parent, linked.link), (0, remote));
         assert_ne!(linked.trace, remote.unwrap().trace);

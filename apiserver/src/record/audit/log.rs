@@ -63,8 +63,8 @@ struct Queue {
     bytes: usize,
     /// Whether the writer waits until there is a line.
     is_idle: bool,
-    /// Whether lines are being written.
-    is_writing: bool,
+    /// How many lines are being written.
+    writing: usize,
     /// How many wait until all lines are written.
     flushes: usize,
     is_closed: bool,
@@ -76,7 +76,7 @@ struct Queue {
 
 impl Queue {
     fn is_empty(&self) -> bool {
-        self.lines.is_empty() && !self.is_writing
+        self.lines.is_empty() && self.writing == 0
     }
 
     /// Takes out what is to be written next.
@@ -90,7 +90,7 @@ impl Queue {
             batch.push(line);
         }
         self.bytes -= bytes;
-        self.is_writing = true;
+        self.writing = batch.len();
         batch
     }
 
@@ -112,7 +112,7 @@ impl Default for Queue {
             room: Shares::of(WAITING),
             bytes: 0,
             is_idle: false,
-            is_writing: false,
+            writing: 0,
             flushes: 0,
             is_closed: false,
             is_done: false,
@@ -187,8 +187,8 @@ impl Log {
         tell(untold);
     }
 
-    /// Returns when all lines are written that were taken before, or after five seconds; says in the log how
-    /// many were not written by then.
+    /// Returns when no line waits any more, or after five seconds; says in the log how many were not written by
+    /// then.
     pub(super) fn flush(&self) {
         self.shared.lock().flushes += 1;
         self.shared.changed.notify_all();
@@ -218,7 +218,7 @@ impl Shared {
         while !is_there(&queue) {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                let lost = queue.lines.len();
+                let lost = queue.lines.len() + queue.writing;
                 tracing::warn!("the last {lost} audit events were not written in time");
                 return false;
             }
@@ -275,7 +275,7 @@ impl Shared {
             for Line { text, user } in &lines {
                 queue.room.give_back(user, text.len());
             }
-            queue.is_writing = false;
+            queue.writing = 0;
             let is_empty = queue.is_empty();
             drop(queue);
             if is_empty {

@@ -21,6 +21,7 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout, timeout_at};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::super::answers::{self, Answer, Charge};
+use super::super::deadline::REQUEST_TIMEOUT;
 use super::super::negotiate::{Form, Media, Presentation};
 use super::super::throttle::Permit;
 use super::gzip::{self, Gzip};
@@ -495,7 +496,10 @@ pub(in crate::request) async fn watch(
         stream::empty().right_stream()
     } else {
         let streaming = reader.answer.begin_streaming(&reader.user).await?;
-        produce(beginning, (reader.clone(), streaming), Some(closing.clone())).left_stream()
+        // A shorter time for requests is not one for watches.
+        let within = reader.within.max(REQUEST_TIMEOUT);
+        let reader = Reader { within, ..reader.clone() };
+        produce(beginning, (reader, streaming), Some(closing.clone())).left_stream()
     };
     let next_bookmark = next_bookmark(now, deadline).filter(|_| watching.wants_bookmarks());
     let state = WatchState {
