@@ -195,6 +195,15 @@ fn sums_over_pairs_follow_both() {
     let mut maps: BTreeMap<Key, ConfigMap> = BTreeMap::new();
     let mut ports: BTreeMap<Key, i32> = BTreeMap::new();
     let mut before = ["x", "y"].map(|text| view.total::<i64, _>(id, totals_of, Some("a"), text));
+    // Indexes that are asked for while a change of the others is still to be looked at.
+    let mut late = vec![
+        IndexId::of::<[u8; 1]>(),
+        IndexId::of::<[u8; 2]>(),
+        IndexId::of::<[u8; 3]>(),
+        IndexId::of::<[u8; 4]>(),
+        IndexId::of::<[u8; 5]>(),
+        IndexId::of::<[u8; 6]>(),
+    ];
     for _ in 0..3_000 {
         let name = random.u8(0..4).to_string();
         let key = Key::new(Some("a"), &name);
@@ -216,6 +225,9 @@ fn sums_over_pairs_follow_both() {
                 from_value(json!({"metadata": metadata, "spec": {"healthCheckNodePort": port}}))
             });
             informer.set(key.clone(), service.map(Result::unwrap));
+            if let Some(index) = random.u8(0..50).eq(&0).then(|| late.pop()).flatten() {
+                view.indexed(index, || texts_of(color), None, "x");
+            }
             view.join(|joined, is_measured, (_, text)| {
                 assert!(is_measured && *joined == key);
                 touched.insert(text.clone());

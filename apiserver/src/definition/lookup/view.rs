@@ -303,12 +303,14 @@ impl<K: SourceType> View<K> {
         self.indexes.values_mut().for_each(|index| index.found.clear());
         self.selectors.values_mut().for_each(|index| index.selecting = Selecting::default());
         self.labelled = self.labelled.take().map(|_| Labelled::default());
-        self.totals.values_mut().for_each(|totals| totals.clear());
+        // Sums depend on no index, and those over pairs still have to see what the others have changed.
+        let totals = std::mem::take(&mut self.totals);
         self.bytes = 0;
         add(self);
         for (key, object) in objects {
             self.replace(&key, Some(object));
         }
+        self.totals = totals;
     }
 
     fn footprint(&self, key: &Key, object: &K) -> Footprint {
