@@ -38,7 +38,7 @@ const COPIES: usize = 3;
 static FAILED: Occasionally = Occasionally::at_most(5);
 static TURNS: Semaphore = Semaphore::const_new(CALLS);
 
-/// The answers of calls, by what was asked. Who asks the same while it is asked waits for the same answer.
+/// The answers of calls, by what was asked. A caller that asks the same meanwhile waits for the same answer.
 static ANSWERS: LazyLock<Cache<[u8; 32], Arc<[Conversion]>>> = LazyLock::new(|| {
     let weigh = |_: &[u8; 32], answers: &Arc<[Conversion]>| {
         let size = |answer: &Conversion| match answer {

@@ -23,7 +23,7 @@ use list_watch::ListWatch;
 pub use scope::SourceScope;
 pub use stream::SourceStreams;
 
-/// How much memory the objects of one type may take, if nobody says otherwise. Views of 20,000 Pods take so much.
+/// How much memory the objects of one type may take, unless a source says otherwise. Views of 20,000 Pods take so much.
 pub const SOURCE_MEMORY: usize = 64 << 20;
 /// The same in a small container: one page of them, as it is listed.
 pub const LEAST_SOURCE_MEMORY: usize = 4 << 20;

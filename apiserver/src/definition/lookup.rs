@@ -168,7 +168,7 @@ struct State<K> {
     questions: Questions,
     /// When it was looked at last what has changed, if that is not done each time.
     looked_at: Option<Instant>,
-    /// What has to be computed again, by who has not been told yet.
+    /// Which objects have to be computed again, for each asker that was not told yet.
     pending: HashMap<Asker, Due>,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A step that converts is attempted. What it does not know yet it leaves behind as questions, and fails;
 //! when they are answered it is attempted again. So code that converts is the same for every kind, and
-//! only those who attempt it wait.
+//! only the callers that attempt a step wait.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ const BYTES: usize = 4 << 20;
 /// An object that is to be converted.
 #[derive(Clone, Debug)]
 pub struct Question {
-    /// Who converts it.
+    /// The webhook that converts it.
     pub webhook: Arc<WebhookConversion>,
     /// The object.
     pub object: Tree,

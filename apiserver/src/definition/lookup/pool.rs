@@ -37,10 +37,10 @@ impl Pool {
 /// What is needed to open lookups.
 pub struct Opening<'a> {
     pub sources: &'a Sources,
-    /// Who is told of changes.
+    /// Wakes the task that takes changes.
     pub notify: &'a Arc<Notify>,
-    /// For whom.
+    /// Which of the types that share lookups asks.
     pub asker: Asker,
-    /// With whom they are shared.
+    /// The lookups that are shared.
     pub pool: &'a Pool,
 }
