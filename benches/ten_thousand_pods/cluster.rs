@@ -1,0 +1,118 @@
+//! The cluster that is played: it lists its objects by pages, and tells those who watch what they are told to tell.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::body::Body;
+use axum::body::Bytes;
+use futures::stream;
+use http::{Request, Response};
+use kube::Client;
+use serde_json::{Value, json};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+
+use crate::objects::{count, object};
+
+/// A cluster of ten thousand Pods.
+#[derive(Clone, Default)]
+pub struct Cluster(Arc<State>);
+
+#[derive(Default)]
+struct State {
+    /// Those who watch, by resource.
+    watchers: Mutex<HashMap<String, Vec<UnboundedSender<Bytes>>>>,
+    /// The thousandths of a processor that each Pod uses.
+    used: AtomicU64,
+    /// How often all measurements were asked for.
+    polls: AtomicUsize,
+    /// The lists as they were made, by resource and what is used.
+    items: Mutex<HashMap<(String, u64), Arc<Vec<String>>>>,
+}
+
+impl Cluster {
+    /// A client of it.
+    pub fn client(&self) -> Client {
+        let cluster = self.clone();
+        let answer = move |request: Request<kube::client::Body>| {
+            let response = cluster.answer(&request);
+            async move { Ok::<_, Infallible>(response) }
+        };
+        Client::new(tower::service_fn(answer), "default")
+    }
+
+    /// Tells those who watch a resource of a changed object.
+    pub fn change(&self, resource: &str, object: &Value) {
+        let line = Bytes::from(format!("{}\n", json!({"type": "MODIFIED", "object": object})));
+        let watchers = self.0.watchers.lock().unwrap_or_else(PoisonError::into_inner);
+        for watcher in watchers.get(resource).into_iter().flatten() {
+            // It may have gone.
+            let _ = watcher.send(line.clone());
+        }
+    }
+
+    /// From now on each Pod uses so many thousandths of a processor. Made before anybody asks.
+    pub fn set_used(&self, used: u64) {
+        self.items("metrics", used);
+        self.0.used.store(used, Ordering::SeqCst);
+    }
+
+    /// How often all measurements were asked for.
+    pub fn polls(&self) -> usize {
+        self.0.polls.load(Ordering::SeqCst)
+    }
+
+    /// How long the list of a resource is.
+    pub fn bytes(&self, resource: &str) -> usize {
+        self.items(resource, self.0.used.load(Ordering::SeqCst)).iter().map(String::len).sum()
+    }
+
+    fn items(&self, resource: &str, used: u64) -> Arc<Vec<String>> {
+        let used = if resource == "metrics" { used } else { 0 };
+        let mut known = self.0.items.lock().unwrap_or_else(PoisonError::into_inner);
+        let made = known.entry((resource.to_owned(), used)).or_insert_with(|| {
+            let items = (0..count(resource)).map(|index| object(resource, index, used).to_string());
+            Arc::new(items.collect())
+        });
+        Arc::clone(made)
+    }
+
+    fn answer(&self, request: &Request<kube::client::Body>) -> Response<Body> {
+        let path = request.uri().path();
+        let query = request.uri().query().unwrap_or_default();
+        let parameter = |name: &str| {
+            let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+            pairs.find(|(key, _)| *key == name).and_then(|(_, value)| value.parse::<usize>().ok())
+        };
+        let resource = path.rsplit('/').next().unwrap_or_default();
+        let resource = match path.starts_with("/apis/metrics.k8s.io/") {
+            true if resource == "pods" => "metrics",
+            true => "nothing",
+            false => resource,
+        };
+        if query.contains("watch=true") {
+            let (sender, receiver) = unbounded_channel();
+            let mut watchers = self.0.watchers.lock().unwrap_or_else(PoisonError::into_inner);
+            watchers.entry(resource.to_owned()).or_default().push(sender);
+            let lines = stream::unfold(receiver, |mut receiver| async {
+                let line = receiver.recv().await?;
+                Some((Ok::<_, Infallible>(line), receiver))
+            });
+            return Response::new(Body::from_stream(lines));
+        }
+        let items = self.items(resource, self.0.used.load(Ordering::SeqCst));
+        let begin = parameter("continue").unwrap_or(0).min(items.len());
+        let limit = parameter("limit").unwrap_or(items.len());
+        let end = items.len().min(begin + limit);
+        if resource == "metrics" && end == items.len() {
+            self.0.polls.fetch_add(1, Ordering::SeqCst);
+        }
+        let next = if end < items.len() { json!(end.to_string()) } else { json!(null) };
+        let metadata = json!({"resourceVersion": "1", "continue": next});
+        let items = items[begin..end].join(",");
+        Response::new(Body::from(format!(
+            r#"{{"kind":"List","apiVersion":"v1","metadata":{metadata},"items":[{items}]}}"#
+        )))
+    }
+}

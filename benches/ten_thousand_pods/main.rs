@@ -1,0 +1,271 @@
+//! What ten thousand Pods cost the program that shows them, with all that is looked at beside them.
+//!
+//! A cluster is played in this process, on 500 nodes and with objects as large as they are. Printed are: the memory
+//! that a Pod takes; what 20 changes a second cost, and how long each takes until it is told; what a change of a node's
+//! labels and a poll of all measurements come to; and how many bytes a client reads for the table, here and of a
+//! cluster without the program. `cargo bench --bench ten_thousand_pods`
+
+mod cluster;
+mod objects;
+
+use std::time::{Duration, Instant};
+
+use aggregated_apiserver::{InProcess, User};
+use anyhow::{Context, Result, ensure};
+use axum::body::Body;
+use cluster::Cluster;
+use http::header::ACCEPT;
+use http::{Request, StatusCode};
+use http_body_util::BodyExt;
+use mimalloc::MiMalloc;
+use objects::{PODS, PODS_OF_FIRST_NODE, node, pod};
+use serde_json::{Value, json};
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+/// As in the program.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
+
+const FARM_PODS: &str = "/apis/farm.example.com/v1alpha/farmpods";
+const AS_TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+const PATIENCE: Duration = Duration::from_secs(120);
+/// How long nothing may come until all is said to have come: more than a computation takes.
+const QUIET: Duration = Duration::from_millis(500);
+/// How many changes there are, and how many of them in a second.
+const CHANGES: u32 = 400;
+const A_SECOND: u32 = 20;
+
+/// What the process takes, in bytes.
+fn resident() -> Result<usize> {
+    let statm = std::fs::read_to_string("/proc/self/statm")?;
+    let pages = statm.split_whitespace().nth(1).context("no resident pages")?;
+    Ok(pages.parse::<usize>()? * 4096)
+}
+
+/// How long the process has computed. The kernel counts hundredths of a second.
+fn cpu() -> Result<Duration> {
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    let (_, after_name) = stat.rsplit_once(')').context("no name")?;
+    let ticks = after_name.split_whitespace().skip(11).take(2).map(str::parse::<u64>);
+    let ticks = ticks.sum::<Result<u64, _>>()?;
+    Ok(Duration::from_millis(ticks * 10))
+}
+
+fn request(path: &str, accept: &str) -> Result<Request<Body>> {
+    Ok(Request::get(path).header(ACCEPT, accept).body(Body::empty())?)
+}
+
+fn admin() -> User {
+    let groups = vec!["system:masters".to_owned()];
+    User { name: "admin".to_owned(), groups, ..User::default() }
+}
+
+/// A server in whose view all Pods are; what it shows of the first one.
+async fn serve(cluster: &Cluster) -> Result<(InProcess, Value)> {
+    let server = farm_operator::server().in_process(cluster.client()).await?;
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let path = format!("{FARM_PODS}?limit=1");
+        let response = server.respond(admin(), request(&path, "application/json")?).await;
+        let status = response.status();
+        let body = response.into_body().collect().await?.to_bytes();
+        let list: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let shown = &list["items"][0];
+        let is_measured = shown["status"]["resources"]["cpu"]["usage"].is_string();
+        if status == StatusCode::OK && is_measured {
+            ensure!(list["metadata"]["remainingItemCount"] == PODS - 1, "{list}");
+            return Ok((server, shown.clone()));
+        }
+        ensure!(Instant::now() < deadline, "{status}: {list}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// The events of all farm pods, as they come.
+struct Events {
+    body: Body,
+    rest: Vec<u8>,
+}
+
+impl Events {
+    /// Those from now on.
+    async fn from_now(server: &InProcess) -> Result<Self> {
+        let list = format!("{FARM_PODS}?limit=1");
+        let response = server.respond(admin(), request(&list, "application/json")?).await;
+        let list: Value =
+            serde_json::from_slice(&response.into_body().collect().await?.to_bytes())?;
+        let version = list["metadata"]["resourceVersion"].as_str().context("no version")?;
+        let path = format!("{FARM_PODS}?watch=true&resourceVersion={version}");
+        let response = server.respond(admin(), request(&path, "application/json")?).await;
+        ensure!(response.status() == StatusCode::OK, "{}", response.status());
+        Ok(Self { body: response.into_body(), rest: Vec::new() })
+    }
+
+    /// The names and restarts of those that come next, at once.
+    async fn next(&mut self) -> Result<Vec<(String, i64)>> {
+        let frame = self.body.frame().await.context("the watch has ended")??;
+        self.rest.extend_from_slice(frame.data_ref().context("no data")?);
+        let end = self.rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        let lines: Vec<u8> = self.rest.drain(..end).collect();
+        let lines = lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        lines
+            .map(|line| {
+                let event: Value = serde_json::from_slice(line)?;
+                ensure!(event["type"] == "MODIFIED", "{event}");
+                let object = &event["object"];
+                let name = object["metadata"]["name"].as_str().unwrap_or_default();
+                Ok((name.to_owned(), object["status"]["restarts"].as_i64().unwrap_or(-1)))
+            })
+            .collect()
+    }
+
+    /// How many come until there are so many, or until nothing comes any more.
+    async fn count(&mut self, expected: usize, patience: Duration) -> Result<usize> {
+        let mut count = 0;
+        loop {
+            let patience = if count < expected { patience } else { QUIET };
+            match timeout(patience, self.next()).await {
+                Ok(events) => count += events?.len(),
+                Err(_) => return Ok(count),
+            }
+        }
+    }
+}
+
+fn micros(time: Duration, of: usize) -> u128 {
+    time.as_micros() / of.max(1) as u128
+}
+
+/// Pods change, each once, so many in a second.
+async fn changes(cluster: &Cluster, server: &InProcess) -> Result<()> {
+    let mut events = Events::from_now(server).await?;
+    let changed: Vec<Value> = (0..CHANGES).map(|index| pod(index as usize * 20 + 1, 2)).collect();
+    let teller = tokio::spawn({
+        let cluster = cluster.clone();
+        async move {
+            let mut ticks = interval(Duration::from_secs(1) / A_SECOND);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            let mut times = Vec::new();
+            for pod in changed {
+                ticks.tick().await;
+                times.push(Instant::now());
+                cluster.change("pods", &pod);
+            }
+            times
+        }
+    });
+    let before = cpu()?;
+    let mut told = Vec::new();
+    while told.len() < CHANGES as usize {
+        let next = timeout(PATIENCE, events.next()).await??;
+        let now = Instant::now();
+        told.extend(next.into_iter().filter(|(_, restarts)| *restarts == 2).map(|_| now));
+    }
+    let spent = cpu()? - before;
+    let times = teller.await?;
+    let mut delays: Vec<Duration> =
+        told.iter().zip(&times).map(|(told, made)| told.saturating_duration_since(*made)).collect();
+    delays.sort();
+    let more = events.count(0, QUIET).await?;
+    let at = |part: usize| delays[(delays.len() - 1) * part / 100].as_secs_f64() * 1e3;
+    println!(
+        "{CHANGES} changes of Pods, {A_SECOND} a second: {} µs of CPU each; told after {:.1} ms (half of them), {:.1} ms \
+         (99 %); {more} events more than changes",
+        micros(spent, CHANGES as usize),
+        at(50),
+        at(99)
+    );
+    Ok(())
+}
+
+/// A node is in another zone from now on.
+async fn label(cluster: &Cluster, server: &InProcess) -> Result<()> {
+    let mut events = Events::from_now(server).await?;
+    let (before, begin) = (cpu()?, Instant::now());
+    cluster.change("nodes", &node(0, "eu-1b"));
+    let mut count = 0;
+    let mut took = Duration::ZERO;
+    while count < PODS_OF_FIRST_NODE {
+        count += timeout(PATIENCE, events.next()).await??.len();
+        took = begin.elapsed();
+    }
+    let spent = cpu()? - before;
+    count += events.count(0, QUIET).await?;
+    println!(
+        "a label of the node of {PODS_OF_FIRST_NODE} Pods: {count} events, all told after {:.1} ms, {} ms of CPU",
+        took.as_secs_f64() * 1e3,
+        spent.as_millis()
+    );
+    Ok(())
+}
+
+/// All Pods use more than they did when they were asked for last.
+async fn poll(cluster: &Cluster, server: &InProcess, used: u64, expected: usize) -> Result<()> {
+    let mut events = Events::from_now(server).await?;
+    cluster.set_used(used);
+    let (before, polls) = (cpu()?, cluster.polls());
+    // Both are polled: the Pods by this type, for two kinds.
+    let deadline = Instant::now() + PATIENCE;
+    let mut count = 0;
+    while cluster.polls() == polls || count < expected {
+        ensure!(Instant::now() < deadline, "{count} of {expected} were told");
+        count += events.count(0, QUIET).await?;
+    }
+    count += events.count(0, QUIET * 4).await?;
+    let spent = cpu()? - before;
+    let polls = cluster.polls() - polls;
+    println!(
+        "{PODS} Pods use {used}m: {count} events, {} ms of CPU, {polls} polls",
+        spent.as_millis()
+    );
+    Ok(())
+}
+
+/// What is read for the table that `kubectl get farmpods -A` prints, and for what is in it where there is no such server.
+async fn fetched(cluster: &Cluster, server: &InProcess) -> Result<()> {
+    let (mut bytes, mut requests, mut next) = (0, 0, String::new());
+    loop {
+        let path = format!("{FARM_PODS}?limit=500&continue={next}");
+        let response = server.respond(admin(), request(&path, AS_TABLE)?).await;
+        let body = response.into_body().collect().await?.to_bytes();
+        (bytes, requests) = (bytes + body.len(), requests + 1);
+        let table: Value = serde_json::from_slice(&body)?;
+        match table["metadata"]["continue"].as_str() {
+            Some(token) if !token.is_empty() => token.clone_into(&mut next),
+            _ => break,
+        }
+    }
+    let lists = ["pods", "metrics", "nodes", "replicasets", "deployments", "services", "events"];
+    let others: usize = lists.iter().map(|resource| cluster.bytes(resource)).sum();
+    let pages: usize = lists.iter().map(|resource| objects::count(resource).div_ceil(500)).sum();
+    println!(
+        "the table of all: {} kB in {requests} requests; what it is made of: {} kB in {pages}, of them Pods {} kB",
+        bytes / 1_000,
+        others / 1_000,
+        cluster.bytes("pods") / 1_000
+    );
+    Ok(())
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let cluster = Cluster::default();
+    cluster.set_used(120);
+    // What the allocator keeps of what was read to make the first one, the second one takes.
+    let (_first, shown) = serve(&cluster).await?;
+    let status = &shown["status"];
+    ensure!(status["owner"]["kind"] == "Deployment", "{status}");
+    ensure!(status["release"]["tool"] == "Helm", "{status}");
+    ensure!(status["services"] == json!(["web-0"]), "{status}");
+    ensure!(status["why"]["code"] == "ReadinessProbe", "{status}");
+    let before = resident()?;
+    let (server, _) = serve(&cluster).await?;
+    let taken = resident()?.saturating_sub(before) / PODS;
+    println!("a Pod takes {taken} bytes; it is shown in {}", shown.to_string().len());
+    drop(_first);
+    fetched(&cluster, &server).await?;
+    changes(&cluster, &server).await?;
+    label(&cluster, &server).await?;
+    poll(&cluster, &server, 121, 0).await?;
+    poll(&cluster, &server, 220, PODS).await
+}
