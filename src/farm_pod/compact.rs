@@ -11,6 +11,87 @@ use serde::de::{Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess
 /// A text that is read and never changed.
 pub type Text = Box<str>;
 
+/// The words that stand in nearly every Pod and Node: none of them takes room of its own.
+const WORDS: [&str; 15] = [
+    "True",
+    "False",
+    "Unknown",
+    "PodReadyToStartContainers",
+    "Initialized",
+    "Ready",
+    "ContainersReady",
+    "PodScheduled",
+    "DisruptionTarget",
+    "MemoryPressure",
+    "DiskPressure",
+    "PIDPressure",
+    "NetworkUnavailable",
+    "Available",
+    "Progressing",
+];
+
+/// A text that is mostly one of a few words.
+#[derive(Clone)]
+pub struct Word(Spelling);
+
+#[derive(Clone)]
+enum Spelling {
+    /// The one at this place among the known words.
+    Known(u8),
+    Other(Text),
+}
+
+impl From<&str> for Word {
+    fn from(text: &str) -> Self {
+        let known = WORDS.iter().position(|word| *word == text);
+        let known = known.and_then(|place| u8::try_from(place).ok());
+        Self(known.map_or_else(|| Spelling::Other(text.into()), Spelling::Known))
+    }
+}
+
+impl Default for Word {
+    fn default() -> Self {
+        Self(Spelling::Other(Text::default()))
+    }
+}
+
+impl Deref for Word {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        match &self.0 {
+            Spelling::Known(place) => WORDS.get(usize::from(*place)).copied().unwrap_or_default(),
+            Spelling::Other(text) => text,
+        }
+    }
+}
+
+impl fmt::Debug for Word {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
+}
+
+impl<'de> Deserialize<'de> for Word {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+
+        impl Visitor<'_> for Reader {
+            type Value = Word;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a word")
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Word, E> {
+                Ok(Word::from(text))
+            }
+        }
+
+        deserializer.deserialize_string(Reader)
+    }
+}
+
 /// A list that is read and never grows.
 #[derive(Clone, Debug)]
 pub struct List<T>(Box<[T]>);
@@ -185,6 +266,16 @@ mod tests {
         assert_eq!(pairs.iter().collect::<Vec<_>>(), [("b", "1"), ("a", "")]);
         assert!(serde_json::from_str::<Pairs>(r#"{"b": 1}"#).is_err());
         assert!(serde_json::from_str::<List<u8>>("[1,").is_err());
+    }
+
+    #[test]
+    fn words_are_what_was_read() {
+        for text in WORDS.into_iter().chain(["", "true", "PodResizePending"]) {
+            let word: Word = serde_json::from_value(json!(text)).unwrap();
+            assert_eq!(&*word, text);
+        }
+        assert_eq!(size_of::<Word>(), size_of::<Text>());
+        assert!(serde_json::from_value::<Word>(json!(1)).is_err());
     }
 
     #[test]

@@ -49,6 +49,11 @@ impl Compact {
     }
 }
 
+/// Reads metadata without labels and owners.
+pub fn read_plain<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+    Compact::deserialize(deserializer).map(Compact::object)
+}
+
 /// Reads metadata with labels.
 pub fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
     let read = Compact::deserialize(deserializer)?;

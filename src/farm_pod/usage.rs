@@ -20,8 +20,8 @@ const WORTH_PERCENT: i128 = 10;
 /// What is read of the measurements of a Pod.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct PodMetricsView {
-    /// Its metadata.
-    #[serde(default, deserialize_with = "metadata::read")]
+    /// Its metadata, without labels: those of the Pod are known.
+    #[serde(default, deserialize_with = "metadata::read_plain")]
     pub metadata: ObjectMeta,
     /// What each container uses.
     #[serde(default)]
@@ -68,8 +68,8 @@ impl Resource for PodMetricsView {
 /// What is read of the measurements of a node.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct NodeMetricsView {
-    /// Its metadata.
-    #[serde(default, deserialize_with = "metadata::read")]
+    /// Its metadata, without labels.
+    #[serde(default, deserialize_with = "metadata::read_plain")]
     pub metadata: ObjectMeta,
     /// What all of it uses.
     #[serde(default)]

@@ -16,7 +16,7 @@ use super::compact::{Pairs, parsed, time};
 use super::images::Reference;
 use super::metadata::Compact;
 
-pub use super::compact::{List, Text};
+pub use super::compact::{List, Text, Word};
 
 /// What is there, and nothing more of it.
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -251,9 +251,9 @@ impl StatusView {
 pub struct ConditionView {
     /// What it says.
     #[serde(rename = "type")]
-    pub type_: Text,
+    pub type_: Word,
     /// `True`, `False` or `Unknown`.
-    pub status: Text,
+    pub status: Word,
     /// Why, in a word.
     pub reason: Option<Text>,
     /// Why, in words.
